@@ -1,0 +1,93 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class SourcePosition(_message.Message):
+    __slots__ = ("source_kind", "token")
+    SOURCE_KIND_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    source_kind: str
+    token: bytes
+    def __init__(self, source_kind: _Optional[str] = ..., token: _Optional[bytes] = ...) -> None: ...
+
+class EventOrder(_message.Message):
+    __slots__ = ("epoch", "rank", "tx_ordinal")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    TX_ORDINAL_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    rank: str
+    tx_ordinal: int
+    def __init__(self, epoch: _Optional[int] = ..., rank: _Optional[str] = ..., tx_ordinal: _Optional[int] = ...) -> None: ...
+
+class Checkpoint(_message.Message):
+    __slots__ = ("source", "source_partition", "position", "order", "fencing_token", "committed_at_us", "published_at_us", "rows_published", "snapshot")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    FENCING_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_AT_US_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_AT_US_FIELD_NUMBER: _ClassVar[int]
+    ROWS_PUBLISHED_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    source_partition: str
+    position: SourcePosition
+    order: EventOrder
+    fencing_token: int
+    committed_at_us: int
+    published_at_us: int
+    rows_published: int
+    snapshot: SnapshotProgress
+    def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., position: _Optional[_Union[SourcePosition, _Mapping]] = ..., order: _Optional[_Union[EventOrder, _Mapping]] = ..., fencing_token: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., published_at_us: _Optional[int] = ..., rows_published: _Optional[int] = ..., snapshot: _Optional[_Union[SnapshotProgress, _Mapping]] = ...) -> None: ...
+
+class SnapshotProgress(_message.Message):
+    __slots__ = ("finished_tables", "current_table", "last_key", "rows_copied", "rows_estimated")
+    FINISHED_TABLES_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_TABLE_FIELD_NUMBER: _ClassVar[int]
+    LAST_KEY_FIELD_NUMBER: _ClassVar[int]
+    ROWS_COPIED_FIELD_NUMBER: _ClassVar[int]
+    ROWS_ESTIMATED_FIELD_NUMBER: _ClassVar[int]
+    finished_tables: _containers.RepeatedScalarFieldContainer[str]
+    current_table: str
+    last_key: bytes
+    rows_copied: int
+    rows_estimated: int
+    def __init__(self, finished_tables: _Optional[_Iterable[str]] = ..., current_table: _Optional[str] = ..., last_key: _Optional[bytes] = ..., rows_copied: _Optional[int] = ..., rows_estimated: _Optional[int] = ...) -> None: ...
+
+class Lease(_message.Message):
+    __slots__ = ("source", "source_partition", "owner", "fencing_token", "granted_at_us", "lease_ms")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    FENCING_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    GRANTED_AT_US_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    source_partition: str
+    owner: str
+    fencing_token: int
+    granted_at_us: int
+    lease_ms: int
+    def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., owner: _Optional[str] = ..., fencing_token: _Optional[int] = ..., granted_at_us: _Optional[int] = ..., lease_ms: _Optional[int] = ...) -> None: ...
+
+class CheckpointReset(_message.Message):
+    __slots__ = ("source", "source_partition", "position", "fencing_token", "reason", "reset_at_us")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    FENCING_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    RESET_AT_US_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    source_partition: str
+    position: SourcePosition
+    fencing_token: int
+    reason: str
+    reset_at_us: int
+    def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., position: _Optional[_Union[SourcePosition, _Mapping]] = ..., fencing_token: _Optional[int] = ..., reason: _Optional[str] = ..., reset_at_us: _Optional[int] = ...) -> None: ...

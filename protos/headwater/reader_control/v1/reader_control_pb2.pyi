@@ -1,0 +1,63 @@
+from protos.headwater.checkpoints.v1 import checkpoint_pb2 as _checkpoint_pb2
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ReaderState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    READER_STATE_UNSPECIFIED: _ClassVar[ReaderState]
+    READER_STATE_STARTING: _ClassVar[ReaderState]
+    READER_STATE_SNAPSHOTTING: _ClassVar[ReaderState]
+    READER_STATE_STREAMING: _ClassVar[ReaderState]
+    READER_STATE_PAUSED: _ClassVar[ReaderState]
+    READER_STATE_HALTED: _ClassVar[ReaderState]
+READER_STATE_UNSPECIFIED: ReaderState
+READER_STATE_STARTING: ReaderState
+READER_STATE_SNAPSHOTTING: ReaderState
+READER_STATE_STREAMING: ReaderState
+READER_STATE_PAUSED: ReaderState
+READER_STATE_HALTED: ReaderState
+
+class GetStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetStatusResponse(_message.Message):
+    __slots__ = ("source", "source_partition", "state", "position", "rows_published", "committed_at_us", "snapshot", "halted_because")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    ROWS_PUBLISHED_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_AT_US_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    HALTED_BECAUSE_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    source_partition: str
+    state: ReaderState
+    position: _checkpoint_pb2.SourcePosition
+    rows_published: int
+    committed_at_us: int
+    snapshot: _checkpoint_pb2.SnapshotProgress
+    halted_because: str
+    def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., state: _Optional[_Union[ReaderState, str]] = ..., position: _Optional[_Union[_checkpoint_pb2.SourcePosition, _Mapping]] = ..., rows_published: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., snapshot: _Optional[_Union[_checkpoint_pb2.SnapshotProgress, _Mapping]] = ..., halted_because: _Optional[str] = ...) -> None: ...
+
+class PauseRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PauseResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ResumeRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ResumeResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
