@@ -1,0 +1,89 @@
+"""Errors, by what the caller does next.
+
+    HeadwaterError
+    ├─ TransientError     try again with back-off, same input
+    │  ├─ SourceUnavailable
+    │  ├─ BrokerUnavailable
+    │  └─ ServiceUnavailable
+    ├─ InvalidEvent       set this event aside, go on
+    │  └─ UndecodableValue
+    ├─ PipelineHalted     stop this pipeline, tell a human
+    │  ├─ PositionPurged
+    │  ├─ SchemaUnknown
+    │  ├─ SchemaContradiction
+    │  ├─ SourceMisconfigured
+    │  └─ AccessDenied
+    ├─ InvalidSettings    refuse to start; every mistake is listed
+    └─ Fenced             stop now: another owner holds it
+
+Vendor exceptions become ours where the vendor is called (``raise … from error``). Messages name the
+thing and the remedy, never a row's values or a secret.
+"""
+
+from collections.abc import Sequence
+
+
+class HeadwaterError(Exception):
+    """Any error that Headwater raises on purpose."""
+
+
+class TransientError(HeadwaterError):
+    """The world failed, not the data: try again with back-off, with the same input."""
+
+
+class SourceUnavailable(TransientError):
+    """The source database does not answer or dropped the connection."""
+
+
+class BrokerUnavailable(TransientError):
+    """Kafka does not answer, or a transaction could not be completed in time."""
+
+
+class ServiceUnavailable(TransientError):
+    """One of Headwater's own services does not answer."""
+
+
+class InvalidEvent(HeadwaterError):
+    """One event is wrong: set it aside (dead letter) and go on."""
+
+
+class UndecodableValue(InvalidEvent):
+    """A column's bytes do not fit its declared type."""
+
+
+class PipelineHalted(HeadwaterError):
+    """No retry helps: stop this pipeline and tell a human; the message ends with the remedy."""
+
+
+class PositionPurged(PipelineHalted):
+    """The source no longer holds the log from the position to resume at: re-snapshot."""
+
+
+class SchemaUnknown(PipelineHalted):
+    """A row of a table came whose schema is not in schema_history."""
+
+
+class SchemaContradiction(PipelineHalted):
+    """A row in the log does not fit the schema that the history holds for its place."""
+
+
+class SourceMisconfigured(PipelineHalted):
+    """The source is not set up for change data capture; the message lists each fault and its mend."""
+
+
+class AccessDenied(PipelineHalted):
+    """Credentials or grants do not suffice."""
+
+
+class Fenced(HeadwaterError):
+    """Another owner holds the source partition: stop now, publish nothing more."""
+
+
+class InvalidSettings(HeadwaterError):
+    """Settings or a tenant document are wrong. ``mistakes`` holds every one, place first."""
+
+    def __init__(self, subject: str, mistakes: Sequence[str]) -> None:
+        self.subject = subject
+        self.mistakes = tuple(mistakes)
+        listed = "\n".join(f"  - {mistake}" for mistake in self.mistakes)
+        super().__init__(f"{subject}: {len(self.mistakes)} mistake(s)\n{listed}")

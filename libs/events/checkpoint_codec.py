@@ -1,0 +1,101 @@
+"""Checkpoints, leases and their parts: records in the process, protobuf on the wire.
+
+Readers write ``encode_checkpoint`` into their own Kafka transactions under ``checkpoint_key``; checkpoint_committer
+reads them back. ``libs/rpc`` uses the same conversions for gRPC.
+"""
+
+from libs.types.checkpoint import Checkpoint, FencingToken, SnapshotProgress
+from libs.types.order import EventOrder
+from libs.types.position import SourcePartition, SourcePosition
+from protos.headwater.checkpoints.v1 import checkpoint_pb2
+
+
+def checkpoint_key(partition: SourcePartition) -> bytes:
+    """Kafka key of a source partition's checkpoint in ``headwater.checkpoints``."""
+    return str(partition).encode()
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """The Kafka value of ``checkpoint``."""
+    return checkpoint_to_proto(checkpoint).SerializeToString()
+
+
+def decode_checkpoint(value: bytes) -> Checkpoint:
+    """The checkpoint that ``encode_checkpoint`` wrote.
+
+    Raises:
+        google.protobuf.message.DecodeError: ``value`` is no Checkpoint.
+        ValueError: its rank is no decimal number.
+    """
+    return checkpoint_from_proto(checkpoint_pb2.Checkpoint.FromString(value))
+
+
+def checkpoint_to_proto(checkpoint: Checkpoint) -> checkpoint_pb2.Checkpoint:
+    """The wire form of ``checkpoint``."""
+    return checkpoint_pb2.Checkpoint(
+        source=checkpoint.partition.source,
+        source_partition=checkpoint.partition.name,
+        position=position_to_proto(checkpoint.position),
+        order=order_to_proto(checkpoint.order),
+        fencing_token=checkpoint.fencing_token,
+        committed_at_us=checkpoint.committed_at_us,
+        published_at_us=checkpoint.published_at_us,
+        rows_published=checkpoint.rows_published,
+        snapshot=snapshot_to_proto(checkpoint.snapshot) if checkpoint.snapshot is not None else None,
+    )
+
+
+def checkpoint_from_proto(message: checkpoint_pb2.Checkpoint) -> Checkpoint:
+    """The checkpoint that ``message`` carries. Raises ValueError where its rank is no decimal number."""
+    return Checkpoint(
+        partition=SourcePartition(source=message.source, name=message.source_partition),
+        position=position_from_proto(message.position),
+        order=order_from_proto(message.order),
+        fencing_token=FencingToken(message.fencing_token),
+        committed_at_us=message.committed_at_us,
+        published_at_us=message.published_at_us,
+        rows_published=message.rows_published,
+        snapshot=snapshot_from_proto(message.snapshot) if message.HasField("snapshot") else None,
+    )
+
+
+def position_to_proto(position: SourcePosition) -> checkpoint_pb2.SourcePosition:
+    """The wire form of ``position``."""
+    return checkpoint_pb2.SourcePosition(source_kind=position.source_kind, token=position.token)
+
+
+def position_from_proto(message: checkpoint_pb2.SourcePosition) -> SourcePosition:
+    """The position that ``message`` carries."""
+    return SourcePosition(source_kind=message.source_kind, token=message.token)
+
+
+def order_to_proto(order: EventOrder) -> checkpoint_pb2.EventOrder:
+    """The wire form of ``order``; the rank travels as text because it may exceed 64 bits."""
+    return checkpoint_pb2.EventOrder(epoch=order.epoch, rank=str(order.rank), tx_ordinal=order.tx_ordinal)
+
+
+def order_from_proto(message: checkpoint_pb2.EventOrder) -> EventOrder:
+    """The order that ``message`` carries; an empty rank is 0. Raises ValueError for a rank that is no number."""
+    return EventOrder(epoch=message.epoch, rank=int(message.rank or 0), tx_ordinal=message.tx_ordinal)
+
+
+def snapshot_to_proto(snapshot: SnapshotProgress) -> checkpoint_pb2.SnapshotProgress:
+    """The wire form of ``snapshot``."""
+    return checkpoint_pb2.SnapshotProgress(
+        finished_tables=snapshot.finished_tables,
+        current_table=snapshot.current_table,
+        last_key=snapshot.last_key,
+        rows_copied=snapshot.rows_copied,
+        rows_estimated=snapshot.rows_estimated,
+    )
+
+
+def snapshot_from_proto(message: checkpoint_pb2.SnapshotProgress) -> SnapshotProgress:
+    """The progress that ``message`` carries."""
+    return SnapshotProgress(
+        finished_tables=tuple(message.finished_tables),
+        current_table=message.current_table,
+        last_key=message.last_key,
+        rows_copied=message.rows_copied,
+        rows_estimated=message.rows_estimated,
+    )

@@ -1,0 +1,53 @@
+"""DeadLetter: one event that could not be delivered to a tenant, set aside with where it stood and why.
+
+The router writes it to the tenant's dead-letter topic in the same Kafka transaction as the events around it. With the
+changes topic's coordinates the event can be replayed as long as that topic holds it.
+"""
+
+import msgspec
+
+from libs.types.order import EventOrder
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """One record; its Kafka key is ``event_key``."""
+
+    tenant: str
+    topic: str
+    """Where the event would have gone."""
+    reason: str
+    """What was wrong, in words for an operator; never a row's values."""
+    source: str
+    source_partition: str
+    database: str
+    table: str
+    schema_version: int
+    op: str
+    order: EventOrder
+    """Its place in the source's log."""
+    transaction_id: str
+    """As the source names it; empty for a snapshot row."""
+    changes_topic: str
+    changes_kafka_partition: int
+    changes_offset: int
+    """With the two before: the ChangeBatch that holds the event."""
+    is_withheld: bool = False
+    """The tenant has a filter, a mask or an excluded column on the table, or the event is too large for a record: the event
+    stands only in the changes topic, since its bytes may hold what the tenant must not see."""
+    event_key: bytes | None = None
+    event_value: bytes | None = None
+    """The event as the reader wrote it; base64 in the JSON."""
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(DeadLetter)
+
+
+def encode_dead_letter(letter: DeadLetter) -> bytes:
+    """The record's value."""
+    return _encoder.encode(letter)
+
+
+def decode_dead_letter(value: bytes) -> DeadLetter:
+    """The record that ``encode_dead_letter`` wrote. Raises msgspec.DecodeError for anything else."""
+    return _decoder.decode(value)

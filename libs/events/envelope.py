@@ -1,0 +1,69 @@
+"""Debezium's envelope around a row, as bytes: the parts that repeat are made once.
+
+A value is ``{"before":…,"after":…,"source":{…},"transaction":…,"op":…,"ts_ms":…,"ts_us":…,"ts_ns":…}``, in the order of
+Debezium's fields (``golden/debezium-mysql``). The row images come encoded; what is added here is joined around them.
+"""
+
+from typing import Final
+
+import orjson
+
+HEADWATER_VERSION: Final = "0.1.0"
+"""``source.version`` of every event."""
+
+BEFORE_NULL_AFTER: Final = b'{"before":null,"after":'
+
+
+class MysqlSourceBlock:
+    """The ``source`` block of one table's events: a template for each table, filled once for each rows event."""
+
+    __slots__ = ("_after_snapshot", "_before_times", "_table")
+
+    def __init__(self, source: str, database: str, table: str | None) -> None:
+        self._before_times = b'{"version":%b,"connector":"mysql","name":%b,"ts_ms":' % (
+            _text(HEADWATER_VERSION),
+            _text(source),
+        )
+        self._after_snapshot = b',"db":%b,"sequence":null,"ts_us":' % _text(database)
+        self._table = b',"table":%b,"server_id":' % (b"null" if table is None else _text(table))
+
+    def head(self, *, time_us: int, snapshot: bytes, server_id: int, gtid: bytes, file: bytes) -> bytes:
+        """Everything up to ``"pos":``; what ``source_place`` makes follows.
+
+        ``snapshot``, ``gtid`` and ``file`` are JSON text, quotes included, or ``null``.
+        """
+        return b'%b%d,"snapshot":%b%b%d,"ts_ns":%d000%b%d,"gtid":%b,"file":%b,"pos":' % (
+            self._before_times,
+            time_us // 1000,
+            snapshot,
+            self._after_snapshot,
+            time_us,
+            time_us,
+            self._table,
+            server_id,
+            gtid,
+            file,
+        )
+
+
+def source_place(position: int, row: int) -> bytes:
+    """Where a row stands: the place of its rows event in the log's file, and the row's number within it."""
+    return b'%d,"row":%d' % (position, row)
+
+
+def source_tail(thread_id: int | None) -> bytes:
+    """The end of a ``source`` block, behind the row's number."""
+    return b',"thread":%b,"query":null}' % (b"null" if thread_id is None else b"%d" % thread_id)
+
+
+def event_tail(op: str, now_ns: int) -> bytes:
+    """The end of an event: its operation and when it was processed."""
+    return b',"op":"%b","ts_ms":%d,"ts_us":%d,"ts_ns":%d}' % (op.encode(), now_ns // 1_000_000, now_ns // 1_000, now_ns)
+
+
+def json_text(text: str) -> bytes:
+    """``text`` as a JSON string."""
+    return orjson.dumps(text)
+
+
+_text = json_text

@@ -1,0 +1,59 @@
+"""Names of topics and headers: the one place that spells them."""
+
+from typing import Final
+
+from libs.types.table import TableId
+
+CHECKPOINTS_TOPIC: Final = "headwater.checkpoints"
+SCHEMA_HISTORY_TOPIC: Final = "headwater.schema-history"
+SIGNALS_TOPIC: Final = "headwater.signals"
+
+ORDER_HEADER: Final = "headwater.order"
+"""EventOrder.sort_key() as ASCII, on every row event."""
+SCHEMA_VERSION_HEADER: Final = "headwater.schema-version"
+"""The table's version in schema_history as a decimal number in ASCII, on every row event."""
+NEW_KEY_HEADER: Final = "__debezium.newkey"
+OLD_KEY_HEADER: Final = "__debezium.oldkey"
+CONTEXT_LOGICAL_NAME_HEADER: Final = "__debezium.context.connectorLogicalName"
+CONTEXT_TASK_HEADER: Final = "__debezium.context.taskId"
+CONTEXT_CONNECTOR_HEADER: Final = "__debezium.context.connectorName"
+CONTEXT_RUN_HEADER: Final = "__debezium.context.runId"
+
+
+def changes_topic(source: str) -> str:
+    """Topic of a source's ChangeBatches, between reader and router."""
+    return f"headwater.changes.{source}"
+
+
+def row_topic(tenant: str, source: str, table_id: TableId) -> str:
+    """Topic of one table's row events for one tenant.
+
+    Characters that Kafka forbids become ``_``, as Debezium's topic naming does. Kafka allows
+    ``[a-zA-Z0-9._-]`` only (Kafka documentation, topic names).
+    """
+    return sanitize_topic(f"{tenant}.{source}.{table_id.database}.{table_id.table}")
+
+
+def schema_changes_topic(tenant: str, source: str) -> str:
+    """Topic of Debezium's schema-change events for one tenant."""
+    return f"{tenant}.{source}"
+
+
+def transactions_topic(tenant: str, source: str) -> str:
+    """Topic of BEGIN and END of source transactions for one tenant."""
+    return f"{tenant}.{source}.transaction"
+
+
+def table_schemas_topic(tenant: str) -> str:
+    """Compacted topic of the table schemas that a tenant's events are written under (see delivered_schema)."""
+    return f"{tenant}.headwater.table-schemas"
+
+
+def dead_letter_topic(tenant: str) -> str:
+    """Topic of the events of a tenant that could not be delivered."""
+    return f"{tenant}.dead-letter"
+
+
+def sanitize_topic(name: str) -> str:
+    """``name`` with every character that Kafka forbids in a topic replaced by ``_``."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in name)

@@ -1,0 +1,83 @@
+"""Named crash points, so that a test can kill a process in the one gap that matters.
+
+``HEADWATER_FAILPOINTS="after_publish_before_commit=kill"`` arms them; several are separated by commas.
+Actions: ``kill`` (SIGKILL to the own process, as a power cut would), ``raise`` (a ``TransientError``) and
+``sleep:SECONDS``. ``name=kill@3`` acts on the third pass only. Unarmed, a failpoint costs one dictionary
+look-up on an empty dictionary.
+
+After supabase/etl's ``failpoints.rs``: the names are listed here, and a name that is not listed is refused.
+"""
+
+import os
+import signal
+import time
+from typing import Final
+
+from libs.errors import InvalidSettings, TransientError
+
+NAMES: Final = frozenset(
+    {
+        # reader
+        "reader_after_produce_before_commit",  # events and checkpoint sent, transaction open
+        "reader_after_commit",  # transaction committed, nothing told to anybody yet
+        "reader_between_snapshot_chunks",
+        "reader_after_schema_recorded_before_publish",
+        # router
+        "router_after_produce_before_offsets",
+        "router_after_offsets_before_commit",
+        "router_after_commit",
+        # sink
+        "sink_before_merge",
+        "sink_after_merge_before_next_table",
+        "sink_after_batch_before_spark_commit",
+        # services
+        "schema_history_after_kafka_before_answer",
+        "checkpoint_committer_after_lease_before_answer",
+    }
+)
+ENVIRONMENT_VARIABLE: Final = "HEADWATER_FAILPOINTS"
+
+
+class _Armed:
+    __slots__ = ("action", "on_pass", "passes")
+
+    def __init__(self, action: str, on_pass: int | None) -> None:
+        self.action = action
+        self.on_pass = on_pass
+        self.passes = 0
+
+
+def _parse(text: str) -> dict[str, _Armed]:
+    armed: dict[str, _Armed] = {}
+    mistakes: list[str] = []
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, _, action = item.partition("=")
+        action, _, on_pass = action.partition("@")
+        if name not in NAMES:
+            mistakes.append(f"{name!r} is no failpoint; known: {', '.join(sorted(NAMES))}")
+        elif action not in ("kill", "raise") and not action.startswith("sleep:"):
+            mistakes.append(f"{name}: action {action!r} is none of kill, raise, sleep:SECONDS")
+        else:
+            armed[name] = _Armed(action, int(on_pass) if on_pass else None)
+    if mistakes:
+        raise InvalidSettings(ENVIRONMENT_VARIABLE, mistakes)
+    return armed
+
+
+_armed = _parse(os.environ.get(ENVIRONMENT_VARIABLE, ""))
+
+
+def failpoint(name: str) -> None:
+    """Do what the environment armed for ``name``; nothing otherwise."""
+    point = _armed.get(name)
+    if point is None:
+        return
+    point.passes += 1
+    if point.on_pass is not None and point.passes != point.on_pass:
+        return
+    if point.action == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif point.action == "raise":
+        raise TransientError(f"failpoint {name} reached")
+    else:
+        time.sleep(float(point.action.partition(":")[2]))

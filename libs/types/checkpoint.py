@@ -1,0 +1,38 @@
+"""Checkpoint: the durable resume point of one source partition."""
+
+from typing import NewType
+
+import msgspec
+
+from libs.types.order import EventOrder
+from libs.types.position import SourcePartition, SourcePosition
+
+FencingToken = NewType("FencingToken", int)
+"""Who may advance a checkpoint; grows at each takeover and is never a sort key."""
+
+
+class SnapshotProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an unfinished initial snapshot got."""
+
+    finished_tables: tuple[str, ...] = ()
+    current_table: str = ""
+    last_key: bytes = b""
+    """Last key copied of ``current_table``, in the reader's own encoding; empty: none yet."""
+    rows_copied: int = 0
+    rows_estimated: int = 0
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Written in the same Kafka transaction as the events that it covers; never inside a transaction's events."""
+
+    partition: SourcePartition
+    position: SourcePosition
+    order: EventOrder
+    fencing_token: FencingToken
+    committed_at_us: int
+    """Commit time, at the source, of the last transaction covered; microseconds since 1970."""
+    published_at_us: int
+    rows_published: int = 0
+    """Row events published of this source partition since it was first read."""
+    snapshot: SnapshotProgress | None = None
+    """Present while the initial snapshot is unfinished."""

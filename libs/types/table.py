@@ -1,0 +1,72 @@
+"""Tables: their names, their columns, their versions."""
+
+import msgspec
+
+from libs.types.value import LogicalType
+
+
+class TableId(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """A table's name within its source."""
+
+    database: str
+    table: str
+
+    def __str__(self) -> str:
+        return f"{self.database}.{self.table}"
+
+
+class Column(msgspec.Struct, frozen=True, kw_only=True):
+    """One column, in the source's words and in ours."""
+
+    name: str
+    source_type: str
+    """The type as the source writes it, lower case: ``decimal(12,2) unsigned``, ``enum('a','b')``."""
+    logical_type: LogicalType
+    is_optional: bool = True
+    """May be NULL."""
+    charset: str | None = None
+    """MySQL's name of the character set; None for types without one."""
+    is_generated: bool = False
+    is_auto_increment: bool = False
+    default_expression: str | None = None
+    """The DEFAULT as the source writes it, without quotes; None: no default, DEFAULT NULL, or one that the source
+    computes for each row (``DEFAULT (uuid())``)."""
+    comment: str | None = None
+    has_on_update: bool = False
+    """ON UPDATE CURRENT_TIMESTAMP: the server sets it when a row changes."""
+    is_virtual: bool = False
+    """Generated, and computed whenever it is read."""
+
+
+class Index(msgspec.Struct, frozen=True, kw_only=True):
+    """An index of a table; kept because a later DROP INDEX or RENAME INDEX names it."""
+
+    name: str
+    """``PRIMARY`` for the primary key."""
+    columns: tuple[str, ...]
+    """Empty for an index over expressions."""
+    is_unique: bool
+    prefix_lengths: tuple[int, ...] = ()
+    """For each column the number of characters that are indexed, 0 for all; empty: all of every column."""
+
+
+class TableSchema(msgspec.Struct, frozen=True, kw_only=True):
+    """A table's columns, in order, at one version."""
+
+    table_id: TableId
+    columns: tuple[Column, ...]
+    key: tuple[str, ...] = ()
+    """Names of the key's columns, in key order: the primary key, else the first unique key without NULLs."""
+    version: int = 0
+    """As schema_history counts it, from 1; 0 before it is recorded."""
+    charset: str | None = None
+    comment: str | None = None
+    indexes: tuple[Index, ...] = ()
+    """Known to the source's reader only, which derives ``key`` from them; empty in what a tenant receives."""
+
+    def column(self, name: str) -> Column:
+        """The column of that name. Raises KeyError where there is none."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(f"{self.table_id} (version {self.version}) has no column {name!r}")

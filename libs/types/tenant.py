@@ -1,0 +1,104 @@
+"""Tenants: whose data it is, and what each one gets (design: Tenants)."""
+
+import enum
+from typing import NewType
+
+import msgspec
+
+TenantId = NewType("TenantId", str)
+
+
+class EventFormat(enum.Enum):
+    """How a tenant's events are written."""
+
+    JSON = "json"
+
+
+class SinkMode(enum.Enum):
+    """What a sink table holds."""
+
+    MIRROR = "mirror"
+    """The current rows."""
+    APPEND = "append"
+    """Every change, in order."""
+
+
+class HashMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Replace a value by the hex of a salted hash: the same value gives the same text."""
+
+    salt: str
+    algorithm: str = "sha256"
+    """sha256 or sha512."""
+
+
+class ColumnMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Mask the columns whose ``database.table.column`` matches; give exactly one of the ways."""
+
+    columns: str
+    """Regular expression, matched against the whole name."""
+    hash: HashMask | None = None
+    constant: str | None = None
+
+
+class RowFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Deliver only rows that meet a condition."""
+
+    tables: str
+    """Regular expression, matched against the whole ``database.table``."""
+    where: str
+    """Condition in SQL over the table's columns: ``region = 'EU' AND total >= 10``."""
+
+
+class SourceSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a tenant gets of one source. Regular expressions match whole names."""
+
+    name: str
+    """Name of the source."""
+    include_tables: tuple[str, ...] = (".*",)
+    exclude_tables: tuple[str, ...] = ()
+    row_filters: tuple[RowFilter, ...] = ()
+    exclude_columns: tuple[str, ...] = ()
+    """``database.table.column``; a key column cannot be excluded."""
+    masks: tuple[ColumnMask, ...] = ()
+
+
+class FormatSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How events are written."""
+
+    kind: EventFormat = EventFormat.JSON
+    schemas: bool = False
+    """Each key and value carries its Connect schema, as JsonConverter with ``schemas.enable`` does."""
+    tombstones: bool = True
+    """A null value follows each delete, so that a compacted topic forgets the key."""
+
+
+class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How topics are made."""
+
+    kafka_partitions: int = 1
+    replication_factor: int = 1
+    schema_changes: bool = True
+    """Write Debezium's schema-change events of the tenant's tables to ``<tenant>.<prefix>``."""
+    transactions: bool = False
+    """Write BEGIN and END of source transactions to ``<tenant>.<prefix>.transaction``."""
+
+
+class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a tenant's rows go, and how."""
+
+    warehouse: str = "iceberg"
+    mode: SinkMode = SinkMode.MIRROR
+    trigger_s: float = 5.0
+    """How often a micro-batch starts, in seconds: shorter is fresher, longer makes larger files."""
+
+
+class TenantSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One tenant's document (``tenant.yaml``)."""
+
+    tenant: str
+    """Lower-case letters, digits and ``-``, at most 40: it stands at the front of topic names."""
+    sources: tuple[SourceSelection, ...]
+    format: FormatSettings = FormatSettings()
+    topics: TopicSettings = TopicSettings()
+    sink: SinkSettings | None = SinkSettings()
+    """None: topics only."""

@@ -1,0 +1,67 @@
+"""Logical types: what a column's value is, and the one JSON form in which it travels.
+
+Every source maps its column types onto these; the router, the Connect schemas and the sinks know only
+these. The forms are Debezium's (``golden/`` holds recordings), with its default handling modes.
+"""
+
+import enum
+from typing import Final
+
+import msgspec
+
+
+class LogicalKind(enum.Enum):
+    """Name and JSON form of a logical type; in brackets Connect's type and schema name."""
+
+    BOOLEAN = "boolean"
+    """true or false [boolean]"""
+    INT16 = "int16"
+    INT32 = "int32"
+    INT64 = "int64"
+    """JSON number [int64]. A BIGINT UNSIGNED above 2**63-1 wraps to a negative number, as Debezium's default
+    ``bigint.unsigned.handling.mode=long`` has it; sinks that read ``Column.source_type`` undo it."""
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+    STRING = "string"
+    BYTES = "bytes"
+    """base64 text [bytes]"""
+    DECIMAL = "decimal"
+    """base64 of the unscaled number, big-endian two's complement [bytes, org.apache.kafka.connect.data.Decimal]"""
+    DATE = "date"
+    """days since 1970-01-01 [int32, io.debezium.time.Date]"""
+    MICRO_TIME = "micro_time"
+    """microseconds, negative and beyond 24 h too [int64, io.debezium.time.MicroTime]"""
+    TIMESTAMP_MS = "timestamp_ms"
+    """milliseconds since 1970 of a wall clock without zone [int64, io.debezium.time.Timestamp]"""
+    TIMESTAMP_US = "timestamp_us"
+    """microseconds since 1970 of a wall clock without zone [int64, io.debezium.time.MicroTimestamp]"""
+    ZONED_TIMESTAMP = "zoned_timestamp"
+    """ISO 8601 text in UTC, ``2024-01-02T03:04:05.678Z`` [string, io.debezium.time.ZonedTimestamp]"""
+    YEAR = "year"
+    """[int32, io.debezium.time.Year]"""
+    JSON = "json"
+    """the document as text [string, io.debezium.data.Json]"""
+    ENUM = "enum"
+    """[string, io.debezium.data.Enum]"""
+    ENUM_SET = "enum_set"
+    """members joined by commas [string, io.debezium.data.EnumSet]"""
+    BITS = "bits"
+    """base64 of the bytes, little-endian [bytes, io.debezium.data.Bits]"""
+    UNSUPPORTED = "unsupported"
+    """No form yet (geometry, vector): a table with such a column can be followed in DDL, but not captured."""
+
+
+class LogicalType(msgspec.Struct, frozen=True, kw_only=True):
+    """A logical type with its parameters."""
+
+    kind: LogicalKind
+    precision: int = 0
+    """Digits of a DECIMAL; width of BITS."""
+    scale: int = 0
+    """Digits after the point of a DECIMAL; fractional-second digits of a ZONED_TIMESTAMP."""
+    allowed: tuple[str, ...] = ()
+    """Members of an ENUM or ENUM_SET, in order."""
+
+
+UNAVAILABLE_VALUE: Final = "__debezium_unavailable_value"
+"""Stands in a JSON payload for a value that the log does not hold; it is not NULL."""

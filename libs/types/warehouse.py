@@ -1,0 +1,174 @@
+"""Warehouse tables: where a tenant's table lies, which columns Headwater adds, and how far the sink got.
+
+The sink writes by these names; ``headwater query``, ``check`` and ``status`` read by them.
+"""
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from libs.types.table import TableId
+
+CATALOG: Final = "headwater"
+"""Name of the catalog in Spark and pyiceberg."""
+OWN_COLUMN_PREFIX: Final = "_headwater_"
+ORDER_COLUMN: Final = "_headwater_order"
+"""EventOrder.sort_key() of the change that wrote the row."""
+COMMITTED_AT_COLUMN: Final = "_headwater_committed_at"
+"""When the source committed that change."""
+OP_COLUMN: Final = "_headwater_op"
+"""Only in append tables: c, u, d, r or t, as Debezium's ``op``."""
+BATCH_PROPERTY: Final = "headwater.batch"
+"""In an Iceberg snapshot's summary: ``<streaming query id>:<batch id>`` of the micro-batch that it commits."""
+
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_$-]+")
+
+
+class WarehouseTable(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """A table's place in the catalog: a nested namespace and a name."""
+
+    namespace: tuple[str, ...]
+    name: str
+
+    @property
+    def identifier(self) -> tuple[str, ...]:
+        """As pyiceberg wants it."""
+        return (*self.namespace, self.name)
+
+    def quoted(self, catalog: str = CATALOG) -> str:
+        """As Spark SQL wants it."""
+        return ".".join(f"`{level}`" for level in (catalog, *self.identifier))
+
+    def __str__(self) -> str:
+        return ".".join(self.identifier)
+
+
+def warehouse_table(tenant: str, source: str, table_id: TableId) -> WarehouseTable:
+    """Where a tenant's table lies: the levels of its row topic, ``<tenant>.<source>.<database>.<table>``.
+
+    Two tables never meet: a name that catalogs, paths or SQL could not carry as it is gets a hash of itself.
+
+    >>> str(warehouse_table("acme", "shop", TableId(database="shop", table="orders")))
+    'acme.shop.shop.orders'
+    """
+    levels = tuple(_plain(level) for level in (tenant, source, table_id.database, table_id.table))
+    return WarehouseTable(namespace=levels[:-1], name=levels[-1])
+
+
+def _plain(name: str) -> str:
+    if _PLAIN_NAME.fullmatch(name):
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return re.sub(r"[^A-Za-z0-9_$-]", "_", name) + f"_{digest}"
+
+
+# Buckets grow by 5%: a quantile read from them is at most that far off.
+_FIRST_BUCKET_S: Final = 0.001
+_GROWTH: Final = 1.05
+
+
+class LatencyHistogram(msgspec.Struct, frozen=True, kw_only=True):
+    """How long live changes took from the source's commit to the warehouse's."""
+
+    counts: Mapping[int, int] = msgspec.field(default_factory=dict)
+    """Changes by bucket; bucket ``n`` ends at 1 ms * 1.05**n."""
+
+    def plus(self, latencies_s: Mapping[float, int]) -> "LatencyHistogram":
+        """With the changes of one batch added: how many took how long."""
+        counts = dict(self.counts)
+        for latency_s, changes in latencies_s.items():
+            bucket = max(0, math.ceil(math.log(max(latency_s, _FIRST_BUCKET_S) / _FIRST_BUCKET_S, _GROWTH)))
+            counts[bucket] = counts.get(bucket, 0) + changes
+        return LatencyHistogram(counts=counts)
+
+    def quantile_s(self, share: float) -> float | None:
+        """The time within which ``share`` (0 to 1) of the changes arrived; None: no live change was seen."""
+        total, seen = sum(self.counts.values()), 0
+        for bucket in sorted(self.counts):
+            seen += self.counts[bucket]
+            if seen >= share * total:
+                return float(_FIRST_BUCKET_S * _GROWTH**bucket)
+        return None
+
+
+class ParkedTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table that a human must see to; the tenant's other tables go on, and nothing of this one is lost.
+
+    Its events stay in Kafka. The job reads ``from_offsets`` to ``to_offsets`` again when it starts and the table's next
+    event comes.
+    """
+
+    because: str
+    """Ends with the remedy."""
+    from_offsets: Mapping[int, int]
+    """By Kafka partition: the first event that was not applied."""
+    to_offsets: Mapping[int, int]
+    """By Kafka partition: behind the last event that was passed over."""
+
+
+class TableProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the sink got with one table."""
+
+    topic: str
+    source: str
+    table: str
+    """``database.table`` at the source."""
+    warehouse_table: str
+    """``<tenant>.<source>.<database>.<table>`` in the catalog."""
+    rows: int = 0
+    """Changes committed."""
+    order: str = ""
+    """Sort key of the newest change committed; empty: none yet."""
+    committed_at_us: int = 0
+    """When the source committed that change; microseconds since 1970."""
+    written_at_us: int = 0
+    """When the warehouse did."""
+    parked: ParkedTable | None = None
+
+
+class BatchTimings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the time of one micro-batch went, in seconds."""
+
+    read_s: float = 0.0
+    """From Kafka into memory, and which tables are in it."""
+    tables_s: Mapping[str, float] = msgspec.field(default_factory=dict)
+    """By warehouse table: parse, keep the latest of each key, merge and commit. Tables overlap in time."""
+    total_s: float = 0.0
+
+
+class SinkProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the sink got with one tenant: the file ``<state_dir>/progress/<tenant>.json``, replaced whole."""
+
+    tenant: str
+    query_id: str = ""
+    batch_id: int = -1
+    """Of the newest micro-batch committed."""
+    written_at_us: int = 0
+    rows: int = 0
+    tables: Mapping[str, TableProgress] = msgspec.field(default_factory=dict)
+    """By topic."""
+    latency: LatencyHistogram = LatencyHistogram()
+    """Of live changes since the tenant's first; snapshot rows are not counted."""
+    latency_p50_s: float | None = None
+    latency_p99_s: float | None = None
+    last_batch: BatchTimings = BatchTimings()
+    halted_because: str | None = None
+    """Not None: the tenant's query stands still and a human is needed; ends with the remedy."""
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(SinkProgress)
+
+
+def encode_sink_progress(progress: SinkProgress) -> bytes:
+    """The progress file's content."""
+    return _encoder.encode(progress)
+
+
+def decode_sink_progress(content: bytes) -> SinkProgress:
+    """What ``encode_sink_progress`` wrote. Raises msgspec.DecodeError for anything else."""
+    return _decoder.decode(content)
