@@ -1,0 +1,157 @@
+"""Settings: from a YAML file and the environment into one frozen record, every mistake reported at once.
+
+A service calls ``load_settings`` once, in ``__main__``. The environment wins over the file:
+``HEADWATER_KAFKA__BOOTSTRAP_SERVERS`` sets ``kafka.bootstrap_servers``.
+"""
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import msgspec
+import yaml
+
+from libs.errors import InvalidSettings
+
+_Settings = TypeVar("_Settings", bound=msgspec.Struct)
+
+ENVIRONMENT_PREFIX = "HEADWATER_"
+_NOT_SETTINGS = frozenset({"HEADWATER_FAILPOINTS", "HEADWATER_CACHE", "HEADWATER_HOME"})
+
+
+class Secret(msgspec.Struct, frozen=True):
+    """A value that prints as ``***``; read it with ``reveal``."""
+
+    value: str
+
+    def reveal(self) -> str:
+        """The secret itself; pass it on, never log it."""
+        return self.value
+
+    def __repr__(self) -> str:
+        return "***"
+
+    __str__ = __repr__
+
+
+def load_settings(record: type[_Settings], *, path: Path | None, environ: Mapping[str, str], subject: str) -> _Settings:
+    """The settings of ``record``'s shape from ``path`` (None: no file) and ``environ``.
+
+    Raises:
+        InvalidSettings: with every mistake (place, what is wrong, nearest right name); mend them all and start again.
+    """
+    mistakes: list[str] = []
+    document = _read_document(path, mistakes) if path is not None else {}
+    _overlay_environment(document, record, environ, mistakes)
+    settings = convert_document(record, document, place="", mistakes=mistakes)
+    if mistakes or settings is None:
+        raise InvalidSettings(subject, mistakes)
+    return settings
+
+
+def convert_document(record: type[_Settings], document: Any, *, place: str, mistakes: list[str]) -> _Settings | None:
+    """``document`` (parsed YAML) as ``record``; None when anything was wrong, with each mistake appended.
+
+    Unknown names, missing names and wrong types are all collected, at every depth, before anything is refused.
+    """
+    before = len(mistakes)
+    if not isinstance(document, dict):
+        mistakes.append(f"{place or 'document'}: must be a mapping of names to values, is {_kind(document)}")
+        return None
+    fields = {field.encode_name: field for field in msgspec.structs.fields(record)}
+    for name in document:
+        if name not in fields:
+            mistakes.append(f"{_join(place, name)}: unknown name{_nearest(str(name), fields)}")
+    values: dict[str, Any] = {}
+    for name, field in fields.items():
+        if name in document:
+            values[field.name] = _convert_value(field.type, document[name], _join(place, name), mistakes)
+        elif field.required:
+            mistakes.append(f"{_join(place, name)}: is missing")
+    return record(**values) if len(mistakes) == before else None
+
+
+def _convert_value(kind: Any, value: Any, place: str, mistakes: list[str]) -> Any:
+    inner = _struct_of(kind)
+    if inner is Secret and not isinstance(value, dict):
+        return Secret(str(value))
+    if inner is not None and isinstance(value, dict):
+        return convert_document(inner, value, place=place, mistakes=mistakes)
+    item = _struct_of_tuple(kind)
+    if item is not None and isinstance(value, list):
+        return tuple(
+            convert_document(item, element, place=f"{place}[{index}]", mistakes=mistakes)
+            for index, element in enumerate(value)
+        )
+    try:
+        return msgspec.convert(value, kind, strict=False)
+    except (msgspec.ValidationError, ValueError) as error:
+        mistakes.append(f"{place}: {error}")
+        return None
+
+
+def _struct_of(kind: Any) -> Any:
+    candidates = [kind, *get_args(kind)] if not _struct_of_tuple(kind) else []
+    for candidate in candidates:
+        if isinstance(candidate, type) and issubclass(candidate, msgspec.Struct):
+            return candidate
+    return None
+
+
+def _struct_of_tuple(kind: Any) -> Any:
+    arguments = get_args(kind)
+    if getattr(kind, "__origin__", None) is tuple and arguments:
+        element = arguments[0]
+        if isinstance(element, type) and issubclass(element, msgspec.Struct):
+            return element
+    return None
+
+
+def _read_document(path: Path, mistakes: list[str]) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except OSError as error:
+        mistakes.append(f"{path}: cannot be read ({error.strerror})")
+        return {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mistakes.append(f"{path}: is not YAML ({' '.join(str(error).split())})")
+        return {}
+    if not isinstance(document, dict):
+        mistakes.append(f"{path}: must be a mapping of names to values, is {_kind(document)}")
+        return {}
+    return document
+
+
+def _overlay_environment(
+    document: dict[str, Any], record: type[msgspec.Struct], environ: Mapping[str, str], mistakes: list[str]
+) -> None:
+    known = {field.encode_name for field in msgspec.structs.fields(record)}
+    for variable, value in sorted(environ.items()):
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in _NOT_SETTINGS:
+            continue
+        path = variable.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
+        if path[0] not in known:
+            mistakes.append(f"{variable}: sets no known name{_nearest(path[0], known)}")
+            continue
+        target = document
+        for step in path[:-1]:
+            target = target.setdefault(step, {})
+            if not isinstance(target, dict):
+                mistakes.append(f"{variable}: {step} is no group of settings")
+                break
+        else:
+            target[path[-1]] = value
+
+
+def _nearest(name: str, known: Any) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(sorted(known))}"
+
+
+def _join(place: str, name: object) -> str:
+    return f"{place}.{name}" if place else str(name)
+
+
+def _kind(value: object) -> str:
+    return "empty" if value is None else type(value).__name__

@@ -1,0 +1,282 @@
+"""Tenant documents: a folder of YAML files into ``TenantSpec`` records, each judged by itself.
+
+The router (and whoever else needs to know the tenants) calls ``TenantFolder.refresh`` once a second. A document with
+mistakes is refused with every mistake listed and its last good version stays in force; it neither stops nor changes
+another tenant. The last good versions are also copied into a state folder, so they survive a restart.
+
+A folder holds ``<tenant>/tenant.yaml`` or ``<tenant>.yaml``; names that begin with a dot are passed over, since
+Kubernetes mounts a ConfigMap through such links (Kubernetes documentation, "ConfigMaps", mounted ConfigMaps).
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from libs.config.load import convert_document
+from libs.errors import InvalidSettings
+from libs.types.tenant import ColumnMask, SourceSelection, TenantSpec
+
+CheckCondition = Callable[[str], list[str]]
+"""The mistakes of a row filter's condition. Given by the caller: only the router knows the language."""
+
+_TENANT_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+_RESERVED_NAMES: Final = frozenset({"headwater"})
+"""Headwater's own topics begin with this."""
+_HASH_ALGORITHMS: Final = ("sha256", "sha512")
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedDocument:
+    """A document that is not in force, and why."""
+
+    file: Path
+    mistakes: tuple[str, ...]
+    """Every one of them, place first."""
+    tenant: str | None
+    """Whose last good version stays in force; None: there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class TenantSet:
+    """The tenants in force, by name, and the documents that are not."""
+
+    tenants: tuple[TenantSpec, ...] = ()
+    refused: tuple[RefusedDocument, ...] = ()
+
+
+def no_conditions_checked(_condition: str) -> list[str]:
+    """For callers that do not evaluate row filters."""
+    return []
+
+
+class TenantFolder:
+    """The documents of one folder, followed over time. Not for use from two threads."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        state_folder: Path | None = None,
+        check_condition: CheckCondition = no_conditions_checked,
+    ) -> None:
+        self._folder = folder
+        self._state = None if state_folder is None else _LastGoodDocuments(state_folder)
+        self._check_condition = check_condition
+        self._seen: dict[Path, _Stamp] | None = None
+        self._in_force: dict[Path, TenantSpec] = {}
+
+    def refresh(self) -> TenantSet | None:
+        """Read what changed since the last call; None when nothing did.
+
+        A folder that vanishes after the first call changes nothing: a mount that fails for a while must not take every
+        tenant away.
+
+        Raises:
+            InvalidSettings: at the first call, the folder does not exist; create it or mend the setting.
+        """
+        seen = self._stamps()
+        if seen is None or seen == self._seen:
+            return None
+        self._seen = seen
+        documents = [_read(self._folder, file, self._check_condition) for file in seen]
+        in_force, refused = self._judge(documents)
+        self._in_force = in_force
+        if self._state is not None:
+            self._state.keep_only(seen)
+        return TenantSet(tuple(sorted(in_force.values(), key=lambda spec: spec.tenant)), tuple(refused))
+
+    def _stamps(self) -> "dict[Path, _Stamp] | None":
+        if not self._folder.is_dir():
+            if self._seen is None:
+                raise InvalidSettings("tenants", [f"{self._folder}: is no folder; create it, or name another one"])
+            return None
+        stamps = {}
+        for file in sorted(_document_files(self._folder)):
+            try:
+                stat = file.stat()
+            except OSError:  # it went away since it was listed
+                continue
+            stamps[file] = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        return stamps
+
+    def _judge(self, documents: "Iterable[_Document]") -> tuple[dict[Path, TenantSpec], list[RefusedDocument]]:
+        """Which version of each file is in force. Who holds a name already keeps it against a newcomer."""
+        last_good = {document.file: self._last_good(document) for document in documents}
+        held = {file: spec.tenant for file, spec in last_good.items() if spec is not None}
+        in_force: dict[Path, TenantSpec] = {}
+        owners: dict[str, Path] = {}
+        refused = []
+        for document in sorted(documents, key=lambda item: (not item.keeps_name(held), item.file)):
+            mistakes, spec = list(document.mistakes), document.spec
+            if spec is not None and spec.tenant in owners:
+                mistakes.append(f"tenant: {spec.tenant!r} is claimed by {owners[spec.tenant]} already")
+                spec = None
+            if spec is not None and self._state is not None:
+                self._state.store(document.file, document.text)
+            if spec is None:
+                spec = last_good[document.file]
+                if spec is not None and spec.tenant in owners:
+                    spec = None
+                refused.append(RefusedDocument(document.file, tuple(mistakes), spec.tenant if spec else None))
+            if spec is not None:
+                in_force[document.file] = spec
+                owners[spec.tenant] = document.file
+        return in_force, refused
+
+    def _last_good(self, document: "_Document") -> TenantSpec | None:
+        """What was in force for a file: in this process, else before its start."""
+        if document.file in self._in_force:
+            return self._in_force[document.file]
+        text = None if self._state is None else self._state.load(document.file)
+        return None if text is None else parse_tenant(text, mistakes=[], check_condition=self._check_condition)
+
+
+_Stamp = tuple[int, int, int]
+"""Modification time, size and inode: a file replaced in the same instant has another inode."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    file: Path
+    text: str
+    spec: TenantSpec | None
+    mistakes: tuple[str, ...]
+
+    def keeps_name(self, held: Mapping[Path, str]) -> bool:
+        """The document is good or bad, but its tenant is the one that the file had."""
+        if self.file not in held:
+            return False
+        return self.spec is None or self.spec.tenant == held[self.file]
+
+
+def _document_files(folder: Path) -> Iterable[Path]:
+    for entry in folder.iterdir():
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir():
+            if (entry / "tenant.yaml").is_file():
+                yield entry / "tenant.yaml"
+        elif entry.suffix == ".yaml":
+            yield entry
+
+
+def _read(folder: Path, file: Path, check_condition: CheckCondition) -> _Document:
+    mistakes: list[str] = []
+    text, spec = "", None
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        mistakes.append(f"cannot be read ({type(error).__name__})")
+    else:
+        spec = parse_tenant(text, mistakes=mistakes, check_condition=check_condition)
+    place = file.relative_to(folder)
+    return _Document(file, text, spec, tuple(f"{place}: {mistake}" for mistake in mistakes))
+
+
+def parse_tenant(
+    text: str, *, mistakes: list[str], check_condition: CheckCondition = no_conditions_checked
+) -> TenantSpec | None:
+    """A tenant's document; None when anything is wrong, with every mistake appended, place first."""
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mistakes.append(f"is not YAML ({' '.join(str(error).split())})")
+        return None
+    before = len(mistakes)
+    spec = convert_document(TenantSpec, document, place="", mistakes=mistakes)
+    if spec is None:
+        return None
+    mistakes.extend(_tenant_mistakes(spec, check_condition))
+    return spec if len(mistakes) == before else None
+
+
+def _tenant_mistakes(spec: TenantSpec, check_condition: CheckCondition) -> Iterable[str]:
+    if not _TENANT_NAME.fullmatch(spec.tenant) or spec.tenant in _RESERVED_NAMES:
+        yield (
+            f"tenant: {spec.tenant!r} is no tenant's name; take 1 to 40 lower-case letters, digits and '-', "
+            "beginning and ending with a letter or digit, other than 'headwater'"
+        )
+    if not spec.sources:
+        yield "sources: name at least one source"
+    names = [source.name for source in spec.sources]
+    for index, source in enumerate(spec.sources):
+        if names.index(source.name) != index:
+            yield f"sources[{index}].name: {source.name!r} stands here twice; join the two"
+        for mistake in _source_mistakes(source, check_condition):
+            yield f"sources[{index}].{mistake}"
+    for name in ("kafka_partitions", "replication_factor"):
+        if getattr(spec.topics, name) < 1:
+            yield f"topics.{name}: must be at least 1"
+    if spec.sink is not None and spec.sink.trigger_s <= 0:
+        yield "sink.trigger_s: must be more than 0 seconds"
+
+
+def _source_mistakes(source: SourceSelection, check_condition: CheckCondition) -> Iterable[str]:
+    if not source.name:
+        yield "name: must not be empty"
+    for name in ("include_tables", "exclude_tables", "exclude_columns"):
+        for index, pattern in enumerate(getattr(source, name)):
+            yield from _pattern_mistakes(f"{name}[{index}]", pattern)
+    for index, row_filter in enumerate(source.row_filters):
+        yield from _pattern_mistakes(f"row_filters[{index}].tables", row_filter.tables)
+        for mistake in check_condition(row_filter.where):
+            yield f"row_filters[{index}].where: {mistake}"
+    for index, mask in enumerate(source.masks):
+        for mistake in _mask_mistakes(mask):
+            yield f"masks[{index}].{mistake}"
+
+
+def _mask_mistakes(mask: ColumnMask) -> Iterable[str]:
+    yield from _pattern_mistakes("columns", mask.columns)
+    if (mask.hash is None) == (mask.constant is None):
+        yield "hash: give exactly one of hash and constant"
+    if mask.hash is not None:
+        if mask.hash.algorithm not in _HASH_ALGORITHMS:
+            yield f"hash.algorithm: {mask.hash.algorithm!r} is none of {', '.join(_HASH_ALGORITHMS)}"
+        if not mask.hash.salt:
+            yield "hash.salt: must not be empty, or anybody can guess values by hashing them"
+
+
+def _pattern_mistakes(place: str, pattern: str) -> Iterable[str]:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        yield f"{place}: is no regular expression ({error})"
+
+
+class _LastGoodDocuments:
+    """The newest good text of each document, in a folder of our own. Written whole or not at all."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def load(self, document: Path) -> str | None:
+        try:
+            return self._copy_of(document).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+
+    def store(self, document: Path, text: str) -> None:
+        copy = self._copy_of(document)
+        if self.load(document) == text:
+            return
+        unfinished = copy.with_suffix(".unfinished")
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(copy)
+
+    def keep_only(self, documents: Iterable[Path]) -> None:
+        """A document that was taken away is gone: its tenant shall not come back at a restart."""
+        kept = {self._copy_of(document) for document in documents}
+        for copy in self._folder.glob("*.yaml"):
+            if copy not in kept:
+                copy.unlink(missing_ok=True)
+
+    def _copy_of(self, document: Path) -> Path:
+        digest = hashlib.sha256(str(document.absolute()).encode()).hexdigest()[:16]
+        return self._folder / f"{document.parent.name}-{document.stem}-{digest}.yaml"

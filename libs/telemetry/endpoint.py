@@ -1,0 +1,101 @@
+"""The HTTP endpoint of every service: ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz`` for its supervisor.
+
+A service says by callbacks how it fares. ``/healthz`` answers 503 when a restart would help (no progress is
+made); ``/readyz`` answers 503 while requests should go elsewhere (loading, or a dependency is away), and names on a
+200 what is degraded but does not falsify or stop answers.
+"""
+
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import prometheus_client
+
+from libs.config.connections import TelemetrySettings
+
+HealthCheck = Callable[[], str | None]
+"""None: fine; else the reason, in words for an operator. Runs in the endpoint's thread: it must not block."""
+
+_REQUEST_TIMEOUT_S = 10.0
+
+
+class Endpoint:
+    """A running endpoint; ``close`` it at the end."""
+
+    def __init__(self, server: ThreadingHTTPServer) -> None:
+        self._server = server
+        # 0.1 s: how long ``close`` may take.
+        self._thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="telemetry-http", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """The port that is bound; of interest where the settings say 0."""
+        return int(self._server.server_address[1])
+
+    def close(self) -> None:
+        """Stop answering. Running answers may be cut off."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(timeout=1.0)
+
+
+def fine() -> None:
+    """The health check of a service that has nothing to say."""
+
+
+def start_endpoint(
+    settings: TelemetrySettings,
+    *,
+    alive: HealthCheck = fine,
+    ready: HealthCheck = fine,
+    degraded: HealthCheck = fine,
+) -> Endpoint:
+    """Answer ``/metrics``, ``/healthz`` (by ``alive``) and ``/readyz`` (by ``ready``) from threads of its own.
+
+    ``degraded`` gives the text of ``/readyz`` while it is ready, but something that makes it slower is away.
+
+    Raises:
+        OSError: the port is taken; choose another ``telemetry.http_port``, or 0 for any.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = _REQUEST_TIMEOUT_S
+
+        def do_GET(self) -> None:
+            match self.path.partition("?")[0]:
+                case "/metrics":
+                    accepted = self.headers.get("Accept") or ""
+                    encode, content_type = prometheus_client.exposition.choose_encoder(accepted)
+                    self._answer(200, content_type, encode(prometheus_client.REGISTRY))
+                case "/healthz":
+                    self._answer_health(_reason(alive))
+                case "/readyz":
+                    self._answer_health(_reason(ready), otherwise=_reason(degraded))
+                case _:
+                    self._answer(404, "text/plain; charset=utf-8", b"known: /metrics /healthz /readyz\n")
+
+        def _answer_health(self, reason: str | None, *, otherwise: str | None = None) -> None:
+            text = reason or (f"degraded: {otherwise}" if otherwise else "ok")
+            self._answer(503 if reason else 200, "text/plain; charset=utf-8", f"{text}\n".encode())
+
+        def _answer(self, status: int, content_type: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing: a probe a second would drown the log."""
+
+    server = ThreadingHTTPServer((settings.http_host, settings.http_port), Handler)
+    server.daemon_threads = True
+    return Endpoint(server)
+
+
+def _reason(check: HealthCheck) -> str | None:
+    try:
+        return check()
+    except Exception as error:
+        return f"the health check failed: {type(error).__name__}"

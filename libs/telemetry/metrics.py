@@ -1,0 +1,444 @@
+"""Every metric of Headwater: its name, what it says, and what to do when it rises.
+
+The one place that names metrics. Units stand in the names (Prometheus, "Metric and label naming"). Services import
+the constants and call ``.labels(...).inc()``; ``make docs-metrics`` writes ``docs/metrics.md`` from ``CATALOGUE``.
+Labels never hold row values, keys or transaction ids: only names of sources, tenants, tables and hops.
+"""
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from prometheus_client import Counter, Gauge, Histogram
+
+
+class Area(enum.Enum):
+    """The service that a metric tells of."""
+
+    READER = "binlog_reader"
+    ROUTER = "router"
+    SCHEMA_HISTORY = "schema_history"
+    CHECKPOINT_COMMITTER = "checkpoint_committer"
+    SINK = "spark"
+    EVERY_SERVICE = "every service"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricDoc:
+    """What ``docs/metrics.md`` says of one metric."""
+
+    name: str
+    kind: str
+    area: Area
+    labels: tuple[str, ...]
+    meaning: str
+    remedy: str
+
+
+CATALOGUE: list[MetricDoc] = []
+"""Every metric below, in the order of this module."""
+
+_PARTITION = ("source", "source_partition")
+# One Kafka transaction takes 12-27 ms when all is well; 30 s is the publish time-out.
+_TRANSACTION_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+# A MERGE takes seconds on a small machine; above five minutes the trigger cannot be held by any setting.
+_MERGE_BUCKETS_S = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0)
+
+
+def _note(area: Area, kind: str, name: str, labels: Sequence[str], meaning: str, remedy: str) -> str:
+    CATALOGUE.append(MetricDoc(name, kind, area, tuple(labels), meaning, remedy))
+    return f"{meaning} {remedy}"
+
+
+def _counter(area: Area, name: str, meaning: str, remedy: str, labels: Sequence[str] = ()) -> Counter:
+    return Counter(name, _note(area, "counter", name, labels, meaning, remedy), labels)
+
+
+def _gauge(area: Area, name: str, meaning: str, remedy: str, labels: Sequence[str] = ()) -> Gauge:
+    return Gauge(name, _note(area, "gauge", name, labels, meaning, remedy), labels)
+
+
+def _histogram(
+    area: Area, name: str, meaning: str, remedy: str, buckets: Sequence[float], labels: Sequence[str] = ()
+) -> Histogram:
+    return Histogram(name, _note(area, "histogram", name, labels, meaning, remedy), labels, buckets=buckets)
+
+
+# --- reader ---------------------------------------------------------------------------------------------------------
+
+READER_ROWS = _counter(
+    Area.READER,
+    "headwater_reader_rows_total",
+    "Row events published, snapshot rows included.",
+    "Flat while the source is written to: see headwater_reader_lag_seconds and the log's last line.",
+    _PARTITION,
+)
+READER_BYTES = _counter(
+    Area.READER,
+    "headwater_reader_bytes_total",
+    "Bytes of source log read, before decoding.",
+    "Grows while headwater_reader_rows_total stands: the log is full of tables that nobody captures.",
+    _PARTITION,
+)
+READER_TRANSACTIONS = _counter(
+    Area.READER,
+    "headwater_reader_transactions_total",
+    "Source transactions published whole.",
+    "No remedy: its rate is the source's own.",
+    _PARTITION,
+)
+READER_LAG = _gauge(
+    Area.READER,
+    "headwater_reader_lag_seconds",
+    "Seconds between now and the commit, at the source, of the newest transaction published; 0 when caught up.",
+    "Rising at a busy source: the reader's CPU is the limit, split the source. Rising at a quiet one: the connection "
+    "or Kafka is away, see headwater_publish_transaction_seconds.",
+    _PARTITION,
+)
+READER_CONNECTED = _gauge(
+    Area.READER,
+    "headwater_reader_connected",
+    "1 while the replication connection to the source stands, else 0.",
+    "At 0 for longer than a minute: network, credentials, or the source is down; the log names which.",
+    _PARTITION,
+)
+READER_RECONNECTS = _counter(
+    Area.READER,
+    "headwater_reader_reconnects_total",
+    "Times the replication connection was opened again after a loss.",
+    "Rising steadily: two readers with one server_id throw each other out, or the network drops idle connections.",
+    _PARTITION,
+)
+READER_SCHEMA_CHANGES = _counter(
+    Area.READER,
+    "headwater_reader_schema_changes_total",
+    "DDL statements of captured tables met in the log.",
+    "A storm of them: somebody migrates; expect new columns at the tenants.",
+    _PARTITION,
+)
+PUBLISH_TRANSACTION_SECONDS = _histogram(
+    Area.READER,
+    "headwater_publish_transaction_seconds",
+    "Seconds that one Kafka transaction of the reader took, from begin to commit.",
+    "Above 1 s: the broker is slow or has too few in-sync replicas; below it nothing is wrong.",
+    _TRANSACTION_BUCKETS_S,
+    _PARTITION,
+)
+PUBLISH_TRANSACTION_AGE = _gauge(
+    Area.READER,
+    "headwater_publish_transaction_age_seconds",
+    "Age of the Kafka transaction that the reader has open; 0 when none is.",
+    "Above 30 s: the broker does not answer; the reader restarts by itself.",
+    _PARTITION,
+)
+SNAPSHOT_ROWS = _gauge(
+    Area.READER,
+    "headwater_snapshot_rows",
+    "Rows copied by the running initial snapshot.",
+    "Standing still: the source's query is blocked; see its process list.",
+    _PARTITION,
+)
+SNAPSHOT_ROWS_ESTIMATED = _gauge(
+    Area.READER,
+    "headwater_snapshot_rows_estimated",
+    "Rows that the running initial snapshot expects, by the source's table statistics.",
+    "No remedy: an estimate; it may be off by half.",
+    _PARTITION,
+)
+SNAPSHOT_REMAINING = _gauge(
+    Area.READER,
+    "headwater_snapshot_remaining_seconds",
+    "Seconds until the running snapshot should end, at its present rate; 0 when none runs.",
+    "Rising: the source answers ever slower; check that its log is kept for longer than this.",
+    _PARTITION,
+)
+
+# --- router ---------------------------------------------------------------------------------------------------------
+
+ROUTER_EVENTS = _counter(
+    Area.ROUTER,
+    "headwater_router_events_total",
+    "Events written to a tenant's topics, tombstones not counted.",
+    "Flat for one tenant only: its document was refused or excludes the tables; see headwater_tenant_refused.",
+    ("tenant",),
+)
+ROUTER_BYTES = _counter(
+    Area.ROUTER,
+    "headwater_router_bytes_total",
+    "Bytes of keys and values written to a tenant's topics, before compression.",
+    "A jump without a jump of events: schemas were switched on, or rows grew.",
+    ("tenant",),
+)
+ROUTER_BATCHES = _counter(
+    Area.ROUTER,
+    "headwater_router_batches_total",
+    "ChangeBatches routed.",
+    "Flat while headwater_router_lag_batches grows: the lane is stuck; /healthz turns 503 and a restart follows.",
+    _PARTITION,
+)
+ROUTER_FILTERED = _counter(
+    Area.ROUTER,
+    "headwater_router_filtered_events_total",
+    "Row changes that a tenant's row filter held back.",
+    "Suddenly everything: the filter's column changed its meaning at the source.",
+    ("tenant",),
+)
+ROUTER_LAG = _gauge(
+    Area.ROUTER,
+    "headwater_router_lag_batches",
+    "ChangeBatches that wait in the changes topic.",
+    "Rising: the router's CPU is the limit; start another one (one for each source partition at most).",
+    _PARTITION,
+)
+ROUTER_DELAY = _gauge(
+    Area.ROUTER,
+    "headwater_router_lag_seconds",
+    "Seconds between now and the source commit time of the newest change written to tenant topics; 0 when caught up.",
+    "Above headwater_reader_lag_seconds by more than 5 s: the router is behind, not the reader.",
+    _PARTITION,
+)
+ROUTER_TRANSACTION_AGE = _gauge(
+    Area.ROUTER,
+    "headwater_router_transaction_age_seconds",
+    "Age of the Kafka transaction that a lane has open; 0 when none is.",
+    "Above 30 s: no progress since a broker failure; the router exits and is restarted.",
+    _PARTITION,
+)
+ROUTER_TRANSACTION_SECONDS = _histogram(
+    Area.ROUTER,
+    "headwater_router_transaction_seconds",
+    "Seconds that one Kafka transaction of the router took, from begin to commit.",
+    "Above 1 s: the broker is slow; below it nothing is wrong.",
+    _TRANSACTION_BUCKETS_S,
+    _PARTITION,
+)
+ROUTER_LANES = _gauge(
+    Area.ROUTER,
+    "headwater_router_lanes",
+    "Source partitions that this router process routes.",
+    "0 for longer than a rebalance (10 s): more routers than source partitions, or the group does not settle.",
+)
+DEAD_LETTERS = _counter(
+    Area.ROUTER,
+    "headwater_dead_letters_total",
+    "Events set aside in a tenant's dead-letter topic.",
+    "Any rise: read the topic, mend the cause, replay; nothing else is lost.",
+    ("tenant",),
+)
+TENANTS = _gauge(
+    Area.ROUTER,
+    "headwater_tenants",
+    "Tenants whose documents are in force.",
+    "A drop that nobody asked for: documents vanished from the folder or ConfigMaps.",
+)
+TENANT_REFUSED = _gauge(
+    Area.ROUTER,
+    "headwater_tenant_refused",
+    "1 while a tenant's newest document is refused and its last good version is in force, else 0.",
+    "At 1: the log lists every mistake of the document.",
+    ("tenant",),
+)
+
+# --- schema_history -------------------------------------------------------------------------------------------------
+
+SCHEMA_HISTORY_CHANGES = _counter(
+    Area.SCHEMA_HISTORY,
+    "headwater_schema_history_changes_total",
+    "Schema changes recorded, repeats not counted.",
+    "A storm: somebody migrates, or a table is created and dropped in a loop; exclude such tables from the source.",
+    ("source",),
+)
+SCHEMA_HISTORY_REPEATS = _counter(
+    Area.SCHEMA_HISTORY,
+    "headwater_schema_history_repeats_total",
+    "RecordSchemaChange calls that repeated a change already recorded, and were answered with its version.",
+    "Rising steadily: a reader restarts in a loop at the same DDL; see its log.",
+    ("source",),
+)
+SCHEMA_HISTORY_TABLES = _gauge(
+    Area.SCHEMA_HISTORY,
+    "headwater_schema_history_tables",
+    "Tables that exist now, by the history.",
+    "Far above what is captured: the source's include list is too wide.",
+    ("source",),
+)
+SCHEMA_HISTORY_REBUILDS = _counter(
+    Area.SCHEMA_HISTORY,
+    "headwater_schema_history_rebuilds_total",
+    "Times the Redis view was empty, behind or broken and was built again from Kafka.",
+    "Rising: Redis evicts keys or is restarted without a disk; give it memory. No data is lost.",
+)
+SCHEMA_HISTORY_LOAD_SECONDS = _gauge(
+    Area.SCHEMA_HISTORY,
+    "headwater_schema_history_load_seconds",
+    "Seconds that the last start took to load the history.",
+    "Above 10 s: the start read all of Kafka; see headwater_schema_history_rebuilds_total.",
+)
+
+# --- checkpoint_committer -------------------------------------------------------------------------------------------
+
+CHECKPOINTS = _counter(
+    Area.CHECKPOINT_COMMITTER,
+    "headwater_checkpoints_total",
+    "Checkpoints accepted from the log.",
+    "Flat for one source partition: its reader is down or its source silent; see headwater_checkpoint_age_seconds.",
+    _PARTITION,
+)
+CHECKPOINT_AGE = _gauge(
+    Area.CHECKPOINT_COMMITTER,
+    "headwater_checkpoint_age_seconds",
+    "Seconds since the newest checkpoint of a source partition was published.",
+    "Above 60 s: the reader is down (a reader writes a heartbeat checkpoint at a silent source).",
+    _PARTITION,
+)
+CHECKPOINTS_REFUSED = _counter(
+    Area.CHECKPOINT_COMMITTER,
+    "headwater_checkpoints_refused_total",
+    "Checkpoints ignored: `fenced` (older fencing token than one seen) or `stale` (order went backwards).",
+    "fenced: a reader without its lease still publishes, a deployment fault. stale: a fault in the reader; report it.",
+    (*_PARTITION, "reason"),
+)
+LEASE_TAKEOVERS = _counter(
+    Area.CHECKPOINT_COMMITTER,
+    "headwater_lease_takeovers_total",
+    "Times a source partition changed its owner (the fencing token grew).",
+    "Rising by itself: the reader crashes, or stalls for longer than its lease; see its log.",
+    _PARTITION,
+)
+LEASE_REFUSALS = _counter(
+    Area.CHECKPOINT_COMMITTER,
+    "headwater_lease_refusals_total",
+    "Times a lease was refused because another owner holds it.",
+    "Rising for longer than one lease: two readers are configured for one source partition.",
+    _PARTITION,
+)
+CHECKPOINT_RESETS = _counter(
+    Area.CHECKPOINT_COMMITTER,
+    "headwater_checkpoint_resets_total",
+    "Resume points set by hand.",
+    "Any rise that nobody on duty caused: the log line checkpoint_reset says who gave which reason.",
+    _PARTITION,
+)
+READ_BARRIER_SECONDS = _histogram(
+    Area.CHECKPOINT_COMMITTER,
+    "headwater_read_barrier_seconds",
+    "Seconds that a read waited for everything committed before it was asked.",
+    "Above 1 s: a crashed reader left a Kafka transaction open; it ends with its transaction.timeout.ms.",
+    _TRANSACTION_BUCKETS_S,
+)
+PROGRESS_DELAY = _gauge(
+    Area.CHECKPOINT_COMMITTER,
+    "headwater_progress_delay_seconds",
+    "Seconds between now and the source commit time of the newest event durable behind a tenant's hop.",
+    "Compare the hops: the first one that is far behind is the one to look at.",
+    ("tenant", "hop", "source"),
+)
+
+# --- sink -----------------------------------------------------------------------------------------------------------
+
+SINK_ROWS = _counter(
+    Area.SINK,
+    "headwater_sink_rows_total",
+    "Changes committed to a tenant's warehouse.",
+    "Flat while headwater_router_events_total of the tenant grows: the Spark job is down or fails; see its log.",
+    ("tenant", "warehouse"),
+)
+SINK_BATCHES = _counter(
+    Area.SINK,
+    "headwater_sink_batches_total",
+    "Micro-batches committed.",
+    "No remedy: its rate is the trigger's.",
+    ("tenant", "warehouse"),
+)
+SINK_REPLAYED_BATCHES = _counter(
+    Area.SINK,
+    "headwater_sink_replayed_batches_total",
+    "Commits that were recognised as already done and skipped.",
+    "Rises by a few at each restart; steadily: the Spark job restarts in a loop.",
+    ("tenant", "warehouse"),
+)
+SINK_MERGE_SECONDS = _histogram(
+    Area.SINK,
+    "headwater_sink_merge_seconds",
+    "Seconds that the commit of one table of one micro-batch took.",
+    "Above the tenant's trigger: the table needs compaction, or the trigger is too short.",
+    _MERGE_BUCKETS_S,
+    ("tenant", "warehouse"),
+)
+SINK_LAG = _gauge(
+    Area.SINK,
+    "headwater_sink_lag_seconds",
+    "Seconds between now and the source commit time of the newest change in the warehouse; 0 when caught up.",
+    "Above three triggers: see headwater_sink_merge_seconds; then give the job more cores.",
+    ("tenant", "warehouse"),
+)
+SINK_PARKED_TABLES = _gauge(
+    Area.SINK,
+    "headwater_sink_parked_tables",
+    "Tables that are passed over until a human sees to them; their events wait in Kafka.",
+    "Above 0: `headwater status` and the log line sink_table_parked name each table and its remedy.",
+    ("tenant", "warehouse"),
+)
+SINK_QUERY_FAILURES = _counter(
+    Area.SINK,
+    "headwater_sink_query_failures_total",
+    "Times a tenant's streaming query failed and was started again.",
+    "Rising: the log line sink_query_failed has the reason; other tenants of the job go on.",
+    ("tenant", "warehouse"),
+)
+SINK_HALTED = _gauge(
+    Area.SINK,
+    "headwater_sink_halted",
+    "1 while a tenant's streaming query stands still and a human is needed, else 0.",
+    "At 1: the log line sink_query_halted ends with the remedy; then restart the job.",
+    ("tenant", "warehouse"),
+)
+
+# --- every service --------------------------------------------------------------------------------------------------
+
+RPC_SECONDS = _histogram(
+    Area.EVERY_SERVICE,
+    "headwater_rpc_seconds",
+    "Seconds that a gRPC call took at the server, by method and status code.",
+    "A rising share of UNAVAILABLE: the service cannot reach Kafka; see /readyz.",
+    _TRANSACTION_BUCKETS_S,
+    ("method", "code"),
+)
+REDIS_AVAILABLE = _gauge(
+    Area.EVERY_SERVICE,
+    "headwater_redis_available",
+    "1 while the Redis view is reachable and follows Kafka, else 0.",
+    "At 0: answers stay right (from Kafka and memory), restarts become slow; bring Redis back.",
+)
+HALTED = _gauge(
+    Area.EVERY_SERVICE,
+    "headwater_halted",
+    "1 while a pipeline is halted and a human is needed, else 0.",
+    "At 1: the log line pipeline_halted ends with the remedy.",
+    ("source",),
+)
+
+
+def metrics_document() -> str:
+    """``docs/metrics.md``: every metric, by service."""
+    lines = [
+        "# Metrics",
+        "",
+        "Written by `make docs-metrics` from `libs/telemetry/metrics.py`; change it there.",
+        "Every service serves them at `/metrics` of its telemetry port.",
+    ]
+    for area in Area:
+        lines += ["", f"## {area.value}", "", "| metric | kind | labels | what it says | when it rises |"]
+        lines += ["|---|---|---|---|---|"]
+        lines += [
+            f"| `{doc.name}` | {doc.kind} | {', '.join(doc.labels) or '–'} | {doc.meaning} | {doc.remedy} |"
+            for doc in CATALOGUE
+            if doc.area is area
+        ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.stdout.write(metrics_document())

@@ -1,0 +1,134 @@
+"""Settings: from a file and the environment, every mistake at once."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from libs.config.load import Secret, load_settings
+from libs.errors import InvalidSettings
+
+
+class Connection(msgspec.Struct, frozen=True, kw_only=True):
+    host: str = "127.0.0.1"
+    port: int = 9092
+    password: Secret | None = None
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    rows: int = 0
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    source: str
+    timeout_s: float = 1.0
+    is_fast: bool = False
+    names: tuple[str, ...] = ()
+    connection: Connection = Connection()
+    tables: tuple[Table, ...] = ()
+
+
+def load(document: str | None, tmp_path: Path, **environ: str) -> Settings:
+    path = None
+    if document is not None:
+        path = tmp_path / "settings.yaml"
+        path.write_text(document)
+    return load_settings(Settings, path=path, environ=environ, subject="demo")
+
+
+def mistakes_of(document: str | None, tmp_path: Path, **environ: str) -> tuple[str, ...]:
+    with pytest.raises(InvalidSettings) as caught:
+        load(document, tmp_path, **environ)
+    return caught.value.mistakes
+
+
+def test_the_environment_wins_over_the_file_and_the_file_over_defaults(tmp_path: Path) -> None:
+    """Also inside a group, whose other fields keep what they had."""
+    settings = load(
+        "source: erp\nconnection: {host: db, port: 1}\n", tmp_path, HEADWATER_CONNECTION__PORT="2", HOME="/home"
+    )
+
+    assert settings == Settings(source="erp", connection=Connection(host="db", port=2))
+
+
+def test_the_environment_alone_suffices(tmp_path: Path) -> None:
+    """Text becomes the field's type."""
+    settings = load(None, tmp_path, HEADWATER_SOURCE="erp", HEADWATER_TIMEOUT_S="2.5", HEADWATER_IS_FAST="true")
+
+    assert settings == Settings(source="erp", timeout_s=2.5, is_fast=True)
+
+
+def test_groups_in_lists_are_read(tmp_path: Path) -> None:
+    """Each element is a group of its own."""
+    settings = load("source: erp\nnames: [a, b]\ntables: [{name: t}, {name: u, rows: 3}]\n", tmp_path)
+
+    assert settings.names == ("a", "b")
+    assert settings.tables == (Table(name="t"), Table(name="u", rows=3))
+
+
+def test_every_mistake_is_listed_with_its_place(tmp_path: Path) -> None:
+    """Missing, misspelt and of a wrong type, at every depth, from file and environment."""
+    found = mistakes_of(
+        "timeout_s: soon\nconection: {}\nconnection: {prt: 1}\ntables: [{rows: many}]\n",
+        tmp_path,
+        HEADWATER_SORCE="erp",
+    )
+
+    assert sorted(mistake.partition(":")[0] for mistake in found) == [
+        "HEADWATER_SORCE",
+        "conection",
+        "connection.prt",
+        "source",
+        "tables[0].name",
+        "tables[0].rows",
+        "timeout_s",
+    ]
+    assert any("did you mean 'connection'?" in mistake for mistake in found)
+    assert any("did you mean 'source'?" in mistake for mistake in found)
+
+
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [("[1, 2]\n", "must be a mapping"), ("a: [\n", "is not YAML"), ("\xff: \x00\n", "is not YAML")],
+)
+def test_a_file_that_is_no_document_is_refused(tmp_path: Path, document: str, reason: str) -> None:
+    """The mistake names the file."""
+    found = mistakes_of(document, tmp_path)
+
+    assert reason in found[0]
+    assert "settings.yaml" in found[0]
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    """Rather than started with defaults."""
+    with pytest.raises(InvalidSettings, match="cannot be read"):
+        load_settings(Settings, path=tmp_path / "none.yaml", environ={}, subject="demo")
+
+
+def test_an_empty_file_counts_as_no_settings(tmp_path: Path) -> None:
+    """All from defaults and the environment."""
+    assert load("", tmp_path, HEADWATER_SOURCE="erp") == Settings(source="erp")
+
+
+def test_a_secret_does_not_print(tmp_path: Path) -> None:
+    """Neither in repr nor in str, nor in its owner's repr."""
+    settings = load("source: erp\nconnection: {password: sesame}\n", tmp_path)
+
+    assert settings.connection.password is not None
+    assert settings.connection.password.reveal() == "sesame"
+    assert "sesame" not in f"{settings} {settings!r} {settings.connection.password}"
+
+
+def test_variables_that_are_no_settings_are_left_alone(tmp_path: Path) -> None:
+    """They belong to failpoints and to the embedded stack."""
+    environ = {"HEADWATER_FAILPOINTS": "", "HEADWATER_CACHE": "/cache", "HEADWATER_HOME": "/home"}
+
+    assert load("source: erp\n", tmp_path, **environ) == Settings(source="erp")
+
+
+def test_a_variable_that_reaches_into_a_plain_setting_is_refused(tmp_path: Path) -> None:
+    """``source`` is a text and has no parts."""
+    assert "HEADWATER_SOURCE__NAME: source is no group" in " ".join(
+        mistakes_of("source: erp\n", tmp_path, HEADWATER_SOURCE__NAME="x")
+    )

@@ -1,0 +1,184 @@
+"""A folder of tenant documents, followed over time."""
+
+from pathlib import Path
+
+import pytest
+
+from libs.config.tenants import TenantFolder, TenantSet, parse_tenant
+from libs.errors import InvalidSettings
+
+ACME = "tenant: acme\nsources: [{name: shop}]\n"
+GLOBEX = "tenant: globex\nsources: [{name: shop, include_tables: ['shop\\.orders']}]\n"
+BROKEN = "tenant: acme\nsources: [{nam: shop}]\n"
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    """A document in its own folder, as a new file."""
+    file = folder / name / "tenant.yaml"
+    file.parent.mkdir(exist_ok=True)
+    replacement = file.with_name(".new")
+    replacement.write_text(text)
+    replacement.replace(file)
+    return file
+
+
+def names(tenants: TenantSet | None) -> list[str]:
+    """The tenants in force."""
+    assert tenants is not None
+    return [spec.tenant for spec in tenants.tenants]
+
+
+def test_both_layouts_are_read(tmp_path: Path) -> None:
+    """``<tenant>/tenant.yaml`` and ``<tenant>.yaml`` count; hidden files and others do not."""
+    write(tmp_path, "acme", ACME)
+    (tmp_path / "globex.yaml").write_text(GLOBEX)
+    (tmp_path / ".draft.yaml").write_text("nonsense")
+    (tmp_path / "notes.txt").write_text("nonsense")
+
+    assert names(TenantFolder(tmp_path).refresh()) == ["acme", "globex"]
+
+
+def test_unchanged_folder_gives_none(tmp_path: Path) -> None:
+    """A second look at the same files is no change; a rewritten file is one."""
+    write(tmp_path, "acme", ACME)
+    folder = TenantFolder(tmp_path)
+    folder.refresh()
+
+    assert folder.refresh() is None
+
+    write(tmp_path, "acme", ACME)
+
+    assert names(folder.refresh()) == ["acme"]
+
+
+def test_every_mistake_is_listed_with_file_and_place() -> None:
+    """Wrong patterns, masks, names and numbers are all named, in one go."""
+    mistakes: list[str] = []
+    text = """
+tenant: ACME Corp
+sources:
+- name: shop
+  include_tables: ['shop\\.(']
+  row_filters: [{tables: '.*', where: 'total >'}]
+  masks:
+  - {columns: '.*email', hash: {salt: '', algorithm: md5}}
+  - {columns: '['}
+- name: shop
+topics: {kafka_partitions: 0}
+sink: {trigger_s: 0}
+"""
+
+    spec = parse_tenant(text, mistakes=mistakes, check_condition=lambda where: [f"{where!r} ends too early"])
+
+    assert spec is None
+    assert [mistake.split(":")[0] for mistake in mistakes] == [
+        "tenant",
+        "sources[0].include_tables[0]",
+        "sources[0].row_filters[0].where",
+        "sources[0].masks[0].hash.algorithm",
+        "sources[0].masks[0].hash.salt",
+        "sources[0].masks[1].columns",
+        "sources[0].masks[1].hash",
+        "sources[1].name",
+        "topics.kafka_partitions",
+        "sink.trigger_s",
+    ]
+
+
+def test_broken_document_leaves_last_good_version_and_other_tenants(tmp_path: Path) -> None:
+    """A mistake in one document changes no tenant at all, its own included."""
+    broken = write(tmp_path, "acme", ACME)
+    write(tmp_path, "globex", GLOBEX)
+    folder = TenantFolder(tmp_path)
+    folder.refresh()
+    write(tmp_path, "acme", BROKEN)
+
+    tenants = folder.refresh()
+
+    assert names(tenants) == ["acme", "globex"]
+    assert tenants is not None
+    assert [(item.file, item.tenant) for item in tenants.refused] == [(broken, "acme")]
+    assert tenants.refused[0].mistakes[0].startswith("acme/tenant.yaml: sources[0].nam: unknown name; did you mean")
+
+
+def test_document_that_was_never_good_is_refused_alone(tmp_path: Path) -> None:
+    """There is no version to fall back to: that tenant is absent, the others are there."""
+    write(tmp_path, "acme", "tenant: [")
+    write(tmp_path, "globex", GLOBEX)
+
+    tenants = TenantFolder(tmp_path).refresh()
+
+    assert names(tenants) == ["globex"]
+    assert tenants is not None
+    assert tenants.refused[0].tenant is None
+    assert "is not YAML" in tenants.refused[0].mistakes[0]
+
+
+def test_last_good_version_survives_a_restart(tmp_path: Path) -> None:
+    """A process that starts while a document is broken finds its last good version in the state folder."""
+    documents, state = tmp_path / "tenants", tmp_path / "state"
+    documents.mkdir()
+    write(documents, "acme", ACME)
+    TenantFolder(documents, state_folder=state).refresh()
+    write(documents, "acme", BROKEN)
+
+    assert names(TenantFolder(documents, state_folder=state).refresh()) == ["acme"]
+
+
+def test_removed_document_does_not_come_back(tmp_path: Path) -> None:
+    """Taking the file away takes the tenant away, also for the next process that finds a broken file there."""
+    documents, state = tmp_path / "tenants", tmp_path / "state"
+    documents.mkdir()
+    file = write(documents, "acme", ACME)
+    folder = TenantFolder(documents, state_folder=state)
+    folder.refresh()
+    file.unlink()
+
+    assert names(folder.refresh()) == []
+
+    write(documents, "acme", BROKEN)
+
+    assert names(TenantFolder(documents, state_folder=state).refresh()) == []
+
+
+def test_name_stays_with_the_document_that_has_it(tmp_path: Path) -> None:
+    """A newcomer that claims a name in force is refused, wherever its file sorts."""
+    write(tmp_path, "zeta", ACME)
+    folder = TenantFolder(tmp_path)
+    folder.refresh()
+    newcomer = write(tmp_path, "alpha", "tenant: acme\nsources: [{name: other}]\n")
+
+    tenants = folder.refresh()
+
+    assert tenants is not None
+    assert [(spec.tenant, spec.sources[0].name) for spec in tenants.tenants] == [("acme", "shop")]
+    assert [item.file for item in tenants.refused] == [newcomer]
+    assert "'acme' is claimed by" in tenants.refused[0].mistakes[0]
+
+
+def test_tenant_may_be_renamed(tmp_path: Path) -> None:
+    """A file whose document names another tenant gives up its old one."""
+    write(tmp_path, "acme", ACME)
+    folder = TenantFolder(tmp_path)
+    folder.refresh()
+    write(tmp_path, "acme", GLOBEX)
+
+    assert names(folder.refresh()) == ["globex"]
+
+
+def test_missing_folder_is_refused_at_the_start_only(tmp_path: Path) -> None:
+    """A folder that vanishes later (a failed mount) takes no tenant away."""
+    documents = tmp_path / "tenants"
+    folder = TenantFolder(documents)
+
+    with pytest.raises(InvalidSettings, match="is no folder"):
+        folder.refresh()
+
+    documents.mkdir()
+    file = write(documents, "acme", ACME)
+    folder.refresh()
+    file.unlink()
+    file.parent.rmdir()
+    documents.rmdir()
+
+    assert folder.refresh() is None
