@@ -1,0 +1,568 @@
+"""Follow DDL in log order: schemas before a statement become schemas after it.
+
+Called by the binlog reader for every statement of the log, and for ``SHOW CREATE TABLE`` at the snapshot: one
+road, so both give equal schemas. Plain functions from values to values; ``ddl_syntax`` reads the text.
+
+The rules are the server's own, as seen on MySQL 9.7 (``tests/integration/test_mysql_ddl.py`` compares with it): an
+ALTER first drops and changes columns in place, then puts new and moved ones where FIRST and AFTER say; indexes follow
+their columns; and unique ones stand in the order in which the server prefers them (``sort_keys`` in sql_table.cc),
+which decides the key of a table that has no primary key.
+"""
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Final
+
+import msgspec
+
+from libs.mysql.column_type import (
+    MysqlType,
+    bytes_per_character,
+    converted_text,
+    fitted_prefix,
+    fitted_varchar,
+    is_character_type,
+    parse_column_type,
+    sized_text,
+    with_binary_charset,
+)
+from libs.mysql.ddl_syntax import (
+    AddColumn,
+    AddKey,
+    AlterDatabase,
+    AlterTable,
+    ChangeColumn,
+    ColumnDefinition,
+    CreateDatabase,
+    CreateTable,
+    CreateTableLike,
+    DdlNotUnderstood,
+    DefaultKind,
+    DefaultValue,
+    DropColumn,
+    DropDatabase,
+    DropKey,
+    DropTables,
+    KeyDefinition,
+    Place,
+    RenameColumn,
+    RenameKey,
+    RenameTables,
+    RenameTo,
+    SetDefault,
+    StatementContext,
+    TableOptions,
+    TruncateTable,
+    parse_statement,
+    text_of_bytes,
+)
+from libs.mysql.logical import canonical_charset, canonical_default, charset_of_collation, column
+from libs.types.table import Column, Index, TableId, TableSchema
+
+__all__ = [
+    "DdlNotUnderstood",
+    "StatementContext",
+    "TableChange",
+    "TableChangeKind",
+    "apply_database_ddl",
+    "apply_ddl",
+    "show_create_to_schema",
+]
+
+PRIMARY: Final = "PRIMARY"
+_DEFAULT_CONTEXT: Final = StatementContext()
+
+
+class TableChangeKind(enum.Enum):
+    """What a statement did to a table."""
+
+    CREATE = "create"
+    ALTER = "alter"
+    DROP = "drop"
+    RENAME = "rename"
+    """Its name changed; ALTER TABLE … RENAME may have changed its columns too."""
+    TRUNCATE = "truncate"
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """One table's part of a statement."""
+
+    kind: TableChangeKind
+    table_id: TableId
+    """The table's name after the statement."""
+    schema: TableSchema | None
+    """After the statement. Equal to the schema before if nothing changed that a row depends on; its ``version`` is
+    the one before, since only schema_history counts versions. None: the table is gone, or it was renamed
+    from a table that was not known."""
+    previous_id: TableId | None = None
+    """The name before a rename."""
+
+
+def apply_ddl(
+    tables: Mapping[TableId, TableSchema],
+    default_database: str,
+    statement: str,
+    *,
+    database_charsets: Mapping[str, str] | None = None,
+    context: StatementContext = _DEFAULT_CONTEXT,
+) -> tuple[TableChange, ...]:
+    """What a statement of the log does to tables, in its own order; empty for one that concerns none.
+
+    ``tables`` should hold every table of the databases that are followed, not only the captured ones: tools for online
+    schema changes build a shadow table and rename it. A change of a table that is not in ``tables`` is passed over.
+    ``database_charsets`` gives the charset of databases; see ``apply_database_ddl``.
+
+    Raises:
+        DdlNotUnderstood: the statement changes tables in a way that cannot be followed, or contradicts ``tables``. Halt
+            if one of its ``table_ids`` is captured.
+    """
+    parsed = parse_statement(statement, default_database, context)
+    charsets = database_charsets or {}
+    match parsed:
+        case (
+            CreateTable(table_id=table_id, keeps_existing=keeps)
+            | CreateTableLike(table_id=table_id, keeps_existing=keeps)
+        ) if keeps and table_id in tables:
+            return ()
+        case CreateTable():
+            schema = _created(parsed, charsets.get(parsed.table_id.database, context.server_charset), context)
+            return (TableChange(TableChangeKind.CREATE, parsed.table_id, schema),)
+        case CreateTableLike():
+            return (TableChange(TableChangeKind.CREATE, parsed.table_id, _created_like(parsed, tables)),)
+        case AlterTable():
+            database_charset = charsets.get(parsed.table_id.database, context.server_charset)
+            return _altered(parsed, tables, database_charset, context)
+        case DropTables():
+            return tuple(_dropped(table_id for table_id in parsed.table_ids if table_id in tables))
+        case DropDatabase():
+            return tuple(_dropped(table_id for table_id in tables if table_id.database == parsed.database))
+        case RenameTables():
+            return _renamed(parsed, tables)
+        case TruncateTable(table_id=table_id) if table_id in tables:
+            return (TableChange(TableChangeKind.TRUNCATE, table_id, tables[table_id]),)
+        case _:
+            return ()
+
+
+def apply_database_ddl(
+    database_charsets: Mapping[str, str],
+    default_database: str,
+    statement: str,
+    *,
+    context: StatementContext = _DEFAULT_CONTEXT,
+) -> Mapping[str, str]:
+    """The charset of every database after a statement: what tables get that name none.
+
+    Raises:
+        DdlNotUnderstood: as ``apply_ddl``.
+    """
+    charsets = dict(database_charsets)
+    match parse_statement(statement, default_database, context):
+        case CreateDatabase(database=name, charset=charset, keeps_existing=keeps) if not (keeps and name in charsets):
+            charsets[name] = _named_charset(charset, context.server_charset)
+        case AlterDatabase(database=name, charset=str(charset)):
+            charsets[name] = _named_charset(charset, context.server_charset)
+        case DropDatabase(database=name):
+            charsets.pop(name, None)
+    return charsets
+
+
+def show_create_to_schema(
+    table_id: TableId,
+    create_statement: str,
+    database_charset: str = "utf8mb4",
+    *,
+    context: StatementContext = _DEFAULT_CONTEXT,
+) -> TableSchema:
+    """The schema of a table as ``SHOW CREATE TABLE`` describes it.
+
+    Raises:
+        DdlNotUnderstood: the definition holds something that this release does not know.
+    """
+    parsed = parse_statement(create_statement, table_id.database, context)
+    if not isinstance(parsed, CreateTable):
+        raise DdlNotUnderstood("SHOW CREATE TABLE gave no CREATE TABLE", (table_id,))
+    return _created(replace(parsed, table_id=table_id), database_charset, context)
+
+
+# CREATE TABLE
+
+
+def _created(statement: CreateTable, database_charset: str, context: StatementContext) -> TableSchema:
+    charset = _named_charset(statement.options.charset, database_charset)
+    timestamps = _Timestamps(context, has_automatic=False)
+    columns = [_resolve_column(timestamps.completed(definition), charset) for definition in statement.columns]
+    table = _Table(statement.table_id, columns, charset, statement.options.comment or None)
+    for key in statement.keys:
+        table.add_key(key)
+    return table.schema(version=0)
+
+
+def _created_like(statement: CreateTableLike, tables: Mapping[TableId, TableSchema]) -> TableSchema:
+    template = tables.get(statement.like)
+    if template is None:
+        raise DdlNotUnderstood(f"it is made LIKE {statement.like}, which is not known", (statement.table_id,))
+    return msgspec.structs.replace(template, table_id=statement.table_id, version=0)
+
+
+class _Timestamps:
+    """What a TIMESTAMP column gets unasked with ``explicit_defaults_for_timestamp`` off (manual, "Server System Variables")."""
+
+    def __init__(self, context: StatementContext, *, has_automatic: bool) -> None:
+        self._is_off = not context.explicit_defaults_for_timestamp
+        self._has_automatic = has_automatic
+
+    def completed(self, definition: ColumnDefinition) -> ColumnDefinition:
+        """The definition with what the server adds: NOT NULL, and for the first such column the current time."""
+        if not self._is_off or definition.written.mysql_type.name != "timestamp" or definition.is_nullable:
+            return definition
+        is_bare = definition.default is None and not definition.has_on_update and not definition.is_generated
+        completed = replace(definition, is_nullable=False)
+        if is_bare and not self._has_automatic:
+            digits = definition.written.mysql_type.fractional_digits
+            now = DefaultValue(DefaultKind.CURRENT_TIMESTAMP, f"CURRENT_TIMESTAMP({digits})")
+            completed = replace(completed, default=now, has_on_update=True)
+        elif is_bare:
+            completed = replace(completed, default=DefaultValue(DefaultKind.TEXT, "0000-00-00 00:00:00"))
+        self._has_automatic = True
+        return completed
+
+
+def _resolve_column(definition: ColumnDefinition, table_charset: str, *, converts: bool = False) -> Column:
+    """The column that a definition makes; ``converts``: beside CONVERT TO, whose charset wins over the column's own."""
+    written = definition.written
+    charset = table_charset
+    if written.charset is not None:
+        charset = _named_charset(written.charset, table_charset)
+    elif collation := definition.collation or written.collation:
+        charset = charset_of_collation(collation)
+    if converts and charset != "binary":
+        charset = table_charset
+    mysql_type = _fitted_type(definition, charset)
+    return column(
+        definition.name,
+        mysql_type,
+        charset=charset,
+        is_optional=definition.is_nullable is not False and not definition.is_primary,
+        is_generated=definition.is_generated,
+        is_virtual=definition.is_virtual,
+        is_auto_increment=definition.is_auto_increment,
+        has_on_update=definition.has_on_update,
+        default_expression=_default_text(mysql_type, definition.default),
+        comment=definition.comment,
+    )
+
+
+def _fitted_type(definition: ColumnDefinition, charset: str) -> MysqlType:
+    """The type that the server really makes of the written one, given the column's charset."""
+    written = definition.written
+    mysql_type = written.mysql_type
+    if not is_character_type(mysql_type):
+        return mysql_type
+    if written.text_length is not None:
+        mysql_type = sized_text(written.text_length, bytes_each=bytes_per_character(charset))
+    mysql_type = fitted_varchar(mysql_type, charset)
+    return with_binary_charset(mysql_type) if charset == "binary" else mysql_type
+
+
+def _default_text(mysql_type: MysqlType, default: DefaultValue | None) -> str | None:
+    match default:
+        case None | DefaultValue(kind=DefaultKind.NULL | DefaultKind.COMPUTED):
+            return None
+        case DefaultValue(kind=DefaultKind.BYTES, text=text) if is_character_type(mysql_type):
+            return text_of_bytes(text)
+        case DefaultValue(kind=DefaultKind.TEXT, text=text) if mysql_type.name in ("binary", "varbinary"):
+            return "0x" + text.encode().hex()
+        case DefaultValue(kind=DefaultKind.TEXT, text="TRUE" | "FALSE" as word) if is_character_type(mysql_type):
+            return word
+        case DefaultValue(text=text):
+            return text
+
+
+def _named_charset(name: str | None, inherited: str) -> str:
+    return inherited if name is None or name == "default" else canonical_charset(name)
+
+
+# ALTER TABLE
+
+
+def _altered(
+    statement: AlterTable,
+    tables: Mapping[TableId, TableSchema],
+    database_charset: str,
+    context: StatementContext,
+) -> tuple[TableChange, ...]:
+    """The change of one table; one that moves a table that is not known says where to, without a schema."""
+    new_id = next((a.table_id for a in statement.actions if isinstance(a, RenameTo)), statement.table_id)
+    before = tables.get(statement.table_id)
+    if before is None:
+        if new_id == statement.table_id:
+            return ()
+        return (TableChange(TableChangeKind.RENAME, new_id, None, statement.table_id),)
+    try:
+        after = _alter(before, statement, new_id, database_charset, context)
+    except _Contradiction as error:
+        raise DdlNotUnderstood(str(error), (statement.table_id,)) from error
+    if new_id != statement.table_id:
+        return (TableChange(TableChangeKind.RENAME, new_id, after, statement.table_id),)
+    return (TableChange(TableChangeKind.ALTER, new_id, after),)
+
+
+class _Contradiction(Exception):
+    """A statement, which the server did carry out, does not fit the schema that is held of the table."""
+
+
+def _alter(
+    before: TableSchema,
+    statement: AlterTable,
+    new_id: TableId,
+    database_charset: str,
+    context: StatementContext,
+) -> TableSchema:
+    options = _merged_options(action for action in statement.actions if isinstance(action, TableOptions))
+    charset = before.charset or database_charset
+    if options.charset is not None:
+        charset = _named_charset(options.charset, database_charset)
+    comment = before.comment if options.comment is None else options.comment or None
+
+    timestamps = _Timestamps(context, has_automatic=any("timestamp" in c.source_type for c in before.columns))
+    columns, successors = _altered_columns(before, statement, charset, timestamps, converts=options.converts_columns)
+    table = _Table(new_id, columns, charset, comment)
+    dropped = {action.name.lower() for action in statement.actions if isinstance(action, DropKey)}
+    renamed_indexes = {a.old_name.lower(): a.new_name for a in statement.actions if isinstance(a, RenameKey)}
+    for index in before.indexes:
+        if index.name.lower() not in dropped:
+            table.keep_index(index, renamed_indexes.get(index.name.lower(), index.name), successors)
+    for action in statement.actions:
+        if isinstance(action, AddKey):
+            table.add_key(action.key)
+    return table.schema(version=before.version)
+
+
+def _merged_options(options: Iterable[TableOptions]) -> TableOptions:
+    merged = TableOptions()
+    for option in options:
+        merged = TableOptions(
+            charset=option.charset or merged.charset,
+            comment=merged.comment if option.comment is None else option.comment,
+            converts_columns=merged.converts_columns or option.converts_columns,
+        )
+    return merged
+
+
+@dataclass(frozen=True, slots=True)
+class _NewColumn:
+    """A column after the statement, and the name that the indexes of before know it by."""
+
+    column: Column
+    old_name: str
+
+
+def _altered_columns(
+    before: TableSchema, statement: AlterTable, charset: str, timestamps: _Timestamps, *, converts: bool
+) -> tuple[list[Column], dict[str, str]]:
+    """The columns after the statement, and what became of each old name (in lower case) that is still there.
+
+    Two passes as in the server (``mysql_prepare_alter_table`` in sql_table.cc): first every old column is kept, changed
+    or dropped where it stands, all clauses speaking of the columns by their old names; then new columns are put in
+    and changed ones moved, FIRST and AFTER speaking of the columns as they become.
+    """
+    in_place = {old.name.lower(): _converted(old, charset) if converts else old for old in before.columns}
+    dropped: set[str] = set()
+    moved: list[tuple[_NewColumn, Place | None]] = []
+    for action in statement.actions:
+        match action:
+            case DropColumn(name=name):
+                dropped.add(_old_column(before, name).name.lower())
+            case ChangeColumn(old_name=name, definition=definition, place=place):
+                old_name = _old_column(before, name).name.lower()
+                in_place[old_name] = _resolve_column(timestamps.completed(definition), charset, converts=converts)
+                if place is not None:
+                    moved.append((_NewColumn(in_place[old_name], old_name), place))
+            case RenameColumn(old_name=name, new_name=new_name):
+                old_name = _old_column(before, name).name.lower()
+                in_place[old_name] = msgspec.structs.replace(in_place[old_name], name=new_name)
+            case SetDefault(column=name, default=default):
+                old_name = _old_column(before, name).name.lower()
+                in_place[old_name] = _with_default(in_place[old_name], default)
+            case AddColumn(definition=definition, place=place):
+                added = _resolve_column(timestamps.completed(definition), charset, converts=converts)
+                moved.append((_NewColumn(added, added.name.lower()), place))
+    columns = [_NewColumn(kept, name) for name, kept in in_place.items() if name not in dropped]
+    for new, place in moved:
+        _put(columns, new, place)
+    names = [new.column.name.lower() for new in columns]
+    if len(set(names)) < len(names):
+        raise _Contradiction("it adds a column that the table already has")
+    successors: dict[str, str] = {}
+    for new in columns:
+        successors.setdefault(new.old_name, new.column.name)
+    return [new.column for new in columns], successors
+
+
+def _old_column(schema: TableSchema, name: str) -> Column:
+    for candidate in schema.columns:
+        if candidate.name.lower() == name.lower():
+            return candidate
+    raise _Contradiction(f"it changes column {name!r}, which the table does not have")
+
+
+def _put(columns: list[_NewColumn], new: _NewColumn, place: Place | None) -> None:
+    """Put a new column in, or one that is changed where its clause moves it to."""
+    if new in columns:
+        columns.remove(new)
+    if place is None:
+        columns.append(new)
+    elif place.after is None:
+        columns.insert(0, new)
+    else:
+        after = place.after.lower()
+        at = next((i for i, other in enumerate(columns) if other.column.name.lower() == after), None)
+        if at is None:
+            raise _Contradiction(f"it puts a column after {place.after!r}, which the table does not have")
+        columns.insert(at + 1, new)
+
+
+def _with_default(current: Column, default: DefaultValue | None) -> Column:
+    mysql_type = parse_column_type(current.source_type)
+    text = _default_text(mysql_type, default)
+    return msgspec.structs.replace(
+        current, default_expression=None if text is None else canonical_default(mysql_type, text)
+    )
+
+
+def _converted(current: Column, charset: str) -> Column:
+    """The column after CONVERT TO CHARACTER SET; columns of bytes stay as they are."""
+    if current.charset in (None, "binary"):
+        return current
+    mysql_type = parse_column_type(current.source_type)
+    if charset == "binary":
+        mysql_type = with_binary_charset(mysql_type)
+    else:
+        mysql_type = converted_text(mysql_type, old_charset=current.charset, new_charset=charset)
+    return column(
+        current.name,
+        mysql_type,
+        charset=charset,
+        is_optional=current.is_optional,
+        is_generated=current.is_generated,
+        is_virtual=current.is_virtual,
+        default_expression=current.default_expression,
+        comment=current.comment,
+    )
+
+
+# Indexes and the key
+
+
+class _Table:
+    """A table in the making: its columns, and the indexes that follow them."""
+
+    def __init__(self, table_id: TableId, columns: list[Column], charset: str, comment: str | None) -> None:
+        self._table_id = table_id
+        self._columns = columns
+        self._charset = charset
+        self._comment = comment
+        self._ranked: list[tuple[tuple[bool, ...], Index]] = []
+        self._optional = {column.name for column in columns if column.is_optional}
+        self._virtual = {column.name for column in columns if column.is_virtual}
+        self._types = {column.name: parse_column_type(column.source_type) for column in columns}
+
+    def keep_index(self, index: Index, name: str, successors: Mapping[str, str]) -> None:
+        """An index of before, less the columns that are gone; one that lost all is gone itself (manual, "ALTER TABLE")."""
+        prefixes = index.prefix_lengths or (0,) * len(index.columns)
+        parts = [
+            (successors[column.lower()], prefix)
+            for column, prefix in zip(index.columns, prefixes, strict=True)
+            if column.lower() in successors
+        ]
+        if parts or not index.columns:
+            self._append(name, parts, is_unique=index.is_unique)
+
+    def add_key(self, key: KeyDefinition) -> None:
+        """A new index; one over expressions cannot be a row's key."""
+        if key.is_over_expressions:
+            self._append(key.name or self._free_name("functional_index"), [], is_unique=False)
+            return
+        declared = {name.lower(): name for name in self._types}
+        missing = [column for column in key.columns if column.lower() not in declared]
+        if missing:
+            raise DdlNotUnderstood(f"it indexes column {missing[0]!r}, which the table lacks", (self._table_id,))
+        prefixes = key.prefix_lengths or (0,) * len(key.columns)
+        parts = [(declared[column.lower()], prefix) for column, prefix in zip(key.columns, prefixes, strict=True)]
+        self._append(key.name or self._free_name(parts[0][0]), parts, is_unique=key.is_unique)
+
+    def _append(self, name: str, parts: Sequence[tuple[str, int]], *, is_unique: bool) -> None:
+        prefixes = tuple(fitted_prefix(self._types[column], prefix) for column, prefix in parts)
+        columns = tuple(column for column, _ in parts)
+        if name == PRIMARY:
+            self._optional.difference_update(columns)
+        index = Index(
+            name=name,
+            columns=columns,
+            is_unique=is_unique,
+            prefix_lengths=prefixes if is_unique and any(prefixes) else (),
+        )
+        self._ranked.append((self._rank(index), index))
+
+    def _rank(self, index: Index) -> tuple[bool, ...]:
+        """Sorts unique indexes as the server does; what is equal stays in the order of the text.
+
+        The server ranks an index as it meets it: a primary key further on in the text comes too late for it.
+        """
+        return (
+            not index.is_unique,
+            index.name != PRIMARY,
+            not self._optional.isdisjoint(index.columns),
+            bool(index.prefix_lengths),
+            not self._virtual.isdisjoint(index.columns),
+        )
+
+    def _free_name(self, column: str) -> str:
+        """The name that the server gives an index without one: ``a``, ``a_2``, ``a_3`` (manual, "CREATE TABLE")."""
+        taken = {index.name.lower() for _, index in self._ranked}
+        if column.lower() not in taken and column.upper() != PRIMARY:
+            return column
+        return next(name for n in count(2) if (name := f"{column}_{n}").lower() not in taken)
+
+    def schema(self, version: int) -> TableSchema:
+        columns = tuple(
+            msgspec.structs.replace(column, is_optional=column.name in self._optional) for column in self._columns
+        )
+        as_met = [index for _, index in sorted(self._ranked, key=lambda ranked: ranked[0])]
+        in_order = sorted(as_met, key=self._rank)  # as the server's next rebuild of the table will have it
+        unique = [index for index in in_order if index.is_unique]
+        # The order of the others means nothing; by name it is the same however the schema was learned.
+        others = sorted((index for index in in_order if not index.is_unique), key=lambda index: index.name)
+        usable = (index.columns for index in unique if self._optional.isdisjoint(index.columns))
+        return TableSchema(
+            table_id=self._table_id,
+            columns=columns,
+            key=next(usable, ()),
+            version=version,
+            charset=self._charset,
+            comment=self._comment,
+            indexes=(*unique, *others),
+        )
+
+
+# DROP, RENAME
+
+
+def _dropped(table_ids: Iterable[TableId]) -> Iterable[TableChange]:
+    return (TableChange(TableChangeKind.DROP, table_id, None) for table_id in table_ids)
+
+
+def _renamed(statement: RenameTables, tables: Mapping[TableId, TableSchema]) -> tuple[TableChange, ...]:
+    """One change for each rename, in order; later ones see what earlier ones did."""
+    now: dict[TableId, TableSchema | None] = dict(tables)
+    changes = []
+    for old, new in statement.renames:
+        schema = now.pop(old, None)
+        after = None if schema is None else msgspec.structs.replace(schema, table_id=new)
+        now[new] = after
+        changes.append(TableChange(TableChangeKind.RENAME, new, after, old))
+    return tuple(changes)

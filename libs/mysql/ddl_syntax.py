@@ -1,0 +1,943 @@
+"""DDL as text becomes DDL as records: what a statement of the log says about tables, and nothing else.
+
+Called by ``ddl``, which applies the records to schemas. The grammar is that of the MySQL 9 manual, "Data
+Definition Statements", as far as it can touch a table's columns or keys; the rest is stepped over, never guessed:
+what does not fit raises ``DdlNotUnderstood``.
+"""
+
+import enum
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from libs.errors import PipelineHalted
+from libs.mysql.column_type import WrittenType, read_column_type
+from libs.mysql.logical import bytes_of_literal, charset_of_collation
+from libs.mysql.sql_lexer import DEFAULT_SQL_MODE, SqlMode, TokenKind, TokenReader, UnreadableSql
+from libs.types.table import TableId
+
+
+class DdlNotUnderstood(PipelineHalted):
+    """A statement changes tables in a way that this release cannot follow.
+
+    ``table_ids`` names them, as far as they were read. The caller halts if one of them is captured, or learns the
+    schema from the source itself; a statement about other tables may be passed over.
+    """
+
+    def __init__(self, reason: str, table_ids: tuple[TableId, ...]) -> None:
+        self.table_ids = table_ids
+        tables = ", ".join(map(str, table_ids)) or "unknown tables"
+        super().__init__(f"cannot follow a schema change of {tables}: {reason}; re-snapshot the tables")
+
+
+@dataclass(frozen=True, slots=True)
+class StatementContext:
+    """What the server knew when it ran a statement, beside its text.
+
+    The log's Query event carries these as status variables.
+    """
+
+    sql_mode: SqlMode = DEFAULT_SQL_MODE
+    server_charset: str = "utf8mb4"
+    """``character_set_server``: of databases made without a charset."""
+    explicit_defaults_for_timestamp: bool = True
+    lower_case_table_names: int = 0
+    """1 or 2: the server compares names of tables and databases in lower case."""
+
+    def table_id(self, database: str, table: str) -> TableId:
+        """The table's identity, folded as the server folds names."""
+        return TableId(database=self.database(database), table=self._folded(table))
+
+    def database(self, name: str) -> str:
+        """The database's identity."""
+        return self._folded(name)
+
+    def _folded(self, name: str) -> str:
+        return name.lower() if self.lower_case_table_names else name
+
+
+class DefaultKind(enum.Enum):
+    """What stands after DEFAULT."""
+
+    NULL = "null"
+    TEXT = "text"
+    """A literal that is neither hex nor bits."""
+    BYTES = "bytes"
+    CURRENT_TIMESTAMP = "current_timestamp"
+    COMPUTED = "computed"
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultValue:
+    """A DEFAULT; ``text`` is a literal without quotes, or a call of CURRENT_TIMESTAMP."""
+
+    kind: DefaultKind
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDefinition:
+    """A column as CREATE or ALTER writes it."""
+
+    name: str
+    written: WrittenType
+    is_nullable: bool | None = None
+    """None: neither NULL nor NOT NULL was said."""
+    default: DefaultValue | None = None
+    has_on_update: bool = False
+    is_auto_increment: bool = False
+    is_generated: bool = False
+    is_virtual: bool = False
+    is_primary: bool = False
+    is_unique: bool = False
+    collation: str | None = None
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyDefinition:
+    """A key of any kind, an index by another name."""
+
+    name: str | None
+    columns: tuple[str, ...]
+    is_primary: bool = False
+    is_unique: bool = False
+    prefix_lengths: tuple[int, ...] = ()
+    """As in ``Index``."""
+    is_over_expressions: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """FIRST (``after`` is None) or AFTER a column."""
+
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """The options of a table that concern its schema; None: not said."""
+
+    charset: str | None = None
+    """``default`` means the database's."""
+    comment: str | None = None
+    converts_columns: bool = False
+    """CONVERT TO CHARACTER SET: the columns too."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumn:
+    definition: ColumnDefinition
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeColumn:
+    """CHANGE; MODIFY is a change to the same name."""
+
+    old_name: str
+    definition: ColumnDefinition
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class RenameColumn:
+    old_name: str
+    new_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetDefault:
+    """None: DROP DEFAULT."""
+
+    column: str
+    default: DefaultValue | None
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumn:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddKey:
+    key: KeyDefinition
+
+
+@dataclass(frozen=True, slots=True)
+class DropKey:
+    """``PRIMARY`` is the primary key; a name that is no index's is that of another constraint."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RenameKey:
+    old_name: str
+    new_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RenameTo:
+    table_id: TableId
+
+
+Action = (
+    AddColumn | ChangeColumn | RenameColumn | SetDefault | DropColumn | AddKey | DropKey | RenameKey | RenameTo
+    | TableOptions
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    table_id: TableId
+    columns: tuple[ColumnDefinition, ...] = ()
+    keys: tuple[KeyDefinition, ...] = ()
+    """Those written with a column included, in the order of the text."""
+    options: TableOptions = field(default_factory=TableOptions)
+    keeps_existing: bool = False
+    """IF NOT EXISTS."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTableLike:
+    table_id: TableId
+    like: TableId
+    keeps_existing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTable:
+    table_id: TableId
+    actions: tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropTables:
+    table_ids: tuple[TableId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RenameTables:
+    """One after the other: ``a TO tmp, b TO a, tmp TO b`` swaps."""
+
+    renames: tuple[tuple[TableId, TableId], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateTable:
+    table_id: TableId
+
+
+@dataclass(frozen=True, slots=True)
+class CreateDatabase:
+    database: str
+    charset: str | None
+    keeps_existing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AlterDatabase:
+    database: str
+    charset: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DropDatabase:
+    database: str
+
+
+Statement = (
+    CreateTable | CreateTableLike | AlterTable | DropTables | RenameTables | TruncateTable
+    | CreateDatabase | AlterDatabase | DropDatabase
+)  # fmt: skip
+
+
+def parse_statement(text: str, default_database: str, context: StatementContext) -> Statement | None:
+    """What a statement says about tables and databases; None if it is about something else.
+
+    Raises:
+        DdlNotUnderstood: it is about tables, and says something that is not known here.
+    """
+    parser = _Parser(TokenReader(text, context.sql_mode), default_database, context)
+    try:
+        statement = parser.statement()
+    except UnreadableSql as error:
+        raise DdlNotUnderstood(str(error), tuple(parser.tables_met)) from error
+    return statement
+
+
+_KEY_WORDS: Final = ("PRIMARY", "UNIQUE", "INDEX", "KEY", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK", "CONSTRAINT")
+_NOW: Final = ("NOW", "CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP")
+_LITERALS: Final = (TokenKind.STRING, TokenKind.NUMBER, TokenKind.BYTES)
+_QUERIES: Final = ("SELECT", "WITH", "TABLE", "VALUES", "AS", "IGNORE", "REPLACE", "(")
+
+# Options with one value, which say nothing about columns (manual, "CREATE TABLE Statement", table_option).
+_PLAIN_OPTIONS: Final = frozenset(
+    {
+        "AUTOEXTEND_SIZE", "AUTO_INCREMENT", "AVG_ROW_LENGTH", "CHECKSUM", "COMPRESSION", "CONNECTION", "DELAY_KEY_WRITE",
+        "ENCRYPTION", "ENGINE", "ENGINE_ATTRIBUTE", "INSERT_METHOD", "KEY_BLOCK_SIZE", "MAX_ROWS", "MIN_ROWS",
+        "PACK_KEYS", "PASSWORD", "ROW_FORMAT", "SECONDARY_ENGINE", "SECONDARY_ENGINE_ATTRIBUTE", "STATS_AUTO_RECALC",
+        "STATS_PERSISTENT", "STATS_SAMPLE_PAGES", "STORAGE", "TABLESPACE", "TABLE_CHECKSUM", "UNION",
+    }
+)  # fmt: skip
+
+# Words that open the partition clauses of ALTER TABLE, which leave columns and keys alone
+# (manual, "ALTER TABLE Partition Operations").
+_PARTITION_ACTIONS: Final = frozenset(
+    {"PARTITION", "REMOVE", "COALESCE", "REORGANIZE", "EXCHANGE", "TRUNCATE", "ANALYZE", "CHECK", "OPTIMIZE",
+     "REBUILD", "REPAIR", "DISCARD", "IMPORT"}
+)  # fmt: skip
+
+
+class _Parser:
+    """A statement's tokens, and what a name without database means in it."""
+
+    def __init__(self, tokens: TokenReader, default_database: str, context: StatementContext) -> None:
+        self._tokens = tokens
+        self._default_database = default_database
+        self._context = context
+        self.tables_met: list[TableId] = []
+
+    def statement(self) -> Statement | None:
+        tokens = self._tokens
+        verb = tokens.accept_any("CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE")
+        match verb:
+            case "CREATE":
+                return self._create()
+            case "ALTER" if tokens.accept("TABLE"):
+                return self._alter_table()
+            case "ALTER" if tokens.accept_any("DATABASE", "SCHEMA"):
+                return self._alter_database()
+            case "DROP":
+                return self._drop()
+            case "RENAME" if tokens.accept_any("TABLE", "TABLES"):
+                return self._rename_tables()
+            case "TRUNCATE":
+                tokens.accept("TABLE")
+                return self._ended(TruncateTable(self._table_id()))
+            case _:
+                return None
+
+    # CREATE
+
+    def _create(self) -> Statement | None:
+        tokens = self._tokens
+        if tokens.accept("TABLE"):
+            return self._create_table()
+        kind = tokens.accept_any("UNIQUE", "FULLTEXT", "SPATIAL") if tokens.ahead(1).keyword == "INDEX" else ""
+        if tokens.accept("INDEX"):
+            return self._create_index(is_unique=kind == "UNIQUE")
+        if tokens.accept_any("DATABASE", "SCHEMA"):
+            keeps_existing = self._if_not_exists()
+            name = self._context.database(tokens.name())
+            return CreateDatabase(name, self._database_charset(), keeps_existing)
+        return None  # TEMPORARY tables have no rows in the log; the rest is no table
+
+    def _create_table(self) -> Statement:
+        tokens = self._tokens
+        keeps_existing = self._if_not_exists()
+        table_id = self._table_id()
+        if tokens.accept("LIKE"):
+            return self._ended(CreateTableLike(table_id, self._table_id(), keeps_existing))
+        if tokens.accept("(", "LIKE"):
+            like = self._table_id()
+            tokens.expect(")")
+            return self._ended(CreateTableLike(table_id, like, keeps_existing))
+        tokens.expect("(")
+        columns: list[ColumnDefinition] = []
+        keys: list[KeyDefinition] = []
+        while True:
+            self._definition(columns, keys)
+            if not tokens.accept(","):
+                break
+        tokens.expect(")")
+        options = self._create_options()
+        return self._ended(CreateTable(table_id, tuple(columns), tuple(keys), options, keeps_existing))
+
+    def _definition(self, columns: list[ColumnDefinition], keys: list[KeyDefinition]) -> None:
+        """One item between the parentheses of CREATE TABLE."""
+        if self._tokens.at_any(*_KEY_WORDS):
+            if key := self._key():
+                keys.append(key)
+            return
+        definition = self._column(self._tokens.name())
+        columns.append(definition)
+        keys.extend(_keys_of(definition))
+
+    def _create_options(self) -> TableOptions:
+        tokens = self._tokens
+        options = TableOptions()
+        while not tokens.at_end():
+            tokens.accept(",")
+            if tokens.at("PARTITION", "BY"):
+                self._skip_statement()
+                break
+            if tokens.accept("START", "TRANSACTION"):
+                continue  # how MySQL 8.0.21 and later log CREATE TABLE … SELECT; the rows follow as row events
+            if tokens.at_any(*_QUERIES):
+                raise UnreadableSql("columns of CREATE TABLE … SELECT are not in the statement")
+            options = self._table_option(options)
+        return options
+
+    def _create_index(self, *, is_unique: bool) -> Statement:
+        name = self._tokens.name()
+        self._index_type()
+        self._tokens.expect("ON")
+        table_id = self._table_id()
+        key = self._key_parts(KeyDefinition(name, (), is_unique=is_unique))
+        self._skip_statement()
+        return AlterTable(table_id, (AddKey(key),))
+
+    # DROP, RENAME, databases
+
+    def _drop(self) -> Statement | None:
+        tokens = self._tokens
+        if tokens.accept_any("TABLE", "TABLES"):
+            self._if_exists()
+            table_ids = [self._table_id()]
+            while tokens.accept(","):
+                table_ids.append(self._table_id())
+            tokens.accept_any("RESTRICT", "CASCADE")
+            return self._ended(DropTables(tuple(table_ids)))
+        if tokens.accept_any("DATABASE", "SCHEMA"):
+            self._if_exists()
+            return self._ended(DropDatabase(self._context.database(tokens.name())))
+        if tokens.accept("INDEX"):
+            name = tokens.name()
+            tokens.expect("ON")
+            table_id = self._table_id()
+            self._skip_statement()
+            return AlterTable(table_id, (DropKey(name),))
+        return None
+
+    def _rename_tables(self) -> Statement:
+        renames = []
+        while True:
+            old = self._table_id()
+            self._tokens.expect("TO")
+            renames.append((old, self._table_id()))
+            if not self._tokens.accept(","):
+                return self._ended(RenameTables(tuple(renames)))
+
+    def _alter_database(self) -> Statement:
+        tokens = self._tokens
+        is_named = not tokens.at_any("DEFAULT", "CHARACTER", "CHARSET", "COLLATE", "ENCRYPTION", "READ")
+        name = tokens.name() if is_named else self._default_database
+        return AlterDatabase(self._context.database(name), self._database_charset())
+
+    def _database_charset(self) -> str | None:
+        tokens = self._tokens
+        charset = None
+        while not tokens.at_end():
+            tokens.accept("DEFAULT")
+            named = self._charset_option()
+            if named is None:
+                tokens.advance()  # ENCRYPTION, READ ONLY
+            charset = named or charset
+        return charset
+
+    # ALTER TABLE
+
+    def _alter_table(self) -> Statement:
+        tokens = self._tokens
+        table_id = self._table_id()
+        actions: list[Action] = []
+        while not tokens.at_end():
+            if self._at_partition_clause():
+                self._skip_statement()
+                break
+            actions.extend(self._action())
+            if not tokens.accept(",") and not tokens.at_end() and not self._at_partition_clause():
+                # Table options may follow one another without a comma.
+                actions.append(self._table_option(TableOptions()))
+                tokens.accept(",")
+        return AlterTable(table_id, tuple(actions))
+
+    def _at_partition_clause(self) -> bool:
+        """A clause about partitions; it is always the last one.
+
+        CHECK, DISCARD and IMPORT also open clauses about the whole table.
+        """
+        tokens = self._tokens
+        if tokens.at("ADD", "PARTITION") or tokens.at("DROP", "PARTITION"):
+            # A column may be called "partition" only in backticks: the word is reserved.
+            return True
+        return tokens.current.keyword in _PARTITION_ACTIONS and (
+            tokens.at("PARTITION", "BY")
+            or tokens.at("REMOVE", "PARTITIONING")
+            or tokens.ahead(1).keyword == "PARTITION"
+        )
+
+    def _action(self) -> tuple[Action, ...]:
+        tokens = self._tokens
+        word = tokens.current.keyword
+        match word:
+            case "ADD":
+                tokens.advance()
+                return self._add()
+            case "DROP":
+                tokens.advance()
+                return self._drop_item()
+            case "MODIFY":
+                tokens.advance()
+                tokens.accept("COLUMN")
+                name = tokens.name()
+                return self._changed(name, name)
+            case "CHANGE":
+                tokens.advance()
+                tokens.accept("COLUMN")
+                old_name = tokens.name()
+                return self._changed(old_name, tokens.name())
+            case "RENAME":
+                tokens.advance()
+                return (self._rename_item(),)
+            case "ALTER":
+                tokens.advance()
+                return self._alter_item()
+            case "CONVERT":
+                return (self._convert(),)
+            case "ORDER":
+                self._order_by()
+                return ()
+            case "FORCE":
+                tokens.advance()
+                return ()
+            case "ALGORITHM" | "LOCK":
+                tokens.advance()
+                tokens.accept("=")
+                tokens.name()
+                return ()
+            case "WITH" | "WITHOUT":
+                tokens.advance()
+                tokens.expect("VALIDATION")
+                return ()
+            case "ENABLE" | "DISABLE":
+                tokens.advance()
+                tokens.expect("KEYS")
+                return ()
+            case "DISCARD" | "IMPORT":
+                tokens.advance()
+                tokens.expect("TABLESPACE")
+                return ()
+            case "SECONDARY_LOAD" | "SECONDARY_UNLOAD":
+                self._skip_statement()
+                return ()
+            case _:
+                return (self._table_option(TableOptions()),)
+
+    def _add(self) -> tuple[Action, ...]:
+        tokens = self._tokens
+        if tokens.at_any(*_KEY_WORDS):
+            key = self._key()
+            return (AddKey(key),) if key else ()
+        tokens.accept("COLUMN")
+        if tokens.accept("("):
+            columns: list[ColumnDefinition] = []
+            keys: list[KeyDefinition] = []
+            while True:
+                self._definition(columns, keys)
+                if not tokens.accept(","):
+                    break
+            tokens.expect(")")
+            return (*(AddColumn(column, None) for column in columns), *map(AddKey, keys))
+        definition = self._column(tokens.name())
+        return (AddColumn(definition, self._place()), *map(AddKey, _keys_of(definition)))
+
+    def _changed(self, old_name: str, new_name: str) -> tuple[Action, ...]:
+        definition = self._column(new_name)
+        return (ChangeColumn(old_name, definition, self._place()), *map(AddKey, _keys_of(definition)))
+
+    def _place(self) -> Place | None:
+        if self._tokens.accept("FIRST"):
+            return Place(None)
+        if self._tokens.accept("AFTER"):
+            return Place(self._tokens.name())
+        return None
+
+    def _drop_item(self) -> tuple[Action, ...]:
+        tokens = self._tokens
+        if tokens.accept("PRIMARY", "KEY"):
+            return (DropKey("PRIMARY"),)
+        if tokens.accept_any("INDEX", "KEY"):
+            return (DropKey(tokens.name()),)
+        if tokens.accept("FOREIGN", "KEY") or tokens.accept("CHECK"):
+            tokens.name()
+            return ()
+        if tokens.accept("CONSTRAINT"):
+            return (DropKey(tokens.name()),)
+        tokens.accept("COLUMN")
+        name = tokens.name()
+        tokens.accept_any("RESTRICT", "CASCADE")
+        return (DropColumn(name),)
+
+    def _rename_item(self) -> Action:
+        tokens = self._tokens
+        # COLUMN, INDEX and KEY are reserved words, hence no table's name.
+        kind = tokens.accept_any("COLUMN", "INDEX", "KEY")
+        if not kind:
+            tokens.accept_any("TO", "AS", "=")
+            return RenameTo(self._table_id())
+        old_name = tokens.name()
+        tokens.expect("TO")
+        new_name = tokens.name()
+        return RenameColumn(old_name, new_name) if kind == "COLUMN" else RenameKey(old_name, new_name)
+
+    def _alter_item(self) -> tuple[Action, ...]:
+        tokens = self._tokens
+        if tokens.accept_any("INDEX", "CHECK", "CONSTRAINT"):
+            tokens.name()
+            tokens.accept("NOT")
+            if not tokens.accept_any("VISIBLE", "INVISIBLE", "ENFORCED"):
+                raise tokens.unreadable("VISIBLE or ENFORCED")
+            return ()
+        tokens.accept("COLUMN")
+        name = tokens.name()
+        if tokens.accept("DROP", "DEFAULT"):
+            return (SetDefault(name, None),)
+        tokens.expect("SET")
+        if tokens.accept_any("VISIBLE", "INVISIBLE"):
+            return ()
+        tokens.expect("DEFAULT")
+        is_literal = tokens.ahead(1).kind in _LITERALS and tokens.ahead(2).keyword == ")"
+        if is_literal and tokens.accept("("):
+            # Only here does the server take a literal in parentheses for a literal, not for an expression.
+            default = self._default()
+            tokens.expect(")")
+            return (SetDefault(name, default),)
+        return (SetDefault(name, self._default()),)
+
+    def _convert(self) -> Action:
+        self._tokens.expect("CONVERT", "TO")
+        charset = self._charset_option()
+        if charset is None:
+            raise self._tokens.unreadable("CHARACTER SET")
+        if self._tokens.at("COLLATE"):
+            collation_charset = self._charset_option()
+            charset = collation_charset if charset == "default" and collation_charset else charset
+        return TableOptions(charset=charset, converts_columns=True)
+
+    def _order_by(self) -> None:
+        """``ORDER BY a, b DESC``: its commas are no commas between actions."""
+        tokens = self._tokens
+        tokens.expect("ORDER", "BY")
+        while True:
+            tokens.name()
+            while tokens.accept("."):
+                tokens.name()
+            tokens.accept_any("ASC", "DESC")
+            after_next = tokens.ahead(2)
+            is_column = after_next.keyword in (",", ".", "ASC", "DESC", ";") or after_next.kind is TokenKind.END
+            if not (tokens.at(",") and is_column):
+                return
+            tokens.advance()
+
+    # Columns
+
+    def _column(self, name: str) -> ColumnDefinition:
+        """The definition after a column's name (manual, "CREATE TABLE Statement", column_definition)."""
+        tokens = self._tokens
+        written = read_column_type(tokens)
+        column = ColumnDefinition(name, written, collation=written.collation)
+        if written.is_serial:
+            column = replace(column, is_nullable=False, is_auto_increment=True, is_unique=True)
+        while True:
+            following = self._attribute(column)
+            if following is None:
+                return column
+            column = following
+
+    def _attribute(self, column: ColumnDefinition) -> ColumnDefinition | None:
+        """The column with the attribute that stands next; None if none does."""
+        tokens = self._tokens
+        word = tokens.current.keyword
+        match word:
+            case "NOT" if tokens.accept("NOT", "NULL"):
+                return replace(column, is_nullable=False)
+            case "NOT" if tokens.accept("NOT", "SECONDARY") or tokens.accept("NOT", "ENFORCED"):
+                return column
+            case "NULL":
+                tokens.advance()
+                return replace(column, is_nullable=True)
+            case "DEFAULT":
+                tokens.advance()
+                return replace(column, default=self._default())
+            case "ON":
+                tokens.expect("ON", "UPDATE")
+                self._current_timestamp()
+                return replace(column, has_on_update=True)
+            case "AUTO_INCREMENT":
+                tokens.advance()
+                return replace(column, is_auto_increment=True, is_nullable=False)
+            case "SERIAL":
+                tokens.expect("SERIAL", "DEFAULT", "VALUE")
+                return replace(column, is_auto_increment=True, is_nullable=False, is_unique=True)
+            case "PRIMARY" | "KEY":
+                tokens.accept("PRIMARY")
+                tokens.expect("KEY")
+                return replace(column, is_primary=True)
+            case "UNIQUE":
+                tokens.advance()
+                tokens.accept("KEY")
+                return replace(column, is_unique=True)
+            case "COMMENT":
+                tokens.advance()
+                return replace(column, comment=tokens.string())
+            case "COLLATE":
+                tokens.advance()
+                return replace(column, collation=self._word_or_string())
+            case "GENERATED" | "AS":
+                if tokens.accept("GENERATED"):
+                    tokens.expect("ALWAYS")
+                tokens.expect("AS")
+                tokens.skip_parentheses()
+                return replace(column, is_generated=True, is_virtual=True)  # unless STORED follows
+            case "STORED":
+                tokens.advance()
+                return replace(column, is_virtual=False)
+            case "VIRTUAL" | "VISIBLE" | "INVISIBLE" | "ENFORCED":
+                tokens.advance()
+                return column
+            case "COLUMN_FORMAT" | "STORAGE" | "SRID":
+                tokens.advance()
+                tokens.advance()
+                return column
+            case "ENGINE_ATTRIBUTE" | "SECONDARY_ENGINE_ATTRIBUTE":
+                tokens.advance()
+                tokens.accept("=")
+                tokens.string()
+                return column
+            case "REFERENCES":
+                self._references()
+                return column
+            case "CONSTRAINT" | "CHECK":
+                if tokens.accept("CONSTRAINT") and not tokens.at("CHECK"):
+                    tokens.name()
+                tokens.expect("CHECK")
+                tokens.skip_parentheses()
+                return column
+            case _:
+                return None
+
+    def _default(self) -> DefaultValue:
+        tokens = self._tokens
+        if tokens.accept("NULL"):
+            return DefaultValue(DefaultKind.NULL)
+        if tokens.at("("):
+            tokens.skip_parentheses()
+            return DefaultValue(DefaultKind.COMPUTED)
+        if tokens.at_any(*_NOW):
+            return DefaultValue(DefaultKind.CURRENT_TIMESTAMP, self._current_timestamp())
+        if word := tokens.accept_any("TRUE", "FALSE"):
+            return DefaultValue(DefaultKind.TEXT, word)
+        if tokens.at_any("DATE", "TIME", "TIMESTAMP"):
+            tokens.advance()
+            return DefaultValue(DefaultKind.TEXT, tokens.string())
+        if tokens.current.value.startswith("_") and tokens.ahead(1).kind in (TokenKind.STRING, TokenKind.BYTES):
+            tokens.advance()  # a charset introducer: _utf8'abc'
+        if tokens.current.kind is TokenKind.STRING:
+            return DefaultValue(DefaultKind.TEXT, tokens.string())
+        if tokens.current.kind is TokenKind.BYTES:
+            return DefaultValue(DefaultKind.BYTES, tokens.advance().value)
+        sign = "-" if tokens.accept("-") else ""
+        tokens.accept("+")
+        if tokens.current.kind is not TokenKind.NUMBER:
+            raise tokens.unreadable("a default value")
+        return DefaultValue(DefaultKind.TEXT, sign + tokens.advance().value)
+
+    def _current_timestamp(self) -> str:
+        tokens = self._tokens
+        if not tokens.accept_any(*_NOW):
+            raise tokens.unreadable("CURRENT_TIMESTAMP")
+        digits = ""
+        if tokens.accept("("):
+            if not tokens.at(")"):
+                digits = str(tokens.integer())
+            tokens.expect(")")
+        return f"CURRENT_TIMESTAMP({digits})"
+
+    def _references(self) -> None:
+        tokens = self._tokens
+        tokens.expect("REFERENCES")
+        tokens.name()
+        while tokens.accept("."):
+            tokens.name()
+        if tokens.at("("):
+            tokens.skip_parentheses()
+        while True:
+            if tokens.accept("MATCH"):
+                tokens.name()
+            elif tokens.accept("ON", "DELETE") or tokens.accept("ON", "UPDATE"):
+                word = tokens.accept_any("RESTRICT", "CASCADE", "SET", "NO")
+                if word in ("SET", "NO"):
+                    tokens.accept_any("NULL", "DEFAULT", "ACTION")
+            else:
+                return
+
+    # Keys
+
+    def _key(self) -> KeyDefinition | None:
+        """The key or constraint that stands next; None for a CHECK."""
+        tokens = self._tokens
+        constraint = None
+        if tokens.accept("CONSTRAINT") and not tokens.at_any(*_KEY_WORDS):
+            constraint = tokens.name()
+        if tokens.accept("CHECK"):
+            tokens.skip_parentheses()
+            tokens.accept("NOT")
+            tokens.accept("ENFORCED")
+            return None
+        if tokens.accept("PRIMARY", "KEY"):
+            key = KeyDefinition("PRIMARY", (), is_primary=True, is_unique=True)
+            if not tokens.at_any("USING", "("):
+                tokens.name()  # allowed, and ignored by the server
+        elif tokens.accept("FOREIGN", "KEY"):
+            name = None if tokens.at("(") else tokens.name()
+            key = self._key_parts(KeyDefinition(constraint or name, ()))
+            self._references()
+            return key
+        else:
+            kind = tokens.accept_any("UNIQUE", "FULLTEXT", "SPATIAL")
+            named = tokens.accept_any("INDEX", "KEY")
+            if not kind and not named:
+                raise tokens.unreadable("a key")
+            name = constraint if tokens.at_any("USING", "(") else tokens.name()
+            key = KeyDefinition(name, (), is_unique=kind == "UNIQUE")
+        self._index_type()
+        key = self._key_parts(key)
+        self._index_options()
+        return key
+
+    def _index_type(self) -> None:
+        if self._tokens.accept_any("USING", "TYPE"):
+            self._tokens.name()
+
+    def _key_parts(self, key: KeyDefinition) -> KeyDefinition:
+        """``(a, b(10) DESC, (expression))``."""
+        tokens = self._tokens
+        tokens.expect("(")
+        columns: list[str] = []
+        prefix_lengths: list[int] = []
+        is_over_expressions = False
+        while True:
+            if tokens.at("("):
+                tokens.skip_parentheses()
+                is_over_expressions = True
+            else:
+                columns.append(tokens.name())
+                prefix_lengths.append(0)
+                if tokens.accept("("):
+                    prefix_lengths[-1] = tokens.integer()
+                    tokens.expect(")")
+            tokens.accept_any("ASC", "DESC")
+            if not tokens.accept(","):
+                break
+        tokens.expect(")")
+        return replace(
+            key,
+            columns=tuple(columns),
+            prefix_lengths=tuple(prefix_lengths),
+            is_over_expressions=is_over_expressions,
+        )
+
+    def _index_options(self) -> None:
+        tokens = self._tokens
+        while True:
+            match tokens.current.keyword:
+                case "USING" | "TYPE":
+                    self._index_type()
+                case "KEY_BLOCK_SIZE" | "COMMENT" | "ENGINE_ATTRIBUTE" | "SECONDARY_ENGINE_ATTRIBUTE":
+                    tokens.advance()
+                    tokens.accept("=")
+                    tokens.advance()
+                case "WITH":
+                    tokens.expect("WITH", "PARSER")
+                    tokens.name()
+                case "VISIBLE" | "INVISIBLE":
+                    tokens.advance()
+                case _:
+                    return
+
+    # Options
+
+    def _table_option(self, options: TableOptions) -> TableOptions:
+        """The options with the one that stands next."""
+        tokens = self._tokens
+        tokens.accept("DEFAULT")
+        is_collation = tokens.at("COLLATE")
+        charset = self._charset_option()
+        if charset is not None:
+            # A collation that follows its charset says nothing more about the charset.
+            return options if is_collation and options.charset else replace(options, charset=charset)
+        if tokens.accept("COMMENT"):
+            tokens.accept("=")
+            return replace(options, comment=tokens.string())
+        if tokens.accept("DATA", "DIRECTORY") or tokens.accept("INDEX", "DIRECTORY"):
+            tokens.accept("=")
+            tokens.string()
+            return options
+        if not tokens.accept_any(*_PLAIN_OPTIONS):
+            raise tokens.unreadable("a clause of CREATE or ALTER TABLE")
+        tokens.accept("=")
+        if tokens.at("("):
+            tokens.skip_parentheses()
+        else:
+            tokens.advance()
+        return options
+
+    def _charset_option(self) -> str | None:
+        """Charset named by ``CHARACTER SET [=] x`` or ``COLLATE [=] y``; None if neither stands next."""
+        tokens = self._tokens
+        if tokens.accept("COLLATE"):
+            tokens.accept("=")
+            collation = self._word_or_string()
+            return "default" if collation == "default" else charset_of_collation(collation)
+        if not (tokens.accept("CHARACTER", "SET") or tokens.accept("CHAR", "SET") or tokens.accept("CHARSET")):
+            return None
+        tokens.accept("=")
+        return self._word_or_string()
+
+    def _word_or_string(self) -> str:
+        tokens = self._tokens
+        return (tokens.string() if tokens.current.kind is TokenKind.STRING else tokens.name()).lower()
+
+    # Names and ends
+
+    def _table_id(self) -> TableId:
+        first = self._tokens.name()
+        if self._tokens.accept("."):
+            table_id = self._context.table_id(first, self._tokens.name())
+        else:
+            table_id = self._context.table_id(self._default_database, first)
+        self.tables_met.append(table_id)
+        return table_id
+
+    def _if_exists(self) -> None:
+        self._tokens.accept("IF", "EXISTS")
+
+    def _if_not_exists(self) -> bool:
+        return self._tokens.accept("IF", "NOT", "EXISTS")
+
+    def _skip_statement(self) -> None:
+        while self._tokens.current.kind is not TokenKind.END:
+            self._tokens.advance()
+
+    def _ended(self, statement: Statement) -> Statement:
+        """The statement. Raises UnreadableSql if its text goes on."""
+        if not self._tokens.at_end():
+            raise self._tokens.unreadable("the end of the statement")
+        return statement
+
+
+def _keys_of(definition: ColumnDefinition) -> tuple[KeyDefinition, ...]:
+    """The keys that a column's own definition makes."""
+    keys = []
+    if definition.is_primary:
+        keys.append(KeyDefinition("PRIMARY", (definition.name,), is_primary=True, is_unique=True))
+    if definition.is_unique:
+        keys.append(KeyDefinition(None, (definition.name,), is_unique=True))
+    return tuple(keys)
+
+
+def text_of_bytes(literal: str) -> str:
+    """A hex or bit literal as the text that it is in a character column."""
+    return (bytes_of_literal(literal) or b"").decode(errors="replace")

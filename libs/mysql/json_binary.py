@@ -1,0 +1,167 @@
+"""MySQL's binary JSON → text: the document as MySQL prints it, without the spaces between its parts.
+
+Numbers are printed as ``CAST(column AS CHAR)`` prints them, so that a row has one form in snapshot and log.
+Format: MySQL source ``sql-common/json_binary.h`` (layout) and ``json_dom.cc`` (printing).
+"""
+
+import struct
+from typing import Final
+
+import orjson
+
+from libs.errors import UndecodableValue
+from libs.mysql.values import base64_text, decimal_size, decimal_unscaled
+
+_SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY = 0x00, 0x01, 0x02, 0x03
+_LITERAL, _INT16, _UINT16, _INT32, _UINT32 = 0x04, 0x05, 0x06, 0x07, 0x08
+_INT64, _UINT64, _DOUBLE, _STRING, _OPAQUE = 0x09, 0x0A, 0x0B, 0x0C, 0x0F
+_LITERALS: Final = {0x00: "null", 0x01: "true", 0x02: "false"}
+_NUMBERS: Final = {_INT16: "<h", _UINT16: "<H", _INT32: "<i", _UINT32: "<I", _INT64: "<q", _UINT64: "<Q"}
+_MAX_DEPTH: Final = 100  # MySQL's own limit (json_dom.cc, JSON_DOCUMENT_MAX_DEPTH)
+
+# Field types inside an opaque value (MySQL source, include/field_types.h).
+_TIMESTAMP, _DATE, _TIME, _DATETIME, _DECIMAL = 7, 10, 11, 12, 246
+_MAX_DECIMAL_POINT_PLACE: Final = 15  # my_gcvt: beyond this many digits before the point an exponent is printed
+
+
+def json_text(stored: bytes) -> str:
+    """The JSON text of a binary JSON column.
+
+    Raises:
+        UndecodableValue: the bytes are no complete binary JSON; the row is damaged.
+    """
+    if not stored:
+        # A zero-length value is what MySQL leaves in a NOT NULL column that an ALTER added.
+        return "null"
+    try:
+        return _value(stored, stored[0], 1, 0)
+    except (IndexError, struct.error, UnicodeDecodeError, KeyError, RecursionError) as error:
+        raise UndecodableValue("binary JSON is truncated or damaged") from error
+
+
+def _value(data: bytes, kind: int, place: int, depth: int) -> str:
+    if kind <= _LARGE_ARRAY:
+        return _container(data, kind, place, depth)
+    if kind == _LITERAL:
+        return _LITERALS[data[place]]
+    if kind in _NUMBERS:
+        return str(struct.unpack_from(_NUMBERS[kind], data, place)[0])
+    if kind == _DOUBLE:
+        return double_text(struct.unpack_from("<d", data, place)[0])
+    if kind == _STRING:
+        length, place = _variable_length(data, place)
+        return _quoted(_exactly(data, place, length).decode("utf-8"))
+    if kind == _OPAQUE:
+        length, start = _variable_length(data, place + 1)
+        return _opaque(data[place], _exactly(data, start, length))
+    raise KeyError(kind)
+
+
+def _container(data: bytes, kind: int, start: int, depth: int) -> str:
+    if depth > _MAX_DEPTH:
+        raise RecursionError
+    is_large = kind in (_LARGE_OBJECT, _LARGE_ARRAY)
+    size, code = (4, "<I") if is_large else (2, "<H")
+    count, total = (struct.unpack_from(code, data, start + offset)[0] for offset in (0, size))
+    if start + total > len(data):
+        raise IndexError(total)
+    place = start + 2 * size
+    keys: list[str] = []
+    if kind in (_SMALL_OBJECT, _LARGE_OBJECT):
+        for _ in range(count):
+            (offset,) = struct.unpack_from(code, data, place)
+            (length,) = struct.unpack_from("<H", data, place + size)
+            keys.append(_exactly(data, start + offset, length).decode("utf-8"))
+            place += size + 2
+    values: list[str] = []
+    for _ in range(count):
+        value_kind = data[place]
+        values.append(_value(data, value_kind, _value_place(data, value_kind, start, place + 1, is_large), depth + 1))
+        place += 1 + size
+    if keys:
+        return "{" + ",".join(f"{_quoted(key)}:{value}" for key, value in zip(keys, values, strict=True)) + "}"
+    return "{}" if kind in (_SMALL_OBJECT, _LARGE_OBJECT) else "[" + ",".join(values) + "]"
+
+
+def _value_place(data: bytes, kind: int, start: int, entry: int, is_large: bool) -> int:
+    """Small scalars stand in the entry itself, everything else where the entry's offset says."""
+    is_inline = kind in (_LITERAL, _INT16, _UINT16) or (is_large and kind in (_INT32, _UINT32))
+    if is_inline:
+        return entry
+    return start + int(struct.unpack_from("<I" if is_large else "<H", data, entry)[0])
+
+
+def _variable_length(data: bytes, place: int) -> tuple[int, int]:
+    length = shift = 0
+    while True:
+        byte = data[place]
+        place += 1
+        length |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return length, place
+        shift += 7
+
+
+def _exactly(data: bytes, place: int, length: int) -> bytes:
+    if place + length > len(data):
+        raise IndexError(length)
+    return data[place : place + length]
+
+
+def _quoted(text: str) -> str:
+    return orjson.dumps(text).decode("utf-8")
+
+
+def double_text(value: float) -> str:
+    """A DOUBLE as MySQL prints it within JSON: shortest digits, ``.0`` on whole numbers, ``1.5e300`` beyond 15 places.
+
+    MySQL source ``strings/dtoa.cc``, ``my_gcvt``.
+    """
+    mantissa, _, exponent = f"{value:e}".partition("e")
+    digits = repr(value)
+    if "e" in digits:
+        mantissa, _, exponent = digits.partition("e")
+    point_place = int(exponent) + 1 if value else 1
+    if -_MAX_DECIMAL_POINT_PLACE < point_place <= _MAX_DECIMAL_POINT_PLACE:
+        if "e" not in digits:
+            return digits
+        return _expanded(mantissa, int(exponent))
+    if "e" not in digits:  # 16 or 17 digits before the point: repr prints them all, MySQL does not
+        significant = digits.removesuffix(".0").lstrip("-").replace(".", "").rstrip("0")
+        mantissa = ("-" if value < 0 else "") + significant[0] + ("." + significant[1:] if significant[1:] else "")
+        exponent = str(point_place - 1)
+    return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+
+
+def _expanded(mantissa: str, exponent: int) -> str:
+    sign = "-" if mantissa.startswith("-") else ""
+    significant = mantissa.lstrip("-").replace(".", "")
+    if exponent < 0:
+        return f"{sign}0.{'0' * (-exponent - 1)}{significant}"
+    return f"{sign}{significant.ljust(exponent + 1, '0')}.0"
+
+
+def _opaque(field_type: int, stored: bytes) -> str:
+    if field_type == _DECIMAL:
+        precision, scale = stored[0], stored[1]
+        unscaled = decimal_unscaled(_exactly(stored, 2, decimal_size(precision, scale)), precision, scale)
+        digits = str(abs(unscaled)).rjust(scale + 1, "0")
+        sign = "-" if unscaled < 0 else ""
+        return f"{sign}{digits[:-scale]}.{digits[-scale:]}" if scale else f"{sign}{digits}"
+    if field_type in (_DATE, _DATETIME, _TIMESTAMP, _TIME):
+        return _quoted(_temporal(field_type, struct.unpack("<q", stored)[0]))
+    return _quoted(f"base64:type{field_type}:{base64_text(stored)}")
+
+
+def _temporal(field_type: int, packed: int) -> str:
+    """MySQL source ``my_time.cc``: the packed in-memory form, 24 bits of microseconds at its end."""
+    magnitude = abs(packed)
+    microseconds, clock = magnitude & 0xFFFFFF, magnitude >> 24
+    if field_type == _TIME:
+        sign = "-" if packed < 0 else ""
+        return f"{sign}{clock >> 12:02d}:{clock >> 6 & 63:02d}:{clock & 63:02d}.{microseconds:06d}"
+    year, month = divmod(clock >> 22, 13)
+    date = f"{year:04d}-{month:02d}-{clock >> 17 & 31:02d}"
+    if field_type == _DATE:
+        return date
+    return f"{date} {clock >> 12 & 31:02d}:{clock >> 6 & 63:02d}:{clock & 63:02d}.{microseconds:06d}"

@@ -1,0 +1,271 @@
+"""MySQL columns as Headwater's: which logical type a MySQL type has, and one way to build a ``Column``.
+
+Both roads to a schema, a table's definition at the snapshot and DDL in the log, go through ``column``, so that they give
+*equal* columns: type text and DEFAULT are brought to the form that ``SHOW CREATE TABLE`` has.
+The mapping is Debezium's with its default modes (debezium.io, MySQL connector, "Data type mappings"), but for three
+types where Debezium goes by the spelling: REAL is a double, FLOAT4 a float, and BOOLEAN, a TINYINT(1) to the
+server, is the int16 that it is in Debezium's own snapshot.
+"""
+
+import datetime
+import re
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from typing import Final
+
+from libs.mysql.column_type import MysqlType, is_character_type, parse_column_type
+from libs.types.table import Column, TableSchema
+from libs.types.value import LogicalKind, LogicalType
+
+_SIGNED: Final = {
+    "tinyint": LogicalKind.INT16,
+    "smallint": LogicalKind.INT16,
+    "mediumint": LogicalKind.INT32,
+    "int": LogicalKind.INT32,
+    "bigint": LogicalKind.INT64,
+}
+_UNSIGNED: Final = {**_SIGNED, "smallint": LogicalKind.INT32, "int": LogicalKind.INT64}
+
+_PLAIN: Final = {
+    "float": LogicalKind.FLOAT32,
+    "double": LogicalKind.FLOAT64,
+    "date": LogicalKind.DATE,
+    "time": LogicalKind.MICRO_TIME,
+    "year": LogicalKind.YEAR,
+    "json": LogicalKind.JSON,
+    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), LogicalKind.BYTES),
+}
+_TEXT: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+
+
+def logical_type(mysql_type: MysqlType, charset: str | None = None) -> LogicalType:
+    """What a value of the type is; of kind UNSUPPORTED where it has no form yet."""
+    name = mysql_type.name
+    match name:
+        case "decimal":
+            return LogicalType(
+                kind=LogicalKind.DECIMAL, precision=mysql_type.precision or 0, scale=mysql_type.scale or 0
+            )
+        case "bit" if mysql_type.length == 1:
+            return LogicalType(kind=LogicalKind.BOOLEAN)
+        case "bit":
+            return LogicalType(kind=LogicalKind.BITS, precision=mysql_type.length or 1)
+        case "datetime":
+            is_fine = mysql_type.fractional_digits > 3
+            return LogicalType(kind=LogicalKind.TIMESTAMP_US if is_fine else LogicalKind.TIMESTAMP_MS)
+        case "timestamp":
+            return LogicalType(kind=LogicalKind.ZONED_TIMESTAMP, scale=mysql_type.fractional_digits)
+        case "enum":
+            return LogicalType(kind=LogicalKind.ENUM, allowed=mysql_type.members)
+        case "set":
+            return LogicalType(kind=LogicalKind.ENUM_SET, allowed=mysql_type.members)
+        case _ if name in _TEXT:
+            return LogicalType(kind=LogicalKind.BYTES if charset == "binary" else LogicalKind.STRING)
+        case _ if name in _SIGNED:
+            return LogicalType(kind=(_UNSIGNED if mysql_type.is_unsigned else _SIGNED)[name])
+        case _:
+            return LogicalType(kind=_PLAIN.get(name, LogicalKind.UNSUPPORTED))
+
+
+def unsupported_columns(schema: TableSchema) -> tuple[Column, ...]:
+    """The columns whose type has no form yet; a table that has any cannot be captured."""
+    return tuple(column for column in schema.columns if column.logical_type.kind is LogicalKind.UNSUPPORTED)
+
+
+def column(
+    name: str,
+    source_type: str | MysqlType,
+    *,
+    charset: str | None = None,
+    is_optional: bool = True,
+    is_generated: bool = False,
+    is_virtual: bool = False,
+    is_auto_increment: bool = False,
+    has_on_update: bool = False,
+    default_expression: str | None = None,
+    comment: str | None = None,
+) -> Column:
+    """A column with its type and DEFAULT in canonical form.
+
+    ``default_expression`` is a literal without quotes, ``b'101'`` or ``0x4D`` for bits and bytes, or
+    ``CURRENT_TIMESTAMP(n)``. ``charset`` counts only for types that have one.
+
+    Raises:
+        UnknownColumnType: this release does not know the type.
+    """
+    mysql_type = source_type if isinstance(source_type, MysqlType) else parse_column_type(source_type)
+    column_charset = canonical_charset(charset) if charset and is_character_type(mysql_type) else None
+    return Column(
+        name=name,
+        source_type=str(mysql_type),
+        logical_type=logical_type(mysql_type, column_charset),
+        is_optional=is_optional,
+        charset=column_charset,
+        is_generated=is_generated,
+        is_virtual=is_virtual,
+        is_auto_increment=is_auto_increment,
+        has_on_update=has_on_update,
+        default_expression=None if default_expression is None else canonical_default(mysql_type, default_expression),
+        comment=comment or None,
+    )
+
+
+def canonical_charset(name: str) -> str:
+    """The name that MySQL 8.0.30 and later use: ``utf8`` is utf8mb3 (manual, "The utf8mb3 Character Set")."""
+    return "utf8mb3" if name.lower() == "utf8" else name.lower()
+
+
+def charset_of_collation(collation: str) -> str:
+    """The charset of a collation; its name begins with it (manual, "Collation Naming Conventions").
+
+    >>> charset_of_collation("utf8mb4_0900_ai_ci"), charset_of_collation("binary")
+    ('utf8mb4', 'binary')
+    """
+    return canonical_charset(collation.partition("_")[0])
+
+
+_CURRENT_TIMESTAMP: Final = re.compile(
+    r"(?:NOW|CURRENT_TIMESTAMP|LOCALTIME|LOCALTIMESTAMP)\s*(?:\(\s*(\d?)\s*\))?", re.IGNORECASE
+)
+
+
+def canonical_default(mysql_type: MysqlType, text: str) -> str:
+    """A DEFAULT as ``SHOW CREATE TABLE`` has it, without quotes: ``1.2`` of a decimal(8,3) is ``1.200``.
+
+    A text that cannot be brought to that form is returned as it is: the default of a column never stops a
+    pipeline.
+    """
+    try:
+        return _canonical_literal(mysql_type, text)
+    except (ValueError, InvalidOperation):
+        return text
+
+
+def _canonical_literal(mysql_type: MysqlType, text: str) -> str:
+    match mysql_type.name:
+        case "tinyint" | "smallint" | "mediumint" | "int" | "bigint":
+            digits = str(int(_number(text).to_integral_value(ROUND_HALF_UP)))
+            return digits.zfill(mysql_type.length or 0) if mysql_type.is_zerofill else digits
+        case "decimal" | "float" | "double":
+            return _canonical_fraction(mysql_type, text)
+        case "bit":
+            return f"b'{int(_number(text)):b}'"
+        case "year":
+            return _canonical_year(int(_number(text)))
+        case "datetime" | "timestamp":
+            if match := _CURRENT_TIMESTAMP.fullmatch(text):
+                digits = match[1] or "0"
+                return "CURRENT_TIMESTAMP" + ("" if digits == "0" else f"({digits})")
+            return _canonical_datetime(text, mysql_type.fractional_digits)
+        case "date":
+            return _canonical_datetime(text, 0)[:10]
+        case "time":
+            return _canonical_time(text, mysql_type.fractional_digits)
+        case "set":
+            chosen = set(text.split(","))
+            return ",".join(member for member in mysql_type.members if member in chosen)
+        case "binary" | "varbinary":
+            return _canonical_bytes(mysql_type, text)
+        case _:
+            return text
+
+
+def _number(text: str) -> Decimal:
+    """A literal's number: ``' 29 '``, ``true``, ``0x1F``, ``b'101'``."""
+    if (value := bytes_of_literal(text)) is not None:
+        return Decimal(int.from_bytes(value, "big"))
+    words = {"TRUE": "1", "FALSE": "0"}
+    return Decimal(words.get(text.strip().upper(), text.strip()))
+
+
+def _canonical_fraction(mysql_type: MysqlType, text: str) -> str:
+    number = _number(text)
+    if mysql_type.scale is not None:
+        digits = str(number.quantize(Decimal(1).scaleb(-mysql_type.scale), ROUND_HALF_UP))
+        width = (mysql_type.precision or 0) + (1 if mysql_type.scale else 0)
+        return digits.zfill(width) if mysql_type.is_zerofill else digits
+    # The server prints a float in at most 6 digits, a double in as few as give it back (seen on 9.7).
+    shown = f"{float(number):.6g}" if mysql_type.name == "float" else repr(float(number))
+    as_number = Decimal(shown)
+    plain = f"{as_number:f}"
+    return plain.rstrip("0").rstrip(".") if "." in plain else plain
+
+
+def _canonical_year(year: int) -> str:
+    """Two digits are 1970 to 2069 (manual, "2-Digit Years in Dates")."""
+    if 0 < year < 70:
+        year += 2000
+    elif 70 <= year < 100:
+        year += 1900
+    return f"{year:04d}"
+
+
+_DATETIME: Final = re.compile(
+    r"(\d{2,4})[^\d](\d{1,2})[^\d](\d{1,2})(?:[T ]+(\d{1,2})(?:[^\d](\d{1,2}))?(?:[^\d](\d{1,2}))?)?(?:\.(\d{0,6}))?"
+)
+_PACKED_DATETIME: Final = re.compile(r"(\d{4})(\d\d)(\d\d)(?:(\d\d)(\d\d)(\d\d))?(?:\.(\d{0,6}))?")
+
+
+def _canonical_datetime(text: str, fractional_digits: int) -> str:
+    match = _DATETIME.fullmatch(text.strip()) or _PACKED_DATETIME.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("no date")
+    year = int(_canonical_year(int(match[1]))) if len(match[1]) < 4 else int(match[1])
+    month, day, hour, minute, second = (int(part or 0) for part in match.groups()[1:6])
+    micros = _rounded_micros(match[7] or "", fractional_digits)
+    if micros == 1_000_000:
+        moment = datetime.datetime(year, month, day, hour, minute, second) + datetime.timedelta(seconds=1)
+        return f"{moment:%Y-%m-%d %H:%M:%S}{_fraction(0, fractional_digits)}"
+    date = f"{year:04d}-{month:02d}-{day:02d}"
+    return f"{date} {hour:02d}:{minute:02d}:{second:02d}{_fraction(micros, fractional_digits)}"
+
+
+_TIME: Final = re.compile(r"(-?)(?:(\d+) )?(\d+):(\d{1,2})(?::(\d{1,2}))?(?:\.(\d{0,6}))?")
+_PACKED_TIME: Final = re.compile(r"(-?)()(\d*?)(\d{0,2}?)(\d{1,2})(?:\.(\d{0,6}))?")
+
+
+def _canonical_time(text: str, fractional_digits: int) -> str:
+    """``8:00`` and ``80000`` are 08:00:00 (manual, "The TIME Type")."""
+    match = _TIME.fullmatch(text.strip()) or _PACKED_TIME.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("no time")
+    sign, days, hours, minutes, seconds, fraction = match.groups()
+    micros = _rounded_micros(fraction or "", fractional_digits)
+    total_s = ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes or 0)) * 60 + int(seconds or 0)
+    total_s, micros = total_s + micros // 1_000_000, micros % 1_000_000
+    clock = f"{total_s // 3600:02d}:{total_s // 60 % 60:02d}:{total_s % 60:02d}"
+    return f"{sign}{clock}{_fraction(micros, fractional_digits)}"
+
+
+def _rounded_micros(fraction: str, fractional_digits: int) -> int:
+    """Microseconds of the digits after the point, rounded to the column's precision."""
+    unit = int(10 ** (6 - fractional_digits))
+    return (int(fraction.ljust(6, "0")) + unit // 2) // unit * unit
+
+
+def _fraction(micros: int, fractional_digits: int) -> str:
+    return "." + f"{micros:06d}"[:fractional_digits] if fractional_digits else ""
+
+
+def _canonical_bytes(mysql_type: MysqlType, text: str) -> str:
+    """Hex, because a text could not tell every byte; a BINARY is padded with zeros, as it is stored."""
+    value = bytes_of_literal(text)
+    if value is None:
+        value = text.encode()
+    if mysql_type.name == "binary":
+        value = value.ljust(mysql_type.length or 1, b"\0")
+    return "0x" + value.hex().upper()
+
+
+_HEX: Final = re.compile(r"(?:[xX]'([0-9A-Fa-f]*)'|0x([0-9A-Fa-f]+))")
+_BITS: Final = re.compile(r"(?:[bB]'([01]*)'|0b([01]+))")
+
+
+def bytes_of_literal(text: str) -> bytes | None:
+    """The bytes of a hex or bit literal; None for any other text (manual, "Hexadecimal Literals", "Bit-Value Literals")."""
+    if match := _HEX.fullmatch(text):
+        digits = match[1] if match[1] is not None else match[2]
+        return bytes.fromhex(digits.zfill(len(digits) + len(digits) % 2))
+    if match := _BITS.fullmatch(text):
+        bits = (match[1] if match[1] is not None else match[2]) or "0"
+        return int(bits, 2).to_bytes((len(bits) + 7) // 8, "big")
+    return None

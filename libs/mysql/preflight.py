@@ -1,0 +1,262 @@
+"""Pre-flight: whether a MySQL server can be followed, asked before anything is read from it.
+
+Called by a reader each time it starts. Everything that is missing is found in one go, each fault with the statement
+that mends it, so that a person corrects the server once. What the server must offer is in the MySQL
+manual: "The Binary Log", "Replication with Global Transaction Identifiers", "Binary Logging Options and Variables".
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pymysql
+from pymysql.connections import Connection
+
+from libs.errors import SourceUnavailable
+from libs.mysql.gtid import GtidSet
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that stands against following the server."""
+
+    what: str
+    mend: str
+    """A statement to run at the server, or else what to do."""
+    is_purged: bool = False
+    """The log does not reach the position to resume from, so that only a new snapshot helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightReport:
+    """All faults, and what is allowed but may be regretted."""
+
+    faults: tuple[Fault, ...]
+    warnings: tuple[Fault, ...] = ()
+
+
+def check_source(
+    connection: "Connection[Any]",
+    *,
+    resume_from: GtidSet | None = None,
+    min_retention_s: int = 86_400,
+) -> PreflightReport:
+    """Check server, log, grants and, when ``resume_from`` is given, that its log continues there. Changes nothing.
+
+    ``min_retention_s``: how long the server should keep its log; a reader that stands still for longer has to copy all rows
+    anew. The default leaves a day to notice.
+
+    Raises:
+        SourceUnavailable: the connection broke; try again.
+    """
+    version, version_comment = _query(connection, "SELECT VERSION(), @@version_comment")[0]
+    if wrong_server := _server_fault(str(version), str(version_comment)):
+        return PreflightReport((wrong_server,))  # its settings have other names
+    variables = _variables(connection)
+    grants = [str(row[0]) for row in _query(connection, "SHOW GRANTS")]
+    faults = [*_setting_faults(variables), *_grant_faults(grants)]
+    warnings = [*_retention_warnings(variables, min_retention_s), *_grant_warnings(grants)]
+    if not any("REPLICATION CLIENT" in fault.what for fault in faults):
+        faults += _replica_faults(connection, variables)
+        warnings += _filter_warnings(connection)
+    if resume_from is not None and variables.get("gtid_mode") == "ON":
+        faults += _resume_faults(connection, resume_from)
+    return PreflightReport(tuple(faults), tuple(warnings))
+
+
+def _server_fault(version: str, version_comment: str) -> Fault | None:
+    if "mariadb" in f"{version} {version_comment}".lower():
+        return Fault(
+            f"the server is MariaDB {version}: its GTIDs and log are others", "point the reader at a MySQL server"
+        )
+    major = re.match(r"\d+", version)
+    if major is None or int(major[0]) < 8:
+        return Fault(f"the server is MySQL {version}, older than 8.0", "upgrade the server to MySQL 8.0 or later")
+    return None
+
+
+# Settings
+
+
+def _setting_faults(variables: Mapping[str, str]) -> list[Fault]:
+    """Wrong settings. One that a newer server no longer has is as it must be: it was removed with its other values."""
+    faults = []
+    if variables.get("log_bin", "OFF") != "ON":
+        faults.append(Fault("log_bin is OFF: the server writes no log", "set log_bin in my.cnf and restart the server"))
+    if variables.get("server_id", "0") == "0":
+        faults.append(Fault("server_id is 0: the server lets no replica read its log", "SET PERSIST server_id = 1"))
+    for name, wanted, mend in _WANTED:
+        value = variables.get(name, wanted)
+        if value != wanted:
+            faults.append(Fault(f"{name} is {value or 'empty'}, must be {wanted or 'empty'}", mend))
+    return faults
+
+
+# In the order in which they must be mended: gtid_mode needs enforce_gtid_consistency, and goes step by step
+# (manual, "Enabling GTID Transactions Online").
+_WANTED: Final = (
+    ("binlog_format", "ROW", "SET PERSIST binlog_format = 'ROW'"),
+    ("binlog_row_image", "FULL", "SET PERSIST binlog_row_image = 'FULL'"),
+    ("binlog_row_value_options", "", "SET PERSIST binlog_row_value_options = ''"),
+    ("binlog_transaction_compression", "OFF", "SET PERSIST binlog_transaction_compression = OFF"),
+    ("enforce_gtid_consistency", "ON", "SET PERSIST enforce_gtid_consistency = ON"),
+    (
+        "gtid_mode",
+        "ON",
+        "SET PERSIST gtid_mode = OFF_PERMISSIVE; SET PERSIST gtid_mode = ON_PERMISSIVE; SET PERSIST gtid_mode = ON",
+    ),
+)
+
+
+def _retention_warnings(variables: Mapping[str, str], min_retention_s: int) -> list[Fault]:
+    kept_s = int(variables.get("binlog_expire_logs_seconds", "0"))  # 0: for ever
+    if kept_s == 0 or kept_s >= min_retention_s:
+        return []
+    return [
+        Fault(
+            f"the log is kept for {kept_s} s, less than {min_retention_s} s: a reader that stands still for longer must "
+            "copy all rows anew",
+            f"SET PERSIST binlog_expire_logs_seconds = {min_retention_s}",
+        )
+    ]
+
+
+# Grants
+
+_GRANT: Final = re.compile(r"GRANT (?P<privileges>.+) ON (?P<on>.+?) TO ")
+
+
+def _privileges(grants: list[str], *, everywhere: bool) -> frozenset[str]:
+    """Privileges that SHOW GRANTS lists: those on ``*.*``, or those on anything. Active roles are among them."""
+    found: set[str] = set()
+    for grant in grants:
+        match = _GRANT.match(grant)
+        if match and (not everywhere or match["on"] == "*.*"):
+            without_columns = re.sub(r"\([^)]*\)", "", match["privileges"])
+            found.update(privilege.strip().upper() for privilege in without_columns.split(","))
+    return frozenset(found)
+
+
+def _grant_faults(grants: list[str]) -> list[Fault]:
+    everywhere = _privileges(grants, everywhere=True)
+    if "ALL PRIVILEGES" in everywhere:
+        return []
+    faults = [
+        Fault(f"the user lacks {privilege}: {reason}", f"GRANT {privilege} ON *.* TO {_user(grants)}")
+        for privilege, reason in (
+            ("REPLICATION SLAVE", "it cannot read the log"),
+            ("REPLICATION CLIENT", "it cannot ask where the log stands"),
+        )
+        if privilege not in everywhere
+    ]
+    if not _privileges(grants, everywhere=False) & {"SELECT", "ALL PRIVILEGES"}:
+        faults.append(Fault("the user lacks SELECT: it cannot copy a row", f"GRANT SELECT ON *.* TO {_user(grants)}"))
+    return faults
+
+
+def _grant_warnings(grants: list[str]) -> list[Fault]:
+    if _privileges(grants, everywhere=True) & {"ALL PRIVILEGES", "RELOAD", "FLUSH_TABLES"}:
+        return []
+    return [
+        Fault(
+            "the user has neither RELOAD nor FLUSH_TABLES: the snapshot cannot hold commits back while it notes its "
+            "position, so the log may repeat some changes that the copy already has",
+            f"GRANT FLUSH_TABLES ON *.* TO {_user(grants)}",
+        )
+    ]
+
+
+def _user(grants: list[str]) -> str:
+    """The account, as SHOW GRANTS quotes it."""
+    account = re.search(r" TO (`(?:[^`]|``)*`@`(?:[^`]|``)*`)", grants[0]) if grants else None
+    return account[1] if account else "CURRENT_USER()"
+
+
+# The log
+
+
+def _replica_faults(connection: "Connection[Any]", variables: Mapping[str, str]) -> list[Fault]:
+    # Names since MySQL 8.0.26 and 8.0.22, and those before.
+    logs_updates = variables.get("log_replica_updates", variables.get("log_slave_updates", "ON"))
+    if logs_updates == "ON" or not _query(connection, "SHOW REPLICA STATUS", "SHOW SLAVE STATUS"):
+        return []
+    return [
+        Fault(
+            "the server is a replica with log_replica_updates OFF: its log lacks what its source wrote",
+            "set log_replica_updates = ON in my.cnf and restart the server, or follow its source",
+        )
+    ]
+
+
+def _filter_warnings(connection: "Connection[Any]") -> list[Fault]:
+    # MySQL 8.2 brought the new name, 8.4 removed the old one.
+    rows = _query(connection, "SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
+    if not rows or not any(rows[0][2:4]):
+        return []
+    return [
+        Fault(
+            "the log leaves databases out (binlog_do_db or binlog_ignore_db): their changes are never seen",
+            "remove binlog_do_db and binlog_ignore_db from my.cnf and restart the server",
+        )
+    ]
+
+
+def _resume_faults(connection: "Connection[Any]", resume_from: GtidSet) -> list[Fault]:
+    """Whether the log holds everything that is not in ``resume_from``, and the server knows all that is."""
+    row = _query(connection, "SELECT @@GLOBAL.gtid_purged, @@GLOBAL.gtid_executed")[0]
+    purged, executed = GtidSet.parse(str(row[0])), GtidSet.parse(str(row[1]))
+    faults = []
+    if missing := purged.subtract(resume_from):
+        faults.append(
+            Fault(
+                f"the server has purged transactions that were not read yet: {missing}",
+                "re-snapshot the source, and keep the log longer (binlog_expire_logs_seconds)",
+                is_purged=True,
+            )
+        )
+    if unknown := resume_from.subtract(executed):
+        faults.append(
+            Fault(
+                f"the server does not have transactions that were already read: {unknown}",
+                "wait if it is a replica that lags behind; otherwise it was restored or is another server: re-snapshot",
+                is_purged=True,
+            )
+        )
+    return faults
+
+
+# Asking
+
+_NO_SUCH_STATEMENT: Final = 1064  # ER_PARSE_ERROR
+
+
+def _variables(connection: "Connection[Any]") -> dict[str, str]:
+    names = (
+        "log_bin",
+        "server_id",
+        "binlog_expire_logs_seconds",
+        "log_replica_updates",
+        "log_slave_updates",
+        *(name for name, *_ in _WANTED),
+    )
+    listed = ", ".join(f"'{name}'" for name in names)
+    rows = _query(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({listed})")
+    values = {str(name): str(value) for name, value in rows}
+    return {name: value if name == "binlog_row_value_options" else value.upper() for name, value in values.items()}
+
+
+def _query(connection: "Connection[Any]", statement: str, older: str | None = None) -> list[tuple[Any, ...]]:
+    """All rows; of ``older`` where the server does not know ``statement``."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+    except pymysql.ProgrammingError as error:
+        if older is None or error.args[0] != _NO_SUCH_STATEMENT:
+            raise
+        return _query(connection, older)
+    except pymysql.OperationalError as error:
+        raise SourceUnavailable(
+            f"MySQL did not answer {statement.split(maxsplit=1)[0]} during the pre-flight"
+        ) from error

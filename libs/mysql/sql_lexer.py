@@ -1,0 +1,253 @@
+"""Tokens of a MySQL statement; read by ``column_type`` and ``ddl``.
+
+An own lexer, because what matters here is MySQL's alone: executable comments (``/*!80013 … */`` is SQL, not a
+comment), names that begin with a digit, backslash escapes, and quotes that ``sql_mode`` redefines
+(MySQL manual, "Literal Values", "Schema Object Names", "Comments").
+"""
+
+import enum
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+
+class TokenKind(enum.Enum):
+    """What a token is; only a bare WORD can be a keyword."""
+
+    WORD = "word"
+    QUOTED_NAME = "quoted_name"
+    STRING = "string"
+    NUMBER = "number"
+    BYTES = "bytes"
+    """``x'4D'``, ``0x4D``, ``b'01'``, ``0b01``."""
+    SYMBOL = "symbol"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token and where it stood."""
+
+    kind: TokenKind
+    value: str
+    """The name or string without its quotes and escapes; else the text itself."""
+    start: int
+    end: int
+
+    @property
+    def keyword(self) -> str:
+        """The bare word in upper case, or the symbol; empty for everything that was quoted."""
+        return self.value.upper() if self.kind in (TokenKind.WORD, TokenKind.SYMBOL) else ""
+
+
+class UnreadableSql(ValueError):
+    """The text is no SQL that the lexer or a parser built on it can read; says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqlMode:
+    """The parts of ``sql_mode`` that change what a text means."""
+
+    ansi_quotes: bool = False
+    """``"x"`` is a name, not a string."""
+    backslash_escapes: bool = True
+
+
+DEFAULT_SQL_MODE: Final = SqlMode()
+
+_NAME_CHARACTER: Final = r"[0-9A-Za-z_$\u0080-\U0010ffff]"
+_PATTERN: Final = re.compile(
+    rf"""
+    (?P<space>\s+)
+  | (?P<comment>\#[^\n]* | --(?=[\s\x00-\x1f]|$)[^\n]* | /\*(?!!)(?:[^*]|\*(?!/))*\*/)
+  | (?P<version>/\*!(?P<number_of_version>\d{{5,6}})?)
+  | (?P<version_end>\*/)
+  | (?P<bytes>[xX]'[0-9A-Fa-f]*' | [bB]'[01]*' | 0x[0-9A-Fa-f]+(?!{_NAME_CHARACTER}) | 0b[01]+(?!{_NAME_CHARACTER}))
+  | (?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?(?!{_NAME_CHARACTER}))
+  | (?P<national>[nN](?='))
+  | (?P<word>{_NAME_CHARACTER}+)
+  | (?P<quote>['"`])
+  | (?P<symbol>:=|<=>|<>|!=|>=|<=|->>|->|\|\||&&|<<|>>|.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+# Manual, "String Literals", table "Special Character Escape Sequences"; any other escaped character stands for itself.
+# ``\%`` and ``\_`` keep their backslash outside of pattern matching.
+_ESCAPES: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+
+_NEWEST_SERVER: Final = 99_999  # /*!99999 and below runs on every server of today; /*!999999 is written to be skipped
+
+
+def _tokens(statement: str, sql_mode: SqlMode) -> Iterator[Token]:
+    """The statement's tokens without comments.
+
+    The content of ``/*! … */`` is part of the statement, as it is for a server of our day.
+    """
+    at = 0
+    while at < len(statement):
+        match = _PATTERN.match(statement, at)
+        assert match is not None, "the last alternative takes any character"
+        start, at = at, match.end()
+        text = match.group()
+        match match.lastgroup:
+            case "space" | "comment" | "version_end" | "national":
+                continue
+            case "version" | "number_of_version":
+                if int(match["number_of_version"] or 0) > _NEWEST_SERVER:
+                    at = _end_of_comment(statement, start)
+                continue
+            case "bytes":
+                yield Token(TokenKind.BYTES, text, start, at)
+            case "number":
+                yield Token(TokenKind.NUMBER, text, start, at)
+            case "word":
+                yield Token(TokenKind.WORD, text, start, at)
+            case "quote":
+                value, at = _quoted(statement, start, sql_mode)
+                is_name = text == "`" or (text == '"' and sql_mode.ansi_quotes)
+                yield Token(TokenKind.QUOTED_NAME if is_name else TokenKind.STRING, value, start, at)
+            case _:
+                if text == "/" and statement.startswith("/*", start):
+                    raise UnreadableSql(f"a comment that begins at character {start} is not closed")
+                yield Token(TokenKind.SYMBOL, text, start, at)
+
+
+def _quoted(statement: str, start: int, sql_mode: SqlMode) -> tuple[str, int]:
+    """Content of the quoted token at ``start``, and where the text goes on after it."""
+    quote = statement[start]
+    is_name = quote == "`" or (quote == '"' and sql_mode.ansi_quotes)
+    escapes = sql_mode.backslash_escapes and not is_name
+    parts: list[str] = []
+    at = start + 1
+    while at < len(statement):
+        character = statement[at]
+        if character == quote:
+            if statement[at + 1 : at + 2] != quote:
+                return "".join(parts), at + 1
+            at += 1
+        elif character == "\\" and escapes and at + 1 < len(statement):
+            at += 1
+            character = _ESCAPES.get(statement[at], statement[at])
+        parts.append(character)
+        at += 1
+    raise UnreadableSql(f"the {quote} at character {start} is not closed")
+
+
+def _end_of_comment(statement: str, start: int) -> int:
+    end = statement.find("*/", start)
+    if end < 0:
+        raise UnreadableSql(f"a comment that begins at character {start} is not closed")
+    return end + 2
+
+
+class TokenReader:
+    """A place in a statement's tokens; what a hand-written parser needs of them.
+
+    Reads no further than it is asked to, so that a statement can be set aside by its first words, whatever the rest
+    holds (the body of a procedure in another language). Each method may raise UnreadableSql.
+    """
+
+    def __init__(self, statement: str, sql_mode: SqlMode = DEFAULT_SQL_MODE) -> None:
+        self.statement = statement
+        self._unread = _tokens(statement, sql_mode)
+        self._tokens: list[Token] = []
+        self._end = Token(TokenKind.END, "", len(statement), len(statement))
+        self._at = 0
+
+    @property
+    def current(self) -> Token:
+        return self.ahead(0)
+
+    def ahead(self, distance: int) -> Token:
+        """The token ``distance`` after the current one; END beyond the last."""
+        wanted = self._at + distance
+        while len(self._tokens) <= wanted:
+            token = next(self._unread, None)
+            if token is None:
+                return self._end
+            self._tokens.append(token)
+        return self._tokens[wanted]
+
+    def advance(self) -> Token:
+        """The current token, which is then behind us."""
+        token = self.current
+        if token.kind is not TokenKind.END:
+            self._at += 1
+        return token
+
+    def at_end(self) -> bool:
+        """Nothing is left but a closing semicolon."""
+        return self.current.kind is TokenKind.END or (
+            self.current.keyword == ";" and self.ahead(1).kind is TokenKind.END
+        )
+
+    def at_kind(self, *kinds: TokenKind) -> bool:
+        """A token of one of these kinds is next."""
+        return self.current.kind in kinds
+
+    def at(self, *words: str) -> bool:
+        """These keywords or symbols follow, in this order."""
+        return all(self.ahead(distance).keyword == word for distance, word in enumerate(words))
+
+    def at_any(self, *words: str) -> bool:
+        """One of these keywords or symbols is next."""
+        return self.current.keyword in words
+
+    def accept(self, *words: str) -> bool:
+        """Step over these keywords if they follow; say whether they did."""
+        if not self.at(*words):
+            return False
+        self._at += len(words)
+        return True
+
+    def accept_any(self, *words: str) -> str:
+        """Step over one of these keywords and return it; empty if none is next."""
+        return self.advance().keyword if self.current.keyword in words else ""
+
+    def expect(self, *words: str) -> None:
+        """Step over these keywords. Raises UnreadableSql if they do not follow."""
+        if not self.accept(*words):
+            raise self.unreadable(" ".join(words))
+
+    def name(self) -> str:
+        """A name, quoted or bare. Raises UnreadableSql if none follows."""
+        if not self.at_kind(TokenKind.WORD, TokenKind.QUOTED_NAME):
+            raise self.unreadable("a name")
+        return self.advance().value
+
+    def string(self) -> str:
+        """A string literal; neighbours are one string, as in SQL. Raises UnreadableSql if none follows."""
+        if not self.at_kind(TokenKind.STRING):
+            raise self.unreadable("a string")
+        parts = []
+        while self.at_kind(TokenKind.STRING):
+            parts.append(self.advance().value)
+        return "".join(parts)
+
+    def integer(self) -> int:
+        """A number without fraction. Raises UnreadableSql if none follows."""
+        if not self.at_kind(TokenKind.NUMBER) or not self.current.value.isdigit():
+            raise self.unreadable("a number")
+        return int(self.advance().value)
+
+    def skip_parentheses(self) -> tuple[Token, ...]:
+        """Step over a balanced ``( … )``; return the tokens inside. Raises UnreadableSql if it is not closed."""
+        self.expect("(")
+        inside: list[Token] = []
+        depth = 1
+        while True:
+            token = self.advance()
+            if token.kind is TokenKind.END:
+                raise self.unreadable(")")
+            depth += (token.keyword == "(") - (token.keyword == ")")
+            if depth == 0:
+                return tuple(inside)
+            inside.append(token)
+
+    def unreadable(self, expected: str) -> UnreadableSql:
+        """The error to raise where ``expected`` does not follow. Quotes no literal: they may be data."""
+        token = self.current
+        found = token.value if token.keyword else token.kind.value
+        return UnreadableSql(f"expected {expected} at character {token.start}, found {found}")

@@ -1,0 +1,310 @@
+"""DDL beyond the reference's cases: what decides about loss, and what real logs hold."""
+
+import pytest
+
+from libs.errors import PipelineHalted
+from libs.mysql.ddl import (
+    DdlNotUnderstood,
+    StatementContext,
+    TableChange,
+    TableChangeKind,
+    apply_database_ddl,
+    apply_ddl,
+    show_create_to_schema,
+)
+from libs.mysql.sql_lexer import SqlMode
+from libs.types.table import TableId, TableSchema
+
+ORDERS = TableId(database="shop", table="orders")
+
+
+def table(definition: str, table_id: TableId = ORDERS) -> TableSchema:
+    return show_create_to_schema(table_id, f"CREATE TABLE x ({definition})")
+
+
+def apply_one(statement: str, *schemas: TableSchema, **options: object) -> TableChange:
+    """The one change that a statement makes to the tables given."""
+    (change,) = apply_ddl({schema.table_id: schema for schema in schemas}, "shop", statement, **options)  # type: ignore[arg-type]
+    return change
+
+
+def after(statement: str, definition: str) -> TableSchema:
+    """``orders`` after an ALTER."""
+    schema = apply_one(statement, table(definition)).schema
+    assert schema is not None
+    return schema
+
+
+def names(schema: TableSchema | None) -> list[str]:
+    assert schema is not None
+    return [column.name for column in schema.columns]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "GRANT SELECT ON shop.* TO 'u'@'%'",
+        "CREATE USER u IDENTIFIED BY 'x'",
+        "CREATE DEFINER=`root`@`%` TRIGGER t BEFORE INSERT ON orders FOR EACH ROW SET NEW.a = 1",
+        "CREATE DEFINER=`root`@`%` PROCEDURE p() BEGIN DROP TABLE orders; END",
+        "CREATE FUNCTION f() RETURNS INT LANGUAGE JAVASCRIPT AS $$ it's no SQL \" $$",
+        "CREATE OR REPLACE VIEW v AS SELECT 1",
+        "CREATE TEMPORARY TABLE orders (a int)",
+        "DROP TEMPORARY TABLE IF EXISTS orders",
+        "DROP VIEW orders",
+        "ALTER USER u ACCOUNT LOCK",
+        "ALTER VIEW v AS SELECT 2",
+        "RENAME USER a TO b",
+        "ANALYZE TABLE orders",
+        "FLUSH TABLES orders",
+        "BEGIN",
+        "INSERT INTO orders VALUES (1)",
+        "# CREATE TABLE t (a int)",
+        "/* nothing */",
+        "",
+    ],
+)
+def test_what_concerns_no_table_changes_nothing(statement: str) -> None:
+    """Whatever its body holds, and though it names a table that is known."""
+    assert apply_ddl({ORDERS: table("a int")}, "shop", statement) == ()
+
+
+def test_a_statement_that_is_not_understood_names_its_tables() -> None:
+    """So that a reader halts only where the table is captured."""
+    with pytest.raises(DdlNotUnderstood) as caught:
+        apply_ddl({ORDERS: table("a int")}, "shop", "ALTER TABLE orders FROBNICATE COLUMN a")
+
+    assert caught.value.table_ids == (ORDERS,)
+    assert isinstance(caught.value, PipelineHalted)
+    assert "shop.orders" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE t AS SELECT 1 AS a",
+        "CREATE TABLE t (a int) SELECT 1 AS b",
+        "CREATE TABLE t (a unheard_of_type)",
+        "CREATE TABLE t (a int) NEW_OPTION=1",
+        "CREATE TABLE t (a int, unheard of)",
+        "CREATE TABLE t LIKE unknown_table",
+        "CREATE TABLE t (a int",
+        "CREATE TABLE t (a enum('x)",
+        "ALTER TABLE orders ADD COLUMN b int AFTER nope",
+        "ALTER TABLE orders ADD UNIQUE (nope)",
+        "ALTER TABLE orders DROP COLUMN nope",
+        "ALTER TABLE orders ADD COLUMN A int",
+        "ALTER TABLE orders ADD COLUMN b int, UNHEARD OF",
+        "DROP TABLE orders WITH CARE",
+        "RENAME TABLE orders",
+    ],
+)
+def test_no_statement_about_tables_passes_in_silence(statement: str) -> None:
+    """What is not understood, or contradicts the schema that is held, halts."""
+    with pytest.raises(DdlNotUnderstood):
+        apply_ddl({ORDERS: table("a int")}, "shop", statement)
+
+
+def test_an_error_holds_no_literal_of_the_statement() -> None:
+    """Literals may be data."""
+    with pytest.raises(DdlNotUnderstood) as caught:
+        apply_ddl({}, "shop", "CREATE TABLE t (a int DEFAULT 1 'secret')")
+
+    assert "secret" not in str(caught.value)
+
+
+def test_create_table_select_as_mysql_logs_it() -> None:
+    """Since 8.0.21 with the columns written out; the rows follow as row events."""
+    change = apply_one("CREATE TABLE `t` (\n  `a` int NOT NULL,\n  `v` int DEFAULT NULL\n) START TRANSACTION")
+
+    assert change.kind is TableChangeKind.CREATE
+    assert names(change.schema) == ["a", "v"]
+
+
+def test_an_online_schema_change_swaps_its_shadow_table_in() -> None:
+    """gh-ost and pt-online-schema-change end with one RENAME of both tables."""
+    shadow = table("id int primary key, extra int", TableId(database="shop", table="_orders_gho"))
+
+    moved, swapped = apply_ddl(
+        {ORDERS: table("id int primary key"), shadow.table_id: shadow},
+        "shop",
+        "rename /* gh-ost */ table `shop`.`orders` to `shop`.`_orders_del`, `shop`.`_orders_gho` to `shop`.`orders`",
+    )
+
+    assert (moved.previous_id, moved.table_id) == (ORDERS, TableId(database="shop", table="_orders_del"))
+    assert (swapped.kind, swapped.table_id) == (TableChangeKind.RENAME, ORDERS)
+    assert names(swapped.schema) == ["id", "extra"]
+
+
+def test_a_rename_from_an_unknown_table_says_so() -> None:
+    """The table at the new name is another than before, so the reader must learn it from the source."""
+    change = apply_one("RENAME TABLE other.t TO orders", table("a int"))
+
+    assert (change.kind, change.table_id, change.schema) == (TableChangeKind.RENAME, ORDERS, None)
+
+
+def test_a_dropped_database_takes_its_tables() -> None:
+    """The log has one statement for all of them."""
+    elsewhere = table("a int", TableId(database="stock", table="items"))
+
+    change = apply_one("DROP DATABASE IF EXISTS `shop`", table("a int"), elsewhere)
+
+    assert (change.kind, change.table_id, change.schema) == (TableChangeKind.DROP, ORDERS, None)
+
+
+def test_truncate_keeps_the_schema() -> None:
+    """Only the rows are gone."""
+    schema = table("a int")
+
+    assert apply_one("TRUNCATE orders", schema) == TableChange(TableChangeKind.TRUNCATE, ORDERS, schema)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE orders ENGINE=InnoDB ROW_FORMAT=dynamic, ALGORITHM=INPLACE, LOCK=NONE",
+        "ALTER TABLE orders ADD PARTITION (PARTITION p3 VALUES LESS THAN (10))",
+        "ALTER TABLE orders TRUNCATE PARTITION p0, p1",
+        "ALTER TABLE orders PARTITION BY HASH(id) PARTITIONS 4",
+        "ALTER TABLE orders REMOVE PARTITIONING",
+        "ALTER TABLE orders EXCHANGE PARTITION p0 WITH TABLE other WITHOUT VALIDATION",
+        "ALTER TABLE orders ORDER BY a, id DESC",
+        "ALTER TABLE orders FORCE",
+        "ALTER TABLE orders DISABLE KEYS",
+        "ALTER TABLE orders ADD CONSTRAINT c CHECK (a > 0) NOT ENFORCED, ALTER CHECK c ENFORCED, DROP CHECK d",
+        "ALTER TABLE orders DROP FOREIGN KEY f",
+        "ALTER TABLE orders ALTER COLUMN a SET INVISIBLE, ALTER INDEX k VISIBLE",
+        "ALTER TABLE orders AUTO_INCREMENT 7, COMMENT ''",
+    ],
+)
+def test_alters_that_no_row_depends_on_leave_an_equal_schema(statement: str) -> None:
+    """A reader can tell by equality that no new version is needed."""
+    schema = table("id int primary key, a int, key k (a)")
+
+    change = apply_one(statement, schema)
+
+    assert (change.kind, change.schema) == (TableChangeKind.ALTER, schema)
+
+
+def test_columns_move_as_in_the_server() -> None:
+    """Clauses name columns as they were, FIRST and AFTER as they become; a swap of names is no contradiction."""
+    definition = "id int primary key, a int, b int, c int"
+
+    assert names(after("ALTER TABLE orders MODIFY c int AFTER id, ADD d int FIRST", definition)) == [
+        "d", "id", "c", "a", "b",
+    ]  # fmt: skip
+    assert names(after("ALTER TABLE orders RENAME COLUMN a TO b, RENAME COLUMN b TO a", definition)) == [
+        "id", "b", "a", "c",
+    ]  # fmt: skip
+    assert names(after("ALTER TABLE orders CHANGE A z bigint FIRST, ADD y int AFTER z", definition)) == [
+        "z", "y", "id", "b", "c",
+    ]  # fmt: skip
+    assert names(after("ALTER TABLE orders DROP a, ADD a text", definition)) == ["id", "b", "c", "a"]
+
+
+def test_the_key_follows_the_indexes() -> None:
+    """Primary key, else the first unique index without NULLs, whatever happens to names and nullability."""
+    definition = "a int not null, b int not null, c int, primary key (a), unique k (b), unique (c)"
+
+    assert after("ALTER TABLE orders DROP PRIMARY KEY", definition).key == ("b",)
+    assert after("ALTER TABLE orders DROP PRIMARY KEY, DROP INDEX k", definition).key == ()
+    assert after("ALTER TABLE orders DROP PRIMARY KEY, DROP KEY k, MODIFY c int NOT NULL", definition).key == ("c",)
+    assert after("ALTER TABLE orders RENAME COLUMN a TO id", definition).key == ("id",)
+    assert after("ALTER TABLE orders DROP COLUMN a", definition).key == ("b",)
+    assert after("ALTER TABLE orders DROP PRIMARY KEY, RENAME INDEX k TO k2, DROP INDEX k", definition).key == ()
+    assert after("DROP INDEX `PRIMARY` ON orders", definition).key == ("b",)
+    assert after("CREATE UNIQUE INDEX u ON orders (b DESC)", "a int, b int not null").key == ("b",)
+
+
+def test_an_unnamed_index_has_the_servers_name() -> None:
+    """A later DROP INDEX says that name, and must not hit another index."""
+    definition = "a int not null, b int, key (a), unique (a), unique (a)"
+
+    assert [index.name for index in table(definition).indexes] == ["a_2", "a_3", "a"]
+    assert after("ALTER TABLE orders DROP INDEX a", definition).key == ("a",)
+    assert after("ALTER TABLE orders DROP INDEX a_2, DROP INDEX a_3", definition).key == ()
+
+
+def test_names_of_any_kind() -> None:
+    """Backticks, keywords, leading digits, other scripts and executable comments."""
+    change = apply_one(
+        "/* app */ CREATE TABLE /*!32312 IF NOT EXISTS*/ `odd-``name`.1table (\n"
+        "  `id` int /*!80023 INVISIBLE */ NOT NULL, -- the key\n"
+        "  1digit int, żółw varchar(3), `select` int DEFAULT 1, status int # nothing\n, PRIMARY KEY (ID)\n"
+        ") /*!50100 PARTITION BY HASH (id) PARTITIONS 4 */ /*!999999 FUTURE */;"
+    )
+
+    assert change.table_id == TableId(database="odd-`name", table="1table")
+    assert names(change.schema) == ["id", "1digit", "żółw", "select", "status"]
+    assert change.schema is not None and change.schema.key == ("id",)
+
+
+def test_ansi_quotes_make_names() -> None:
+    """The log carries the session's sql_mode beside the statement."""
+    context = StatementContext(sql_mode=SqlMode(ansi_quotes=True))
+
+    change = apply_one('ALTER TABLE "orders" ADD "b c" int', table("a int"), context=context)
+
+    assert names(change.schema) == ["a", "b c"]
+
+
+def test_names_are_folded_as_the_server_folds_them() -> None:
+    """With lower_case_table_names the log still has the spelling of the session."""
+    context = StatementContext(lower_case_table_names=1)
+
+    change = apply_one("ALTER TABLE SHOP.Orders ADD b int", table("a int"), context=context)
+
+    assert change.table_id == ORDERS
+
+
+def test_timestamps_without_explicit_defaults() -> None:
+    """With explicit_defaults_for_timestamp off, the first follows the clock and none is NULL unless it says so."""
+    context = StatementContext(explicit_defaults_for_timestamp=False)
+
+    change = apply_one("CREATE TABLE t (a timestamp, b timestamp(3), c timestamp NULL)", context=context)
+
+    assert change.schema is not None
+    found = [(c.is_optional, c.default_expression, c.has_on_update) for c in change.schema.columns]
+    assert found == [
+        (False, "CURRENT_TIMESTAMP", True),
+        (False, "0000-00-00 00:00:00.000", False),
+        (True, None, False),
+    ]
+
+
+def test_charsets_are_inherited() -> None:
+    """Column from table, table from database, database from server."""
+    charsets = apply_database_ddl({}, "", "CREATE DATABASE shop CHARACTER SET latin2")
+    created = apply_one("CREATE TABLE t (a char(1), b char(1) COLLATE utf8mb4_bin)", database_charsets=charsets)
+    charsets = apply_database_ddl(charsets, "shop", "ALTER DATABASE COLLATE utf8mb3_bin")
+    later = apply_one("CREATE TABLE t (a char(1))", database_charsets=charsets)
+    charsets = apply_database_ddl(charsets, "shop", "DROP DATABASE shop")
+
+    assert created.schema is not None and later.schema is not None
+    assert [column.charset for column in created.schema.columns] == ["latin2", "utf8mb4"]
+    assert later.schema.column("a").charset == "utf8mb3"
+    assert charsets == {}
+
+
+def test_convert_to_character_set_makes_room() -> None:
+    """Texts grow to hold as many characters; binary columns stay."""
+    schema = after(
+        "ALTER TABLE orders CONVERT TO CHARACTER SET utf8mb4",
+        "a tinytext character set latin1, b varchar(20000) character set latin1, c blob, d char(3) character set latin1",
+    )
+
+    assert [(c.source_type, c.charset) for c in schema.columns] == [
+        ("text", "utf8mb4"),
+        ("mediumtext", "utf8mb4"),
+        ("blob", None),
+        ("char(3)", "utf8mb4"),
+    ]
+
+
+def test_versions_are_not_counted_here() -> None:
+    """An ALTER keeps the version before, so that an unchanged schema is an equal one."""
+    schema = TableSchema(table_id=ORDERS, columns=table("a int").columns, version=7)
+
+    altered = apply_one("ALTER TABLE orders ADD b int", schema)
+
+    assert altered.schema is not None and altered.schema.version == 7
