@@ -1,0 +1,258 @@
+"""Following a topic to its end, and knowing when everything committed up to a moment has been seen.
+
+schema_history and checkpoint_committer build their state from a tail and from nothing else.
+
+confluent-kafka rather than aiokafka: every service has it already, and librdkafka says by its end-of-partition event
+how far it has read *including* transaction markers, which a barrier needs: markers take offsets, so the offset of the
+last record alone never reaches the end of a topic that is written in transactions. Its calls block and therefore run
+in one thread of each tail.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from libs.config.connections import KafkaSettings
+from libs.errors import BrokerUnavailable
+from libs.kafka.clients import client_config
+
+POLL_TIMEOUT_S: Final = 0.5  # how long a cancelled tail takes to end
+RECORDS_PER_POLL: Final = 1_000
+# librdkafka tells of a partition's end when a fetch answers: this is how long a barrier can wait at a silent topic.
+FETCH_WAIT_MS: Final = 50
+# A process that was asked to stop while Kafka is away waits for a running request: this must end within its 9 s.
+REQUEST_TIMEOUT_S: Final = 5.0
+RETRY_PAUSE_S: Final = 0.2
+IDENTIFY_TIMEOUT_S: Final = 20.0
+
+STATE_LOG_CLIENT: Final = {
+    # librdkafka writes 20 plain lines a second to stderr while a broker is away; StateLog says it once, as an event.
+    "log_level": 2,
+    # 10 s by default: longer than a caller waits for an answer once the broker is back.
+    "reconnect.backoff.max.ms": 1_000,
+}
+"""On top of ``client_config``, for the few clients of a state log."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """One committed record of a topic."""
+
+    kafka_partition: int
+    offset: int
+    key: bytes
+    value: bytes | None
+    """None: a tombstone."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogIdentity:
+    """Which topic this is, and how far it reaches: a topic that was deleted and created again has another id."""
+
+    topic_id: str
+    end_offsets: Mapping[int, int]
+    """By Kafka partition, when asked."""
+
+
+async def identify_log(settings: KafkaSettings, topic: str) -> LogIdentity:
+    """Id, partitions and ends of ``topic``; a topic that was created a moment ago is waited for.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer, or does not know the topic; try again.
+    """
+    admin = AdminClient({**client_config(settings), **STATE_LOG_CLIENT})
+    deadline_s = time.monotonic() + IDENTIFY_TIMEOUT_S
+    while True:
+        try:
+            return await asyncio.to_thread(_identify, admin, topic)
+        except BrokerUnavailable:
+            if time.monotonic() >= deadline_s:
+                raise
+        await asyncio.sleep(RETRY_PAUSE_S)
+
+
+def _identify(admin: AdminClient, topic: str) -> LogIdentity:
+    try:
+        answers = admin.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_TIMEOUT_S)
+        described = answers[topic].result(timeout=REQUEST_TIMEOUT_S)
+    except (KafkaException, TimeoutError) as error:
+        raise BrokerUnavailable(f"topic {topic} cannot be described: {error}") from error
+    numbers = sorted(part.id for part in described.partitions)
+    return LogIdentity(str(described.topic_id), fetch_end_offsets(admin, topic, numbers))
+
+
+class LogTail:
+    """All partitions of one topic, ``read_committed``, from given offsets on; one task runs ``follow``."""
+
+    def __init__(
+        self, settings: KafkaSettings, topic: str, identity: LogIdentity, *, from_offsets: Mapping[int, int]
+    ) -> None:
+        """``from_offsets`` by Kafka partition; a partition that it does not name is read from its beginning."""
+        self._topic = topic
+        self._partitions = tuple(identity.end_offsets)
+        self._passed = {number: from_offsets.get(number, 0) for number in self._partitions}
+        self._moved = asyncio.Condition()
+        self._turned_at_s = time.monotonic()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"tail-{topic}")
+        self._admin = AdminClient({**client_config(settings), **STATE_LOG_CLIENT})
+        self._consumer = Consumer(
+            {
+                **client_config(settings),
+                **STATE_LOG_CLIENT,
+                "group.id": f"tail-{topic}",  # demanded by librdkafka; nothing is ever committed under it
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": FETCH_WAIT_MS,
+                # An offset that the topic does not hold means another topic than the state was built from.
+                "auto.offset.reset": "error",
+            }
+        )
+        self._consumer.assign(
+            [TopicPartition(topic, number, from_offsets.get(number, OFFSET_BEGINNING)) for number in self._partitions]
+        )
+
+    @property
+    def passed(self) -> Mapping[int, int]:
+        """By Kafka partition, the offset below which every committed record has been handed to ``apply``."""
+        return self._passed
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since the tail last came round; far above POLL_TIMEOUT_S: it is stuck."""
+        return time.monotonic() - self._turned_at_s
+
+    async def follow(self, apply: Callable[[Sequence[LogRecord]], None]) -> NoReturn:
+        """Hand every record to ``apply``, in the order of its partition, until cancelled.
+
+        A broker that is away is waited for. ``apply`` runs in the event loop, so state changes between two awaits
+        of nobody.
+
+        Raises:
+            BrokerUnavailable: the topic no longer holds the offsets that were asked for: start again from nothing.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            records, passed = await loop.run_in_executor(self._thread, self._poll)
+            self._turned_at_s = time.monotonic()
+            if records:
+                apply(records)
+            if passed:
+                # Before the next await: whoever sees the state of ``apply`` sees ``passed`` cover it.
+                self._passed.update(passed)
+                async with self._moved:
+                    self._moved.notify_all()
+
+    def _poll(self) -> tuple[list[LogRecord], dict[int, int]]:
+        first = self._consumer.poll(POLL_TIMEOUT_S)
+        if first is None:
+            return [], {}
+        records: list[LogRecord] = []
+        passed: dict[int, int] = {}
+        for message in (first, *self._consumer.consume(RECORDS_PER_POLL - 1, timeout=0)):
+            self._take(message, records, passed)
+        return records, passed
+
+    def _take(self, message: Message, records: list[LogRecord], passed: dict[int, int]) -> None:
+        error, number, offset = message.error(), message.partition(), message.offset()
+        if error is None and number is not None and offset is not None:
+            key, value = message.key(), message.value()
+            records.append(LogRecord(number, offset, _as_bytes(key) or b"", _as_bytes(value)))
+            passed[number] = offset + 1
+        elif error is not None and error.code() == KafkaError._PARTITION_EOF:
+            if number is not None and offset is not None:
+                passed[number] = offset
+        elif error is not None and error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            raise BrokerUnavailable(f"topic {self._topic} was truncated or replaced: {error.str()}")
+        # Any other error is told while librdkafka tries again by itself.
+
+    async def barrier(self, timeout_s: float) -> None:
+        """Return once everything that was committed when asked has been handed to ``apply``.
+
+        Open transactions that started before also have to end first, since records behind them are held back from
+        every ``read_committed`` consumer (Kafka: last stable offset).
+
+        Raises:
+            BrokerUnavailable: Kafka did not answer, or a transaction was still open after ``timeout_s``; try again.
+        """
+        started_s = time.monotonic()
+        ends = await self.end_offsets(timeout_s)
+        try:
+            async with asyncio.timeout(timeout_s - (time.monotonic() - started_s)), self._moved:
+                await self._moved.wait_for(lambda: all(self._passed[number] >= end for number, end in ends.items()))
+        except TimeoutError as error:
+            raise BrokerUnavailable(
+                f"topic {self._topic} was not read to its end in {timeout_s} s: Kafka is slow, or a transaction is open"
+            ) from error
+
+    async def end_offsets(self, timeout_s: float) -> dict[int, int]:
+        """Where the topic ends now, by Kafka partition.
+
+        Raises:
+            BrokerUnavailable: Kafka did not answer within ``timeout_s``; try again.
+        """
+        reason = "no answer"
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    try:
+                        return await asyncio.to_thread(fetch_end_offsets, self._admin, self._topic, self._partitions)
+                    except BrokerUnavailable as error:
+                        reason = str(error)
+                    await asyncio.sleep(RETRY_PAUSE_S)
+        except TimeoutError as error:
+            raise BrokerUnavailable(f"no end of topic {self._topic} within {timeout_s} s: {reason}") from error
+
+    async def close(self) -> None:
+        """Leave the topic; call it after ``follow`` was cancelled."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._consumer.close)
+        self._thread.shutdown(wait=False)
+
+
+def fetch_end_offsets(admin: AdminClient, topic: str, kafka_partitions: Sequence[int]) -> dict[int, int]:
+    """High watermark of each partition: records committed behind an open transaction count too. Blocks.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer; try again.
+    """
+    asked: dict[TopicPartition, OffsetSpec] = {
+        TopicPartition(topic, number): OffsetSpec.latest() for number in kafka_partitions
+    }
+    try:
+        answers = admin.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=REQUEST_TIMEOUT_S
+        )
+        return {
+            partition.partition: int(answer.result(timeout=REQUEST_TIMEOUT_S).offset)  # type: ignore[attr-defined]
+            for partition, answer in answers.items()
+        }
+    except (KafkaException, TimeoutError) as error:
+        _refresh_leaders(admin, topic)
+        raise BrokerUnavailable(f"the end of topic {topic} is not known: {error}") from error
+
+
+def _refresh_leaders(admin: AdminClient, topic: str) -> None:
+    """librdkafka 2.16 keeps the leader epochs that ListOffsets sends, and fails with FENCED_LEADER_EPOCH for ever
+    after a broker's restart, unless somebody asks for metadata."""
+    with suppress(KafkaException):
+        admin.list_topics(topic, timeout=REQUEST_TIMEOUT_S)
+
+
+def _as_bytes(value: bytes | str | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

@@ -1,0 +1,116 @@
+"""The life of a service's process: settings, logs, SIGTERM, and an exit code that tells its supervisor what to do.
+
+Every ``__main__`` calls ``run_service`` and does nothing else.
+"""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+import structlog
+
+from libs.config.connections import TelemetrySettings
+from libs.config.load import load_settings
+from libs.errors import Fenced, HeadwaterError, InvalidSettings, PipelineHalted
+from libs.telemetry.log import configure_logging
+
+EXIT_CLEAN: Final = 0
+EXIT_RESTART: Final = 1
+"""The world failed, or we did: start again with back-off."""
+EXIT_INVALID_SETTINGS: Final = 2
+EXIT_HALTED: Final = 3
+"""A human is needed: starting again at once does not help."""
+EXIT_FENCED: Final = 4
+
+# A supervisor kills after 10 s (Kubernetes: terminationGracePeriodSeconds); a thread that still waits for a broker
+# must not make us find out.
+DRAIN_TIMEOUT_S: Final = 9.0
+
+log = structlog.get_logger()
+
+
+class ServiceSettings(Protocol):
+    """What every service's settings hold."""
+
+    @property
+    def telemetry(self) -> TelemetrySettings: ...
+
+
+_Settings = TypeVar("_Settings", bound=ServiceSettings)
+
+Serve = Callable[[_Settings, asyncio.Event], Awaitable[None]]
+"""Works until the event is set (SIGTERM or SIGINT), then drains and returns."""
+
+
+def run_service(name: str, settings_type: type[_Settings], serve: Serve[_Settings], argv: Sequence[str]) -> int:
+    """Run ``serve`` with the settings of ``--settings FILE`` and the environment; returns the exit code.
+
+    The process ends at most ``DRAIN_TIMEOUT_S`` after it was asked to stop, whatever still waits.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m services.{name}")
+    parser.add_argument("--settings", type=Path, help="YAML file; HEADWATER_<NAME> in the environment wins over it")
+    arguments = parser.parse_args(argv)
+    try:
+        settings = load_settings(settings_type, path=arguments.settings, environ=os.environ, subject=name)  # type: ignore[type-var]
+        configure_logging(name, settings.telemetry)
+    except InvalidSettings as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_INVALID_SETTINGS
+    try:
+        asyncio.run(_serve_until_signal(settings, serve))
+    except Exception as error:
+        return _exit_code(error)
+    log.info("service_stopped")
+    return EXIT_CLEAN
+
+
+async def _serve_until_signal(settings: _Settings, serve: Serve[_Settings]) -> None:
+    stop = asyncio.Event()
+
+    def ask_to_stop() -> None:
+        _limit_draining()
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ask_to_stop)
+    try:
+        await serve(settings, stop)
+    finally:
+        _limit_draining()
+
+
+def _limit_draining() -> None:
+    timer = threading.Timer(DRAIN_TIMEOUT_S, os._exit, args=(EXIT_RESTART,))
+    timer.daemon = True
+    timer.start()
+
+
+def _exit_code(error: BaseException) -> int:
+    cause = first_cause(error)
+    match cause:
+        case Fenced():
+            code = EXIT_FENCED
+        case InvalidSettings():
+            code = EXIT_INVALID_SETTINGS
+        case PipelineHalted():
+            code = EXIT_HALTED
+        case _:
+            code = EXIT_RESTART
+    # Our own errors say all there is to say; a traceback is for those that nobody foresaw.
+    unforeseen = None if isinstance(cause, HeadwaterError) else error
+    log.error("service_failed", error=type(cause).__name__, reason=str(cause), exit_code=code, exc_info=unforeseen)
+    return code
+
+
+def first_cause(error: BaseException) -> BaseException:
+    """The first single error inside (nested) exception groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

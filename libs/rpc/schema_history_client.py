@@ -1,0 +1,134 @@
+"""schema_history from the caller's side: readers record schema changes, readers and routers look schemas up."""
+
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Self
+
+import grpc
+
+from libs.config.connections import GrpcClientSettings
+from libs.errors import SchemaUnknown
+from libs.events.checkpoint_codec import order_to_proto
+from libs.events.schema_change import SchemaChange, SchemaChangeKind, schema_change_from_proto, schema_change_to_proto
+from libs.rpc.client import answer_of, error_of, open_channel
+from libs.types.order import EventOrder
+from libs.types.position import SourcePosition
+from libs.types.table import TableId, TableSchema
+from protos.headwater.schema_history.v1 import schema_history_pb2 as pb
+from protos.headwater.schema_history.v1 import schema_history_pb2_grpc
+
+_SERVICE = "schema_history"
+
+
+class SchemaHistoryClient:
+    """A channel to schema_history; make it inside the event loop that uses it, ``close`` it at the end.
+
+    A call waits for a service that restarts, up to ``settings.timeout_s``. Every method raises
+    ``ServiceUnavailable`` where there was no answer in time: try again, all calls are idempotent.
+    """
+
+    def __init__(self, settings: GrpcClientSettings) -> None:
+        self._timeout_s = settings.timeout_s
+        self._channel = open_channel(settings)
+        self._stub = schema_history_pb2_grpc.SchemaHistoryStub(self._channel)  # type: ignore[no-untyped-call]
+
+    async def record_schema_change(
+        self,
+        *,
+        source: str,
+        table_id: TableId,
+        kind: SchemaChangeKind,
+        order: EventOrder,
+        position: SourcePosition,
+        committed_at_us: int,
+        ddl: str,
+        table_schema: TableSchema | None,
+        renamed_from: TableId | None = None,
+    ) -> int:
+        """The version that the change got, once it is durable; a repeat answers the same version.
+
+        A repeat is a call with equal source, table, order and ddl. Record a rename as the DROP of the old name and
+        an ALTER of the new one with ``renamed_from``. ``table_schema`` is None with DROP only.
+        """
+        change = SchemaChange(
+            source=source,
+            table_id=table_id,
+            kind=kind,
+            order=order,
+            position=position,
+            committed_at_us=committed_at_us,
+            ddl=ddl,
+            table_schema=table_schema,
+            renamed_from=renamed_from,
+        )
+        request = pb.RecordSchemaChangeRequest(change=schema_change_to_proto(change))
+        call = self._stub.RecordSchemaChange(request, timeout=self._timeout_s, wait_for_ready=True)
+        answer: pb.RecordSchemaChangeResponse = await answer_of(call, service=_SERVICE)
+        return answer.version
+
+    async def table_schema(self, source: str, table_id: TableId, version: int) -> TableSchema:
+        """The schema of a table at a version.
+
+        Raises:
+            SchemaUnknown: that version was never recorded, or is the table's DROP.
+        """
+        request = pb.GetTableSchemaRequest(
+            source=source, database=table_id.database, table=table_id.table, version=version
+        )
+        return await self._table_schema(request)
+
+    async def table_schema_at(self, source: str, table_id: TableId, order: EventOrder) -> TableSchema:
+        """The schema in force right after everything up to ``order``.
+
+        Raises:
+            SchemaUnknown: the table was not known at that order, or was dropped by then.
+        """
+        request = pb.GetTableSchemaRequest(
+            source=source, database=table_id.database, table=table_id.table, order=order_to_proto(order)
+        )
+        return await self._table_schema(request)
+
+    async def _table_schema(self, request: pb.GetTableSchemaRequest) -> TableSchema:
+        call = self._stub.GetTableSchema(request, timeout=self._timeout_s, wait_for_ready=True)
+        answer: pb.GetTableSchemaResponse = await answer_of(call, service=_SERVICE)
+        change = schema_change_from_proto(answer.change)
+        if change.table_schema is None:
+            raise SchemaUnknown(f"{change.table_id} (version {change.version}) is the end of the table, not a schema")
+        return change.table_schema
+
+    async def list_tables(self, source: str, order: EventOrder | None = None) -> list[TableSchema]:
+        """The tables of a source that exist at ``order`` (None: now), each with its schema then, by name."""
+        changes = await self.list_changes(source, order)
+        return [change.table_schema for change in changes if change.table_schema is not None]
+
+    async def list_changes(self, source: str, order: EventOrder | None = None) -> list[SchemaChange]:
+        """As ``list_tables``, each with the change that brought its schema about."""
+        request = pb.ListTablesRequest(source=source, order=order_to_proto(order) if order is not None else None)
+        call = self._stub.ListTables(request, timeout=self._timeout_s, wait_for_ready=True)
+        answer: pb.ListTablesResponse = await answer_of(call, service=_SERVICE)
+        return [schema_change_from_proto(message) for message in answer.tables]
+
+    async def watch(self, source: str) -> AsyncIterator[SchemaChange]:
+        """The newest change of each table, then every change from now on, in log order, without an end.
+
+        Raises:
+            ServiceUnavailable: the stream broke; call again: nothing is lost, since the newest come first.
+        """
+        try:
+            stream = self._stub.WatchSchemaChanges(pb.WatchSchemaChangesRequest(source=source), wait_for_ready=True)
+            async for message in stream:
+                yield schema_change_from_proto(message)
+        except grpc.aio.AioRpcError as error:
+            raise error_of(error, service=_SERVICE) from error
+
+    async def close(self) -> None:
+        """Close the channel; running calls are cut off."""
+        await self._channel.close(None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,150 @@
+"""A gRPC server as every service of Headwater runs it: health checking, reflection, TLS by settings, a drained stop."""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from libs.config.connections import GrpcServerSettings
+from libs.errors import InvalidSettings
+from libs.telemetry.metrics import RPC_SECONDS
+
+Register = Callable[[grpc.aio.Server], None]
+"""Adds one servicer to a server, as the generated ``add_…_to_server`` does."""
+
+MESSAGE_LIMIT_BYTES = 64 * 1024 * 1024
+"""Largest message either side takes: ListTables of some 10,000 tables, far above gRPC's own 4 MiB."""
+
+CONCURRENT_CALLS = 2_000
+"""Beyond them a call is refused with RESOURCE_EXHAUSTED; streams count as long as they stand."""
+
+# Clients ping every 20 s (libs.rpc.client); a server closes the connection of one that pings oftener than this.
+_SHORTEST_PING_INTERVAL_MS = 10_000
+
+_OPTIONS = [
+    ("grpc.max_receive_message_length", MESSAGE_LIMIT_BYTES),
+    ("grpc.max_send_message_length", MESSAGE_LIMIT_BYTES),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", _SHORTEST_PING_INTERVAL_MS),
+    # A channel that stands idle pings all the same; it must not be thrown out for it ("too_many_pings").
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # Two processes on one port would share its calls between them: the second must fail instead.
+    ("grpc.so_reuseport", 0),
+]
+
+
+class RpcServer:
+    """A server that answers; ``stop`` it at the end."""
+
+    def __init__(self, server: grpc.aio.Server, health_checks: Any, names: tuple[str, ...], port: int) -> None:
+        self._server = server
+        self._health_checks = health_checks
+        self._names = names
+        self.port = port
+
+    async def set_serving(self, is_serving: bool) -> None:
+        """What the health check answers from now on, for each service and for the server as a whole."""
+        serving = health_pb2.HealthCheckResponse.ServingStatus
+        status = serving.SERVING if is_serving else serving.NOT_SERVING
+        for name in ("", *self._names):
+            await self._health_checks.set(name, status)
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no new call, let the running ones end within ``grace_s`` seconds, then cut them off."""
+        await self._health_checks.enter_graceful_shutdown()
+        await self._server.stop(grace_s)
+
+
+async def start_server(settings: GrpcServerSettings, services: Mapping[str, Register]) -> RpcServer:
+    """Start to answer; health is NOT_SERVING until ``set_serving(True)``.
+
+    ``services`` maps full names (``headwater.schema_history.v1.SchemaHistory``) to what registers them.
+
+    Raises:
+        InvalidSettings: a TLS file is missing or half of a pair, or the port is taken.
+    """
+    server = grpc.aio.server(options=_OPTIONS, interceptors=[_Measured()], maximum_concurrent_rpcs=CONCURRENT_CALLS)
+    for register in services.values():
+        register(server)
+    health_checks = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs lag behind
+    health_pb2_grpc.add_HealthServicer_to_server(health_checks, server)
+    names = (*services, health.SERVICE_NAME)
+    reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
+    address = f"{settings.host}:{settings.port}"
+    credentials = _server_credentials(settings)
+    try:
+        port = _bind(server, address, credentials)
+    except RuntimeError as error:
+        mistake = f"grpc.port: {address} cannot be bound; choose another, or 0 for any"
+        raise InvalidSettings("grpc", [mistake]) from error
+    await server.start()
+    started = RpcServer(server, health_checks, names, port)
+    await started.set_serving(False)
+    return started
+
+
+def _bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> int:
+    if credentials is None:
+        return server.add_insecure_port(address)
+    return server.add_secure_port(address, credentials)
+
+
+def _server_credentials(settings: GrpcServerSettings) -> grpc.ServerCredentials | None:
+    mistakes: list[str] = []
+    certificate = _read("tls_certificate_file", settings.tls_certificate_file, mistakes)
+    key = _read("tls_key_file", settings.tls_key_file, mistakes)
+    client_ca = _read("tls_client_ca_file", settings.tls_client_ca_file, mistakes)
+    if not mistakes and (certificate is None) != (key is None):
+        mistakes.append("grpc.tls_certificate_file and grpc.tls_key_file: give both, or none")
+    if not mistakes and client_ca is not None and certificate is None:
+        mistakes.append("grpc.tls_client_ca_file: needs tls_certificate_file and tls_key_file")
+    if mistakes:
+        raise InvalidSettings("grpc", mistakes)
+    if certificate is None or key is None:
+        return None
+    return grpc.ssl_server_credentials(
+        [(key, certificate)], root_certificates=client_ca, require_client_auth=client_ca is not None
+    )
+
+
+def _read(name: str, path: str | None, mistakes: list[str]) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        mistakes.append(f"grpc.{name}: {path} cannot be read ({error.strerror})")
+        return None
+
+
+class _Measured(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only
+    """Times unary calls into ``headwater_rpc_seconds``; streams have no meaningful duration."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        handler = await continuation(handler_call_details)
+        if handler is None or handler.unary_unary is None:
+            return handler
+        method = handler_call_details.method.rpartition("/")[2]
+        answer = handler.unary_unary
+
+        async def answer_measured(request: Any, context: Any) -> Any:
+            started_s = time.perf_counter()
+            try:
+                return await answer(request, context)
+            finally:
+                code = context.code() or grpc.StatusCode.OK
+                RPC_SECONDS.labels(method, getattr(code, "name", str(code))).observe(time.perf_counter() - started_s)
+
+        return grpc.unary_unary_rpc_method_handler(
+            answer_measured,
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )

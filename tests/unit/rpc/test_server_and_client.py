@@ -1,0 +1,181 @@
+"""A server and a client of ours on loopback: health, reflection, TLS, and what status codes become."""
+
+import datetime
+import ipaddress
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from libs.config.connections import GrpcClientSettings, GrpcServerSettings
+from libs.errors import (
+    AccessDenied,
+    Fenced,
+    HeadwaterError,
+    InvalidSettings,
+    PipelineHalted,
+    SchemaUnknown,
+    ServiceUnavailable,
+)
+from libs.rpc.schema_history_client import SchemaHistoryClient
+from libs.rpc.server import RpcServer, start_server
+from protos.headwater.schema_history.v1 import schema_history_pb2 as pb
+from protos.headwater.schema_history.v1 import schema_history_pb2_grpc
+
+SERVICE = "headwater.schema_history.v1.SchemaHistory"
+
+
+class Refusing(schema_history_pb2_grpc.SchemaHistoryServicer):
+    """Answers ListTables with the status that the source's name says; "none" is a good answer."""
+
+    async def ListTables(self, request: pb.ListTablesRequest, context: Any) -> pb.ListTablesResponse:  # noqa: N802
+        if request.source != "none":
+            await context.abort(grpc.StatusCode[request.source], "as asked")
+        return pb.ListTablesResponse()
+
+
+async def start(settings: GrpcServerSettings) -> RpcServer:
+    def register(server: grpc.aio.Server) -> None:
+        schema_history_pb2_grpc.add_SchemaHistoryServicer_to_server(Refusing(), server)
+
+    return await start_server(settings, {SERVICE: register})
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[RpcServer]:
+    started = await start(GrpcServerSettings())
+    yield started
+    await started.stop(0)
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ("UNAVAILABLE", ServiceUnavailable),
+        ("RESOURCE_EXHAUSTED", ServiceUnavailable),
+        ("INTERNAL", ServiceUnavailable),
+        ("FAILED_PRECONDITION", Fenced),
+        ("NOT_FOUND", SchemaUnknown),
+        ("PERMISSION_DENIED", AccessDenied),
+        ("INVALID_ARGUMENT", PipelineHalted),
+    ],
+)
+async def test_a_status_becomes_the_error_that_says_what_to_do(
+    server: RpcServer, status: str, expected: type[HeadwaterError]
+) -> None:
+    """The message names the service and carries its words."""
+    async with SchemaHistoryClient(GrpcClientSettings(address=f"127.0.0.1:{server.port}")) as client:
+        with pytest.raises(expected, match="schema_history: as asked"):
+            await client.list_tables(status)
+
+
+async def test_a_service_that_is_not_there_is_unavailable_after_the_timeout() -> None:
+    """A call waits for a service that restarts, but not for ever."""
+    async with SchemaHistoryClient(GrpcClientSettings(address="127.0.0.1:1", timeout_s=0.3)) as client:
+        with pytest.raises(ServiceUnavailable):
+            await client.list_tables("none")
+
+
+async def test_health_is_not_serving_until_it_is_set_and_for_each_service(server: RpcServer) -> None:
+    """A supervisor may ask for the whole server or for one service."""
+
+    async def ask(name: str) -> str:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=name))
+        return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+
+    before = [await ask(""), await ask(SERVICE)]
+    await server.set_serving(True)
+
+    assert before == ["NOT_SERVING", "NOT_SERVING"]
+    assert [await ask(""), await ask(SERVICE)] == ["SERVING", "SERVING"]
+
+
+async def test_a_port_that_is_taken_is_refused(server: RpcServer) -> None:
+    """Two servers never share one port and its calls."""
+    with pytest.raises(InvalidSettings, match="cannot be bound"):
+        await start(GrpcServerSettings(port=server.port))
+
+
+async def test_mutual_tls_admits_only_clients_of_the_same_authority(tmp_path: Path) -> None:
+    """With a client CA the server refuses a client without a certificate."""
+    files = write_certificates(tmp_path)
+    server = await start(
+        GrpcServerSettings(
+            tls_certificate_file=files["certificate"], tls_key_file=files["key"], tls_client_ca_file=files["ca"]
+        )
+    )
+    address = f"127.0.0.1:{server.port}"
+    known = GrpcClientSettings(
+        address=address,
+        tls_ca_file=files["ca"],
+        tls_certificate_file=files["certificate"],
+        tls_key_file=files["key"],
+    )
+    unknown = GrpcClientSettings(address=address, tls_ca_file=files["ca"], timeout_s=1.0)
+
+    async with SchemaHistoryClient(known) as client:
+        answer = await client.list_tables("none")
+    async with SchemaHistoryClient(unknown) as client:
+        with pytest.raises(ServiceUnavailable):
+            await client.list_tables("none")
+    await server.stop(0)
+
+    assert answer == []
+
+
+async def test_every_wrong_tls_setting_is_named(tmp_path: Path) -> None:
+    """Files that are missing, at once; and half a pair."""
+    missing = str(tmp_path / "missing.pem")
+    with pytest.raises(InvalidSettings) as both:
+        await start(GrpcServerSettings(tls_certificate_file=missing, tls_key_file=missing))
+    present = tmp_path / "present.pem"
+    present.write_text("")
+    with pytest.raises(InvalidSettings, match="give both, or none"):
+        await start(GrpcServerSettings(tls_key_file=str(present)))
+
+    assert len(both.value.mistakes) == 2
+
+
+def write_certificates(folder: Path) -> dict[str, str]:
+    """An authority, and one certificate of it for 127.0.0.1, as files."""
+    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    authority = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
+    now = datetime.datetime.now(datetime.UTC)
+
+    def certify(subject: x509.Name, public_key: Any, *, is_authority: bool) -> bytes:
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(authority)
+            .public_key(public_key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+            .add_extension(
+                x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
+            )
+            .sign(authority_key, hashes.SHA256())
+        )
+        return certificate.public_bytes(serialization.Encoding.PEM)
+
+    contents = {
+        "ca": certify(authority, authority_key.public_key(), is_authority=True),
+        "certificate": certify(
+            x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "peer")]), key.public_key(), is_authority=False
+        ),
+        "key": key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ),
+    }
+    for name, content in contents.items():
+        (folder / f"{name}.pem").write_bytes(content)
+    return {name: str(folder / f"{name}.pem") for name in contents}
