@@ -1,0 +1,175 @@
+"""The reader's loop, the same for every source: own the partition, resume, read, publish.
+
+    acquire ▶ fence (init_transactions) ▶ checkpoint ▶ open ▶ batches ▶ publish (events + checkpoint, one transaction)
+
+The order of the first three matters: only after older owners are fenced is the newest checkpoint final.
+"""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from libs.config.connections import KafkaSettings
+from libs.errors import Fenced, TransientError
+from libs.events.batch import BatchIdentity
+from libs.events.names import CHECKPOINTS_TOPIC, changes_topic
+from libs.kafka.clients import TopicSpec, ensure_topics
+from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
+from libs.source.port import Source
+from libs.source.publisher import MAX_RECORD_BYTES, Published, Publisher
+from libs.source.status import ReaderState, ReaderStatus
+from libs.telemetry import metrics
+from libs.types.checkpoint import FencingToken
+
+log = structlog.get_logger()
+
+_FIRST_RETRY_S: Final = 0.5
+_LAST_RETRY_S: Final = 30.0
+_STOP_TIMEOUT_S: Final = 5.0  # a service exits within 10 s of SIGTERM; half of it for the last Kafka transaction
+
+
+async def follow(
+    source: Source,
+    *,
+    connector: str,
+    kafka: KafkaSettings,
+    committer: CheckpointCommitterClient,
+    lease_s: float,
+    status: ReaderStatus,
+) -> None:
+    """Read ``source`` and publish it until cancelled; exactly once, in log order.
+
+    A TransientError begins again from the last checkpoint, with growing pauses. Every other error ends the loop:
+
+    Raises:
+        PipelineHalted, InvalidEvent: a human is needed; the message says what for.
+        Fenced: another reader took the partition over.
+    """
+    owner = f"{connector}-{uuid.uuid4()}"
+    await asyncio.to_thread(ensure_topics, kafka, _topics(source, kafka))
+    retry_s = _FIRST_RETRY_S
+    while True:
+        began_s = time.monotonic()
+        try:
+            await _follow_once(source, owner, connector, kafka, committer, lease_s, status)
+        except TransientError as error:
+            if time.monotonic() - began_s > _LAST_RETRY_S:
+                retry_s = _FIRST_RETRY_S
+            log.warning("reading_interrupted", reason=str(error), retry_s=retry_s)
+            status.state = ReaderState.STARTING
+            metrics.READER_RECONNECTS.labels(source.partition.source, source.partition.name).inc()
+            await asyncio.sleep(retry_s)
+            retry_s = min(2 * retry_s, _LAST_RETRY_S)
+
+
+async def _follow_once(
+    source: Source,
+    owner: str,
+    connector: str,
+    kafka: KafkaSettings,
+    committer: CheckpointCommitterClient,
+    lease_s: float,
+    status: ReaderStatus,
+) -> None:
+    partition = source.partition
+    token = await _acquire(committer, source, owner, lease_s)
+    identity = BatchIdentity(
+        source=partition.source,
+        source_partition=partition.name,
+        connector=connector,
+        run_id=status.run_id,
+        fencing_token=token,
+    )
+    publisher = Publisher(kafka, partition, fencing_token=token, on_published=status.published)
+    try:
+        await publisher.start()
+        checkpoint = await committer.checkpoint(partition)
+        status.resumed(checkpoint)
+        log.info("partition_acquired", fencing_token=token, has_checkpoint=checkpoint is not None)
+        async with source.open(checkpoint, identity) as change_log:
+            publisher.run(checkpoint.rows_published if checkpoint is not None else 0)
+            metrics.READER_CONNECTED.labels(partition.source, partition.name).set(1)
+
+            async def read() -> None:
+                async for batch in change_log.batches():
+                    await status.while_paused()
+                    await publisher.publish(batch)
+
+            await _first_to_end(read, publisher.failed, lambda: _renew(committer, source, owner, token, lease_s))
+    finally:
+        metrics.READER_CONNECTED.labels(partition.source, partition.name).set(0)
+        await publisher.stop(_STOP_TIMEOUT_S)
+        await _release(committer, source, owner, token)
+
+
+async def _acquire(committer: CheckpointCommitterClient, source: Source, owner: str, lease_s: float) -> FencingToken:
+    """The lease, as soon as it is free: a reader that was killed left it behind, to run out by itself."""
+    waits = False
+    while True:
+        try:
+            return await committer.acquire(source.partition, owner, lease_s)
+        except Fenced as error:
+            if not waits:
+                log.info("lease_awaited", reason=str(error))
+                waits = True
+            await asyncio.sleep(min(1.0, lease_s / 10))
+
+
+async def _renew(
+    committer: CheckpointCommitterClient, source: Source, owner: str, token: FencingToken, lease_s: float
+) -> None:
+    """Renew the lease three times within its length. Raises Fenced when it is another's.
+
+    An unreachable committer is no reason to stop: Kafka fences a reader that was taken over, lease or not.
+    """
+    while True:
+        await asyncio.sleep(lease_s / 3)
+        try:
+            renewed = await committer.acquire(source.partition, owner, lease_s)
+        except TransientError as error:
+            log.warning("lease_not_renewed", reason=str(error))
+            continue
+        if renewed != token:
+            raise Fenced(f"the lease of {source.partition} was given to another reader meanwhile")
+
+
+async def _release(committer: CheckpointCommitterClient, source: Source, owner: str, token: FencingToken) -> None:
+    try:
+        await asyncio.wait_for(committer.release(source.partition, owner, token), timeout=2.0)
+    except (TransientError, Fenced, TimeoutError) as error:
+        log.info("lease_not_released", reason=str(error) or "no answer")
+
+
+async def _first_to_end(*works: Callable[[], Awaitable[None]]) -> None:
+    """Run all; the first that ends or raises cancels the others, and its error is raised."""
+    tasks = [asyncio.ensure_future(work()) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _topics(source: Source, kafka: KafkaSettings) -> list[TopicSpec]:
+    return [
+        TopicSpec(
+            name=changes_topic(source.partition.source),
+            replication_factor=kafka.replication_factor,
+            config={"max.message.bytes": str(MAX_RECORD_BYTES)},
+        ),
+        TopicSpec(
+            name=CHECKPOINTS_TOPIC,
+            replication_factor=kafka.replication_factor,
+            config={"cleanup.policy": "compact"},
+        ),
+    ]
+
+
+__all__ = ["Published", "follow"]

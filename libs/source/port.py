@@ -1,0 +1,76 @@
+"""The port of every source: what a reader must offer so that the rest of the way can be shared.
+
+A source hands over batches and says after which of them the log may be resumed. ``libs.source.follow`` publishes them.
+One suite (``tests/contract/test_sources.py``) holds for every implementation.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from libs.events.batch import BatchIdentity
+from libs.types.checkpoint import Checkpoint, SnapshotProgress
+from libs.types.order import EventOrder
+from libs.types.position import SourcePartition, SourcePosition
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePoint:
+    """A place between two source transactions (or two snapshot chunks) from which reading can go on."""
+
+    position: SourcePosition
+    order: EventOrder
+    """Order of the last event before this place."""
+    committed_at_us: int
+    """Commit time, at the source, of the last transaction before this place; microseconds since 1970."""
+    snapshot: SnapshotProgress | None = None
+    """Present while the initial snapshot is unfinished."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBatch:
+    """One ChangeBatch, in log order behind the one before it."""
+
+    payload: bytes
+    """Serialised ChangeBatch; b"" for a heartbeat, which only moves the position."""
+    rows: int
+    resume: ResumePoint | None
+    """Where to resume once everything up to and with this batch is durable; None inside a source transaction."""
+
+
+class ChangeLog(Protocol):
+    """An open source partition."""
+
+    def batches(self) -> AsyncIterator[ReadBatch]:
+        """Batches from the resume point on, first the snapshot where there is one to take; does not end by itself.
+
+        The same log gives the same rows with the same orders, however often and from wherever it is read; only how they
+        are cut into batches may differ.
+
+        Raises:
+            SourceUnavailable: connection lost; open again from the last durable resume point.
+            PositionPurged: the log from the resume point is gone; re-snapshot.
+            SchemaUnknown, SchemaContradiction: the log cannot be read with the schemas known; see the message.
+            UndecodableValue: a captured row cannot be read; see the message.
+        """
+        ...
+
+
+class Source(Protocol):
+    """A source partition that can be opened."""
+
+    @property
+    def partition(self) -> SourcePartition:
+        """Which log this is."""
+        ...
+
+    def open(self, resume_from: Checkpoint | None, identity: BatchIdentity) -> AbstractAsyncContextManager[ChangeLog]:
+        """Connect and stand at the checkpoint; None: never read before. Closing releases every connection.
+
+        Raises:
+            SourceUnavailable: no connection; try again.
+            SourceMisconfigured: the pre-flight found faults; every one is listed with its mend.
+            PositionPurged, AccessDenied: a human is needed.
+        """
+        ...

@@ -1,0 +1,302 @@
+"""Publishes batches and their checkpoint in one Kafka transaction.
+
+Either all of a transaction's batches and the checkpoint that covers them become visible, or none: a reader killed at any
+moment resumes exactly where its last visible event ended. The transactional id is the source partition's, so a newer
+owner's first act (``init_transactions``) aborts what an older one left open and fences it for good.
+
+librdkafka's calls block, so one thread owns the producer. It gathers what waits, up to a bound, into one transaction: at
+low rates each source transaction is published at once, at high rates the cost of a commit (12 to 27 ms) is shared.
+A Kafka transaction never ends inside a source transaction; when the source breaks off, the open one is aborted.
+"""
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from libs.config.connections import KafkaSettings
+from libs.errors import BrokerUnavailable, Fenced, HeadwaterError, PipelineHalted
+from libs.events.checkpoint_codec import checkpoint_key, encode_checkpoint
+from libs.events.names import CHECKPOINTS_TOPIC, changes_topic
+from libs.failpoints import failpoint
+from libs.kafka.clients import client_config
+from libs.source.port import ReadBatch, ResumePoint
+from libs.telemetry import metrics
+from libs.types.checkpoint import Checkpoint, FencingToken
+from libs.types.position import SourcePartition
+
+log = structlog.get_logger()
+
+MAX_RECORD_BYTES: Final = 64 << 20
+"""Largest ChangeBatch: a single row may have LONGTEXT columns of many megabytes."""
+_TRANSACTION_TIMEOUT_S: Final = 60.0
+"""How long Kafka keeps a transaction open without its end; an abandoned one blocks ``read_committed`` for so long."""
+_KAFKA_CALL_TIMEOUT_S: Final = 30.0  # below the transaction's own timeout, or it would be aborted under the call
+_MAX_TRANSACTION_BATCHES: Final = 16
+_MAX_TRANSACTION_AGE_S: Final = 0.2
+"""When batches keep coming, a transaction ends at the next possible place after so long: it bounds latency."""
+_QUEUED_BATCHES: Final = 24
+_QUEUED_BYTES: Final = 16 << 20
+"""Batches and bytes between decoder and producer; one batch larger than that still passes, alone."""
+_UNACKNOWLEDGED_BYTES: Final = 16 << 20
+"""What the producer may hold that the broker has not acknowledged: more would only be memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What a finished Kafka transaction made visible."""
+
+    resume: ResumePoint
+    rows_published: int
+    """Row events of this source partition since it was first read."""
+
+
+class Publisher:
+    """Owns the transactional producer of one source partition.
+
+    ``start`` fences every older owner; after it the newest checkpoint is final and may be read. ``publish`` hands a batch
+    over and waits only while the queue is full.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        partition: SourcePartition,
+        *,
+        fencing_token: FencingToken,
+        on_published: Callable[[Published], None],
+    ) -> None:
+        self._partition = partition
+        self._fencing_token = fencing_token
+        self._on_published = on_published
+        self._topic = changes_topic(partition.source)
+        self._rows_published = 0
+        self._delivery_error: KafkaError | None = None
+        self._queue: queue.Queue[ReadBatch | None] = queue.Queue(_QUEUED_BATCHES)
+        self._queued_bytes = 0
+        self._unacknowledged_bytes = 0
+        self._counting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._failure: asyncio.Future[None] | None = None
+        self._producer = Producer(
+            client_config(settings)
+            | {
+                "transactional.id": f"headwater-reader-{partition.source}-{partition.name}",
+                "transaction.timeout.ms": int(_TRANSACTION_TIMEOUT_S * 1000),
+                "enable.idempotence": True,
+                "acks": "all",
+                "compression.type": "lz4",
+                "linger.ms": 1,
+                "message.max.bytes": MAX_RECORD_BYTES,
+                "queue.buffering.max.kbytes": 2 * (MAX_RECORD_BYTES >> 10),
+                "batch.size": 1 << 20,
+            }
+        )
+
+    async def start(self) -> None:
+        """Fence older owners and abort what they left open.
+
+        Raises:
+            BrokerUnavailable: try again.
+            Fenced: a newer owner started meanwhile.
+        """
+        await asyncio.to_thread(_call, self._producer.init_transactions, _KAFKA_CALL_TIMEOUT_S)
+
+    def run(self, rows_published: int) -> None:
+        """Begin to publish; ``rows_published`` is the count that the newest checkpoint holds."""
+        self._rows_published = rows_published
+        loop = asyncio.get_running_loop()
+        self._failure = loop.create_future()
+        self._thread = threading.Thread(target=self._work, args=(loop,), name="publisher", daemon=True)
+        self._thread.start()
+
+    async def publish(self, batch: ReadBatch) -> None:
+        """Hand ``batch`` over; it becomes visible with the next transaction.
+
+        Raises:
+            BrokerUnavailable, Fenced, PipelineHalted: an earlier batch could not be published; nothing later will be.
+        """
+        while True:
+            self._raise_failure()
+            if not self._queued_bytes or self._queued_bytes + len(batch.payload) <= _QUEUED_BYTES:
+                try:
+                    self._queue.put_nowait(batch)
+                except queue.Full:
+                    pass
+                else:
+                    self._count_queued(len(batch.payload))
+                    return
+            await asyncio.sleep(0.002)
+
+    def _count_queued(self, change_bytes: int) -> None:
+        with self._counting:  # += from two threads
+            self._queued_bytes += change_bytes
+
+    async def failed(self) -> None:
+        """Wait until publishing fails, and raise why. Never returns otherwise."""
+        assert self._failure is not None
+        await asyncio.shield(self._failure)
+
+    async def stop(self, timeout_s: float) -> None:
+        """Finish what ends at a resume point, abort the rest, within ``timeout_s``."""
+        thread = self._thread
+        if thread is None:
+            return
+        self._thread = None
+        await asyncio.to_thread(self._end, thread, timeout_s)
+        if self._failure is not None and self._failure.done():
+            self._failure.exception()  # retrieved: it was raised by publish() or failed() already
+
+    def _end(self, thread: threading.Thread, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while thread.is_alive() and time.monotonic() < deadline:
+            try:
+                self._queue.put(None, timeout=0.1)
+            except queue.Full:
+                continue
+            break
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None and self._failure.done():
+            self._failure.result()
+
+    # --- the producer's thread ---------------------------------------------------------------------------------------
+
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            while (batch := self._queue.get()) is not None:
+                if not self._publish_transaction(batch, loop):
+                    return
+        except BaseException as error:
+            failure = error if isinstance(error, HeadwaterError) else BrokerUnavailable(f"publishing failed: {error!r}")
+            loop.call_soon_threadsafe(self._fail, failure)
+
+    def _fail(self, failure: HeadwaterError) -> None:
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_exception(failure)
+
+    def _publish_transaction(self, first: ReadBatch, loop: asyncio.AbstractEventLoop) -> bool:
+        """One Kafka transaction that begins with ``first``. False: told to stop."""
+        began_s = time.monotonic()
+        _call(self._producer.begin_transaction)
+        batch: ReadBatch | None = first
+        resume: ResumePoint | None = None
+        rows = batches = 0
+        unfinished = True
+        while True:
+            if batch is None:  # told to stop
+                if resume is None or unfinished:
+                    _call(self._producer.abort_transaction, _KAFKA_CALL_TIMEOUT_S)
+                    return False
+                break
+            self._produce(self._topic, batch.payload, kafka_partition=0)
+            self._count_queued(-len(batch.payload))
+            rows += batch.rows
+            batches += 1
+            unfinished = batch.resume is None
+            resume = batch.resume or resume
+            if not unfinished and self._is_large_enough(batches, began_s):
+                break
+            try:
+                batch = self._queue.get(timeout=_KAFKA_CALL_TIMEOUT_S if unfinished else 0.0)
+            except queue.Empty:
+                if not unfinished:
+                    break
+                self._producer.poll(0)  # a long source transaction: its rest has yet to be read
+                continue
+        assert resume is not None
+        self._commit(resume, rows)
+        metrics.PUBLISH_TRANSACTION_SECONDS.labels(self._partition.source, self._partition.name).observe(
+            time.monotonic() - began_s
+        )
+        published = Published(resume=resume, rows_published=self._rows_published)
+        loop.call_soon_threadsafe(self._on_published, published)
+        return batch is not None
+
+    def _is_large_enough(self, batches: int, began_s: float) -> bool:
+        return batches >= _MAX_TRANSACTION_BATCHES or time.monotonic() - began_s >= _MAX_TRANSACTION_AGE_S
+
+    def _commit(self, resume: ResumePoint, rows: int) -> None:
+        checkpoint = Checkpoint(
+            partition=self._partition,
+            position=resume.position,
+            order=resume.order,
+            fencing_token=self._fencing_token,
+            committed_at_us=resume.committed_at_us,
+            published_at_us=time.time_ns() // 1_000,
+            rows_published=self._rows_published + rows,
+            snapshot=resume.snapshot,
+        )
+        self._produce(CHECKPOINTS_TOPIC, encode_checkpoint(checkpoint), key=checkpoint_key(self._partition))
+        failpoint("reader_after_produce_before_commit")
+        _call(self._producer.commit_transaction, _KAFKA_CALL_TIMEOUT_S)
+        if self._delivery_error is not None:
+            raise BrokerUnavailable(f"Kafka refused a record: {self._delivery_error.str()}")
+        failpoint("reader_after_commit")
+        self._rows_published += rows
+
+    def _produce(self, topic: str, value: bytes, *, key: bytes | None = None, kafka_partition: int = -1) -> None:
+        if not value:  # a heartbeat: only its checkpoint is written
+            return
+        while True:
+            try:
+                self._producer.produce(
+                    topic, value=value, key=key, partition=kafka_partition, on_delivery=self._on_delivery
+                )
+            except BufferError:
+                self._producer.poll(0.1)
+            except KafkaException as error:
+                raise _as_ours(error) from error
+            else:
+                self._unacknowledged_bytes += len(value)
+                self._producer.poll(0)
+                # Ends in any case: Kafka's transaction timeout fails what the broker never acknowledges.
+                while self._unacknowledged_bytes > _UNACKNOWLEDGED_BYTES:
+                    self._producer.poll(0.1)
+                return
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        self._unacknowledged_bytes -= len(message)
+        if error is not None:
+            self._delivery_error = error
+
+
+def _call(function: Callable[..., object], *arguments: object) -> None:
+    """A producer call, repeated while librdkafka says that it may be, with its errors as ours."""
+    deadline = time.monotonic() + _TRANSACTION_TIMEOUT_S
+    while True:
+        try:
+            function(*arguments)
+        except KafkaException as error:
+            cause = error.args[0]
+            if isinstance(cause, KafkaError) and cause.retriable() and time.monotonic() < deadline:
+                continue
+            raise _as_ours(error) from error
+        else:
+            return
+
+
+def _as_ours(error: KafkaException) -> HeadwaterError:
+    cause = error.args[0]
+    assert isinstance(cause, KafkaError)
+    match cause.code():
+        case KafkaError._FENCED | KafkaError.INVALID_PRODUCER_EPOCH | KafkaError.PRODUCER_FENCED:
+            return Fenced("a newer reader of this source partition publishes; this one stops")
+        case KafkaError.MSG_SIZE_TOO_LARGE:
+            return PipelineHalted(
+                f"a batch exceeds the {MAX_RECORD_BYTES >> 20} MB that a record may have: one row of the source is larger; "
+                "exclude its table or its large columns"
+            )
+        case KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED | KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return PipelineHalted(
+                f"Kafka denies the reader: {cause.str()}; grant WRITE on its topics and transactional id"
+            )
+        case _:
+            return BrokerUnavailable(f"Kafka: {cause.str()}")

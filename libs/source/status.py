@@ -1,0 +1,66 @@
+"""What a reader knows about itself: for ReaderControl, health and metrics."""
+
+import asyncio
+import enum
+import time
+import uuid
+
+from libs.source.publisher import Published
+from libs.telemetry import metrics
+from libs.types.checkpoint import Checkpoint
+from libs.types.position import SourcePartition
+
+
+class ReaderState(enum.Enum):
+    """What the reader does just now."""
+
+    STARTING = "starting"
+    SNAPSHOTTING = "snapshotting"
+    STREAMING = "streaming"
+    PAUSED = "paused"
+    HALTED = "halted"
+    """A human is needed."""
+
+
+class ReaderStatus:
+    """The newest facts of one reader; written by its loop, read by whoever asks."""
+
+    def __init__(self, partition: SourcePartition) -> None:
+        self.partition = partition
+        self.run_id = str(uuid.uuid4())
+        self.state = ReaderState.STARTING
+        self.last: Published | Checkpoint | None = None
+        self.halted_because = ""
+        self._may_read = asyncio.Event()
+        self._may_read.set()
+
+    def resumed(self, checkpoint: Checkpoint | None) -> None:
+        """The reader begins at ``checkpoint``."""
+        self.last = checkpoint
+        is_copying = checkpoint is None or checkpoint.snapshot is not None
+        self.state = ReaderState.SNAPSHOTTING if is_copying else ReaderState.STREAMING
+
+    def published(self, published: Published) -> None:
+        """A Kafka transaction was committed."""
+        labels = (self.partition.source, self.partition.name)
+        before = self.last.rows_published if self.last is not None else 0
+        metrics.READER_ROWS.labels(*labels).inc(published.rows_published - before)
+        metrics.READER_LAG.labels(*labels).set(max(0.0, time.time() - published.resume.committed_at_us / 1e6))
+        self.last = published
+        if self._may_read.is_set():
+            is_copying = published.resume.snapshot is not None
+            self.state = ReaderState.SNAPSHOTTING if is_copying else ReaderState.STREAMING
+
+    def pause(self) -> None:
+        """Stop handing over batches, until ``resume``."""
+        self._may_read.clear()
+        self.state = ReaderState.PAUSED
+
+    def resume(self) -> None:
+        """Go on after ``pause``."""
+        self._may_read.set()
+        self.state = ReaderState.STREAMING
+
+    async def while_paused(self) -> None:
+        """Wait until the reader may read."""
+        await self._may_read.wait()
