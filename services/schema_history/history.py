@@ -1,0 +1,113 @@
+"""Every version of every table, by order: plain functions over the changes of one table.
+
+Versions are counted in the order of recording; validity goes by ``EventOrder``. The two differ only after a rewind,
+when a reader meets statements of before the first snapshot: their versions are new, their place in history is early.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from libs.events.schema_change import SchemaChange, SchemaChangeKind, schema_change_from_proto, schema_change_to_proto
+from libs.types.order import EventOrder
+from libs.types.table import TableId
+from protos.headwater.schema_history.v1 import schema_history_pb2
+
+
+class RecordedChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One change with its version: what the functions below look at, and the record itself, still encoded."""
+
+    source: str
+    table_id: TableId
+    version: int
+    order: EventOrder
+    is_drop: bool
+    ddl_digest: bytes
+    wire: bytes
+    """The SchemaChange as it stands in Kafka."""
+
+
+class TableHead(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of each table at all times; older versions are fetched when somebody asks."""
+
+    newest: RecordedChange
+    """The change with the greatest order."""
+    last_version: int
+    """The version recorded last; the next one is this plus 1."""
+
+
+def recorded(change: SchemaChange, version: int) -> RecordedChange:
+    """``change`` as version ``version`` of its table."""
+    schema = change.table_schema
+    numbered = msgspec.structs.replace(
+        change,
+        version=version,
+        table_schema=msgspec.structs.replace(schema, version=version) if schema is not None else None,
+    )
+    return _index(numbered, schema_change_to_proto(numbered).SerializeToString())
+
+
+def decode_recorded(wire: bytes) -> RecordedChange:
+    """The change that a Kafka record or the view holds.
+
+    Raises:
+        ValueError, google.protobuf.message.DecodeError: ``wire`` is no SchemaChange.
+    """
+    return _index(schema_change_from_proto(schema_history_pb2.SchemaChange.FromString(wire)), wire)
+
+
+def _index(change: SchemaChange, wire: bytes) -> RecordedChange:
+    return RecordedChange(
+        source=change.source,
+        table_id=change.table_id,
+        version=change.version,
+        order=change.order,
+        is_drop=change.kind is SchemaChangeKind.DROP,
+        ddl_digest=digest_ddl(change.ddl),
+        wire=wire,
+    )
+
+
+def digest_ddl(ddl: str) -> bytes:
+    """What two equal statements share."""
+    return hashlib.sha256(ddl.encode()).digest()
+
+
+def schema_at(changes: Iterable[RecordedChange], order: EventOrder) -> RecordedChange | None:
+    """The change of one table in force right after everything up to ``order``; None: the table was not known yet.
+
+    Of several changes at one order the one recorded last counts. It may be a DROP.
+    """
+    return max(
+        (change for change in changes if change.order <= order),
+        key=lambda change: (change.order, change.version),
+        default=None,
+    )
+
+
+def find_repeat(changes: Iterable[RecordedChange], change: SchemaChange) -> RecordedChange | None:
+    """The recorded change that ``change`` repeats: same table, same order, same statement."""
+    digest = digest_ddl(change.ddl)
+    for earlier in changes:
+        if earlier.order == change.order and earlier.ddl_digest == digest:
+            return earlier
+    return None
+
+
+def advance(head: TableHead | None, change: RecordedChange) -> TableHead:
+    """The head after ``change`` was recorded; the same head where it is known already."""
+    if head is None:
+        return TableHead(newest=change, last_version=change.version)
+    if change.version <= head.last_version:
+        return head
+    is_newest = (change.order, change.version) > (head.newest.order, head.newest.version)
+    return TableHead(newest=change if is_newest else head.newest, last_version=change.version)
+
+
+def head_of(changes: Sequence[RecordedChange]) -> TableHead | None:
+    """The head of all changes of one table, in the order of recording; None where there are none."""
+    head = None
+    for change in changes:
+        head = advance(head, change)
+    return head

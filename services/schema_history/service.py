@@ -1,0 +1,141 @@
+"""The gRPC service: checks requests, decides versions, waits for the log, answers."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import grpc
+import structlog
+
+from libs.errors import TransientError
+from libs.events.checkpoint_codec import order_from_proto
+from libs.events.schema_change import SchemaChange, schema_change_from_proto
+from libs.kafka.state_log import Decision, StateLog
+from libs.telemetry.metrics import SCHEMA_HISTORY_CHANGES, SCHEMA_HISTORY_REPEATS
+from libs.types.table import TableId
+from protos.headwater.schema_history.v1 import schema_history_pb2 as pb
+from protos.headwater.schema_history.v1 import schema_history_pb2_grpc
+from services.schema_history.history import RecordedChange, find_repeat, recorded
+from services.schema_history.log import LARGEST_CHANGE_BYTES, encode
+from services.schema_history.tables import Tables
+
+SERVICE_NAME = "headwater.schema_history.v1.SchemaHistory"
+
+log = structlog.get_logger()
+
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    version: int
+    is_repeat: bool
+
+
+class SchemaHistoryService(schema_history_pb2_grpc.SchemaHistoryServicer):
+    """See the proto for what each call promises."""
+
+    def __init__(self, tables: Tables, state_log: StateLog, *, barrier_timeout_s: float) -> None:
+        self._tables = tables
+        self._log = state_log
+        self._barrier_timeout_s = barrier_timeout_s
+
+    async def RecordSchemaChange(
+        self, request: pb.RecordSchemaChangeRequest, context: _Context
+    ) -> pb.RecordSchemaChangeResponse:
+        try:
+            change = schema_change_from_proto(request.change)
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        if request.change.ByteSize() > LARGEST_CHANGE_BYTES:
+            reason = f"schema change of {change.table_id} is larger than {LARGEST_CHANGE_BYTES} bytes"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
+        try:
+            answer = await self._log.submit(lambda: self._decide(change))
+        except TransientError as error:
+            await _abort_unavailable(context, error)
+        if answer.is_repeat:
+            SCHEMA_HISTORY_REPEATS.labels(change.source).inc()
+        else:
+            SCHEMA_HISTORY_CHANGES.labels(change.source).inc()
+            log.info(
+                "schema_change_recorded",
+                source=change.source,
+                table=str(change.table_id),
+                version=answer.version,
+                kind=change.kind.value,
+                order=change.order.sort_key(),
+            )
+        return pb.RecordSchemaChangeResponse(version=answer.version)
+
+    async def _decide(self, change: SchemaChange) -> Decision[_Version]:
+        key = (change.source, change.table_id)
+        head = self._tables.head(key)
+        if head is not None and change.order <= head.newest.order:
+            repeat = find_repeat(await self._tables.versions(key), change)
+            if repeat is not None:
+                return Decision(_Version(repeat.version, is_repeat=True))
+        new = recorded(change, head.last_version + 1 if head is not None else 1)
+        return Decision(_Version(new.version, is_repeat=False), [encode(new)])
+
+    async def GetTableSchema(self, request: pb.GetTableSchemaRequest, context: _Context) -> pb.GetTableSchemaResponse:
+        key = (request.source, TableId(database=request.database, table=request.table))
+        try:
+            if request.WhichOneof("at") == "version":
+                found = await self._tables.version(key, request.version)
+                if found is None:  # perhaps another instance recorded it a moment ago
+                    await self._log.barrier(self._barrier_timeout_s)
+                    found = await self._tables.version(key, request.version)
+                asked = f"version {request.version}"
+            else:
+                order = order_from_proto(request.order) if request.HasField("order") else None
+                await self._log.barrier(self._barrier_timeout_s)
+                found = await self._tables.at(key, order)
+                asked = f"order {order.sort_key()}" if order is not None else "this time"
+        except TransientError as error:
+            await _abort_unavailable(context, error)
+        except ValueError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "order.rank is no decimal number")
+        if found is None:
+            text = f"{request.source}: no table {key[1]} is known at {asked}"
+            await context.abort(grpc.StatusCode.NOT_FOUND, text)
+        return pb.GetTableSchemaResponse(change=_message(found))
+
+    async def ListTables(self, request: pb.ListTablesRequest, context: _Context) -> pb.ListTablesResponse:
+        try:
+            order = order_from_proto(request.order) if request.HasField("order") else None
+            await self._log.barrier(self._barrier_timeout_s)
+            found = [
+                await self._tables.at((request.source, table_id), order)
+                for table_id, _ in self._tables.heads_of(request.source)
+            ]
+        except TransientError as error:
+            await _abort_unavailable(context, error)
+        except ValueError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "order.rank is no decimal number")
+        return pb.ListTablesResponse(tables=[_message(change) for change in found if change is not None])
+
+    async def WatchSchemaChanges(
+        self, request: pb.WatchSchemaChangesRequest, context: _Context
+    ) -> AsyncIterator[pb.SchemaChange]:
+        try:
+            await self._log.barrier(self._barrier_timeout_s)
+        except TransientError as error:
+            await _abort_unavailable(context, error)
+        watcher, newest = self._tables.watch(request.source)
+        try:
+            for change in newest:
+                yield _message(change)
+            while (change_or_end := await watcher.queue.get()) is not None:
+                yield _message(change_or_end)
+        finally:
+            self._tables.unwatch(watcher)
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "the watcher was too slow; watch again")
+
+
+def _message(change: RecordedChange) -> pb.SchemaChange:
+    return pb.SchemaChange.FromString(change.wire)
+
+
+async def _abort_unavailable(context: _Context, error: TransientError) -> NoReturn:
+    await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
