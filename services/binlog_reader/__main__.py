@@ -1,0 +1,36 @@
+"""``python -m services.binlog_reader --settings FILE``: follow one MySQL server. Wires, waits for SIGTERM, nothing else."""
+
+import sys
+from functools import partial
+
+from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
+from libs.rpc.lifecycle import run_service
+from libs.rpc.schema_history_client import SchemaHistoryClient
+from libs.source.follow import follow
+from libs.source.process import serve_reader
+from libs.source.status import ReaderStatus
+from services.binlog_reader.position import SOURCE_KIND
+from services.binlog_reader.settings import BinlogReaderSettings
+from services.binlog_reader.source import SOURCE_PARTITION, BinlogSource
+
+
+async def follow_binlog(settings: BinlogReaderSettings, status: ReaderStatus) -> None:
+    """Read and publish until cancelled."""
+    async with (
+        SchemaHistoryClient(settings.schema_history) as schema_history,
+        CheckpointCommitterClient(settings.checkpoint_committer) as committer,
+    ):
+        await follow(
+            BinlogSource(settings, schema_history),
+            connector=SOURCE_KIND,
+            kafka=settings.kafka,
+            committer=committer,
+            lease_s=settings.lease_s,
+            status=status,
+        )
+
+
+serve = partial(serve_reader, source_partition=SOURCE_PARTITION, follow=follow_binlog)
+
+if __name__ == "__main__":
+    sys.exit(run_service("binlog_reader", BinlogReaderSettings, serve, sys.argv[1:]))

@@ -1,0 +1,217 @@
+"""Talks to MySQL: ordinary statements, the dump of the log, and SELECTs whose rows stay undecoded bytes.
+
+PyMySQL does the handshake, authentication and TLS; then its socket is read here, because it would make an object of every
+packet. Everything in this module blocks; the reader calls it in threads. MySQL's errors become ours here.
+
+Protocol: MySQL source documentation, "Client/Server Protocol" (packets, COM_QUERY, COM_BINLOG_DUMP_GTID).
+"""
+
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pymysql
+from pymysql.constants import COMMAND
+
+from libs.errors import AccessDenied, HeadwaterError, PipelineHalted, PositionPurged, SourceUnavailable
+from libs.mysql.binlog_events import read_packed
+from services.binlog_reader.settings import DatabaseSettings
+
+Connection = pymysql.Connection
+
+_RECEIVE_BYTES: Final = 1 << 18
+_MAX_PACKET: Final = 0xFFFFFF
+"""A packet of this length is continued by the next one."""
+_ERROR, _EOF = 0xFF, 0xFE
+
+_DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1370})
+_PURGED: Final = frozenset({1236, 1789})
+_COM_BINLOG_DUMP_GTID: Final = 0x1E
+
+
+def connect(settings: DatabaseSettings) -> Connection:
+    """A connection in utf8mb4 and time zone +00:00.
+
+    Raises:
+        SourceUnavailable: try again.
+        AccessDenied: user or password are wrong.
+    """
+    tls: dict[str, Any] | None = None
+    if settings.tls_ca_file is not None:
+        tls = {"ca": settings.tls_ca_file, "cert": settings.tls_certificate_file, "key": settings.tls_key_file}
+    try:
+        return pymysql.connect(
+            host=settings.host,
+            port=settings.port,
+            user=settings.user,
+            password=settings.password.reveal(),
+            charset="utf8mb4",
+            connect_timeout=int(settings.connect_timeout_s) or 1,
+            read_timeout=600,  # a SELECT of one chunk on a slow disk
+            autocommit=True,
+            ssl=tls,
+            init_command="SET SESSION time_zone = '+00:00', net_write_timeout = 600, sql_mode = ''",
+        )
+    except pymysql.Error as error:
+        raise as_ours(error, settings) from error
+
+
+def query(connection: Connection, statement: str, *arguments: object) -> list[tuple[Any, ...]]:
+    """All rows of a statement, decoded by PyMySQL. Raises SourceUnavailable, AccessDenied, PipelineHalted."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(statement, arguments or None)
+            return list(cursor.fetchall())
+    except pymysql.Error as error:
+        raise as_ours(error, None) from error
+
+
+def as_ours(error: Exception, settings: DatabaseSettings | None) -> HeadwaterError:
+    """MySQL's error as one that says what to do next."""
+    code, text = (error.args[0], str(error.args[-1])) if error.args else (0, str(error))
+    where = f"{settings.host}:{settings.port}" if settings is not None else "the source"
+    if code in _DENIED:
+        return AccessDenied(f"MySQL denies the reader at {where} ({text}): check user, password and grants")
+    if code in _PURGED:
+        return PositionPurged(f"the source no longer holds the log to resume from ({text}): re-snapshot the source")
+    if isinstance(error, pymysql.ProgrammingError | pymysql.NotSupportedError):
+        return PipelineHalted(f"MySQL refuses a statement of the reader at {where}: {text}")
+    return SourceUnavailable(f"MySQL at {where} does not answer: {text}")
+
+
+# --- undecoded packets -----------------------------------------------------------------------------------------------
+
+
+class PacketReader:
+    """Reads whole packets from a connection's socket, many at a time, without an object for each.
+
+    ``receive`` gives one buffer and the places of the payloads in it; a packet that is not complete yet waits for the
+    next call, and one of 16 MB and more comes joined and alone.
+    """
+
+    __slots__ = ("_rest", "_socket")
+
+    def __init__(self, connection: Connection, timeout_s: float) -> None:
+        self._socket: socket.socket = connection._sock  # type: ignore[attr-defined]  # not in the stubs
+        self._socket.settimeout(timeout_s)
+        self._rest = b""
+
+    def receive(self) -> tuple[bytes, list[tuple[int, int]]]:
+        """Wait for at least one whole packet. Raises SourceUnavailable when the server is silent or gone."""
+        data, needed = self._rest, 4
+        while True:
+            data = self._filled(data, needed)
+            places, end, needed = _whole_packets(data)
+            if places:
+                self._rest = data[end:]
+                return data, places
+            if _payload_bytes(data, 0) == _MAX_PACKET and len(data) >= needed:
+                return self._joined(data)
+
+    def _joined(self, data: bytes) -> tuple[bytes, list[tuple[int, int]]]:
+        payloads: list[bytes] = []
+        while True:
+            data = self._filled(data, 4)
+            length = _payload_bytes(data, 0)
+            data = self._filled(data, 4 + length)
+            payloads.append(data[4 : 4 + length])
+            data = data[4 + length :]
+            if length < _MAX_PACKET:
+                self._rest = data
+                joined = b"".join(payloads)
+                return joined, [(0, len(joined))]
+
+    def _filled(self, data: bytes, needed: int) -> bytes:
+        chunks, held = [data], len(data)
+        while held < needed:
+            chunks.append(self._receive_some(needed - held))
+            held += len(chunks[-1])
+        return b"".join(chunks) if len(chunks) > 1 else data
+
+    def _receive_some(self, missing: int) -> bytes:
+        try:
+            chunk = self._socket.recv(max(_RECEIVE_BYTES, min(missing, _MAX_PACKET)))
+        except TimeoutError as error:
+            raise SourceUnavailable(
+                "MySQL sent nothing, not even a heartbeat: the connection counts as lost"
+            ) from error
+        except OSError as error:
+            raise SourceUnavailable(f"the connection to MySQL broke: {error}") from error
+        if not chunk:
+            raise SourceUnavailable("MySQL closed the connection")
+        return chunk
+
+
+def _payload_bytes(data: bytes, place: int) -> int:
+    return data[place] | data[place + 1] << 8 | data[place + 2] << 16
+
+
+def _whole_packets(data: bytes) -> tuple[list[tuple[int, int]], int, int]:
+    """Payload places of the whole packets at the front of ``data``, the end of the last, and bytes needed for more."""
+    places: list[tuple[int, int]] = []
+    place, size = 0, len(data)
+    while size - place >= 4:
+        length = data[place] | data[place + 1] << 8 | data[place + 2] << 16
+        end = place + 4 + length
+        if end > size or length == _MAX_PACKET:
+            return places, place, end
+        places.append((place + 4, end))
+        place = end
+    return places, place, place + 4
+
+
+def select_raw(connection: Connection, statement: str, timeout_s: float) -> Iterator[bytes]:
+    """The rows of ``statement`` as undecoded text-protocol packets.
+
+    The whole answer must be consumed before the connection is used again. Raises SourceUnavailable, AccessDenied,
+    PipelineHalted.
+    """
+    try:
+        connection._execute_command(COMMAND.COM_QUERY, statement)  # type: ignore[attr-defined]  # not in the stubs
+    except pymysql.Error as error:
+        raise as_ours(error, None) from error
+    reader = PacketReader(connection, timeout_s)
+    definitions_left = -1  # unknown: the first packet says how many columns there are
+    while True:
+        data, places = reader.receive()
+        for place, end in places:
+            if definitions_left < 0:
+                raise_error_packet(data, place, end)
+                definitions_left = read_packed(data, place)[0] + 1  # and the mark that ends them
+            elif definitions_left > 0:
+                definitions_left -= 1
+            elif data[place] == _EOF and end - place < 9:
+                return
+            else:
+                if data[place] == _ERROR:
+                    raise_error_packet(data, place, end)
+                yield data[place:end]
+
+
+def start_dump(connection: Connection, *, gtid_set: bytes, replica_server_id: int, heartbeat_s: float) -> PacketReader:
+    """Ask for the log behind ``gtid_set`` (binary form); events follow, one a packet, each behind an OK byte.
+
+    Raises SourceUnavailable, AccessDenied, PositionPurged.
+    """
+    query(connection, f"SET @source_heartbeat_period = {int(heartbeat_s * 1e9)}")
+    # The checksum is announced as the server has it: asking for none would make the server strip each one.
+    query(connection, "SET @source_binlog_checksum = @@GLOBAL.binlog_checksum")
+    name = b""
+    payload = (
+        struct.pack("<HII", 0, replica_server_id, len(name)) + name + struct.pack("<QI", 4, len(gtid_set)) + gtid_set
+    )
+    try:
+        connection._execute_command(_COM_BINLOG_DUMP_GTID, payload)  # type: ignore[attr-defined]
+    except pymysql.Error as error:
+        raise as_ours(error, None) from error
+    # Three heartbeats: one may be late behind a large event, two are a coincidence.
+    return PacketReader(connection, timeout_s=3 * heartbeat_s + 1)
+
+
+def raise_error_packet(data: bytes, place: int, end: int) -> None:
+    """Raise MySQL's error, ours by what to do next, where the packet is one."""
+    if data[place] == _ERROR:
+        (code,) = struct.unpack_from("<H", data, place + 1)
+        text = data[place + 9 : end].decode("utf-8", errors="replace")
+        raise as_ours(pymysql.OperationalError(code, text), None)

@@ -1,0 +1,329 @@
+"""The initial copy: every row of the captured tables as of one position of the log.
+
+**Consistency.** All rows are read in one REPEATABLE READ transaction, so they are those of one moment. Its position is
+taken at that moment: ``FLUSH TABLES WITH READ LOCK`` holds commits back while the transaction opens and ``gtid_executed``
+is read, a few milliseconds, and is released before the first row is read. Where the user may not lock, the position is
+read before the transaction opens: MySQL adds a GTID to ``gtid_executed`` after the engine's commit, so the copy holds at
+least everything up to that position, and what it holds beyond comes again from the log, where it changes nothing.
+
+**Resuming.** A table is read in chunks along its key, and each chunk is published with the place it ends at. After a crash a
+new read view is opened at a later position; the log is followed up to there first, with every change delivered, and then
+the copy goes on behind the last chunk. Rows of finished chunks are right because the log was followed for them; rows still
+to come are read as of the new view, and their order (the new position's) is above every change delivered before. A table
+without a key is read whole, in one Kafka transaction, and again from its beginning after a crash.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+import structlog
+
+from libs.errors import AccessDenied, PipelineHalted, SourceUnavailable
+from libs.events.batch import MAX_BATCH_ROWS, OP_READ, BatchBuilder, RowRun
+from libs.events.envelope import BEFORE_NULL_AFTER, MysqlSourceBlock, event_tail, json_text, source_place, source_tail
+from libs.mysql.column_type import parse_column_type
+from libs.mysql.ddl_syntax import StatementContext
+from libs.mysql.gtid import GtidSet
+from libs.mysql.identifiers import quote_identifier, quote_table
+from libs.mysql.text_row import compile_text_decoder, select_list
+from libs.types.order import EventOrder
+from libs.types.table import Column, TableId, TableSchema
+from libs.types.value import LogicalKind
+from services.binlog_reader.client import Connection, connect, query, select_raw
+from services.binlog_reader.position import BinlogPosition
+from services.binlog_reader.settings import DatabaseSettings
+
+log = structlog.get_logger()
+
+_SELECT_TIMEOUT_S: Final = 600.0
+"""How long MySQL may take for the first row of a chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadView:
+    """An open REPEATABLE READ transaction and the position that its rows are of."""
+
+    connection: Connection
+    position: BinlogPosition
+    order: EventOrder
+    taken_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Rows of one table, in key order."""
+
+    rows: Sequence[tuple[bytes, bytes]]
+    """(row as JSON, key as JSON)."""
+    last_key: bytes
+    """Where the next chunk begins, behind this one."""
+    has_more: bool
+
+
+def open_read_view(settings: DatabaseSettings, *, epoch: int) -> ReadView:
+    """Open the transaction that all rows are read in. Blocks; holds no lock when it returns.
+
+    Raises SourceUnavailable, AccessDenied.
+    """
+    view, locker = connect(settings), connect(settings)
+    try:
+        is_locked = _try_lock(locker)
+        gtid_set = "" if is_locked else _executed(view)
+        query(view, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        query(view, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        if is_locked:
+            gtid_set = _executed(locker)
+        file, pos = log_end(locker)
+        if is_locked:
+            query(locker, "UNLOCK TABLES")
+    except BaseException:
+        view.close()
+        raise
+    finally:
+        locker.close()
+    executed = GtidSet.parse(gtid_set)
+    log.info("read_view_opened", gtid_set=gtid_set, with_lock=is_locked)
+    return ReadView(
+        connection=view,
+        position=BinlogPosition(gtid_set=str(executed), file=file, pos=pos, epoch=epoch),
+        order=EventOrder(epoch=epoch, rank=executed.transaction_count(), tx_ordinal=0),
+        taken_at_us=time.time_ns() // 1_000,
+    )
+
+
+def _try_lock(connection: Connection) -> bool:
+    try:
+        query(connection, "SET SESSION lock_wait_timeout = 10")
+        query(connection, "FLUSH TABLES WITH READ LOCK")
+    except (AccessDenied, SourceUnavailable, PipelineHalted) as error:
+        log.info("snapshot_lock_skipped", reason=str(error))
+        return False
+    return True
+
+
+def _executed(connection: Connection) -> str:
+    return str(query(connection, "SELECT @@GLOBAL.gtid_executed")[0][0]).replace("\n", "")
+
+
+def log_end(connection: Connection) -> tuple[str, int]:
+    """File and place where the log ends. MySQL 8.4 renamed the statement."""
+    try:
+        rows = query(connection, "SHOW BINARY LOG STATUS")
+    except PipelineHalted:
+        rows = query(connection, "SHOW MASTER STATUS")
+    return (str(rows[0][0]), int(rows[0][1])) if rows else ("", 0)
+
+
+def captured_tables(connection: Connection) -> list[TableId]:
+    """Every base table of the server outside its own schemas, by name."""
+    rows = query(
+        connection,
+        "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE = 'BASE TABLE' "
+        "AND TABLE_SCHEMA NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema') ORDER BY 1, 2",
+    )
+    return [TableId(database=str(database), table=str(table)) for database, table in rows]
+
+
+def estimated_rows(connection: Connection, tables: Sequence[TableId]) -> int:
+    """Rows of ``tables`` by the server's statistics: an estimate, for progress only."""
+    if not tables:
+        return 0
+    placeholders = ", ".join(["(%s, %s)"] * len(tables))
+    names = [name for table in tables for name in (table.database, table.table)]
+    rows = query(
+        connection,
+        "SELECT COALESCE(SUM(TABLE_ROWS), 0) FROM information_schema.TABLES "
+        f"WHERE (TABLE_SCHEMA, TABLE_NAME) IN ({placeholders})",
+        *names,
+    )
+    return int(rows[0][0])
+
+
+def create_statement(connection: Connection, table_id: TableId) -> tuple[str, str]:
+    """``SHOW CREATE TABLE``, and the default character set of the table's database."""
+    [(_, statement)] = query(connection, f"SHOW CREATE TABLE {quote_table(table_id)}")
+    charsets = query(
+        connection,
+        "SELECT DEFAULT_CHARACTER_SET_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = %s",
+        table_id.database,
+    )
+    return str(statement), str(charsets[0][0]) if charsets else "utf8mb4"
+
+
+def database_charsets(connection: Connection) -> dict[str, str]:
+    """The character set that tables of each database get when they name none."""
+    rows = query(connection, "SELECT SCHEMA_NAME, DEFAULT_CHARACTER_SET_NAME FROM information_schema.SCHEMATA")
+    return {str(database): str(charset) for database, charset in rows}
+
+
+def statement_context(connection: Connection) -> StatementContext:
+    """The server's settings that change what a DDL statement means."""
+    names = ("character_set_server", "explicit_defaults_for_timestamp", "lower_case_table_names")
+    [(charset, explicit, lower_case)] = query(connection, "SELECT " + ", ".join(f"@@GLOBAL.{name}" for name in names))
+    return StatementContext(
+        server_charset=str(charset),
+        explicit_defaults_for_timestamp=bool(explicit),
+        lower_case_table_names=int(lower_case),
+    )
+
+
+# --- chunks --------------------------------------------------------------------------------------------------------------
+
+_COMPARABLE: Final = frozenset(
+    {
+        *("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "char", "varchar", "binary", "varbinary"),
+        *("date", "time", "datetime", "timestamp", "year"),
+    }
+)
+"""Types whose printed text, given back in a comparison, stands exactly where ORDER BY put the row. An ENUM sorts by its
+number and compares by its text; a FLOAT's text is not its value."""
+
+
+def is_chunked(schema: TableSchema) -> bool:
+    """The table can be read along its key, chunk by chunk; else it is read whole."""
+    names = [parse_column_type(schema.column(name).source_type).name for name in schema.key]
+    return bool(names) and all(name in _COMPARABLE for name in names)
+
+
+def chunk_statement(schema: TableSchema, last_key: bytes, chunk_rows: int) -> str:
+    """The SELECT for the rows behind ``last_key`` (b"": from the beginning); one more row than a chunk tells of more."""
+    statement = f"SELECT {select_list(schema)} FROM {quote_table(schema.table_id)}"
+    if not is_chunked(schema):
+        return statement
+    key = [schema.column(name) for name in schema.key]
+    if last_key:
+        statement += f" WHERE {_behind(key, msgspec.msgpack.decode(last_key, type=tuple[bytes, ...]))}"
+    order = ", ".join(quote_identifier(column.name) for column in key)
+    return f"{statement} ORDER BY {order} LIMIT {chunk_rows + 1}"
+
+
+def _behind(key: Sequence[Column], values: Sequence[bytes]) -> str:
+    """``(a, b) > (x, y)`` written out: MySQL uses no index for the short form (manual 10.2.1.22, "Range Optimization
+    of Row Constructor Expressions")."""
+    alternatives = []
+    for index, (column, value) in enumerate(zip(key, values, strict=True)):
+        equal = [
+            f"{quote_identifier(c.name)} = {_literal(c, v)}" for c, v in zip(key[:index], values[:index], strict=True)
+        ]
+        alternatives.append(" AND ".join([*equal, f"{quote_identifier(column.name)} > {_literal(column, value)}"]))
+    first = f"{quote_identifier(key[0].name)} >= {_literal(key[0], values[0])}"
+    return f"{first} AND ({' OR '.join(f'({alternative})' for alternative in alternatives)})"
+
+
+def _literal(column: Column, printed: bytes) -> str:
+    """A value as the text protocol printed it, as a literal; texts in hexadecimal, so that nothing needs escaping."""
+    name = parse_column_type(column.source_type).name
+    if column.logical_type.kind is LogicalKind.BYTES:
+        return f"x'{printed.hex()}'"
+    if name in ("char", "varchar"):
+        return f"_utf8mb4 x'{printed.hex()}'"
+    if name in ("date", "time", "datetime", "timestamp"):
+        return f"'{printed.decode('ascii')}'"
+    return printed.decode("ascii")
+
+
+def read_chunk(view: ReadView, schema: TableSchema, last_key: bytes, chunk_rows: int) -> Chunk:
+    """The next rows of a table behind ``last_key``. Blocks.
+
+    Raises:
+        SourceUnavailable: connection lost, or the table changed since the view was opened; resume with a new view.
+    """
+    decode = compile_text_decoder(schema)
+    limit = chunk_rows if is_chunked(schema) else None
+    rows: list[tuple[bytes, bytes]] = []
+    printed_key: tuple[bytes | None, ...] = ()
+    has_more = False
+    for packet in select_raw(view.connection, chunk_statement(schema, last_key, chunk_rows), _SELECT_TIMEOUT_S):
+        if len(rows) == limit:
+            has_more = True
+            continue
+        image, key, printed_key = decode(packet)
+        rows.append((image, key))
+    return Chunk(rows=rows, last_key=msgspec.msgpack.encode(printed_key) if has_more else b"", has_more=has_more)
+
+
+def read_whole(view: ReadView, schema: TableSchema) -> Iterator[list[tuple[bytes, bytes]]]:
+    """All rows of a table that cannot be chunked, some at a time. Blocks. Raises as ``read_chunk``."""
+    decode = compile_text_decoder(schema)
+    rows: list[tuple[bytes, bytes]] = []
+    for packet in select_raw(view.connection, chunk_statement(schema, b"", 0), _SELECT_TIMEOUT_S):
+        image, key, _ = decode(packet)
+        rows.append((image, key))
+        if len(rows) > MAX_BATCH_ROWS:
+            yield rows[:-1]  # the last row is kept back: it may be the table's last, which is marked
+            rows = rows[-1:]
+    yield rows
+
+
+# --- events --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where some rows stand within the whole snapshot: Debezium marks the first and last ones."""
+
+    is_first_table: bool
+    is_last_table: bool
+    begins_table: bool
+    ends_table: bool
+
+    def of_part(self, *, is_first: bool, is_last: bool) -> "Place":
+        """The place of one part of these rows."""
+        return replace(self, begins_table=self.begins_table and is_first, ends_table=self.ends_table and is_last)
+
+    def marker(self, row: int, rows: int) -> bytes:
+        """``source.snapshot`` of a row, as JSON text."""
+        if row == 0 and self.begins_table and self.is_first_table:
+            return b'"first"'
+        if row == rows - 1 and self.ends_table:
+            return b'"last"' if self.is_last_table else b'"last_in_data_collection"'
+        return b'"first_in_data_collection"' if row == 0 and self.begins_table else b'"true"'
+
+
+def append_rows(
+    batch: BatchBuilder,
+    rows: Sequence[tuple[bytes, bytes]],
+    *,
+    source: str,
+    schema: TableSchema,
+    view: ReadView,
+    place: Place,
+) -> None:
+    """Rows of the copy as ``r`` events, with the order of their view: any later change wins over them."""
+    run = batch.open_run(
+        RowRun(
+            table_id=schema.table_id,
+            schema_version=schema.version,
+            transaction_id="",
+            first_order=view.order,
+            committed_at_us=view.taken_at_us,
+            is_snapshot=True,
+        )
+    )
+    block = MysqlSourceBlock(source, schema.table_id.database, schema.table_id.table)
+    file = json_text(view.position.file)
+    tail = (
+        source_place(view.position.pos, 0)
+        + source_tail(None)
+        + b',"transaction":null'
+        + event_tail("r", time.time_ns())
+    )
+    heads = {
+        marker: block.head(
+            time_us=view.taken_at_us // 1_000_000 * 1_000_000,
+            snapshot=marker,
+            server_id=0,
+            gtid=b"null",
+            file=file,
+        )
+        for marker in {place.marker(row, len(rows)) for row in (0, 1, len(rows) - 2, len(rows) - 1)}
+    }
+    for row, (image, key) in enumerate(rows):
+        head = heads[place.marker(row, len(rows))]
+        run.keys.append(key)
+        run.values.append(b'%b%b,"source":%b%b' % (BEFORE_NULL_AFTER, image, head, tail))
+    run.ops += bytes((OP_READ,)) * len(rows)
+    batch.close_run()
