@@ -1,0 +1,475 @@
+"""From a ChangeBatch to records for tenant topics: plain functions, called by a lane for each batch.
+
+Order: a tenant's deliveries come in the order of the batch's entries, and a run's records in the order of its rows, so each
+topic receives its table's events in log order. Nothing is dropped but what a tenant's document filters out; an event that
+cannot be projected for a tenant becomes a dead letter of that tenant, and everything else goes on.
+
+A run that passes as it is costs three lists zipped together; only filters, masks and key changes look at single
+rows. Headers are built once for each run and form and shared by all of its routes.
+"""
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from libs.errors import InvalidEvent
+from libs.events.batch import (
+    OP_DELETE,
+    OP_KEY_CHANGE_CREATE,
+    OP_KEY_CHANGE_DELETE,
+)
+from libs.events.connect_schema import (
+    HEADER_TEXT,
+    SCHEMA_CHANGE_KEY,
+    SCHEMA_CHANGE_VALUE,
+    TRANSACTION_KEY,
+    TRANSACTION_VALUE,
+    payload_prefix,
+)
+from libs.events.dead_letter import DeadLetter, encode_dead_letter
+from libs.events.names import (
+    CONTEXT_CONNECTOR_HEADER,
+    CONTEXT_LOGICAL_NAME_HEADER,
+    CONTEXT_RUN_HEADER,
+    CONTEXT_TASK_HEADER,
+    NEW_KEY_HEADER,
+    OLD_KEY_HEADER,
+    ORDER_HEADER,
+    SCHEMA_VERSION_HEADER,
+)
+from libs.types.order import EventOrder, sort_key_prefix
+from libs.types.table import TableId, TableSchema
+from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Run, TableChange, TransactionBoundary
+from services.router.match import (
+    Announcement,
+    Encoding,
+    RefusedRoute,
+    RouteBook,
+    RouteGroup,
+    Subscriber,
+    TableRoutes,
+    Target,
+    schema_changes_target,
+    transactions_target,
+)
+from services.router.project import ProjectedRow, project_row
+
+Headers = list[tuple[str, bytes]]
+Record = tuple[bytes | None, bytes | None, Headers]
+"""Key, value, headers."""
+
+_KEY_CHANGE: Final = bytes((OP_KEY_CHANGE_DELETE, OP_KEY_CHANGE_CREATE))
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """The same records for one or several topics, in order."""
+
+    targets: tuple[Target, ...]
+    records: Sequence[Record]
+    rows: int = 0
+    """Row events among the records; tombstones and schemas are none."""
+    filtered: int = 0
+    """Row events that the tenants' filter held back."""
+    dead_letters: int = 0
+    """Records that are dead letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlace:
+    """Where a ChangeBatch lies in Kafka."""
+
+    topic: str
+    kafka_partition: int
+    offset: int
+
+
+class Announced:
+    """The table schemas that this lane has told to tenants since it started."""
+
+    def __init__(self) -> None:
+        self._told: dict[tuple[str, int], TableSchema] = {}
+
+    def still_to_tell(self, announcements: Sequence[Announcement]) -> list[Delivery]:
+        """Those that were not told yet, or that a tenant's new document changed; they count as told from now on."""
+        deliveries = []
+        for announcement in announcements:
+            topic, schema = announcement.delivered.topic, announcement.delivered.table_schema
+            told = self._told.get((topic, schema.version))
+            if told is not schema:
+                self._told[topic, schema.version] = schema
+                if told != schema:
+                    record: Record = (announcement.key, announcement.value, [])
+                    deliveries.append(Delivery((announcement.target,), (record,)))
+        return deliveries
+
+
+def deliver_batch(
+    batch: ChangeBatch, book: RouteBook, announced: Announced, place: BatchPlace, *, max_event_bytes: int
+) -> Iterator[Delivery]:
+    """Everything that tenants get of a batch, in order. Looks schemas up where ``book`` does not know them yet.
+
+    Raises:
+        SchemaUnknown, ServiceUnavailable, TopicCollision: see ``RouteBook.routes``.
+    """
+    context = _Context(batch, book, announced, place, max_event_bytes)
+    for entry in batch.entries:
+        match entry.WhichOneof("entry"):
+            case "run":
+                yield from _deliver_run(entry.run, context)
+            case "table_change":
+                yield from _deliver_table_change(entry.table_change, context)
+            case "transaction_boundary":
+                yield from _deliver_boundary(entry.transaction_boundary, context)
+
+
+def targets_of(batch: ChangeBatch, book: RouteBook) -> Iterator[Target]:
+    """Every topic that a batch's events may go to, dead letters aside; looks up all schemas that the batch needs.
+
+    Raises:
+        SchemaUnknown, ServiceUnavailable, TopicCollision: see ``RouteBook.routes``.
+    """
+    for entry in batch.entries:
+        match entry.WhichOneof("entry"):
+            case "run":
+                run = entry.run
+                yield from _route_targets(book.routes(run.database, run.table, run.schema_version))
+            case "table_change":
+                change = entry.table_change
+                if change.schema_version:
+                    yield from _route_targets(book.routes(change.database, change.table, change.schema_version))
+                yield from (schema_changes_target(reader, book.source) for reader in _change_readers(change, book))
+            case "transaction_boundary":
+                yield from (transactions_target(reader, book.source) for reader in _boundary_readers(book))
+
+
+def _route_targets(routes: TableRoutes) -> Iterator[Target]:
+    for group in routes.groups:
+        yield from group.targets
+        yield from (announcement.target for announcement in group.announcements)
+
+
+class _Context:
+    """What all entries of one batch share."""
+
+    __slots__ = ("announced", "batch", "book", "max_event_bytes", "place", "plain_headers", "schema_headers")
+
+    def __init__(
+        self, batch: ChangeBatch, book: RouteBook, announced: Announced, place: BatchPlace, max_event_bytes: int
+    ) -> None:
+        self.batch = batch
+        self.book = book
+        self.announced = announced
+        self.place = place
+        self.max_event_bytes = max_event_bytes
+        self.plain_headers = _context_headers(batch.source, batch.connector, batch.run_id, False)
+        self.schema_headers = _context_headers(batch.source, batch.connector, batch.run_id, True)
+
+    def headers(self, *, schemas: bool) -> tuple[tuple[str, bytes], ...]:
+        return self.schema_headers if schemas else self.plain_headers
+
+
+@functools.lru_cache(maxsize=64)
+def _context_headers(source: str, connector: str, run_id: str, schemas: bool) -> tuple[tuple[str, bytes], ...]:
+    """Debezium's context headers: plain text, or text with its schema (SimpleHeaderConverter, JsonConverter)."""
+    texts = {
+        CONTEXT_LOGICAL_NAME_HEADER: source,
+        CONTEXT_TASK_HEADER: "0",
+        CONTEXT_CONNECTOR_HEADER: connector,
+        CONTEXT_RUN_HEADER: run_id,
+    }
+    if not schemas:
+        return tuple((name, text.encode()) for name, text in texts.items())
+    prefix = payload_prefix(HEADER_TEXT)
+    return tuple((name, prefix + msgspec.json.encode(text) + b"}") for name, text in texts.items())
+
+
+# --- runs -----------------------------------------------------------------------------------------------------------
+
+
+def _deliver_run(run: Run, context: _Context) -> Iterator[Delivery]:
+    routes = context.book.routes(run.database, run.table, run.schema_version)
+    if not routes.groups and not routes.refused:
+        return
+    rows = _Rows(run, context)
+    for group in routes.groups:
+        yield from context.announced.still_to_tell(group.announcements)
+        yield from _deliver_to_group(rows, group, context)
+    for refused in routes.refused:
+        yield _all_set_aside(rows, refused, context)
+
+
+class _Rows:
+    """A run's columns as lists, and the headers of its rows, each built when first asked for."""
+
+    __slots__ = ("_context", "_headers", "has_key_changes", "keys", "largest_value", "ops", "run", "values")
+
+    def __init__(self, run: Run, context: _Context) -> None:
+        self.run = run
+        self.ops = run.ops
+        self.keys = list(run.keys)
+        self.values = list(run.values)
+        self.largest_value = max(map(len, self.values), default=0)
+        self.has_key_changes = OP_KEY_CHANGE_DELETE in self.ops
+        self._context = context
+        self._headers: dict[bool, list[Headers]] = {}
+
+    def headers(self, *, schemas: bool) -> list[Headers]:
+        headers = self._headers.get(schemas)
+        if headers is None:
+            headers = self._headers[schemas] = self._build_headers(self._context.headers(schemas=schemas))
+        return headers
+
+    def _build_headers(self, shared: tuple[tuple[str, bytes], ...]) -> list[Headers]:
+        run = self.run
+        logical_name, task, connector, run_id = shared
+        version = (SCHEMA_VERSION_HEADER, b"%d" % run.schema_version)
+        prefix = sort_key_prefix(run.epoch, int(run.rank)).encode()
+        if run.is_snapshot:
+            order = (ORDER_HEADER, prefix + b"%010d" % run.first_tx_ordinal)
+            return [[logical_name, task, connector, run_id, order, version]] * len(self.values)
+        sort_key = prefix + b"%010d"
+        first = run.first_tx_ordinal
+        return [
+            [logical_name, task, connector, run_id, (ORDER_HEADER, sort_key % ordinal), version]
+            for ordinal in range(first, first + len(self.values))
+        ]
+
+    def order(self, index: int) -> EventOrder:
+        run = self.run
+        ordinal = run.first_tx_ordinal + (0 if run.is_snapshot else index)
+        return EventOrder(epoch=run.epoch, rank=int(run.rank), tx_ordinal=ordinal)
+
+
+def _deliver_to_group(rows: _Rows, group: RouteGroup, context: _Context) -> Iterator[Delivery]:
+    encoding = group.encoding
+    fits = rows.largest_value + len(encoding.value_prefix) < context.max_event_bytes
+    if fits and not rows.has_key_changes and group.projection.is_transparent:
+        yield Delivery(group.targets, _passed_through(rows, encoding), rows=len(rows.values))
+        return
+    written = _Written(encoding, rows.headers(schemas=encoding.schemas))
+    invalid = _write_rows(rows, group, written, context.max_event_bytes)
+    if written.records or written.filtered:
+        yield Delivery(group.targets, written.records, rows=written.rows, filtered=written.filtered)
+    if invalid:
+        withheld = not group.projection.is_transparent
+        for target, dead_letters in zip(group.targets, group.dead_letters, strict=True):
+            letters = [
+                _dead_letter(rows, index, target, reason, context, is_withheld=withheld or is_too_large)
+                for index, reason, is_too_large in invalid
+            ]
+            yield Delivery((dead_letters,), letters, dead_letters=len(letters))
+
+
+def _passed_through(rows: _Rows, encoding: Encoding) -> list[Record]:
+    """The rows as they are, with their schemas around them and tombstones behind deletes where these are wanted."""
+    headers = rows.headers(schemas=encoding.schemas)
+    keys: Sequence[bytes | None] = rows.keys
+    values = rows.values
+    if encoding.schemas:
+        key_prefix, value_prefix = encoding.key_prefix, encoding.value_prefix
+        keys = [key_prefix + key + b"}" if key else None for key in rows.keys]
+        values = [value_prefix + value + b"}" for value in values]
+    elif not all(keys):
+        keys = [key or None for key in rows.keys]
+    records: list[Record] = list(zip(keys, values, headers, strict=True))
+    if encoding.tombstones and OP_DELETE in rows.ops:
+        records = list(_with_tombstones(rows.ops, records))
+    return records
+
+
+def _with_tombstones(ops: bytes, records: Sequence[Record]) -> Iterator[Record]:
+    for op, record in zip(ops, records, strict=True):
+        yield record
+        if op == OP_DELETE:
+            key, _, headers = record
+            yield key, None, headers
+
+
+class _Written:
+    """Records of one group, written row by row."""
+
+    __slots__ = ("_encoding", "_headers", "filtered", "records", "rows")
+
+    def __init__(self, encoding: Encoding, headers: list[Headers]) -> None:
+        self._encoding = encoding
+        self._headers = headers
+        self.records: list[Record] = []
+        self.rows = 0
+        self.filtered = 0
+
+    def write(self, index: int, row: ProjectedRow, *leading: tuple[str, bytes]) -> None:
+        """One event, and its tombstone; ``leading`` headers stand before the others."""
+        key, value = self.encode_key(row.key), row.value
+        if self._encoding.schemas:
+            value = self._encoding.value_prefix + value + b"}"
+        headers = [*leading, *self._headers[index]] if leading else self._headers[index]
+        self.records.append((key, value, headers))
+        self.rows += 1
+        if row.op in (OP_DELETE, OP_KEY_CHANGE_DELETE) and self._encoding.tombstones:
+            self.records.append((key, None, headers))
+
+    def encode_key(self, key: bytes) -> bytes | None:
+        if not key:
+            return None
+        return self._encoding.key_prefix + key + b"}" if self._encoding.schemas else key
+
+
+_Invalid = tuple[int, str, bool]
+"""A row's index in its run, the reason, and whether the event is too large."""
+
+
+def _write_rows(rows: _Rows, group: RouteGroup, written: _Written, max_event_bytes: int) -> list[_Invalid]:
+    """Write each row that the group sees; what cannot be written is returned."""
+    invalid: list[_Invalid] = []
+    limit = max_event_bytes - len(group.encoding.value_prefix)
+    index = 0
+    while index < len(rows.values):
+        is_pair = rows.ops[index : index + 2] == _KEY_CHANGE
+        halves: list[tuple[int, ProjectedRow]] = []
+        for place in (index, index + 1) if is_pair else (index,):
+            try:
+                row = _seen_row(rows, place, group)
+            except InvalidEvent as error:
+                invalid.append((place, str(error), False))
+                continue
+            if row is None:
+                written.filtered += 1
+            elif len(row.value) >= limit:
+                invalid.append((place, f"the event is larger than {max_event_bytes} bytes", True))
+            else:
+                halves.append((place, row))
+        if len(halves) == len(_KEY_CHANGE):
+            _write_key_change(halves, written)
+        else:
+            for place, row in halves:
+                written.write(place, row)
+        index += 2 if is_pair else 1
+    return invalid
+
+
+def _seen_row(rows: _Rows, index: int, group: RouteGroup) -> ProjectedRow | None:
+    op, key, value = rows.ops[index], rows.keys[index], rows.values[index]
+    if group.projection.is_transparent:
+        return ProjectedRow(op, key, value)
+    return project_row(group.projection, op, key, value)
+
+
+def _write_key_change(halves: Sequence[tuple[int, ProjectedRow]], written: _Written) -> None:
+    """A changed primary key: delete of the old key, tombstone, create of the new one, each naming the other.
+
+    A tenant that sees one half only, because the other is filtered out, gets a plain delete or create: the header would name
+    a row that is not the tenant's.
+    """
+    (old_index, old), (new_index, new) = halves
+    written.write(old_index, old, (NEW_KEY_HEADER, written.encode_key(new.key) or b"null"))
+    written.write(new_index, new, (OLD_KEY_HEADER, written.encode_key(old.key) or b"null"))
+
+
+# --- dead letters -----------------------------------------------------------------------------------------------------
+
+
+def _all_set_aside(rows: _Rows, refused: RefusedRoute, context: _Context) -> Delivery:
+    letters = [
+        _dead_letter(rows, index, refused.target, refused.reason, context, is_withheld=True)
+        for index in range(len(rows.values))
+    ]
+    return Delivery((refused.dead_letters,), letters, dead_letters=len(letters))
+
+
+def _dead_letter(
+    rows: _Rows, index: int, target: Target, reason: str, context: _Context, *, is_withheld: bool
+) -> Record:
+    run, place = rows.run, context.place
+    key = rows.keys[index] or None
+    letter = DeadLetter(
+        tenant=target.tenant,
+        topic=target.topic.name,
+        reason=reason,
+        source=context.batch.source,
+        source_partition=context.batch.source_partition,
+        database=run.database,
+        table=run.table,
+        schema_version=run.schema_version,
+        op=chr(rows.ops[index]).lower(),
+        order=rows.order(index),
+        transaction_id=run.transaction_id,
+        changes_topic=place.topic,
+        changes_kafka_partition=place.kafka_partition,
+        changes_offset=place.offset,
+        is_withheld=is_withheld,
+        event_key=None if is_withheld else key,
+        event_value=None if is_withheld else rows.values[index],
+    )
+    headers = rows.headers(schemas=False)[index]
+    return (letter.event_key, encode_dead_letter(letter), headers)
+
+
+# --- schema changes and transaction boundaries -----------------------------------------------------------------------
+
+
+def _deliver_table_change(change: TableChange, context: _Context) -> Iterator[Delivery]:
+    """The new schema at once, so a new column is known before its rows; and Debezium's event."""
+    book = context.book
+    if change.schema_version:
+        for group in book.routes(change.database, change.table, change.schema_version).groups:
+            yield from context.announced.still_to_tell(group.announcements)
+    for reader in _change_readers(change, book):
+        schemas = reader.spec.format.schemas
+        key, value = change.key, change.value
+        if schemas:
+            key = _SCHEMA_CHANGE_KEY_PREFIX + key + b"}"
+            value = _SCHEMA_CHANGE_VALUE_PREFIX + value + b"}"
+        target = schema_changes_target(reader, book.source)
+        if len(value) >= context.max_event_bytes:
+            continue  # a statement that does not fit into a record: the schema itself was told above
+        yield Delivery((target,), ((key, value, list(context.headers(schemas=schemas))),))
+
+
+def _change_readers(change: TableChange, book: RouteBook) -> Iterator[Subscriber]:
+    """Who gets the event of a statement; one about no single table concerns nobody's tables."""
+    if change.table and change.value:
+        for subscriber in book.who_sees(TableId(database=change.database, table=change.table)):
+            if subscriber.spec.topics.schema_changes:
+                yield subscriber
+
+
+def _deliver_boundary(boundary: TransactionBoundary, context: _Context) -> Iterator[Delivery]:
+    for reader in _boundary_readers(context.book):
+        key = msgspec.json.encode({"id": boundary.transaction_id})
+        value = msgspec.json.encode(_boundary_payload(boundary, reader))
+        if reader.spec.format.schemas:
+            key = _TRANSACTION_KEY_PREFIX + key + b"}"
+            value = _TRANSACTION_VALUE_PREFIX + value + b"}"
+        yield Delivery((transactions_target(reader, context.book.source),), ((key, value, []),))
+
+
+def _boundary_readers(book: RouteBook) -> Iterator[Subscriber]:
+    return (subscriber for subscriber in book.subscribers if subscriber.spec.topics.transactions)
+
+
+def _boundary_payload(boundary: TransactionBoundary, reader: Subscriber) -> dict[str, object]:
+    """Debezium's payload; END counts the events of the tables that the tenant sees, before its row filters."""
+    is_end = boundary.status == TransactionBoundary.STATUS_END
+    counts = [
+        (f"{count.database}.{count.table}", count.events)
+        for count in boundary.table_event_counts
+        if reader.sees(TableId(database=count.database, table=count.table))
+    ]
+    collections = [{"data_collection": name, "event_count": events} for name, events in counts]
+    return {
+        "status": "END" if is_end else "BEGIN",
+        "id": boundary.transaction_id,
+        "event_count": sum(events for _, events in counts) if is_end else None,
+        "data_collections": collections if is_end else None,
+        "ts_ms": boundary.committed_at_us // 1000,
+    }
+
+
+_SCHEMA_CHANGE_KEY_PREFIX: Final = payload_prefix(SCHEMA_CHANGE_KEY)
+_SCHEMA_CHANGE_VALUE_PREFIX: Final = payload_prefix(SCHEMA_CHANGE_VALUE)
+_TRANSACTION_KEY_PREFIX: Final = payload_prefix(TRANSACTION_KEY)
+_TRANSACTION_VALUE_PREFIX: Final = payload_prefix(TRANSACTION_VALUE)

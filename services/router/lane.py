@@ -1,0 +1,503 @@
+"""A lane: one partition of a changes topic, routed exactly once by a thread and a transactional producer of its own.
+
+Faust's agent hands batches over (``offer``); the thread takes what waits and, in one Kafka transaction, writes the records
+for all tenants and the consumer offset behind them. So a record and the offset that says it was written become visible
+together or not at all, and a router killed anywhere resumes without a gap or a repeat.
+
+Opening, in this order and in no other:
+
+1. ``init_transactions`` under the partition's transactional id: Kafka aborts what an older owner left open and refuses
+   whatever it still sends;
+2. read the committed offset: only now is it final. (The other order was seen to deliver past the committed offset.)
+
+A lane that finds itself fenced stops and waits for Kafka to take the partition away or to give it anew; it never makes a new
+producer by itself. Any other error ends the process, and its supervisor starts it again.
+"""
+
+import asyncio
+import collections
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from libs.config.connections import KafkaSettings
+from libs.errors import BrokerUnavailable, Fenced, HeadwaterError, PipelineHalted, ServiceUnavailable
+from libs.failpoints import failpoint
+from libs.kafka.clients import client_config, ensure_topics
+from libs.telemetry import metrics
+from libs.types.order import EventOrder
+from libs.types.tenant import TenantSpec
+from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Run
+from services.router.deliver import Announced, BatchPlace, Delivery, Record, deliver_batch, targets_of
+from services.router.match import FetchTableSchema, RouteBook, Target, TopicClaims
+from services.router.settings import LaneSettings
+
+log = structlog.get_logger()
+
+_KAFKA_CALL_TIMEOUT_S: Final = 30.0  # below the age at which a transaction counts as stuck
+_POLL_S: Final = 0.2
+"""How often an idle lane looks whether it shall close."""
+_SCHEMA_RETRY_S: Final = 30.0
+"""How long schema_history may be away before the process ends and is started again with back-off."""
+_MAX_TRANSACTION_BATCHES: Final = 32
+_MAX_WRITING_S: Final = 2.0
+"""With many tenants 32 batches take long: a transaction ends after the batch in which so much time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingBatch:
+    """A ChangeBatch as Faust hands it over."""
+
+    offset: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LanePosition:
+    """How far a lane got: what its last committed transaction made visible."""
+
+    next_offset: int
+    """Of the changes topic."""
+    moved_at_s: float
+    """``time.monotonic()`` of the last step."""
+    source: str = ""
+    source_partition: str = ""
+    committed_at_us: int = 0
+    """Commit time, at the source, of the newest change routed."""
+    order: EventOrder | None = None
+    rows: Mapping[str, int] = field(default_factory=dict)
+    """Row events written since the lane opened, by tenant; a tenant without any has 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneDependencies:
+    """What all lanes of a process share."""
+
+    kafka: KafkaSettings
+    group: str
+    settings: LaneSettings
+    tenants: Callable[[], tuple[TenantSpec, ...]]
+    """The tenants in force now; the same tuple as long as nothing changed."""
+    fetch_schema: Callable[[str], FetchTableSchema]
+    """For a source: how its table schemas are looked up."""
+    claims: TopicClaims
+    on_failure: Callable[[HeadwaterError], None]
+    """Called once, from a lane's thread, with an error that must end the process."""
+
+
+class Lane:
+    """One partition of a changes topic. ``offer`` and ``close`` belong to the event loop, the rest to the thread."""
+
+    def __init__(
+        self, source: str, topic: str, kafka_partition: int, generation: int, shared: LaneDependencies
+    ) -> None:
+        self.source = source
+        self.topic = topic
+        self.kafka_partition = kafka_partition
+        self.generation = generation
+        """Of the consumer group: batches fetched under another one are not this lane's."""
+        self.transaction_began_s: float | None = None
+        """``time.monotonic()`` at the begin of the running transaction; the watchdog looks at it."""
+        self.position: LanePosition | None = None
+        """None until the lane is open."""
+        self.is_fenced = False
+        self._shared = shared
+        self._waiting: collections.deque[WaitingBatch] = collections.deque()
+        self._waiting_bytes = 0
+        self._condition = threading.Condition()
+        self._closing = False
+        self._loop = asyncio.get_running_loop()
+        self._room = asyncio.Event()
+        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._log = log.bind(source=source, topic=topic, kafka_partition=kafka_partition)
+        self._thread = threading.Thread(target=self._run, name=f"lane-{topic}-{kafka_partition}", daemon=True)
+        self._thread.start()
+
+    # --- the event loop's side
+
+    async def opened(self) -> None:
+        """Wait until the old owner is fenced and the committed offset is known.
+
+        Raises:
+            BrokerUnavailable: it took longer than ``ready_timeout_s``.
+            HeadwaterError: what went wrong in the lane.
+        """
+        try:
+            await asyncio.wait_for(asyncio.shield(self._opened), self._shared.settings.ready_timeout_s)
+        except TimeoutError as error:
+            raise BrokerUnavailable(f"the lane of {self.topic}/{self.kafka_partition} did not open in time") from error
+
+    async def offer(self, batch: WaitingBatch) -> None:
+        """Hand a batch over; waits while the lane holds its fill. A closing or fenced lane drops it: another owner, or
+        this one after the next assignment, reads it again."""
+        while not self._has_room(len(batch.payload)):
+            self._room.clear()
+            if self._has_room(len(batch.payload)):
+                break
+            await self._room.wait()
+        with self._condition:
+            if self._closing or self.is_fenced:
+                return
+            self._waiting.append(batch)
+            self._waiting_bytes += len(batch.payload)
+            self._condition.notify()
+
+    def _has_room(self, size: int) -> bool:
+        settings = self._shared.settings
+        if self._closing or self.is_fenced or not self._waiting:
+            return True
+        return len(self._waiting) < settings.queued_batches and self._waiting_bytes + size <= settings.queued_bytes
+
+    async def close(self) -> None:
+        """Let the running transaction end, then stop; what waits is dropped. After ``close_timeout_s`` the thread is left
+        behind: whatever it still tries is refused once the next owner has fenced it."""
+        with self._condition:
+            self._closing = True
+            self._condition.notify()
+        self._room.set()
+        await asyncio.to_thread(self._thread.join, self._shared.settings.close_timeout_s)
+        if self._thread.is_alive():
+            self._log.warning("lane_abandoned", reason="its transaction did not end in time")
+        if self._opened.done() and not self._opened.cancelled():
+            self._opened.exception()  # retrieved: it was told to on_failure
+
+    # --- the thread's side
+
+    def _run(self) -> None:
+        try:
+            worker = _LaneWorker(self.source, self.topic, self.kafka_partition, self._shared, self._log)
+            self.position = LanePosition(worker.next_offset, time.monotonic(), source=self.source)
+            self._tell_opened(None)
+            self._log.info("lane_opened", next_offset=worker.next_offset, generation=self.generation)
+            try:
+                while batches := self._take():
+                    self.position = worker.route(batches, self._transaction_began) or self.position
+            finally:
+                worker.close()
+        except Fenced as error:
+            self.is_fenced = True
+            self._log.warning("lane_fenced", reason=str(error))
+            self._tell_opened(error)
+        except HeadwaterError as error:
+            self._fail(error)
+        except Exception as error:
+            self._log.exception("lane_failed")
+            self._fail(
+                PipelineHalted(
+                    f"the router failed on {self.topic}/{self.kafka_partition} with {type(error).__name__}; see the log"
+                )
+            )
+        finally:
+            self._wake_agent()
+
+    def _take(self) -> list[WaitingBatch]:
+        """What waits, up to a transaction's bound; waits for the first. Empty: the lane shall close."""
+        with self._condition:
+            while not self._waiting and not self._closing:
+                self._condition.wait(_POLL_S)
+            if self._closing:
+                return []
+            taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MAX_TRANSACTION_BATCHES))]
+            self._waiting_bytes -= sum(len(batch.payload) for batch in taken)
+        self._wake_agent()
+        return taken
+
+    def _wake_agent(self) -> None:
+        self._call_loop(self._room.set)
+
+    def _transaction_began(self, began_s: float | None) -> None:
+        self.transaction_began_s = began_s
+
+    def _fail(self, error: HeadwaterError) -> None:
+        if not self._closing:
+            self._shared.on_failure(error)
+        self._tell_opened(error)
+
+    def _tell_opened(self, error: HeadwaterError | None) -> None:
+        def tell() -> None:
+            if not self._opened.done():
+                if error is None:
+                    self._opened.set_result(None)
+                else:
+                    self._opened.set_exception(error)
+
+        self._call_loop(tell)
+
+    def _call_loop(self, function: Callable[[], None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function)
+        except RuntimeError:  # the loop has ended: nobody waits any more
+            return
+
+
+class _LaneWorker:
+    """The producer of one lane and what it knows; used by the lane's thread alone."""
+
+    def __init__(self, source: str, topic: str, kafka_partition: int, shared: LaneDependencies, logger: Any) -> None:
+        self._source = source
+        self._place = (topic, kafka_partition)
+        self._shared = shared
+        self._log = logger
+        self._announced = Announced()
+        self._known_topics: set[str] = set()
+        self._rows: dict[str, int] = {}
+        self._tallies: collections.defaultdict[str, _Tally] = collections.defaultdict(_Tally)
+        """What the running transaction holds for each tenant; counted once it is committed."""
+        self._last_order: EventOrder | None = None
+        self._tenants: tuple[TenantSpec, ...] | None = None
+        self._book: RouteBook
+        self._producer = _open_producer(topic, kafka_partition, shared)
+        _call(self._producer.init_transactions, _KAFKA_CALL_TIMEOUT_S)
+        self._consumer = Consumer(
+            client_config(shared.kafka)
+            | {"group.id": shared.group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+        )
+        self.next_offset = self._committed_offset()
+
+    def close(self) -> None:
+        """Give the offset reader's connections back; the producer ends with its last reference."""
+        self._consumer.close()
+
+    def _committed_offset(self) -> int:
+        topic, kafka_partition = self._place
+        try:
+            (committed,) = self._consumer.committed([TopicPartition(topic, kafka_partition)], _KAFKA_CALL_TIMEOUT_S)
+        except KafkaException as error:
+            raise BrokerUnavailable(f"the committed offset of {topic}/{kafka_partition} cannot be read") from error
+        return max(committed.offset, 0)  # negative: nothing was committed yet
+
+    def route(
+        self, waiting: Sequence[WaitingBatch], transaction_began: Callable[[float | None], None]
+    ) -> LanePosition | None:
+        """Write the outputs of ``waiting`` and the offset behind them in one transaction; None when all are old.
+
+        Raises:
+            Fenced: another owner has the partition; nothing of it became visible.
+            BrokerUnavailable, ServiceUnavailable, PipelineHalted: nothing of it became visible.
+        """
+        fresh = [batch for batch in waiting if batch.offset >= self.next_offset]
+        if not fresh:
+            return None
+        batches = [ChangeBatch.FromString(batch.payload) for batch in fresh]
+        book = self._current_book()
+        self._prepare(batches, book)
+        done = 0
+        while done < len(batches):
+            began_s = time.monotonic()
+            transaction_began(began_s)
+            first = done
+            _call(self._producer.begin_transaction)
+            while done < len(batches) and time.monotonic() - began_s < _MAX_WRITING_S:
+                self._write(batches[done], fresh[done].offset, book)
+                done += 1
+            failpoint("router_after_produce_before_offsets")
+            self._commit(fresh[done - 1].offset + 1)
+            transaction_began(None)
+            failpoint("router_after_commit")
+            self._count(batches[first:done], time.monotonic() - began_s)
+        return self._position(batches, book)
+
+    def _current_book(self) -> RouteBook:
+        """The routes for the tenants in force; a change of tenants applies from the next transaction on."""
+        tenants = self._shared.tenants()
+        if tenants is not self._tenants:
+            self._tenants = tenants
+            fetch_schema = self._shared.fetch_schema(self._source)
+            self._book = RouteBook(self._source, tenants, fetch_schema, self._shared.claims)
+        return self._book
+
+    def _prepare(self, batches: Sequence[ChangeBatch], book: RouteBook) -> None:
+        """Look schemas up and make topics before the transaction begins, so that neither can make it old."""
+        deadline_s = time.monotonic() + _SCHEMA_RETRY_S
+        for batch in batches:
+            while True:
+                try:
+                    self._ensure(targets_of(batch, book))
+                    break
+                except ServiceUnavailable as error:
+                    if time.monotonic() > deadline_s:
+                        raise
+                    self._log.warning("schema_lookup_retried", reason=str(error))
+                    time.sleep(_POLL_S)
+
+    def _ensure(self, targets: Iterable[Target]) -> None:
+        missing = {target.topic.name: target.topic for target in targets if target.topic.name not in self._known_topics}
+        if missing:
+            ensure_topics(self._shared.kafka, list(missing.values()))
+            self._known_topics.update(missing)
+
+    def _write(self, batch: ChangeBatch, offset: int, book: RouteBook) -> None:
+        place = BatchPlace(*self._place, offset)
+        limit = self._shared.settings.max_event_bytes
+        for delivery in deliver_batch(batch, book, self._announced, place, max_event_bytes=limit):
+            if delivery.dead_letters:
+                self._ensure(delivery.targets)
+            size = sum([len(key or b"") + len(value or b"") for key, value, _ in delivery.records])
+            for target in delivery.targets:
+                self._produce(delivery.records, target.topic.name)
+                self._tallies[target.tenant].add(delivery, size)
+
+    def _produce(self, records: Sequence[Record], topic: str) -> None:
+        produce: Any = self._producer.produce
+        for key, value, headers in records:
+            try:
+                produce(topic, value, key, -1, None, None, 0, headers)  # by place: a fifth cheaper than by name
+            except BufferError:
+                self._produce_when_room(topic, value, key, headers)
+            except KafkaException as error:
+                raise _as_ours(error) from error
+
+    def _produce_when_room(self, topic: str, value: bytes | None, key: bytes | None, headers: Any) -> None:
+        """librdkafka holds its fill: wait for the broker, as long as a transaction may live."""
+        deadline_s = time.monotonic() + self._shared.settings.stuck_transaction_s
+        while time.monotonic() < deadline_s:
+            self._producer.poll(0.01)
+            try:
+                self._producer.produce(topic, value, key, headers=headers)
+            except BufferError:
+                continue
+            except KafkaException as error:
+                raise _as_ours(error) from error
+            return
+        raise BrokerUnavailable(f"Kafka took no record of topic {topic} in time")
+
+    def _commit(self, next_offset: int) -> None:
+        topic, kafka_partition = self._place
+        offsets = [TopicPartition(topic, kafka_partition, next_offset)]
+        group = self._consumer.consumer_group_metadata()
+        _call(self._producer.send_offsets_to_transaction, offsets, group, _KAFKA_CALL_TIMEOUT_S)
+        failpoint("router_after_offsets_before_commit")
+        _call(self._producer.commit_transaction, _KAFKA_CALL_TIMEOUT_S)
+        self.next_offset = next_offset
+
+    def _count(self, batches: Sequence[ChangeBatch], took_s: float) -> None:
+        labels = (self._source, batches[-1].source_partition)
+        metrics.ROUTER_BATCHES.labels(*labels).inc(len(batches))
+        metrics.ROUTER_TRANSACTION_SECONDS.labels(*labels).observe(took_s)
+        for tenant, tally in self._tallies.items():
+            self._rows[tenant] = self._rows.get(tenant, 0) + tally.rows
+            metrics.ROUTER_EVENTS.labels(tenant).inc(tally.rows)
+            metrics.ROUTER_BYTES.labels(tenant).inc(tally.size_bytes)
+            metrics.ROUTER_FILTERED.labels(tenant).inc(tally.filtered)
+            if tally.dead_letters:
+                metrics.DEAD_LETTERS.labels(tenant).inc(tally.dead_letters)
+                self._log.warning("event_dead_lettered", tenant_id=tenant, events=tally.dead_letters)
+        self._tallies.clear()
+
+    def _position(self, batches: Sequence[ChangeBatch], book: RouteBook) -> LanePosition:
+        committed_at_us, order = 0, self._last_order
+        for entry in reversed(batches[-1].entries):
+            kind = entry.WhichOneof("entry")
+            if kind == "transaction_boundary":
+                committed_at_us = committed_at_us or entry.transaction_boundary.committed_at_us
+                continue
+            change = entry.run if kind == "run" else entry.table_change
+            committed_at_us, order = committed_at_us or change.committed_at_us, _order_at_end(change)
+            break
+        self._last_order = order
+        return LanePosition(
+            next_offset=self.next_offset,
+            moved_at_s=time.monotonic(),
+            source=self._source,
+            source_partition=batches[-1].source_partition,
+            committed_at_us=committed_at_us,
+            order=order,
+            rows={subscriber.tenant: self._rows.get(subscriber.tenant, 0) for subscriber in book.subscribers},
+        )
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What one transaction holds for one tenant."""
+
+    rows: int = 0
+    size_bytes: int = 0
+    filtered: int = 0
+    dead_letters: int = 0
+
+    def add(self, delivery: Delivery, size_bytes: int) -> None:
+        self.rows += delivery.rows
+        self.size_bytes += size_bytes
+        self.filtered += delivery.filtered
+        self.dead_letters += delivery.dead_letters
+
+
+def _order_at_end(change: Any) -> EventOrder:
+    if isinstance(change, Run):
+        ordinal = change.first_tx_ordinal + (0 if change.is_snapshot else len(change.values) - 1)
+    else:
+        ordinal = change.tx_ordinal
+    return EventOrder(epoch=change.epoch, rank=int(change.rank), tx_ordinal=ordinal)
+
+
+# --- librdkafka -------------------------------------------------------------------------------------------------------
+
+
+def _open_producer(topic: str, kafka_partition: int, shared: LaneDependencies) -> Producer:
+    settings = shared.settings
+    return Producer(
+        client_config(shared.kafka)
+        | {
+            # Topic and partition, so that whoever owns the partition next has the same id and fences us.
+            "transactional.id": f"{shared.group}-{topic}-{kafka_partition}",
+            "transaction.timeout.ms": int(settings.transaction_timeout_s * 1000),
+            "linger.ms": settings.linger_ms,
+            "batch.size": 1_000_000,
+            "batch.num.messages": 10_000,
+            "compression.type": settings.compression,
+            # As Java's producers: a key keeps its Kafka partition when Headwater takes Debezium's place.
+            "partitioner": "murmur2_random",
+            "message.max.bytes": _MAX_REQUEST_BYTES,
+            "queue.buffering.max.kbytes": settings.producer_queue_kbytes,
+            "queue.buffering.max.messages": _MAX_QUEUED_RECORDS,
+            # Success needs no report for each record: the commit tells it. So nothing is queued for polling.
+            "delivery.report.only.error": True,
+        }
+    )
+
+
+_MAX_REQUEST_BYTES: Final = 1_000_000  # Kafka's default message.max.bytes is 1,048,588
+_MAX_QUEUED_RECORDS: Final = 20_000
+"""With its headers a queued record takes about 1 KB beside its bytes: 20 MB."""
+
+
+def _call(function: Callable[..., object], *arguments: object) -> None:
+    """A transactional call, repeated while librdkafka says that it may be, with its errors as ours."""
+    deadline_s = time.monotonic() + _KAFKA_CALL_TIMEOUT_S
+    while True:
+        try:
+            function(*arguments)
+        except KafkaException as error:
+            cause = error.args[0]
+            if isinstance(cause, KafkaError) and cause.retriable() and time.monotonic() < deadline_s:
+                continue
+            raise _as_ours(error) from error
+        return
+
+
+_FENCED: Final = frozenset(
+    {
+        KafkaError._FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.PRODUCER_FENCED,
+    }
+)
+
+
+def _as_ours(error: KafkaException) -> HeadwaterError:
+    cause = error.args[0]
+    assert isinstance(cause, KafkaError)
+    if cause.code() in _FENCED:
+        return Fenced(f"another router has the partition: {cause.str()}")
+    match cause.code():
+        case KafkaError.TOPIC_AUTHORIZATION_FAILED | KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            return PipelineHalted(
+                f"Kafka refuses the router ({cause.str()}); grant WRITE on topics and transactional ids"
+            )
+        case _:
+            return BrokerUnavailable(f"a Kafka transaction failed: {cause.str()}")

@@ -1,0 +1,72 @@
+"""The lanes of this process: one for each partition of a changes topic that Kafka assigned to it.
+
+``app`` tells what Faust's consumer is told: partitions taken away, partitions given, a batch that came. Health, progress and
+the watchdog look at the lanes from here.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import structlog
+
+from libs.telemetry import metrics
+from services.router.lane import Lane, LaneDependencies, WaitingBatch
+
+log = structlog.get_logger()
+
+
+class ChangesPartition(NamedTuple):
+    """A partition of a changes topic."""
+
+    topic: str
+    kafka_partition: int
+
+
+class Lanes:
+    """The open lanes. Belongs to the event loop; ``all`` may be called from any thread."""
+
+    def __init__(self, sources_by_topic: dict[str, str], shared: LaneDependencies) -> None:
+        self._sources_by_topic = sources_by_topic
+        self._shared = shared
+        self._lanes: dict[ChangesPartition, Lane] = {}
+        self.empty_since_s: float | None = time.monotonic()
+        """``time.monotonic()`` since when there is no lane; None while there is one."""
+
+    def all(self) -> tuple[Lane, ...]:
+        """The lanes now."""
+        return tuple(self._lanes.values())
+
+    async def open(self, partitions: Iterable[ChangesPartition], generation: int) -> None:
+        """Start a lane for each partition; it opens by itself, see ``opened``. Old lanes were closed before."""
+        await self.close()
+        for partition in partitions:
+            source = self._sources_by_topic.get(partition.topic)
+            if source is not None:
+                self._lanes[partition] = Lane(source, *partition, generation, self._shared)
+        self._count()
+
+    async def opened(self) -> None:
+        """Wait until every lane has fenced its old owner and knows where to go on.
+
+        Raises:
+            HeadwaterError: one of them could not.
+        """
+        await asyncio.gather(*(lane.opened() for lane in self.all()))
+
+    async def close(self) -> None:
+        """Let running transactions end, and stop all lanes."""
+        lanes, self._lanes = self.all(), {}
+        self._count()
+        await asyncio.gather(*(lane.close() for lane in lanes))
+
+    async def offer(self, partition: ChangesPartition, generation: int | None, batch: WaitingBatch) -> None:
+        """Hand a batch to its lane; dropped where there is none, or when it was fetched under another assignment."""
+        lane = self._lanes.get(partition)
+        if lane is not None and lane.generation == generation:
+            await lane.offer(batch)
+
+    def _count(self) -> None:
+        metrics.ROUTER_LANES.set(len(self._lanes))
+        self.empty_since_s = None if self._lanes else time.monotonic()

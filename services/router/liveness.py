@@ -1,0 +1,233 @@
+"""Is the router making progress? Judged against the end of the changes topics, not by the process being there.
+
+Consumers were seen to stop silently after a rebalance while their process lives on (faust-streaming issues 175, 532, 640).
+So every few seconds the end of each assigned partition is compared with its lane's position: standing still with batches
+behind it is a stall. Offsets alone cannot tell, since transaction markers and aborted batches take offsets too; so before a
+lane is called stalled, a consumer of its own looks whether a committed batch really waits.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from libs.errors import TransientError
+from libs.kafka.clients import client_config
+from libs.telemetry import metrics
+from services.router.lanes import ChangesPartition, Lanes
+from services.router.settings import RouterSettings
+
+log = structlog.get_logger()
+
+_CHECK_INTERVAL_S: Final = 5.0
+"""At most; a short stall timeout is looked at three times."""
+_BEAT_INTERVAL_S: Final = 1.0
+_KAFKA_TIMEOUT_S: Final = 2.0
+"""A stop waits for a running call, so it is short."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A partition whose position did not change since ``since_s``, with ``end`` beyond it."""
+
+    next_offset: int
+    end: int
+    since_s: float
+
+
+class Liveness:
+    """Watches the lanes. ``run`` is a task of the event loop; ``alive`` and ``ready`` answer from any thread."""
+
+    def __init__(self, settings: RouterSettings, topics: Sequence[str], lanes: Lanes) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._lanes = lanes
+        self._standing: dict[ChangesPartition, Standing] = {}
+        self._nothing_behind: dict[ChangesPartition, int] = {}
+        self._beat_at_s = time.monotonic()
+        self._stalled: str | None = None
+
+    def alive(self) -> str | None:
+        """None: progress is made, or there is nothing to do."""
+        silent_s = time.monotonic() - self._beat_at_s
+        if silent_s > self._settings.stall_timeout_s:
+            return f"the event loop did nothing for {silent_s:.0f} s"
+        return self._stalled
+
+    def ready(self) -> str | None:
+        """None: every assigned lane is open."""
+        closed = [lane for lane in self._lanes.all() if lane.position is None]
+        if closed:
+            return f"{len(closed)} lane(s) are opening"
+        return "no partition is assigned" if not self._lanes.all() else None
+
+    async def run(self) -> None:
+        """Check until cancelled.
+
+        Raises:
+            TransientError: nothing moved for twice the stall timeout; start the process anew.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._beat())
+            tasks.create_task(self._watch())
+
+    async def _beat(self) -> None:
+        """Show that the event loop turns."""
+        while True:
+            self._beat_at_s = time.monotonic()
+            await asyncio.sleep(_BEAT_INTERVAL_S)
+
+    async def _watch(self) -> None:
+        # Not closed at the end: a thread may be inside it, and the process ends anyway.
+        consumer = await asyncio.to_thread(_open_consumer, self._settings)
+        while True:
+            await asyncio.sleep(min(_CHECK_INTERVAL_S, self._settings.stall_timeout_s / 3))
+            await self._check(consumer)
+
+    async def _check(self, consumer: Consumer) -> None:
+        now_s = time.monotonic()
+        try:
+            positions = self._positions() or await asyncio.to_thread(_group_positions, consumer, self._topics)
+            ends = await asyncio.to_thread(_ends, consumer, list(positions))
+        except KafkaException as error:
+            # Kafka is away: a restart does not help, so this is no stall.
+            log.warning("progress_not_checked", reason=str(error.args[0]))
+            return
+        self._standing = standing_partitions(self._standing, positions, ends, self._nothing_behind, now_s)
+        reasons = []
+        for partition, standing in list(self._standing.items()):
+            stood_s = now_s - standing.since_s
+            if stood_s < self._settings.stall_timeout_s:
+                continue
+            match await asyncio.to_thread(_has_batch, consumer, partition, standing.next_offset):
+                case False:
+                    self._nothing_behind[partition] = standing.end
+                    del self._standing[partition]
+                    continue
+                case None:  # Kafka did not say
+                    continue
+            reasons.append(
+                f"{partition.topic}/{partition.kafka_partition} waits at {standing.next_offset} for {stood_s:.0f} s"
+            )
+            if stood_s > 2 * self._settings.stall_timeout_s:
+                raise TransientError(f"the router is stalled: {'; '.join(reasons)}")
+        self._stalled = "; ".join(reasons) or None
+        self._set_metrics(positions, ends, now_s)
+
+    def _positions(self) -> dict[ChangesPartition, int]:
+        return {
+            ChangesPartition(lane.topic, lane.kafka_partition): lane.position.next_offset if lane.position else 0
+            for lane in self._lanes.all()
+        }
+
+    def _set_metrics(
+        self, positions: dict[ChangesPartition, int], ends: dict[ChangesPartition, int], now_s: float
+    ) -> None:
+        for lane in self._lanes.all():
+            position, partition = lane.position, ChangesPartition(lane.topic, lane.kafka_partition)
+            if position is None or not position.source_partition:
+                continue
+            labels = (lane.source, position.source_partition)
+            behind = max(ends.get(partition, 0) - position.next_offset, 0)
+            # The commit marker of the newest transaction takes an offset too.
+            is_caught_up = self._nothing_behind.get(partition) == ends.get(partition) or behind <= 1
+            metrics.ROUTER_LAG.labels(*labels).set(0 if is_caught_up else behind)
+            delay_s = 0.0 if is_caught_up else max(time.time() - position.committed_at_us / 1e6, 0.0)
+            metrics.ROUTER_DELAY.labels(*labels).set(delay_s)
+            began_s = lane.transaction_began_s
+            metrics.ROUTER_TRANSACTION_AGE.labels(*labels).set(0.0 if began_s is None else now_s - began_s)
+
+
+def standing_partitions(
+    before: dict[ChangesPartition, Standing],
+    positions: dict[ChangesPartition, int],
+    ends: dict[ChangesPartition, int],
+    nothing_behind: dict[ChangesPartition, int],
+    now_s: float,
+) -> dict[ChangesPartition, Standing]:
+    """The partitions that have an end beyond their position, each with the time since when it stands there.
+
+    An end of which ``nothing_behind`` says that only markers stand before it does not count.
+    """
+    standing = {}
+    for partition, next_offset in positions.items():
+        end = ends.get(partition, 0)
+        if end <= next_offset or nothing_behind.get(partition) == end:
+            continue
+        earlier = before.get(partition)
+        is_same = earlier is not None and earlier.next_offset == next_offset
+        standing[partition] = Standing(next_offset, end, earlier.since_s if earlier and is_same else now_s)
+    return standing
+
+
+def _open_consumer(settings: RouterSettings) -> Consumer:
+    """Reads ends and committed offsets; a member of no group."""
+    return Consumer(
+        client_config(settings.kafka)
+        | {
+            "group.id": settings.group,
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "fetch.message.max.bytes": 1_000_000,
+            "queued.max.messages.kbytes": 1_024,
+        }
+    )
+
+
+def _ends(consumer: Consumer, partitions: Sequence[ChangesPartition]) -> dict[ChangesPartition, int]:
+    return {
+        partition: consumer.get_watermark_offsets(TopicPartition(*partition), timeout=_KAFKA_TIMEOUT_S, cached=False)[1]
+        for partition in partitions
+    }
+
+
+def _group_positions(consumer: Consumer, topics: Sequence[str]) -> dict[ChangesPartition, int]:
+    """What the group committed: looked at while this process has no lane, so that a group of none is noticed."""
+    partitions = [
+        TopicPartition(topic, number)
+        for topic in topics
+        for number in consumer.list_topics(topic, timeout=_KAFKA_TIMEOUT_S).topics[topic].partitions
+    ]
+    committed = consumer.committed(partitions, timeout=_KAFKA_TIMEOUT_S)
+    return {ChangesPartition(item.topic, item.partition): max(item.offset, 0) for item in committed}
+
+
+def _has_batch(consumer: Consumer, partition: ChangesPartition, offset: int) -> bool | None:
+    """Whether a committed record stands at or behind ``offset``; None where Kafka did not answer in time."""
+    consumer.assign([TopicPartition(*partition, offset)])
+    try:
+        message = consumer.poll(_KAFKA_TIMEOUT_S)
+    finally:
+        consumer.unassign()
+    if message is None:
+        return None
+    error = message.error()
+    if error is None:
+        return True
+    return False if error.code() == KafkaError._PARTITION_EOF else None
+
+
+def watch_transactions(lanes: Lanes, stuck_after_s: float, exit_process: Callable[[int], None]) -> None:
+    """End the process when a transaction runs for too long. Runs in a thread of its own, for ever.
+
+    librdkafka was seen to make no progress for ever after a broker's crash, with its thread inside a call that no
+    exception leaves; ending at once is safe, since Kafka aborts what was open.
+    """
+    while True:
+        time.sleep(1.0)
+        for lane in lanes.all():
+            began_s = lane.transaction_began_s
+            if began_s is not None and time.monotonic() - began_s > stuck_after_s:
+                log.error(
+                    "transaction_stuck",
+                    topic=lane.topic,
+                    kafka_partition=lane.kafka_partition,
+                    age_s=round(time.monotonic() - began_s),
+                )
+                exit_process(1)

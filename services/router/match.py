@@ -1,0 +1,306 @@
+"""Which tenants get a table's events, into which topics, and in which form: compiled once, looked up for each run.
+
+A lane asks its ``RouteBook`` for the routes of every run it meets. Routes are compiled once for each (table, schema version,
+set of tenants); tenants that see the same rows and columns in the same form stand in one ``RouteGroup``, so an event is
+encoded once and fanned out to all of their topics.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from libs.errors import PipelineHalted
+from libs.events.connect_schema import key_schema, payload_prefix, value_schema
+from libs.events.delivered_schema import DeliveredSchema, delivered_schema_key, encode_delivered_schema
+from libs.events.names import (
+    dead_letter_topic,
+    row_topic,
+    schema_changes_topic,
+    table_schemas_topic,
+    transactions_topic,
+)
+from libs.kafka.clients import TopicSpec
+from libs.types.table import TableId, TableSchema
+from libs.types.tenant import SourceSelection, TenantSpec
+from services.router.project import InvalidProjection, Projection, compile_projection
+
+_MAX_TOPIC_CHARACTERS: Final = 249  # Kafka documentation, topic names
+
+
+class TopicCollision(PipelineHalted):
+    """Two tables would be written to one topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    """One tenant's interest in one source."""
+
+    spec: TenantSpec
+    selection: SourceSelection
+
+    @property
+    def tenant(self) -> str:
+        """The tenant's name."""
+        return self.spec.tenant
+
+    def sees(self, table_id: TableId) -> bool:
+        """Whether the tenant includes the table and does not exclude it."""
+        name = str(table_id)
+        return any(re.fullmatch(pattern, name) for pattern in self.selection.include_tables) and not any(
+            re.fullmatch(pattern, name) for pattern in self.selection.exclude_tables
+        )
+
+    def topic(self, name: str, **config: str) -> TopicSpec:
+        """One of the tenant's topics, as its document wants topics to be."""
+        topics = self.spec.topics
+        return TopicSpec(
+            name=name,
+            kafka_partitions=topics.kafka_partitions,
+            replication_factor=topics.replication_factor,
+            config=config,
+        )
+
+    def single_topic(self, name: str, **config: str) -> TopicSpec:
+        """A topic whose records must stay in one order, whatever their keys: one Kafka partition."""
+        return msgspec.structs.replace(self.topic(name, **config), kafka_partitions=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A topic of a tenant."""
+
+    tenant: str
+    topic: TopicSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """The form of a group's events."""
+
+    tombstones: bool
+    key_prefix: bytes = b""
+    """With schemas: what stands before the payload, see ``payload_prefix``; empty without schemas, or without a key."""
+    value_prefix: bytes = b""
+
+    @property
+    def schemas(self) -> bool:
+        """Each key and value carries its Connect schema."""
+        return bool(self.value_prefix)
+
+
+@dataclass(frozen=True, slots=True)
+class RouteGroup:
+    """Tenants that receive the very same bytes of one table version."""
+
+    projection: Projection
+    encoding: Encoding
+    targets: tuple[Target, ...]
+    dead_letters: tuple[Target, ...]
+    """For each target, where its tenant's undeliverable events go."""
+    announcements: tuple["Announcement", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """The record that tells a tenant's sinks the schema behind a version, before its first row."""
+
+    target: Target
+    delivered: DeliveredSchema
+
+    @property
+    def key(self) -> bytes:
+        """The record's key."""
+        return delivered_schema_key(self.delivered.topic, self.delivered.table_schema.version)
+
+    @property
+    def value(self) -> bytes:
+        """The record's value; made when it is written, since it is kept for each tenant and table."""
+        return encode_delivered_schema(self.delivered)
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRoute:
+    """A tenant that sees the table, but whose selection does not fit this version: its events are set aside."""
+
+    target: Target
+    dead_letters: Target
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableRoutes:
+    """Everybody who gets the rows of one table version."""
+
+    table_id: TableId
+    groups: tuple[RouteGroup, ...] = ()
+    refused: tuple[RefusedRoute, ...] = ()
+
+
+FetchTableSchema = Callable[[TableId, int], TableSchema]
+"""The schema of a table of this source at a version; blocks. Raises SchemaUnknown and ServiceUnavailable."""
+
+
+class RouteBook:
+    """The routes of one source for one set of tenants. Made anew when the tenants change; used by one thread."""
+
+    def __init__(
+        self, source: str, tenants: Iterable[TenantSpec], fetch_schema: FetchTableSchema, claims: "TopicClaims"
+    ) -> None:
+        self.source = source
+        self.subscribers = tuple(
+            Subscriber(spec, selection) for spec in tenants for selection in spec.sources if selection.name == source
+        )
+        self._fetch_schema = fetch_schema
+        self._claims = claims
+        self._routes: dict[tuple[str, str, int], TableRoutes] = {}
+        self._seen_by: dict[TableId, tuple[Subscriber, ...]] = {}
+
+    def who_sees(self, table_id: TableId) -> tuple[Subscriber, ...]:
+        """The tenants that get the table."""
+        subscribers = self._seen_by.get(table_id)
+        if subscribers is None:
+            subscribers = tuple(subscriber for subscriber in self.subscribers if subscriber.sees(table_id))
+            self._seen_by[table_id] = subscribers
+        return subscribers
+
+    def routes(self, database: str, table: str, schema_version: int) -> TableRoutes:
+        """The routes of a table version; the first call for it may ask schema_history.
+
+        Raises:
+            SchemaUnknown: the version was never recorded.
+            ServiceUnavailable: schema_history does not answer; try again.
+            TopicCollision: another table is written to the same topic; rename one, or exclude it at the tenant.
+        """
+        routes = self._routes.get((database, table, schema_version))
+        if routes is None:
+            routes = self._compile(TableId(database=database, table=table), schema_version)
+            self._routes[database, table, schema_version] = routes
+        return routes
+
+    def _compile(self, table_id: TableId, schema_version: int) -> TableRoutes:
+        subscribers = self.who_sees(table_id)
+        if not subscribers:
+            return TableRoutes(table_id)  # nobody asks for it: neither do we
+        for subscriber in subscribers:
+            self._claims.claim(row_topic(subscriber.tenant, self.source, table_id), self.source, table_id)
+        return compile_routes(self.source, self._fetch_schema(table_id, schema_version), subscribers)
+
+
+class TopicClaims:
+    """Which table writes to which topic, in all lanes of this process: two tables never share one unnoticed."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, tuple[str, TableId]] = {}
+
+    def claim(self, topic: str, source: str, table_id: TableId) -> None:
+        """Note the owner of ``topic``. Raises TopicCollision where it is another table's."""
+        owner = self._owners.setdefault(topic, (source, table_id))  # atomic: lanes run in threads
+        if owner != (source, table_id):
+            raise TopicCollision(
+                f"topic {topic}: tables {owner[1]} of {owner[0]} and {table_id} of {source} both map to it, since Kafka "
+                "allows only letters, digits and ._- in names; rename one of them, or exclude it in the tenant's document"
+            )
+
+
+def compile_routes(source: str, table: TableSchema, subscribers: Sequence[Subscriber]) -> TableRoutes:
+    """The routes of one table version: tenants whose events are equal are put together."""
+    groups: dict[tuple[object, ...], list[Subscriber]] = {}
+    projections: dict[tuple[object, ...], Projection] = {}
+    refused = []
+    for subscriber in subscribers:
+        try:
+            likeness = _likeness(subscriber)
+            if likeness not in projections:
+                projections[likeness] = compile_projection(table, subscriber.selection)
+            _check_topic_length(subscriber, source, table.table_id)
+            groups.setdefault(likeness, []).append(subscriber)
+        except InvalidProjection as error:
+            refused.append(
+                RefusedRoute(
+                    target=_row_target(subscriber, source, table.table_id),
+                    dead_letters=dead_letter_target(subscriber),
+                    reason=str(error),
+                )
+            )
+    return TableRoutes(
+        table.table_id,
+        tuple(_group(source, projections[likeness], members) for likeness, members in groups.items()),
+        tuple(refused),
+    )
+
+
+def _likeness(subscriber: Subscriber) -> tuple[object, ...]:
+    """Equal for tenants that see the same: everything that compiling a projection and encoding an event look at."""
+    selection, event_format = subscriber.selection, subscriber.spec.format
+    return (
+        selection.row_filters,
+        selection.exclude_columns,
+        selection.masks,
+        event_format.kind,
+        event_format.schemas,
+        event_format.tombstones,
+    )
+
+
+def _check_topic_length(subscriber: Subscriber, source: str, table_id: TableId) -> None:
+    name = row_topic(subscriber.tenant, source, table_id)
+    if len(name) > _MAX_TOPIC_CHARACTERS:
+        raise InvalidProjection(
+            f"topic {name} has more than the {_MAX_TOPIC_CHARACTERS} characters that Kafka allows; exclude the table"
+        )
+
+
+def _group(source: str, projection: Projection, members: Sequence[Subscriber]) -> RouteGroup:
+    event_format = members[0].spec.format
+    encoding = Encoding(tombstones=event_format.tombstones)
+    if event_format.schemas:
+        of_key = key_schema(source, projection.schema)
+        encoding = Encoding(
+            tombstones=event_format.tombstones,
+            key_prefix=payload_prefix(of_key) if of_key is not None else b"",
+            value_prefix=payload_prefix(value_schema(source, projection.schema)),
+        )
+    targets = tuple(_row_target(member, source, projection.schema.table_id) for member in members)
+    return RouteGroup(
+        projection,
+        encoding,
+        targets,
+        tuple(dead_letter_target(member) for member in members),
+        tuple(
+            _announcement(source, projection.schema, member, target)
+            for member, target in zip(members, targets, strict=True)
+        ),
+    )
+
+
+def _announcement(source: str, schema: TableSchema, subscriber: Subscriber, target: Target) -> Announcement:
+    delivered = DeliveredSchema(topic=target.topic.name, source=source, table_schema=schema)
+    return Announcement(table_schemas_target(subscriber), delivered)
+
+
+def _row_target(subscriber: Subscriber, source: str, table_id: TableId) -> Target:
+    return Target(subscriber.tenant, subscriber.topic(row_topic(subscriber.tenant, source, table_id)))
+
+
+def table_schemas_target(subscriber: Subscriber) -> Target:
+    """Where a tenant's sinks look up schemas; the newest record of each key is kept for ever."""
+    name = table_schemas_topic(subscriber.tenant)
+    return Target(subscriber.tenant, subscriber.single_topic(name, **{"cleanup.policy": "compact"}))
+
+
+def dead_letter_target(subscriber: Subscriber) -> Target:
+    """Where a tenant's events go that cannot be delivered."""
+    return Target(subscriber.tenant, subscriber.single_topic(dead_letter_topic(subscriber.tenant)))
+
+
+def schema_changes_target(subscriber: Subscriber, source: str) -> Target:
+    """Where a tenant's schema-change events go."""
+    return Target(subscriber.tenant, subscriber.single_topic(schema_changes_topic(subscriber.tenant, source)))
+
+
+def transactions_target(subscriber: Subscriber, source: str) -> Target:
+    """Where BEGIN and END of source transactions go."""
+    return Target(subscriber.tenant, subscriber.single_topic(transactions_topic(subscriber.tenant, source)))

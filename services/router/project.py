@@ -1,0 +1,273 @@
+"""A tenant's view of one table version: which rows, which columns, and what stands in place of masked values.
+
+``match`` compiles a ``Projection`` for each (table, schema version, selection); ``deliver`` asks it about every row of a
+tenant that has one. An event is taken apart only as far as its images' columns, and what is not masked keeps its bytes: a
+float's digits and a decimal's scale stay those that the reader wrote.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from libs.errors import InvalidEvent
+from libs.events.batch import (
+    OP_CREATE,
+    OP_DELETE,
+    OP_KEY_CHANGE_DELETE,
+    OP_TRUNCATE,
+    OP_UPDATE,
+)
+from libs.types.table import Column, TableSchema
+from libs.types.tenant import ColumnMask, SourceSelection
+from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
+from services.router.filter import CompiledFilter, InvalidCondition, compile_filter, decimal_of_wire
+
+Image = dict[str, msgspec.Raw]
+"""A row image: each column's value as the reader wrote it."""
+Mask = Callable[[msgspec.Raw], msgspec.Raw]
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectedRow:
+    """A row event as the tenant sees it; ``op`` is one of ``Run.ops``."""
+
+    op: int
+    key: bytes
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """What a tenant sees of one table version."""
+
+    schema: TableSchema
+    """The table as the tenant receives it."""
+    filters: tuple[CompiledFilter, ...] = ()
+    """All of them must hold."""
+    excluded: frozenset[str] = frozenset()
+    masks: Mapping[str, Mask] = field(default_factory=dict)
+
+    @property
+    def is_transparent(self) -> bool:
+        """Every event passes as it is, byte by byte."""
+        return not self.filters and not self.changes_columns
+
+    @property
+    def changes_columns(self) -> bool:
+        """Values are masked or left out."""
+        return bool(self.excluded or self.masks)
+
+
+class InvalidProjection(InvalidEvent):
+    """A tenant's selection cannot be applied to a table version: its events are set aside for this tenant."""
+
+
+def compile_projection(table: TableSchema, selection: SourceSelection) -> Projection:
+    """The view of ``table`` that ``selection`` describes.
+
+    Raises:
+        InvalidProjection: a filter does not fit the table, or a key would be lost; every reason is in the message.
+    """
+    mistakes: list[str] = []
+    filters = _compile_filters(table, selection, mistakes)
+    excluded = frozenset(
+        column.name
+        for column in table.columns
+        if any(re.fullmatch(pattern, _full_name(table, column)) for pattern in selection.exclude_columns)
+    )
+    masks = {
+        column.name: mask
+        for column in table.columns
+        if column.name not in excluded and (mask := _mask_of(table, column, selection.masks)) is not None
+    }
+    for name in table.key:
+        if name in excluded:
+            mistakes.append(f"exclude_columns: {name!r} is part of the key; mask it by a hash instead")
+        elif name in masks and masks[name].constant is not None:
+            mistakes.append(f"masks: a constant in key column {name!r} would make all rows one; mask it by a hash")
+    if mistakes:
+        raise InvalidProjection(f"{table.table_id} (version {table.version}): {'; '.join(mistakes)}")
+    return Projection(
+        schema=_projected_schema(table, excluded, masks),
+        filters=filters,
+        excluded=excluded,
+        masks={name: _compile_mask(table.column(name), mask) for name, mask in masks.items()},
+    )
+
+
+def _compile_filters(table: TableSchema, selection: SourceSelection, mistakes: list[str]) -> tuple[CompiledFilter, ...]:
+    filters = []
+    for row_filter in selection.row_filters:
+        if re.fullmatch(row_filter.tables, str(table.table_id)):
+            try:
+                filters.append(compile_filter(row_filter.where, table))
+            except InvalidCondition as error:
+                mistakes.extend(f"row filter: {mistake}" for mistake in error.mistakes)
+    return tuple(filters)
+
+
+def _full_name(table: TableSchema, column: Column) -> str:
+    return f"{table.table_id}.{column.name}"
+
+
+# --- masks --------------------------------------------------------------------------------------------------------------
+
+_NULL: Final = msgspec.Raw(b"null")
+_NULL_BYTES: Final = b"null"
+
+
+def _mask_of(table: TableSchema, column: Column, masks: Sequence[ColumnMask]) -> ColumnMask | None:
+    """The first mask that names the column."""
+    for mask in masks:
+        if re.fullmatch(mask.columns, _full_name(table, column)):
+            return mask
+    return None
+
+
+def _compile_mask(column: Column, mask: ColumnMask) -> Mask:
+    if mask.hash is None:
+        constant = msgspec.Raw(msgspec.json.encode(mask.constant))
+        return lambda _value: constant
+    salt, algorithm = mask.hash.salt.encode(), getattr(hashlib, mask.hash.algorithm)
+
+    def hash_value(value: msgspec.Raw) -> msgspec.Raw:
+        text = mask_text(bytes(value), column.logical_type)
+        if text is None:
+            return value
+        return msgspec.Raw(b'"%b"' % algorithm(salt + text).hexdigest().encode())
+
+    return hash_value
+
+
+def mask_text(value: bytes, logical_type: LogicalType) -> bytes | None:
+    """The text of a JSON value that a hash mask digests; None for NULL and for a value that the log does not hold.
+
+    A text is itself and a decimal has all digits of its scale (``12.50``); every other value is its JSON form without
+    quotes, so an integer is its digits and a date its days since 1970.
+    """
+    if value == _NULL_BYTES:
+        return None
+    if value[:1] != b'"':
+        return value
+    text = msgspec.json.decode(value, type=str)
+    if text == UNAVAILABLE_VALUE:
+        return None
+    if logical_type.kind is LogicalKind.DECIMAL:
+        return f"{decimal_of_wire(text, logical_type.scale):f}".encode()
+    return text.encode()
+
+
+def _projected_schema(table: TableSchema, excluded: frozenset[str], masks: Mapping[str, ColumnMask]) -> TableSchema:
+    columns = tuple(
+        _masked_column(column, masks[column.name]) if column.name in masks else column
+        for column in table.columns
+        if column.name not in excluded
+    )
+    return msgspec.structs.replace(table, columns=columns, indexes=())
+
+
+def _masked_column(column: Column, mask: ColumnMask) -> Column:
+    """A masked column holds text, whatever it held: sinks make it a string."""
+    length = len(mask.constant or "") if mask.hash is None else 2 * hashlib.new(mask.hash.algorithm).digest_size
+    return Column(
+        name=column.name,
+        source_type=f"varchar({length})",
+        logical_type=LogicalType(kind=LogicalKind.STRING),
+        is_optional=column.is_optional,
+        charset="utf8mb4",
+        comment=column.comment,
+    )
+
+
+# --- rows -----------------------------------------------------------------------------------------------------------
+
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_value = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+_OP_TEXT: Final = {OP_CREATE: msgspec.Raw(b'"c"'), OP_DELETE: msgspec.Raw(b'"d"')}
+
+
+def project_row(projection: Projection, op: int, key: bytes, value: bytes) -> ProjectedRow | None:
+    """A row event through a tenant's filter and masks; None where the tenant does not see it.
+
+    An update whose row leaves the filter is a delete to the tenant, one whose row enters it is a create.
+
+    Raises:
+        InvalidEvent: the event cannot be judged or masked; it must not be delivered as it is.
+    """
+    if op == OP_TRUNCATE:
+        return ProjectedRow(op, key, value)
+    try:
+        envelope = _decode_object(value)
+        before, after = _image(envelope, "before"), _image(envelope, "after")
+        seen_op = _seen_op(projection.filters, op, before, after) if projection.filters else op
+        if seen_op is None:
+            return None
+        if seen_op == op and not projection.changes_columns:
+            return ProjectedRow(op, key, value)
+        if seen_op != op:  # an update that crosses the filter's border
+            envelope["op"] = _OP_TEXT[seen_op]
+            before, after = (before, None) if seen_op == OP_DELETE else (None, after)
+        envelope["before"] = _project_image(projection, before)
+        envelope["after"] = _project_image(projection, after)
+        return ProjectedRow(seen_op, project_key(projection, key), _encode(envelope))
+    except msgspec.DecodeError as error:
+        raise InvalidEvent("the event is not Debezium's JSON") from error
+    except KeyError as error:
+        raise InvalidEvent(f"the event lacks {error.args[0]!r}") from error
+
+
+def project_key(projection: Projection, key: bytes) -> bytes:
+    """A key payload with its masked columns masked; an empty one stays empty."""
+    masks = projection.masks
+    if not key or not any(name in masks for name in projection.schema.key):
+        return key
+    image = _decode_object(key)
+    for name in projection.schema.key:
+        if name in masks:
+            image[name] = masks[name](image[name])
+    return _encode(image)
+
+
+def _image(envelope: Image, side: str) -> Image | None:
+    raw = bytes(envelope[side])
+    return None if raw == _NULL_BYTES else _decode_object(raw)
+
+
+def _project_image(projection: Projection, image: Image | None) -> msgspec.Raw:
+    if image is None:
+        return _NULL
+    for name in projection.excluded:
+        image.pop(name, None)
+    for name, mask in projection.masks.items():
+        if name in image:
+            image[name] = mask(image[name])
+    return msgspec.Raw(_encode(image))
+
+
+def _seen_op(filters: Sequence[CompiledFilter], op: int, before: Image | None, after: Image | None) -> int | None:
+    """The operation as it looks through the filters; None where neither image passes."""
+    match op:
+        case _ if op in (OP_DELETE, OP_KEY_CHANGE_DELETE):
+            return op if _passes(filters, before, "before") else None
+        case _ if op == OP_UPDATE:
+            passed, passes = _passes(filters, before, "before"), _passes(filters, after, "after")
+            if passed and passes:
+                return OP_UPDATE
+            if passed or passes:
+                return OP_DELETE if passed else OP_CREATE
+            return None
+        case _:
+            return op if _passes(filters, after, "after") else None
+
+
+def _passes(filters: Sequence[CompiledFilter], image: Image | None, side: str) -> bool:
+    if image is None:
+        raise InvalidEvent(f"the event has no {side} image, which the row filter needs")
+    return all(
+        row_filter.matches({name: _decode_value(image[name]) for name in row_filter.columns}) for row_filter in filters
+    )

@@ -1,0 +1,182 @@
+"""The router's wiring: clients, tenants, lanes, consumer, health; and its end."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from libs.config.tenants import TenantFolder, TenantSet
+from libs.errors import HeadwaterError, ServiceUnavailable
+from libs.events.names import changes_topic
+from libs.kafka.clients import TopicSpec, ensure_topics
+from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
+from libs.rpc.schema_history_client import SchemaHistoryClient
+from libs.telemetry import metrics
+from libs.telemetry.endpoint import start_endpoint
+from libs.types.table import TableId, TableSchema
+from services.router.app import ChangesConsumer
+from services.router.filter import condition_mistakes
+from services.router.lane import LaneDependencies
+from services.router.lanes import Lanes
+from services.router.liveness import Liveness, watch_transactions
+from services.router.match import FetchTableSchema, TopicClaims
+from services.router.progress import ProgressReporter
+from services.router.settings import RouterSettings
+
+log = structlog.get_logger()
+
+_TENANTS_INTERVAL_S: Final = 1.0
+_MAX_CHANGES_RECORD_BYTES: Final = 64 << 20
+"""As the readers make the topic: a single row may have many megabytes."""
+
+
+async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
+    """Route until ``stop`` is set; then let running transactions end and leave the group.
+
+    Raises:
+        InvalidSettings: the tenants' folder does not exist.
+        TransientError, PipelineHalted: routing cannot go on; what was committed is whole.
+    """
+    loop = asyncio.get_running_loop()
+    failure: asyncio.Future[None] = loop.create_future()
+    tenants = Tenants(settings)
+    tenants.refresh()
+    topics = {changes_topic(source): source for source in settings.sources}
+    await asyncio.to_thread(ensure_topics, settings.kafka, _changes_topics(settings, list(topics)))
+    async with (
+        SchemaHistoryClient(settings.schema_history) as schema_history,
+        CheckpointCommitterClient(settings.checkpoint_committer) as committer,
+    ):
+        schemas = TableSchemas(schema_history, loop, settings.schema_history.timeout_s)
+        shared = LaneDependencies(
+            kafka=settings.kafka,
+            group=settings.group,
+            settings=settings.lane,
+            tenants=lambda: tenants.in_force.tenants,
+            fetch_schema=schemas.of_source,
+            claims=TopicClaims(),
+            on_failure=lambda error: _fail(loop, failure, error),
+        )
+        lanes = Lanes(topics, shared)
+        liveness = Liveness(settings, list(topics), lanes)
+        consumer = ChangesConsumer(settings, list(topics), lanes)
+        endpoint = start_endpoint(settings.telemetry, alive=liveness.alive, ready=liveness.ready)
+        threading.Thread(
+            target=watch_transactions, args=(lanes, settings.lane.stuck_transaction_s, os._exit), daemon=True
+        ).start()
+        log.info("router_started", sources=list(settings.sources), http_port=endpoint.port)
+        try:
+            await _first_to_end(
+                stop.wait,
+                lambda: failure,
+                consumer.run,
+                tenants.follow,
+                liveness.run,
+                ProgressReporter(committer, lanes, settings.progress_interval_s).run,
+            )
+        finally:
+            await lanes.close()
+            await consumer.stop()
+            endpoint.close()
+
+
+class Tenants:
+    """The tenants in force, looked at again every second."""
+
+    def __init__(self, settings: RouterSettings) -> None:
+        self._folder = TenantFolder(
+            Path(settings.tenants_folder),
+            state_folder=Path(settings.state_folder) / "tenants",
+            check_condition=condition_mistakes,
+        )
+        self.in_force = TenantSet()
+
+    async def follow(self) -> None:
+        """Refresh until cancelled."""
+        while True:
+            await asyncio.sleep(_TENANTS_INTERVAL_S)
+            await asyncio.to_thread(self.refresh)
+
+    def refresh(self) -> None:
+        """Take in what changed in the folder."""
+        changed = self._folder.refresh()
+        if changed is None:
+            return
+        self.in_force = changed
+        log.info("tenants_loaded", tenants=[spec.tenant for spec in changed.tenants], refused=len(changed.refused))
+        metrics.TENANTS.set(len(changed.tenants))
+        metrics.TENANT_REFUSED.clear()
+        for document in changed.refused:
+            log.error(
+                "tenant_refused", file=str(document.file), in_force=document.tenant, mistakes=list(document.mistakes)
+            )
+            metrics.TENANT_REFUSED.labels(document.tenant or document.file.stem).set(1)
+
+
+class TableSchemas:
+    """Table schemas of all sources, asked of schema_history once each: a version never changes."""
+
+    def __init__(self, client: SchemaHistoryClient, loop: asyncio.AbstractEventLoop, timeout_s: float) -> None:
+        self._client = client
+        self._loop = loop
+        self._timeout_s = timeout_s
+        self._known: dict[tuple[str, TableId, int], TableSchema] = {}
+
+    def of_source(self, source: str) -> FetchTableSchema:
+        """How a lane looks schemas of ``source`` up."""
+
+        def fetch(table_id: TableId, version: int) -> TableSchema:
+            known = self._known.get((source, table_id, version))
+            if known is None:
+                known = self._known[source, table_id, version] = self._ask(source, table_id, version)
+            return known
+
+        return fetch
+
+    def _ask(self, source: str, table_id: TableId, version: int) -> TableSchema:
+        """Called in a lane's thread; the client belongs to the event loop."""
+        call = asyncio.run_coroutine_threadsafe(self._client.table_schema(source, table_id, version), self._loop)
+        try:
+            return call.result(self._timeout_s + 1.0)
+        except TimeoutError as error:
+            call.cancel()
+            raise ServiceUnavailable("schema_history did not answer in time") from error
+
+
+def _changes_topics(settings: RouterSettings, names: list[str]) -> list[TopicSpec]:
+    """The readers make them too; whoever is first."""
+    return [
+        TopicSpec(
+            name=name,
+            replication_factor=settings.kafka.replication_factor,
+            config={"max.message.bytes": str(_MAX_CHANGES_RECORD_BYTES)},
+        )
+        for name in names
+    ]
+
+
+def _fail(loop: asyncio.AbstractEventLoop, failure: "asyncio.Future[None]", error: HeadwaterError) -> None:
+    """From a lane's thread: end the process by ``error``."""
+
+    def tell() -> None:
+        if not failure.done():
+            failure.set_exception(error)
+
+    loop.call_soon_threadsafe(tell)
+
+
+async def _first_to_end(*works: Callable[[], Awaitable[object]]) -> None:
+    """Run all; the first that ends or raises cancels the others, and its error is raised."""
+    tasks = [asyncio.ensure_future(work()) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,387 @@
+"""ChangeBatches into records: against Debezium's recordings, and the rules of our own."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from libs.events.batch import BatchBuilder, BatchIdentity, RowRun
+from libs.events.connect_schema import value_schema
+from libs.events.dead_letter import decode_dead_letter
+from libs.events.delivered_schema import decode_delivered_schema
+from libs.types.order import EventOrder
+from libs.types.table import Column, TableId, TableSchema
+from libs.types.tenant import FormatSettings, RowFilter, SourceSelection, TenantSpec, TopicSettings
+from libs.types.value import LogicalKind, LogicalType
+from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
+from services.router.deliver import Announced, BatchPlace, Delivery, deliver_batch, targets_of
+from services.router.match import RouteBook, TopicClaims
+from tests.unit.events.golden import records, table_schemas
+
+RUN_ID = "01a1fbb8-f77e-7130-b236-dee4c7bcc6dc"
+ORDERS = TableId(database="shop", table="orders")
+OURS = ("headwater.order", "headwater.schema-version")
+Row = tuple[str, bytes, bytes]
+
+
+def column(name: str) -> Column:
+    """An integer."""
+    return Column(name=name, source_type="int", logical_type=LogicalType(kind=LogicalKind.INT32))
+
+
+def orders(version: int) -> TableSchema:
+    """``shop.orders``, a column more with each version."""
+    columns = (column("id"), *(column(f"c{number}") for number in range(2, version + 1)))
+    return TableSchema(table_id=ORDERS, columns=columns, key=("id",), version=version)
+
+
+def tenant(name: str = "acme", *, selection: Mapping[str, Any] | None = None, **parts: Any) -> TenantSpec:
+    """A tenant of sources ``s`` and ``v1``."""
+    sources = tuple(SourceSelection(name=source, **(selection or {})) for source in ("s", "v1"))
+    return TenantSpec(tenant=name, sources=sources, **parts)
+
+
+def builder(source: str = "s") -> BatchBuilder:
+    """An empty batch."""
+    return BatchBuilder(
+        BatchIdentity(source=source, source_partition="0", connector="mysql", run_id=RUN_ID, fencing_token=1)
+    )
+
+
+def add_run(
+    batch: BatchBuilder,
+    rows: Sequence[Row],
+    *,
+    table: TableId = ORDERS,
+    version: int = 1,
+    rank: int = 7,
+    first: int = 1,
+    snapshot: bool = False,
+) -> None:
+    """Append a run of (op, key, value)."""
+    run = RowRun(
+        table_id=table,
+        schema_version=version,
+        transaction_id="" if snapshot else f"gtid:{rank}",
+        first_order=EventOrder(epoch=1, rank=rank, tx_ordinal=0 if snapshot else first),
+        committed_at_us=1_000_000,
+        is_snapshot=snapshot,
+    )
+    for op, key, value in rows:
+        run.ops += op.encode()
+        run.keys.append(key)
+        run.values.append(value)
+    batch.open_run(run)
+    batch.close_run()
+
+
+def taken(batch: BatchBuilder) -> ChangeBatch:
+    """The batch as the router reads it."""
+    return ChangeBatch.FromString(batch.take(2_000_000)[0])
+
+
+def route_book(
+    *tenants: TenantSpec, source: str = "s", schemas: Mapping[tuple[str, int], TableSchema] | None = None
+) -> RouteBook:
+    """Routes over known schemas."""
+
+    def fetch(table_id: TableId, version: int) -> TableSchema:
+        return schemas[table_id.table, version] if schemas is not None else orders(version)
+
+    return RouteBook(source, tenants, fetch, TopicClaims())
+
+
+def deliver(
+    batch: ChangeBatch, book: RouteBook, announced: Announced | None = None, *, max_event_bytes: int = 1_000_000
+) -> list[Delivery]:
+    """Everything that tenants get."""
+    place = BatchPlace("headwater.changes.s", 0, 42)
+    return list(deliver_batch(batch, book, announced or Announced(), place, max_event_bytes=max_event_bytes))
+
+
+def records_of(deliveries: Sequence[Delivery], topic: str) -> list[Any]:
+    """The records of one topic, in order."""
+    return [
+        record
+        for delivery in deliveries
+        if topic in [target.topic.name for target in delivery.targets]
+        for record in delivery.records
+    ]
+
+
+# --- Debezium's recordings ----------------------------------------------------------------------------------------------
+
+
+def recorded_rows(table: str) -> tuple[list[dict[str, Any]], dict[tuple[str, int], TableSchema], ChangeBatch]:
+    """A recorded topic, the table's versions, and the ChangeBatch that a reader would have written for it."""
+    found = records(f"v1.smp.{table.replace(' ', '_')}")
+    versions = {json.dumps(value_schema("v1", schema)): schema for schema in table_schemas(table)}
+    batch = builder("v1")
+    for index, record in enumerate(found):
+        if record["value"] is None:
+            continue
+        names = [name for name, _ in record["headers"]]
+        op = record["value"]["payload"]["op"]
+        op = {"__debezium.newkey": "D", "__debezium.oldkey": "C"}.get(names[0], op)
+        key = b"" if record["key"] is None else json.dumps(record["key"]["payload"]).encode()
+        row = (op, key, json.dumps(record["value"]["payload"]).encode())
+        schema = versions[json.dumps(record["value"]["schema"])]
+        if op == "D":
+            held = row
+        else:
+            rows = [held, row] if op == "C" else [row]
+            add_run(batch, rows, table=schema.table_id, version=schema.version, rank=index)
+    return found, {(table, schema.version): schema for schema in versions.values()}, taken(batch)
+
+
+@pytest.mark.parametrize("schemas", [True, False])
+@pytest.mark.parametrize(
+    "table", ["comp_pk", "no_pk", "uniq_only", "odd-name tbl", "defaults_t", "fresh", "fresher", "ctas"]
+)
+def test_records_are_the_recorded_ones(table: str, schemas: bool) -> None:
+    """Keys, values, tombstones, key changes and Debezium's headers are those that Debezium wrote, record by record."""
+    recorded, versions, batch = recorded_rows(table)
+    book = route_book(tenant(format=FormatSettings(schemas=schemas)), source="v1", schemas=versions)
+
+    written = records_of(deliver(batch, book), f"acme.v1.smp.{table.replace(' ', '_')}")
+
+    def told(document: Any) -> Any:
+        return document if schemas or document is None else document["payload"]
+
+    def parsed(text: bytes | None) -> Any:
+        return None if text is None else json.loads(text)
+
+    def header_text(name: str, value: bytes) -> Any:
+        return value.decode() if not schemas and name.startswith("__debezium.context.") else json.loads(value)
+
+    assert [(parsed(key), parsed(value)) for key, value, _ in written] == [
+        (told(record["key"]), told(record["value"])) for record in recorded
+    ]
+    assert [
+        [(name, header_text(name, value)) for name, value in headers if name not in OURS] for _, _, headers in written
+    ] == [[(name, told(value)) for name, value in record["headers"]] for record in recorded]
+    assert {tuple(name for name, _ in headers[-2:]) for _, _, headers in written} == {OURS}
+
+
+@pytest.mark.parametrize("schemas", [True, False])
+def test_transaction_boundaries_are_the_recorded_ones(schemas: bool) -> None:
+    """BEGIN and END with their counts, as Debezium writes them, tables in the order of the log."""
+    recorded = records("v1.transaction")
+    batch = builder("v1")
+    for record in recorded:
+        payload = record["value"]["payload"]
+        if payload["status"] == "BEGIN":
+            batch.add_begin(payload["id"], payload["ts_ms"] * 1000 + 7)
+        else:
+            names = [
+                (item["data_collection"].split(".", 1), item["event_count"]) for item in payload["data_collections"]
+            ]
+            counts = [(TableId(database=name[0], table=name[1]), count) for name, count in names]
+            batch.add_end(payload["id"], payload["ts_ms"] * 1000 + 7, counts)
+    spec = tenant(format=FormatSettings(schemas=schemas), topics=TopicSettings(transactions=True))
+
+    written = records_of(deliver(taken(batch), route_book(spec, source="v1")), "acme.v1.transaction")
+
+    def told(document: Any) -> Any:
+        return document if schemas else document["payload"]
+
+    assert [(json.loads(key), json.loads(value), headers) for key, value, headers in written] == [
+        (told(record["key"]), told(record["value"]), []) for record in recorded
+    ]
+
+
+def test_counts_of_a_transaction_are_those_of_the_tenants_tables() -> None:
+    """A tenant learns nothing of tables that it does not see."""
+    batch = builder()
+    batch.add_end("gtid:1", 1_000, [(ORDERS, 3), (TableId(database="hr", table="salaries"), 5)])
+    spec = tenant(selection={"include_tables": (r"shop\..*",)}, topics=TopicSettings(transactions=True))
+
+    ((_, value, _),) = records_of(deliver(taken(batch), route_book(spec)), "acme.s.transaction")
+
+    payload = json.loads(value)
+    assert payload["event_count"] == 3
+    assert payload["data_collections"] == [{"data_collection": "shop.orders", "event_count": 3}]
+
+
+@pytest.mark.parametrize("schemas", [True, False])
+def test_schema_changes_are_the_recorded_ones(schemas: bool) -> None:
+    """Debezium's event, with its schemas where these are wanted, for the tables that the tenant sees."""
+    recorded = [record for record in records("v1") if record["value"]["payload"]["source"]["table"] == "comp_pk"]
+    batch = builder("v1")
+    for record in recorded:
+        batch.add_table_change(
+            TableId(database="smp", table="comp_pk"),
+            schema_version=0,
+            order=EventOrder(epoch=0, rank=1, tx_ordinal=1),
+            committed_at_us=1,
+            is_snapshot=False,
+            key=json.dumps(record["key"]["payload"]).encode(),
+            value=json.dumps(record["value"]["payload"]).encode(),
+        )
+    change = taken(batch)
+    sees = tenant("sees", format=FormatSettings(schemas=schemas))
+    sees_not = tenant("sees-not", selection={"exclude_tables": (r".*\.comp_pk",)})
+
+    deliveries = deliver(change, route_book(sees, sees_not, source="v1"))
+
+    written = records_of(deliveries, "sees.v1")
+    assert [(json.loads(key), json.loads(value)) for key, value, _ in written] == [
+        (record["key"], record["value"]) if schemas else (record["key"]["payload"], record["value"]["payload"])
+        for record in recorded
+    ]
+    assert [name for name, _ in written[0][2]] == [name for name, _ in recorded[0]["headers"]]
+    assert records_of(deliveries, "sees-not.v1") == []
+
+
+# --- our own rules --------------------------------------------------------------------------------------------------------
+
+
+def test_headers_tell_order_and_version() -> None:
+    """Each row has its own order, counted from the run's first; its tombstone shares it."""
+    batch = builder()
+    add_run(batch, [("c", b'{"id":1}', b"{}"), ("d", b'{"id":1}', b"{}")], version=2, rank=10**20, first=5)
+
+    written = records_of(deliver(taken(batch), route_book(tenant())), "acme.s.shop.orders")
+
+    orders_seen = [dict(headers)["headwater.order"].decode() for _, _, headers in written]
+    assert orders_seen == [EventOrder(epoch=1, rank=10**20, tx_ordinal=n).sort_key() for n in (5, 6, 6)]
+    assert {dict(headers)["headwater.schema-version"] for _, _, headers in written} == {b"2"}
+    assert written[2][1] is None
+
+
+def test_snapshot_rows_share_their_order() -> None:
+    """All rows of a snapshot have ordinal 0: any later change wins."""
+    batch = builder()
+    add_run(batch, [("r", b'{"id":1}', b"{}"), ("r", b'{"id":2}', b"{}")], snapshot=True)
+
+    written = records_of(deliver(taken(batch), route_book(tenant())), "acme.s.shop.orders")
+
+    assert {dict(headers)["headwater.order"] for _, _, headers in written} == {
+        EventOrder(epoch=1, rank=7, tx_ordinal=0).sort_key().encode()
+    }
+
+
+def test_tenant_without_tombstones_gets_none() -> None:
+    """A delete is one record then, and a key change two."""
+    batch = builder()
+    rows: list[Row] = [("d", b'{"id":1}', b"1"), ("D", b'{"id":2}', b"2"), ("C", b'{"id":3}', b"3")]
+    add_run(batch, rows)
+    spec = tenant(format=FormatSettings(tombstones=False))
+
+    written = records_of(deliver(taken(batch), route_book(spec)), "acme.s.shop.orders")
+
+    assert [value for _, value, _ in written] == [b"1", b"2", b"3"]
+    assert [headers[0] for _, _, headers in written[1:]] == [
+        ("__debezium.newkey", b'{"id":3}'),
+        ("__debezium.oldkey", b'{"id":2}'),
+    ]
+
+
+def test_key_change_of_which_one_half_is_seen_names_no_foreign_key() -> None:
+    """The other half is not the tenant's row, so no header tells its key."""
+    batch = builder()
+    halves: list[Row] = [
+        ("D", b'{"id":20}', b'{"before":{"id":20},"after":null,"op":"d"}'),
+        ("C", b'{"id":5}', b'{"before":null,"after":{"id":5},"op":"c"}'),
+    ]
+    add_run(batch, halves)
+    spec = tenant(selection={"row_filters": (RowFilter(tables=".*", where="id > 10"),)})
+
+    deliveries = deliver(taken(batch), route_book(spec))
+
+    written = records_of(deliveries, "acme.s.shop.orders")
+    assert [(key, value is None) for key, value, _ in written] == [(b'{"id":20}', False), (b'{"id":20}', True)]
+    assert [headers[0][0] for _, _, headers in written] == ["__debezium.context.connectorLogicalName"] * 2
+    assert sum(delivery.filtered for delivery in deliveries) == 1
+
+
+def test_tenants_of_one_group_share_the_records() -> None:
+    """Two tenants that see the same get the very same record objects."""
+    batch = builder()
+    add_run(batch, [("c", b'{"id":1}', b"{}")])
+
+    deliveries = deliver(taken(batch), route_book(tenant("a"), tenant("b")))
+
+    rows = [delivery for delivery in deliveries if delivery.rows]
+    assert [[target.tenant for target in delivery.targets] for delivery in rows] == [["a", "b"]]
+
+
+def test_schema_is_announced_before_the_first_row_of_a_version_and_once() -> None:
+    """Each (topic, version) is told once, before its rows; a table change tells it without rows."""
+    announced, book = Announced(), route_book(tenant())
+    first, second = builder(), builder()
+    add_run(first, [("c", b'{"id":1}', b"{}")])
+    add_run(first, [("c", b'{"id":2}', b"{}")])
+    second.add_table_change(
+        ORDERS, schema_version=2, order=EventOrder(epoch=0, rank=1, tx_ordinal=1), committed_at_us=1, is_snapshot=False,
+        key=b"{}", value=b"{}",
+    )  # fmt: skip
+    add_run(second, [("c", b'{"id":3}', b"{}")], version=2)
+
+    topics = [
+        delivery.targets[0].topic.name
+        for batch in (first, second)
+        for delivery in deliver(taken(batch), book, announced)
+    ]
+
+    schemas, rows, changes = "acme.headwater.table-schemas", "acme.s.shop.orders", "acme.s"
+    assert topics == [schemas, rows, rows, schemas, changes, rows]
+
+
+def test_changed_projection_is_announced_again() -> None:
+    """A new document that hides a column tells the schema of the same version anew."""
+    announced = Announced()
+    batch = builder()
+    add_run(batch, [("c", b'{"id":1}', b'{"before":null,"after":{"id":1,"c2":3},"op":"c"}')], version=2)
+    payload = taken(batch)
+    deliver(payload, route_book(tenant()), announced)
+    hiding = tenant(selection={"exclude_columns": (".*c2",)})
+
+    deliveries = deliver(payload, route_book(hiding), announced)
+
+    ((key, value, _),) = records_of(deliveries, "acme.headwater.table-schemas")
+    assert key == b"acme.s.shop.orders@2"
+    assert [item.name for item in decode_delivered_schema(value).table_schema.columns] == ["id"]
+
+
+def test_event_that_cannot_be_projected_is_one_dead_letter() -> None:
+    """The others of its run are delivered; the letter tells its place and withholds what the tenant must not see."""
+    batch = builder()
+    good = b'{"before":null,"after":{"id":%d},"op":"c"}'
+    add_run(batch, [("c", b'{"id":1}', good % 11), ("c", b'{"id":2}', b"broken"), ("c", b'{"id":3}', good % 13)])
+    spec = tenant(selection={"row_filters": (RowFilter(tables=".*", where="id > 10"),)})
+
+    deliveries = deliver(taken(batch), route_book(spec))
+
+    assert [key for key, _, _ in records_of(deliveries, "acme.s.shop.orders")] == [b'{"id":1}', b'{"id":3}']
+    ((key, value, _),) = records_of(deliveries, "acme.dead-letter")
+    letter = decode_dead_letter(value)
+    assert (key, letter.is_withheld, letter.event_value) == (None, True, None)
+    assert (letter.order, letter.changes_offset) == (EventOrder(epoch=1, rank=7, tx_ordinal=2), 42)
+    assert "broken" not in letter.reason
+
+
+def test_event_too_large_is_set_aside_also_without_a_projection() -> None:
+    """The rest of the run is delivered, key changes included."""
+    batch = builder()
+    add_run(batch, [("c", b'{"id":1}', b"x" * 200), ("d", b'{"id":2}', b"y")])
+
+    deliveries = deliver(taken(batch), route_book(tenant()), max_event_bytes=100)
+
+    assert [value for _, value, _ in records_of(deliveries, "acme.s.shop.orders")] == [b"y", None]
+    assert decode_dead_letter(records_of(deliveries, "acme.dead-letter")[0][1]).is_withheld
+
+
+def test_targets_are_known_before_anything_is_written() -> None:
+    """Every topic of a batch, dead letters aside, can be made before the transaction begins."""
+    batch = builder()
+    add_run(batch, [("c", b'{"id":1}', b"{}")])
+    batch.add_begin("gtid:1", 1)
+    payload = taken(batch)
+    book = route_book(tenant("a", topics=TopicSettings(transactions=True)), tenant("b"))
+
+    known = {target.topic.name for target in targets_of(payload, book)}
+    written = {target.topic.name for delivery in deliver(payload, book) for target in delivery.targets}
+
+    assert written <= known

@@ -1,0 +1,139 @@
+"""Who gets a table, and who shares bytes."""
+
+from typing import Any
+
+import pytest
+
+from libs.types.table import Column, TableId, TableSchema
+from libs.types.tenant import (
+    ColumnMask,
+    FormatSettings,
+    HashMask,
+    RowFilter,
+    SourceSelection,
+    TenantSpec,
+    TopicSettings,
+)
+from libs.types.value import LogicalKind, LogicalType
+from services.router.match import RouteBook, TopicClaims, TopicCollision
+
+ORDERS = TableId(database="shop", table="orders")
+
+
+def schema(table_id: TableId, version: int) -> TableSchema:
+    """A table of one column."""
+    column = Column(name="id", source_type="int", logical_type=LogicalType(kind=LogicalKind.INT32), is_optional=False)
+    return TableSchema(table_id=table_id, columns=(column,), key=("id",), version=version)
+
+
+def tenant(name: str, *, selection: dict[str, Any] | None = None, **parts: Any) -> TenantSpec:
+    """A tenant of source ``s``."""
+    return TenantSpec(tenant=name, sources=(SourceSelection(name="s", **(selection or {})),), **parts)
+
+
+def book(*tenants: TenantSpec, asked: list[tuple[TableId, int]] | None = None) -> RouteBook:
+    """A route book over a schema history that notes what it is asked."""
+
+    def fetch(table_id: TableId, version: int) -> TableSchema:
+        if asked is not None:
+            asked.append((table_id, version))
+        return schema(table_id, version)
+
+    return RouteBook("s", tenants, fetch, TopicClaims())
+
+
+def targets(routes: Any) -> list[list[str]]:
+    """The topics, group by group."""
+    return [[target.topic.name for target in group.targets] for group in routes.groups]
+
+
+def test_tables_are_included_and_excluded_by_whole_names() -> None:
+    """A pattern must match all of ``database.table``; exclusion wins."""
+    some = tenant("a", selection={"include_tables": (r"shop\..*",), "exclude_tables": (r"shop\.ord",)})
+    none = tenant("b", selection={"exclude_tables": (r".*\.orders",)})
+    other = TenantSpec(tenant="c", sources=(SourceSelection(name="another"),))
+
+    assert targets(book(some, none, other).routes("shop", "orders", 1)) == [["a.s.shop.orders"]]
+    assert targets(book(some, none, other).routes("crm", "people", 1)) == [["b.s.crm.people"]]
+
+
+def test_tenants_that_see_the_same_share_one_group() -> None:
+    """Equal views in equal form are encoded once; a difference in view or form parts them."""
+    masks = (ColumnMask(columns=".*name", hash=HashMask(salt="s")),)
+    tenants = (
+        tenant("a"),
+        tenant("b", selection={"include_tables": (r"shop\..*",)}, topics=TopicSettings(kafka_partitions=3)),
+        tenant("c", format=FormatSettings(schemas=True)),
+        tenant("d", selection={"masks": masks}),
+        tenant("e", selection={"masks": masks}),
+        tenant("f", selection={"row_filters": (RowFilter(tables=".*", where="id > 1"),)}),
+        tenant("g", format=FormatSettings(tombstones=False)),
+    )
+
+    grouped = targets(book(*tenants).routes("shop", "orders", 1))
+
+    assert [[name[0] for name in names] for names in grouped] == [["a", "b"], ["c"], ["d", "e"], ["f"], ["g"]]
+
+
+def test_routes_are_compiled_once_for_each_version() -> None:
+    """schema_history is asked once for a version, and never for a table that nobody sees."""
+    asked: list[tuple[TableId, int]] = []
+    routes = book(tenant("a", selection={"include_tables": (r"shop\.orders",)}), asked=asked)
+
+    first = routes.routes("shop", "orders", 1)
+    again = routes.routes("shop", "orders", 1)
+    routes.routes("shop", "orders", 2)
+    unseen = routes.routes("shop", "customers", 1)
+
+    assert first is again
+    assert asked == [(ORDERS, 1), (ORDERS, 2)]
+    assert (unseen.groups, unseen.refused) == ((), ())
+
+
+def test_selection_that_does_not_fit_refuses_that_tenant_alone() -> None:
+    """Others keep their routes; the refused one keeps its reason and its dead-letter topic."""
+    bad = tenant("bad", selection={"row_filters": (RowFilter(tables=".*", where="idd > 1"),)})
+
+    routes = book(tenant("good"), bad).routes("shop", "orders", 1)
+
+    assert targets(routes) == [["good.s.shop.orders"]]
+    (refused,) = routes.refused
+    assert refused.dead_letters.topic.name == "bad.dead-letter"
+    assert "did you mean 'id'?" in refused.reason
+
+
+def test_name_too_long_for_kafka_refuses_that_tenant_alone() -> None:
+    """A topic that cannot exist halts nobody."""
+    routes = book(tenant("a")).routes("d" * 120, "t" * 130, 1)
+
+    assert "249 characters" in routes.refused[0].reason
+
+
+def test_two_tables_of_one_topic_are_a_named_halt() -> None:
+    """``a b`` and ``a_b`` cannot both be written: their rows would overwrite one another."""
+    routes = book(tenant("t"))
+    routes.routes("shop", "a b", 1)
+
+    with pytest.raises(TopicCollision, match=r"shop\.a b of s and shop\.a_b of s both map to it"):
+        routes.routes("shop", "a_b", 1)
+
+    routes.routes("shop", "a b", 2)
+
+
+def test_topics_are_made_as_the_document_says() -> None:
+    """Row topics have the tenant's Kafka partitions; topics of one order have one; schemas are kept for ever."""
+    (group,) = (
+        book(tenant("a", topics=TopicSettings(kafka_partitions=6, replication_factor=3)))
+        .routes("shop", "orders", 1)
+        .groups
+    )
+
+    rows, schemas, letters = group.targets[0].topic, group.announcements[0].target.topic, group.dead_letters[0].topic
+
+    assert (rows.kafka_partitions, rows.replication_factor, dict(rows.config)) == (6, 3, {})
+    assert (schemas.name, schemas.kafka_partitions, dict(schemas.config)) == (
+        "a.headwater.table-schemas",
+        1,
+        {"cleanup.policy": "compact"},
+    )
+    assert (letters.name, letters.kafka_partitions, letters.replication_factor) == ("a.dead-letter", 1, 3)

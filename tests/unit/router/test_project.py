@@ -1,0 +1,250 @@
+"""What a tenant sees of a row: masks, excluded columns, and updates that cross a filter's border."""
+
+import base64
+import hashlib
+import json
+from typing import Any
+
+import pytest
+
+from libs.errors import InvalidEvent
+from libs.types.table import Column, Index, TableId, TableSchema
+from libs.types.tenant import ColumnMask, HashMask, RowFilter, SourceSelection
+from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
+from services.router.project import (
+    InvalidProjection,
+    ProjectedRow,
+    compile_projection,
+    mask_text,
+    project_key,
+    project_row,
+)
+
+
+def column(name: str, kind: LogicalKind = LogicalKind.STRING, *, scale: int = 0) -> Column:
+    """A column of a kind."""
+    return Column(name=name, source_type=kind.value, logical_type=LogicalType(kind=kind, scale=scale), comment="c")
+
+
+TABLE = TableSchema(
+    table_id=TableId(database="shop", table="customers"),
+    columns=(
+        column("id", LogicalKind.INT64),
+        column("email"),
+        column("total", LogicalKind.DECIMAL, scale=2),
+        column("ratio", LogicalKind.FLOAT32),
+        column("secret"),
+    ),
+    key=("id", "email"),
+    version=3,
+    indexes=(Index(name="PRIMARY", columns=("id", "email"), is_unique=True),),
+)
+EMAIL_HASH = ColumnMask(columns=r"shop\..*\.email", hash=HashMask(salt="pepper"))
+FILTERED = SourceSelection(name="s", row_filters=(RowFilter(tables=r"shop\.customers", where="id > 10"),))
+
+
+def sha256(text: str) -> str:
+    """The hash mask's text."""
+    return hashlib.sha256(f"pepper{text}".encode()).hexdigest()
+
+
+def event(op: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> bytes:
+    """A payload, with members that must survive."""
+    return json.dumps({"before": before, "after": after, "source": {"pos": 1}, "op": op, "ts_ms": 5}).encode()
+
+
+def project(
+    selection: SourceSelection, op: str, value: bytes, key: bytes = b'{"id":1,"email":"a"}'
+) -> ProjectedRow | None:
+    """A row through a selection."""
+    return project_row(compile_projection(TABLE, selection), ord(op), key, value)
+
+
+def test_selection_without_projection_is_transparent() -> None:
+    """Includes and filters of other tables leave events as they are."""
+    others = SourceSelection(name="s", row_filters=(RowFilter(tables="other", where="x"),), exclude_columns=("a.b.c",))
+
+    assert compile_projection(TABLE, others).is_transparent
+    assert not compile_projection(TABLE, FILTERED).is_transparent
+
+
+def test_masks_and_exclusions_apply_to_both_images_and_the_key() -> None:
+    """Masked values are replaced, excluded columns are gone, everything else keeps its bytes."""
+    selection = SourceSelection(name="s", masks=(EMAIL_HASH,), exclude_columns=(r"shop\.customers\.secret",))
+    images = '{"id":1,"email":"a@b","total":"BOI=","ratio":%s,"secret":"x"}'
+    value = f'{{"before":{images % "3.4028235e+38"},"after":{images % "1.10"},"source":{{"pos":1}},"op":"u"}}'.encode()
+
+    row = project(selection, "u", value, b'{"id":1,"email":"a@b"}')
+
+    masked = '{"id":1,"email":"%s","total":"BOI=","ratio":%s}'
+    hashed = sha256("a@b")
+    assert row is not None
+    assert row.key == f'{{"id":1,"email":"{hashed}"}}'.encode()
+    assert row.value.decode() == (
+        f'{{"before":{masked % (hashed, "3.4028235e+38")},"after":{masked % (hashed, "1.10")},"source":{{"pos":1}},"op":"u"}}'
+    )
+
+
+def test_projected_schema_is_what_arrives() -> None:
+    """Excluded columns are gone, masked ones are texts without a default, and indexes are not the tenant's business."""
+    selection = SourceSelection(
+        name="s", masks=(EMAIL_HASH, ColumnMask(columns=".*total", constant="***")), exclude_columns=(".*secret",)
+    )
+
+    schema = compile_projection(TABLE, selection).schema
+
+    assert [(item.name, item.source_type, item.logical_type.kind) for item in schema.columns] == [
+        ("id", "int64", LogicalKind.INT64),
+        ("email", "varchar(64)", LogicalKind.STRING),
+        ("total", "varchar(3)", LogicalKind.STRING),
+        ("ratio", "float32", LogicalKind.FLOAT32),
+    ]
+    assert (schema.key, schema.version, schema.indexes) == (("id", "email"), 3, ())
+
+
+@pytest.mark.parametrize(
+    ("op", "before", "after", "expected"),
+    [
+        ("c", None, 11, ("c", None, 11)),
+        ("c", None, 10, None),
+        ("r", None, 11, ("r", None, 11)),
+        ("r", None, 10, None),
+        ("d", 11, None, ("d", 11, None)),
+        ("d", 10, None, None),
+        ("u", 11, 12, ("u", 11, 12)),
+        ("u", 11, 10, ("d", 11, None)),
+        ("u", 10, 11, ("c", None, 11)),
+        ("u", 9, 10, None),
+        ("D", 11, None, ("D", 11, None)),
+        ("C", None, 10, None),
+    ],
+)
+def test_filter_is_decided_on_both_images(
+    op: str, before: int | None, after: int | None, expected: tuple[str, int | None, int | None] | None
+) -> None:
+    """A row that leaves the filter is deleted, one that enters it is created, one outside it is not seen."""
+    images = [None if number is None else {"id": number, "email": "e"} for number in (before, after)]
+
+    row = project(FILTERED, op, event(op.lower(), *images))
+
+    if expected is None:
+        assert row is None
+        return
+    assert row is not None
+    payload = json.loads(row.value)
+    seen = tuple(image and image["id"] for image in (payload["before"], payload["after"]))
+    assert (chr(row.op), *seen) == expected
+    assert payload["op"] == expected[0].lower()
+    assert payload["source"] == {"pos": 1}
+
+
+def test_filtered_event_that_does_not_change_keeps_its_bytes() -> None:
+    """A filter without masks forwards what it lets through untouched."""
+    value = b'{ "before":null , "after":{"id":11},"op":"c" }'
+
+    row = project(FILTERED, "c", value)
+
+    assert row is not None
+    assert row.value is value
+
+
+def test_several_filters_must_all_hold() -> None:
+    """Two filters on one table are one AND."""
+    more = (*FILTERED.row_filters, RowFilter(tables=".*", where="id < 20"))
+    selection = SourceSelection(name="s", row_filters=more)
+
+    assert project(selection, "c", event("c", None, {"id": 15})) is not None
+    assert project(selection, "c", event("c", None, {"id": 25})) is None
+
+
+def test_truncate_passes_every_filter() -> None:
+    """It concerns all rows, also the tenant's."""
+    value = event("t", None, None)
+
+    assert project(FILTERED, "t", value, b"") == ProjectedRow(ord("t"), b"", value)
+
+
+def test_constant_masks_null_too_and_hash_leaves_it() -> None:
+    """A constant tells nothing at all; NULL under a hash stays NULL, so that counts and joins keep their meaning."""
+    constant = SourceSelection(name="s", masks=(ColumnMask(columns=".*secret", constant='"x"'),))
+    hashed = SourceSelection(name="s", masks=(ColumnMask(columns=".*secret", hash=HashMask(salt="pepper")),))
+    value = event("c", None, {"id": 1, "secret": None})
+
+    masked = [project(selection, "c", value) for selection in (constant, hashed)]
+
+    assert [json.loads(row.value)["after"]["secret"] for row in masked if row] == ['"x"', None]
+
+
+@pytest.mark.parametrize(
+    ("value", "logical_type", "text"),
+    [
+        (b'"za\\u017c\xc3\xb3"', LogicalType(kind=LogicalKind.STRING), "zażó".encode()),
+        (b"-42", LogicalType(kind=LogicalKind.INT64), b"-42"),
+        (b"true", LogicalType(kind=LogicalKind.BOOLEAN), b"true"),
+        (b"null", LogicalType(kind=LogicalKind.STRING), None),
+        (
+            json.dumps(base64.b64encode(b"\x04\xe2").decode()).encode(),
+            LogicalType(kind=LogicalKind.DECIMAL, scale=2),
+            b"12.50",
+        ),
+        (f'"{UNAVAILABLE_VALUE}"'.encode(), LogicalType(kind=LogicalKind.STRING), None),
+    ],
+)
+def test_text_that_a_hash_digests(value: bytes, logical_type: LogicalType, text: bytes | None) -> None:
+    """Equal values have equal texts, whatever their JSON escapes."""
+    assert mask_text(value, logical_type) == text
+
+
+def test_sha512_is_a_way_too() -> None:
+    """The algorithm is the document's choice."""
+    selection = SourceSelection(
+        name="s", masks=(ColumnMask(columns=".*secret", hash=HashMask(salt="", algorithm="sha512")),)
+    )
+
+    row = project(selection, "c", event("c", None, {"secret": "x"}))
+
+    assert row is not None
+    assert json.loads(row.value)["after"]["secret"] == hashlib.sha512(b"x").hexdigest()
+
+
+def test_first_mask_that_names_a_column_counts() -> None:
+    """Documents go from the particular to the general."""
+    selection = SourceSelection(
+        name="s",
+        masks=(ColumnMask(columns=".*secret", constant="first"), ColumnMask(columns=".*", hash=HashMask(salt="s"))),
+    )
+
+    row = project(selection, "c", event("c", None, {"secret": "x"}))
+
+    assert row is not None
+    assert json.loads(row.value)["after"]["secret"] == "first"
+
+
+@pytest.mark.parametrize(
+    ("selection", "reason"),
+    [
+        (SourceSelection(name="s", exclude_columns=(".*email",)), "'email' is part of the key"),
+        (SourceSelection(name="s", masks=(ColumnMask(columns=".*email", constant="x"),)), "would make all rows one"),
+        (SourceSelection(name="s", row_filters=(RowFilter(tables=".*", where="emial = 'x'"),)), "did you mean 'email'"),
+    ],
+)
+def test_selection_that_does_not_fit_is_refused(selection: SourceSelection, reason: str) -> None:
+    """Losing a key would merge rows at the sink; a filter over an unknown column decides nothing."""
+    with pytest.raises(InvalidProjection, match=reason):
+        compile_projection(TABLE, selection)
+
+
+@pytest.mark.parametrize("value", [b"not json", b"[]", b'{"after":{"id":1}}', b'{"before":null,"after":null,"op":"c"}'])
+def test_event_that_cannot_be_judged_is_invalid(value: bytes) -> None:
+    """It is set aside, never forwarded unfiltered."""
+    with pytest.raises(InvalidEvent):
+        project(FILTERED, "c", value)
+
+
+def test_key_without_masked_columns_keeps_its_bytes() -> None:
+    """Only masked key columns touch a key."""
+    key = b'{ "id": 1, "email": "a" }'
+    hashed = SourceSelection(name="s", masks=(ColumnMask(columns=".*secret", hash=HashMask(salt="s")),))
+
+    assert project_key(compile_projection(TABLE, hashed), key) is key
+    assert project_key(compile_projection(TABLE, SourceSelection(name="s", masks=(EMAIL_HASH,))), b"") == b""
