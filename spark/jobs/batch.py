@@ -1,0 +1,350 @@
+"""One micro-batch of one tenant: the way of its events into the warehouse's tables.
+
+    read_topics ▶ parse_events ▶ latest_per_key ▶ conform_to ▶ merge_into ▶ record_progress
+
+``tenant_query`` hands ``apply_batch`` to Spark's foreachBatch. The batch is read from Kafka once, surveyed, and split by
+topic; each table is then committed by itself, two at a time. Spark commits the batch when all are done. A crash before
+that replays the whole batch, and tables that hold it already are passed over (``Sink.is_applied``).
+"""
+
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+
+import structlog
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import StorageLevel, inheritable_thread_target
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from libs.config.connections import KafkaSettings
+from libs.events.delivered_schema import DeliveredSchema
+from libs.failpoints import failpoint
+from libs.types.table import Column, TableSchema
+from libs.types.tenant import SinkMode, TenantSpec
+from libs.types.value import LogicalKind
+from libs.types.warehouse import (
+    ORDER_COLUMN,
+    OWN_COLUMN_PREFIX,
+    BatchTimings,
+    ParkedTable,
+    SinkProgress,
+    warehouse_table,
+)
+from spark.jobs.delivered_schemas import DeliveredSchemas
+from spark.jobs.progress import TableOutcome, load_progress, observe_batch, store_progress, with_batch
+from spark.jobs.spark_errors import MALFORMED_RECORD, has_condition
+from spark.sinks.port import BatchIdentity, Fill, Sink, SinkColumn, SinkTable, TableColumn, TableRefused
+from spark.transforms.conform_to import conform_to
+from spark.transforms.fill import fill_expression
+from spark.transforms.latest_per_key import latest_per_key
+from spark.transforms.parse_events import parse_events
+from spark.transforms.read_topics import read_range
+from spark.transforms.survey import Slice, survey
+from spark.transforms.value_types import spark_type
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class TenantSink:
+    """What every batch of one tenant needs."""
+
+    tenant: TenantSpec
+    mode: SinkMode
+    warehouse: str
+    sink: Sink
+    kafka: KafkaSettings
+    schemas: DeliveredSchemas
+    state_dir: Path
+    tables_in_parallel: int
+    retried: set[str]
+    """Parked topics that were tried again since the query started."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableBatch:
+    """One table's part of a micro-batch."""
+
+    topic: str
+    slices: Sequence[Slice]
+    events: DataFrame
+    schemas: Mapping[int, DeliveredSchema]
+    """By version: those of the slices."""
+    parked: ParkedTable | None
+    """It was parked before; where it is to be tried again, ``events`` reach back to its first one."""
+    is_passed_over: bool
+
+    @property
+    def newest(self) -> DeliveredSchema:
+        return self.schemas[max(self.schemas)]
+
+
+def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) -> None:
+    """Apply a micro-batch: every table holds its events afterwards, or is parked with them.
+
+    Idempotent: the same batch may come again after a crash at any point.
+
+    Raises:
+        PipelineHalted: a human must see to the tenant's topics; nothing more of this tenant is applied.
+    """
+    started_s = time.monotonic()
+    spark = events.sparkSession
+    progress = load_progress(context.state_dir, context.tenant.tenant)
+    events.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        slices = survey(events)
+        context.schemas.require(spark, {(part.topic, part.schema_version) for part in slices})
+        read_s = time.monotonic() - started_s
+        context.sink.begin_batch(spark, batch)
+        tables = [
+            _table_batch(context, progress, topic, list(parts), events)
+            for topic, parts in groupby(slices, attrgetter("topic"))
+        ]
+        outcomes = _apply_tables(context, spark, batch, tables)
+    finally:
+        events.unpersist()
+    now_us = time.time_ns() // 1_000
+    timings = BatchTimings(
+        read_s=round(read_s, 3),
+        tables_s={outcome.warehouse_table: round(outcome.took_s, 3) for outcome in outcomes},
+        total_s=round(time.monotonic() - started_s, 3),
+    )
+    progress = with_batch(progress, batch, outcomes, timings=timings, now_us=now_us)
+    store_progress(context.state_dir, progress)
+    observe_batch(context.warehouse, progress, outcomes)
+    log.info(
+        "sink_batch_committed",
+        batch_id=batch.batch_id,
+        rows=sum(outcome.rows for outcome in outcomes if outcome.parked is None),
+        tables=len(outcomes),
+        replayed=sum(outcome.is_replay for outcome in outcomes),
+        parked=[outcome.table for outcome in outcomes if outcome.parked is not None],
+        read_s=timings.read_s,
+        total_s=timings.total_s,
+    )
+    failpoint("sink_after_batch_before_spark_commit")
+
+
+def _table_batch(
+    context: TenantSink, progress: SinkProgress, topic: str, slices: Sequence[Slice], events: DataFrame
+) -> TableBatch:
+    """What to apply of one topic. A parked table is tried again once, with all that was passed over."""
+    known = progress.tables.get(topic)
+    parked = None if known is None else known.parked
+    is_retry = parked is not None and topic not in context.retried
+    if parked is not None and is_retry:
+        context.retried.add(topic)
+        to_offsets = _joined_offsets(parked.to_offsets, *(part.to_offsets for part in slices), choose=max)
+        events = read_range(events.sparkSession, context.kafka, topic, parked.from_offsets, to_offsets)
+        slices = survey(events)
+        context.schemas.require(events.sparkSession, {(topic, part.schema_version) for part in slices})
+    versions = {part.schema_version for part in slices}
+    return TableBatch(
+        topic=topic,
+        slices=slices,
+        events=events,
+        schemas={version: context.schemas.schema(topic, version) for version in versions},
+        parked=parked,
+        is_passed_over=parked is not None and not is_retry,
+    )
+
+
+def _apply_tables(
+    context: TenantSink, spark: SparkSession, batch: BatchIdentity, tables: Sequence[TableBatch]
+) -> list[TableOutcome]:
+    """Commit each table, a few at a time. All are waited for; then the first failure is raised."""
+    # Spark's job group and pool are those of the thread: a worker takes them over, so that stopping the query ends its
+    # jobs too.
+    apply: Callable[[TableBatch], TableOutcome] = inheritable_thread_target(spark)(
+        functools.partial(_apply_table, context, batch)
+    )
+    with ThreadPoolExecutor(max_workers=context.tables_in_parallel, thread_name_prefix="sink-table") as workers:
+        return list(workers.map(apply, tables))
+
+
+def _apply_table(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> TableOutcome:
+    started_s = time.monotonic()
+    outcome = functools.partial(_outcome, context, table, started_s)
+    if table.is_passed_over:
+        assert table.parked is not None
+        return outcome(parked=_parked(table, table.parked.because))
+    try:
+        return outcome(is_replay=not _commit(context, batch, table))
+    except TableRefused as refused:
+        log.error("sink_table_parked", table=str(table.newest.table_schema.table_id), reason=str(refused))
+        return outcome(parked=_parked(table, str(refused)))
+
+
+def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> bool:
+    """Write the table's part; False where the warehouse held it already."""
+    spark = table.events.sparkSession
+    wanted = sink_table(context, table)
+    if context.sink.is_applied(spark, wanted.name, batch):
+        return False
+    failpoint("sink_before_merge")
+    columns = context.sink.ensure_table(spark, wanted)
+    try:
+        _write(context, table, wanted, columns)
+    except (PySparkException, Py4JJavaError) as error:
+        if not has_condition(error, MALFORMED_RECORD):
+            raise
+        raise TableRefused(
+            f"{wanted.table}: an event of topic {wanted.topic} does not fit its schema; restart the router, which writes the "
+            "schemas again, then this job; if that does not help, report it with the topic's records"
+        ) from error
+    failpoint("sink_after_merge_before_next_table")
+    context.sink.maintain(spark, wanted.name)
+    return True
+
+
+def _write(context: TenantSink, table: TableBatch, wanted: SinkTable, columns: Mapping[str, TableColumn]) -> None:
+    spark = table.events.sparkSession
+    if context.mode is SinkMode.APPEND:
+        context.sink.append_to(spark, wanted, changes_of(table, columns))
+        return
+    # Where rows have a key, an event without one is a truncation.
+    truncations = [part.newest_keyless_order for part, schema in _with_schemas(table) if schema.key]
+    truncated_at = max(filter(None, truncations), default=None)
+    latest = latest_changes_of(table, columns, wanted.key, after=truncated_at)
+    context.sink.merge_into(spark, wanted, latest, truncated_at=truncated_at)
+
+
+def changes_of(table: TableBatch, columns: Mapping[str, TableColumn]) -> DataFrame:
+    """Every change of the table in this batch, as rows of the warehouse's table."""
+    parts = [
+        _events_of(table, part)
+        .transform(parse_events(schema, is_wrapped=part.is_wrapped))
+        .transform(conform_to(columns, schema))
+        for part, schema in _with_schemas(table)
+    ]
+    return functools.reduce(DataFrame.unionByName, parts)
+
+
+def latest_changes_of(
+    table: TableBatch, columns: Mapping[str, TableColumn], key: Sequence[str], *, after: str | None
+) -> DataFrame:
+    """The last change of each key in this batch, as rows of the warehouse's table; ``after`` an order, if given."""
+    parts = [
+        _events_of(table, part)
+        .where(sf.lit(True) if after is None else sf.col("order") > after)
+        .transform(parse_events(schema, is_wrapped=part.is_wrapped))
+        .where("row IS NOT NULL")
+        .transform(latest_per_key(key=[sf.col("row").getField(name) for name in key], order="order"))
+        .transform(conform_to(columns, schema))
+        for part, schema in _with_schemas(table)
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    # The versions' latest changes may be of one key, and only here do their keys have one type.
+    return functools.reduce(DataFrame.unionByName, parts).transform(
+        latest_per_key(key=[sf.col(f"`{name}`") for name in key], order=ORDER_COLUMN)
+    )
+
+
+def _with_schemas(table: TableBatch) -> list[tuple[Slice, TableSchema]]:
+    return [(part, table.schemas[part.schema_version].table_schema) for part in table.slices]
+
+
+def _events_of(table: TableBatch, part: Slice) -> DataFrame:
+    return table.events.where(
+        (sf.col("topic") == part.topic)
+        & (sf.col("schema_version") == part.schema_version)
+        & (sf.col("is_wrapped") == part.is_wrapped)
+    )
+
+
+def sink_table(context: TenantSink, table: TableBatch) -> SinkTable:
+    """The table as this batch's newest schema has it.
+
+    Raises:
+        TableRefused: such a table cannot be kept in the tenant's mode.
+    """
+    newest = table.newest
+    schema = newest.table_schema
+    name = warehouse_table(context.tenant.tenant, newest.source, schema.table_id)
+    if context.mode is SinkMode.MIRROR and not schema.key:
+        raise TableRefused(
+            f"{schema.table_id} has no primary key and no unique key without NULLs, so its rows cannot be told apart; add "
+            "one at the source, exclude the table, or set the tenant's sink.mode to append"
+        )
+    for column in schema.columns:
+        if column.name.lower().startswith(OWN_COLUMN_PREFIX):
+            raise TableRefused(f"{schema.table_id}.{column.name}: such names are Headwater's own; exclude the column")
+        if column.logical_type.kind is LogicalKind.UNSUPPORTED:
+            raise TableRefused(
+                f"{schema.table_id}.{column.name}: {column.source_type} has no form yet; exclude the column"
+            )
+    return SinkTable(
+        name=name,
+        mode=context.mode,
+        columns=tuple(_sink_column(column, table) for column in schema.columns),
+        key=schema.key,
+        topic=table.topic,
+        source=newest.source,
+        table=str(schema.table_id),
+        oldest_version=min(table.schemas),
+    )
+
+
+def _sink_column(column: Column, table: TableBatch) -> SinkColumn:
+    """With its fill, should rows from before it was added lack it: they are older than the batch's first version with it."""
+    versions = sorted(table.schemas)
+    having = [v for v in versions if any(column.name == c.name for c in table.schemas[v].table_schema.columns)]
+    expression = fill_expression(column)
+    fill = None if expression is None else Fill(since_version=having[0], expression=expression)
+    return SinkColumn(column.name, spark_type(column), column.comment, fill)
+
+
+def _parked(table: TableBatch, because: str) -> ParkedTable:
+    seen_from = _joined_offsets(*(part.from_offsets for part in table.slices), choose=min)
+    seen_to = _joined_offsets(*(part.to_offsets for part in table.slices), choose=max)
+    before = table.parked
+    return ParkedTable(
+        because=because,
+        from_offsets=seen_from if before is None else {**seen_from, **before.from_offsets},
+        to_offsets=seen_to if before is None else _joined_offsets(before.to_offsets, seen_to, choose=max),
+    )
+
+
+def _joined_offsets(*offsets: Mapping[int, int], choose: Callable[[int, int], int]) -> dict[int, int]:
+    joined: dict[int, int] = {}
+    for part in offsets:
+        for partition, offset in part.items():
+            joined[partition] = choose(joined.get(partition, offset), offset)
+    return joined
+
+
+def _outcome(
+    context: TenantSink,
+    table: TableBatch,
+    started_s: float,
+    *,
+    is_replay: bool = False,
+    parked: ParkedTable | None = None,
+) -> TableOutcome:
+    newest = table.newest
+    live_changes: dict[int, int] = {}
+    for part in table.slices:
+        for committed_at_us, changes in part.live_changes.items():
+            live_changes[committed_at_us] = live_changes.get(committed_at_us, 0) + changes
+    return TableOutcome(
+        topic=table.topic,
+        source=newest.source,
+        table=str(newest.table_schema.table_id),
+        warehouse_table=str(warehouse_table(context.tenant.tenant, newest.source, newest.table_schema.table_id)),
+        rows=sum(part.rows for part in table.slices),
+        newest_order=max(part.newest_order for part in table.slices),
+        newest_committed_at_us=max(part.newest_committed_at_us for part in table.slices),
+        live_changes=live_changes,
+        written_at_us=time.time_ns() // 1_000,
+        took_s=time.monotonic() - started_s,
+        is_replay=is_replay,
+        parked=parked,
+    )

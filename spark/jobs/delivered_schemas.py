@@ -1,0 +1,73 @@
+"""The schemas under which a tenant's events are written, from the tenant's own compacted topic."""
+
+import time
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from libs.config.connections import KafkaSettings
+from libs.errors import SchemaUnknown
+from libs.events.delivered_schema import DeliveredSchema, decode_delivered_schema
+from libs.events.names import table_schemas_topic
+from spark.transforms.read_topics import kafka_options
+
+# A schema is written in the transaction of its first rows, but brokers may show one topic's part of a transaction a
+# moment after another's.
+_RETRY_FOR_S: Final = 30.0
+_RETRY_PAUSE_S: Final = 0.5
+
+
+class DeliveredSchemas:
+    """One tenant's schemas, read when a batch names one that is not known yet, and kept."""
+
+    def __init__(self, kafka: KafkaSettings, tenant: str) -> None:
+        self._kafka = kafka
+        self._topic = table_schemas_topic(tenant)
+        self._known: dict[tuple[str, int], DeliveredSchema] = {}
+
+    def require(self, spark: SparkSession, needed: Iterable[tuple[str, int]]) -> None:
+        """Know the schemas of all ``(topic, version)``. Reads the whole topic, which is small, only for an unknown one.
+
+        Raises:
+            SchemaUnknown: one is not in the topic; the message names it.
+        """
+        wanted = set(needed)
+        deadline_s = time.monotonic() + _RETRY_FOR_S
+        while not wanted <= self._known.keys():
+            self._read(spark)
+            missing = sorted(wanted - self._known.keys())
+            if missing and time.monotonic() > deadline_s:
+                topic, version = missing[0]
+                raise SchemaUnknown(
+                    f"{self._topic} has no schema of {topic} at version {version}; was the topic deleted or shortened? "
+                    "Restart the router, which writes the schemas again with the next rows"
+                )
+            if missing:
+                time.sleep(_RETRY_PAUSE_S)
+
+    def schema(self, topic: str, version: int) -> DeliveredSchema:
+        """A schema that was required."""
+        return self._known[topic, version]
+
+    def _read(self, spark: SparkSession) -> None:
+        records = (
+            spark.read.format("kafka")
+            .options(**kafka_options(self._kafka))
+            .option("subscribePattern", f"^{self._topic.replace('.', '[.]')}$")  # may not exist yet
+            .option("startingOffsets", "earliest")
+            .option("endingOffsets", "latest")
+            .load()
+            .where("value IS NOT NULL")
+            .select("value", "partition", "offset")
+            .collect()
+        )
+        for record in sorted(records, key=lambda record: (record.partition, record.offset)):
+            try:
+                delivered = decode_delivered_schema(bytes(record.value))
+            except msgspec.DecodeError as error:
+                raise SchemaUnknown(
+                    f"{self._topic} holds a record that is no schema (offset {record.offset}); only the router may write there"
+                ) from error
+            self._known[delivered.topic, delivered.table_schema.version] = delivered

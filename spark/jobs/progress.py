@@ -1,0 +1,144 @@
+"""How far a tenant's tables got: in a file that others read, and in metrics. The last step of a micro-batch."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from libs.telemetry.metrics import (
+    SINK_BATCHES,
+    SINK_LAG,
+    SINK_MERGE_SECONDS,
+    SINK_PARKED_TABLES,
+    SINK_REPLAYED_BATCHES,
+    SINK_ROWS,
+)
+from libs.types.warehouse import (
+    BatchTimings,
+    ParkedTable,
+    SinkProgress,
+    TableProgress,
+    decode_sink_progress,
+    encode_sink_progress,
+)
+from spark.sinks.port import BatchIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class TableOutcome:
+    """What became of one table of a micro-batch."""
+
+    topic: str
+    source: str
+    table: str
+    warehouse_table: str
+    rows: int
+    newest_order: str
+    newest_committed_at_us: int
+    live_changes: Mapping[int, int]
+    """How many live changes the source committed when."""
+    written_at_us: int
+    took_s: float
+    is_replay: bool = False
+    """The warehouse held the batch already."""
+    parked: ParkedTable | None = None
+
+
+def progress_path(state_dir: Path, tenant: str) -> Path:
+    """The progress file of one tenant."""
+    return state_dir / "progress" / f"{tenant}.json"
+
+
+def load_progress(state_dir: Path, tenant: str) -> SinkProgress:
+    """What was recorded last; empty for a tenant that is new, or whose file is of an older release."""
+    try:
+        return decode_sink_progress(progress_path(state_dir, tenant).read_bytes())
+    except (FileNotFoundError, msgspec.DecodeError):
+        return SinkProgress(tenant=tenant)
+
+
+def store_progress(state_dir: Path, progress: SinkProgress) -> None:
+    """Replace the file whole: a reader sees the old one or the new one."""
+    path = progress_path(state_dir, progress.tenant)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".unfinished")
+    with unfinished.open("wb") as file:
+        file.write(encode_sink_progress(progress))
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+
+
+def with_batch(
+    progress: SinkProgress,
+    batch: BatchIdentity,
+    outcomes: Sequence[TableOutcome],
+    *,
+    timings: BatchTimings,
+    now_us: int,
+) -> SinkProgress:
+    """``progress`` after a micro-batch. A batch that it holds already is not counted twice."""
+    is_repeat = (progress.query_id, progress.batch_id) == (batch.query_id, batch.batch_id)
+    tables, latency, rows = dict(progress.tables), progress.latency, progress.rows
+    for outcome in outcomes:
+        known = tables.get(outcome.topic) or TableProgress(
+            topic=outcome.topic,
+            source=outcome.source,
+            table=outcome.table,
+            warehouse_table=outcome.warehouse_table,
+        )
+        if outcome.parked is not None:
+            tables[outcome.topic] = msgspec.structs.replace(known, parked=outcome.parked)
+            continue
+        added = 0 if is_repeat else outcome.rows
+        rows += added
+        tables[outcome.topic] = msgspec.structs.replace(
+            known,
+            rows=known.rows + added,
+            order=max(known.order, outcome.newest_order),
+            committed_at_us=max(known.committed_at_us, outcome.newest_committed_at_us),
+            written_at_us=outcome.written_at_us,
+            parked=None,
+        )
+        if not is_repeat:
+            latency = latency.plus(_latencies_s(outcome))
+    return msgspec.structs.replace(
+        progress,
+        query_id=batch.query_id,
+        batch_id=batch.batch_id,
+        written_at_us=now_us,
+        rows=rows,
+        tables=tables,
+        latency=latency,
+        latency_p50_s=latency.quantile_s(0.5),
+        latency_p99_s=latency.quantile_s(0.99),
+        last_batch=timings,
+        halted_because=None,
+    )
+
+
+def _latencies_s(outcome: TableOutcome) -> dict[float, int]:
+    latencies: dict[float, int] = {}
+    for committed_at_us, changes in outcome.live_changes.items():
+        latency_s = (outcome.written_at_us - committed_at_us) / 1e6
+        latencies[latency_s] = latencies.get(latency_s, 0) + changes
+    return latencies
+
+
+def observe_batch(warehouse: str, progress: SinkProgress, outcomes: Sequence[TableOutcome]) -> None:
+    """The batch in metrics."""
+    labels = (progress.tenant, warehouse)
+    SINK_BATCHES.labels(*labels).inc()
+    for outcome in outcomes:
+        if outcome.parked is not None:
+            continue
+        SINK_ROWS.labels(*labels).inc(0 if outcome.is_replay else outcome.rows)
+        SINK_MERGE_SECONDS.labels(*labels).observe(outcome.took_s)
+        if outcome.is_replay:
+            SINK_REPLAYED_BATCHES.labels(*labels).inc()
+    SINK_PARKED_TABLES.labels(*labels).set(sum(table.parked is not None for table in progress.tables.values()))
+    newest_us = max((outcome.newest_committed_at_us for outcome in outcomes), default=0)
+    if newest_us:
+        SINK_LAG.labels(*labels).set(max(0.0, (progress.written_at_us - newest_us) / 1e6))

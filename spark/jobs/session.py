@@ -1,0 +1,84 @@
+"""The Spark session of a job, and the lock that makes it the only writer of its state."""
+
+import os
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from libs.errors import InvalidSettings, TransientError
+from spark.jobs.settings import SessionSettings
+from spark.sinks.port import Sink
+
+_LOCK_POLL_S = 0.2
+
+
+def open_session(settings: SessionSettings, sinks: Iterable[Sink], *, name: str) -> SparkSession:
+    """Start the JVM and the session; takes 5 to 20 s. No jar is looked for elsewhere than in ``jars_dir``.
+
+    Raises:
+        InvalidSettings: the folder holds no jars.
+    """
+    jars = sorted(Path(settings.jars_dir).glob("*.jar"))
+    if not jars:
+        raise InvalidSettings("sink_job", [f"session.jars_dir: {settings.jars_dir} holds no jars; run `make setup`"])
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if settings.java_home is not None:
+        os.environ["JAVA_HOME"] = settings.java_home
+    config = {
+        "spark.jars": ",".join(str(jar) for jar in jars),
+        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # A tenant with a large backlog must not keep the others from their cores.
+        "spark.scheduler.mode": "FAIR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+        # A micro-batch lives for seconds: compressing it costs more than it saves.
+        "spark.sql.inMemoryColumnarStorage.compressed": "false",
+        "spark.sql.streaming.stopTimeout": "8s",
+        "spark.sql.streaming.metricsEnabled": "false",
+        "spark.sql.streaming.numRecentProgressUpdates": "5",
+        "spark.sql.ui.retainedExecutions": "10",
+        "spark.ui.retainedJobs": "10",
+        "spark.ui.retainedStages": "10",
+    }
+    for sink in sinks:
+        config.update(sink.session_config())
+    builder = SparkSession.builder.master(settings.master).appName(name)
+    for option, value in {**config, **settings.config}.items():
+        builder = builder.config(option, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return session
+
+
+def java_of(spark: SparkSession) -> Any:
+    """The session's JVM: its packages by name."""
+    return spark.sparkContext._jvm
+
+
+def lock_state(spark: SparkSession, state_dir: Path, *, timeout_s: float) -> Any:
+    """Make this session the only one that writes under ``state_dir``; keep the returned lock for the session's life.
+
+    The JVM holds it, not this process: a killed driver's JVM may still commit for a moment, and only its end releases the
+    lock. Two sessions on one Spark checkpoint would both take the same batch.
+
+    Raises:
+        TransientError: another session held it for ``timeout_s``; end that one, or try again.
+    """
+    state_dir.mkdir(parents=True, exist_ok=True)
+    path = state_dir / "session.lock"
+    channel = java_of(spark).java.io.RandomAccessFile(str(path), "rw").getChannel()
+    deadline_s = time.monotonic() + timeout_s
+    while (lock := channel.tryLock()) is None:
+        if time.monotonic() > deadline_s:
+            raise TransientError(f"another session holds {path} for {timeout_s:.0f} s; stop that job first")
+        time.sleep(_LOCK_POLL_S)
+    return lock

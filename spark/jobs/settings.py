@@ -1,0 +1,46 @@
+"""Settings of the sink job, read once in ``sink_job``."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from libs.config.connections import KafkaSettings, TelemetrySettings
+
+
+class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The Spark session that serves all tenants of the job."""
+
+    master: str = "local[2]"
+    driver_memory: str = "1g"
+    """Heap of the JVM. 100,000 events of 1 KB a trigger fit; with larger rows raise it or lower the trigger's limit."""
+    shuffle_partitions: int = 2
+    """Tasks after a shuffle; as many as cores. Each writes a data file and a delete file a merge."""
+    java_home: str | None = None
+    """None: the environment's JAVA_HOME, else ``java`` on the PATH."""
+    jars_dir: str
+    """Folder with the jars of Spark's connectors and of the warehouses; all of them are taken."""
+    config: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Further Spark settings; they win over ours."""
+
+
+class SinkJobSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One job: a session, and a streaming query for each of its tenants."""
+
+    tenants_dir: str
+    """Folder of the tenants' documents, followed while the job runs."""
+    tenants: tuple[str, ...] = ()
+    """Which tenants this job serves; empty: every one that has a sink."""
+    kafka: KafkaSettings = KafkaSettings()
+    warehouses: Mapping[str, Any]
+    """By name (``iceberg``): settings of each warehouse that tenants' documents may name."""
+    state_dir: str
+    """Folder of the Spark checkpoints and progress files. One job at a time: it is locked while the session lives."""
+    session: SessionSettings
+    max_offsets_per_trigger: int = 100_000
+    """How many events one micro-batch of one tenant holds at most: it lies in memory as a whole."""
+    tables_in_parallel: int = 2
+    """How many tables of one micro-batch are merged at once; planning and commits of one overlap the work of another."""
+    lock_timeout_s: float = 60.0
+    """How long to wait for a predecessor's session to end, in seconds: a JVM outlives its killed driver by some."""
+    telemetry: TelemetrySettings = TelemetrySettings()

@@ -1,0 +1,197 @@
+"""The sink job: tenants' topics into their warehouse tables. ``python -m spark.jobs.sink_job --settings FILE``.
+
+One Spark session serves one tenant or several packed; each has a streaming query of its own (``tenant_query``), whose
+micro-batches go through ``batch``. This module only wires: settings, session, the tenants' documents, SIGTERM.
+
+Exit codes are those of every service: 0 stopped, 1 start again, 2 settings, 3 every tenant is halted.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import structlog
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from libs.config.load import load_settings
+from libs.config.tenants import TenantFolder, TenantSet
+from libs.errors import InvalidSettings, PipelineHalted, TransientError
+from libs.telemetry.endpoint import start_endpoint
+from libs.telemetry.log import configure_logging
+from libs.types.tenant import TenantSpec
+from spark.jobs.session import lock_state, open_session
+from spark.jobs.settings import SinkJobSettings
+from spark.jobs.tenant_query import TenantQuery
+from spark.sinks.port import Sink
+from spark.sinks.registry import open_sinks
+
+NAME: Final = "sink_job"
+EXIT_RESTART: Final = 1
+EXIT_INVALID_SETTINGS: Final = 2
+EXIT_HALTED: Final = 3
+_SUPERVISE_EVERY_S: Final = 1.0
+# The loop waits for nothing longer than the start of a query; a session that hangs for this long will not come back.
+_STALLED_AFTER_S: Final = 120.0
+# Of the 10 s that a supervisor gives. Nothing is lost by leaving in the middle: a batch that is cut off comes again.
+_STOP_WITHIN_S: Final = 9.0
+
+log = structlog.get_logger()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run until SIGTERM; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m spark.jobs.sink_job")
+    parser.add_argument("--settings", type=Path, help="YAML file; HEADWATER_<NAME> in the environment wins over it")
+    arguments = parser.parse_args(argv)
+    stop = threading.Event()
+    _stop_on_signals(stop)
+    try:
+        settings = load_settings(SinkJobSettings, path=arguments.settings, environ=os.environ, subject=NAME)
+        configure_logging(NAME, settings.telemetry)
+        mistakes: list[str] = []
+        sinks = open_sinks(settings.warehouses, mistakes=mistakes)
+        if mistakes:
+            raise InvalidSettings(NAME, mistakes)
+        serve(settings, sinks, stop)
+    except InvalidSettings as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_INVALID_SETTINGS
+    except Exception as error:
+        code = EXIT_HALTED if isinstance(error, PipelineHalted) else EXIT_RESTART
+        log.error("service_failed", error=type(error).__name__, reason=str(error), exit_code=code, exc_info=True)
+        return 0 if stop.is_set() else code
+    log.info("service_stopped")
+    return 0
+
+
+def serve(settings: SinkJobSettings, sinks: Mapping[str, Sink], stop: threading.Event) -> None:
+    """Serve the tenants until ``stop``.
+
+    Raises:
+        TransientError: the session died; start the job again.
+        PipelineHalted: every tenant is halted; the log has each one's reason.
+        InvalidSettings: the tenants' folder or the jars are missing.
+    """
+    folder = TenantFolder(Path(settings.tenants_dir), state_folder=Path(settings.state_dir) / "tenants")
+    fleet = _Fleet(settings, sinks)
+    endpoint = start_endpoint(settings.telemetry, alive=fleet.stalled, ready=fleet.not_ready)
+    try:
+        fleet.open()
+        _stop_on_signals(stop)  # pyspark has taken SIGINT for itself
+        log.info("service_started", http_port=endpoint.port, master=settings.session.master)
+        while not stop.wait(_SUPERVISE_EVERY_S):
+            tenants = folder.refresh()
+            if tenants is not None:
+                fleet.serve_tenants(tenants)
+            fleet.supervise()
+    finally:
+        fleet.close()
+        endpoint.close()
+
+
+def _stop_on_signals(stop: threading.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: _ask_to_stop(stop))
+
+
+def _ask_to_stop(stop: threading.Event) -> None:
+    stop.set()
+    last_resort = threading.Timer(_STOP_WITHIN_S, os._exit, args=(0,))
+    last_resort.daemon = True
+    last_resort.start()
+
+
+class _Fleet:
+    """The session and the queries of the job's tenants."""
+
+    def __init__(self, settings: SinkJobSettings, sinks: Mapping[str, Sink]) -> None:
+        self._settings = settings
+        self._sinks = sinks
+        self._spark: SparkSession | None = None
+        self._lock: object = None
+        self._queries: dict[str, TenantQuery] = {}
+        self._is_told = False
+        self._supervised_at_s = time.monotonic()
+
+    def open(self) -> None:
+        self._spark = open_session(self._settings.session, self._sinks.values(), name="headwater-sink")
+        self._lock = lock_state(self._spark, Path(self._settings.state_dir), timeout_s=self._settings.lock_timeout_s)
+
+    def serve_tenants(self, tenants: TenantSet) -> None:
+        """Begin, restart and end queries, as the documents have it now."""
+        assert self._spark is not None
+        for refused in tenants.refused:
+            log.warning("tenant_document_refused", file=refused.file.name, mistakes=list(refused.mistakes))
+        wanted = {spec.tenant: spec for spec in tenants.tenants if self._is_ours(spec)}
+        for name, query in list(self._queries.items()):
+            if wanted.get(name) != query.tenant:
+                query.stop()
+                del self._queries[name]
+        for name, spec in wanted.items():
+            if name not in self._queries:
+                assert spec.sink is not None
+                self._queries[name] = TenantQuery(self._spark, self._settings, spec, self._sinks[spec.sink.warehouse])
+        self._is_told = True
+
+    def _is_ours(self, spec: TenantSpec) -> bool:
+        if spec.sink is None or (self._settings.tenants and spec.tenant not in self._settings.tenants):
+            return False
+        if spec.sink.warehouse not in self._sinks:
+            log.warning("tenant_document_refused", tenant=spec.tenant, mistakes=[self._unknown_warehouse(spec)])
+            return False
+        return True
+
+    def _unknown_warehouse(self, spec: TenantSpec) -> str:
+        assert spec.sink is not None
+        return f"sink.warehouse: {spec.sink.warehouse!r} is none of this job's: {', '.join(sorted(self._sinks))}"
+
+    def supervise(self) -> None:
+        """Look after each query, and after the session."""
+        assert self._spark is not None
+        try:
+            if self._spark.sparkContext._jsc.sc().isStopped():
+                raise TransientError("the Spark session ended by itself; its log has the reason")
+            for query in self._queries.values():
+                query.supervise()
+        except (Py4JError, ConnectionError) as error:
+            raise TransientError(
+                "the JVM of the Spark session is gone; out of memory? see session.driver_memory"
+            ) from error
+        if self._queries and all(query.is_halted for query in self._queries.values()):
+            raise PipelineHalted(
+                "every tenant of this job is halted; each one's log line sink_query_halted has the remedy"
+            )
+        self._supervised_at_s = time.monotonic()
+
+    def stalled(self) -> str | None:
+        """For /healthz: why a restart would help."""
+        silent_s = time.monotonic() - self._supervised_at_s
+        return f"the job's loop has stood for {silent_s:.0f} s" if silent_s > _STALLED_AFTER_S else None
+
+    def not_ready(self) -> str | None:
+        """For /readyz: what does not run."""
+        if not self._is_told:
+            return "the Spark session is starting"
+        waiting = [name for name, query in self._queries.items() if not query.is_running]
+        return f"not running: {', '.join(waiting)}" if waiting else None
+
+    def close(self) -> None:
+        """End the queries and the session; the JVM may be gone already."""
+        try:
+            for query in self._queries.values():
+                query.stop()
+            if self._spark is not None:
+                self._spark.stop()
+        except (Py4JError, ConnectionError) as error:
+            log.warning("session_stop_failed", reason=type(error).__name__)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,56 @@
+"""What Spark's errors say, without their text: that may hold rows' values."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from py4j.java_gateway import is_instance_of  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+
+from libs.errors import HeadwaterError
+
+MALFORMED_RECORD: Final = "MALFORMED_RECORD_IN_PARSING"
+_LONGEST_CHAIN: Final = 20
+
+
+def has_condition(error: BaseException, condition: str) -> bool:
+    """Whether Spark raised ``condition`` (Spark documentation, "Error Conditions"), be it deep inside a failed job."""
+    return any(name.split(".")[0] == condition for name in _conditions(error))
+
+
+def described(error: BaseException | None) -> str:
+    """For logs: our own errors in full, others by their class and Spark's condition."""
+    if error is None:
+        return "it ended without an error"
+    if isinstance(error, HeadwaterError):
+        return str(error)
+    names = list(dict.fromkeys([*_java_classes(error), *_conditions(error)]))
+    return f"{type(error).__name__}: {', '.join(names)}" if names else type(error).__name__
+
+
+def _conditions(error: BaseException) -> Iterator[str]:
+    if isinstance(error, PySparkException) and (condition := error.getCondition()):
+        yield condition
+    for throwable in _causes(error):
+        is_sparks = is_instance_of(SparkContext._gateway, throwable, "org.apache.spark.SparkThrowable")
+        if is_sparks and (condition := throwable.getCondition()):
+            yield condition
+
+
+def _java_classes(error: BaseException) -> Iterator[str]:
+    for throwable in _causes(error):
+        yield str(throwable.getClass().getSimpleName())
+
+
+def _causes(error: BaseException) -> list[Any]:
+    """The chain of Java causes; empty where the JVM is gone."""
+    throwable = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+    causes: list[Any] = []
+    try:
+        while throwable is not None and len(causes) < _LONGEST_CHAIN:
+            causes.append(throwable)
+            throwable = throwable.getCause()
+    except (Py4JError, OSError):
+        return []
+    return causes

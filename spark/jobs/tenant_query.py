@@ -1,0 +1,179 @@
+"""The streaming query of one tenant: started, watched, restarted with back-off, or halted for a human.
+
+``sink_job`` holds one for each tenant and calls ``supervise`` once a second. What fails here fails for this tenant only.
+"""
+
+import time
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from libs.errors import PipelineHalted
+from libs.telemetry.metrics import SINK_HALTED, SINK_LAG, SINK_QUERY_FAILURES
+from libs.types.tenant import TenantSpec
+from spark.jobs.batch import TenantSink, apply_batch
+from spark.jobs.delivered_schemas import DeliveredSchemas
+from spark.jobs.progress import load_progress, store_progress
+from spark.jobs.settings import SinkJobSettings
+from spark.jobs.spark_errors import described
+from spark.sinks.port import BatchIdentity, Sink
+from spark.transforms.read_topics import read_topics
+
+_START_TIMEOUT_S: Final = 30.0
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 60.0
+# With pauses of 1, 2, 4, … 60 s, the same batch has failed for six minutes: Kafka or the warehouse would be back.
+_FAILURES_BEFORE_HALT: Final = 10
+
+log = structlog.get_logger()
+
+
+class _Run:
+    """One start of the query, up to its end."""
+
+    def __init__(self, context: TenantSink) -> None:
+        self._context = context
+        self._query: Future[StreamingQuery] = Future()
+        self.applied_batches = 0
+        self.failure: BaseException | None = None
+        """What our own code raised; Spark hands on only its text."""
+
+    @property
+    def query(self) -> StreamingQuery:
+        """The query; its first batch may come before ``start`` has returned it."""
+        return self._query.result(_START_TIMEOUT_S)
+
+    def started(self, query: StreamingQuery) -> None:
+        self._query.set_result(query)
+
+    def apply(self, events: DataFrame, batch_id: int) -> None:
+        """What Spark calls for each micro-batch (foreachBatch)."""
+        structlog.contextvars.bind_contextvars(tenant=self._context.tenant.tenant)
+        try:
+            apply_batch(self._context, BatchIdentity(self.query.id, batch_id), events)
+        except BaseException as error:
+            self.failure = error
+            raise
+        self.applied_batches += 1
+
+
+class TenantQuery:
+    """One tenant's query over the life of the job."""
+
+    def __init__(self, spark: SparkSession, settings: SinkJobSettings, tenant: TenantSpec, sink: Sink) -> None:
+        assert tenant.sink is not None
+        self.tenant = tenant
+        self._sink_settings = tenant.sink
+        self._spark = spark
+        self._settings = settings
+        self._sink = sink
+        self._run: _Run | None = None
+        self._failures = 0
+        self._start_at_s = 0.0
+        self._halted_because: str | None = None
+        self._labels = (tenant.tenant, tenant.sink.warehouse)
+        self._tell_halted(None)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the query stands."""
+        return self._run is not None
+
+    @property
+    def is_halted(self) -> bool:
+        """Whether a human is needed."""
+        return self._halted_because is not None
+
+    def supervise(self) -> None:
+        """Start the query when it is due; notice its end."""
+        if self._halted_because is not None:
+            return
+        if self._run is None:
+            if time.monotonic() >= self._start_at_s:
+                self._run = self._start()
+            return
+        if self._run.applied_batches:
+            self._failures = 0
+        if self._run.query.isActive:
+            if not self._run.query.status["isDataAvailable"] and not self._run.query.status["isTriggerActive"]:
+                SINK_LAG.labels(*self._labels).set(0)
+            return
+        failed, self._run = self._run, None
+        self._note_failure(failed)
+
+    def stop(self) -> None:
+        """End the query, in the middle of a batch if need be: a batch that is cut off comes again."""
+        if self._run is not None:
+            self._run.query.stop()
+            self._run = None
+
+    def _start(self) -> _Run:
+        name = self.tenant.tenant
+        state_dir = Path(self._settings.state_dir)
+        context = TenantSink(
+            tenant=self.tenant,
+            mode=self._sink_settings.mode,
+            warehouse=self._sink_settings.warehouse,
+            sink=self._sink,
+            kafka=self._settings.kafka,
+            schemas=DeliveredSchemas(self._settings.kafka, name),
+            state_dir=state_dir,
+            tables_in_parallel=self._settings.tables_in_parallel,
+            retried=set(),
+        )
+        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
+        events = read_topics(
+            self._spark,
+            self._settings.kafka,
+            self.tenant,
+            max_offsets_per_trigger=self._settings.max_offsets_per_trigger,
+        )
+        run = _Run(context)
+        run.started(
+            events.writeStream.queryName(name)
+            .option("checkpointLocation", str(state_dir / "checkpoints" / name))
+            .trigger(processingTime=f"{round(self._sink_settings.trigger_s * 1000)} milliseconds")
+            .foreachBatch(run.apply)
+            .start()
+        )
+        log.info("sink_query_started", tenant=name, query_id=run.query.id, mode=self._sink_settings.mode.value)
+        return run
+
+    def _note_failure(self, failed: _Run) -> None:
+        reason = described(failed.failure or failed.query.exception())
+        self._failures += 1
+        SINK_QUERY_FAILURES.labels(*self._labels).inc()
+        if isinstance(failed.failure, PipelineHalted):
+            self._halt(reason)
+        elif self._failures >= _FAILURES_BEFORE_HALT:
+            self._halt(
+                f"the same batch failed {self._failures} times, at last with: {reason}; mend that and restart the job"
+            )
+        else:
+            pause_s = min(_FIRST_PAUSE_S * 2 ** (self._failures - 1), _LONGEST_PAUSE_S)
+            self._start_at_s = time.monotonic() + pause_s
+            log.warning(
+                "sink_query_failed",
+                tenant=self.tenant.tenant,
+                reason=reason,
+                failures=self._failures,
+                retry_in_s=pause_s,
+            )
+
+    def _halt(self, reason: str) -> None:
+        self._halted_because = reason
+        log.error("sink_query_halted", tenant=self.tenant.tenant, reason=reason)
+        self._tell_halted(reason)
+
+    def _tell_halted(self, because: str | None) -> None:
+        """To the metrics and to those who read the progress file. None: not, or not any more."""
+        SINK_HALTED.labels(*self._labels).set(because is not None)
+        state_dir = Path(self._settings.state_dir)
+        progress = load_progress(state_dir, self.tenant.tenant)
+        if progress.halted_because != because:
+            store_progress(state_dir, msgspec.structs.replace(progress, halted_because=because))

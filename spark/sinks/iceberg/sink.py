@@ -1,0 +1,340 @@
+"""The Iceberg sink: tables of format v2, written merge-on-read, in a JDBC catalog on SQLite.
+
+Rows go through Spark SQL. Schemas, snapshots and properties go through Iceberg's own Java API, because only there is a
+change of several things one commit.
+
+Exactly once: the streaming query's session carries ``snapshot-property.headwater.batch``, so each commit's snapshot
+names its micro-batch (Iceberg documentation, Spark configuration, "CommitMetadata"). The newest snapshot with such a name
+is the last batch that the table took in. Whatever else commits (a fill, maintenance) runs in a session without it.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import structlog
+from pyspark.sql import DataFrame, SparkSession
+
+from libs.types.tenant import SinkMode
+from libs.types.warehouse import (
+    BATCH_PROPERTY,
+    CATALOG,
+    COMMITTED_AT_COLUMN,
+    OP_COLUMN,
+    ORDER_COLUMN,
+    WarehouseTable,
+)
+from spark.sinks.iceberg.schema import Evolution, evolution, iceberg_type, identifier_columns, sql_type
+from spark.sinks.iceberg.settings import Settings
+from spark.sinks.port import BatchIdentity, Fill, Sink, SinkColumn, SinkTable, TableColumn, TableRefused
+from spark.transforms.parse_events import DELETE
+
+_TABLE_PROPERTIES: Final = {
+    "format-version": "2",
+    "write.merge.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    "write.delete.mode": "merge-on-read",
+    # The join of a merge has spread the rows already; a further shuffle would only cost.
+    "write.distribution-mode": "none",
+    "write.merge.distribution-mode": "none",
+    "write.update.distribution-mode": "none",
+    "write.spark.fanout.enabled": "true",
+    # One delete file a task. A file for each data file that a merge touches made small merges twice as slow.
+    "write.delete.granularity": "partition",
+    # Small files share a read task; by default each counts as 4 MB and fills a task with a few of them.
+    "read.split.open-file-cost": "65536",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+_MODE: Final = "headwater.mode"
+_KEY: Final = "headwater.key"
+_FILL: Final = "headwater.fill."
+_FILL_PENDING: Final = "headwater.fill-pending."
+_SNAPSHOT_BATCH: Final = f"spark.sql.iceberg.snapshot-property.{BATCH_PROPERTY}"
+_OWN_TYPES: Final = {OP_COLUMN: "string", ORDER_COLUMN: "string", COMMITTED_AT_COLUMN: "timestamp"}
+
+log = structlog.get_logger()
+
+
+def open_sink(settings: Settings) -> Sink:
+    """The sink over one warehouse folder and catalog; makes the folders."""
+    if "://" not in settings.warehouse_dir:
+        Path(settings.warehouse_dir).mkdir(parents=True, exist_ok=True)
+    Path(settings.catalog_file).parent.mkdir(parents=True, exist_ok=True)
+    return IcebergSink(settings)
+
+
+class IcebergSink:
+    """See ``spark.sinks.port.Sink``, which has the promises."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def session_config(self) -> Mapping[str, str]:
+        catalog = f"spark.sql.catalog.{CATALOG}"
+        directory = self._settings.warehouse_dir
+        # WAL: a reader of the catalog never stops a commit, nor a commit a reader.
+        pragmas = f"busy_timeout={self._settings.busy_timeout_ms}&journal_mode=WAL"
+        return {
+            "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+            catalog: "org.apache.iceberg.spark.SparkCatalog",
+            f"{catalog}.type": "jdbc",
+            f"{catalog}.uri": f"jdbc:sqlite:{Path(self._settings.catalog_file).absolute()}?{pragmas}",
+            f"{catalog}.jdbc.schema-version": "V1",
+            f"{catalog}.warehouse": directory if "://" in directory else Path(directory).absolute().as_uri(),
+            # A table that one session wrote must not look old to another.
+            f"{catalog}.cache-enabled": "false",
+        }
+
+    def begin_batch(self, spark: SparkSession, batch: BatchIdentity) -> None:
+        spark.conf.set(_SNAPSHOT_BATCH, str(batch))
+
+    def is_applied(self, spark: SparkSession, table: WarehouseTable, batch: BatchIdentity) -> bool:
+        iceberg_table = _load(spark, table)
+        if iceberg_table is None:
+            return False
+        snapshot = iceberg_table.currentSnapshot()
+        while snapshot is not None:
+            newest = snapshot.summary().get(BATCH_PROPERTY)
+            if newest is not None:
+                return bool(newest == str(batch))
+            parent = snapshot.parentId()
+            snapshot = None if parent is None else iceberg_table.snapshot(parent)
+        return False
+
+    def ensure_table(self, spark: SparkSession, table: SinkTable) -> Mapping[str, TableColumn]:
+        iceberg_table = _load(spark, table.name)
+        if iceberg_table is None:
+            iceberg_table = _create(spark, table)
+        else:
+            _check_settled(iceberg_table, table)
+            current = {name: column.sql_type for name, column in _columns(iceberg_table).items()}
+            changes = evolution(current, table)
+            if changes:
+                _evolve(spark, iceberg_table, changes, table.mode)
+                log.info(
+                    "sink_table_evolved",
+                    table=str(table.name),
+                    added=[column.name for column in changes.added],
+                    widened=[column.name for column in changes.widened],
+                )
+        _fill_pending_columns(spark, iceberg_table, table.name)
+        return _columns(iceberg_table)
+
+    def merge_into(
+        self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncated_at: str | None = None
+    ) -> None:
+        view = f"changes_{uuid4().hex}"
+        changes.createOrReplaceTempView(view)
+        try:
+            spark.sql(merge_statement(table, changes.columns, view, truncated_at))
+        finally:
+            spark.catalog.dropTempView(view)
+
+    def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
+        changes.writeTo(table.name.quoted()).append()
+
+    def maintain(self, spark: SparkSession, table: WarehouseTable) -> None:
+        iceberg_table = _load(spark, table)
+        snapshot = None if iceberg_table is None else iceberg_table.currentSnapshot()
+        if iceberg_table is None or snapshot is None:
+            return
+        delete_files = int(snapshot.summary().get("total-delete-files") or 0)
+        snapshots = iceberg_table.history().size()
+        if self._settings.is_maintaining and delete_files >= self._settings.rewrite_at_delete_files:
+            self._rewrite(spark, table)
+        if self._settings.is_maintaining and snapshots >= 2 * self._settings.keep_snapshots:
+            self._expire(spark, table)
+
+    def _rewrite(self, spark: SparkSession, table: WarehouseTable) -> None:
+        started_s = time.monotonic()
+        options = "map('delete-file-threshold', '1', 'remove-dangling-deletes', 'true')"
+        arguments = f"table => '{table.quoted()}', options => {options}"
+        spark.newSession().sql(f"CALL {CATALOG}.system.rewrite_data_files({arguments})")
+        log.info("sink_table_rewritten", table=str(table), took_s=round(time.monotonic() - started_s, 2))
+
+    def _expire(self, spark: SparkSession, table: WarehouseTable) -> None:
+        keep = f"older_than => current_timestamp(), retain_last => {self._settings.keep_snapshots}"
+        spark.newSession().sql(f"CALL {CATALOG}.system.expire_snapshots(table => '{table.quoted()}', {keep})")
+
+
+def merge_statement(table: SinkTable, columns: list[str], view: str, truncated_at: str | None) -> str:
+    """The MERGE of one micro-batch: ``view`` has one row a key, ``columns`` and the op among them."""
+    stored = [_quoted(name) for name in columns if name != OP_COLUMN]
+    same_key = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in table.key)
+    is_newer = f"s.{ORDER_COLUMN} > t.{ORDER_COLUMN}"
+    is_delete = f"s.{OP_COLUMN} = '{DELETE}'"
+    clauses = [
+        f"MERGE INTO {table.name.quoted()} t USING {view} s ON {same_key}",
+        f"WHEN MATCHED AND {is_newer} AND {is_delete} THEN DELETE",
+        f"WHEN MATCHED AND {is_newer} THEN UPDATE SET {', '.join(f't.{name} = s.{name}' for name in stored)}",
+        f"WHEN NOT MATCHED AND NOT {is_delete} THEN INSERT ({', '.join(stored)}) "
+        f"VALUES ({', '.join(f's.{name}' for name in stored)})",
+    ]
+    if truncated_at is not None:
+        clauses.append(f"WHEN NOT MATCHED BY SOURCE AND t.{ORDER_COLUMN} < '{truncated_at}' THEN DELETE")
+    return "\n".join(clauses)
+
+
+def _create(spark: SparkSession, table: SinkTable) -> Any:
+    """The new table, with its key as identifier fields where it mirrors."""
+    jvm = _jvm(spark)
+    fields, identifiers = jvm.java.util.ArrayList(), jvm.java.util.HashSet()
+    is_mirror = table.mode is SinkMode.MIRROR
+    identifying = identifier_columns(table.columns, table.key) if is_mirror else ()
+    for field_id, column in enumerate([*table.columns, *_own_columns(table.mode)], start=1):
+        is_key = is_mirror and column.name in table.key
+        of = jvm.org.apache.iceberg.types.Types.NestedField.required if is_key else _optional(jvm)
+        fields.add(of(field_id, column.name, _java_type(spark, column.sql_type), column.comment))
+        if column.name in identifying:
+            identifiers.add(field_id)
+    schema = jvm.org.apache.iceberg.Schema(fields, identifiers)
+    properties = jvm.java.util.HashMap()
+    described = {
+        "comment": f"{table.table} of source {table.source}, {table.mode.value}, written by Headwater",
+        "headwater.topic": table.topic,
+        "headwater.source": table.source,
+        "headwater.table": table.table,
+        _MODE: table.mode.value,
+        _KEY: ",".join(table.key),
+    }
+    late = [column for column in table.columns if column.fill and column.fill.since_version > table.oldest_version]
+    fills = _fill_properties(late) if is_mirror else {}
+    for name, value in {**_TABLE_PROPERTIES, **described, **fills}.items():
+        properties.put(name, value)
+    catalog, identifier = _catalog(spark), _identifier(spark, table.name)
+    if not catalog.namespaceExists(identifier.namespace()):
+        catalog.createNamespace(identifier.namespace(), jvm.java.util.HashMap())
+    unpartitioned = jvm.org.apache.iceberg.PartitionSpec.unpartitioned()
+    created = catalog.createTable(identifier, schema, unpartitioned, properties)
+    log.info("sink_table_created", table=str(table.name), mode=table.mode.value, key=list(table.key))
+    return created
+
+
+def _optional(jvm: Any) -> Any:
+    return jvm.org.apache.iceberg.types.Types.NestedField.optional
+
+
+def _own_columns(mode: SinkMode) -> list[SinkColumn]:
+    names = [ORDER_COLUMN, COMMITTED_AT_COLUMN] if mode is SinkMode.MIRROR else list(_OWN_TYPES)
+    return [SinkColumn(name, _OWN_TYPES[name]) for name in names]
+
+
+def _check_settled(iceberg_table: Any, table: SinkTable) -> None:
+    """Mode and key are for the table's life."""
+    properties = iceberg_table.properties()
+    mode, key = properties.get(_MODE), properties.get(_KEY)
+    if mode != table.mode.value:
+        raise TableRefused(
+            f"{table.name} holds {mode} rows, but the tenant's sink.mode is {table.mode.value}; set the mode back, or "
+            "write the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
+        )
+    if table.mode is SinkMode.MIRROR and key != ",".join(table.key):
+        raise TableRefused(
+            f"{table.name} is merged by the key ({key}), but the source's key is ({','.join(table.key)}) now; write "
+            "the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
+        )
+
+
+def _columns(iceberg_table: Any) -> dict[str, TableColumn]:
+    properties = iceberg_table.properties()
+    columns = {}
+    for field in iceberg_table.schema().columns():
+        if field.name() not in _OWN_TYPES:
+            columns[field.name()] = TableColumn(
+                sql_type(field.type().toString()), _stored_fill(properties.get(_FILL + field.name()))
+            )
+    return columns
+
+
+def _stored_fill(text: str | None) -> Fill | None:
+    if text is None:
+        return None
+    version, _, expression = text.partition(":")
+    return Fill(int(version), expression)
+
+
+def _evolve(spark: SparkSession, iceberg_table: Any, changes: Evolution, mode: SinkMode) -> None:
+    """Columns and what fills them, in one commit."""
+    transaction = iceberg_table.newTransaction()
+    update = transaction.updateSchema()
+    for column in changes.added:
+        update.addColumn(None, column.name, _java_type(spark, column.sql_type), column.comment or "")
+        update.moveBefore(column.name, OP_COLUMN if mode is SinkMode.APPEND else ORDER_COLUMN)
+    for column in changes.widened:
+        update.updateColumn(column.name, _java_type(spark, column.sql_type))
+    update.commit()
+    if mode is SinkMode.MIRROR:
+        properties = transaction.updateProperties()
+        for name, value in _fill_properties(changes.added).items():
+            properties.set(name, value)
+        for column in changes.added:
+            if column.fill is not None:
+                properties.set(_FILL_PENDING + column.name, "true")
+        properties.commit()
+    transaction.commitTransaction()
+    iceberg_table.refresh()
+
+
+def _fill_pending_columns(spark: SparkSession, iceberg_table: Any, table: WarehouseTable) -> None:
+    """Give the rows from before an ADD COLUMN the value that the source gave them without an event.
+
+    Runs before any row of the new version is written, so NULL means "from before"; cut off, it is begun again.
+    """
+    pending = [name for name in iceberg_table.properties() if name.startswith(_FILL_PENDING)]
+    if not pending:
+        return
+    columns = _columns(iceberg_table)
+    fills = {name: columns[name].fill for name in (setting.removeprefix(_FILL_PENDING) for setting in pending)}
+    assignments = ", ".join(
+        f"{_quoted(name)} = coalesce({_quoted(name)}, {fill.expression})" for name, fill in fills.items() if fill
+    )
+    is_lacking = " OR ".join(f"{_quoted(name)} IS NULL" for name in fills)
+    spark.newSession().sql(f"UPDATE {table.quoted()} SET {assignments} WHERE {is_lacking}")
+    iceberg_table.refresh()
+    update = iceberg_table.updateProperties()
+    for setting in pending:
+        update.remove(setting)
+    update.commit()
+
+
+def _fill_properties(columns: Sequence[SinkColumn]) -> dict[str, str]:
+    return {
+        _FILL + column.name: f"{column.fill.since_version}:{column.fill.expression}"
+        for column in columns
+        if column.fill is not None
+    }
+
+
+def _java_type(spark: SparkSession, spark_type: str) -> Any:
+    return _jvm(spark).org.apache.iceberg.types.Types.fromPrimitiveString(iceberg_type(spark_type))
+
+
+def _load(spark: SparkSession, table: WarehouseTable) -> Any | None:
+    catalog, identifier = _catalog(spark), _identifier(spark, table)
+    return catalog.loadTable(identifier) if catalog.tableExists(identifier) else None
+
+
+def _catalog(spark: SparkSession) -> Any:
+    # Catalogs are looked up in the settings of the thread's active session; a thread of our own has none yet.
+    _jvm(spark).org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+    return _jvm(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, CATALOG)
+
+
+def _identifier(spark: SparkSession, table: WarehouseTable) -> Any:
+    gateway: Any = spark.sparkContext._gateway
+    levels = gateway.new_array(_jvm(spark).java.lang.String, len(table.namespace))
+    for place, level in enumerate(table.namespace):
+        levels[place] = level
+    namespace = _jvm(spark).org.apache.iceberg.catalog.Namespace.of(levels)
+    return _jvm(spark).org.apache.iceberg.catalog.TableIdentifier.of(namespace, table.name)
+
+
+def _jvm(spark: SparkSession) -> Any:
+    return spark.sparkContext._jvm
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"

@@ -1,0 +1,127 @@
+"""What a sink is: the port between the streaming job and one kind of warehouse.
+
+``spark/jobs/batch.py`` calls it for each table of a micro-batch: ``is_applied`` ▶ ``ensure_table`` ▶ ``merge_into`` or
+``append_to``. A new warehouse is a folder beside ``iceberg/`` and a line in ``registry.py``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from libs.errors import HeadwaterError
+from libs.types.tenant import SinkMode
+from libs.types.warehouse import WarehouseTable
+
+
+class TableRefused(HeadwaterError):
+    """This table cannot be written as it is: park it, go on with the others; the message ends with the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchIdentity:
+    """Which micro-batch: the same after a replay, another for every other batch of every query."""
+
+    query_id: str
+    """Of the streaming query; lives in its Spark checkpoint."""
+    batch_id: int
+
+    def __str__(self) -> str:
+        return f"{self.query_id}:{self.batch_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """The value that the source gave the rows from before a column was added, without an event for any of them."""
+
+    since_version: int
+    """The schema version that brought the column."""
+    expression: str
+    """A constant in Spark SQL, of the column's type."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkColumn:
+    """A column that the source's table has at its newest version."""
+
+    name: str
+    sql_type: str
+    """Spark's."""
+    comment: str | None = None
+    fill: Fill | None = None
+    """None: NULL, or not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column that the warehouse's table has; the source's may be narrower, or gone."""
+
+    sql_type: str
+    fill: Fill | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SinkTable:
+    """A table as a batch needs it."""
+
+    name: WarehouseTable
+    mode: SinkMode
+    columns: tuple[SinkColumn, ...]
+    key: tuple[str, ...]
+    topic: str
+    source: str
+    table: str
+    """``database.table`` at the source."""
+    oldest_version: int
+    """The oldest schema version among the batch's events."""
+
+
+class Sink(Protocol):
+    """One kind of warehouse. Calls for different tables may come from different threads at once.
+
+    Exactly once: whatever ``merge_into`` and ``append_to`` write becomes visible in one commit together with the batch's
+    identity, so after a crash ``is_applied`` tells whether it happened.
+    """
+
+    def session_config(self) -> Mapping[str, str]:
+        """Spark settings that the warehouse needs; read before the session starts."""
+        ...
+
+    def begin_batch(self, spark: SparkSession, batch: BatchIdentity) -> None:
+        """Called once before the tables of a batch; ``spark`` is the session that all of them use."""
+        ...
+
+    def is_applied(self, spark: SparkSession, table: WarehouseTable, batch: BatchIdentity) -> bool:
+        """Whether the table holds the batch already. False where there is no table."""
+        ...
+
+    def ensure_table(self, spark: SparkSession, table: SinkTable) -> Mapping[str, TableColumn]:
+        """Create the table, or add and widen columns; the columns it has now, in order, Headwater's aside.
+
+        Never drops or narrows. In a mirror, rows from before a column was added get its ``fill``. Idempotent; a call that
+        was cut off is completed by the next one.
+
+        Raises:
+            TableRefused: the change cannot be made without losing values, or the table is of another mode.
+        """
+        ...
+
+    def merge_into(
+        self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncated_at: str | None = None
+    ) -> None:
+        """Upsert and delete by key, one commit. ``changes``: one row a key, with the columns of ``ensure_table``, the
+        order, the commit time and the op.
+
+        A row that holds an equal or greater order stays as it is; deleting an absent key is fine. ``truncated_at``: all
+        rows of a smaller order go.
+        """
+        ...
+
+    def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
+        """Add every change as a row, one commit."""
+        ...
+
+    def maintain(self, spark: SparkSession, table: WarehouseTable) -> None:
+        """Called after each commit: keep the table fast to read, if it is due. Changes no row."""
+        ...

@@ -1,0 +1,39 @@
+"""From parsed changes to rows of the sink's table: its columns, its types, and what Headwater adds."""
+
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from libs.types.table import TableSchema
+from libs.types.warehouse import COMMITTED_AT_COLUMN, OP_COLUMN, ORDER_COLUMN
+from spark.sinks.port import TableColumn
+from spark.transforms.value_types import decoded
+
+
+def conform_to(columns: Mapping[str, TableColumn], schema: TableSchema) -> Callable[[DataFrame], DataFrame]:
+    """Rows with exactly ``columns`` and Headwater's three, of changes parsed under ``schema``.
+
+    A column that ``schema`` does not have yet has its fill, one that the source dropped is NULL; a type narrower than
+    the table's is widened. Names are compared without regard to case, as MySQL and Spark do.
+    """
+    of_schema = {column.name.lower(): column for column in schema.columns}
+
+    def value(name: str, target: TableColumn) -> SparkColumn:
+        column = of_schema.get(name.lower())
+        if column is not None:
+            return decoded(column, sf.col("row").getField(column.name)).cast(target.sql_type).alias(name)
+        fill = target.fill
+        missing = sf.expr(fill.expression) if fill and schema.version < fill.since_version else sf.lit(None)
+        return missing.cast(target.sql_type).alias(name)
+
+    def conform(changes: DataFrame) -> DataFrame:
+        return changes.select(
+            *(value(name, target) for name, target in columns.items()),
+            sf.col("op").alias(OP_COLUMN),
+            sf.col("order").alias(ORDER_COLUMN),
+            sf.timestamp_micros("committed_at_us").alias(COMMITTED_AT_COLUMN),
+        )
+
+    return conform

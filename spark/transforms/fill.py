@@ -1,0 +1,113 @@
+"""The value that MySQL gives existing rows when a column is added, as a constant in Spark SQL.
+
+``ALTER TABLE … ADD COLUMN`` writes no row events: every row there is has the new column's DEFAULT from then on, or its
+type's implicit default where it is NOT NULL without one (MySQL 8.4 manual 13.6, "Data Type Default Values").
+"""
+
+import re
+from typing import Final
+
+from libs.types.table import Column
+from libs.types.value import LogicalKind
+from spark.transforms.value_types import spark_type
+
+_NUMBERS: Final = frozenset(
+    {
+        LogicalKind.INT16,
+        LogicalKind.INT32,
+        LogicalKind.INT64,
+        LogicalKind.FLOAT32,
+        LogicalKind.FLOAT64,
+        LogicalKind.DECIMAL,
+        LogicalKind.YEAR,
+        LogicalKind.MICRO_TIME,
+    }
+)
+_TIME: Final = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?")
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_DATETIME: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?")
+_NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_HEX: Final = re.compile(r"0x((?:[0-9A-Fa-f]{2})*)")
+_BITS: Final = re.compile(r"b'([01]+)'")
+_FIXED_BINARY: Final = re.compile(r"binary\((\d+)\)")
+
+
+def fill_expression(column: Column) -> str | None:
+    """The constant, of the column's ``spark_type``; None: NULL, or a value that only the source knows.
+
+    Not known are generated columns, DEFAULT CURRENT_TIMESTAMP (the time of the ALTER), and every TIMESTAMP literal (it
+    stands in the time zone of the session that ran the ALTER).
+    """
+    if column.is_generated:
+        return None
+    if column.default_expression is None:
+        return None if column.is_optional else _implicit_default(column)
+    return _literal(column, column.default_expression)
+
+
+def _implicit_default(column: Column) -> str | None:
+    logical_type = column.logical_type
+    match logical_type.kind:
+        case kind if kind in _NUMBERS:
+            return _cast("0", column)
+        case LogicalKind.BOOLEAN:
+            return "false"
+        case LogicalKind.STRING | LogicalKind.ENUM_SET:
+            return "''"
+        case LogicalKind.ENUM if logical_type.allowed:
+            return _text(logical_type.allowed[0])
+        case LogicalKind.BYTES:
+            fixed = _FIXED_BINARY.fullmatch(column.source_type)
+            return _bytes(bytes(int(fixed[1]))) if fixed else _bytes(b"")
+        case LogicalKind.BITS:
+            return _bytes(bytes((logical_type.precision + 7) // 8))
+        case _:
+            return None
+
+
+def _literal(column: Column, text: str) -> str | None:
+    match column.logical_type.kind:
+        case LogicalKind.MICRO_TIME:
+            return _microseconds(text)
+        case LogicalKind.DATE:
+            return _cast(text, column) if _DATE.fullmatch(text) else None
+        case LogicalKind.TIMESTAMP_MS | LogicalKind.TIMESTAMP_US:
+            return _cast(text, column) if _DATETIME.fullmatch(text) else None
+        case LogicalKind.BOOLEAN:
+            bits = _BITS.fullmatch(text)
+            return None if bits is None else str(int(bits[1], 2) == 1).lower()
+        case LogicalKind.BITS:
+            bits = _BITS.fullmatch(text)
+            width = (column.logical_type.precision + 7) // 8
+            return None if bits is None else _bytes(int(bits[1], 2).to_bytes(width, "little"))
+        case LogicalKind.BYTES:
+            digits = _HEX.fullmatch(text)
+            return None if digits is None else _bytes(bytes.fromhex(digits[1]))
+        case LogicalKind.STRING | LogicalKind.ENUM | LogicalKind.ENUM_SET:
+            return _text(text)
+        case kind if kind in _NUMBERS:
+            return _cast(text, column) if _NUMBER.fullmatch(text) else None
+        case _:
+            return None
+
+
+def _microseconds(text: str) -> str | None:
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return None
+    sign, hours, minutes, seconds, fraction = match.groups()
+    whole = ((int(hours) * 60 + int(minutes)) * 60 + int(seconds)) * 1_000_000 + int((fraction or "").ljust(6, "0"))
+    return f"{sign}{whole}L"
+
+
+def _cast(text: str, column: Column) -> str:
+    return f"CAST('{text}' AS {spark_type(column).upper()})"
+
+
+def _text(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _bytes(value: bytes) -> str:
+    return f"X'{value.hex()}'"

@@ -1,0 +1,131 @@
+"""From a tenant's row topics to events: one row an event, its value still text.
+
+Which table and version an event belongs to stands in its topic and headers, so nothing is parsed before events are
+split by them, and each event's JSON is parsed once, with its own table's schema.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from libs.config.connections import KafkaSettings
+from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, transactions_topic
+from libs.types.tenant import TenantSpec
+
+EARLIEST = -2  # Spark's Kafka integration guide, "startingOffsets"
+# A fetch of one task; larger topic partitions are read by several tasks.
+_MAX_RECORDS_PER_TASK = 50_000
+_KAFKA_TIMEOUT_MS = 30_000
+
+
+def topic_pattern(tenant: TenantSpec) -> str:
+    """Java regular expression of the tenant's row topics, ``<tenant>.<source>.<database>.<table>``, and of no others.
+
+    It does not name the tenant's sources: a source that leaves the document must not look like lost partitions.
+    """
+    others = [re.escape(transactions_topic(tenant.tenant, source.name)) for source in tenant.sources]
+    return rf"^(?!(?:{'|'.join([*others, 'headwater'])})$){re.escape(tenant.tenant)}\.(?!headwater\.)[^.]+\.[^.]+\..+$"
+
+
+def read_topics(
+    spark: SparkSession, kafka: KafkaSettings, tenant: TenantSpec, *, max_offsets_per_trigger: int
+) -> DataFrame:
+    """The stream of the tenant's row topics, tables that do not exist yet included: each trigger lists the topics.
+
+    A topic that was purged or deleted before it was read fails the stream.
+    """
+    return (
+        spark.readStream.format("kafka")
+        .options(**kafka_options(kafka))
+        .option("subscribePattern", topic_pattern(tenant))
+        .option("startingOffsets", "earliest")
+        .option("failOnDataLoss", "true")
+        .option("maxOffsetsPerTrigger", max_offsets_per_trigger)
+        .option("maxRecordsPerPartition", _MAX_RECORDS_PER_TASK)
+        .load()
+        .transform(events_of)
+    )
+
+
+def read_range(
+    spark: SparkSession,
+    kafka: KafkaSettings,
+    topic: str,
+    from_offsets: Mapping[int, int],
+    to_offsets: Mapping[int, int],
+) -> DataFrame:
+    """The events of one topic between two offsets a Kafka partition, the end excluded."""
+    starting = {str(partition): from_offsets.get(partition, EARLIEST) for partition in to_offsets}
+    ending = {str(partition): offset for partition, offset in to_offsets.items()}
+    return (
+        spark.read.format("kafka")
+        .options(**kafka_options(kafka))
+        .option("assign", json.dumps({topic: sorted(to_offsets)}))
+        .option("startingOffsets", json.dumps({topic: starting}))
+        .option("endingOffsets", json.dumps({topic: ending}))
+        .option("failOnDataLoss", "true")
+        .load()
+        .transform(events_of)
+    )
+
+
+def kafka_options(kafka: KafkaSettings) -> dict[str, str]:
+    """Options of Spark's Kafka reader; only committed transactions are read."""
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "kafka.security.protocol": kafka.security_protocol,
+        "kafka.isolation.level": "read_committed",
+        "kafka.metadata.max.age.ms": "2000",
+        "kafka.default.api.timeout.ms": str(_KAFKA_TIMEOUT_MS),
+        "includeHeaders": "true",
+    }
+    if kafka.sasl_mechanism is not None:
+        options["kafka.sasl.mechanism"] = kafka.sasl_mechanism
+        options["kafka.sasl.jaas.config"] = _jaas_config(kafka)
+    if kafka.ssl_ca_file is not None:
+        options["kafka.ssl.truststore.type"] = "PEM"
+        options["kafka.ssl.truststore.location"] = kafka.ssl_ca_file
+    return options
+
+
+def _jaas_config(kafka: KafkaSettings) -> str:
+    """Kafka documentation, "Authentication using SASL": the login module of the mechanism, with the user in it."""
+    module = "plain.Plain" if kafka.sasl_mechanism == "PLAIN" else "scram.Scram"
+    password = kafka.sasl_password.reveal() if kafka.sasl_password else ""
+    user, secret = (text.replace("\\", "\\\\").replace('"', '\\"') for text in (kafka.sasl_username or "", password))
+    return f'org.apache.kafka.common.security.{module}LoginModule required username="{user}" password="{secret}";'
+
+
+def events_of(records: DataFrame) -> DataFrame:
+    """Kafka records as events. Tombstones are gone: the delete event before each one says all that it says."""
+    value = sf.col("value").cast("string")
+    return records.where(sf.col("value").isNotNull()).select(
+        "topic",
+        sf.col("partition").alias("kafka_partition"),
+        "offset",
+        sf.col("key").isNull().alias("is_keyless"),
+        _header(ORDER_HEADER).alias("order"),
+        _header(SCHEMA_VERSION_HEADER).cast("int").alias("schema_version"),
+        # JsonConverter with schemas.enable writes {"schema":…,"payload":…}; Debezium's envelope begins with "before".
+        value.startswith('{"schema":').alias("is_wrapped"),
+        _committed_at_us(value).alias("committed_at_us"),
+        value.alias("value"),
+    )
+
+
+def _header(name: str) -> Column:
+    matching = sf.filter("headers", lambda header: header["key"] == name)
+    return sf.get(matching, sf.lit(0))["value"].cast("string")
+
+
+def _committed_at_us(value: Column) -> Column:
+    """``source.ts_us``, for statistics only: found from the end of the text, without a parse of the event.
+
+    Debezium's envelope ends in ``source`` (with ts_us), ``transaction``, ``op`` and the envelope's own ts_us; a quote
+    within a value is escaped, so the text cannot stand anywhere behind. NULL where the envelope is another.
+    """
+    from_second_last = sf.substring_index(value, '"ts_us":', -2)
+    return sf.substring_index(from_second_last, ",", 1).try_cast("bigint")

@@ -1,0 +1,102 @@
+"""What a micro-batch holds, table by table: one aggregation, which also brings the batch into memory."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as sf
+
+from libs.errors import PipelineHalted
+from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER
+
+# Commit times of live events as quantiles: the middle of each of 50 equal shares.
+_SHARES: Final = 50
+_QUANTILES: Final = [(share + 0.5) / _SHARES for share in range(_SHARES)]
+_ACCURACY: Final = 1_000
+_SNAPSHOT_ORDINAL: Final = ".0000000000"  # EventOrder: snapshot rows have ordinal 0, the first live one has 1
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The events of one topic that one schema version and one form can parse."""
+
+    topic: str
+    schema_version: int
+    is_wrapped: bool
+    """The value carries its Connect schema."""
+    rows: int
+    from_offsets: Mapping[int, int]
+    """By Kafka partition: the first event."""
+    to_offsets: Mapping[int, int]
+    """By Kafka partition: behind the last event."""
+    newest_order: str
+    newest_committed_at_us: int
+    newest_keyless_order: str | None
+    """Of events without a key: in a table that has a key, those are truncations."""
+    live_changes: Mapping[int, int]
+    """How many changes, snapshot rows aside, the source committed when (microseconds since 1970); about right."""
+
+
+def survey(events: DataFrame) -> list[Slice]:
+    """The slices of ``events``, by topic and version.
+
+    Raises:
+        PipelineHalted: an event lacks the router's headers; the message names its topic.
+    """
+    is_live = ~sf.col("order").endswith(_SNAPSHOT_ORDINAL)
+    portions = (
+        events.groupBy("topic", "schema_version", "is_wrapped", "kafka_partition")
+        .agg(
+            sf.count("*").alias("rows"),
+            sf.count("order").alias("ordered_rows"),
+            sf.min("offset").alias("first_offset"),
+            sf.max("offset").alias("last_offset"),
+            sf.max("order").alias("newest_order"),
+            sf.max("committed_at_us").alias("newest_committed_at_us"),
+            sf.max(sf.when(sf.col("is_keyless"), sf.col("order"))).alias("newest_keyless_order"),
+            sf.count(sf.when(is_live, sf.col("committed_at_us"))).alias("live_rows"),
+            sf.percentile_approx(sf.when(is_live, sf.col("committed_at_us")), _QUANTILES, _ACCURACY).alias(
+                "live_times"
+            ),
+        )
+        .collect()
+    )
+    for portion in portions:
+        if portion.schema_version is None or portion.ordered_rows < portion.rows:
+            raise PipelineHalted(
+                f"topic {portion.topic} holds records without {ORDER_HEADER} and {SCHEMA_VERSION_HEADER} headers: not "
+                "the router wrote them; find out who did, and move them to a topic outside of the tenant's names"
+            )
+    slice_of = attrgetter("topic", "schema_version", "is_wrapped")
+    return [_joined(list(group)) for _, group in groupby(sorted(portions, key=slice_of), slice_of)]
+
+
+def _joined(portions: list[Row]) -> Slice:
+    """One slice of what several Kafka partitions hold of it."""
+    first: Any = portions[0]
+    keyless = [portion.newest_keyless_order for portion in portions if portion.newest_keyless_order is not None]
+    return Slice(
+        topic=first.topic,
+        schema_version=first.schema_version,
+        is_wrapped=first.is_wrapped,
+        rows=sum(portion.rows for portion in portions),
+        from_offsets={portion.kafka_partition: portion.first_offset for portion in portions},
+        to_offsets={portion.kafka_partition: portion.last_offset + 1 for portion in portions},
+        newest_order=max(portion.newest_order for portion in portions),
+        newest_committed_at_us=max(portion.newest_committed_at_us or 0 for portion in portions),
+        newest_keyless_order=max(keyless, default=None),
+        live_changes=_live_changes(portions),
+    )
+
+
+def _live_changes(portions: Iterable[Row]) -> dict[int, int]:
+    changes: dict[int, int] = {}
+    for portion in portions:
+        for share, committed_at_us in enumerate(portion.live_times or ()):
+            # Whole numbers that add up to live_rows.
+            count = portion.live_rows * (share + 1) // _SHARES - portion.live_rows * share // _SHARES
+            changes[committed_at_us] = changes.get(committed_at_us, 0) + count
+    return {committed_at_us: count for committed_at_us, count in changes.items() if count}

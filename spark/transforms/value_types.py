@@ -1,0 +1,181 @@
+"""Column values: from their JSON wire form to Spark types. The one place that says which type a column has.
+
+A value passes three types: ``json_type`` (what ``from_json`` reads), ``decoded`` (an expression over it) and ``spark_type``
+(what the warehouse stores). Nothing is lost on the way, or the batch fails: numbers are exact, and what Spark has no
+type for keeps a form that holds it whole (a DECIMAL of more than 38 digits is text, a TIME is microseconds).
+"""
+
+from typing import Final
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import functions as sf
+from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from libs.types.table import Column, TableSchema
+from libs.types.value import LogicalKind
+
+MAX_DECIMAL_DIGITS: Final = 38
+"""Of Spark's and Iceberg's DECIMAL; MySQL's has up to 65."""
+_UNSIGNED_BIGINT: Final = "decimal(20,0)"
+
+_JSON_TYPES: Final[dict[LogicalKind, DataType]] = {
+    LogicalKind.BOOLEAN: BooleanType(),
+    LogicalKind.INT16: IntegerType(),
+    LogicalKind.INT32: IntegerType(),
+    LogicalKind.INT64: LongType(),
+    LogicalKind.FLOAT32: FloatType(),
+    LogicalKind.FLOAT64: DoubleType(),
+    LogicalKind.STRING: StringType(),
+    LogicalKind.BYTES: BinaryType(),  # from_json reads base64 into BINARY
+    LogicalKind.DECIMAL: BinaryType(),
+    LogicalKind.DATE: IntegerType(),
+    LogicalKind.MICRO_TIME: LongType(),
+    LogicalKind.TIMESTAMP_MS: LongType(),
+    LogicalKind.TIMESTAMP_US: LongType(),
+    LogicalKind.ZONED_TIMESTAMP: StringType(),
+    LogicalKind.YEAR: IntegerType(),
+    LogicalKind.JSON: StringType(),
+    LogicalKind.ENUM: StringType(),
+    LogicalKind.ENUM_SET: StringType(),
+    LogicalKind.BITS: BinaryType(),
+}
+
+
+def row_type(schema: TableSchema) -> StructType:
+    """What ``from_json`` reads a row image as.
+
+    Raises:
+        KeyError: a column's type has no wire form; such a table is not captured.
+    """
+    return StructType([StructField(column.name, _JSON_TYPES[column.logical_type.kind]) for column in schema.columns])
+
+
+def spark_type(column: Column) -> str:
+    """The SQL type that holds every value of the column."""
+    kind = column.logical_type.kind
+    match kind:
+        case LogicalKind.INT64 if _is_unsigned_bigint(column):
+            return _UNSIGNED_BIGINT
+        case LogicalKind.DECIMAL if column.logical_type.precision > MAX_DECIMAL_DIGITS:
+            return "string"
+        case LogicalKind.DECIMAL:
+            return f"decimal({column.logical_type.precision},{column.logical_type.scale})"
+        case LogicalKind.DATE:
+            return "date"
+        case LogicalKind.TIMESTAMP_MS | LogicalKind.TIMESTAMP_US:
+            return "timestamp_ntz"
+        case LogicalKind.ZONED_TIMESTAMP:
+            return "timestamp"
+        case _:
+            return _JSON_TYPES[kind].simpleString()
+
+
+def decoded(column: Column, value: SparkColumn) -> SparkColumn:
+    """``value``, as ``from_json`` read it, in the column's ``spark_type``; NULL stays NULL. The session's zone is UTC."""
+    logical_type = column.logical_type
+    match logical_type.kind:
+        case LogicalKind.INT64 if _is_unsigned_bigint(column):
+            # Above 2**63-1 it came as a negative number, wrapped around.
+            wide = value.cast(_UNSIGNED_BIGINT)
+            return sf.when(
+                value < 0, (wide + sf.lit(str(2**64)).cast(_UNSIGNED_BIGINT)).cast(_UNSIGNED_BIGINT)
+            ).otherwise(wide)
+        case LogicalKind.DECIMAL if logical_type.precision > MAX_DECIMAL_DIGITS:
+            return _decimal_text(value, logical_type.scale)
+        case LogicalKind.DECIMAL:
+            return _decimal(value, logical_type.precision, logical_type.scale)
+        case LogicalKind.DATE:
+            return sf.date_from_unix_date(value)
+        case LogicalKind.TIMESTAMP_MS:
+            return sf.timestamp_millis(value).cast("timestamp_ntz")
+        case LogicalKind.TIMESTAMP_US:
+            return sf.timestamp_micros(value).cast("timestamp_ntz")
+        case LogicalKind.ZONED_TIMESTAMP:
+            return value.cast("timestamp")
+        case _:
+            return value
+
+
+def _is_unsigned_bigint(column: Column) -> bool:
+    return column.source_type.startswith("bigint") and "unsigned" in column.source_type
+
+
+def _decimal(unscaled: SparkColumn, precision: int, scale: int) -> SparkColumn:
+    """Big-endian two's complement bytes as DECIMAL, by Avro's reader: the same bytes with their length in front.
+
+    38 digits take at most 16 bytes, so the length is one byte, zigzag encoded (Avro 1.12 specification, "Binary
+    Encoding", bytes; "Decimal").
+    """
+    length = sf.unhex(sf.lpad(sf.hex(sf.length(unscaled) * 2), 2, "0"))
+    avro_type = f'{{"type":"bytes","logicalType":"decimal","precision":{precision},"scale":{scale}}}'
+    return sf.when(unscaled.isNotNull(), from_avro(sf.concat(length, unscaled), avro_type))
+
+
+_LIMB: Final = 10**9
+_LIMBS: Final = 8  # 72 decimal digits; DECIMAL(65) needs 65
+
+
+def _decimal_text(unscaled: SparkColumn, scale: int) -> SparkColumn:
+    """Big-endian two's complement bytes as decimal text: long multiplication in base 10**9, byte by byte."""
+    digits = sf.hex(unscaled)
+    is_negative = sf.conv(sf.substring(digits, 1, 2), 16, 10).cast("bigint") >= 128
+    magnitude = sf.aggregate(
+        sf.sequence(sf.lit(1), sf.length(digits), sf.lit(2)),
+        sf.array_repeat(sf.lit(0).cast("bigint"), _LIMBS),
+        lambda limbs, place: _times_256_plus(limbs, _byte(digits, place, is_negative)),
+    )
+    # -x = ~x + 1
+    plain = _limbs_text(sf.when(is_negative, _plus_one(magnitude)).otherwise(magnitude))
+    whole = sf.lpad(plain, _LIMBS * 9, "0")
+    split = _LIMBS * 9 - scale
+    integer = sf.coalesce(sf.nullif(sf.ltrim(sf.substring(whole, 1, split), sf.lit("0")), sf.lit("")), sf.lit("0"))
+    number = sf.concat(integer, sf.lit("."), sf.substring(whole, split + 1, scale)) if scale else integer
+    return sf.when(unscaled.isNull(), None).otherwise(sf.concat(sf.when(is_negative, "-").otherwise(""), number))
+
+
+def _byte(digits: SparkColumn, place: SparkColumn, is_negative: SparkColumn) -> SparkColumn:
+    byte = sf.conv(sf.substr(digits, place, sf.lit(2)), 16, 10).cast("bigint")
+    return sf.when(is_negative, sf.lit(255) - byte).otherwise(byte)
+
+
+def _times_256_plus(limbs: SparkColumn, byte: SparkColumn) -> SparkColumn:
+    return _carried(limbs, byte, factor=256)
+
+
+def _plus_one(limbs: SparkColumn) -> SparkColumn:
+    return _carried(limbs, sf.lit(1).cast("bigint"), factor=1)
+
+
+def _carried(limbs: SparkColumn, carry: SparkColumn, *, factor: int) -> SparkColumn:
+    """Limbs, the lowest first, times ``factor`` plus ``carry``."""
+
+    def step(state: SparkColumn, limb: SparkColumn) -> SparkColumn:
+        number = limb * factor + state.getField("carry")
+        return sf.struct(
+            ((number - number % _LIMB) / _LIMB).cast("bigint").alias("carry"),
+            sf.concat(state.getField("limbs"), sf.array(number % _LIMB)).alias("limbs"),
+        )
+
+    empty = sf.array().cast("array<bigint>")
+    return sf.aggregate(
+        limbs,
+        sf.struct(carry.cast("bigint").alias("carry"), empty.alias("limbs")),
+        step,
+        lambda state: state.getField("limbs"),
+    )
+
+
+def _limbs_text(limbs: SparkColumn) -> SparkColumn:
+    return sf.array_join(sf.transform(sf.reverse(limbs), lambda limb: sf.lpad(limb.cast("string"), 9, "0")), "")

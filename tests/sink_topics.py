@@ -1,0 +1,155 @@
+"""What the router writes for one tenant, and a plain model of what the sink should make of it."""
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from libs.events.delivered_schema import DeliveredSchema, delivered_schema_key, encode_delivered_schema
+from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, row_topic, table_schemas_topic
+from libs.types.order import EventOrder
+from libs.types.table import TableId, TableSchema
+
+SOURCE = "shop"
+TIMEOUT_S = 30.0
+
+Row = Mapping[str, Any]
+
+
+class TenantTopics:
+    """Writes a tenant's topics in transactions, as the router does."""
+
+    def __init__(self, bootstrap_servers: str, tenant: str) -> None:
+        self.tenant = tenant
+        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap_servers, "transactional.id": f"test-{tenant}", "log_level": 0}
+        )
+        self._producer.init_transactions(TIMEOUT_S)
+        self._create(table_schemas_topic(tenant), 1)
+        self._rank = 0
+
+    def create_table(self, schema: TableSchema, *, kafka_partitions: int = 1) -> str:
+        """The table's topic, made."""
+        topic = row_topic(self.tenant, SOURCE, schema.table_id)
+        self._create(topic, kafka_partitions)
+        return topic
+
+    @contextmanager
+    def transaction(self, *, is_aborted: bool = False) -> Iterator["Transaction"]:
+        """One transaction of the source, and of Kafka."""
+        self._rank += 1
+        self._producer.begin_transaction()
+        yield Transaction(self.tenant, self._producer, self._rank)
+        if is_aborted:
+            self._producer.abort_transaction(TIMEOUT_S)
+        else:
+            self._producer.commit_transaction(TIMEOUT_S)
+
+    def _create(self, topic: str, kafka_partitions: int) -> None:
+        for done in self._admin.create_topics([NewTopic(topic, kafka_partitions, 1)]).values():
+            done.result(TIMEOUT_S)
+
+
+@dataclass(slots=True)
+class Transaction:
+    """Events of one transaction; ordinals count from 1."""
+
+    tenant: str
+    producer: Producer
+    rank: int
+    ordinal: int = 0
+
+    def schema(self, schema: TableSchema) -> None:
+        """Tell the tenant a version, before its first row."""
+        topic = row_topic(self.tenant, SOURCE, schema.table_id)
+        record = DeliveredSchema(topic=topic, source=SOURCE, table_schema=schema)
+        key = delivered_schema_key(topic, schema.version)
+        self.producer.produce(table_schemas_topic(self.tenant), encode_delivered_schema(record), key)
+
+    def change(
+        self,
+        schema: TableSchema,
+        *,
+        op: str,
+        before: Row | None = None,
+        after: Row | None = None,
+        is_wrapped: bool = False,
+        committed_at_us: int = 1_795_224_576_114_628,
+    ) -> str:
+        """One row event, and a tombstone behind a delete; its order."""
+        self.ordinal += 1
+        order = EventOrder(epoch=0, rank=self.rank, tx_ordinal=0 if op == "r" else self.ordinal).sort_key()
+        source = {"name": SOURCE, "snapshot": "false", "ts_us": committed_at_us, "query": None}
+        envelope = {"before": before, "after": after, "source": source, "transaction": None, "op": op}
+        envelope |= {"ts_ms": 1, "ts_us": 1_000, "ts_ns": 1_000_000}
+        row = after or before
+        key = {name: row[name] for name in schema.key} if row is not None and schema.key else None
+        topic = row_topic(self.tenant, SOURCE, schema.table_id)
+        headers = [(ORDER_HEADER, order.encode()), (SCHEMA_VERSION_HEADER, str(schema.version).encode())]
+        key_bytes = None if key is None else _json(key, is_wrapped)
+        self.producer.produce(topic, _json(envelope, is_wrapped), key_bytes, headers=headers)
+        if op == "d" and key_bytes is not None:
+            self.producer.produce(topic, None, key_bytes, headers=headers)
+        return order
+
+
+def _json(payload: Mapping[str, Any], is_wrapped: bool) -> bytes:
+    return json.dumps({"schema": {"type": "struct"}, "payload": payload} if is_wrapped else payload).encode()
+
+
+@dataclass(slots=True)
+class Model:
+    """One table in plain Python: its rows by key, and every change made to it."""
+
+    schema: TableSchema
+    rows: dict[int, Row] = field(default_factory=dict)
+    orders: list[str] = field(default_factory=list)
+
+    def change_at_random(self, transaction: Transaction, chance: random.Random, *, keys: int) -> None:
+        """An insert, an update, a delete or a change of key, and its events."""
+        key = chance.randrange(keys)
+        old = self.rows.get(key)
+        new = {"id": key, "note": f"é {chance.randrange(10**6)}" if chance.random() < 0.9 else None}
+        is_wrapped = chance.random() < 0.3
+        free = next((other for other in range(keys, 2 * keys) if other not in self.rows), None)
+        if old is None:
+            self._note(transaction.change(self.schema, op="c", after=new, is_wrapped=is_wrapped))
+            self.rows[key] = new
+        elif (kind := chance.random()) < 0.2:
+            self._note(transaction.change(self.schema, op="d", before=old, is_wrapped=is_wrapped))
+            del self.rows[key]
+        elif kind < 0.3 and free is not None:
+            self._note(transaction.change(self.schema, op="d", before=old, is_wrapped=is_wrapped))
+            moved = {**old, "id": free}
+            self._note(transaction.change(self.schema, op="c", after=moved, is_wrapped=is_wrapped))
+            del self.rows[key]
+            self.rows[free] = moved
+        else:
+            self._note(transaction.change(self.schema, op="u", before=old, after=new, is_wrapped=is_wrapped))
+            self.rows[key] = new
+
+    def truncate(self, transaction: Transaction) -> None:
+        self._note(transaction.change(self.schema, op="t"))
+        self.rows.clear()
+
+    def sorted_rows(self) -> list[dict[str, Any]]:
+        return [dict(self.rows[key]) for key in sorted(self.rows)]
+
+    def _note(self, order: str) -> None:
+        self.orders.append(order)
+
+
+def without_own_columns(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Stored rows as the source has them, by id."""
+    plain = [{name: value for name, value in row.items() if not name.startswith("_headwater_")} for row in rows]
+    return sorted(plain, key=lambda row: row["id"])
+
+
+def table_id(name: str) -> TableId:
+    return TableId(database="shop", table=name)

@@ -1,0 +1,71 @@
+"""The one Spark session of a test run: it takes 5 to 20 s to start and a gigabyte, so every test shares it.
+
+Its warehouse is a folder of the run; tests keep apart by tenant names.
+"""
+
+import functools
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyiceberg.catalog.sql import SqlCatalog
+from pyspark.sql import SparkSession
+
+from libs.local.cache import cache_dir
+from libs.local.jars import jars_dir
+from libs.local.java import find_java
+from libs.types.warehouse import CATALOG, WarehouseTable
+from spark.jobs.session import open_session
+from spark.jobs.settings import SessionSettings
+from spark.sinks.iceberg.settings import Settings
+from spark.sinks.iceberg.sink import IcebergSink, open_sink
+
+Row = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSpark:
+    """A session with an Iceberg warehouse."""
+
+    session: SparkSession
+    sink: IcebergSink
+    iceberg: Settings
+
+    def rows(self, table: WarehouseTable, *columns: str) -> list[Row]:
+        """What pyiceberg, which shares no code with Spark, reads from a table; all of the source's columns by default."""
+        return read_rows(self.iceberg, table, *columns)
+
+
+@functools.cache
+def shared_spark() -> SharedSpark:
+    """The session; started by the first test that asks, ended with the process."""
+    folder = Path(tempfile.mkdtemp(prefix="headwater-spark-"))
+    iceberg = Settings(
+        warehouse_dir=str(folder / "warehouse"),
+        catalog_file=str(folder / "catalog.db"),
+        rewrite_at_delete_files=4,
+        keep_snapshots=3,
+    )
+    sink = open_sink(iceberg)
+    session = open_session(session_settings(folder), [sink], name="tests")
+    return SharedSpark(session, sink, iceberg)
+
+
+def session_settings(folder: Path) -> SessionSettings:
+    """A session on the jars and the Java of this machine's set-up."""
+    cache = cache_dir()
+    return SessionSettings(
+        java_home=str(find_java(cache).home),
+        jars_dir=str(jars_dir("spark", cache)),
+        config={"spark.sql.warehouse.dir": str(folder / "spark-warehouse"), "spark.local.dir": str(folder / "local")},
+    )
+
+
+def read_rows(iceberg: Settings, table: WarehouseTable, *columns: str) -> list[Row]:
+    """A table's rows, read by pyiceberg."""
+    catalog = SqlCatalog(CATALOG, uri=f"sqlite:///{iceberg.catalog_file}", warehouse=f"file://{iceberg.warehouse_dir}")
+    try:
+        chosen = tuple(columns) or ("*",)
+        return catalog.load_table(table.identifier).scan(selected_fields=chosen).to_arrow().to_pylist()
+    finally:
+        catalog.close()

@@ -1,0 +1,94 @@
+"""What others read of a sink's progress: counted once, parked tables kept, quantiles within their promise."""
+
+import random
+from pathlib import Path
+
+from libs.types.table import TableId
+from libs.types.warehouse import BatchTimings, LatencyHistogram, ParkedTable, SinkProgress, warehouse_table
+from spark.jobs.progress import TableOutcome, load_progress, progress_path, store_progress, with_batch
+from spark.sinks.port import BatchIdentity
+
+NOW_US = 1_795_224_576_000_000
+PARKED = ParkedTable(because="no key; add one", from_offsets={0: 3}, to_offsets={0: 9})
+
+
+def test_a_replayed_batch_is_counted_once() -> None:
+    """Killed between its own record and Spark's, a batch comes again; the numbers stay."""
+    batch = BatchIdentity("q", 4)
+    once = _after(SinkProgress(tenant="acme"), batch, _outcome(rows=10, latency_s=2))
+    twice = _after(once, batch, _outcome(rows=10, latency_s=2))
+    next_one = _after(twice, BatchIdentity("q", 5), _outcome(rows=5, latency_s=2, order="3"))
+
+    assert (once.rows, twice.rows, next_one.rows) == (10, 10, 15)
+    assert sum(twice.latency.counts.values()) == 10
+    assert next_one.tables["t"].order == "3"
+    assert next_one.tables["t"].rows == 15
+
+
+def test_a_parked_table_keeps_its_place_until_it_is_written() -> None:
+    """While parked, neither rows nor order move; the remedy stands there until the table is written again."""
+    parked = _after(SinkProgress(tenant="acme"), BatchIdentity("q", 0), _outcome(rows=7, parked=PARKED))
+    written = _after(parked, BatchIdentity("q", 1), _outcome(rows=9))
+
+    assert (parked.rows, parked.tables["t"].parked, parked.tables["t"].order) == (0, PARKED, "")
+    assert (written.rows, written.tables["t"].parked) == (9, None)
+
+
+def test_a_progress_file_is_replaced_whole(tmp_path: Path) -> None:
+    """What is stored is what is loaded; a tenant that is new, or a file of another release, begins empty."""
+    progress = _after(SinkProgress(tenant="acme"), BatchIdentity("q", 0), _outcome(rows=7, parked=PARKED))
+
+    assert load_progress(tmp_path, "acme") == SinkProgress(tenant="acme")
+    store_progress(tmp_path, progress)
+    assert load_progress(tmp_path, "acme") == progress
+    progress_path(tmp_path, "acme").write_bytes(b'{"tenant": 5}')
+    assert load_progress(tmp_path, "acme") == SinkProgress(tenant="acme")
+
+
+def test_quantiles_are_within_five_percent() -> None:
+    """From buckets that grow by 5%, over latencies of milliseconds to hours."""
+    chance = random.Random(2)
+    latencies_s = sorted(10 ** chance.uniform(-2.5, 4) for _ in range(2_000))
+    histogram = LatencyHistogram().plus(dict.fromkeys(latencies_s[::2], 1))
+    histogram = histogram.plus(dict.fromkeys(latencies_s[1::2], 1))
+
+    for share in (0.5, 0.99, 1.0):
+        exact = latencies_s[round(share * len(latencies_s)) - 1]
+        found = histogram.quantile_s(share)
+        assert found is not None
+        assert exact <= found * 1.000001 <= exact * 1.0501
+    assert LatencyHistogram().quantile_s(0.5) is None
+
+
+def test_no_two_tables_share_a_name() -> None:
+    """Names that would be alike once made fit for paths and SQL carry a hash of themselves."""
+    names = ["a.b", "a_b", "a b", "a`b", "ä", "a", "A", "a/b", "../x", ""]
+    tables = {
+        warehouse_table("acme", "shop", TableId(database=database, table=name)) for database in names for name in names
+    }
+
+    assert len(tables) == len(names) ** 2
+    assert all(
+        "/" not in level and "." not in level and "`" not in level for table in tables for level in table.identifier
+    )
+    assert len({str(table) for table in tables}) == len(tables)
+
+
+def _after(progress: SinkProgress, batch: BatchIdentity, outcome: TableOutcome) -> SinkProgress:
+    return with_batch(progress, batch, [outcome], timings=BatchTimings(), now_us=NOW_US)
+
+
+def _outcome(rows: int, *, latency_s: int = 1, order: str = "2", parked: ParkedTable | None = None) -> TableOutcome:
+    return TableOutcome(
+        topic="t",
+        source="shop",
+        table="shop.orders",
+        warehouse_table="acme.shop.shop.orders",
+        rows=rows,
+        newest_order=order,
+        newest_committed_at_us=NOW_US - latency_s * 1_000_000,
+        live_changes={NOW_US - latency_s * 1_000_000: rows},
+        written_at_us=NOW_US,
+        took_s=0.1,
+        parked=parked,
+    )

@@ -1,0 +1,200 @@
+"""The steps of a micro-batch on a handful of rows, against plain Python."""
+
+import random
+import re
+from collections.abc import Iterable
+
+import pytest
+from pyspark.sql import functions as sf
+
+from libs.errors import PipelineHalted
+from libs.mysql.logical import column
+from libs.types.tenant import SourceSelection, TenantSpec
+from spark.sinks.port import Fill, TableColumn
+from spark.transforms.conform_to import conform_to
+from spark.transforms.fill import fill_expression
+from spark.transforms.latest_per_key import latest_per_key
+from spark.transforms.parse_events import parse_events
+from spark.transforms.read_topics import events_of, topic_pattern
+from spark.transforms.survey import survey
+from tests.spark_session import SharedSpark
+from tests.unit.spark.events import COMMITTED_AT_US, Change, events, orders_schema
+
+TOPIC = "acme.shop.shop.orders"
+
+
+def test_the_latest_of_each_key_is_that_of_the_greatest_order(shared: SharedSpark) -> None:
+    """300 changes to 20 keys, shuffled and some repeated: the last by order stays, wherever it arrived."""
+    chance = random.Random(11)
+    changes = [_change(rank, key=chance.randrange(20), is_delete=chance.random() < 0.2) for rank in range(1, 301)]
+    arrived = changes + chance.sample(changes, 30)
+    chance.shuffle(arrived)
+
+    latest = (
+        events(shared.session, TOPIC, arrived)
+        .transform(parse_events(orders_schema().table_schema, is_wrapped=False))
+        .transform(latest_per_key(key=[sf.col("row").getField("id")], order="order"))
+        .collect()
+    )
+
+    expected = {change.before["id"] if change.before else change.after["id"]: change for change in changes}  # type: ignore[index]
+    assert {row["row"]["id"]: (row["op"], row["order"]) for row in latest} == {
+        key: (change.op, change.order) for key, change in expected.items()
+    }
+    assert len(latest) == len(expected)
+
+
+def test_wrapped_and_plain_events_give_the_same_rows(shared: SharedSpark) -> None:
+    """A tenant may ask for Connect schemas in its topics; its tables are the same."""
+    schema = orders_schema().table_schema
+    changes = [_change(1, key=1), _change(2, key=1, is_delete=True)]
+
+    plain, wrapped = (
+        events(shared.session, TOPIC, changes, is_wrapped=is_wrapped)
+        .transform(parse_events(schema, is_wrapped=is_wrapped))
+        .orderBy("order")
+        .collect()
+        for is_wrapped in (False, True)
+    )
+
+    assert plain == wrapped
+    assert [(row["op"], row["row"]["id"], row["committed_at_us"] - COMMITTED_AT_US) for row in plain] == [
+        ("c", 1, 1),
+        ("d", 1, 2),
+    ]
+
+
+def test_rows_of_an_older_version_get_what_the_source_gave_them(shared: SharedSpark) -> None:
+    """A column that came later holds its fill, one that went away is NULL, a narrower number is widened."""
+    old = orders_schema().table_schema
+    table = {
+        "id": TableColumn("bigint"),
+        "size": TableColumn("string", Fill(since_version=2, expression="'M'")),
+        "gone": TableColumn("string", Fill(since_version=1, expression="'x'")),
+    }
+
+    rows = (
+        events(shared.session, TOPIC, [_change(1, key=7)])
+        .transform(parse_events(old, is_wrapped=False))
+        .transform(conform_to(table, old))
+    )
+
+    assert dict(rows.dtypes)["id"] == "bigint"
+    assert [(row["id"], row["size"], row["gone"]) for row in rows.collect()] == [(7, "M", None)]
+
+
+def test_a_survey_counts_each_version_and_form(shared: SharedSpark) -> None:
+    """Rows, offsets, newest order and commit time of each slice; snapshot rows are not live."""
+    changes = [_change(3, key=1, op="r"), _change(3, key=2, op="r"), _change(5, key=1), _change(4, key=2)]
+    first = events(shared.session, TOPIC, changes)
+    second = events(shared.session, TOPIC, [_change(6, key=3, version=2)], is_wrapped=True)
+
+    slices = survey(first.union(second))
+
+    assert [(part.schema_version, part.is_wrapped, part.rows) for part in slices] == [(1, False, 4), (2, True, 1)]
+    assert (dict(slices[0].from_offsets), dict(slices[0].to_offsets)) == ({0: 0}, {0: 4})
+    assert slices[0].newest_order == _change(5, key=1).order
+    assert slices[0].newest_committed_at_us == COMMITTED_AT_US + 5
+    assert slices[0].live_changes == {COMMITTED_AT_US + 4: 1, COMMITTED_AT_US + 5: 1}
+    assert slices[0].newest_keyless_order is None
+
+
+def test_records_that_the_router_did_not_write_halt_the_tenant(shared: SharedSpark) -> None:
+    """Without order and version nothing sound can be done; the message names the topic."""
+    foreign = events(shared.session, TOPIC, [_change(1, key=1)]).withColumn("order", sf.lit(None).cast("string"))
+
+    with pytest.raises(PipelineHalted, match=re.escape(TOPIC)):
+        survey(foreign)
+
+
+def test_a_record_becomes_an_event_and_a_tombstone_none(shared: SharedSpark) -> None:
+    """Headers, key and source time of a Kafka record, as Spark's Kafka reader gives it."""
+    change = _change(9, key=1)
+    headers = [("headwater.order", change.order.encode()), ("headwater.schema-version", b"12"), ("other", b"x")]
+    schema = (
+        "topic string, partition int, offset bigint, key binary, value binary, "
+        "headers array<struct<key:string,value:binary>>"
+    )
+    value = events(shared.session, TOPIC, [change]).collect()[0]["value"]
+    records = [(TOPIC, 2, 5, b"{}", value.encode(), headers), (TOPIC, 2, 6, b"{}", None, headers)]
+
+    found = events_of(shared.session.createDataFrame(records, schema)).collect()
+
+    assert [row.asDict() for row in found] == [
+        {
+            "topic": TOPIC,
+            "kafka_partition": 2,
+            "offset": 5,
+            "is_keyless": False,
+            "order": change.order,
+            "schema_version": 12,
+            "is_wrapped": False,
+            "committed_at_us": COMMITTED_AT_US + 9,
+            "value": value,
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("topic", "is_row_topic"),
+    [
+        ("a.shop.shop.orders", True),
+        ("a.shop.shop.odd_name.with.dots", True),
+        ("a.shop.crm.transaction", True),
+        ("a.shop", False),
+        ("a.shop.transaction", False),
+        ("a.dotted.name.transaction", False),
+        ("a.dead-letter", False),
+        ("a.headwater.table-schemas", False),
+        ("a-b.shop.shop.orders", False),
+        ("aa.shop.shop.orders", False),
+        ("b.a.shop.orders", False),
+        ("headwater.changes.a.shop", False),
+    ],
+)
+def test_a_tenant_reads_its_row_topics_and_no_others(topic: str, is_row_topic: bool) -> None:
+    """Neither its own other topics nor a topic of a tenant whose name begins alike."""
+    sources = (SourceSelection(name="shop"), SourceSelection(name="dotted.name"))
+    pattern = topic_pattern(TenantSpec(tenant="a", sources=sources))
+
+    # Python and Java read these expressions alike.
+    assert bool(re.fullmatch(pattern, topic)) is is_row_topic
+
+
+FILLS: Iterable[tuple[str, dict[str, object], object]] = [
+    ("int", {"default_expression": "5"}, 5),
+    ("bigint unsigned", {"default_expression": "18446744073709551615"}, 2**64 - 1),
+    ("decimal(8,3)", {"default_expression": "1.200"}, 1.2),
+    ("varchar(20)", {"default_expression": "it's \\ 5"}, "it's \\ 5"),
+    ("enum('a','b')", {"is_optional": False}, "a"),
+    ("int", {"is_optional": False}, 0),
+    ("varchar(20)", {"is_optional": False}, ""),
+    ("binary(3)", {"default_expression": "0x4D"}, b"M\0\0"),
+    ("bit(12)", {"default_expression": "b'100000000011'"}, b"\x03\x08"),
+    ("bit(1)", {"default_expression": "b'1'"}, True),
+    ("time", {"default_expression": "-08:00:01"}, -28_801_000_000),
+    ("int", {}, None),
+    ("datetime", {"default_expression": "CURRENT_TIMESTAMP"}, None),
+    ("timestamp", {"default_expression": "2020-01-01 00:00:00"}, None),
+    ("int", {"is_optional": False, "is_generated": True}, None),
+]
+
+
+def test_fills_are_what_mysql_gives_existing_rows(shared: SharedSpark) -> None:
+    """DEFAULT, or the type's implicit default where it is NOT NULL; none where only the source can know."""
+    columns = [column("c", source_type, **options) for source_type, options, _ in FILLS]  # type: ignore[arg-type]
+    expressions = [fill_expression(item) or "NULL" for item in columns]
+
+    row = shared.session.sql(f"SELECT {', '.join(f'{text} AS c{place}' for place, text in enumerate(expressions))}")
+
+    found = list(row.collect()[0])
+    assert [float(value) if place == 2 else value for place, value in enumerate(found)] == [
+        expected for _, _, expected in FILLS
+    ]
+
+
+def _change(rank: int, *, key: int, is_delete: bool = False, op: str = "c", version: int = 1) -> Change:
+    row = {"id": key, "note": f"at {rank}"}
+    if is_delete:
+        return Change(op="d", rank=rank, before=row, version=version)
+    return Change(op=op, rank=rank, after=row, version=version)

@@ -1,0 +1,183 @@
+"""Each MySQL type through Spark into Iceberg and back through pyiceberg: no value changes on the way."""
+
+import base64
+import datetime
+import itertools
+import json
+import random
+import struct
+from decimal import Context, Decimal
+from typing import Any
+
+import msgspec
+import pytest
+from pyspark.sql.types import StructField, StructType
+
+from libs.mysql.logical import column, unsupported_columns
+from libs.types.table import Column, TableSchema
+from libs.types.tenant import SinkMode
+from libs.types.value import LogicalKind
+from libs.types.warehouse import warehouse_table
+from spark.jobs.spark_errors import MALFORMED_RECORD, described, has_condition
+from spark.sinks.port import SinkColumn, SinkTable
+from spark.transforms.conform_to import conform_to
+from spark.transforms.parse_events import parse_events
+from spark.transforms.value_types import decoded, row_type, spark_type
+from tests.spark_session import SharedSpark
+from tests.unit.events.golden import records, table_schemas
+from tests.unit.spark.events import EVENT_COLUMNS
+
+EXACT = Context(prec=100)
+EPOCH = datetime.datetime(1970, 1, 1)
+
+
+def test_every_recorded_value_arrives_unchanged(shared: SharedSpark) -> None:
+    """Debezium's own records of all types, with schemas, equal what pyiceberg reads after append, value by value."""
+    schema = _supported(next(iter(table_schemas("all_types"))))
+    recorded = [record["value"] for record in records("v1.smp.all_types") if record["value"] is not None]
+    changes = [value for value in recorded if value["payload"]["op"] != "d"]
+    orders = [f"{number:010d}" for number in range(len(changes))]
+    rows = [
+        ("t", 0, number, False, order, 1, True, 0, json.dumps(value))
+        for number, (order, value) in enumerate(zip(orders, changes, strict=True))
+    ]
+    table = _append_table("golden", schema)
+    columns = shared.sink.ensure_table(shared.session, table)
+
+    parsed = shared.session.createDataFrame(rows, EVENT_COLUMNS).transform(parse_events(schema, is_wrapped=True))
+    shared.sink.append_to(shared.session, table, parsed.transform(conform_to(columns, schema)))
+
+    stored = {row["_headwater_order"]: row for row in shared.rows(table.name)}
+    assert sorted(stored) == orders
+    for order, value in zip(orders, changes, strict=True):
+        after = value["payload"]["after"]
+        for item in schema.columns:
+            assert stored[order][item.name] == _expected(item, after[item.name]), (order, item.name)
+
+
+def test_a_decimal_of_65_digits_is_exact_text(shared: SharedSpark) -> None:
+    """DECIMAL(65,30), beyond any warehouse's decimal, keeps every digit and its sign."""
+    item = column("d", "decimal(65,30)")
+    chance = random.Random(3)
+    edges = [0, 1, -1, 10**30, -(10**30), 10**65 - 1, 1 - 10**65, 255, 256, -128, -129, 2**200, -(2**200)]
+    unscaled = edges + [chance.randrange(-(10**65), 10**65) for _ in range(50)]
+
+    texts = _decoded(shared, item, [_wire(number) for number in unscaled])
+
+    assert texts == [f"{_scaled(number, 30):f}" for number in unscaled]
+
+
+def test_decimals_up_to_38_digits_are_exact(shared: SharedSpark) -> None:
+    """Every length of the unscaled bytes is read, negative ones too."""
+    chance = random.Random(5)
+    unscaled = [sign * chance.randrange(10**digits) for digits in range(1, 39) for sign in (1, -1)]
+    values = _decoded(shared, column("d", "decimal(38,10)"), [_wire(number) for number in unscaled])
+
+    assert values == [_scaled(number, 10) for number in unscaled]
+
+
+def test_a_wrapped_bigint_unsigned_is_the_number_it_was(shared: SharedSpark) -> None:
+    """Debezium hands on BIGINT UNSIGNED as a signed number; the warehouse has it as it was."""
+    numbers = [0, 1, 2**63 - 1, 2**63, 2**64 - 1]
+    wrapped = [number - 2**64 if number >= 2**63 else number for number in numbers]
+
+    assert _decoded(shared, column("n", "bigint unsigned"), wrapped) == numbers
+
+
+def test_a_value_that_does_not_fit_fails_instead_of_becoming_null(shared: SharedSpark) -> None:
+    """Silent NULLs would be lost values."""
+    schema = TableSchema(table_id=next(iter(table_schemas("fresh"))).table_id, columns=(column("n", "int"),))
+    text = json.dumps({"before": None, "after": {"n": 2**40}, "source": {"ts_us": 1}, "op": "c"})
+    rows = [("t", 0, 0, False, "1", 1, False, 0, text)]
+
+    parsed = shared.session.createDataFrame(rows, EVENT_COLUMNS).transform(parse_events(schema, is_wrapped=False))
+    with pytest.raises(Exception) as failed:
+        parsed.collect()
+
+    assert has_condition(failed.value, MALFORMED_RECORD)
+    assert "1099511627776" not in described(failed.value)
+
+
+def test_every_kind_has_a_type() -> None:
+    """A logical kind that is added to the model cannot be forgotten here."""
+    kinds = [kind for kind in LogicalKind if kind is not LogicalKind.UNSUPPORTED]
+    for kind in kinds:
+        item = Column(name="c", source_type="x", logical_type=_logical(kind))
+
+        assert spark_type(item)
+        assert len(row_type(TableSchema(table_id=_ANY, columns=(item,))).fields) == 1
+
+
+_ANY = next(iter(table_schemas("fresh"))).table_id
+
+
+def _logical(kind: LogicalKind) -> Any:
+    example = column("c", "decimal(4,2)").logical_type
+    return msgspec.structs.replace(example, kind=kind)
+
+
+def _supported(schema: TableSchema) -> TableSchema:
+    without_form = {item.name for item in unsupported_columns(schema)}
+    kept = tuple(item for item in schema.columns if item.name not in without_form)
+    return msgspec.structs.replace(schema, columns=kept)
+
+
+_tables = itertools.count()
+
+
+def _append_table(tenant: str, schema: TableSchema) -> SinkTable:
+    return SinkTable(
+        name=warehouse_table(f"{tenant}-{next(_tables)}", "v1", schema.table_id),
+        mode=SinkMode.APPEND,
+        columns=tuple(SinkColumn(item.name, spark_type(item)) for item in schema.columns),
+        key=(),
+        topic="t",
+        source="v1",
+        table=str(schema.table_id),
+        oldest_version=1,
+    )
+
+
+def _decoded(shared: SharedSpark, item: Column, wire: list[Any]) -> list[Any]:
+    """Wire values through ``from_json``'s type and ``decoded``."""
+    json_type = row_type(TableSchema(table_id=_ANY, columns=(item,))).fields[0].dataType
+    frame = shared.session.createDataFrame([(value,) for value in wire], StructType([StructField("w", json_type)]))
+    return [row[0] for row in frame.select(decoded(item, frame["w"])).collect()]
+
+
+def _wire(number: int) -> bytearray:
+    return bytearray(number.to_bytes((number.bit_length() + 8) // 8, "big", signed=True))
+
+
+def _expected(item: Column, wire: Any) -> Any:
+    """The value as Arrow gives it, reckoned in plain Python from Debezium's JSON."""
+    if wire is None:
+        return None
+    match item.logical_type.kind:
+        case LogicalKind.INT64 if "unsigned" in item.source_type and item.source_type.startswith("bigint"):
+            return wire % 2**64
+        case LogicalKind.DECIMAL:
+            exact = _scaled(int.from_bytes(base64.b64decode(wire), "big", signed=True), item.logical_type.scale)
+            return exact if item.logical_type.precision <= 38 else f"{exact:f}"
+        case LogicalKind.BYTES | LogicalKind.BITS:
+            return base64.b64decode(wire)
+        case LogicalKind.DATE:
+            return EPOCH.date() + datetime.timedelta(days=wire)
+        case LogicalKind.TIMESTAMP_MS:
+            return EPOCH + datetime.timedelta(milliseconds=wire)
+        case LogicalKind.TIMESTAMP_US:
+            return EPOCH + datetime.timedelta(microseconds=wire)
+        case LogicalKind.ZONED_TIMESTAMP:
+            return datetime.datetime.fromisoformat(wire)
+        case LogicalKind.FLOAT32:
+            return _as_float32(wire)
+        case _:
+            return wire
+
+
+def _scaled(unscaled: int, scale: int) -> Decimal:
+    return Decimal(unscaled).scaleb(-scale, EXACT)
+
+
+def _as_float32(number: float) -> float:
+    return float(struct.unpack("f", struct.pack("f", number))[0])
