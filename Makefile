@@ -1,0 +1,68 @@
+# Headwater. `make` alone lists what there is.
+
+PYTHON311 ?= python3.11
+PYTHON := .venv/bin/python
+PYTEST_OPTIONS ?=
+GROUPS := binlog_reader schema_history checkpoint_committer router spark cli
+LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-header --custom-compile-command "make locks"
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo up down status test test-unit test-integration lint format protos locks bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## put everything in place: Python packages, Java, jars, MySQL (skipped when it is there)
+	@command -v $(PYTHON311) > /dev/null || { \
+		echo "setup failed: $(PYTHON311) is missing; install Python 3.11, or name it: make $(MAKECMDGOALS) PYTHON311=/path/to/python3.11" >&2; \
+		exit 1; }
+	@$(PYTHON311) -m libs.local.setup
+
+demo: setup ## run the main job: MySQL into two tenants' Iceberg tables, with kills, then compare row by row
+	@$(PYTHON) -m libs.cli demo
+
+up: setup ## start the embedded stack
+	@$(PYTHON) -m libs.cli up
+
+down: setup ## stop the embedded stack
+	@$(PYTHON) -m libs.cli down
+
+status: setup ## show the embedded stack's services, sources and tenants
+	@$(PYTHON) -m libs.cli status
+
+test: setup ## run all tests
+	@$(PYTHON) -m pytest $(PYTEST_OPTIONS)
+
+test-unit: setup ## run the tests that need no server
+	@$(PYTHON) -m pytest -m "not integration" $(PYTEST_OPTIONS)
+
+test-integration: setup ## run the tests with real servers
+	@$(PYTHON) -m pytest -m integration $(PYTEST_OPTIONS)
+
+lint: setup ## ruff, mypy and the import arrows
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m ruff format --check .
+	@$(PYTHON) -m mypy
+	@.venv/bin/lint-imports
+
+format: setup ## let ruff rewrite what it can
+	@$(PYTHON) -m ruff check --fix .
+	@$(PYTHON) -m ruff format .
+
+protos: setup ## generate the Python code of protos/
+	@$(PYTHON) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
+		$$(find protos -name '*.proto' | LC_ALL=C sort)
+
+locks: ## resolve the dependency groups of pyproject.toml into requirements/*.txt (needs uv; UPGRADE=--upgrade for newer versions)
+	@$(LOCK) $(UPGRADE) --group pyproject.toml:dev -o requirements/dev.txt
+	@for group in $(GROUPS); do \
+		$(LOCK) --group pyproject.toml:$$group -c requirements/dev.txt -o requirements/$$group.txt || exit 1; done
+	@$(LOCK) $(UPGRADE) --group pyproject.toml:uv -o requirements/uv.txt
+
+bench: setup ## measure speed and memory; writes bench/RESULTS.md
+	@$(PYTHON) -m bench
+
+clean: ## remove what was built here; the cache of downloads and .headwater (your data) stay
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

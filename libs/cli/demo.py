@@ -1,0 +1,183 @@
+"""``headwater demo``: the main job, shown."""
+
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+import click
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from libs.cli.check import print_report
+from libs.local.demo.latency import Latency
+from libs.local.demo.run import DemoReport, DemoSettings, Show, run_demo
+from libs.local.home import DEFAULT_HOME, Home, home_at
+from libs.local.plan import IMPORT_ROOT
+
+PLAIN_LINE_S = 5.0
+"""Off a terminal, a phase says so often where it stands."""
+
+
+@click.command()
+@click.option("--keep", is_flag=True, help="Leave the stack up in the end, to look around.")
+@click.option(
+    "--home",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(DEFAULT_HOME) / "demo",
+    show_default=True,
+    help="Folder of the demo's stack; made anew at each run.",
+)
+@click.option("--traffic-seconds", "traffic_s", type=click.FloatRange(10), default=30.0, show_default=True)
+@click.option("--scale", type=click.FloatRange(0.01, 10), default=1.0, show_default=True, help="Of the 200,000 rows.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Another seed, another traffic.")
+def demo(keep: bool, home: Path, traffic_s: float, scale: float, seed: int) -> None:
+    """See the main job at work: a real MySQL into two tenants' Iceberg tables, with kills, then the proof.
+
+    A shop of 200,000 rows is snapshotted for two tenants: acme gets everything, globex only its own orders, with hashed
+    e-mail addresses. Then 30 s of live traffic: inserts, updates, deletes, a primary-key change, a transaction of 10,000
+    rows, an ALTER TABLE; meanwhile the router, the reader and Spark are killed with -9. In the end source and tables
+    are compared row by row, every column. Exits with 1 on any difference.
+    """
+    where = home_at(home)
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGHUP, _interrupt)
+    started_s = time.monotonic()
+    settings = DemoSettings(home=where, keep=keep, traffic_s=traffic_s, scale=scale, seed=seed)
+    if sys.stdout.isatty():
+        with _LiveShow() as live:
+            report = run_demo(settings, live)
+    else:
+        report = run_demo(settings, _PlainShow())
+    _print(report, where, keep, time.monotonic() - started_s)
+    if not report.is_good:
+        raise click.exceptions.Exit(1)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+class _PlainShow(Show):
+    """Lines for a log."""
+
+    def __init__(self) -> None:
+        self._started_s = time.monotonic()
+        self._told_s = 0.0
+
+    def begin(self, phase: str) -> None:
+        self._line(f"== {phase}")
+
+    def tell(self, detail: str) -> None:
+        if time.monotonic() - self._told_s >= PLAIN_LINE_S:
+            self._line(f"   {detail}")
+
+    def note(self, line: str) -> None:
+        self._line(f"   {line}")
+
+    def _line(self, text: str) -> None:
+        self._told_s = time.monotonic()
+        click.echo(f"{self._told_s - self._started_s:6.1f} s  {text}")
+
+
+class _LiveShow(Show):
+    """A line for each phase on a terminal, the running one alive."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            SpinnerColumn(finished_text="[green]✓[/]"),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+            TextColumn("[bright_black]{task.fields[detail]}[/]"),
+            console=Console(),
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> "_LiveShow":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._finish()
+        self._progress.stop()
+
+    def begin(self, phase: str) -> None:
+        self._finish()
+        self._task = self._progress.add_task(phase, total=1, detail="")
+
+    def tell(self, detail: str) -> None:
+        if self._task is not None:
+            self._progress.update(self._task, detail=detail)
+
+    def note(self, line: str) -> None:
+        self._progress.console.print(f"    {line}", highlight=False)
+
+    def _finish(self) -> None:
+        if self._task is not None:
+            self._progress.update(self._task, completed=1, detail="")
+            self._task = None
+
+
+def _print(report: DemoReport, home: Home, keep: bool, took_s: float) -> None:
+    click.echo()
+    check_s = dict(report.phases_s).get("compare row by row, every column", 0.0)
+    print_report(report.check, check_s)
+    click.echo()
+    topics = report.topics
+    _row("loaded", f"{report.rows_loaded:,} rows")
+    _row(
+        "live traffic",
+        f"{report.traffic_rows:,} rows in {report.traffic_transactions:,} transactions; "
+        f"{', '.join(piece.replace('_', ' ') for piece in report.set_pieces)}",
+    )
+    _row("killed with -9", ", ".join(report.kills) or "nothing")
+    _row(
+        "events",
+        f"{topics.events:,} live events in the tenants' topics, {report.warehouse_events:,} changes merged in all",
+    )
+    _row("commit to topic", _latencies(topics.calm_latency, topics.latency))
+    _row("commit to table", _latencies(report.calm_warehouse_latency, report.warehouse_latency))
+    _row("rows compared", f"{report.check.rows_compared:,}")
+    _row("differences", f"{report.check.differences:,}")
+    click.echo()
+    for phase, seconds in report.phases_s:
+        click.echo(f"{seconds:7.1f} s  {phase}")
+    click.echo(f"{took_s:7.1f} s  in all")
+    click.echo()
+    _print_ways_on(home, keep)
+    if not report.is_good:
+        click.secho("the demo failed: see the differences above, and the logs in " + str(home.logs_dir), fg="red")
+
+
+def _print_ways_on(home: Home, keep: bool) -> None:
+    command = "headwater" if shutil.which("headwater") else str(IMPORT_ROOT / "headwater")
+    option = f" --home {home.root}"
+    click.echo(f"the tables lie in {home.warehouse_dir} (Iceberg; catalog {home.catalog_file})")
+    click.echo("ask them, also while nothing runs:")
+    click.echo(f'  {command} query acme "SELECT status, count(*), sum(total) FROM orders GROUP BY status"{option}')
+    click.echo(f'  {command} query globex "SELECT id, email, total FROM orders LIMIT 5"{option}')
+    if keep:
+        click.echo("the stack is still up:")
+        click.echo(f"  {command} status{option}")
+        click.echo(f"  {command} tail acme orders{option}")
+        click.echo(f"  {command} down{option}")
+
+
+def _row(name: str, text: str) -> None:
+    click.echo(f"{click.style(f'{name:<16}', bold=True)} {text}")
+
+
+def _latencies(calm: Latency, all_of_it: Latency) -> str:
+    def text(latency: Latency) -> str:
+        return f"p50 {_seconds(latency.p50_s)}, p99 {_seconds(latency.p99_s)}"
+
+    calm_text = "nothing had arrived" if calm.p50_s is None else text(calm)
+    return f"{calm_text} before the first kill; {text(all_of_it)} with the kills and restarts"
+
+
+def _seconds(value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"

@@ -1,0 +1,28 @@
+"""The ``--home`` option that every subcommand has."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from libs.local.home import DEFAULT_HOME, HOME_VARIABLE, Home, home_at
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def home_option(command: _Command) -> _Command:
+    """Give ``command`` the option ``--home``, handed to it as a ``Home``."""
+    return click.option(
+        "--home",
+        type=click.Path(file_okay=False, path_type=Path),
+        envvar=HOME_VARIABLE,
+        default=DEFAULT_HOME,
+        show_default=f"${HOME_VARIABLE}, else ./{DEFAULT_HOME}",
+        callback=_as_home,
+        help="Folder of the embedded stack.",
+    )(command)
+
+
+def _as_home(_context: click.Context, _parameter: click.Parameter, value: Path) -> Home:
+    return home_at(value)

@@ -1,0 +1,112 @@
+"""``headwater query``: SQL over a tenant's Iceberg tables, without Spark and without a running stack."""
+
+import csv
+import datetime
+import sys
+from decimal import Decimal
+from typing import Any
+
+import click
+import orjson
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from libs.cli.home import home_option
+from libs.local.home import Home
+from libs.local.warehouse import load_table, open_catalog, rows_of, run_query, tables_of, tenant_tables
+
+
+@click.command()
+@click.argument("tenant")
+@click.argument("sql", required=False)
+@click.option(
+    "--format",
+    "output",
+    type=click.Choice(["table", "csv", "json"]),
+    default="table",
+    show_default=True,
+    help="json: one object a line.",
+)
+@click.option("--max-rows", type=click.IntRange(1), default=200, show_default=True, help="For --format table.")
+@home_option
+def query(tenant: str, sql: str | None, output: str, max_rows: int, home: Home) -> None:
+    """Ask SQL of TENANT's tables (DuckDB's dialect); without SQL, list them.
+
+    Tables are called as in the source: `orders`, or `shop.orders`; where two sources have it, `"source.shop".orders`.
+    Columns that begin with `_headwater_` are the sink's own. Times with a zone are shown in UTC.
+
+    \b
+    Examples:
+      headwater query acme
+      headwater query acme "SELECT status, count(*), sum(total) FROM orders GROUP BY status"
+      headwater query acme "FROM customers LIMIT 3" --format json
+    """
+    catalog = open_catalog(home)
+    tables = tables_of(tenant_tables(home, catalog), tenant)
+    if sql is not None:
+        _show(run_query(catalog, tables, sql), output, max_rows)
+        return
+    listing: dict[str, list[Any]] = {"table": [], "source": [], "columns": [], "rows": []}
+    for table in tables:
+        iceberg = load_table(catalog, table.place)
+        if iceberg is None:
+            continue
+        listing["table"].append(str(table.table_id))
+        listing["source"].append(table.source)
+        listing["columns"].append(", ".join(field.name for field in iceberg.schema().fields))
+        listing["rows"].append(iceberg.scan().count())
+    _show(pa.table(listing), output, max_rows)
+
+
+def _show(answer: pa.Table, output: str, max_rows: int) -> None:
+    match output:
+        case "csv":
+            writer = csv.writer(sys.stdout, lineterminator="\n")
+            writer.writerow(answer.column_names)
+            for batch in answer.to_batches():
+                writer.writerows([_plain(value) for value in row] for row in rows_of(batch))
+        case "json":
+            for batch in answer.to_batches():
+                for row in rows_of(batch):
+                    record = dict(zip(answer.column_names, (_json(value) for value in row), strict=True))
+                    click.echo(orjson.dumps(record, default=str, option=orjson.OPT_PASSTHROUGH_DATETIME).decode())
+        case _:
+            _show_table(answer, max_rows)
+
+
+def _show_table(answer: pa.Table, max_rows: int) -> None:
+    table = Table(header_style="bold", show_lines=False)
+    for field in answer.schema:
+        is_number = (
+            pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
+        )
+        table.add_column(Text(field.name), justify="right" if is_number else "left", overflow="fold")
+    for batch in answer.slice(0, max_rows).to_batches():
+        for row in rows_of(batch):
+            table.add_row(*(Text("NULL", style="bright_black") if cell is None else Text(_plain(cell)) for cell in row))
+    console = Console()
+    console.print(table)
+    left_out = f", the first {max_rows} shown: see --max-rows" if answer.num_rows > max_rows else ""
+    console.print(f"{answer.num_rows:,} row(s){left_out}", highlight=False)
+
+
+def _plain(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case bytes():
+            return f"0x{value.hex()}"
+        case bool():
+            return str(value).lower()
+        case datetime.datetime():
+            return value.isoformat(" ")
+        case _:
+            return str(value)
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, Decimal) and value.as_tuple().exponent == 0 and abs(value) < 2**63:
+        return int(value)  # a BIGINT UNSIGNED; JSON readers lose digits of larger numbers, so those stay text
+    return _plain(value) if isinstance(value, bytes | datetime.datetime | datetime.date) else value

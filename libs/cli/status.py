@@ -1,0 +1,159 @@
+"""``headwater status``: processes, source partitions, tenants' tables."""
+
+import datetime
+import sys
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from libs.cli.home import home_option
+from libs.local.documents import read_documents
+from libs.local.home import Home
+from libs.local.state import running_state
+from libs.local.status import ProcessStatus, SourceStatus, Status, TableStatus, gather_status
+
+PLAIN_WIDTH = 200
+_COLOURS = {
+    "up": "green",
+    "streaming": "green",
+    "snapshotting": "cyan",
+    "starting": "cyan",
+    "backing_off": "yellow",
+    "paused": "yellow",
+    "failed": "red",
+    "halted": "red",
+    "unknown": "red",
+}
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON document.")
+@home_option
+def status(as_json: bool, home: Home) -> None:
+    """Show what runs and how far everything got.
+
+    Of a source: how many transactions it committed that are not yet published. Of a tenant's table: how many events are
+    in its topic and not yet in the warehouse. Exits with 1 when a process is down or a source needs a human.
+
+    \b
+    Examples:
+      headwater status
+      headwater status --json | jq '.sources[].lag_s'
+      watch -n 2 headwater status
+    """
+    found = gather_status(home, running_state(home), read_documents(home))
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(found)))
+    else:
+        # Off a terminal rich would cut at 80 columns.
+        _print(found, Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH))
+    if not is_well(found):
+        raise click.exceptions.Exit(1)
+
+
+def is_well(found: Status) -> bool:
+    """Whether every process is up and no source needs a human."""
+    return all(process.phase == "up" for process in found.processes) and all(
+        source.state not in ("halted", "unknown") for source in found.sources
+    )
+
+
+def _print(found: Status, console: Console) -> None:
+    console.print(f"home {found.home}   stack {_coloured(found.phase)}")
+    console.print(_processes(found.processes))
+    console.print(_sources(found.sources))
+    if found.tables:
+        console.print(_tables(found.tables))
+    for source in found.sources:
+        if source.detail:
+            console.print(f"[yellow]{source.source}[/]: {source.detail}", highlight=False)
+    for unknown in found.unknown:
+        console.print(f"[yellow]unknown[/]: {unknown}", highlight=False)
+
+
+def _processes(processes: tuple[ProcessStatus, ...]) -> Table:
+    table = _table("process", "state", "pid", "up", "restarts", "memory", "cpu", "")
+    for process in processes:
+        table.add_row(
+            process.name,
+            _coloured(process.phase),
+            str(process.pid or ""),
+            duration(process.up_s),
+            str(process.restarts),
+            "" if process.rss_bytes is None else f"{process.rss_bytes / 2**20:,.0f} MB",
+            "" if process.cpu_percent is None else f"{process.cpu_percent:.0f} %",
+            process.detail,
+        )
+    return table
+
+
+def _sources(sources: tuple[SourceStatus, ...]) -> Table:
+    table = _table("source partition", "state", "rows published", "lag", "transactions behind", "position")
+    for source in sources:
+        rows = f"{source.rows_published:,}"
+        if source.snapshot_rows_copied is not None:
+            rows = f"{source.snapshot_rows_copied:,} of ~{source.snapshot_rows_estimated or 0:,} (snapshot)"
+        table.add_row(
+            f"{source.source}/{source.source_partition}",
+            _coloured(source.state),
+            rows,
+            duration(source.lag_s),
+            "?" if source.lag_transactions is None else f"{source.lag_transactions:,}",
+            source.position if len(source.position) <= 70 else f"{source.position[:69]}…",
+        )
+    return table
+
+
+def _tables(tables: tuple[TableStatus, ...]) -> Table:
+    table = _table("tenant", "hop", "table", "events", "behind", "lag", "newest commit", "position", "")
+    for each in tables:
+        table.add_row(
+            each.tenant,
+            each.hop,
+            f"{each.source}: {each.table or '(all)'}",
+            f"{each.events:,}",
+            "" if each.lag_events is None else f"{each.lag_events:,}",
+            duration(each.lag_s),
+            _moment(each.committed_at_us),
+            short_position(each.position),
+            each.detail,
+        )
+    return table
+
+
+def short_position(position: str) -> str:
+    """An order's sort key without its leading zeros: ``0.4711.3``."""
+    return ".".join(part.lstrip("0") or "0" for part in position.split(".")) if position else ""
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        is_number = column in ("pid", "restarts", "memory", "cpu", "rows published", "events", "behind")
+        table.add_column(column, justify="right" if is_number else "left", no_wrap=column not in ("", "position"))
+    return table
+
+
+def _coloured(state: str) -> str:
+    colour = _COLOURS.get(state, "white")
+    return f"[{colour}]{state}[/]"
+
+
+def duration(seconds: float | None) -> str:
+    """A span for a person: ``0.4 s``, ``3 min``, ``2.1 h``; "?" where it is unknown."""
+    if seconds is None:
+        return "?"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def _moment(committed_at_us: int) -> str:
+    if not committed_at_us:
+        return ""
+    moment = datetime.datetime.fromtimestamp(committed_at_us / 1e6)
+    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{moment.microsecond // 1000:03d}"

@@ -1,0 +1,124 @@
+"""``headwater tail``: the events of one tenant's table, readable, as they come."""
+
+import datetime
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import orjson
+from confluent_kafka import Message
+
+from libs.cli.home import home_option
+from libs.errors import InvalidSettings
+from libs.local.documents import nearest, read_documents
+from libs.local.home import Home
+from libs.local.plan import KAFKA
+from libs.local.ports import LOOPBACK
+from libs.local.readable import ReadableEvent, read_event, shorten
+from libs.local.state import read_ports, running_state
+from libs.local.tenant_topics import DeliveredSchemas, RowTopic, follow_topic, open_consumer, row_topics
+
+_COLOURS = {"INSERT": "green", "UPDATE": "yellow", "DELETE": "red", "READ": "blue", "TRUNCATE": "magenta"}
+
+
+@click.command()
+@click.argument("tenant")
+@click.argument("table")
+@click.option("--from-beginning", is_flag=True, help="Also show what came before; default: new events only.")
+@click.option("-n", "--limit", type=click.IntRange(1), help="End after so many events.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, as the tenant receives it.")
+@home_option
+def tail(tenant: str, table: str, from_beginning: bool, limit: int | None, as_json: bool, home: Home) -> None:
+    """Show the events of TENANT's TABLE as they come: `orders`, or `shop.orders` where the name is not unique.
+
+    \b
+    Examples:
+      headwater tail acme orders
+      headwater tail acme shop.orders --from-beginning -n 20
+      headwater tail acme orders --json | jq .value.after
+    """
+    running_state(home)
+    tenants = sorted(read_documents(home).tenants)
+    if tenant not in tenants:
+        raise InvalidSettings(f"tenant {tenant}", [f"has no document in tenants/; {nearest(tenant, tenants)}"])
+    bootstrap_servers = f"{LOOPBACK}:{read_ports(home)[KAFKA]}"
+    topic = choose_topic(tenant, table, row_topics(bootstrap_servers, tenant))
+    schemas = DeliveredSchemas(bootstrap_servers, tenant)
+    consumer = open_consumer(bootstrap_servers)
+    shown = 0
+    try:
+        for message in follow_topic(consumer, topic.name, from_beginning=from_beginning):
+            line = None if message is None else _line(message, schemas, as_json)
+            if line is None:
+                continue
+            click.echo(line)
+            shown += 1
+            if shown == limit:
+                return
+    finally:
+        consumer.close()
+
+
+def choose_topic(tenant: str, table: str, topics: Sequence[RowTopic]) -> RowTopic:
+    """The one topic that ``table`` names: ``table``, ``database.table`` or ``source.database.table``.
+
+    Raises:
+        InvalidSettings: none or several are; the message says which there are.
+    """
+    if not topics:
+        raise InvalidSettings(
+            f"tenant {tenant}",
+            ["no row of its tables was delivered yet: `headwater status` says how far the readers are"],
+        )
+    found = [topic for topic in topics if table in _names(topic)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        several = ", ".join(sorted(f"{topic.source}.{topic.database}.{topic.table}" for topic in found))
+        raise InvalidSettings(f"table {table}", [f"is not unique for tenant {tenant}: name one of {several}"])
+    known = sorted({name for topic in topics for name in _names(topic)[:2]})
+    raise InvalidSettings(f"table {table}", [f"tenant {tenant} has no topic of it; {nearest(table, known)}"])
+
+
+def _names(topic: RowTopic) -> tuple[str, str, str]:
+    qualified = f"{topic.database}.{topic.table}"
+    return topic.table, qualified, f"{topic.source}.{qualified}"
+
+
+def _line(message: Message, schemas: DeliveredSchemas, as_json: bool) -> str | None:
+    if as_json:
+        record = {"key": _parsed(message.key()), "value": _parsed(message.value())}
+        return orjson.dumps(record).decode() if message.value() is not None else None
+    try:
+        event = read_event(message.key(), message.value(), schemas.of(message))
+    except ValueError:
+        return click.style(f"(offset {message.offset()}: no row event in JSON)", fg="bright_black")
+    return None if event is None else event_line(event)
+
+
+def _parsed(content: bytes | None) -> Any:
+    try:
+        return None if content is None else orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return content.decode(errors="replace") if content is not None else None
+
+
+def event_line(event: ReadableEvent) -> str:
+    """One event in one line: when, what, which row, and what changed."""
+    when = event.committed_at
+    local = "" if when is None else _local(when)
+    operation = click.style(f"{event.operation:<7}", fg=_COLOURS[event.operation])
+    key = " ".join(f"{name}={shorten(value)}" for name, value in event.key.items())
+    return f"{local}  {operation} {click.style(key, bold=True)}  {_detail(event)}".rstrip()
+
+
+def _detail(event: ReadableEvent) -> str:
+    if event.operation == "UPDATE" and event.before is not None:
+        return "  ".join(f"{name}: {shorten(old)} → {shorten(new)}" for name, old, new in event.changes)
+    row = event.before if event.operation == "DELETE" else event.after
+    return "  ".join(f"{name}={shorten(value)}" for name, value in (row or {}).items() if name not in event.key)
+
+
+def _local(committed_at: datetime.datetime) -> str:
+    local = committed_at.replace(tzinfo=datetime.UTC).astimezone()
+    return local.strftime("%H:%M:%S.") + f"{local.microsecond // 1000:03d}"

@@ -1,0 +1,218 @@
+"""Has everything that a source had committed arrived in the tenants' tables? Asked hop by hop, and waited for.
+
+    source ─▶ reader: its checkpoint holds the source's transactions
+           ─▶ router: its committed offset is the end of the changes topic
+           ─▶ sink:   Spark's checkpoint is at the end of each of the tenant's row topics
+
+Each hop is asked after the one before it has caught up, so what was committed at the source when the wait began is in
+the tables when it ends. ``check`` and the demo call this.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from libs.config.connections import GrpcClientSettings
+from libs.errors import BrokerUnavailable, HeadwaterError, ServiceUnavailable, TransientError
+from libs.events.names import changes_topic
+from libs.local.check.source_rows import consistent_snapshot, executed_gtids, missing_transactions
+from libs.local.documents import Documents
+from libs.local.home import Home
+from libs.local.plan import CHECKPOINT_COMMITTER, kafka_address
+from libs.local.ports import LOOPBACK
+from libs.local.sink_state import committed_offsets, sink_progress
+from libs.local.state import read_ports
+from libs.local.tenant_topics import end_offsets, has_records_between, open_consumer, row_topics
+from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
+from libs.types.checkpoint import Checkpoint
+from libs.types.tenant import TenantSpec
+
+ROUTER_GROUP: Final = "headwater-router"
+POLL_PAUSE_S: Final = 0.5
+ANSWER_TIMEOUT_S: Final = 5.0
+
+OnProgress = Callable[[str], None]
+
+
+class NotCaughtUp(TransientError):
+    """The tables did not catch up in time; the message says which hop is behind, and by how much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """The first hop that lacks something."""
+
+    hop: str
+    amount: str
+
+    def __str__(self) -> str:
+        return f"{self.hop} is behind by {self.amount}"
+
+
+def wait_for_snapshots(
+    home: Home, documents: Documents, *, timeout_s: float, on_progress: OnProgress = lambda _: None
+) -> None:
+    """Return when every source's initial snapshot is published. Raises NotCaughtUp."""
+
+    def look() -> Behind | None:
+        found = {checkpoint.partition.source: checkpoint for checkpoint in _checkpoints(home)}
+        for source in documents.sources:
+            checkpoint = found.get(source)
+            if checkpoint is None:
+                return Behind(f"reader of {source}", "the whole snapshot")
+            if checkpoint.snapshot is not None:
+                rows, estimated = checkpoint.snapshot.rows_copied, checkpoint.snapshot.rows_estimated
+                return Behind(f"reader of {source}", f"its snapshot ({rows:,} of about {max(rows, estimated):,} rows)")
+        return None
+
+    _wait(look, timeout_s=timeout_s, on_progress=on_progress)
+
+
+def wait_until_caught_up(
+    home: Home,
+    documents: Documents,
+    tenants: Sequence[TenantSpec],
+    wanted: Mapping[str, str],
+    *,
+    timeout_s: float,
+    on_progress: OnProgress = lambda _: None,
+) -> None:
+    """Return when the tables of ``tenants`` hold the transactions ``wanted`` (source to GTID set). Blocks.
+
+    Raises:
+        NotCaughtUp: they did not within ``timeout_s``.
+        ServiceUnavailable: a table is parked or a tenant's query halted: waiting is vain, the message has the remedy.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    consumer = open_consumer(kafka_address(read_ports(home)))
+    try:
+        hops: list[Callable[[], Behind | None]] = [
+            lambda: _readers_behind(home, documents, wanted),
+            lambda: _router_behind(home, consumer, sorted(wanted)),
+        ]
+        hops += [_sink_hop(home, consumer, tenant) for tenant in tenants if tenant.sink is not None]
+        for hop in hops:
+            _wait(hop, timeout_s=max(0.0, deadline_s - time.monotonic()), on_progress=on_progress)
+    finally:
+        consumer.close()
+
+
+def source_positions(documents: Documents, sources: Sequence[str]) -> dict[str, str]:
+    """What each source has committed now, as GTID sets. Raises SourceUnavailable, AccessDenied."""
+    found = {}
+    for source in sources:
+        with consistent_snapshot(documents.sources[source].database) as connection:
+            found[source] = executed_gtids(connection)
+    return found
+
+
+def gtids_of(checkpoint: Checkpoint) -> str:
+    """The GTID set in a MySQL reader's position: the one place outside the reader that looks into it, since only a
+    comparison with the source can say that nothing is missing."""
+    document = msgspec.json.decode(checkpoint.position.token)
+    return str(document["gtid_set"])
+
+
+def _wait(look: Callable[[], Behind | None], *, timeout_s: float, on_progress: OnProgress) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    reason = ""
+    while True:
+        try:
+            behind = look()
+        except (BrokerUnavailable, ServiceUnavailable) as error:
+            if isinstance(error, _Hopeless):
+                raise
+            behind = None  # it is being restarted
+            reason = str(error)
+        else:
+            if behind is None:
+                return
+            reason = str(behind)
+        on_progress(reason)
+        if time.monotonic() > deadline_s:
+            raise NotCaughtUp(f"not caught up in time: {reason}; `headwater status` and logs/ say why")
+        time.sleep(POLL_PAUSE_S)
+
+
+class _Hopeless(ServiceUnavailable):
+    """Waiting does not help."""
+
+
+def _checkpoints(home: Home) -> list[Checkpoint]:
+    async def ask() -> list[Checkpoint]:
+        address = f"{LOOPBACK}:{read_ports(home)[f'{CHECKPOINT_COMMITTER}-grpc']}"
+        async with CheckpointCommitterClient(GrpcClientSettings(address=address, timeout_s=ANSWER_TIMEOUT_S)) as client:
+            return await client.list_checkpoints()
+
+    try:
+        return asyncio.run(ask())
+    except ServiceUnavailable:
+        raise
+    except HeadwaterError as error:
+        raise _Hopeless(str(error)) from error
+
+
+def _readers_behind(home: Home, documents: Documents, wanted: Mapping[str, str]) -> Behind | None:
+    found = {checkpoint.partition.source: checkpoint for checkpoint in _checkpoints(home)}
+    for source, gtids in wanted.items():
+        checkpoint = found.get(source)
+        if checkpoint is None or checkpoint.snapshot is not None:
+            return Behind(f"reader of {source}", "its snapshot")
+        with consistent_snapshot(documents.sources[source].database) as connection:
+            missing = missing_transactions(connection, gtids, gtids_of(checkpoint))
+        if missing:
+            return Behind(f"reader of {source}", f"{missing:,} transaction(s)")
+    return None
+
+
+def _router_behind(home: Home, consumer: Consumer, sources: Sequence[str]) -> Behind | None:
+    asking = Consumer(
+        {
+            "bootstrap.servers": kafka_address(read_ports(home)),
+            "group.id": ROUTER_GROUP,  # only asked about; never joined, since nothing is subscribed
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    try:
+        for (topic, partition), end in end_offsets(consumer, [changes_topic(source) for source in sources]).items():
+            (place,) = asking.committed([TopicPartition(topic, partition)], timeout=ANSWER_TIMEOUT_S)
+            done = max(0, place.offset)
+            if has_records_between(consumer, topic, partition, done, end):
+                return Behind("the router", f"at most {end - done:,} batch(es)")
+    except KafkaException as error:
+        raise BrokerUnavailable(f"Kafka did not say how far the router got: {error}") from error
+    finally:
+        asking.close()
+    return None
+
+
+def _sink_hop(home: Home, consumer: Consumer, tenant: TenantSpec) -> Callable[[], Behind | None]:
+    def look() -> Behind | None:
+        progress = sink_progress(home, tenant.tenant)
+        if progress is not None:
+            if progress.halted_because is not None:
+                raise _Hopeless(f"the sink of tenant {tenant.tenant} is halted: {progress.halted_because}")
+            for table in progress.tables.values():
+                if table.parked is not None:
+                    raise _Hopeless(f"table {table.warehouse_table} is parked: {table.parked.because}")
+        return sink_behind(home, consumer, tenant.tenant)
+
+    return look
+
+
+def sink_behind(home: Home, consumer: Consumer, tenant: str) -> Behind | None:
+    """What the sink of a tenant has not written; None: nothing. Raises BrokerUnavailable."""
+    done = committed_offsets(home, tenant)
+    topics = [topic.name for topic in row_topics(kafka_address(read_ports(home)), tenant)]
+    lacking = 0
+    for (topic, partition), end in end_offsets(consumer, topics).items():
+        start = done.get(topic, {}).get(str(partition), 0)
+        if has_records_between(consumer, topic, partition, start, end):
+            lacking += end - start
+    return Behind(f"the sink of {tenant}", f"at most {lacking:,} event(s)") if lacking else None

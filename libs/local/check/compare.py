@@ -1,0 +1,154 @@
+"""Two streams of rows in key order become a list of differences; neither stream is ever held whole."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Final
+
+MISSING: Final = object()
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One cell that differs, or (``column`` is None) one row that only one side has."""
+
+    key: Row
+    column: str | None
+    source: Any
+    """The source's value; for a row that is missing there, ``MISSING``."""
+    warehouse: Any
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What comparing one table found."""
+
+    rows_compared: int = 0
+    """Keys seen on either side."""
+    rows_different: int = 0
+    cells_compared: int = 0
+    first: list[Difference] = field(default_factory=list)
+    """The first differences, at most the limit that was asked for."""
+
+
+def compare_sorted(
+    source: Iterable[Row],
+    warehouse: Iterable[Row],
+    *,
+    columns: Sequence[str],
+    key: Sequence[str],
+    limit: int,
+) -> Comparison:
+    """Merge two streams of canonical rows, both in key order; a key that stands twice on a side is a difference.
+
+    Raises:
+        ValueError: a stream is not in order: a fault of whoever sorted it.
+    """
+    places = tuple(columns.index(name) for name in key)
+    found = Comparison()
+    source_rows = _keyed(source, places, "source")
+    warehouse_rows = _keyed(warehouse, places, "warehouse")
+    left, right = next(source_rows, None), next(warehouse_rows, None)
+    while left is not None or right is not None:
+        found.rows_compared += 1
+        if right is None or (left is not None and left[0] < right[0]):
+            assert left is not None
+            _note(found, [Difference(left[0], None, left[1], MISSING)], limit)
+            left = next(source_rows, None)
+        elif left is None or right[0] < left[0]:
+            _note(found, [Difference(right[0], None, MISSING, right[1])], limit)
+            right = next(warehouse_rows, None)
+        else:
+            found.cells_compared += len(columns)
+            if left[1] != right[1]:
+                _note(found, _cells(left[0], left[1], right[1], columns), limit)
+            left, right = next(source_rows, None), next(warehouse_rows, None)
+    return found
+
+
+def compare_by_key(
+    source: Iterable[Row],
+    warehouse: Iterable[Row],
+    *,
+    columns: Sequence[str],
+    key: Sequence[str],
+    limit: int,
+) -> Comparison:
+    """As ``compare_sorted``, in any order; holds every row in memory.
+
+    For keys that a mask changed, so that the source cannot sort by them.
+    """
+    places = tuple(columns.index(name) for name in key)
+
+    def in_order(rows: Iterable[Row]) -> list[Row]:
+        return sorted(rows, key=lambda row: tuple(row[place] for place in places))
+
+    return compare_sorted(in_order(source), in_order(warehouse), columns=columns, key=key, limit=limit)
+
+
+def compare_as_bags(source: Iterable[Row], warehouse: Iterable[Row], *, limit: int) -> Comparison:
+    """Compare tables without a key: each row must stand as often on one side as on the other.
+
+    Holds one entry for each distinct row in memory.
+    """
+    counts: dict[str, int] = {}
+    samples: dict[str, Row] = {}
+    found = Comparison()
+    for rows, step in ((source, 1), (warehouse, -1)):
+        for row in rows:
+            found.rows_compared += step > 0
+            found.cells_compared += len(row) if step > 0 else 0
+            identity = repr(tuple(_identity(value) for value in row))
+            counts[identity] = counts.get(identity, 0) + step
+            if counts[identity] == 0:
+                samples.pop(identity, None)
+                del counts[identity]
+            else:
+                samples[identity] = row
+    for identity, count in counts.items():
+        for _ in range(abs(count)):
+            row = samples[identity]
+            _note(found, [Difference((), None, row if count > 0 else MISSING, row if count < 0 else MISSING)], limit)
+    return found
+
+
+def _keyed(rows: Iterable[Row], places: Sequence[int], side: str) -> Iterator[tuple[Row, Row]]:
+    previous: Row | None = None
+    for row in rows:
+        key = tuple(row[place] for place in places)
+        if previous is not None and key < previous:
+            raise ValueError(f"the {side}'s rows are not in key order")
+        previous = key
+        yield key, row
+
+
+def _identity(value: Any) -> Any:
+    """A form whose repr is equal for equal values."""
+    match value:
+        case Decimal():
+            return value.normalize()
+        case dict():
+            return sorted((name, _identity(inner)) for name, inner in value.items())
+        case list():
+            return [_identity(inner) for inner in value]
+        case bool():
+            return value
+        case float() if value.is_integer():
+            return int(value)
+        case _:
+            return value
+
+
+def _cells(key: Row, source: Row, warehouse: Row, columns: Sequence[str]) -> list[Difference]:
+    return [
+        Difference(key, name, left, right)
+        for name, left, right in zip(columns, source, warehouse, strict=True)
+        if left != right
+    ]
+
+
+def _note(found: Comparison, differences: Sequence[Difference], limit: int) -> None:
+    found.rows_different += 1
+    found.first.extend(differences[: max(0, limit - len(found.first))])

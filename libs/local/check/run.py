@@ -1,0 +1,232 @@
+"""``headwater check``: source and tenants' tables compared row by row, every column.
+
+    wait until caught up ▶ one snapshot of the source ▶ for each tenant and table: two sorted streams, merged
+
+The expected rows come from MySQL and ``projection``, the delivered ones from Iceberg; nothing of the readers, the router
+or the sink takes part in the comparison.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+
+from libs.errors import InvalidSettings
+from libs.local.catch_up import source_positions, wait_until_caught_up
+from libs.local.check.compare import Comparison, Row, compare_as_bags, compare_by_key, compare_sorted
+from libs.local.check.projection import (
+    ExpectedColumn,
+    ExpectedTable,
+    delivered_mask,
+    expected_tables,
+)
+from libs.local.check.source_rows import (
+    Connection,
+    consistent_snapshot,
+    executed_gtids,
+    expected_rows,
+    missing_transactions,
+    source_tables,
+)
+from libs.local.check.values import Convert, from_arrow
+from libs.local.documents import Documents, nearest
+from libs.local.home import Home
+from libs.local.warehouse import load_table, open_catalog, sorted_rows
+from libs.types.tenant import SinkMode, TenantSpec
+from libs.types.warehouse import OP_COLUMN, ORDER_COLUMN, OWN_COLUMN_PREFIX, warehouse_table
+
+DEFAULT_TIMEOUT_S: Final = 120.0
+CATCH_UP_TRIES: Final = 3
+"""How often to wait again when the source was written to meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableCheck:
+    """What was found about one table of one tenant."""
+
+    tenant: str
+    source: str
+    table: ExpectedTable
+    comparison: Comparison
+    columns: tuple[str, ...]
+    faults: tuple[str, ...] = ()
+    """Differences that are not rows': missing or additional columns, a table that cannot be compared."""
+
+    @property
+    def is_equal(self) -> bool:
+        """No difference of any kind."""
+        return not self.comparison.rows_different and not self.faults
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """Everything that a check found."""
+
+    tables: tuple[TableCheck, ...]
+    source_moved: bool
+    """The source was written to while it was compared: a difference may be a change on its way."""
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def rows_compared(self) -> int:
+        """Rows of all tables."""
+        return sum(table.comparison.rows_compared for table in self.tables)
+
+    @property
+    def cells_compared(self) -> int:
+        """Values of all rows that both sides have."""
+        return sum(table.comparison.cells_compared for table in self.tables)
+
+    @property
+    def differences(self) -> int:
+        """Rows that differ, and faults of whole tables."""
+        return sum(table.comparison.rows_different + len(table.faults) for table in self.tables)
+
+
+def check(
+    home: Home,
+    documents: Documents,
+    tenant: str | None,
+    *,
+    is_up: bool,
+    limit: int,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> CheckReport:
+    """Compare the tables of ``tenant`` (None: of all that have a sink); ``limit`` differences a table are kept.
+
+    ``is_up``: whether the stack runs, so that there is something to wait for. Memory is bounded: neither side of a
+    table is ever held whole, except where a mask hides its key.
+
+    Raises:
+        InvalidSettings: no such tenant, or it has no sink.
+        NotCaughtUp: the tables are still behind after ``timeout_s``.
+        SourceUnavailable, AccessDenied: the source cannot be read.
+    """
+    tenants = _chosen(documents, tenant)
+    sources = sorted({selection.name for spec in tenants for selection in spec.sources})
+    notes = [] if is_up else ["the stack is not up: what the tables lack may wait in Kafka (`headwater up --detach`)"]
+    catalog = open_catalog(home)
+    found: list[TableCheck] = []
+    moved = False
+    for source in sources:
+        for _ in range(CATCH_UP_TRIES):
+            waited_for = source_positions(documents, [source])
+            if is_up:
+                wait_until_caught_up(home, documents, tenants, waited_for, timeout_s=timeout_s, on_progress=on_progress)
+            with consistent_snapshot(documents.sources[source].database) as connection:
+                seen = executed_gtids(connection)
+                is_quiet = not missing_transactions(connection, seen, waited_for[source])
+            if is_quiet:
+                break
+        with consistent_snapshot(documents.sources[source].database) as connection:
+            before = executed_gtids(connection)
+            found += _check_source(home, catalog, connection, source, tenants, limit, on_progress)
+        after = source_positions(documents, [source])[source]
+        moved = moved or not is_quiet or after != before or before != seen
+    return CheckReport(tuple(found), moved, tuple(notes))
+
+
+def _chosen(documents: Documents, tenant: str | None) -> list[TenantSpec]:
+    if tenant is not None and tenant not in documents.tenants:
+        raise InvalidSettings(
+            f"tenant {tenant}", [f"has no document in tenants/; {nearest(tenant, sorted(documents.tenants))}"]
+        )
+    chosen = [
+        spec for name, spec in sorted(documents.tenants.items()) if tenant in (None, name) and spec.sink is not None
+    ]
+    if not chosen:
+        raise InvalidSettings(f"tenant {tenant or 'of any name'}", ["has no sink, so there is no table to compare"])
+    return chosen
+
+
+def _check_source(
+    home: Home,
+    catalog: SqlCatalog,
+    connection: Connection,
+    source: str,
+    tenants: Sequence[TenantSpec],
+    limit: int,
+    on_progress: Callable[[str], None],
+) -> Iterator[TableCheck]:
+    captured = source_tables(connection)
+    with tempfile.TemporaryDirectory(prefix="check-", dir=home.data_dir) as folder:
+        for spec in tenants:
+            assert spec.sink is not None
+            for selection in spec.sources:
+                if selection.name != source:
+                    continue
+                for table in expected_tables(selection, captured):
+                    on_progress(f"comparing {spec.tenant}: {table.table_id}")
+                    place = warehouse_table(spec.tenant, source, table.table_id)
+                    iceberg = load_table(catalog, place)
+                    yield _check_table(connection, spec, source, table, iceberg, limit, Path(folder))
+
+
+def _check_table(
+    connection: Connection,
+    spec: TenantSpec,
+    source: str,
+    table: ExpectedTable,
+    iceberg: Table | None,
+    limit: int,
+    folder: Path,
+) -> TableCheck:
+    assert spec.sink is not None
+    is_append = spec.sink.mode is SinkMode.APPEND
+    delivered = _delivered_columns(iceberg)
+    columns = [column for column in table.columns if iceberg is None or column.name in delivered]
+    names = tuple(column.name for column in columns)
+    expected = expected_rows(connection, table, columns)
+    faults = [
+        f"column {column.name} is missing in the warehouse"
+        for column in table.columns
+        if iceberg is not None and column.name not in delivered
+    ]
+    faults += [f"column {name} must not be in the warehouse, and is" for name in table.withheld if name in delivered]
+    if is_append and not table.key:
+        faults = ["an append table without a key does not say which rows are current: it cannot be compared"]
+        return TableCheck(spec.tenant, source, table, Comparison(), names, tuple(faults))
+    if iceberg is None:
+        actual: Iterator[Row] = iter(())  # no row was delivered yet, which is right where none is expected
+    else:
+        batches = sorted_rows(
+            iceberg,
+            names,
+            table.key,
+            latest_by=(ORDER_COLUMN, OP_COLUMN) if is_append else None,
+            temporary_dir=folder,
+        )
+        actual = _canonical_rows(batches, columns)
+    if not table.key:
+        comparison = compare_as_bags(expected, actual, limit=limit)
+    else:
+        compare = compare_by_key if table.is_key_masked else compare_sorted
+        comparison = compare(expected, actual, columns=names, key=table.key, limit=limit)
+    return TableCheck(spec.tenant, source, table, comparison, names, tuple(faults))
+
+
+def _delivered_columns(iceberg: Table | None) -> frozenset[str]:
+    if iceberg is None:
+        return frozenset()
+    return frozenset(item.name for item in iceberg.schema().fields if not item.name.startswith(OWN_COLUMN_PREFIX))
+
+
+def _canonical_rows(batches: Iterator[pa.RecordBatch], columns: Sequence[ExpectedColumn]) -> Iterator[Row]:
+    for batch in batches:
+        cells = [_canonical_column(column, batch.column(index)) for index, column in enumerate(columns)]
+        yield from zip(*cells, strict=True)
+
+
+def _canonical_column(column: ExpectedColumn, values: pa.Array) -> Sequence[object]:
+    cells: list[object] = values.to_pylist()
+    if column.mask is not None:
+        mask, data_type = column.mask, column.data_type
+        return [delivered_mask(mask, data_type, None if cell is None else str(cell)) for cell in cells]
+    convert: Convert | None = from_arrow(column.data_type, values.type)
+    return cells if convert is None else [None if cell is None else convert(cell) for cell in cells]

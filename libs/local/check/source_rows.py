@@ -1,0 +1,170 @@
+"""The source's side of the comparison: one consistent snapshot of MySQL, streamed in key order."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pymysql
+from pymysql.converters import encoders
+from pymysql.cursors import SSCursor
+
+from libs.errors import AccessDenied, SourceUnavailable
+from libs.local.check.compare import Row
+from libs.local.check.projection import ExpectedColumn, ExpectedTable, SourceTable, masked_value
+from libs.local.check.values import from_mysql_text, order_expression, select_expression
+from libs.local.documents import DatabaseSettings
+from libs.mysql.identifiers import quote_identifier, quote_table
+from libs.types.table import TableId
+
+CONNECT_TIMEOUT_S: Final = 5
+READ_TIMEOUT_S: Final = 600
+FETCH_ROWS: Final = 5_000
+_SYSTEM_DATABASES: Final = ("mysql", "sys", "information_schema", "performance_schema")
+_NO_DECODERS: Final[Any] = dict(encoders)
+"""PyMySQL takes both ways from one mapping; without decoders each value stays the text that the server printed."""
+_DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227})
+
+Connection = pymysql.Connection
+
+
+@contextlib.contextmanager
+def consistent_snapshot(database: DatabaseSettings) -> Iterator[Connection]:
+    """A connection whose every read sees the same moment.
+
+    Raises:
+        SourceUnavailable: the server does not answer.
+        AccessDenied: user, password or grants do not suffice.
+    """
+    try:
+        connection = pymysql.connect(
+            host=database.host,
+            port=database.port,
+            user=database.user,
+            password=database.password.reveal(),
+            charset="utf8mb4",
+            connect_timeout=CONNECT_TIMEOUT_S,
+            read_timeout=READ_TIMEOUT_S,
+            conv=_NO_DECODERS,
+        )
+    except pymysql.Error as error:
+        raise _as_ours(error, database) from error
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SET SESSION time_zone = '+00:00', sql_mode = '', net_write_timeout = 600")
+            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        yield connection
+    except pymysql.Error as error:
+        raise _as_ours(error, database) from error
+    finally:
+        connection.close()
+
+
+def executed_gtids(connection: Connection) -> str:
+    """Every transaction committed until now: those of the snapshot, and perhaps later ones."""
+    return str(_rows(connection, "SELECT @@GLOBAL.gtid_executed")[0][0]).replace("\n", "")
+
+
+def missing_transactions(connection: Connection, wanted: str, done: str) -> int:
+    """How many transactions of the GTID set ``wanted`` are not in ``done``; the server itself subtracts."""
+    left = _rows(connection, "SELECT GTID_SUBTRACT(%s, %s)", wanted, done)[0][0]
+    return count_transactions(str(left))
+
+
+def count_transactions(gtid_set: str) -> int:
+    """How many transactions a GTID set holds (MySQL manual 19.1.3.1, "GTID Sets").
+
+    >>> count_transactions("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:11, 4e11fa47-71ca-11e1-9e33-c80aa9429562:7")
+    7
+    """
+    count = 0
+    for host in filter(None, (part.strip() for part in gtid_set.replace("\n", "").split(","))):
+        for interval in host.split(":")[1:]:
+            first, _, last = interval.partition("-")
+            if first.isdigit():  # else a tag, which names the numbers after it
+                count += int(last or first) - int(first) + 1
+    return count
+
+
+def source_tables(connection: Connection) -> tuple[SourceTable, ...]:
+    """Every base table that the user may see, system tables aside; its key is the primary key, else the first
+    unique key without NULLs."""
+    columns: dict[TableId, list[tuple[str, str]]] = {}
+    for database, table, column, data_type in _rows(
+        connection,
+        "SELECT c.TABLE_SCHEMA, c.TABLE_NAME, c.COLUMN_NAME, c.DATA_TYPE FROM information_schema.COLUMNS c "
+        "JOIN information_schema.TABLES t USING (TABLE_SCHEMA, TABLE_NAME) "
+        "WHERE t.TABLE_TYPE = 'BASE TABLE' AND c.TABLE_SCHEMA NOT IN %s "
+        "ORDER BY c.TABLE_SCHEMA, c.TABLE_NAME, c.ORDINAL_POSITION",
+        _SYSTEM_DATABASES,
+    ):
+        columns.setdefault(TableId(database=database, table=table), []).append((column, data_type.lower()))
+    keys = _keys(connection)
+    return tuple(SourceTable(table_id, tuple(found), keys.get(table_id, ())) for table_id, found in columns.items())
+
+
+def _keys(connection: Connection) -> dict[TableId, tuple[str, ...]]:
+    indexes: dict[TableId, dict[str, list[str]]] = {}
+    nullable: set[tuple[TableId, str]] = set()
+    for database, table, index, column, is_nullable in _rows(
+        connection,
+        "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, COLUMN_NAME, NULLABLE FROM information_schema.STATISTICS "
+        "WHERE NON_UNIQUE = 0 AND TABLE_SCHEMA NOT IN %s "
+        "ORDER BY TABLE_SCHEMA, TABLE_NAME, INDEX_NAME <> 'PRIMARY', SEQ_IN_INDEX",
+        _SYSTEM_DATABASES,
+    ):
+        table_id = TableId(database=database, table=table)
+        indexes.setdefault(table_id, {}).setdefault(index, []).append(column)
+        if is_nullable == "YES" or column is None:
+            nullable.add((table_id, index))
+    found = {}
+    for table_id, by_name in indexes.items():
+        usable = [columns for index, columns in by_name.items() if (table_id, index) not in nullable]
+        if usable:
+            found[table_id] = tuple(usable[0])
+    return found
+
+
+def expected_rows(connection: Connection, table: ExpectedTable, columns: Sequence[ExpectedColumn]) -> Iterator[Row]:
+    """Canonical values of ``columns``, row by row in key order, as the tenant should have them."""
+    select = ", ".join(select_expression(column.data_type, quote_identifier(column.name)) for column in columns)
+    statement = f"SELECT {select} FROM {quote_table(table.table_id)}"
+    if table.where is not None:
+        statement += f" WHERE {table.where}"
+    types = {column.name: column.data_type for column in table.columns}
+    if table.key and not table.is_key_masked:
+        order = ", ".join(order_expression(types[name], quote_identifier(name)) for name in table.key)
+        statement += f" ORDER BY {order}"
+    with connection.cursor(SSCursor) as cursor:
+        # A "%" of the tenant's condition is not a placeholder: no arguments are passed.
+        cursor.execute(statement)
+        while rows := cursor.fetchmany(FETCH_ROWS):
+            cells = [
+                _canonical_column(column, values)
+                for column, values in zip(columns, zip(*rows, strict=True), strict=True)
+            ]
+            yield from zip(*cells, strict=True)
+
+
+def _canonical_column(column: ExpectedColumn, texts: Sequence[Any]) -> Sequence[Any]:
+    mask = column.mask
+    if mask is not None:
+        return [masked_value(mask, column.data_type, text) for text in texts]
+    convert = from_mysql_text(column.data_type)
+    if convert is None:
+        return texts
+    return [None if text is None else convert(text) for text in texts]
+
+
+def _rows(connection: Connection, statement: str, *arguments: object) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, arguments)
+        return list(cursor.fetchall())
+
+
+def _as_ours(error: pymysql.Error, database: DatabaseSettings) -> SourceUnavailable | AccessDenied:
+    where = f"MySQL at {database.host}:{database.port}"
+    text = str(error.args[-1]) if error.args else str(error)
+    if error.args and error.args[0] in _DENIED:
+        return AccessDenied(f"{where} denies {database.user!r} ({text}): check user, password and grants")
+    return SourceUnavailable(f"{where} failed: {text}")

@@ -1,0 +1,163 @@
+"""One canonical Python value for each MySQL type, reached from both ends: MySQL's text and the warehouse's Arrow.
+
+Two cells are equal when their canonical values are. The way from MySQL starts at the text that the server itself
+prints and shares no code with the readers' decoders or the sinks, so that a fault of theirs shows as a difference.
+Exactness per type:
+
+    integers, BIT, YEAR   int (BIGINT UNSIGNED up to 2**64-1)
+    DECIMAL               Decimal, compared by value
+    FLOAT, DOUBLE         float, compared by value; FLOAT is read as the double that it stands for
+    CHAR … TEXT, ENUM, SET  str
+    BINARY … BLOB         bytes, trailing zeros included
+    DATE                  date
+    TIME                  microseconds
+    DATETIME              datetime without zone;  TIMESTAMP: the same, of UTC
+    JSON                  the parsed document: spaces and the order of names do not count
+"""
+
+import datetime
+import json
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+
+Convert = Callable[[Any], Any]
+
+_INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "year", "bit"})
+_BINARIES: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
+_TIME: Final = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d+))?")
+_EPOCH_DATE: Final = datetime.date(1970, 1, 1)
+_EPOCH: Final = datetime.datetime(1970, 1, 1)
+
+
+def select_expression(data_type: str, quoted_name: str) -> str:
+    """What to SELECT, so that MySQL's text is exact."""
+    match data_type:
+        case "float":
+            # FLOAT prints six digits only; as a double it prints all that it has (MySQL manual 14.24.2).
+            return f"CAST({quoted_name} AS DOUBLE)"
+        case "bit":
+            return f"{quoted_name} + 0"
+        case "json":
+            return f"CAST({quoted_name} AS CHAR)"
+        case _:
+            return quoted_name
+
+
+def order_expression(data_type: str, quoted_name: str) -> str:
+    """What to ORDER BY, so that MySQL's order is that of canonical values: text by code point, not by collation."""
+    if data_type in ("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"):
+        return f"CAST(CONVERT(CAST({quoted_name} AS CHAR) USING utf8mb4) AS BINARY)"
+    return quoted_name
+
+
+def from_mysql_text(data_type: str) -> Convert | None:
+    """From the text that MySQL prints (bytes for binary types) to the canonical value; None: it is that already."""
+    match data_type:
+        case _ if data_type in _INTEGERS:
+            return int
+        case "decimal":
+            return Decimal
+        case "float" | "double":
+            return float
+        case "date":
+            return datetime.date.fromisoformat
+        case "datetime" | "timestamp":
+            return datetime.datetime.fromisoformat
+        case "time":
+            return microseconds_of_time
+        case "json":
+            return json.loads
+        case _:
+            return None
+
+
+def from_arrow(data_type: str, arrow_type: pa.DataType) -> Convert | None:
+    """From what ``to_pylist`` gives for ``arrow_type`` to the canonical value; None: it is that already.
+
+    Raises:
+        TypeError: no value of ``data_type`` can stand in a column of ``arrow_type``.
+    """
+    if data_type in _INTEGERS:
+        if pa.types.is_integer(arrow_type):
+            return None
+        if pa.types.is_decimal(arrow_type) or pa.types.is_boolean(arrow_type):
+            return int
+        if pa.types.is_binary(arrow_type) or pa.types.is_large_binary(arrow_type):
+            return _little_endian  # BIT(n)
+    elif data_type == "decimal":
+        if pa.types.is_decimal(arrow_type):
+            return None
+    elif data_type in ("float", "double"):
+        if pa.types.is_floating(arrow_type):
+            return None
+    elif data_type == "date":
+        if pa.types.is_date(arrow_type):
+            return None
+        if pa.types.is_integer(arrow_type):
+            return _date_of_days
+    elif data_type == "time":
+        if pa.types.is_integer(arrow_type):
+            return None
+        if pa.types.is_time(arrow_type):
+            return _microseconds_of_clock
+    elif data_type in ("datetime", "timestamp"):
+        if pa.types.is_timestamp(arrow_type):
+            return None if arrow_type.tz is None else _utc_without_zone
+        if pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type):
+            return _utc_of_iso
+    elif data_type == "json":
+        if _is_text(arrow_type):
+            return json.loads
+    elif data_type in _BINARIES:
+        if _is_bytes(arrow_type):
+            return None
+    elif _is_text(arrow_type):
+        return None
+    raise TypeError(f"a MySQL {data_type} cannot stand in a column of type {arrow_type}")
+
+
+def _is_text(arrow_type: pa.DataType) -> bool:
+    return bool(pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type))
+
+
+def _is_bytes(arrow_type: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(arrow_type)
+        or pa.types.is_large_binary(arrow_type)
+        or pa.types.is_fixed_size_binary(arrow_type)
+    )
+
+
+def microseconds_of_time(text: str) -> int:
+    """Microseconds of ``-838:59:58.999999``: TIME counts hours beyond a day (MySQL manual 13.2.3)."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no TIME")
+    sign, hours, minutes, seconds, fraction = match.groups()
+    micros = ((int(hours) * 60 + int(minutes)) * 60 + int(seconds)) * 1_000_000 + int((fraction or "").ljust(6, "0"))
+    return -micros if sign else micros
+
+
+def _microseconds_of_clock(value: datetime.time) -> int:
+    return ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
+
+
+def _date_of_days(days: int) -> datetime.date:
+    return _EPOCH_DATE + datetime.timedelta(days=days)
+
+
+def _utc_without_zone(value: datetime.datetime) -> datetime.datetime:
+    return value.astimezone(datetime.UTC).replace(tzinfo=None)
+
+
+def _utc_of_iso(text: str) -> datetime.datetime:
+    value = datetime.datetime.fromisoformat(text)
+    return value if value.tzinfo is None else _utc_without_zone(value)
+
+
+def _little_endian(value: bytes) -> int:
+    return int.from_bytes(value, "little")

@@ -1,0 +1,186 @@
+"""The home folder of an embedded stack: what lies where, and the documents that its owner edits.
+
+    <home>/
+      sources/<source>.yaml   a database to follow            edited by the owner
+      tenants/<tenant>.yaml   what one tenant gets of it      edited by the owner, reloaded while the stack runs
+      warehouse/ catalog.db   the Iceberg tables and their catalog
+      data/                   Kafka's log, Valkey's dump, Spark's checkpoints, the demo's MySQL
+      logs/<process>.log      what each process wrote
+      run/                    generated: settings of each service, ports, state, lock
+
+Deleting ``data/``, ``run/`` and the warehouse makes a stack start over; ``sources/`` and ``tenants/`` are all that
+cannot be rebuilt. The folder may be moved while the stack is down, except for the warehouse: Iceberg writes
+absolute paths into its metadata.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+DEFAULT_HOME: Final = ".headwater"
+HOME_VARIABLE: Final = "HEADWATER_HOME"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Paths within one home folder."""
+
+    root: Path
+
+    @property
+    def sources_dir(self) -> Path:
+        return self.root / "sources"
+
+    @property
+    def tenants_dir(self) -> Path:
+        return self.root / "tenants"
+
+    @property
+    def warehouse_dir(self) -> Path:
+        return self.root / "warehouse"
+
+    @property
+    def catalog_file(self) -> Path:
+        """SQLite file of the Iceberg catalog, shared by Spark's JDBC catalog and pyiceberg."""
+        return self.root / "catalog.db"
+
+    @property
+    def data_dir(self) -> Path:
+        return self.root / "data"
+
+    @property
+    def sink_dir(self) -> Path:
+        """State of the Spark job: checkpoints and progress files."""
+        return self.data_dir / "sink"
+
+    @property
+    def own_mysql_dir(self) -> Path:
+        """Data of a MySQL that the stack itself runs (the demo's); without ``own_mysql_file`` there is none."""
+        return self.data_dir / "mysql"
+
+    @property
+    def own_mysql_file(self) -> Path:
+        """Port of the stack's own MySQL, as text; its presence makes the stack run one."""
+        return self.root / "own-mysql-port"
+
+    @property
+    def own_mysql_filled_file(self) -> Path:
+        """Its presence says that the demo filled the database; until then no reader is started."""
+        return self.run_dir / "own-mysql-filled"
+
+    @property
+    def logs_dir(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def run_dir(self) -> Path:
+        return self.root / "run"
+
+    @property
+    def ports_file(self) -> Path:
+        return self.run_dir / "ports.json"
+
+    @property
+    def state_file(self) -> Path:
+        return self.run_dir / "state.json"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.run_dir / "lock"
+
+    def settings_file(self, process: str) -> Path:
+        """Generated settings of one process; may hold secrets, so readable by its owner only."""
+        return self.run_dir / f"{process}.yaml"
+
+    def log_file(self, process: str) -> Path:
+        return self.logs_dir / f"{process}.log"
+
+
+def home_at(root: Path) -> Home:
+    """The home at ``root``, as an absolute path: services run in folders of their own."""
+    return Home(root.resolve())
+
+
+def is_initialised(home: Home) -> bool:
+    """Whether somebody ran ``headwater init`` here."""
+    return home.sources_dir.is_dir() and home.tenants_dir.is_dir()
+
+
+EXAMPLE_SOURCE: Final = """\
+# A database to follow. The file's name is the source's name: it stands in topic names and in the events.
+# Remove the "#" in front of a line to set it; what is shown is the default, unless said otherwise.
+kind: mysql
+database:
+  host: 127.0.0.1
+  port: 3306
+  user: headwater            # needs SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT
+  password: change-me
+
+# Regular expressions, each matched against the whole "database.table".
+include_tables: ['shop\\..*']
+# exclude_tables: []
+
+# Each replica of a MySQL server has an id of its own; by default one is derived from this file's place.
+# replica_server_id: 5401
+
+# snapshot:
+#   mode: initial            # copy the tables first, then follow the log
+#   chunk_rows: 20000        # rows read at once
+
+# transaction_metadata: false   # BEGIN/END events and a "transaction" block in each event
+"""
+
+EXAMPLE_TENANT: Final = """\
+# What one tenant gets. The file's name is the tenant's name. Saved changes are taken over while the stack runs;
+# a document with a mistake is refused, and the last good one stays in force ("headwater validate" lists mistakes).
+tenant: acme
+
+sources:
+  - name: shop                       # a file sources/shop.yaml
+    include_tables: ['shop\\..*']     # regular expressions over "database.table"
+    # exclude_tables: ['shop\\.audit_.*']
+
+    # Only the rows that meet a condition:
+    # row_filters:
+    #   - tables: 'shop\\.orders'
+    #     where: "tenant_code = 'acme'"
+
+    # Columns that do not leave:
+    # exclude_columns: ['shop\\.customers\\.notes']
+
+    # Columns that leave masked:
+    # masks:
+    #   - columns: '.*\\.email'
+    #     hash: {salt: 'a-secret-of-this-tenant', algorithm: sha256}
+    #   - columns: '.*\\.phone'
+    #     constant: '***'
+
+# format: {kind: json, schemas: false, tombstones: true}
+# topics: {kafka_partitions: 1, schema_changes: true, transactions: false}
+
+# Where the rows go; "sink: null" means topics only.
+sink:
+  warehouse: iceberg
+  mode: mirror                       # mirror: the current rows; append: every change
+  trigger_s: 5                       # how often rows are written, in seconds
+"""
+
+
+def write_examples(home: Home) -> tuple[Path, ...]:
+    """Create the folders, and a commented example of each document where its folder holds none.
+
+    Examples end in ``.yaml.example``: nothing follows them until they are copied. Idempotent; returns what was
+    written.
+    """
+    for folder in (home.sources_dir, home.tenants_dir, home.logs_dir, home.run_dir, home.data_dir, home.warehouse_dir):
+        folder.mkdir(parents=True, exist_ok=True)
+    home.run_dir.chmod(0o700)  # generated settings hold the databases' passwords
+    written = []
+    for path, text in (
+        (home.sources_dir / "shop.yaml.example", EXAMPLE_SOURCE),
+        (home.tenants_dir / "acme.yaml.example", EXAMPLE_TENANT),
+    ):
+        if not path.exists():
+            path.write_text(text, encoding="utf-8")
+            written.append(path)
+    return tuple(written)

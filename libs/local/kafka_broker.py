@@ -1,0 +1,146 @@
+"""A Kafka broker of one node (KRaft: broker and controller in one process), from the locked jars.
+
+Started by the embedded stack and by the test fixtures. Its data folder keeps topics and transactions, so
+stopping and starting it on the same folder is a broker's restart.
+"""
+
+import base64
+import subprocess
+import uuid
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from libs.errors import ServiceUnavailable
+from libs.local.cache import cache_dir
+from libs.local.jars import jars_dir
+from libs.local.java import find_java
+from libs.local.ports import LOOPBACK
+from libs.local.process import ProcessSpec
+
+FORMAT_TIMEOUT_S = 60.0
+PROBE_TIMEOUT_S = 2.0
+# Serial GC and a small heap: 160-220 MB resident in all, enough for some 10,000 events/s.
+MEMORY_OPTIONS = ("-Xmx384m", "-Xms64m", "-XX:+UseSerialGC")
+# slf4j-simple, to stderr: without a logger a dying broker says nothing.
+LOG_OPTIONS = (
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSS",
+)
+
+
+def prepare(data_dir: Path, *, port: int, controller_port: int, name: str = "kafka") -> ProcessSpec:
+    """Write the broker's settings for ``data_dir`` and format its storage when it is new. Blocks (2 s when new).
+
+    Raises:
+        InvalidSettings: the jars or Java are missing; run `make setup`.
+        ServiceUnavailable: the storage could not be formatted; the message has the tool's words.
+    """
+    cache = cache_dir()
+    java = find_java(cache)
+    classpath = f"{jars_dir('kafka', cache)}/*"
+    data_dir = data_dir.absolute()
+    data_dir.mkdir(parents=True, exist_ok=True)
+    settings_path = data_dir / "server.properties"
+    settings_path.write_text(_settings(data_dir, port=port, controller_port=controller_port))
+    cluster_id = _cluster_id(data_dir)
+    formatted = data_dir / "formatted"
+    if not formatted.exists():
+        # --ignore-formatted: the format before this one may have been killed half-way, or right at its end
+        command = [str(java.executable), *MEMORY_OPTIONS, "-cp", classpath, "kafka.tools.StorageTool", "format"]
+        _format([*command, "--ignore-formatted", f"--cluster-id={cluster_id}", "-c", str(settings_path)], data_dir)
+        formatted.touch()
+    return ProcessSpec(
+        name=name,
+        command=(
+            str(java.executable),
+            *MEMORY_OPTIONS,
+            *LOG_OPTIONS,
+            "-cp",
+            classpath,
+            "kafka.Kafka",
+            str(settings_path),
+        ),
+        environ={},
+        working_dir=data_dir,
+        ready=lambda: _serves(port, cluster_id),
+    )
+
+
+def bootstrap_servers(port: int) -> str:
+    """What clients are given."""
+    return f"{LOOPBACK}:{port}"
+
+
+def _settings(data_dir: Path, *, port: int, controller_port: int) -> str:
+    """Kafka 4.3 documentation, chapter 3 "Configuration": one node, so each replication factor is 1."""
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.quorum.voters": f"1@{LOOPBACK}:{controller_port}",
+        "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": data_dir / "logs",
+        "num.partitions": 1,
+        "offsets.topic.replication.factor": 1,
+        "offsets.topic.num.partitions": 4,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "transaction.state.log.num.partitions": 4,
+        "share.coordinator.state.topic.replication.factor": 1,
+        "share.coordinator.state.topic.min.isr": 1,
+        "group.initial.rebalance.delay.ms": 0,  # nobody else is coming
+        # A killed broker may come back only when its old session is over: 5 s, not 9.
+        "broker.session.timeout.ms": 5_000,
+        "broker.heartbeat.interval.ms": 1_000,
+        "log.cleaner.dedupe.buffer.size": 8_388_608,  # 128 MB by default, a third of our heap
+        "num.network.threads": 2,
+        "num.io.threads": 2,
+        "background.threads": 2,
+        "message.max.bytes": 2_097_152,
+    }
+    return "".join(f"{key}={value}\n" for key, value in settings.items())
+
+
+def _cluster_id(data_dir: Path) -> str:
+    """The folder's own, made up when it is new and kept before anything is formatted with it."""
+    path = data_dir / "cluster_id"
+    if not path.exists():
+        staged = path.with_suffix(".new")
+        staged.write_text(base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
+        staged.rename(path)
+    return path.read_text()
+
+
+def _format(command: list[str], data_dir: Path) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ServiceUnavailable(f"Kafka's storage in {data_dir} was not formatted in {FORMAT_TIMEOUT_S} s") from error
+    if done.returncode != 0:
+        said = f"{done.stdout}\n{done.stderr}"
+        faults = [line.strip() for line in said.splitlines() if "Exception" in line or "Error" in line]
+        raise ServiceUnavailable(
+            f"Kafka's storage in {data_dir} was not formatted: {faults[0] if faults else said.strip()[-500:]}"
+        )
+
+
+def _serves(port: int, cluster_id: str) -> bool:
+    """Whether this very broker answers a metadata call: another one may hold the port."""
+    admin = AdminClient(
+        {
+            "bootstrap.servers": bootstrap_servers(port),
+            "socket.connection.setup.timeout.ms": 1_000,
+            "log_level": 0,  # refused connections are expected while it starts
+        }
+    )
+    try:
+        metadata = admin.list_topics(timeout=PROBE_TIMEOUT_S)
+    except KafkaException:
+        return False
+    return bool(metadata.brokers) and metadata.cluster_id == cluster_id

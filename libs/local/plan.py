@@ -1,0 +1,255 @@
+"""From a home's documents and ports to the processes of its stack: plain functions, nothing is started here.
+
+The embedded stack is the same code and configuration as in Kubernetes; only the addresses that stand in the
+generated settings differ. ``libs.local.stack`` calls this and writes the files.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import libs
+from libs.errors import InvalidSettings
+from libs.local.documents import Documents, SourceDocument, replica_server_id
+from libs.local.home import Home
+from libs.local.ports import LOOPBACK
+from libs.local.process import ProcessSpec
+from libs.local.supervisor import Supervised, answers_ok
+
+IMPORT_ROOT: Final = Path(libs.__file__).resolve().parents[1]
+
+STAGE_SERVERS: Final = 0
+STAGE_SERVICES: Final = 1
+STAGE_PIPELINE: Final = 2
+
+KAFKA: Final = "kafka"
+KAFKA_CONTROLLER: Final = "kafka-controller"
+VALKEY: Final = "valkey"
+MYSQL: Final = "mysql"
+SCHEMA_HISTORY: Final = "schema_history"
+CHECKPOINT_COMMITTER: Final = "checkpoint_committer"
+ROUTER: Final = "router"
+SINK: Final = "sink"
+
+# The lease outlives a restart of the reader by little: a killed reader is back in 2 to 3 s, and the restarted one
+# waits for the end of its predecessor's lease where it is another owner.
+READER_LEASE_S: Final = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedProcess:
+    """One Python process of ours: what is started, and with which settings."""
+
+    name: str
+    module: str
+    stage: int
+    settings: Mapping[str, Any]
+    http_port: int
+    grpc_port: int | None = None
+    blocks_next_stage: bool = True
+    ready_timeout_s: float = 60.0
+    stop_timeout_s: float = 15.0
+    unhealthy_after_s: float = 30.0
+    working_dir: Path | None = None
+    environ: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SparkToolchain:
+    """What set-up put in place for Spark."""
+
+    java_home: Path
+    jars_dir: Path
+
+
+def reader_name(source: str) -> str:
+    """Process name of a source's reader."""
+    return f"reader-{source}"
+
+
+def port_names(documents: Documents) -> tuple[str, ...]:
+    """Every port that the stack of ``documents`` needs, but for that of a MySQL of its own."""
+    services = [SCHEMA_HISTORY, CHECKPOINT_COMMITTER, *(reader_name(source) for source in sorted(documents.sources))]
+    return (
+        KAFKA,
+        KAFKA_CONTROLLER,
+        VALKEY,
+        *(f"{service}-{kind}" for service in services for kind in ("grpc", "http")),
+        f"{ROUTER}-http",
+        f"{SINK}-http",
+    )
+
+
+def choose_ports(
+    names: Sequence[str],
+    kept: Mapping[str, int],
+    *,
+    is_free: Callable[[int], bool],
+    free_ports: Callable[[int], Sequence[int]],
+) -> dict[str, int]:
+    """A port for each of ``names``: the one kept from an earlier run where it is free, else a new one.
+
+    Raises:
+        OSError: there are not enough free ports.
+    """
+    chosen = {name: kept[name] for name in names if name in kept and is_free(kept[name])}
+    missing = [name for name in names if name not in chosen]
+    # More than needed: a kept port may be among the free ones.
+    candidates = [port for port in free_ports(2 * len(missing)) if port not in chosen.values()] if missing else []
+    if len(candidates) < len(missing):
+        raise OSError(f"{len(missing)} free ports are needed, {len(candidates)} were found")
+    return {**chosen, **dict(zip(missing, candidates, strict=False))}
+
+
+def plan_processes(
+    home: Home, documents: Documents, ports: Mapping[str, int], toolchain: SparkToolchain
+) -> tuple[PlannedProcess, ...]:
+    """Headwater's own processes, in the order of their start; servers (Kafka, Valkey) are not among them.
+
+    Raises:
+        InvalidSettings: no source to follow, or no tenant to deliver to.
+    """
+    if not documents.sources:
+        raise InvalidSettings(
+            str(home.sources_dir),
+            ["no source: copy shop.yaml.example to <name>.yaml and edit it (`headwater init` writes the example)"],
+        )
+    if not documents.tenants:
+        raise InvalidSettings(
+            str(home.tenants_dir),
+            ["no tenant: copy acme.yaml.example to <tenant>.yaml and edit it (`headwater init` writes the example)"],
+        )
+    readers = [_reader(home, name, source, ports) for name, source in sorted(documents.sources.items())]
+    has_sinks = any(spec.sink is not None for spec in documents.tenants.values())
+    return (
+        _view_service(SCHEMA_HISTORY, ports),
+        _view_service(CHECKPOINT_COMMITTER, ports),
+        *readers,
+        _router(home, documents, ports),
+        *([_sink(home, ports, toolchain)] if has_sinks else []),
+    )
+
+
+def supervised(home: Home, planned: PlannedProcess) -> Supervised:
+    """How the supervisor runs ``planned``."""
+    url = f"http://{LOOPBACK}:{planned.http_port}"
+    return Supervised(
+        spec=ProcessSpec(
+            name=planned.name,
+            command=(sys.executable, "-m", planned.module, "--settings", str(home.settings_file(planned.name))),
+            environ={"PYTHONPATH": str(IMPORT_ROOT), "PYTHONUNBUFFERED": "1", **(planned.environ or {})},
+            working_dir=planned.working_dir or home.run_dir,
+            ready=lambda: answers_ok(f"{url}/readyz"),
+        ),
+        stage=planned.stage,
+        blocks_next_stage=planned.blocks_next_stage,
+        ready_timeout_s=planned.ready_timeout_s,
+        stop_timeout_s=planned.stop_timeout_s,
+        health_url=f"{url}/healthz",
+        unhealthy_after_s=planned.unhealthy_after_s,
+        http_port=planned.http_port,
+        grpc_port=planned.grpc_port,
+    )
+
+
+def kafka_address(ports: Mapping[str, int]) -> str:
+    """Bootstrap servers of the stack's Kafka."""
+    return f"{LOOPBACK}:{ports[KAFKA]}"
+
+
+def _view_service(name: str, ports: Mapping[str, int]) -> PlannedProcess:
+    return PlannedProcess(
+        name=name,
+        module=f"services.{name}",
+        stage=STAGE_SERVICES,
+        settings={
+            "kafka": {"bootstrap_servers": kafka_address(ports)},
+            "redis": {"url": f"redis://{LOOPBACK}:{ports[VALKEY]}/0"},
+            "grpc": {"host": LOOPBACK, "port": ports[f"{name}-grpc"]},
+            "telemetry": _telemetry(ports[f"{name}-http"]),
+        },
+        http_port=ports[f"{name}-http"],
+        grpc_port=ports[f"{name}-grpc"],
+    )
+
+
+def _reader(home: Home, name: str, source: SourceDocument, ports: Mapping[str, int]) -> PlannedProcess:
+    process = reader_name(name)
+    return PlannedProcess(
+        name=process,
+        module="services.binlog_reader",
+        stage=STAGE_PIPELINE,
+        settings={
+            "source": name,
+            "database": {
+                "host": source.database.host,
+                "port": source.database.port,
+                "user": source.database.user,
+                "password": source.database.password.reveal(),
+            },
+            "replica_server_id": replica_server_id(home.sources_dir / f"{name}.yaml", source),
+            "include_tables": list(source.include_tables),
+            "exclude_tables": list(source.exclude_tables),
+            "snapshot": {"mode": source.snapshot.mode, "chunk_rows": source.snapshot.chunk_rows},
+            "transaction_metadata": source.transaction_metadata,
+            "lease_s": READER_LEASE_S,
+            "kafka": {"bootstrap_servers": kafka_address(ports)},
+            "schema_history": _client(SCHEMA_HISTORY, ports),
+            "checkpoint_committer": _client(CHECKPOINT_COMMITTER, ports),
+            "grpc": {"host": LOOPBACK, "port": ports[f"{process}-grpc"]},
+            "telemetry": _telemetry(ports[f"{process}-http"]),
+        },
+        http_port=ports[f"{process}-http"],
+        grpc_port=ports[f"{process}-grpc"],
+    )
+
+
+def _router(home: Home, documents: Documents, ports: Mapping[str, int]) -> PlannedProcess:
+    return PlannedProcess(
+        name=ROUTER,
+        module="services.router",
+        stage=STAGE_PIPELINE,
+        settings={
+            "sources": sorted(documents.sources),
+            "tenants_folder": str(home.tenants_dir),
+            "state_folder": str(home.data_dir / ROUTER),
+            "kafka": {"bootstrap_servers": kafka_address(ports)},
+            "schema_history": _client(SCHEMA_HISTORY, ports),
+            "checkpoint_committer": _client(CHECKPOINT_COMMITTER, ports),
+            "telemetry": _telemetry(ports[f"{ROUTER}-http"]),
+        },
+        http_port=ports[f"{ROUTER}-http"],
+    )
+
+
+def _sink(home: Home, ports: Mapping[str, int], toolchain: SparkToolchain) -> PlannedProcess:
+    return PlannedProcess(
+        name=SINK,
+        module="spark.jobs.sink_job",
+        stage=STAGE_SERVICES,  # it needs Kafka only, and takes longer to start than all others together
+        blocks_next_stage=False,
+        settings={
+            "tenants_dir": str(home.tenants_dir),
+            "kafka": {"bootstrap_servers": kafka_address(ports)},
+            "warehouses": {
+                "iceberg": {"warehouse_dir": str(home.warehouse_dir), "catalog_file": str(home.catalog_file)}
+            },
+            "state_dir": str(home.sink_dir),
+            "session": {"java_home": str(toolchain.java_home), "jars_dir": str(toolchain.jars_dir)},
+            "telemetry": _telemetry(ports[f"{SINK}-http"]),
+        },
+        http_port=ports[f"{SINK}-http"],
+        ready_timeout_s=120.0,
+        unhealthy_after_s=60.0,
+        working_dir=home.sink_dir,
+    )
+
+
+def _client(service: str, ports: Mapping[str, int]) -> dict[str, Any]:
+    return {"address": f"{LOOPBACK}:{ports[f'{service}-grpc']}"}
+
+
+def _telemetry(http_port: int) -> dict[str, Any]:
+    return {"http_host": LOOPBACK, "http_port": http_port}

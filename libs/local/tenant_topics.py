@@ -1,0 +1,198 @@
+"""A tenant's topics as ``headwater`` reads them: which tables there are, the events of one, where a topic ends."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from libs.errors import BrokerUnavailable
+from libs.events.delivered_schema import decode_delivered_schema
+from libs.events.names import SCHEMA_VERSION_HEADER, table_schemas_topic
+from libs.types.table import TableSchema
+
+TIMEOUT_S: Final = 10.0
+POLL_S: Final = 0.2
+SCHEMAS_TIMEOUT_S: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class RowTopic:
+    """One table's topic of one tenant, taken apart (libs.events.names.row_topic puts it together)."""
+
+    name: str
+    tenant: str
+    source: str
+    database: str
+    table: str
+
+
+def parse_row_topic(topic: str) -> RowTopic | None:
+    """The parts of a row topic; None for any other topic. Tenant and source names have no dots."""
+    parts = topic.split(".")
+    if len(parts) < 4 or not all(parts):
+        return None
+    tenant, source, database = parts[:3]
+    return RowTopic(topic, tenant, source, database, ".".join(parts[3:]))
+
+
+def row_topics(bootstrap_servers: str, tenant: str) -> tuple[RowTopic, ...]:
+    """The row topics of ``tenant`` that exist.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+    """
+    try:
+        metadata = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0}).list_topics(timeout=TIMEOUT_S)
+    except KafkaException as error:
+        raise BrokerUnavailable(f"Kafka at {bootstrap_servers} does not answer: is the stack up?") from error
+    parsed = (parse_row_topic(name) for name in metadata.topics)
+    return tuple(sorted((topic for topic in parsed if topic and topic.tenant == tenant), key=lambda topic: topic.name))
+
+
+def open_consumer(bootstrap_servers: str) -> Consumer:
+    """A consumer that belongs to no group, commits nothing and sees committed records only."""
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "headwater-command",  # demanded by librdkafka; never joined, since partitions are assigned
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+    )
+
+
+def partitions_of(consumer: Consumer, topic: str) -> tuple[int, ...]:
+    """Kafka partitions of ``topic``; none where it does not exist. Raises BrokerUnavailable."""
+    try:
+        found = consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic]
+    except KafkaException as error:
+        raise BrokerUnavailable(f"Kafka does not answer about topic {topic}: is the stack up?") from error
+    return () if found.error is not None else tuple(sorted(found.partitions))
+
+
+def end_offsets(consumer: Consumer, topics: Sequence[str]) -> Mapping[tuple[str, int], int]:
+    """The offset after the last record of each Kafka partition, open transactions not counted."""
+    found = {}
+    for topic in topics:
+        for partition in partitions_of(consumer, topic):
+            _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_S)
+            found[topic, partition] = end
+    return found
+
+
+def has_records_between(consumer: Consumer, topic: str, partition: int, start: int, end: int) -> bool:
+    """Whether a committed record has an offset in [start, end): offsets have gaps where transactions ended."""
+    if start >= end:
+        return False
+    consumer.assign([TopicPartition(topic, partition, start)])
+    deadline_s = time.monotonic() + TIMEOUT_S
+    try:
+        while time.monotonic() < deadline_s:
+            message = consumer.poll(POLL_S)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                return int(message.offset() or 0) < end
+            if error.code() == KafkaError._PARTITION_EOF:
+                return False
+            raise BrokerUnavailable(f"topic {topic} cannot be read: {error.str()}")
+    finally:
+        consumer.unassign()
+    raise BrokerUnavailable(f"topic {topic} could not be read in {TIMEOUT_S:.0f} s")
+
+
+def follow_topic(consumer: Consumer, topic: str, *, from_beginning: bool) -> Iterator[Message | None]:
+    """Every record of ``topic``, for ever; None whenever there is none at the moment.
+
+    Raises:
+        BrokerUnavailable: Kafka went away for good.
+    """
+    start = OFFSET_BEGINNING if from_beginning else OFFSET_END
+    consumer.assign([TopicPartition(topic, partition, start) for partition in partitions_of(consumer, topic)])
+    while True:
+        message = consumer.poll(POLL_S)
+        error = message.error() if message is not None else None
+        if message is None or (error is not None and error.code() == KafkaError._PARTITION_EOF):
+            yield None
+        elif error is None:
+            yield message
+        elif error.fatal():
+            raise BrokerUnavailable(f"topic {topic} cannot be read: {error.str()}")
+
+
+def read_to_end(consumer: Consumer, starts: Mapping[tuple[str, int], int], *, timeout_s: float) -> Iterator[Message]:
+    """Every committed record from ``starts`` to the ends that the partitions have now, in no order across them.
+
+    Raises:
+        BrokerUnavailable: the ends were not reached within ``timeout_s``.
+    """
+    consumer.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in starts.items()])
+    unread = set(starts)
+    deadline_s = time.monotonic() + timeout_s
+    try:
+        while unread:
+            for message in consumer.consume(1_000, timeout=POLL_S):
+                error = message.error()
+                if error is None:
+                    yield message
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    unread.discard((message.topic(), message.partition()))
+            if time.monotonic() > deadline_s:
+                raise BrokerUnavailable(
+                    f"{len(unread)} Kafka partition(s) were not read to their end in {timeout_s:.0f} s"
+                )
+    finally:
+        consumer.unassign()
+
+
+class DeliveredSchemas:
+    """The schemas that a tenant's events are written under, read from its ``table-schemas`` topic when asked for."""
+
+    def __init__(self, bootstrap_servers: str, tenant: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._topic = table_schemas_topic(tenant)
+        self._known: dict[tuple[str, int], TableSchema] = {}
+        self._looked_for: set[tuple[str, int]] = set()
+
+    def of(self, message: Message) -> TableSchema | None:
+        """The schema of a row event's record; None where it names no version or the version is not there."""
+        version = header(message, SCHEMA_VERSION_HEADER)
+        if version is None or not version.isdigit():
+            return None
+        wanted = (str(message.topic()), int(version))
+        if wanted not in self._known and wanted not in self._looked_for:
+            self._looked_for.add(wanted)
+            self._read()
+        return self._known.get(wanted)
+
+    def _read(self) -> None:
+        consumer = open_consumer(self._bootstrap_servers)
+        try:
+            starts = {(self._topic, partition): OFFSET_BEGINNING for partition in partitions_of(consumer, self._topic)}
+            for message in read_to_end(consumer, starts, timeout_s=SCHEMAS_TIMEOUT_S):
+                value = message.value()
+                if value is None:
+                    continue
+                delivered = decode_delivered_schema(value)
+                self._known[delivered.topic, delivered.table_schema.version] = delivered.table_schema
+        except (BrokerUnavailable, msgspec.DecodeError):
+            return  # values stay in the event's own spelling
+        finally:
+            consumer.close()
+
+
+def header(message: Message, name: str) -> str | None:
+    """The text of a record's header; None where it has none of that name."""
+    headers: Any = message.headers() or []
+    for key, value in headers:
+        if key == name and value is not None:
+            return bytes(value).decode(errors="replace")
+    return None

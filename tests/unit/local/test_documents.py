@@ -1,0 +1,151 @@
+"""The documents of a home: what is good, and every mistake of what is not."""
+
+from pathlib import Path
+
+import pytest
+
+from libs.errors import InvalidSettings
+from libs.local.documents import nearest, read_documents, replica_server_id
+from libs.local.home import Home, home_at, write_examples
+from libs.local.stack import load_documents
+
+GOOD_SOURCE = "database: {host: db, port: 3307, user: reader, password: secret}\ninclude_tables: ['shop\\..*']\n"
+GOOD_TENANT = "tenant: acme\nsources: [{name: shop}]\n"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """A home with examples only."""
+    made = home_at(tmp_path)
+    write_examples(made)
+    return made
+
+
+def put(home: Home, *, source: str = GOOD_SOURCE, tenant: str = GOOD_TENANT) -> None:
+    (home.sources_dir / "shop.yaml").write_text(source)
+    (home.tenants_dir / "acme.yaml").write_text(tenant)
+
+
+def test_examples_are_not_documents(home: Home) -> None:
+    """What `init` writes follows nothing until it is copied."""
+    found = read_documents(home)
+
+    assert (found.sources, found.tenants) == ({}, {})
+
+
+def test_examples_are_good_once_copied(home: Home) -> None:
+    """`init`, two copies, no edit: no mistake."""
+    for example in (home.sources_dir / "shop.yaml.example", home.tenants_dir / "acme.yaml.example"):
+        example.with_suffix("").write_text(example.read_text())
+
+    found = read_documents(home)
+
+    assert (found.source_mistakes, found.tenant_mistakes) == ((), ())
+    assert (list(found.sources), list(found.tenants)) == (["shop"], ["acme"])
+
+
+def test_init_does_not_overwrite(home: Home) -> None:
+    """A second `init` leaves an edited example alone."""
+    example = home.sources_dir / "shop.yaml.example"
+    example.write_text("mine")
+
+    assert write_examples(home) == ()
+    assert example.read_text() == "mine"
+
+
+def test_every_mistake_of_a_source_is_listed(home: Home) -> None:
+    """One look tells everything: unknown names with the nearest right one, wrong values, patterns."""
+    put(
+        home,
+        source="kind: oracle\ndatabase: {hots: db, user: u, port: 70000}\ninclude_tables: ['shop(']\n"
+        "snapshot: {mode: intial, chunk_rows: 0}\n",
+    )
+
+    text = "\n".join(read_documents(home).source_mistakes)
+
+    assert "did you mean 'host'" in text
+    put(
+        home,
+        source="kind: oracle\ndatabase: {user: u, port: 70000}\ninclude_tables: ['shop(']\n"
+        "snapshot: {mode: intial, chunk_rows: 0}\n",
+    )
+    text = "\n".join(read_documents(home).source_mistakes)
+    for part in ("oracle", "70000", "include_tables[0]", "did you mean 'initial'", "chunk_rows"):
+        assert part in text
+
+
+@pytest.mark.parametrize("content", ["[1, 2", "- a\n- b\n", "", "database: 3", "\x00"])
+def test_what_is_no_document_is_a_mistake(home: Home, content: str) -> None:
+    """Broken YAML, a list, an empty file: told with the file's name, never a traceback."""
+    put(home, source=content, tenant=content)
+
+    found = read_documents(home)
+
+    assert any("shop.yaml" in mistake for mistake in found.source_mistakes)
+    assert any("acme.yaml" in mistake for mistake in found.tenant_mistakes)
+
+
+def test_a_source_name_must_fit_into_topics(home: Home) -> None:
+    """The file's name becomes part of topic names."""
+    (home.sources_dir / "My Shop.yaml").write_text(GOOD_SOURCE)
+
+    assert "My Shop.yaml" in "".join(read_documents(home).source_mistakes)
+
+
+def test_a_tenant_of_an_unknown_source_is_told_the_nearest(home: Home) -> None:
+    """A name that is nearly right is named."""
+    put(home, tenant="tenant: acme\nsources: [{name: shp}]\n")
+
+    assert "did you mean 'shop'" in "".join(read_documents(home).tenant_mistakes)
+
+
+def test_a_bad_tenant_stops_no_other(home: Home) -> None:
+    """The stack starts with the good ones (design: Tenants)."""
+    put(home)
+    (home.tenants_dir / "globex.yaml").write_text("tenant: globex\nsourcs: []\n")
+
+    documents = load_documents(home)
+
+    assert list(documents.tenants) == ["acme"]
+    assert documents.tenant_mistakes
+
+
+def test_a_bad_source_stops_up(home: Home) -> None:
+    """Nothing could follow it, so nothing is started."""
+    put(home, source="database: {}\n")
+
+    with pytest.raises(InvalidSettings, match=r"database\.user: is missing"):
+        load_documents(home)
+
+
+def test_a_folder_that_is_no_home_is_told_apart(tmp_path: Path) -> None:
+    """The remedy is `init`, or another --home."""
+    with pytest.raises(InvalidSettings, match="headwater init"):
+        load_documents(home_at(tmp_path / "elsewhere"))
+
+
+def test_replica_ids_differ_between_stacks_and_stay(home: Home) -> None:
+    """Two stacks on one MySQL must not evict each other's connection; a restart must be the same replica."""
+    put(home)
+    document = read_documents(home).sources["shop"]
+    ids = {replica_server_id(Path(f"/homes/{name}/sources/shop.yaml"), document) for name in "abcdefgh"}
+
+    assert len(ids) == 8
+    assert all(0 < server_id < 2**32 for server_id in ids)
+    assert replica_server_id(Path("/a"), document) == replica_server_id(Path("/a"), document)
+
+
+def test_secrets_do_not_print(home: Home) -> None:
+    """A password shows as *** wherever the document is printed."""
+    put(home)
+
+    assert "secret" not in repr(read_documents(home).sources["shop"])
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "clause"),
+    [("ordrs", ["orders"], "did you mean 'orders'?"), ("x", ["b", "a"], "known: a, b"), ("x", [], "there is none yet")],
+)
+def test_nearest_names_what_there_is(name: str, known: list[str], clause: str) -> None:
+    """The clause that every such error ends with."""
+    assert nearest(name, known) == clause

@@ -1,0 +1,119 @@
+"""From documents and ports to processes: the generated settings are what each service reads."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from libs.config.load import load_settings
+from libs.errors import InvalidSettings
+from libs.local.documents import Documents, read_documents
+from libs.local.home import Home, home_at, write_examples
+from libs.local.plan import (
+    SINK,
+    PlannedProcess,
+    SparkToolchain,
+    choose_ports,
+    plan_processes,
+    port_names,
+    supervised,
+)
+from services.binlog_reader.settings import BinlogReaderSettings
+from services.checkpoint_committer.settings import CheckpointCommitterSettings
+from services.router.settings import RouterSettings
+from services.schema_history.settings import SchemaHistorySettings
+from spark.jobs.settings import SinkJobSettings
+
+TOOLCHAIN = SparkToolchain(java_home=Path("/java"), jars_dir=Path("/jars"))
+SETTINGS = {
+    "schema_history": SchemaHistorySettings,
+    "checkpoint_committer": CheckpointCommitterSettings,
+    "reader-shop": BinlogReaderSettings,
+    "reader-crm": BinlogReaderSettings,
+    "router": RouterSettings,
+    "sink": SinkJobSettings,
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """A home with two sources and one tenant of both."""
+    made = home_at(tmp_path)
+    write_examples(made)
+    for name in ("shop", "crm"):
+        (made.sources_dir / f"{name}.yaml").write_text("database: {user: reader, password: s3cret}\n")
+    (made.tenants_dir / "acme.yaml").write_text("tenant: acme\nsources: [{name: shop}, {name: crm}]\n")
+    return made
+
+
+def plan(home: Home, documents: Documents | None = None) -> dict[str, PlannedProcess]:
+    documents = documents or read_documents(home)
+    names = port_names(documents)
+    ports = dict(zip(names, range(20_000, 20_000 + len(names)), strict=True))
+    return {planned.name: planned for planned in plan_processes(home, documents, ports, TOOLCHAIN)}
+
+
+@pytest.mark.parametrize("name", list(SETTINGS))
+def test_each_service_accepts_its_generated_settings(home: Home, name: str) -> None:
+    """Every name, every type: the service's own loader finds no mistake in the file."""
+    path = home.run_dir / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(plan(home)[name].settings))
+
+    settings = load_settings(SETTINGS[name], path=path, environ={}, subject=name)
+
+    assert settings.telemetry.http_port == plan(home)[name].http_port  # type: ignore[attr-defined]
+
+
+def test_every_process_has_ports_of_its_own(home: Home) -> None:
+    """No two processes are told the same port."""
+    planned = plan(home).values()
+    ports = [port for each in planned for port in (each.http_port, each.grpc_port) if port is not None]
+
+    assert len(ports) == len(set(ports)) == 10
+
+
+def test_without_a_sink_there_is_no_spark(home: Home) -> None:
+    """A session costs a gigabyte: topics alone need none."""
+    (home.tenants_dir / "acme.yaml").write_text("tenant: acme\nsources: [{name: shop}]\nsink: null\n")
+
+    assert SINK not in plan(home)
+
+
+def test_spark_holds_nobody_up(home: Home) -> None:
+    """The readers start while Spark does."""
+    planned = plan(home)
+
+    assert not supervised(home, planned[SINK]).blocks_next_stage
+    assert supervised(home, planned["schema_history"]).blocks_next_stage
+
+
+@pytest.mark.parametrize("folder", ["sources", "tenants"])
+def test_an_empty_home_is_told_what_to_do(home: Home, folder: str) -> None:
+    """No source, or no tenant: the message names the example to copy."""
+    for path in (home.root / folder).glob("*.yaml"):
+        path.unlink()
+    if folder == "sources":
+        (home.tenants_dir / "acme.yaml").unlink()
+
+    with pytest.raises(InvalidSettings, match="example"):
+        plan(home)
+
+
+def test_kept_ports_stay_unless_somebody_took_them() -> None:
+    """Addresses are the same after a restart; a port that another program holds is replaced."""
+    chosen = choose_ports(
+        ["a", "b", "c"],
+        {"a": 1, "b": 2, "gone": 9},
+        is_free=lambda port: port != 2,
+        free_ports=lambda count: range(1, count + 1),
+    )
+
+    assert chosen["a"] == 1
+    assert chosen.keys() == {"a", "b", "c"}
+    assert len(set(chosen.values())) == 3
+
+
+def test_too_few_ports_is_an_error() -> None:
+    """Rather than two servers on one port."""
+    with pytest.raises(OSError, match="2 free ports"):
+        choose_ports(["a", "b"], {}, is_free=lambda _: True, free_ports=lambda _: [7])

@@ -1,0 +1,156 @@
+"""SQL over Iceberg tables, without Spark."""
+
+import datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from libs.errors import InvalidSettings
+from libs.local.home import Home, home_at
+from libs.local.warehouse import (
+    QueryFailed,
+    open_catalog,
+    rows_of,
+    run_query,
+    sorted_rows,
+    tables_of,
+    tenant_tables,
+)
+from tests.unit.local.warehouse_files import write_table
+
+NOON = datetime.datetime(2024, 1, 1, 12, tzinfo=datetime.UTC)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """Two tenants; ``acme`` has ``orders`` of two sources, and ``Customers``."""
+    made = home_at(tmp_path)
+    noons = pa.array([NOON] * 3, pa.timestamp("us", "UTC"))
+    orders = pa.table({"id": [3, 1, 2], "name": ["c", "a", "B"], "placed_at": noons})
+    write_table(made, "acme", "shop", "shop.orders", orders)
+    write_table(made, "acme", "crm", "crm.orders", orders.slice(0, 1))
+    write_table(made, "acme", "shop", "shop.Customers", orders.slice(0, 2))
+    write_table(made, "globex", "shop", "shop.orders", orders.slice(0, 1))
+    return made
+
+
+def ask(home: Home, tenant: str, sql: str) -> list[tuple[object, ...]]:
+    catalog = open_catalog(home)
+    answer = run_query(catalog, tables_of(tenant_tables(home, catalog), tenant), sql)
+    return [row for batch in answer.to_batches() for row in rows_of(batch)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT count(*) FROM shop.orders", 3),
+        ("SELECT count(*) FROM crm.orders", 1),
+        ('SELECT count(*) FROM "crm.crm".orders', 1),
+        ("SELECT count(*) FROM customers", 2),
+        ("FROM shop.orders a JOIN shop.orders b USING (id) SELECT count(*)", 3),
+    ],
+)
+def test_tables_are_called_as_in_the_source(home: Home, sql: str, expected: int) -> None:
+    """By table, by database and table, by source; in any case; as often as one likes."""
+    assert ask(home, "acme", sql) == [(expected,)]
+
+
+def test_a_tenant_sees_its_own_tables_only(home: Home) -> None:
+    """The same name is another table for another tenant."""
+    assert ask(home, "globex", "SELECT count(*) FROM orders") == [(1,)]
+    with pytest.raises(QueryFailed, match=r"shop\.orders"):
+        ask(home, "globex", "SELECT * FROM customers")
+
+
+def test_times_are_shown_in_utc(home: Home) -> None:
+    """Whatever zone the machine has."""
+    assert ask(home, "globex", "SELECT placed_at FROM orders") == [(NOON.replace(tzinfo=None),)]
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELEC 1", "SELECT nix FROM shop.orders", "SELECT * FROM orders", "CREATE TABLE t (a INT)", ""]
+)
+def test_wrong_sql_is_told_with_the_tables_there_are(home: Home, sql: str) -> None:
+    """Never a traceback; a name of two tables is not guessed."""
+    with pytest.raises(QueryFailed):
+        ask(home, "acme", sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT name FROM shop.orders WHERE id = 3;",
+        "FROM shop.orders SELECT name LIMIT 1",
+        "WITH o AS (SELECT * FROM shop.orders) SELECT name FROM o WHERE id = 3",
+        "VALUES ('c')",
+    ],
+)
+def test_every_form_of_a_query_is_answered(home: Home, sql: str) -> None:
+    """What begins with another word than SELECT may be a query all the same."""
+    assert ask(home, "acme", sql) == [("c",)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE TABLE t (a INT)",
+        "COPY (SELECT 1) TO '{file}'",
+        "EXPLAIN ANALYZE COPY (SELECT 1) TO '{file}'",
+        "SELECT 1; COPY (SELECT 1) TO '{file}'",
+        "WITH t AS (SELECT 1 AS id) DELETE FROM shop.orders USING t",
+    ],
+)
+def test_a_statement_that_writes_is_refused_before_it_runs(home: Home, tmp_path: Path, sql: str) -> None:
+    """Also where a query stands in front of it or within it."""
+    file = tmp_path / "written.csv"
+
+    with pytest.raises(QueryFailed, match=r"write (a|one) SELECT"):
+        ask(home, "acme", sql.format(file=file))
+
+    assert not file.exists()
+
+
+def test_an_unknown_tenant_is_told_the_nearest(home: Home) -> None:
+    """With the tenants that have tables."""
+    with pytest.raises(InvalidSettings, match="did you mean 'globex'"):
+        ask(home, "globx", "SELECT 1")
+
+
+def test_a_home_without_tables_is_told(tmp_path: Path) -> None:
+    """Before the sink's first commit, and in a wrong folder."""
+    with pytest.raises(InvalidSettings, match="no table yet"):
+        open_catalog(home_at(tmp_path))
+
+
+def test_rows_come_in_key_order_by_code_point(home: Home, tmp_path: Path) -> None:
+    """As the source's side sorts: capitals before small letters, no collation."""
+    catalog = open_catalog(home)
+    table = catalog.load_table(("acme", "shop", "shop", "orders"))
+
+    names = [
+        name for batch in sorted_rows(table, ["name"], ["name"], temporary_dir=tmp_path) for (name,) in rows_of(batch)
+    ]
+
+    assert names == ["B", "a", "c"]
+
+
+def test_of_an_append_table_the_newest_row_of_each_key_counts(tmp_path: Path) -> None:
+    """A key whose newest change is a delete has no row."""
+    home = home_at(tmp_path)
+    changes = pa.table(
+        {
+            "id": [1, 1, 2, 2, 3],
+            "v": ["old", "new", "was", "was", "only"],
+            "_headwater_op": ["c", "u", "c", "d", "r"],
+            "_headwater_order": ["1", "2", "1", "3", "1"],
+        }
+    )
+    write_table(home, "acme", "shop", "shop.log", changes)
+    table = open_catalog(home).load_table(("acme", "shop", "shop", "log"))
+
+    batches = sorted_rows(
+        table, ["id", "v"], ["id"], latest_by=("_headwater_order", "_headwater_op"), temporary_dir=tmp_path
+    )
+
+    assert [row[:2] for batch in batches for row in rows_of(batch)] == [(1, "new"), (3, "only")]
