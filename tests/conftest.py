@@ -1,0 +1,208 @@
+"""Real servers for the tests: one Kafka, one MySQL and one Valkey a test run, shared by all tests.
+
+Tests keep out of one another's way by names (``unique_name``), not by servers of their own. A test that kills
+or misconfigures a server asks ``start_mysql`` or ``start_kafka`` for one that is its alone. A server that cannot
+be started fails the tests that need it; nothing is skipped. The kernel ends the servers when pytest ends,
+however it ends.
+"""
+
+import itertools
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pymysql
+import pytest
+from pymysql.connections import Connection
+
+from libs.local import kafka_broker as kafka
+from libs.local import mysql_server as mysql
+from libs.local import valkey_server as valkey
+from libs.local.ports import LOOPBACK, free_port, free_ports
+from libs.local.process import ProcessSpec, Running, kill, start, stop, wait_ready
+
+READY_TIMEOUT_S = 90.0  # two cores, and Spark may be starting beside
+STOP_TIMEOUT_S = 30.0
+ORDER = ("unit", "contract", "integration", "faults", "e2e")  # cheap and telling first
+
+
+@dataclass(slots=True)
+class KafkaBroker:
+    """A broker of one node."""
+
+    bootstrap_servers: str
+    running: Running
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        kill(self.running)
+
+    def restart(self) -> None:
+        """On the same data and port, after ``kill`` or out of the running; returns when it serves."""
+        self.running = _restarted(self.running)
+
+
+@dataclass(slots=True)
+class MysqlServer:
+    """A server set up for change data capture; root has no password."""
+
+    host: str
+    port: int
+    running: Running
+
+    def connect(self, database: str | None = None, **options: Any) -> "Connection[Any]":
+        """A new connection as root, autocommit on unless ``options`` (pymysql's) say otherwise."""
+        chosen = {"user": "root", "autocommit": True, "read_timeout": 120, "write_timeout": 120, **options}
+        return pymysql.connect(host=self.host, port=self.port, database=database, **chosen)
+
+    def execute(self, *statements: str, database: str | None = None) -> tuple[tuple[Any, ...], ...]:
+        """Run ``statements`` on a connection of their own; the last one's rows."""
+        rows: tuple[tuple[Any, ...], ...] = ()
+        with self.connect(database) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+                rows = tuple(cursor.fetchall())
+        return rows
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        kill(self.running)
+
+    def restart(self) -> None:
+        """On the same data and port, after ``kill`` or out of the running; returns when it serves."""
+        self.running = _restarted(self.running)
+
+
+@dataclass(frozen=True, slots=True)
+class ValkeyServer:
+    """An empty Valkey."""
+
+    url: str
+    running: Running
+
+
+class StartMysql(Protocol):
+    """Starts a MySQL for one test alone; ``extra_options`` win over the usual ones."""
+
+    def __call__(self, *, server_id: int = 1, extra_options: tuple[str, ...] = ()) -> MysqlServer: ...
+
+
+StartKafka = Callable[[], KafkaBroker]
+StartValkey = Callable[[], ValkeyServer]
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """The shared broker."""
+    with ExitStack() as servers:
+        yield _start_kafka(tmp_path_factory.mktemp("kafka"), servers)
+
+
+@pytest.fixture(scope="session")
+def bootstrap_servers(kafka_broker: KafkaBroker) -> str:
+    """The shared broker's address."""
+    return kafka_broker.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def mysql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MysqlServer]:
+    """The shared MySQL."""
+    with ExitStack() as servers:
+        yield _start_mysql(tmp_path_factory.mktemp("mysql"), servers)
+
+
+@pytest.fixture(scope="session")
+def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
+    """The shared Valkey."""
+    with ExitStack() as servers:
+        yield _start_valkey(tmp_path_factory.mktemp("valkey"), servers)
+
+
+@pytest.fixture
+def start_kafka(tmp_path: Path) -> Iterator[StartKafka]:
+    """Starts brokers that are this test's alone."""
+    numbers = itertools.count(1)
+    with ExitStack() as servers:
+        yield lambda: _start_kafka(tmp_path / f"kafka-{next(numbers)}", servers)
+
+
+@pytest.fixture
+def start_mysql(tmp_path: Path) -> Iterator[StartMysql]:
+    """Starts MySQL servers that are this test's alone."""
+    numbers = itertools.count(1)
+    with ExitStack() as servers:
+
+        def start_one(*, server_id: int = 1, extra_options: tuple[str, ...] = ()) -> MysqlServer:
+            folder = tmp_path / f"mysql-{next(numbers)}"
+            return _start_mysql(folder, servers, server_id=server_id, extra_options=extra_options)
+
+        yield start_one
+
+
+@pytest.fixture
+def start_valkey(tmp_path: Path) -> Iterator[StartValkey]:
+    """Starts Valkey servers that are this test's alone."""
+    numbers = itertools.count(1)
+    with ExitStack() as servers:
+        yield lambda: _start_valkey(tmp_path / f"valkey-{next(numbers)}", servers)
+
+
+@pytest.fixture
+def unique_name() -> Callable[[str], str]:
+    """Makes a name that no other test uses, fit for a topic, a database, a group or a tenant."""
+    return lambda stem: f"{stem}_{secrets.token_hex(4)}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Unit tests first; whatever lies in a folder of real servers carries its marker."""
+    tests = Path(__file__).parent
+
+    def kind(item: pytest.Item) -> str:
+        return item.path.relative_to(tests).parts[0]
+
+    for item in items:
+        if kind(item) in ("integration", "faults", "e2e"):
+            item.add_marker(pytest.mark.integration)
+    items.sort(key=lambda item: ORDER.index(kind(item)) if kind(item) in ORDER else len(ORDER))
+
+
+def _start_kafka(folder: Path, servers: ExitStack) -> KafkaBroker:
+    port, controller_port = free_ports(2)
+    spec = kafka.prepare(folder / "data", port=port, controller_port=controller_port)
+    broker = KafkaBroker(kafka.bootstrap_servers(port), _started(spec, folder))
+    servers.callback(lambda: stop(broker.running, STOP_TIMEOUT_S))
+    wait_ready(broker.running, READY_TIMEOUT_S)
+    return broker
+
+
+def _start_mysql(
+    folder: Path, servers: ExitStack, *, server_id: int = 1, extra_options: tuple[str, ...] = ()
+) -> MysqlServer:
+    port = free_port()
+    spec = mysql.prepare(folder / "data", port=port, server_id=server_id, extra_options=extra_options)
+    server = MysqlServer(LOOPBACK, port, _started(spec, folder))
+    servers.callback(lambda: stop(server.running, STOP_TIMEOUT_S))
+    wait_ready(server.running, READY_TIMEOUT_S)
+    return server
+
+
+def _start_valkey(folder: Path, servers: ExitStack) -> ValkeyServer:
+    port = free_port()
+    server = ValkeyServer(valkey.url(port), _started(valkey.prepare(folder / "data", port=port), folder))
+    servers.callback(lambda: stop(server.running, STOP_TIMEOUT_S))
+    wait_ready(server.running, READY_TIMEOUT_S)
+    return server
+
+
+def _started(spec: ProcessSpec, folder: Path) -> Running:
+    return start(spec, folder / "logs", dies_with_parent=True)
+
+
+def _restarted(running: Running) -> Running:
+    stop(running, STOP_TIMEOUT_S)
+    again = start(running.spec, running.log_path.parent, dies_with_parent=True)
+    wait_ready(again, READY_TIMEOUT_S)
+    return again

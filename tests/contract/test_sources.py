@@ -1,0 +1,120 @@
+"""Every kind of source keeps the promises of ``libs.testing.source_contract``."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from libs.config.connections import GrpcClientSettings
+from libs.errors import PositionPurged
+from libs.rpc.schema_history_client import SchemaHistoryClient
+from libs.source.kinds import READER_OF_KIND
+from libs.source.port import Source
+from libs.testing import source_contract as contract
+from services.binlog_reader.settings import BinlogReaderSettings, DatabaseSettings
+from services.binlog_reader.source import BinlogSource
+from tests.conftest import KafkaBroker, MysqlServer, StartMysql, ValkeyServer
+from tests.integration.service_process import ServiceProcess
+
+pytestmark = pytest.mark.integration
+
+
+class MysqlHarness:
+    """A MySQL server that is the test's alone."""
+
+    def __init__(self, server: MysqlServer, schema_history: SchemaHistoryClient, name: str) -> None:
+        self._server = server
+        self._schema_history = schema_history
+        self._name = name
+        server.execute("CREATE DATABASE s", "CREATE TABLE s.t (id INT PRIMARY KEY, v VARCHAR(300))")
+
+    def source(self) -> Source:
+        unused = GrpcClientSettings(address="127.0.0.1:1")
+        settings = BinlogReaderSettings(
+            source=self._name,
+            database=DatabaseSettings(host=self._server.host, port=self._server.port, user="root"),
+            replica_server_id=8_001,
+            include_tables=(r"s\.t",),
+            schema_history=unused,
+            checkpoint_committer=unused,
+        )
+        return BinlogSource(settings, self._schema_history)
+
+    async def insert(self, first: int, last: int) -> None:
+        rows = ",".join(f"({row_id}, REPEAT('v', 200))" for row_id in range(first, last + 1))
+        await self._execute(f"INSERT INTO s.t (id, v) VALUES {rows}")
+
+    async def change_and_delete(self, row_id: int) -> None:
+        await self._execute(f"UPDATE s.t SET v = 'changed' WHERE id = {row_id}", f"DELETE FROM s.t WHERE id = {row_id}")
+
+    async def add_column_and_insert(self, column: str, row_id: int) -> None:
+        await self._execute(f"ALTER TABLE s.t ADD COLUMN {column} INT", f"INSERT INTO s.t VALUES ({row_id}, 'v', 1)")
+
+    async def purge_log(self) -> None:
+        await self._execute("FLUSH BINARY LOGS")
+        (*_, newest) = self._server.execute("SHOW BINARY LOGS")
+        await self._execute(f"PURGE BINARY LOGS TO '{newest[0]}'")
+
+    async def open_connections(self) -> int:
+        rows = self._server.execute("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = 'root'")
+        return int(rows[0][0])
+
+    async def _execute(self, *statements: str) -> None:
+        await asyncio.to_thread(self._server.execute, *statements)
+
+
+HARNESS_OF_KIND = {"mysql": MysqlHarness}
+
+
+@pytest.fixture(scope="module")
+def schema_history(
+    tmp_path_factory: pytest.TempPathFactory, kafka_broker: KafkaBroker, valkey_server: ValkeyServer
+) -> Iterator[ServiceProcess]:
+    settings = {"kafka": {"bootstrap_servers": kafka_broker.bootstrap_servers}, "redis": {"url": valkey_server.url}}
+    service = ServiceProcess.of("schema_history", tmp_path_factory.mktemp("history"), settings)
+    service.start()
+    yield service
+    service.stop()
+
+
+@pytest.fixture(params=sorted(READER_OF_KIND))
+async def harness(
+    request: pytest.FixtureRequest,
+    schema_history: ServiceProcess,
+    start_mysql: StartMysql,
+    unique_name: Callable[[str], str],
+    tmp_path: Path,
+) -> AsyncIterator[contract.SourceHarness]:
+    async with SchemaHistoryClient(schema_history.client_settings) as client:
+        yield HARNESS_OF_KIND[request.param](start_mysql(), client, unique_name("source"))
+
+
+async def test_existing_rows_come_first_then_changes(harness: contract.SourceHarness) -> None:
+    """Snapshot rows, then changes, with growing orders."""
+    await contract.existing_rows_come_first_then_changes(harness)
+
+
+async def test_reading_resumes_without_gap_or_repeat(harness: contract.SourceHarness) -> None:
+    """What follows a resume point is exactly what was not read before it."""
+    await contract.reading_resumes_without_gap_or_repeat(harness)
+
+
+async def test_a_replay_carries_the_same_orders(harness: contract.SourceHarness) -> None:
+    """Rows, orders and schema versions depend on nothing but the log."""
+    await contract.a_replay_carries_the_same_orders(harness)
+
+
+async def test_no_resume_point_lies_inside_a_transaction(harness: contract.SourceHarness) -> None:
+    """A transaction of 20,000 rows is cut into batches, and resumed from at its end only."""
+    await contract.no_resume_point_lies_inside_a_transaction(harness)
+
+
+async def test_a_purged_position_halts(harness: contract.SourceHarness) -> None:
+    """PositionPurged, with the remedy."""
+    await contract.a_purged_position_halts(harness, PositionPurged)
+
+
+async def test_closing_releases_every_connection(harness: contract.SourceHarness) -> None:
+    """Nothing is left at the database."""
+    await contract.closing_releases_every_connection(harness)

@@ -1,0 +1,137 @@
+"""A binlog reader with the two services that it needs, as processes, and what it published."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from libs.events.names import changes_topic
+from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Entry, Run
+from tests.conftest import KafkaBroker, MysqlServer, ValkeyServer
+from tests.integration.service_process import ServiceProcess
+
+_REPLICA_SERVER_ID = iter(range(7_001, 8_000))
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRow:
+    """One row event as it stands in the changes topic."""
+
+    table: str
+    op: str
+    key: dict[str, Any] | None
+    value: dict[str, Any]
+    order: tuple[int, int, int]
+    schema_version: int
+    is_snapshot: bool
+
+
+class ReaderPipeline:
+    """``start`` and ``kill`` the reader; read what it published with ``rows``."""
+
+    def __init__(self, source: str, kafka: KafkaBroker, reader: ServiceProcess, others: list[ServiceProcess]) -> None:
+        self.source = source
+        self.reader = reader
+        self.kafka = kafka
+        self.others = others
+
+    def batches(self) -> list[ChangeBatch]:
+        """Every committed batch, in order."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.kafka.bootstrap_servers,
+                "group.id": "test-reads",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        consumer.assign([TopicPartition(changes_topic(self.source), 0, 0)])
+        batches: list[ChangeBatch] = []
+        try:
+            while (message := consumer.poll(10.0)) is not None:
+                if message.error() is not None:  # the end of what is committed, or no topic yet
+                    return batches
+                batches.append(ChangeBatch.FromString(message.value() or b""))
+            return batches
+        finally:
+            consumer.close()
+
+    def entries(self) -> Iterator[Entry]:
+        """Every entry of every committed batch."""
+        for batch in self.batches():
+            yield from batch.entries
+
+    def rows(self) -> list[PublishedRow]:
+        """Every committed row event, in order."""
+        return [row for entry in self.entries() if entry.WhichOneof("entry") == "run" for row in _rows_of(entry.run)]
+
+    def wait_for_rows(
+        self, is_enough: Callable[[list[PublishedRow]], bool], timeout_s: float = 60.0
+    ) -> list[PublishedRow]:
+        """The rows, once there are enough of them."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            rows = self.rows()
+            if is_enough(rows):
+                return rows
+            assert time.monotonic() < deadline_s, (
+                f"{len(rows)} rows only; the reader's log:\n{self.reader.log_text[-3000:]}"
+            )
+            time.sleep(0.2)
+
+    def wait_for_log(self, timeout_s: float = 60.0) -> None:
+        """Return once the reader follows the log: what is written from now on is no part of its snapshot."""
+        deadline_s = time.monotonic() + timeout_s
+        while '"log_opened"' not in self.reader.log_text:
+            assert time.monotonic() < deadline_s, f"the log was not opened:\n{self.reader.log_text[-3000:]}"
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stop every process."""
+        self.reader.stop()
+        for service in self.others:
+            service.stop()
+
+
+def start_pipeline(
+    folder: Path, source: str, kafka: KafkaBroker, valkey: ValkeyServer, mysql: MysqlServer, **settings: Any
+) -> ReaderPipeline:
+    """The two services running, the reader not started yet; ``settings`` win over the usual ones."""
+    shared = {"kafka": {"bootstrap_servers": kafka.bootstrap_servers}, "redis": {"url": valkey.url}}
+    history = ServiceProcess.of("schema_history", folder, shared)
+    committer = ServiceProcess.of("checkpoint_committer", folder, shared)
+    history.start()
+    committer.start()
+    reader = ServiceProcess.of(
+        "binlog_reader",
+        folder,
+        {
+            "source": source,
+            "database": {"host": mysql.host, "port": mysql.port, "user": "root"},
+            "replica_server_id": next(_REPLICA_SERVER_ID),
+            "lease_s": 3,
+            "kafka": shared["kafka"],
+            "schema_history": {"address": history.client_settings.address},
+            "checkpoint_committer": {"address": committer.client_settings.address},
+            **settings,
+        },
+    )
+    return ReaderPipeline(source, kafka, reader, [history, committer])
+
+
+def _rows_of(run: Run) -> Iterator[PublishedRow]:
+    for index, (op, key, value) in enumerate(zip(run.ops.decode(), run.keys, run.values, strict=True)):
+        yield PublishedRow(
+            table=f"{run.database}.{run.table}",
+            op=op,
+            key=json.loads(key) if key else None,
+            value=json.loads(value),
+            order=(run.epoch, int(run.rank), 0 if run.is_snapshot else run.first_tx_ordinal + index),
+            schema_version=run.schema_version,
+            is_snapshot=run.is_snapshot,
+        )

@@ -1,0 +1,112 @@
+"""A service of ours as a process, started, killed and started again by a test."""
+
+import asyncio
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import yaml
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from libs.config.connections import GrpcClientSettings
+from libs.local.ports import LOOPBACK, free_ports
+from libs.local.process import ProcessSpec, Running, kill, start, stop, wait_ready
+
+REPOSITORY = Path(__file__).parents[2]
+READY_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 15.0
+
+
+@dataclass(slots=True)
+class ServiceProcess:
+    """``python -m services.<name>`` on ports of its own, which stay the same over restarts."""
+
+    name: str
+    folder: Path
+    settings: Mapping[str, object]
+    grpc_port: int
+    http_port: int
+    running: Running | None = field(default=None)
+
+    @classmethod
+    def of(cls, name: str, folder: Path, settings: Mapping[str, object]) -> "ServiceProcess":
+        """Not started yet; ``settings`` without ports."""
+        grpc_port, http_port = free_ports(2)
+        return cls(name, folder, settings, grpc_port, http_port)
+
+    @property
+    def client_settings(self) -> GrpcClientSettings:
+        return GrpcClientSettings(address=f"{LOOPBACK}:{self.grpc_port}", timeout_s=20.0)
+
+    @property
+    def log_text(self) -> str:
+        """Everything it wrote, over all starts."""
+        assert self.running is not None
+        return self.running.log_path.read_text()
+
+    def start(self, *, failpoints: str = "", waits: bool = True) -> None:
+        """Start it; with ``waits``, return when its health check says SERVING."""
+        path = self.folder / f"{self.name}.yaml"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        ports = {"grpc": {"port": self.grpc_port}, "telemetry": {"http_port": self.http_port}}
+        path.write_text(yaml.safe_dump({**self.settings, **ports}))
+        spec = ProcessSpec(
+            name=self.name,
+            command=(sys.executable, "-m", f"services.{self.name}", "--settings", str(path)),
+            environ={"HEADWATER_FAILPOINTS": failpoints},
+            working_dir=REPOSITORY,
+            ready=self._serves,
+        )
+        self.running = start(spec, self.folder / "logs", dies_with_parent=True)
+        if waits:
+            wait_ready(self.running, READY_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        assert self.running is not None
+        kill(self.running)
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        return stop(self.running, STOP_TIMEOUT_S) if self.running is not None else 0
+
+    def wait_for_exit(self, timeout_s: float) -> int:
+        """The exit code of a process that ends by itself."""
+        assert self.running is not None
+        return self.running.popen.wait(timeout_s)
+
+    def has_ended(self, *, within_s: float) -> bool:
+        """Whether the process has ended by itself, after waiting a little."""
+        assert self.running is not None
+        try:
+            self.running.popen.wait(within_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and text of a page of its telemetry endpoint."""
+        try:
+            with urllib.request.urlopen(f"http://{LOOPBACK}:{self.http_port}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def _serves(self) -> bool:
+        with grpc.insecure_channel(f"{LOOPBACK}:{self.grpc_port}") as channel:
+            try:
+                answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=2)
+            except grpc.RpcError:
+                return False
+            return answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    """Returns when ``holds``; the test's own time-out ends a wait in vain."""
+    while not holds():  # noqa: ASYNC110 - what is waited for happens in another process
+        await asyncio.sleep(0.05)

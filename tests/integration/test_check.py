@@ -1,0 +1,197 @@
+"""``headwater check`` finds what is planted: a check that finds nothing must also be able to find something.
+
+The source is a real MySQL, the tables are real Iceberg files. No service runs: what they would have delivered is
+written here, right or with one fault.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from libs.local.check.compare import MISSING
+from libs.local.check.run import CheckReport, check
+from libs.local.documents import read_documents
+from libs.local.home import Home, home_at, write_examples
+from tests.conftest import MysqlServer
+from tests.unit.local.warehouse_files import write_table
+
+pytestmark = pytest.mark.integration
+
+EMAILS = ("a@example.org", None, "B@example.org", "ä@example.org")
+HUGE = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Shop:
+    """A database of one table, and the home of a stack that would follow it."""
+
+    home: Home
+    database: str
+
+    def deliver(self, tenant: str, rows: pa.Table) -> None:
+        """Write what ``tenant`` got of the table."""
+        write_table(self.home, tenant, "shop", f"{self.database}.orders", rows)
+
+    def check(self, tenant: str) -> CheckReport:
+        """As the command does with the stack down."""
+        return check(self.home, read_documents(self.home), tenant, is_up=False, limit=10)
+
+
+@pytest.fixture
+def shop(mysql_server: MysqlServer, unique_name: Callable[[str], str], tmp_path: Path) -> Shop:
+    """Four orders of two owners; ``acme`` gets all, ``globex`` its own with hashed e-mails and without notes."""
+    database = unique_name("check")
+    mysql_server.execute(
+        f"CREATE DATABASE {database}",
+        f"CREATE TABLE {database}.orders (code VARCHAR(10) PRIMARY KEY, owner VARCHAR(10) NOT NULL, email VARCHAR(40), "
+        "points BIGINT UNSIGNED NOT NULL, rate FLOAT, note TEXT)",
+    )
+    with mysql_server.connect(database) as connection, connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO orders VALUES (%s, %s, %s, %s, 0.1, 'x')",
+            [
+                (code, owner, email, HUGE - number)
+                for number, (code, owner, email) in enumerate(
+                    zip(("b", "A", "é", "Z"), ("globex", "acme", "acme", "globex"), EMAILS, strict=True)
+                )
+            ],
+        )
+    home = home_at(tmp_path / "home")
+    write_examples(home)
+    (home.sources_dir / "shop.yaml").write_text(
+        f"database: {{host: {mysql_server.host}, port: {mysql_server.port}, user: root}}\n"
+        f"include_tables: ['{database}\\..*']\n"
+    )
+    selection = f"name: shop, include_tables: ['{database}\\..*']"
+    (home.tenants_dir / "acme.yaml").write_text(f"tenant: acme\nsources: [{{{selection}}}]\n")
+    (home.tenants_dir / "log.yaml").write_text(f"tenant: log\nsources: [{{{selection}}}]\nsink: {{mode: append}}\n")
+    (home.tenants_dir / "globex.yaml").write_text(
+        f"tenant: globex\nsources:\n  - {{{selection}, exclude_columns: ['.*\\.note'],\n"
+        f"     row_filters: [{{tables: '.*', where: \"owner = 'globex'\"}}],\n"
+        "     masks: [{columns: '.*\\.email', hash: {salt: pepper}}]}\n"
+    )
+    return Shop(home, database)
+
+
+def rows(codes: Sequence[str] = ("b", "A", "é", "Z"), **instead: Any) -> pa.Table:
+    """The orders as a sink that made no mistake holds them; ``instead`` replaces whole columns."""
+    everything = {
+        "code": ["b", "A", "é", "Z"],
+        "owner": ["globex", "acme", "acme", "globex"],
+        "email": list(EMAILS),
+        "points": pa.array([HUGE - number for number in range(4)], pa.decimal128(20, 0)),
+        "rate": pa.array([0.1] * 4, pa.float32()),
+        "note": ["x"] * 4,
+        **instead,
+    }
+    table = pa.table(everything)
+    return table.filter(pa.array([code in codes for code in table["code"].to_pylist()]))
+
+
+def hashed(email: str | None, salt: str = "pepper") -> str | None:
+    return None if email is None else hashlib.sha256((salt + email).encode()).hexdigest()
+
+
+def globex_rows(salt: str = "pepper", codes: Sequence[str] = ("b", "Z")) -> pa.Table:
+    return rows(codes, email=[hashed(email, salt) for email in EMAILS]).drop_columns(["note"])
+
+
+def test_a_right_warehouse_has_no_difference(shop: Shop) -> None:
+    """Every column, keys that sort otherwise under the collation, NULL, unsigned numbers, FLOAT digits."""
+    shop.deliver("acme", rows())
+    shop.deliver("globex", globex_rows())
+
+    everything, filtered = shop.check("acme"), shop.check("globex")
+
+    assert (everything.differences, everything.rows_compared, everything.cells_compared) == (0, 4, 24)
+    assert (filtered.differences, filtered.rows_compared, filtered.cells_compared) == (0, 2, 10)
+    assert not everything.source_moved
+
+
+Plant = Callable[[], pa.Table]
+
+
+@pytest.mark.parametrize(
+    ("plant", "key", "column"),
+    [
+        (lambda: rows(("b", "A", "Z")), ("é",), None),
+        (lambda: pa.concat_tables([rows(), rows(("A",))]), ("A",), None),
+        (lambda: rows(email=["a@example.org", "", *EMAILS[2:]]), ("A",), "email"),
+        (lambda: rows(email=["a@example.org", None, "b@example.org", EMAILS[3]]), ("é",), "email"),
+        (lambda: rows(points=pa.array([-1, HUGE - 1, HUGE - 2, HUGE - 3], pa.decimal128(20, 0))), ("b",), "points"),
+        (lambda: rows(rate=pa.array([0.1, 0.1, 0.1, 0.10000001], pa.float32())), ("Z",), "rate"),
+    ],
+    ids=["lost", "twice", "empty for NULL", "another case", "wrapped number", "last digit"],
+)
+def test_each_planted_fault_is_found_where_it_is(shop: Shop, plant: Plant, key: tuple[str], column: str | None) -> None:
+    """One difference, at its key and column: no more and no less."""
+    shop.deliver("acme", plant())
+
+    (table,) = shop.check("acme").tables
+
+    assert [(each.key, each.column) for each in table.comparison.first] == [(key, column)]
+    assert table.comparison.rows_different == 1
+
+
+def test_a_row_behind_the_filter_is_a_leak(shop: Shop) -> None:
+    """Of another owner: it must not be there, however right its values are."""
+    shop.deliver("globex", globex_rows(codes=("b", "A", "Z")))
+
+    (table,) = shop.check("globex").tables
+
+    assert [(each.key, each.source is MISSING) for each in table.comparison.first] == [(("A",), True)]
+
+
+def test_an_unmasked_or_wrongly_salted_value_is_found(shop: Shop) -> None:
+    """The hash is computed anew, with the tenant's salt."""
+    shop.deliver("globex", globex_rows(salt="salt"))
+
+    (table,) = shop.check("globex").tables
+
+    assert [each.column for each in table.comparison.first] == ["email", "email"]
+
+
+def test_an_excluded_column_that_arrived_is_found(shop: Shop) -> None:
+    """Its rows may be right: the column must not be there."""
+    shop.deliver("globex", rows(("b", "Z"), email=[hashed(email) for email in EMAILS]))
+
+    report = shop.check("globex")
+
+    assert report.differences == 1
+    assert "note must not be" in report.tables[0].faults[0]
+
+
+def test_a_column_that_did_not_arrive_is_found(shop: Shop) -> None:
+    """An ADD COLUMN that the sink missed."""
+    shop.deliver("acme", rows().drop_columns(["rate"]))
+
+    report = shop.check("acme")
+
+    assert report.differences == 1
+    assert "rate is missing" in report.tables[0].faults[0]
+
+
+def test_a_table_that_never_arrived_lacks_every_row(shop: Shop) -> None:
+    """Another tenant's table does not stand in for it."""
+    shop.deliver("globex", globex_rows())
+
+    assert shop.check("acme").differences == 4
+
+
+@pytest.mark.parametrize(("last_operation", "found"), [("d", []), ("u", [("gone",)])], ids=["deleted", "delete lost"])
+def test_an_append_table_is_judged_by_its_newest_rows(shop: Shop, last_operation: str, found: list[tuple[str]]) -> None:
+    """The log of changes, folded up, is the source; a delete that is missing shows."""
+    old = rows(("b", "A"), email=["old", "old", *EMAILS[2:]])
+    gone = rows(("Z",)).set_column(0, "code", pa.array(["gone"]))
+    changes = pa.concat_tables([old, rows(), gone, gone])
+    changes = changes.append_column("_headwater_op", pa.array(["r", "r", "u", "u", "c", "c", "c", last_operation]))
+    shop.deliver("log", changes.append_column("_headwater_order", pa.array(["1", "1", "2", "2", "2", "2", "1", "3"])))
+
+    (table,) = shop.check("log").tables
+
+    assert [each.key for each in table.comparison.first] == found

@@ -1,0 +1,149 @@
+"""Pre-flight against real servers, well and badly set up."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pymysql.connections import Connection
+
+from libs.mysql.gtid import GtidSet
+from libs.mysql.preflight import PreflightReport, check_source
+from tests.conftest import MysqlServer, StartMysql
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def connection(mysql_server: MysqlServer) -> Iterator["Connection[Any]"]:
+    with mysql_server.connect() as connection:
+        yield connection
+
+
+def executed(connection: "Connection[Any]") -> GtidSet:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT @@GLOBAL.gtid_executed")
+        return GtidSet.parse(str(cursor.fetchall()[0][0]))
+
+
+def of(report: PreflightReport) -> str:
+    return "\n".join(fault.what for fault in report.faults)
+
+
+def test_a_server_that_is_set_up_well_has_no_fault(connection: "Connection[Any]") -> None:
+    """Neither fresh nor resuming where the log stands."""
+    assert check_source(connection).faults == ()
+    assert check_source(connection, resume_from=executed(connection)).faults == ()
+
+
+def test_all_faults_are_listed_at_once_and_their_mends_mend_them(start_mysql: StartMysql) -> None:
+    """A person corrects the server once: running every statement of the report leaves nothing to report."""
+    server = start_mysql(
+        extra_options=(
+            "--gtid-mode=OFF",
+            "--enforce-gtid-consistency=OFF",
+            "--binlog-format=STATEMENT",
+            "--binlog-row-image=MINIMAL",
+            "--binlog-row-value-options=PARTIAL_JSON",
+            "--binlog-transaction-compression=ON",
+            "--binlog-expire-logs-seconds=60",
+        )
+    )
+    with server.connect() as connection:
+        report = check_source(connection)
+        listed = of(report)
+        for fault in (*report.faults, *report.warnings):
+            for statement in fault.mend.split("; "):
+                server.execute(statement)
+        mended = check_source(connection)
+
+    for name in (
+        "binlog_format", "binlog_row_image", "binlog_row_value_options", "binlog_transaction_compression",
+        "enforce_gtid_consistency", "gtid_mode",
+    ):  # fmt: skip
+        assert name in listed
+    assert len(report.faults) == 6
+    assert ["kept for 60 s" in warning.what for warning in report.warnings] == [True]
+    assert mended == PreflightReport(())
+
+
+def test_a_server_without_a_log_is_refused(start_mysql: StartMysql) -> None:
+    """Its GTIDs may be in order; there is nothing to follow."""
+    with start_mysql(extra_options=("--skip-log-bin",)).connect() as connection:
+        report = check_source(connection)
+
+    assert "log_bin is OFF" in of(report)
+
+
+def test_missing_grants_are_named_with_the_statement_that_gives_them(mysql_server: MysqlServer) -> None:
+    """A user who may only connect lacks three; running the statements leaves none missing."""
+    mysql_server.execute("DROP USER IF EXISTS 'preflight`d'@'%'", "CREATE USER 'preflight`d'@'%'")
+    with mysql_server.connect(user="preflight`d") as connection:
+        report = check_source(connection)
+        mysql_server.execute(*(fault.mend for fault in (*report.faults, *report.warnings)))
+    with mysql_server.connect(user="preflight`d") as connection:
+        mended = check_source(connection)
+    mysql_server.execute("DROP USER 'preflight`d'@'%'")
+
+    assert [fault.what.partition(":")[0] for fault in report.faults] == [
+        "the user lacks REPLICATION SLAVE",
+        "the user lacks REPLICATION CLIENT",
+        "the user lacks SELECT",
+    ]
+    assert len(report.warnings) == 1
+    assert mended == PreflightReport(())
+
+
+def test_grants_count_through_a_role_and_for_some_tables(mysql_server: MysqlServer) -> None:
+    """SELECT on what is captured suffices, wherever it comes from."""
+    mysql_server.execute(
+        "CREATE ROLE cdc",
+        "GRANT REPLICATION SLAVE, REPLICATION CLIENT, RELOAD ON *.* TO cdc",
+        "CREATE DATABASE IF NOT EXISTS some_shop",
+        "CREATE TABLE IF NOT EXISTS some_shop.orders (a int, b int)",
+        "GRANT SELECT (a, b), INSERT (a) ON some_shop.orders TO cdc",
+        "CREATE USER by_role DEFAULT ROLE cdc",
+    )
+    with mysql_server.connect(user="by_role") as connection:
+        report = check_source(connection)
+    mysql_server.execute("DROP USER by_role", "DROP ROLE cdc", "DROP DATABASE some_shop")
+
+    assert report == PreflightReport(())
+
+
+def test_a_purged_log_is_told_with_what_is_missing(start_mysql: StartMysql) -> None:
+    """The server cannot send what a reader has not read yet, and says which transactions those are."""
+    server = start_mysql()
+    server.execute("CREATE DATABASE d")
+    with server.connect() as connection:
+        behind = executed(connection)
+        server.execute("CREATE TABLE d.t (a int)", "FLUSH BINARY LOGS")
+        ((file, *_),) = server.execute("SHOW BINARY LOG STATUS")
+        server.execute(f"PURGE BINARY LOGS TO '{file}'")
+        missing = executed(connection).subtract(behind)
+        report = check_source(connection, resume_from=behind)
+        caught_up = check_source(connection, resume_from=executed(connection))
+
+    assert missing.transaction_count() == 1
+    assert [fault.is_purged for fault in report.faults] == [True]
+    assert str(missing) in report.faults[0].what
+    assert caught_up.faults == ()
+
+
+def test_a_server_that_lost_transactions_is_told_apart(connection: "Connection[Any]") -> None:
+    """A restored server, or another one: resuming there would skip what it numbers anew."""
+    known = executed(connection)
+    ahead = known.union(GtidSet.parse("24bc7850-2c16-11e6-a073-0242ac110002:1-5"))
+
+    report = check_source(connection, resume_from=ahead)
+
+    assert "24bc7850-2c16-11e6-a073-0242ac110002:1-5" in of(report)
+    assert [fault.is_purged for fault in report.faults] == [True]
+
+
+def test_a_filtered_log_is_warned_of(start_mysql: StartMysql) -> None:
+    """binlog_ignore_db makes changes vanish without a trace."""
+    with start_mysql(extra_options=("--binlog-ignore-db=secret",)).connect() as connection:
+        report = check_source(connection)
+
+    assert report.faults == ()
+    assert "leaves databases out" in report.warnings[0].what

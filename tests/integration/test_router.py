@@ -1,0 +1,397 @@
+"""The router over a real Kafka and the real schema_history and checkpoint_committer: who gets what, in which form."""
+
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from libs.errors import ServiceUnavailable
+from libs.events.dead_letter import decode_dead_letter
+from libs.events.delivered_schema import decode_delivered_schema
+from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
+from libs.types.order import EventOrder
+from libs.types.value import LogicalKind
+from tests.conftest import KafkaBroker, ValkeyServer
+from tests.integration.router_rig import (
+    ORDERS,
+    ChangesSource,
+    RouterProcess,
+    column,
+    created_ids,
+    eventually,
+    header,
+    order_row,
+    orders_schema,
+    payloads,
+    read_topic,
+    read_until,
+    record_schema,
+    row_value,
+)
+from tests.integration.service_process import ServiceProcess
+
+
+@dataclass(slots=True)
+class Services:
+    """What a router needs beside Kafka."""
+
+    bootstrap_servers: str
+    schema_history: ServiceProcess
+    checkpoint_committer: ServiceProcess
+
+
+@contextmanager
+def started_services(bootstrap_servers: str, redis_url: str, folder: Path) -> Iterator[Services]:
+    """schema_history and checkpoint_committer as processes."""
+    common = {"kafka": {"bootstrap_servers": bootstrap_servers}, "redis": {"url": redis_url}}
+    started = [ServiceProcess.of(name, folder / name, common) for name in ("schema_history", "checkpoint_committer")]
+    for service in started:
+        start_supervised(service)
+    yield Services(bootstrap_servers, *started)
+    for service in started:
+        service.stop()
+
+
+@pytest.fixture(scope="module")
+def services(
+    kafka_broker: KafkaBroker, valkey_server: ValkeyServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Services]:
+    """What a router needs, for all tests of a module."""
+    folder = tmp_path_factory.mktemp("services")
+    with started_services(kafka_broker.bootstrap_servers, valkey_server.url, folder) as started:
+        yield started
+
+
+def start_supervised(service: ServiceProcess) -> None:
+    """Start a service as its supervisor would: again, when it ends because Kafka was not ready for it."""
+    for attempt in range(3):
+        try:
+            service.start()
+        except ServiceUnavailable:
+            if attempt == 2:
+                raise
+        else:
+            return
+
+
+@dataclass(slots=True)
+class Setting:
+    """One test's source, tenants and router."""
+
+    services: Services
+    source: ChangesSource
+    tenants_folder: Path
+    router: RouterProcess
+    suffix: str
+
+    def tenant(self, stem: str) -> str:
+        """A tenant's name of this test's own."""
+        return f"{stem}-{self.suffix}"
+
+    def write_tenant(self, stem: str, *, selection: dict[str, Any] | None = None, **document: Any) -> str:
+        """A tenant's document; its name."""
+        name = self.tenant(stem)
+        content = {"tenant": name, "sources": [{"name": self.source.name, **(selection or {})}], **document}
+        replacement = self.tenants_folder / f".{name}"
+        replacement.write_text(yaml.safe_dump(content))
+        replacement.replace(self.tenants_folder / f"{name}.yaml")
+        return name
+
+    def topic(self, tenant: str, table: str = "shop.orders") -> str:
+        """A tenant's topic of a table."""
+        return f"{tenant}.{self.source.name}.{table}"
+
+    def read(self, topic: str, count: int) -> list[Any]:
+        """The records of a topic once there are ``count``."""
+        return read_until(self.services.bootstrap_servers, topic, lambda found: len(found) >= count)
+
+
+@pytest.fixture
+def setting(services: Services, tmp_path: Path, unique_name: Callable[[str], str]) -> Iterator[Setting]:
+    """A source with ``shop.orders`` at version 1, and a router that is not started yet."""
+    suffix = unique_name("t").removeprefix("t_")
+    source = ChangesSource(services.bootstrap_servers, f"s{suffix}")
+    folder = tmp_path / "tenants"
+    folder.mkdir()
+    settings = {
+        "sources": [source.name],
+        "group": f"router-{suffix}",
+        "kafka": {"bootstrap_servers": services.bootstrap_servers},
+        "schema_history": {"address": services.schema_history.client_settings.address},
+        "checkpoint_committer": {"address": services.checkpoint_committer.client_settings.address},
+        "tenants_folder": str(folder),
+        "progress_interval_s": 0.5,
+    }
+    router = RouterProcess(tmp_path / "router", settings)
+    version = asyncio.run(record_schema(services.schema_history.client_settings, source.name, orders_schema()))
+    assert version == 1
+    yield Setting(services, source, folder, router, suffix)
+    router.stop()
+
+
+def test_every_committed_event_arrives_once_and_in_order(setting: Setting) -> None:
+    """Committed batches arrive whole and in order; aborted ones leave nothing."""
+    tenant = setting.write_tenant("acme")
+    setting.router.start()
+    for first in range(0, 2000, 100):
+        setting.source.creates(range(first, first + 100))
+        setting.source.publish()
+        setting.source.creates(range(90_000, 90_050))
+        setting.source.publish(abort=True)
+
+    messages = setting.read(setting.topic(tenant), 2000)
+
+    assert created_ids(messages) == list(range(2000))
+    orders = [header(message, "headwater.order") for message in messages]
+    assert orders == sorted(orders)
+    assert len(set(orders)) == 2000
+
+
+def test_event_of_a_transparent_tenant_is_the_readers_bytes_with_six_headers(setting: Setting) -> None:
+    """Key and value are untouched; Debezium's context headers come first, then ours."""
+    tenant = setting.write_tenant("acme")
+    value = row_value("c", None, order_row(1))
+    setting.source.run([("c", b'{"id":1}', value)])
+    setting.source.publish()
+    setting.router.start()
+
+    (message,) = setting.read(setting.topic(tenant), 1)
+
+    assert (message.key(), message.value()) == (b'{"id":1}', value)
+    assert message.headers() == [
+        ("__debezium.context.connectorLogicalName", setting.source.name.encode()),
+        ("__debezium.context.taskId", b"0"),
+        ("__debezium.context.connectorName", b"mysql"),
+        ("__debezium.context.runId", b"run-1"),
+        ("headwater.order", EventOrder(epoch=0, rank=1, tx_ordinal=1).sort_key().encode()),
+        ("headwater.schema-version", b"1"),
+    ]
+
+
+def test_tenants_get_what_their_documents_say(setting: Setting) -> None:
+    """Filter, mask, exclusion, schemas: each tenant has its own view of the same rows, and its own sinks' schema."""
+    everything = setting.write_tenant("all", format={"schemas": True})
+    europe = setting.write_tenant(
+        "eu",
+        selection={
+            "row_filters": [{"tables": r"shop\.orders", "where": "region = 'EU'"}],
+            "masks": [{"columns": r".*\.email", "hash": {"salt": "s"}}],
+            "exclude_columns": [r"shop\.orders\.region"],
+        },
+    )
+    nothing = setting.write_tenant("none", selection={"exclude_tables": [".*"]})
+    setting.source.creates(range(10))
+    setting.source.publish()
+    setting.router.start()
+
+    whole = setting.read(setting.topic(everything), 10)
+    part = setting.read(setting.topic(europe), 5)
+
+    assert [json.loads(message.value())["payload"]["after"] for message in whole] == [order_row(n) for n in range(10)]
+    assert json.loads(whole[0].value())["schema"]["name"] == f"{setting.source.name}.shop.orders.Envelope"
+    assert json.loads(whole[0].key())["payload"] == {"id": 0}
+    assert [payload["after"] for payload in payloads(part)] == [
+        {"id": n, "email": hashlib.sha256(f"s{n}@example.org".encode()).hexdigest()} for n in (1, 3, 5, 7, 9)
+    ]
+    assert read_topic(setting.services.bootstrap_servers, setting.topic(nothing)) == []
+    (announced,) = setting.read(f"{europe}.headwater.table-schemas", 1)
+    schema = decode_delivered_schema(announced.value())
+    assert (schema.topic, schema.table_schema.version) == (setting.topic(europe), 1)
+    assert [(item.name, item.logical_type.kind) for item in schema.table_schema.columns] == [
+        ("id", LogicalKind.INT64),
+        ("email", LogicalKind.STRING),
+    ]
+
+
+def test_new_column_is_announced_before_its_rows(setting: Setting) -> None:
+    """A DDL alone writes the new schema; the rows behind it name the new version."""
+    tenant = setting.write_tenant("acme")
+    setting.source.creates([1])
+    setting.source.publish()
+    setting.router.start()
+    setting.read(setting.topic(tenant), 1)
+    schema = orders_schema(column("note"))
+    history = setting.services.schema_history.client_settings
+    version = asyncio.run(record_schema(history, setting.source.name, schema, rank=5))
+    order = EventOrder(epoch=0, rank=5, tx_ordinal=1)
+    setting.source.rank = 5
+    setting.source.batch.add_table_change(
+        ORDERS,
+        schema_version=version,
+        order=order,
+        committed_at_us=1,
+        is_snapshot=False,
+        key=b'{"k":1}',
+        value=b'{"ddl":""}',
+    )
+    setting.source.publish()
+
+    announced = setting.read(f"{tenant}.headwater.table-schemas", 2)
+    (change,) = setting.read(f"{tenant}.{setting.source.name}", 1)
+    setting.source.creates([2], version=version)
+    setting.source.publish()
+    rows = setting.read(setting.topic(tenant), 2)
+
+    assert [decode_delivered_schema(item.value()).table_schema.version for item in announced] == [1, 2]
+    assert [item.name for item in decode_delivered_schema(announced[1].value()).table_schema.columns][-1] == "note"
+    assert (change.key(), change.value()) == (b'{"k":1}', b'{"ddl":""}')
+    assert [header(row, "headwater.schema-version") for row in rows] == [b"1", b"2"]
+
+
+def test_change_of_tenants_applies_without_a_restart(setting: Setting) -> None:
+    """A new tenant gets what comes from now on, a changed filter holds from the next batch, a broken document nothing."""
+    first = setting.write_tenant("first")
+    setting.router.start()
+    setting.source.creates([1, 2])
+    setting.source.publish()
+    setting.read(setting.topic(first), 2)
+
+    second = setting.write_tenant("second")
+    setting.write_tenant("first", selection={"row_filters": [{"tables": ".*", "where": "id > 3"}]})
+    assert eventually(lambda: second in setting.router.log_text)
+    setting.source.creates([3, 4])
+    setting.source.publish()
+    after_change = created_ids(setting.read(setting.topic(second), 2))
+    setting.write_tenant("first", selection={"row_filters": [{"tables": ".*", "where": "id >"}]})
+    assert eventually(lambda: "tenant_refused" in setting.router.log_text)
+    setting.source.creates([5])
+    setting.source.publish()
+
+    assert after_change == [3, 4]
+    assert created_ids(setting.read(setting.topic(first), 4)) == [1, 2, 4, 5]
+    assert "row_filters[0].where: is not SQL" in setting.router.log_text
+
+
+def test_event_that_cannot_be_projected_is_set_aside_and_others_go_on(setting: Setting) -> None:
+    """A filter that does not fit the table sets that tenant's events aside, withheld, with their place; nobody else's."""
+    good = setting.write_tenant("good")
+    bad = setting.write_tenant("bad", selection={"row_filters": [{"tables": ".*", "where": "regoin = 'EU'"}]})
+    setting.source.creates([1, 2])
+    setting.source.publish()
+    setting.router.start()
+
+    letters = [decode_dead_letter(message.value()) for message in setting.read(f"{bad}.dead-letter", 2)]
+
+    assert created_ids(setting.read(setting.topic(good), 2)) == [1, 2]
+    assert read_topic(setting.services.bootstrap_servers, setting.topic(bad)) == []
+    assert [letter.order.tx_ordinal for letter in letters] == [1, 2]
+    assert "did you mean 'region'?" in letters[0].reason
+    assert (letters[0].is_withheld, letters[0].event_value, letters[0].changes_offset) == (True, None, 0)
+    assert setting.router.is_running
+
+
+def test_event_larger_than_a_record_is_set_aside(setting: Setting) -> None:
+    """A row that no record can hold does not stop the lane."""
+    tenant = setting.write_tenant("acme")
+    huge = row_value("c", None, order_row(1, email="x" * 950_000))
+    setting.source.run([("c", b'{"id":1}', huge), ("c", b'{"id":2}', row_value("c", None, order_row(2)))])
+    setting.source.publish()
+    setting.router.start()
+
+    (letter,) = [decode_dead_letter(message.value()) for message in setting.read(f"{tenant}.dead-letter", 1)]
+
+    assert "larger than 900000 bytes" in letter.reason
+    assert created_ids(setting.read(setting.topic(tenant), 1)) == [2]
+
+
+def test_unknown_schema_halts_with_exit_code_3(setting: Setting) -> None:
+    """A version that schema_history does not know is a human's matter: nothing is skipped."""
+    tenant = setting.write_tenant("acme")
+    setting.source.creates([1], version=99)
+    setting.source.publish()
+    setting.router.start(waits=False)
+
+    assert setting.router.wait_for_exit() == 3
+    assert read_topic(setting.services.bootstrap_servers, setting.topic(tenant)) == []
+
+
+async def test_progress_is_reported_for_each_tenant(setting: Setting) -> None:
+    """checkpoint_committer learns how far each tenant got and how many rows it received."""
+    tenant = setting.write_tenant("acme")
+    other = setting.write_tenant("other", selection={"row_filters": [{"tables": ".*", "where": "id = 2"}]})
+    setting.source.creates([1, 2, 3])
+    setting.source.publish()
+    await asyncio.to_thread(setting.router.start)
+    rows: dict[str, int] = {}
+
+    async with CheckpointCommitterClient(setting.services.checkpoint_committer.client_settings) as committer:
+        for _ in range(200):
+            reports = [
+                report for report in await committer.progress() if report.partition.source == setting.source.name
+            ]
+            rows = {report.tenant: report.rows for report in reports if report.hop == "router"}
+            if rows:
+                break
+            await asyncio.sleep(0.2)
+
+    assert rows == {tenant: 3, other: 1}
+    assert {report.order.tx_ordinal for report in reports} == {3}
+
+
+def test_router_stops_cleanly_and_resumes_behind_its_offset(setting: Setting) -> None:
+    """SIGTERM ends it with 0 well within its time; the next one repeats nothing."""
+    tenant = setting.write_tenant("acme")
+    setting.router.start()
+    setting.source.creates([1, 2])
+    setting.source.publish()
+    setting.read(setting.topic(tenant), 2)
+
+    assert setting.router.stop() == 0
+
+    setting.source.creates([3])
+    setting.source.publish()
+    setting.router.start()
+
+    assert created_ids(setting.read(setting.topic(tenant), 3)) == [1, 2, 3]
+    assert setting.router.get("/healthz") == (200, "ok\n")
+    assert f'headwater_router_events_total{{tenant="{tenant}"}} 1.0' in setting.router.get("/metrics")[1]
+
+
+def test_markers_and_aborted_batches_at_the_end_are_no_stall(setting: Setting) -> None:
+    """An idle router is alive, whatever offsets stand behind its position."""
+    tenant = setting.write_tenant("acme")
+    setting.router.settings = {**setting.router.settings, "stall_timeout_s": 2.0}
+    setting.router.start()
+    setting.source.creates([1])
+    setting.source.publish()
+    setting.read(setting.topic(tenant), 1)
+    setting.source.creates([2])
+    setting.source.publish(abort=True)
+
+    seen = {setting.router.get("/healthz") for _ in range(12) if not time.sleep(0.5)}
+
+    assert seen == {(200, "ok\n")}
+
+
+def test_lane_that_stands_still_with_batches_behind_it_is_a_stall(setting: Setting) -> None:
+    """The process answers, its threads live, nothing moves: /healthz says so, and at last the process ends by itself."""
+    setting.write_tenant("acme")
+    setting.router.settings = {**setting.router.settings, "stall_timeout_s": 3.0}
+    setting.source.creates([1])
+    setting.source.publish()
+    setting.router.start(failpoints="router_after_produce_before_offsets=sleep:100@1")
+
+    assert eventually(lambda: setting.router.get("/healthz")[0] == 503)
+    assert setting.router.wait_for_exit() == 1
+    assert "the router is stalled" in setting.router.log_text
+
+
+def test_transaction_that_does_not_end_ends_the_process(setting: Setting) -> None:
+    """The watchdog works where no exception can: a thread inside a call that never returns."""
+    setting.write_tenant("acme")
+    lane = {"stuck_transaction_s": 3.0, "transaction_timeout_s": 20.0}
+    setting.router.settings = {**setting.router.settings, "lane": lane}
+    setting.source.creates([1])
+    setting.source.publish()
+    setting.router.start(failpoints="router_after_offsets_before_commit=sleep:100@1")
+
+    assert setting.router.wait_for_exit() == 1
+    assert "transaction_stuck" in setting.router.log_text

@@ -1,0 +1,247 @@
+"""The sink against a real broker: a tenant's topics, through Spark's stream, into Iceberg tables that pyiceberg reads."""
+
+import random
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from libs.config.connections import KafkaSettings
+from libs.mysql.logical import column
+from libs.types.table import Column, TableSchema
+from libs.types.tenant import SinkMode, SinkSettings, SourceSelection, TenantSpec
+from libs.types.warehouse import SinkProgress, warehouse_table
+from spark.jobs.progress import load_progress
+from spark.jobs.settings import SinkJobSettings
+from spark.jobs.tenant_query import TenantQuery
+from tests.sink_topics import SOURCE, Model, TenantTopics, table_id, without_own_columns
+from tests.spark_session import Row, SharedSpark, session_settings, shared_spark
+
+ID = column("id", "int", is_optional=False)
+NOTE = column("note", "varchar(40)", charset="utf8mb4")
+TIMEOUT_S = 180.0  # a cold Spark on two busy cores takes half a minute for its first batch
+POLL_S = 0.2
+
+
+@pytest.fixture(scope="session")
+def shared() -> SharedSpark:
+    """A real Spark with a real Iceberg catalog."""
+    return shared_spark()
+
+
+@dataclass(slots=True)
+class Tenant:
+    """One tenant: its topics, its query, its tables."""
+
+    shared: SharedSpark
+    topics: TenantTopics
+    settings: SinkJobSettings
+    spec: TenantSpec
+    query: TenantQuery
+
+    @property
+    def progress(self) -> SinkProgress:
+        return load_progress(Path(self.settings.state_dir), self.spec.tenant)
+
+    def run_until(self, is_done: Callable[[SinkProgress], bool]) -> None:
+        """Let the query work; stop it once its progress is as wanted. Fails on a timeout."""
+        deadline_s = time.monotonic() + TIMEOUT_S
+        try:
+            while not is_done(self.progress):
+                assert time.monotonic() < deadline_s, self.progress
+                assert not self.query.is_halted, self.progress.halted_because
+                self.query.supervise()
+                time.sleep(POLL_S)
+        finally:
+            self.query.stop()
+
+    def run_until_rows(self, changes: int) -> None:
+        self.run_until(lambda progress: progress.rows >= changes)
+
+    def restarted(self) -> "Tenant":
+        """As another start of the job would find it."""
+        query = TenantQuery(self.shared.session, self.settings, self.spec, self.shared.sink)
+        return Tenant(self.shared, self.topics, self.settings, self.spec, query)
+
+    def rows(self, table: str) -> list[Row]:
+        return self.shared.rows(warehouse_table(self.spec.tenant, SOURCE, table_id(table)))
+
+
+StartTenant = Callable[..., Tenant]
+
+
+@pytest.fixture
+def start_tenant(shared: SharedSpark, bootstrap_servers: str, tmp_path: Path) -> Iterator[StartTenant]:
+    """Makes tenants whose state lies in one folder."""
+    tenants: list[Tenant] = []
+
+    def start(name: str, *, mode: SinkMode = SinkMode.MIRROR, max_offsets_per_trigger: int = 400) -> Tenant:
+        spec = TenantSpec(
+            tenant=name, sources=(SourceSelection(name=SOURCE),), sink=SinkSettings(mode=mode, trigger_s=0.5)
+        )
+        settings = SinkJobSettings(
+            tenants_dir="unused",
+            kafka=KafkaSettings(bootstrap_servers=bootstrap_servers),
+            warehouses={},
+            state_dir=str(tmp_path / "state"),
+            session=session_settings(tmp_path),
+            max_offsets_per_trigger=max_offsets_per_trigger,
+        )
+        query = TenantQuery(shared.session, settings, spec, shared.sink)
+        tenants.append(Tenant(shared, TenantTopics(bootstrap_servers, name), settings, spec, query))
+        return tenants[-1]
+
+    yield start
+    for tenant in tenants:
+        tenant.query.stop()
+
+
+def schema_of(name: str, *columns: Column, version: int = 1, key: tuple[str, ...] = ("id",)) -> TableSchema:
+    return TableSchema(table_id=table_id(name), columns=columns or (ID, NOTE), key=key, version=version)
+
+
+def test_a_mirror_equals_its_source_through_aborts_restarts_and_new_tables(start_tenant: StartTenant) -> None:
+    """Random changes to two tables over several Kafka partitions, in committed and aborted transactions, with and without
+    Connect schemas: rows equal a plain model, also after a restart, with a table that came meanwhile. A tenant with
+    a name that begins alike gets nothing of it.
+    """
+    name = f"m{secrets.token_hex(3)}"
+    tenant, namesake = start_tenant(name), start_tenant(f"{name}-b")
+    chance = random.Random(23)
+    orders, items = Model(schema_of("orders")), Model(schema_of("odd.name"))
+    for model, partitions in ((orders, 3), (items, 1)):
+        tenant.topics.create_table(model.schema, kafka_partitions=partitions)
+    namesake.topics.create_table(orders.schema)
+    with tenant.topics.transaction() as first:
+        first.schema(orders.schema)
+        first.schema(items.schema)
+    write_at_random(tenant, [orders, items], chance, transactions=12)
+
+    tenant.run_until_rows(len(orders.orders) + len(items.orders))
+    assert without_own_columns(tenant.rows("orders")) == orders.sorted_rows()
+    assert without_own_columns(tenant.rows("odd.name")) == items.sorted_rows()
+
+    late = Model(schema_of("late"))
+    tenant.topics.create_table(late.schema)
+    with tenant.topics.transaction() as second:
+        second.schema(late.schema)
+        orders.truncate(second)
+    models = [orders, items, late]
+    write_at_random(tenant, models, chance, transactions=6)
+    restarted = tenant.restarted()
+    restarted.run_until_rows(sum(len(model.orders) for model in models))
+
+    for model in models:
+        table = model.schema.table_id.table
+        assert without_own_columns(restarted.rows(table)) == model.sorted_rows(), table
+    assert restarted.progress.rows == sum(len(model.orders) for model in models)
+    assert restarted.progress.latency_p99_s is not None
+    assert namesake.progress.batch_id == -1
+
+
+def test_append_holds_every_change_once_in_order(start_tenant: StartTenant) -> None:
+    """Inserts, updates, deletes and a truncation, a row each; none twice, though the query restarted."""
+    tenant = start_tenant(f"a{secrets.token_hex(3)}", mode=SinkMode.APPEND, max_offsets_per_trigger=50)
+    keyless = Model(schema_of("visits", key=()))
+    tenant.topics.create_table(keyless.schema)
+    with tenant.topics.transaction() as first:
+        first.schema(keyless.schema)
+        keyless.truncate(first)
+    write_at_random(tenant, [keyless], random.Random(5), transactions=8)
+
+    tenant.run_until(lambda progress: progress.rows > 0)
+    restarted = tenant.restarted()
+    restarted.run_until_rows(len(keyless.orders))
+
+    stored = sorted(restarted.rows("visits"), key=lambda row: str(row["_headwater_order"]))
+    assert [row["_headwater_order"] for row in stored] == sorted(keyless.orders)
+    assert {str(row["_headwater_op"]) for row in stored} == {"t", "c", "u", "d"}
+    assert all(row["_headwater_committed_at"] is not None for row in stored)
+
+
+def test_a_column_added_in_the_middle_of_a_batch(start_tenant: StartTenant) -> None:
+    """Rows of both versions in one batch: the column is there before its rows, and older ones have its DEFAULT."""
+    tenant = start_tenant(f"c{secrets.token_hex(3)}")
+    first = schema_of("orders")
+    second = schema_of("orders", ID, NOTE, column("size", "int", default_expression="7"), version=2)
+    tenant.topics.create_table(first)
+    with tenant.topics.transaction() as before:
+        before.schema(first)
+        for key in (1, 2):
+            before.change(first, op="c", after={"id": key, "note": "old"})
+    with tenant.topics.transaction() as after:
+        after.schema(second)
+        after.change(second, op="u", before=None, after={"id": 2, "note": "new", "size": 9})
+        after.change(second, op="c", after={"id": 3, "note": "new", "size": None})
+
+    tenant.run_until_rows(4)
+
+    assert without_own_columns(tenant.rows("orders")) == [
+        {"id": 1, "note": "old", "size": 7},
+        {"id": 2, "note": "new", "size": 9},
+        {"id": 3, "note": "new", "size": None},
+    ]
+
+
+def test_a_table_that_cannot_be_kept_waits_while_others_go_on(start_tenant: StartTenant) -> None:
+    """A table without a key is parked with the remedy in its progress; once it has one, nothing of it is missing."""
+    tenant = start_tenant(f"p{secrets.token_hex(3)}")
+    keyless, orders = schema_of("visits", key=()), schema_of("orders")
+    for schema in (keyless, orders):
+        tenant.topics.create_table(schema)
+    with tenant.topics.transaction() as first:
+        first.schema(keyless)
+        first.schema(orders)
+        first.change(keyless, op="c", after={"id": 1, "note": "waits"})
+        first.change(orders, op="c", after={"id": 1, "note": "goes on"})
+    tenant.run_until(lambda progress: len(progress.tables) == 2)
+    visits = next(table for table in tenant.progress.tables.values() if table.table == "shop.visits")
+    assert visits.parked is not None
+    assert "add one at the source" in visits.parked.because
+    assert without_own_columns(tenant.rows("orders")) == [{"id": 1, "note": "goes on"}]
+
+    keyed = schema_of("visits", version=2)
+    with tenant.topics.transaction() as second:
+        second.change(keyless, op="c", after={"id": 2, "note": "waits"})
+        second.schema(keyed)
+        second.change(keyed, op="u", before={"id": 1, "note": "waits"}, after={"id": 1, "note": "keyed"})
+    restarted = tenant.restarted()
+    restarted.run_until_rows(4)
+
+    assert without_own_columns(restarted.rows("visits")) == [{"id": 1, "note": "keyed"}, {"id": 2, "note": "waits"}]
+    assert all(table.parked is None for table in restarted.progress.tables.values())
+
+
+def test_an_event_that_fits_no_schema_parks_its_table_only(start_tenant: StartTenant) -> None:
+    """A number out of range must not become NULL, nor stop the tenant."""
+    tenant = start_tenant(f"e{secrets.token_hex(3)}")
+    broken, orders = schema_of("broken"), schema_of("orders")
+    for schema in (broken, orders):
+        tenant.topics.create_table(schema)
+    with tenant.topics.transaction() as first:
+        first.schema(broken)
+        first.schema(orders)
+        first.change(broken, op="c", after={"id": 2**40, "note": "secret"})
+        first.change(orders, op="c", after={"id": 1, "note": "goes on"})
+
+    tenant.run_until(lambda progress: len(progress.tables) == 2)
+
+    because = [table.parked.because for table in tenant.progress.tables.values() if table.parked is not None]
+    assert without_own_columns(tenant.rows("orders")) == [{"id": 1, "note": "goes on"}]
+    assert len(because) == 1
+    assert "shop.broken" in because[0]
+    assert "secret" not in because[0]
+
+
+def write_at_random(tenant: Tenant, models: list[Model], chance: random.Random, *, transactions: int) -> None:
+    """Transactions of up to 40 changes; now and then one that is aborted, which must not be seen."""
+    for _ in range(transactions):
+        with tenant.topics.transaction() as transaction:
+            for _ in range(chance.randrange(1, 40)):
+                chance.choice(models).change_at_random(transaction, chance, keys=60)
+        if chance.random() < 0.3:
+            with tenant.topics.transaction(is_aborted=True) as unseen:
+                unseen.change(models[0].schema, op="c", after={"id": 10**6, "note": "must not be seen"})
