@@ -1,0 +1,277 @@
+"""The sink: changes that wait in one topic of a tenant, through Spark into an Iceberg mirror; the same as append rows.
+
+A batch's begin is taken from its own timings in the progress file, so that the start of the JVM is not measured; its
+compiler's warming up is.
+"""
+
+import base64
+import random
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import psutil
+import yaml
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyiceberg.catalog.sql import SqlCatalog
+
+from bench.stack import REPOSITORY, Usage, wait_until
+from bench.workload import DATABASE, TABLE
+from libs.events.delivered_schema import DeliveredSchema, delivered_schema_key, encode_delivered_schema
+from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, row_topic, table_schemas_topic
+from libs.local import kafka_broker
+from libs.local.cache import cache_dir
+from libs.local.jars import jars_dir
+from libs.local.java import find_java
+from libs.local.ports import free_ports
+from libs.local.process import ProcessSpec, is_alive, last_log_lines, start, stop, wait_ready
+from libs.mysql.logical import column
+from libs.types.order import EventOrder
+from libs.types.table import TableId, TableSchema
+from libs.types.tenant import SinkMode
+from libs.types.warehouse import CATALOG, SinkProgress, warehouse_table
+from spark.jobs.progress import load_progress
+
+SOURCE: Final = "bench"
+TENANT: Final = "acme"
+_TABLE_ID: Final = TableId(database=DATABASE, table=TABLE)
+_TOPIC: Final = row_topic(TENANT, SOURCE, _TABLE_ID)
+_CHANGES_PER_TRANSACTION: Final = 100
+_SHARE_OF_DELETES: Final = 0.1
+_READY_TIMEOUT_S: Final = 90.0
+_RUN_TIMEOUT_S: Final = 600.0
+_STOP_TIMEOUT_S: Final = 20.0
+
+# As bench/workload.py creates it at the source.
+_SCHEMA: Final = TableSchema(
+    table_id=_TABLE_ID,
+    columns=(
+        column("id", "bigint", is_optional=False),
+        column("customer_id", "int", is_optional=False),
+        column("status", "varchar(20)", is_optional=False, charset="utf8mb4"),
+        column("amount", "decimal(12,2)", is_optional=False),
+        column("quantity", "int", is_optional=False),
+        column("price", "double", is_optional=False),
+        column("created_at", "datetime(3)", is_optional=False),
+        column("updated_at", "timestamp(6)", is_optional=False),
+        column("note", "varchar(255)", charset="utf8mb4"),
+        column("payload", "varchar(255)", is_optional=False, charset="utf8mb4"),
+    ),
+    key=("id",),
+    version=1,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkFigures:
+    """What it cost to bring a topic's changes into a mirror."""
+
+    changes: int
+    keys: int
+    wall_s: float
+    """From the first micro-batch's begin to the last commit."""
+    cpu_s: float
+    """Of driver and JVM, over the same time."""
+    peak_rss_mb: float
+    """Of both together, the start included."""
+    append_rows_per_s: float
+    """The same changes into an append table, as rows a second."""
+
+    @property
+    def changes_per_s(self) -> float:
+        """Changes merged a second."""
+        return self.changes / self.wall_s
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    wall_s: float
+    usage: Usage
+    """CPU seconds over that time; the peak over the job's whole life."""
+
+
+def measure_sink(folder: Path, *, changes: int = 500_000, keys: int = 200_000) -> SinkFigures:
+    """Fill a topic, run the job over it as a mirror and then as an append table, stop everything. Takes two minutes.
+
+    Raises:
+        RuntimeError: a table does not hold what it should, or a job ended by itself.
+    """
+    with _kafka(folder) as bootstrap_servers:
+        alive = _write_topic(bootstrap_servers, changes, keys)
+        mirror = _run_job(folder / "mirror", bootstrap_servers, SinkMode.MIRROR, changes, rows_after=alive)
+        append = _run_job(folder / "append", bootstrap_servers, SinkMode.APPEND, changes, rows_after=changes)
+    return SinkFigures(
+        changes=changes,
+        keys=keys,
+        wall_s=mirror.wall_s,
+        cpu_s=mirror.usage.cpu_s,
+        peak_rss_mb=mirror.usage.peak_rss_mb,
+        append_rows_per_s=changes / append.wall_s,
+    )
+
+
+@contextmanager
+def _kafka(folder: Path) -> Iterator[str]:
+    port, controller_port = free_ports(2)
+    spec = kafka_broker.prepare(folder / "kafka", port=port, controller_port=controller_port)
+    running = start(spec, folder / "logs", dies_with_parent=True)
+    try:
+        wait_ready(running, _READY_TIMEOUT_S)
+        yield kafka_broker.bootstrap_servers(port)
+    finally:
+        stop(running, _STOP_TIMEOUT_S)
+
+
+def _write_topic(bootstrap_servers: str, changes: int, keys: int, *, seed: int = 7) -> int:
+    """Inserts, updates and deletes of random keys, as the router writes them; how many rows are there at the end."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    topics = [NewTopic(_TOPIC, 1, 1), NewTopic(table_schemas_topic(TENANT), 1, 1)]
+    for created in admin.create_topics(topics).values():
+        created.result(_READY_TIMEOUT_S)
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "compression.type": "lz4", "linger.ms": 50})
+    delivered = DeliveredSchema(topic=_TOPIC, source=SOURCE, table_schema=_SCHEMA)
+    schema_key = delivered_schema_key(_TOPIC, _SCHEMA.version)
+    producer.produce(table_schemas_topic(TENANT), encode_delivered_schema(delivered), schema_key)
+    chance = random.Random(seed)
+    version = (SCHEMA_VERSION_HEADER, str(_SCHEMA.version).encode())
+    rows: dict[int, dict[str, Any]] = {}
+    for number in range(changes):
+        row_id = chance.randrange(keys)
+        before = rows.pop(row_id, None)
+        after = None if before is not None and chance.random() < _SHARE_OF_DELETES else _row(row_id, chance)
+        if after is not None:
+            rows[row_id] = after
+        rank, ordinal = divmod(number, _CHANGES_PER_TRANSACTION)
+        order = EventOrder(epoch=0, rank=rank + 1, tx_ordinal=ordinal + 1).sort_key()
+        key = b'{"id":%d}' % row_id
+        headers: list[tuple[str, str | bytes]] = [(ORDER_HEADER, order.encode()), version]
+        values = [msgspec.json.encode(_envelope(before, after)), *([None] if after is None else [])]
+        for value in values:
+            while True:
+                try:
+                    producer.produce(_TOPIC, value, key, headers=headers)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+    if unsent := producer.flush(_READY_TIMEOUT_S):
+        raise RuntimeError(f"{unsent} records were not written to Kafka")
+    return len(rows)
+
+
+def _row(row_id: int, chance: random.Random) -> dict[str, Any]:
+    return {
+        "id": row_id,
+        "customer_id": chance.randrange(50_000),
+        "status": chance.choice(("new", "paid", "sent", "returned")),
+        "amount": base64.b64encode(chance.randrange(10**8).to_bytes(5, "big")).decode(),
+        "quantity": chance.randrange(100),
+        "price": chance.random() * 100,
+        "created_at": 1_795_224_576_114,
+        "updated_at": "2026-11-21T05:29:36.114628Z",
+        "note": None if chance.random() < 0.3 else f"note {chance.randrange(10**9)}",
+        "payload": f"{chance.getrandbits(400):x}",
+    }
+
+
+def _envelope(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> dict[str, Any]:
+    now_us = time.time_ns() // 1_000
+    times = {"ts_ms": now_us // 1_000, "ts_us": now_us, "ts_ns": now_us * 1_000}
+    source: dict[str, Any] = {
+        "version": "3.6.0",
+        "connector": "mysql",
+        "name": SOURCE,
+        "snapshot": "false",
+        "db": DATABASE,
+    }
+    source |= {"sequence": None, "table": TABLE, "server_id": 1, "gtid": None, "file": "binlog.000001", "pos": 4}
+    op = "d" if after is None else "c" if before is None else "u"
+    envelope = {"before": before, "after": after, "source": {**source, **times}, "transaction": None, "op": op}
+    return {**envelope, **times}
+
+
+def _run_job(folder: Path, bootstrap_servers: str, mode: SinkMode, changes: int, *, rows_after: int) -> _Run:
+    """The job in ``folder`` until all ``changes`` are committed."""
+    (folder / "tenants").mkdir(parents=True)
+    document = {"tenant": TENANT, "sources": [{"name": SOURCE}], "sink": {"mode": mode.value, "trigger_s": 0.5}}
+    (folder / "tenants" / f"{TENANT}.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    settings = folder / "sink_job.yaml"
+    settings.write_text(yaml.safe_dump(_settings(folder, bootstrap_servers)), encoding="utf-8")
+    spec = ProcessSpec(
+        name=f"sink_job-{mode.value}",
+        command=(sys.executable, "-m", "spark.jobs.sink_job", "--settings", str(settings)),
+        environ={"PYTHONPATH": str(REPOSITORY)},
+        working_dir=folder / "work",
+        ready=None,
+    )
+    running = start(spec, folder / "logs", dies_with_parent=True)
+    samples: list[tuple[float, Usage]] = []
+    begun_s = 0.0
+
+    def is_done() -> bool:
+        nonlocal begun_s
+        if not is_alive(running):
+            raise RuntimeError(f"the sink job ended by itself\n{last_log_lines(running)}")
+        samples.append((time.time(), _usage(running.pid)))
+        progress = load_progress(folder / "state", TENANT)
+        if not begun_s and progress.batch_id >= 0:
+            begun_s = progress.written_at_us / 1e6 - progress.last_batch.total_s
+        return progress.rows >= changes
+
+    try:
+        wait_until(is_done, timeout_s=_RUN_TIMEOUT_S, what="the last commit")
+        progress = load_progress(folder / "state", TENANT)
+    finally:
+        stop(running, _STOP_TIMEOUT_S)
+    _check(folder, progress, changes, rows_after)
+    before = [usage for at_s, usage in samples if at_s <= begun_s][-1]
+    cpu_s = samples[-1][1].cpu_s - before.cpu_s
+    peak_rss_mb = max(usage.peak_rss_mb for _, usage in samples)
+    return _Run(progress.written_at_us / 1e6 - begun_s, Usage(cpu_s=cpu_s, peak_rss_mb=peak_rss_mb))
+
+
+def _settings(folder: Path, bootstrap_servers: str) -> dict[str, Any]:
+    cache = cache_dir()
+    iceberg = {"warehouse_dir": str(folder / "warehouse"), "catalog_file": str(folder / "catalog.db")}
+    return {
+        "tenants_dir": str(folder / "tenants"),
+        "kafka": {"bootstrap_servers": bootstrap_servers},
+        "warehouses": {"iceberg": iceberg},
+        "state_dir": str(folder / "state"),
+        "session": {
+            "master": "local[2]",
+            "java_home": str(find_java(cache).home),
+            "jars_dir": str(jars_dir("spark", cache)),
+            "config": {"spark.local.dir": str(folder / "local")},
+        },
+    }
+
+
+def _usage(pid: int) -> Usage:
+    """CPU seconds so far and the resident size at this moment, of the driver and its JVM together."""
+    driver = psutil.Process(pid)
+    cpu_s, rss_bytes = 0.0, 0
+    for process in [driver, *driver.children(recursive=True)]:
+        try:
+            cpu_s += sum(process.cpu_times()[:2])
+            rss_bytes += process.memory_info().rss
+        except psutil.NoSuchProcess:  # a helper of the JVM's start
+            continue
+    return Usage(cpu_s=cpu_s, peak_rss_mb=rss_bytes / 2**20)
+
+
+def _check(folder: Path, progress: SinkProgress, changes: int, rows_after: int) -> None:
+    """A figure for a table that is wrong is none."""
+    catalog = SqlCatalog(CATALOG, uri=f"sqlite:///{folder / 'catalog.db'}", warehouse=(folder / "warehouse").as_uri())
+    try:
+        table = catalog.load_table(warehouse_table(TENANT, SOURCE, _TABLE_ID).identifier)
+        rows = table.scan(selected_fields=("id",)).to_arrow().num_rows
+    finally:
+        catalog.close()
+    if (progress.rows, rows) != (changes, rows_after):
+        raise RuntimeError(f"{progress.rows} of {changes} changes gave {rows} rows instead of {rows_after}")

@@ -1,0 +1,124 @@
+"""Real servers and services for a bench: started here, measured from outside, stopped at the end."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pymysql
+import yaml
+
+from libs.local import kafka_broker, mysql_server, valkey_server
+from libs.local.ports import LOOPBACK, free_ports
+from libs.local.process import ProcessSpec, Running, start, stop, wait_ready
+
+REPOSITORY = Path(__file__).parents[1]
+_READY_TIMEOUT_S = 90.0
+_STOP_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a process has used so far, its children included."""
+
+    cpu_s: float
+    peak_rss_mb: float
+
+
+@dataclass(slots=True)
+class Service:
+    """A running service of ours."""
+
+    running: Running
+    grpc_address: str
+    http_port: int
+
+    def usage(self) -> Usage:
+        """CPU seconds, user and system, and the largest resident size, of the process (Linux /proc)."""
+        process = psutil.Process(self.running.popen.pid)
+        family = [process, *process.children(recursive=True)]
+        cpu_s = sum(sum(member.cpu_times()[:2]) for member in family)
+        status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+        peak_kb = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+        return Usage(cpu_s=cpu_s, peak_rss_mb=peak_kb / 1024)
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Kafka, Valkey and MySQL, on free ports."""
+
+    bootstrap_servers: str
+    redis_url: str
+    mysql_port: int
+
+    def connect(self) -> "pymysql.Connection[Any]":
+        """To MySQL as root; several statements may be sent at once."""
+        flag = pymysql.constants.CLIENT.MULTI_STATEMENTS
+        return pymysql.connect(host=LOOPBACK, port=self.mysql_port, user="root", client_flag=flag, autocommit=True)
+
+
+@contextmanager
+def bench_stack(folder: Path) -> Iterator[tuple[Servers, Callable[[str, Mapping[str, Any]], Service]]]:
+    """The servers, and a function that starts a service of ours with settings; all stopped at the end."""
+    with ExitStack() as exits:
+
+        def begin(spec: ProcessSpec) -> Running:
+            running = start(spec, folder / "logs", dies_with_parent=True)
+            exits.callback(stop, running, _STOP_TIMEOUT_S)
+            wait_ready(running, _READY_TIMEOUT_S)
+            return running
+
+        kafka_port, controller_port, valkey_port, mysql_port = free_ports(4)
+        begin(kafka_broker.prepare(folder / "kafka", port=kafka_port, controller_port=controller_port))
+        begin(valkey_server.prepare(folder / "valkey", port=valkey_port))
+        begin(mysql_server.prepare(folder / "mysql", port=mysql_port))
+        servers = Servers(kafka_broker.bootstrap_servers(kafka_port), valkey_server.url(valkey_port), mysql_port)
+
+        def start_service(name: str, settings: Mapping[str, Any]) -> Service:
+            return _start_service(folder, begin, name, settings)
+
+        yield servers, start_service
+
+
+def _start_service(
+    folder: Path, begin: Callable[[ProcessSpec], Running], name: str, settings: Mapping[str, Any]
+) -> Service:
+    grpc_port, http_port = free_ports(2)
+    serves_grpc = name != "router"
+    document = {**settings, "telemetry": {"http_port": http_port}}
+    if serves_grpc:
+        document["grpc"] = {"port": grpc_port}
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    spec = ProcessSpec(
+        name=name,
+        command=(sys.executable, "-m", f"services.{name}", "--settings", str(path)),
+        environ={},
+        working_dir=REPOSITORY,
+        ready=lambda: _is_ready(http_port),
+    )
+    return Service(begin(spec), f"{LOOPBACK}:{grpc_port}", http_port)
+
+
+def _is_ready(http_port: int) -> bool:
+    import urllib.error
+    import urllib.request
+
+    try:
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{http_port}/readyz", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def wait_until(is_done: Callable[[], bool], *, timeout_s: float, what: str) -> None:
+    """Return when ``is_done``. Raises TimeoutError, saying what was waited for."""
+    deadline_s = time.monotonic() + timeout_s
+    while not is_done():
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"{what} did not come about within {timeout_s:.0f} s")
+        time.sleep(0.05)
