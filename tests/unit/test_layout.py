@@ -1,0 +1,144 @@
+"""The repository keeps its own rules: import arrows, fresh generated code, locks without addresses."""
+
+import re
+import subprocess
+import sys
+import tomllib
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from libs.local.jars import JarSetName, jar_set
+
+REPOSITORY = Path(__file__).parents[2]
+REQUIREMENTS = sorted((REPOSITORY / "requirements").glob("*.txt"))
+GROUPS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["dependency-groups"]
+UNLOCKED_GROUPS = {"service"}  # only ever part of others
+TIMEOUT_S = 120
+
+
+def test_import_arrows_hold() -> None:
+    """Nothing imports against the arrows of .importlinter."""
+    lint = _run([str(Path(sys.executable).with_name("lint-imports")), "--no-cache"])
+
+    assert lint.returncode == 0, lint.stdout
+
+
+def test_generated_protos_are_fresh(tmp_path: Path) -> None:
+    """The committed Python code is what `make protos` makes of the .proto files, and there is no other."""
+    sources = sorted(str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "protos").rglob("*.proto"))
+    outputs = [f"--{kind}={tmp_path}" for kind in ("python_out", "pyi_out", "grpc_python_out")]
+
+    made = _run([sys.executable, "-m", "grpc_tools.protoc", "-I.", *outputs, *sources])
+
+    assert made.returncode == 0, made.stderr
+    assert _generated(REPOSITORY) == _generated(tmp_path), "run `make protos`"
+
+
+def test_setup_needs_the_standard_library_alone() -> None:
+    """`python3.11 -m libs.local.setup` starts on a Python that has no package installed."""
+    code = "import sys; sys.path.insert(0, '.'); import libs.local.setup"
+
+    bare = _run([sys.executable, "-I", "-S", "-c", code])
+
+    assert bare.returncode == 0, bare.stderr
+
+
+def test_each_group_is_locked() -> None:
+    """Each dependency group has its requirements file, and no file is without a group."""
+    assert {path.stem for path in REQUIREMENTS} == set(GROUPS) - UNLOCKED_GROUPS
+
+
+@pytest.mark.parametrize("path", REQUIREMENTS, ids=lambda path: path.stem)
+def test_lock_holds_what_its_group_asks_for(path: Path) -> None:
+    """Every direct pin of pyproject.toml stands in the group's lock: run `make locks` after a change."""
+    locked = {
+        _normal(name): version
+        for name, version in re.findall(r"^([\w.-]+)(?:\[[^]]*])?==(\S+)", path.read_text(), re.M)
+    }
+    asked = {_normal(name): version for name, version in _pins(path.stem)}
+
+    assert {name: locked.get(name) for name in asked} == asked
+
+
+@pytest.mark.parametrize("path", REQUIREMENTS, ids=lambda path: path.stem)
+def test_every_locked_package_has_hashes(path: Path) -> None:
+    """No package is installed whose files are not known by hash."""
+    entries = re.split(r"^(?=[A-Za-z0-9])", path.read_text(), flags=re.M)[1:]
+
+    unhashed = [entry.splitlines()[0] for entry in entries if "--hash=sha256:" not in entry]
+
+    assert entries
+    assert unhashed == []
+
+
+@pytest.mark.parametrize("path", REQUIREMENTS, ids=lambda path: path.stem)
+def test_lock_records_no_address(path: Path) -> None:
+    """Which registry or mirror serves the files is the machine's affair."""
+    recorded = re.findall(
+        r"https?://|file:|--(?:extra-)?index-url|--find-links|\s@\s|/home/|/root/|/tmp/", path.read_text()
+    )
+
+    assert recorded == []
+
+
+def test_packages_have_one_version_everywhere() -> None:
+    """A service is tested (dev) with the very versions that its image installs."""
+    versions: dict[str, set[str]] = {}
+    for path in REQUIREMENTS:
+        for name, version in re.findall(r"^([\w.-]+)(?:\[[^]]*])?==(\S+)", path.read_text(), re.M):
+            versions.setdefault(_normal(name), set()).add(version)
+
+    assert {name: found for name, found in versions.items() if len(found) > 1} == {}
+
+
+@pytest.mark.parametrize("name", ["kafka", "spark"])
+def test_jar_lock_and_pom_name_the_same_jars(name: JarSetName) -> None:
+    """What Maven is asked for is what is verified, and no jar brings dependencies of its own."""
+    jars = jar_set(name)
+    asked = ElementTree.parse(jars.pom).getroot().findall("dependencies/dependency")
+
+    coordinates = {tuple(jar.findtext(tag) for tag in ("groupId", "artifactId", "version")) for jar in asked}
+    floating = [jar.findtext("artifactId") for jar in asked if jar.findtext("exclusions/exclusion/artifactId") != "*"]
+
+    assert coordinates == {(jar.group_id, jar.artifact_id, jar.version) for jar in jars.jars}
+    assert floating == []
+
+
+def test_help_lists_every_target() -> None:
+    """`make help` tells of each target that one may call."""
+    makefile = (REPOSITORY / "Makefile").read_text()
+    targets = re.search(r"^\.PHONY: (.+)$", makefile, re.M)
+    listed = _run(["make", "help"]).stdout
+
+    assert targets is not None
+    assert [name for name in targets[1].split() if not re.search(rf"^  make {name} ", listed, re.M)] == []
+
+
+def _run(command: list[str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+
+
+def _generated(root: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(root)): path.read_text()
+        for pattern in ("*_pb2.py", "*_pb2.pyi", "*_pb2_grpc.py")
+        for path in (root / "protos").rglob(pattern)
+    }
+
+
+def _pins(group: str) -> list[tuple[str, str]]:
+    """Name and version of each requirement of a dependency group, included groups' too (PEP 735)."""
+    pins: list[tuple[str, str]] = []
+    for item in GROUPS[group]:
+        if isinstance(item, dict):
+            pins += _pins(item["include-group"])
+        else:
+            name, _, version = item.partition("==")
+            pins.append((name.partition("[")[0], version))
+    return pins
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
