@@ -6,9 +6,12 @@ packet. Everything in this module blocks; the reader calls it in threads. MySQL'
 Protocol: MySQL source documentation, "Client/Server Protocol" (packets, COM_QUERY, COM_BINLOG_DUMP_GTID).
 """
 
+import select
 import socket
+import ssl
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pymysql
@@ -83,6 +86,17 @@ def as_ours(error: Exception, settings: DatabaseSettings | None) -> HeadwaterErr
 # --- undecoded packets -----------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Received:
+    """Whole packets in one buffer."""
+
+    data: bytes
+    places: list[tuple[int, int]]
+    """Begin and end of each payload in ``data``."""
+    more_waits: bool
+    """The socket holds more already: the server is ahead of us."""
+
+
 class PacketReader:
     """Reads whole packets from a connection's socket, many at a time, without an object for each.
 
@@ -90,26 +104,33 @@ class PacketReader:
     next call, and one of 16 MB and more comes joined and alone.
     """
 
-    __slots__ = ("_rest", "_socket")
+    __slots__ = ("_poll", "_rest", "_socket")
 
     def __init__(self, connection: Connection, timeout_s: float) -> None:
         self._socket: socket.socket = connection._sock  # type: ignore[attr-defined]  # not in the stubs
         self._socket.settimeout(timeout_s)
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
         self._rest = b""
 
-    def receive(self) -> tuple[bytes, list[tuple[int, int]]]:
-        """Wait for at least one whole packet. Raises SourceUnavailable when the server is silent or gone."""
+    def receive(self) -> Received:
+        """Wait for at least one whole packet, then take what is there. Raises SourceUnavailable: server silent or gone."""
         data, needed = self._rest, 4
         while True:
             data = self._filled(data, needed)
             places, end, needed = _whole_packets(data)
             if places:
                 self._rest = data[end:]
-                return data, places
+                return Received(data, places, self._more_waits())
             if _payload_bytes(data, 0) == _MAX_PACKET and len(data) >= needed:
                 return self._joined(data)
 
-    def _joined(self, data: bytes) -> tuple[bytes, list[tuple[int, int]]]:
+    def _more_waits(self) -> bool:
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            return True
+        return bool(self._poll.poll(0))
+
+    def _joined(self, data: bytes) -> Received:
         payloads: list[bytes] = []
         while True:
             data = self._filled(data, 4)
@@ -120,11 +141,15 @@ class PacketReader:
             if length < _MAX_PACKET:
                 self._rest = data
                 joined = b"".join(payloads)
-                return joined, [(0, len(joined))]
+                return Received(joined, [(0, len(joined))], self._more_waits())
 
     def _filled(self, data: bytes, needed: int) -> bytes:
+        """``data`` and what follows it: at least ``needed`` bytes, and up to some hundred KB that wait already.
+
+        TLS hands out 16 KB at a time, so one read alone would make a batch of a few rows out of a log that waits in full.
+        """
         chunks, held = [data], len(data)
-        while held < needed:
+        while held < needed or (held < _RECEIVE_BYTES and self._more_waits()):
             chunks.append(self._receive_some(needed - held))
             held += len(chunks[-1])
         return b"".join(chunks) if len(chunks) > 1 else data
@@ -174,8 +199,9 @@ def select_raw(connection: Connection, statement: str, timeout_s: float) -> Iter
     reader = PacketReader(connection, timeout_s)
     definitions_left = -1  # unknown: the first packet says how many columns there are
     while True:
-        data, places = reader.receive()
-        for place, end in places:
+        received = reader.receive()
+        data = received.data
+        for place, end in received.places:
             if definitions_left < 0:
                 raise_error_packet(data, place, end)
                 definitions_left = read_packed(data, place)[0] + 1  # and the mark that ends them

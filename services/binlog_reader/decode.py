@@ -2,7 +2,7 @@
 
 ``LogDecoder`` is fed the events one after another. It keeps the state that the log itself has: the file, the transactions
 done, the table maps, the schemas, the transaction that is open. It talks to nobody: a DDL statement is handed out
-(``feed`` returns it) and the caller brings the new schemas back, so that everything here is tested from recorded bytes.
+(``feed`` yields it) and the caller brings the new schemas back, so that everything here is tested from recorded bytes.
 
 Orders: ``rank`` is the number of transactions executed before and with this one (for the gapless sets that a server
 writes, the sum of the GTID sequence numbers); the ordinal counts a transaction's delivered row events from 1. Both depend
@@ -11,7 +11,7 @@ on nothing but the log and the set of captured tables, so a replay gives them ag
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,14 +29,18 @@ from libs.events.envelope import MysqlSourceBlock, event_tail, json_text, source
 from libs.mysql import binlog_events as events
 from libs.mysql.gtid import ExecutedGtids
 from libs.mysql.row_image import RowDecoder, undecodable, wire_columns
+from libs.mysql.values import Memo
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from services.binlog_reader.position import BinlogPosition
 
-_ROWS: Final = frozenset({events.WRITE_ROWS, events.UPDATE_ROWS, events.DELETE_ROWS})
 _TABLE_ID_BYTES: Final = 6
 _ROWS_POST_HEADER_BYTES: Final = 8  # table id and flags; the length of the extra data follows
 _CRC32: Final = 1
+_MAX_RUN_BYTES: Final = 500_000
+"""A run is closed at about so many bytes of JSON, so that a transaction of one table can be cut into batches too."""
+_ENVELOPE_BYTES: Final = 500
+"""Of a row's event beside its images, roughly."""
 _DDL: Final = re.compile(r"\s*(?:/\*.*?\*/\s*)*(CREATE|ALTER|DROP|RENAME|TRUNCATE)\b", re.IGNORECASE | re.DOTALL)
 
 
@@ -74,17 +78,34 @@ class _Table:
 class _OpenRun:
     """Rows of one table and transaction that are being gathered, with what all their values share."""
 
-    __slots__ = ("head", "keys", "middle", "ops", "table", "values")
+    __slots__ = (
+        "bitmap_bytes",
+        "create_end",
+        "delete_end",
+        "head",
+        "keys",
+        "ops",
+        "table",
+        "update_end",
+        "values",
+        "variants",
+    )
 
-    def __init__(self, table: _Table, run: RowRun, head: bytes, middle: bytes) -> None:
+    def __init__(self, table: _Table, run: RowRun, head: bytes, ends: Sequence[bytes]) -> None:
         self.table = table
+        self.variants = table.decoder.variants
+        self.bitmap_bytes = table.bitmap_bytes
         self.ops = run.ops
         self.keys = run.keys
         self.values = run.values
         self.head = head
         """``,"source":{…,"pos":``; the position and the row's number follow."""
-        self.middle = middle
-        """From behind the row's number up to the transaction block's numbers."""
+        self.create_end, self.update_end, self.delete_end = ends
+        """What follows the row's number; with transaction metadata, up to the numbers of the transaction block."""
+
+
+_DecodeRows = Callable[[_OpenRun, bytes, int, int, int], int]
+"""(run, data, begin of the images, their end, place of the event in the log) → row events added to the run."""
 
 
 @dataclass(slots=True)
@@ -134,7 +155,8 @@ class LogDecoder:
         self._source_blocks: dict[TableId, MysqlSourceBlock] = {}
         self._transaction: _Transaction | None = None
         self._run: _OpenRun | None = None
-        self._tails = _tails(time.time_ns(), has_metadata=transaction_metadata)
+        self._room = 0
+        self._tails = _tails(time.time_ns())
         self.committed_at_us = 0
         """Commit time of the newest transaction that ended."""
         self.last_order = EventOrder(epoch=position.epoch, rank=executed.rank(), tx_ordinal=0)
@@ -158,20 +180,35 @@ class LogDecoder:
 
     def tick(self, now_ns: int) -> None:
         """The time that the next events are marked with as processed."""
-        self._tails = _tails(now_ns, has_metadata=self._transaction_metadata)
+        self._tails = _tails(now_ns)
 
-    def feed(self, data: bytes, place: int, end: int) -> DdlStatement | None:
-        """Take the event at ``data[place:end]``. A DDL statement is returned: call ``apply_schemas`` before the next feed.
+    def feed(self, data: bytes, places: Iterable[tuple[int, int]]) -> Iterator[DdlStatement | None]:
+        """Take the events at ``data[place:end]``, one after another.
+
+        Yields a DDL statement before anything behind it is taken (``apply_schemas`` comes before the next step), and None
+        wherever the batch may be taken: behind each transaction, and inside one when a run was closed for its size.
 
         Raises UndecodableValue, SchemaUnknown, SchemaContradiction, PipelineHalted; the message names the place.
         """
-        kind = data[place + events.KIND_OFFSET]
-        if kind in _ROWS:
-            self._rows(kind, data, place, end - self._checksum_bytes, end - place)
-            return None
-        if kind == events.TABLE_MAP:
-            self._map_table(data, place + events.HEADER_BYTES, end - self._checksum_bytes)
-            return None
+        # Table maps and rows are nearly all events: what is done for each of them counts like what is done for each row.
+        kind_offset, body_offset = events.KIND_OFFSET, events.HEADER_BYTES
+        table_map, rows, checksum_bytes = events.TABLE_MAP, _DECODE_ROWS, self._checksum_bytes
+        for place, end in places:
+            kind = data[place + kind_offset]
+            if kind == table_map:
+                layout = data[place + body_offset : end - checksum_bytes]
+                if layout != self._last_map:
+                    self._map_table(layout)
+            elif kind in rows:
+                if self._rows(rows[kind], kind, data, place, end):
+                    yield None
+            else:
+                ddl = self._other(kind, data, place, end)
+                checksum_bytes = self._checksum_bytes
+                if ddl is not None or self._transaction is None:
+                    yield ddl
+
+    def _other(self, kind: int, data: bytes, place: int, end: int) -> DdlStatement | None:
         _, _, server_id, size, end_position, _ = events.read_header(data, place)
         body = place + events.HEADER_BYTES
         end -= self._checksum_bytes
@@ -232,7 +269,7 @@ class LogDecoder:
 
     def _end_transaction(self) -> None:
         transaction, self._transaction = self._transaction, None
-        self._run = None
+        self.flush()
         if transaction is None:
             return
         self._executed.add(transaction.uuid, transaction.tag, transaction.number)
@@ -287,11 +324,8 @@ class LogDecoder:
 
     # --- rows --------------------------------------------------------------------------------------------------------------
 
-    def _map_table(self, data: bytes, place: int, end: int) -> None:
-        """Most table maps were seen before, byte for byte but for the table's number: then one look-up is all."""
-        whole = data[place:end]
-        if whole == self._last_map:
-            return
+    def _map_table(self, whole: bytes) -> None:
+        """A table map that is not the last one again; most were seen before, byte for byte but for the table's number."""
         self._last_map = whole
         number, layout = whole[:_TABLE_ID_BYTES], whole[_TABLE_ID_BYTES:]
         try:
@@ -315,37 +349,39 @@ class LogDecoder:
             block = self._source_blocks[table_id] = MysqlSourceBlock(self._source, mapped.database, mapped.table)
         return _Table(schema, RowDecoder(schema, wire_columns(mapped.column_types, mapped.metadata)), block)
 
-    def _rows(self, kind: int, data: bytes, place: int, end: int, size: int) -> None:
-        """Most rows events hold one row, so what is done for each event counts like what is done for each row."""
+    def _rows(self, decode: _DecodeRows, kind: int, data: bytes, place: int, end: int) -> bool:
+        """Decode a rows event. True: the run was closed for its size."""
         body = place + events.HEADER_BYTES
         table = self._tables_by_id[data[body : body + _TABLE_ID_BYTES]]
         transaction = self._transaction
         if table is None or transaction is None:
-            return
+            return False
         body += _ROWS_POST_HEADER_BYTES
         body += (data[body] | data[body + 1] << 8) + table.column_count_bytes  # the extra data's length counts itself
         images = body + table.bitmap_bytes * (1 + (kind == events.UPDATE_ROWS))
         if data[body:images] not in table.full_images:
             self._require_full_image(table, data[body:images])
-        opened = self._run
-        if opened is None or opened.table is not table:
-            opened = self._run = self._open_run(table, transaction, data, place)
+        run = self._run
+        if run is None or run.table is not table:
+            run = self._run = self._open_run(table, transaction, data, place)
         # A row's place in the log is the beginning of its event (Debezium's source.pos).
-        position = events.read_end_position(data, place + events.END_OFFSET)[0] - size
-        before = len(opened.values)
-        # Counts by table are asked for by the transaction metadata alone.
-        of_table = transaction.rows_by_table.get(table.schema.table_id, 0) if self._transaction_metadata else 0
+        position = events.read_end_position(data, place + events.END_OFFSET)[0] - (end - place)
         try:
-            _DECODE_ROWS[kind](opened, data, images, end, position, transaction.rows, of_table, self._tails)
+            decoded = decode(run, data, images, end - self._checksum_bytes, position)
         except UndecodableValue as error:
             raise UndecodableValue(f"{error} (transaction {transaction.gtid}, {self._where(position)})") from error
-        decoded = len(opened.values) - before
-        transaction.rows += decoded
         if self._transaction_metadata:
-            transaction.rows_by_table[table.schema.table_id] = of_table + decoded
+            self._number(run, transaction, decoded)
+        transaction.rows += decoded
+        self._room -= end - place + decoded * _ENVELOPE_BYTES
+        if self._room < 0:
+            self.flush()
+            return True
+        return False
 
     def _open_run(self, table: _Table, transaction: _Transaction, data: bytes, place: int) -> _OpenRun:
         """Rows events of one table that stand side by side in a transaction share a run."""
+        self._room = _MAX_RUN_BYTES
         if self._transaction_metadata and not transaction.has_begun:
             transaction.has_begun = True
             self._batch.add_begin(transaction.gtid, transaction.committed_at_us)
@@ -368,11 +404,22 @@ class LogDecoder:
             gtid=transaction.gtid_json,
             file=self._file_json,
         )
+        head = b',"source":' + head
+        middle = source_tail(transaction.thread_id)
         if self._transaction_metadata:
-            block = b',"transaction":{"id":%b,"total_order":' % transaction.gtid_json
-        else:
-            block = b',"transaction":null'
-        return _OpenRun(table, run, b',"source":' + head, source_tail(transaction.thread_id) + block)
+            middle += b',"transaction":{"id":%b,"total_order":' % transaction.gtid_json
+            return _OpenRun(table, run, head, (middle, middle, middle))
+        return _OpenRun(table, run, head, [middle + b',"transaction":null' + self._tails[op] for op in _TAIL_OPS])
+
+    def _number(self, run: _OpenRun, transaction: _Transaction, decoded: int) -> None:
+        """End the newest values with their numbers in the transaction and in the table's part of it."""
+        table_id = run.table.schema.table_id
+        of_table = transaction.rows_by_table.get(table_id, 0)
+        first = len(run.values) - decoded
+        for index in range(decoded):
+            numbers = b'%d,"data_collection_order":%d}' % (transaction.rows + index + 1, of_table + index + 1)
+            run.values[first + index] += numbers + self._tails[run.ops[first + index]]
+        transaction.rows_by_table[table_id] = of_table + decoded
 
     def _require_full_image(self, table: _Table, bitmaps: bytes) -> None:
         """The bitmaps of the columns present in each image of an event; all of them must be."""
@@ -403,76 +450,74 @@ _UNSUPPORTED: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Tails:
-    """The ends of values by operation: what follows the row's number, or the numbers of the transaction block."""
-
-    has_metadata: bool
-    create: bytes
-    update: bytes
-    delete: bytes
+_TAIL_OPS: Final = (OP_CREATE, OP_UPDATE, OP_DELETE)
 
 
-def _tails(now_ns: int, *, has_metadata: bool) -> _Tails:
-    close = b"}" if has_metadata else b""  # of the transaction block
-    return _Tails(
-        has_metadata=has_metadata,
-        create=close + event_tail("c", now_ns),
-        update=close + event_tail("u", now_ns),
-        delete=close + event_tail("d", now_ns),
-    )
+def _tails(now_ns: int) -> dict[int, bytes]:
+    """The ends of events by operation; both halves of a changed key end as what they are, a delete and a create."""
+    create, update, delete = (event_tail(chr(op), now_ns) for op in _TAIL_OPS)
+    return {
+        OP_CREATE: create,
+        OP_UPDATE: update,
+        OP_DELETE: delete,
+        OP_KEY_CHANGE_DELETE: delete,
+        OP_KEY_CHANGE_CREATE: create,
+    }
 
 
-def _decode_inserts(
-    opened: _OpenRun, data: bytes, place: int, end: int, position: int, total: int, of_table: int, tails: _Tails
-) -> None:
-    variants, bitmap_bytes = opened.table.decoder.variants, opened.table.bitmap_bytes
-    head, middle, tail = opened.head, opened.middle, tails.create
-    row = 0
+# --- rows of one event -------------------------------------------------------------------------------------------------------
+
+_BEFORE: Final = b'{"before":'
+_AFTER: Final = b',"after":'
+_BEFORE_NULL_AFTER: Final = b'{"before":null,"after":'
+_AFTER_NULL: Final = b',"after":null'
+_ROW_NUMBERS: Final = Memo(lambda row: b',"row":%d' % row)
+_join: Final = b"".join
+
+
+def _decode_inserts(run: _OpenRun, data: bytes, place: int, end: int, position: int) -> int:
+    variants, bitmap_bytes = run.variants, run.bitmap_bytes
+    source = run.head + b"%d" % position
+    rows = 0
     while place < end:
         start = place + bitmap_bytes
         bitmap = data[place:start]
         try:
             image, key, place = variants[bitmap](data, start)
         except Exception as error:
-            raise undecodable(opened.table.decoder, data, start, bitmap, f"row {row}") from error
-        row += 1
-        opened.keys.append(key)
-        opened.values.append(
-            b'{"before":null,"after":%b%b%d,"row":%d%b%d,"data_collection_order":%d%b'
-            % (image, head, position, row - 1, middle, total + row, of_table + row, tail)
-            if tails.has_metadata
-            else b'{"before":null,"after":%b%b%d,"row":%d%b%b' % (image, head, position, row - 1, middle, tail)
-        )
-        opened.ops.append(OP_CREATE)
+            raise undecodable(run.table.decoder, data, start, bitmap, f"row {rows}") from error
+        run.ops.append(OP_CREATE)
+        run.keys.append(key)
+        run.values.append(_join((_BEFORE_NULL_AFTER, image, source, _ROW_NUMBERS[rows], run.create_end)))
+        rows += 1
     _require_end(place, end)
+    return rows
 
 
-def _decode_deletes(
-    opened: _OpenRun, data: bytes, place: int, end: int, position: int, total: int, of_table: int, tails: _Tails
-) -> None:
-    variants, bitmap_bytes = opened.table.decoder.variants, opened.table.bitmap_bytes
-    row = 0
+def _decode_deletes(run: _OpenRun, data: bytes, place: int, end: int, position: int) -> int:
+    variants, bitmap_bytes = run.variants, run.bitmap_bytes
+    source = run.head + b"%d" % position
+    rows = 0
     while place < end:
         start = place + bitmap_bytes
         bitmap = data[place:start]
         try:
             image, key, place = variants[bitmap](data, start)
         except Exception as error:
-            raise undecodable(opened.table.decoder, data, start, bitmap, f"row {row}") from error
-        row += 1
-        numbers = _transaction_numbers(total + row, of_table + row, tails)
-        _append(opened, OP_DELETE, key, _deleted(image), position, row - 1, numbers, tails.delete)
+            raise undecodable(run.table.decoder, data, start, bitmap, f"row {rows}") from error
+        run.ops.append(OP_DELETE)
+        run.keys.append(key)
+        run.values.append(_join((_BEFORE, image, _AFTER_NULL, source, _ROW_NUMBERS[rows], run.delete_end)))
+        rows += 1
     _require_end(place, end)
+    return rows
 
 
-def _decode_updates(
-    opened: _OpenRun, data: bytes, place: int, end: int, position: int, total: int, of_table: int, tails: _Tails
-) -> None:
+def _decode_updates(run: _OpenRun, data: bytes, place: int, end: int, position: int) -> int:
     """A row whose key changed becomes two events, as Debezium writes it: delete of the old key, create of the new."""
-    variants, bitmap_bytes = opened.table.decoder.variants, opened.table.bitmap_bytes
-    head, middle, tail = opened.head, opened.middle, tails.update
-    row = delivered = 0
+    variants, bitmap_bytes = run.variants, run.bitmap_bytes
+    source = run.head + b"%d" % position
+    rows = key_changes = 0
     while place < end:
         start = place + bitmap_bytes
         bitmap = data[place:start]
@@ -482,43 +527,24 @@ def _decode_updates(
             bitmap = data[place:start]
             after, key, place = variants[bitmap](data, start)
         except Exception as error:
-            raise undecodable(opened.table.decoder, data, start, bitmap, f"row {row}") from error
-        delivered += 1
-        numbers = _transaction_numbers(total + delivered, of_table + delivered, tails)
+            raise undecodable(run.table.decoder, data, start, bitmap, f"row {rows}") from error
+        row_number = _ROW_NUMBERS[rows]
         if old_key == key:
-            opened.keys.append(key)
-            opened.values.append(
-                b'{"before":%b,"after":%b%b%d,"row":%d%b%b%b'
-                % (before, after, head, position, row, middle, numbers, tail)
-            )
-            opened.ops.append(OP_UPDATE)
+            run.ops.append(OP_UPDATE)
+            run.keys.append(key)
+            run.values.append(_join((_BEFORE, before, _AFTER, after, source, row_number, run.update_end)))
         else:
-            _append(opened, OP_KEY_CHANGE_DELETE, old_key, _deleted(before), position, row, numbers, tails.delete)
-            delivered += 1
-            numbers = _transaction_numbers(total + delivered, of_table + delivered, tails)
-            _append(opened, OP_KEY_CHANGE_CREATE, key, _created(after), position, row, numbers, tails.create)
-        row += 1
+            run.ops += _KEY_CHANGE
+            run.keys += (old_key, key)
+            run.values.append(_join((_BEFORE, before, _AFTER_NULL, source, row_number, run.delete_end)))
+            run.values.append(_join((_BEFORE_NULL_AFTER, after, source, row_number, run.create_end)))
+            key_changes += 1
+        rows += 1
     _require_end(place, end)
+    return rows + key_changes
 
 
-def _append(
-    opened: _OpenRun, op: int, key: bytes, images: bytes, position: int, row: int, numbers: bytes, tail: bytes
-) -> None:
-    opened.ops.append(op)
-    opened.keys.append(key)
-    opened.values.append(b'%b%b%d,"row":%d%b%b%b' % (images, opened.head, position, row, opened.middle, numbers, tail))
-
-
-def _created(image: bytes) -> bytes:
-    return b'{"before":null,"after":' + image
-
-
-def _deleted(image: bytes) -> bytes:
-    return b'{"before":' + image + b',"after":null'
-
-
-def _transaction_numbers(total: int, of_table: int, tails: _Tails) -> bytes:
-    return b'%d,"data_collection_order":%d' % (total, of_table) if tails.has_metadata else b""
+_KEY_CHANGE: Final = bytes((OP_KEY_CHANGE_DELETE, OP_KEY_CHANGE_CREATE))
 
 
 def _require_end(place: int, end: int) -> None:
@@ -526,7 +552,7 @@ def _require_end(place: int, end: int) -> None:
         raise UndecodableValue("the rows do not end where their event ends; the log is damaged or the schema is wrong")
 
 
-_DECODE_ROWS: Final[Mapping[int, Callable[..., None]]] = {
+_DECODE_ROWS: Final[Mapping[int, _DecodeRows]] = {
     events.WRITE_ROWS: _decode_inserts,
     events.UPDATE_ROWS: _decode_updates,
     events.DELETE_ROWS: _decode_deletes,

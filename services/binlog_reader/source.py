@@ -34,7 +34,15 @@ from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
 from libs.types.table import TableId, TableSchema
 from libs.types.value import LogicalKind
-from services.binlog_reader.client import Connection, PacketReader, connect, query, raise_error_packet, start_dump
+from services.binlog_reader.client import (
+    Connection,
+    PacketReader,
+    Received,
+    connect,
+    query,
+    raise_error_packet,
+    start_dump,
+)
 from services.binlog_reader.decode import DdlStatement, LogDecoder
 from services.binlog_reader.position import BinlogPosition, decode_position, encode_position
 from services.binlog_reader.settings import BinlogReaderSettings, SnapshotMode
@@ -63,6 +71,8 @@ _MODE_NO_BACKSLASH_ESCAPES: Final = 1 << 20
 SOURCE_PARTITION: Final = "0"
 """A MySQL server has one log."""
 _ROWS_PER_SNAPSHOT_BATCH: Final = 2_000
+_MAX_GATHERING_S: Final = 0.1
+"""While more of the log waits, a batch is gathered until it is full, but no longer than this: it bounds latency."""
 
 
 class BinlogSource:
@@ -549,31 +559,34 @@ class BinlogChangeLog:
     ) -> AsyncIterator[ReadBatch]:
         labels = (self._settings.source, SOURCE_PARTITION)
         received, transactions = metrics.READER_BYTES.labels(*labels), metrics.READER_TRANSACTIONS.labels(*labels)
-        transactions_seen = transactions_until = 0
+        transactions_counted = transactions_told = transactions_until = 0
+        gathers_until_s = 0.0
         while True:
-            data, places = await asyncio.to_thread(reader.receive)
+            packets = await asyncio.to_thread(reader.receive)
+            data = packets.data
             received.inc(len(data))
             decoder.tick(time.time_ns())
-            for place, end in places:
-                if data[place]:  # not the OK byte that stands before each event
-                    raise_error_packet(data, place, end)
-                    raise PositionPurged("MySQL ended the log: the server shuts down or the file is gone")
-                ddl = decoder.feed(data, place + 1, end)
+            for ddl in decoder.feed(data, _events_in(packets)):
                 if ddl is not None:
                     await self._apply(decoder, ddl)
-                if self._batch.is_full:
+                if self._batch.is_full and (decoder.is_between_transactions or self._batch.is_overfull):
+                    transactions_told = decoder.transactions
                     yield self._take(self._decoder_resume_point(decoder))
+                    gathers_until_s = time.monotonic() + _MAX_GATHERING_S
                     await asyncio.sleep(0)
                 if until is not None and decoder.is_between_transactions and decoder.transactions != transactions_until:
                     transactions_until = decoder.transactions
                     if GtidSet.parse(decoder.position.gtid_set).is_superset(until):
                         yield self._drained(decoder)
                         return
-            batch = self._drained(decoder)
-            if batch.payload or decoder.transactions != transactions_seen:
-                yield batch
-            transactions.inc(decoder.transactions - transactions_seen)
-            transactions_seen = decoder.transactions
+            if not packets.more_waits or time.monotonic() > gathers_until_s:
+                batch = self._drained(decoder)
+                if batch.payload or decoder.transactions != transactions_told:
+                    transactions_told = decoder.transactions
+                    yield batch
+                gathers_until_s = time.monotonic() + _MAX_GATHERING_S
+            transactions.inc(decoder.transactions - transactions_counted)
+            transactions_counted = decoder.transactions
 
     def _drained(self, decoder: LogDecoder) -> ReadBatch:
         """Everything decoded so far: nothing waits for more of the log to come."""
@@ -584,6 +597,16 @@ class BinlogChangeLog:
         if not decoder.is_between_transactions:
             return None
         return self._resume_point(decoder.position, decoder.last_order, decoder.committed_at_us)
+
+
+def _events_in(packets: Received) -> Iterator[tuple[int, int]]:
+    """Places of the events, each of which stands behind an OK byte. Raises as ``raise_error_packet``, PositionPurged."""
+    data = packets.data
+    for place, end in packets.places:
+        if data[place]:
+            raise_error_packet(data, place, end)
+            raise PositionPurged("MySQL ended the log: the server shuts down or the file is gone")
+        yield place + 1, end
 
 
 def _records_of(change: TableChange) -> Iterator[tuple[TableId, SchemaChangeKind, TableSchema | None]]:

@@ -19,7 +19,7 @@ from libs.mysql.gtid import ExecutedGtids, GtidSet
 from libs.types.table import TableId, TableSchema
 from libs.types.value import LogicalKind
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
-from services.binlog_reader.decode import LogDecoder
+from services.binlog_reader.decode import DdlStatement, LogDecoder
 from services.binlog_reader.position import BinlogPosition
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "debezium-mysql"
@@ -73,19 +73,22 @@ def replayed() -> list[tuple[str, dict[str, Any] | None, dict[str, Any]]]:
         transaction_metadata=True,
     )
     for data, place, end in log_events():
-        ddl = decoder.feed(data, place, end)
-        if ddl is None:
-            continue
-        decoder.flush()
-        changed: dict[TableId, TableSchema | None] = {}
-        for change in apply_ddl(decoder.schemas, ddl.database, ddl.statement):
-            if change.kind is TableChangeKind.RENAME and change.previous_id is not None:
-                changed[change.previous_id] = None
-            changed[change.table_id] = change.schema
-        decoder.apply_schemas(changed)
+        for ddl in decoder.feed(data, [(place, end)]):
+            if ddl is not None:
+                apply_statement(decoder, ddl)
     decoder.flush()
     payload, _ = batch.take(0)
     return [event for entry in ChangeBatch.FromString(payload).entries for event in events_of(entry.run)]
+
+
+def apply_statement(decoder: LogDecoder, ddl: DdlStatement) -> None:
+    decoder.flush()
+    changed: dict[TableId, TableSchema | None] = {}
+    for change in apply_ddl(decoder.schemas, ddl.database, ddl.statement):
+        if change.kind is TableChangeKind.RENAME and change.previous_id is not None:
+            changed[change.previous_id] = None
+        changed[change.table_id] = change.schema
+    decoder.apply_schemas(changed)
 
 
 def log_events() -> Iterator[tuple[bytes, int, int]]:
