@@ -78,24 +78,28 @@ def decimal_unscaled(stored: bytes, precision: int, scale: int) -> int:
 def decimal_from_binary(precision: int, scale: int) -> Callable[[int], str]:
     """A binary DECIMAL, read as one big-endian number, → base64.
 
-    Amounts seldom repeat, so nothing is memoised: one shift and one product for each group of digits.
+    Amounts seldom repeat, so nothing is memoised: the sum of the groups of digits is written out for each precision and
+    scale, one shift, mask and product a group.
     """
-    bits = 8 * decimal_size(precision, scale)
-    sign, every = 1 << (bits - 1), (1 << bits) - 1
-    groups = _decimal_groups(precision, scale)
+    bits, groups = 8 * decimal_size(precision, scale), _decimal_groups(precision, scale)
+    sign, magnitude = 1 << (bits - 1), (1 << (bits - 1)) - 1
 
-    def convert(stored: int) -> str:
-        if stored & sign:
-            rest, unscaled = stored ^ sign, 0
-            for shift, mask, weight in groups:
-                unscaled += (rest >> shift & mask) * weight
-        else:
-            rest, unscaled = stored ^ sign ^ every, 0
-            for shift, mask, weight in groups:
-                unscaled -= (rest >> shift & mask) * weight
-        length = ((unscaled if unscaled >= 0 else ~unscaled).bit_length() >> 3) + 1
-        return _b2a(unscaled.to_bytes(length, "big", signed=True), newline=False).decode()
+    def negative(stored: int) -> str:
+        rest = stored ^ magnitude  # a negative number has all its bits inverted
+        return unscaled_to_base64(-sum((rest >> shift & mask) * weight for shift, mask, weight in groups))
 
+    total = " + ".join(f"(stored >> {shift} & {mask}) * {weight}" for shift, mask, weight in groups)
+    source = f"""
+def convert(stored):
+    if not stored & {sign}:
+        return negative(stored)
+    stored ^= {sign}
+    unscaled = {total}
+    return b2a(unscaled.to_bytes((unscaled.bit_length() >> 3) + 1, "big"), newline=False).decode()
+"""
+    scope: dict[str, Any] = {"b2a": binascii.b2a_base64, "negative": negative}
+    exec(compile(source, "<decimal converter>", "exec"), scope)  # noqa: S102 - made of our own numbers alone
+    convert: Callable[[int], str] = scope["convert"]
     return convert
 
 
@@ -111,9 +115,6 @@ def _decimal_groups(precision: int, scale: int) -> tuple[tuple[int, int, int], .
             groups.append((shift, (1 << size) - 1, weight))
             shift, weight = shift + size, weight * 10**count
     return tuple(groups)
-
-
-_b2a = binascii.b2a_base64
 
 
 def _decimal_text_to_base64(text: bytes) -> str:
@@ -226,9 +227,8 @@ def timestamp_from_binary(fractional_digits: int, *, zero: str | None) -> Callab
     The text has as many digits of the second as the column. Days and minutes are memoised apart.
     """
     fraction_bytes = (fractional_digits + 1) // 2
-    fraction_bits, unused = 8 * fraction_bytes, 2 * fraction_bytes - fractional_digits
+    fraction_bits, fraction_us = 8 * fraction_bytes, 10 ** (6 - 2 * fraction_bytes)
     fraction_mask = (1 << fraction_bits) - 1
-    template = f"%s%s%02d.%0{fractional_digits}dZ" if fraction_bits else "%s%s%02dZ"
 
     def of_day(days: int) -> str:
         year, month, day = _date_of_days(days)
@@ -236,14 +236,20 @@ def timestamp_from_binary(fractional_digits: int, *, zero: str | None) -> Callab
 
     days, minutes = Memo(of_day), Memo(lambda minute: f"{minute // 60:02d}:{minute % 60:02d}:")
 
+    # Looking digits up costs a third of formatting them.
+    seconds = [f"{second:02d}" for second in range(60)]
+    milliseconds = [f"{number:03d}"[:fractional_digits] for number in range(1_000)]
+    microseconds = [f"{number:03d}"[: max(0, fractional_digits - 3)] for number in range(1_000)]
+
     def convert(stored: int) -> str | None:
         if not stored:
             return zero
         minute, second = divmod(stored >> fraction_bits, 60)
         day, minute = divmod(minute, 1440)
         if not fraction_bits:
-            return template % (days[day], minutes[minute], second)
-        return template % (days[day], minutes[minute], second, (stored & fraction_mask) // 10**unused)
+            return f"{days[day]}{minutes[minute]}{seconds[second]}Z"
+        millisecond, microsecond = divmod((stored & fraction_mask) * fraction_us, 1_000)
+        return f"{days[day]}{minutes[minute]}{seconds[second]}.{milliseconds[millisecond]}{microseconds[microsecond]}Z"
 
     return convert
 
