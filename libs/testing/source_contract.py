@@ -128,8 +128,14 @@ async def existing_rows_come_first_then_changes(harness: SourceHarness) -> None:
     """A source never read before gives its rows as ``r``, then what happens to them, with growing orders."""
     await harness.insert(1, 5)
     source = harness.source()
-    reading = asyncio.create_task(read_until(source, None, lambda rows: any(row.op == "d" for row in rows)))
-    await asyncio.sleep(0.5)
+    has_copied = asyncio.Event()
+
+    def is_enough(rows: list[Row]) -> bool:
+        has_copied.set()  # the read view is older than the rows: what is changed now is in the log alone
+        return any(row.op == "d" for row in rows)
+
+    reading = asyncio.create_task(read_until(source, None, is_enough))
+    await asyncio.wait_for(has_copied.wait(), TIMEOUT_S)
     await harness.change_and_delete(3)
 
     rows, _ = await reading
