@@ -1,15 +1,21 @@
 """librdkafka client configuration, from our settings, and topics that exist before they are used."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from libs.config.connections import KafkaSettings
-from libs.errors import AccessDenied, BrokerUnavailable, PipelineHalted
+from libs.errors import AccessDenied, BrokerUnavailable, HeadwaterError, PipelineHalted
 
 CREATE_TOPICS_TIMEOUT_S = 30.0
+
+# While a broker is away each client writes 2-20 plain lines a second to stderr, between the service's JSON. Its own logger
+# does not help: lines wait for a poll() that transactional producers and admin clients never need, and pile up. So only
+# what is critical is written; that Kafka is away is told, once, by whoever waits for it.
+_LOG_LEVEL: Final = 2
 
 
 class TopicSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +32,7 @@ def client_config(settings: KafkaSettings) -> dict[str, object]:
     config: dict[str, object] = {
         "bootstrap.servers": settings.bootstrap_servers,
         "security.protocol": settings.security_protocol,
+        "log_level": _LOG_LEVEL,
     }
     if settings.sasl_mechanism is not None:
         config["sasl.mechanism"] = settings.sasl_mechanism
@@ -39,13 +46,23 @@ def client_config(settings: KafkaSettings) -> dict[str, object]:
 def ensure_topics(settings: KafkaSettings, topics: Sequence[TopicSpec]) -> None:
     """Create those of ``topics`` that do not exist; existing ones stay as they are. Blocks.
 
+    It is the first that every service asks of Kafka, so its error says why there is no connection.
+
     Raises:
         BrokerUnavailable: Kafka did not answer in time; try again.
         AccessDenied: the user may not create the topic; grant CREATE on it.
+        PipelineHalted: Kafka refuses the topic as it should be; the message says why.
     """
+    for error in create_topics(settings, topics).values():
+        raise error
+
+
+def create_topics(settings: KafkaSettings, topics: Sequence[TopicSpec]) -> dict[str, HeadwaterError]:
+    """As ``ensure_topics``, but each topic by itself: the errors of those that do not exist now, by name. Blocks."""
     if not topics:
-        return
-    admin = AdminClient(client_config(settings))
+        return {}
+    faults: list[KafkaError] = []
+    admin = AdminClient({**client_config(settings), "error_cb": faults.append})
     requested = [
         NewTopic(
             topic.name,
@@ -56,26 +73,38 @@ def ensure_topics(settings: KafkaSettings, topics: Sequence[TopicSpec]) -> None:
         for topic in topics
     ]
     created = admin.create_topics(requested, request_timeout=CREATE_TOPICS_TIMEOUT_S)
+    errors: dict[str, HeadwaterError] = {}
     for name, future in created.items():
         try:
-            future.result(timeout=CREATE_TOPICS_TIMEOUT_S)
-        except KafkaException as error:
-            _raise_unless_existing(name, error)
-        except TimeoutError as error:
-            raise BrokerUnavailable(f"Kafka did not create topic {name} in time") from error
+            future.result(timeout=CREATE_TOPICS_TIMEOUT_S + 1.0)  # librdkafka's own time-out comes first
+        except (KafkaException, TimeoutError) as error:
+            admin.poll(0)  # calls error_cb
+            ours = _as_ours(name, error, faults)
+            if ours is not None:
+                ours.__cause__ = error
+                errors[name] = ours
+    return errors
 
 
-def _raise_unless_existing(topic: str, error: KafkaException) -> None:
-    cause = error.args[0]
-    assert isinstance(cause, KafkaError)
+def _as_ours(topic: str, error: KafkaException | TimeoutError, faults: Sequence[KafkaError]) -> HeadwaterError | None:
+    """None: the topic is there already."""
+    cause = error.args[0] if isinstance(error, KafkaException) else None
+    if not isinstance(cause, KafkaError) or cause.code() == KafkaError._TIMED_OUT:
+        return BrokerUnavailable(f"Kafka did not create topic {topic} in time: {_reason(faults)}")
     match cause.code():
         case KafkaError.TOPIC_ALREADY_EXISTS:
-            return
+            return None
         case KafkaError.TOPIC_AUTHORIZATION_FAILED | KafkaError.CLUSTER_AUTHORIZATION_FAILED:
-            raise AccessDenied(f"may not create topic {topic}: grant CREATE on it") from error
+            return AccessDenied(f"may not create topic {topic}: grant CREATE on it")
         case KafkaError.INVALID_REPLICATION_FACTOR:
-            raise PipelineHalted(
-                f"topic {topic}: fewer brokers than replication_factor; lower it or add brokers"
-            ) from error
+            return PipelineHalted(f"topic {topic}: fewer brokers than replication_factor; lower it or add brokers")
+        case KafkaError.INVALID_PARTITIONS | KafkaError.INVALID_CONFIG | KafkaError.POLICY_VIOLATION:
+            return PipelineHalted(f"Kafka refuses topic {topic} ({cause.str()}); change what its document asks for")
         case _:
-            raise BrokerUnavailable(f"topic {topic} was not created: {cause.str()}") from error
+            return BrokerUnavailable(f"topic {topic} was not created: {cause.str()}")
+
+
+def _reason(faults: Sequence[KafkaError]) -> str:
+    """Why there is no connection: the newest fault of a broker, rather than that all brokers are down."""
+    told = [fault.str() for fault in faults if fault.code() != KafkaError._ALL_BROKERS_DOWN]
+    return told[-1] if told else "no answer"

@@ -39,11 +39,10 @@ FETCH_WAIT_MS: Final = 50
 # A process that was asked to stop while Kafka is away waits for a running request: this must end within its 9 s.
 REQUEST_TIMEOUT_S: Final = 5.0
 RETRY_PAUSE_S: Final = 0.2
-IDENTIFY_TIMEOUT_S: Final = 20.0
+# A starved broker was seen to take longer than 20 s until it led each partition of a topic that it had just created.
+IDENTIFY_TIMEOUT_S: Final = 60.0
 
 STATE_LOG_CLIENT: Final = {
-    # librdkafka writes 20 plain lines a second to stderr while a broker is away; StateLog says it once, as an event.
-    "log_level": 2,
     # 10 s by default: longer than a caller waits for an answer once the broker is back.
     "reconnect.backoff.max.ms": 1_000,
 }
@@ -70,14 +69,14 @@ class LogIdentity:
     """By Kafka partition, when asked."""
 
 
-async def identify_log(settings: KafkaSettings, topic: str) -> LogIdentity:
+async def identify_log(settings: KafkaSettings, topic: str, *, timeout_s: float = IDENTIFY_TIMEOUT_S) -> LogIdentity:
     """Id, partitions and ends of ``topic``; a topic that was created a moment ago is waited for.
 
     Raises:
         BrokerUnavailable: Kafka does not answer, or does not know the topic; try again.
     """
     admin = AdminClient({**client_config(settings), **STATE_LOG_CLIENT})
-    deadline_s = time.monotonic() + IDENTIFY_TIMEOUT_S
+    deadline_s = time.monotonic() + timeout_s
     while True:
         try:
             return await asyncio.to_thread(_identify, admin, topic)

@@ -1,0 +1,55 @@
+"""Topics on a real broker: created one by one, and waited for while the broker makes itself their leader."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from libs.config.connections import KafkaSettings
+from libs.errors import BrokerUnavailable, PipelineHalted
+from libs.kafka.clients import TopicSpec, create_topics, ensure_topics
+from libs.kafka.tail import identify_log
+
+PARTITIONS = 30
+"""So many take a broker a moment: until then it answers NOT_LEADER_FOR_PARTITION."""
+
+
+async def test_a_log_is_waited_for_until_its_topic_has_leaders(
+    bootstrap_servers: str, unique_name: Callable[[str], str]
+) -> None:
+    """Asked for before the topic is there: neither an unknown topic nor a missing leader ends the service."""
+    kafka, topic = KafkaSettings(bootstrap_servers=bootstrap_servers), unique_name("log")
+    asked = asyncio.create_task(identify_log(kafka, topic))
+    await asyncio.sleep(0.5)
+
+    await asyncio.to_thread(ensure_topics, kafka, [TopicSpec(name=topic, kafka_partitions=PARTITIONS)])
+    identity = await asked
+
+    assert identity.end_offsets == dict.fromkeys(range(PARTITIONS), 0)
+
+
+async def test_a_log_that_does_not_come_is_given_up(bootstrap_servers: str, unique_name: Callable[[str], str]) -> None:
+    """The error says which topic, and what the broker said."""
+    kafka, topic = KafkaSettings(bootstrap_servers=bootstrap_servers), unique_name("log")
+
+    with pytest.raises(BrokerUnavailable, match=rf"{topic} cannot be described: .*UNKNOWN_TOPIC_OR_PART"):
+        await identify_log(kafka, topic, timeout_s=0.5)
+
+
+def test_a_refused_topic_does_not_keep_another_from_being_made(
+    bootstrap_servers: str, unique_name: Callable[[str], str]
+) -> None:
+    """Only what Kafka refuses is in the answer; what exists already is no error."""
+    kafka = KafkaSettings(bootstrap_servers=bootstrap_servers)
+    good, bad, wrong = unique_name("good"), unique_name("bad"), unique_name("wrong")
+    asked = [
+        TopicSpec(name=good),
+        TopicSpec(name=bad, replication_factor=3),
+        TopicSpec(name=wrong, config={"cleanup.policy": "none"}),
+    ]
+
+    first, second = create_topics(kafka, asked), create_topics(kafka, asked)
+
+    assert set(first) == set(second) == {bad, wrong}
+    assert all(isinstance(error, PipelineHalted) for error in first.values())
+    assert "fewer brokers than replication_factor" in str(first[bad])
