@@ -11,6 +11,7 @@ a status never fails because a part of the stack is down.
 
 import asyncio
 import time
+import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -27,7 +28,7 @@ from libs.local.home import Home
 from libs.local.plan import CHECKPOINT_COMMITTER, ROUTER, kafka_address, reader_name
 from libs.local.ports import LOOPBACK
 from libs.local.sink_state import committed_offsets, sink_progress
-from libs.local.state import StackState, read_ports
+from libs.local.state import ServicePhase, ServiceState, StackState, read_ports
 from libs.local.tenant_topics import end_offsets, has_records_between, open_consumer
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.types.progress import Progress
@@ -36,6 +37,7 @@ from protos.headwater.reader_control.v1 import reader_control_pb2_grpc
 
 ANSWER_TIMEOUT_S: Final = 3.0
 CPU_WINDOW_S: Final = 0.3
+DEGRADED: Final = "degraded: "  # so begins /readyz (libs.telemetry.endpoint) of what works, but not as it should
 FEW_OFFSETS: Final = 50
 _STATES: Final = {
     pb.READER_STATE_STARTING: "starting",
@@ -161,10 +163,24 @@ def _processes(state: StackState) -> tuple[ProcessStatus, ...]:
                 cpu_percent=(
                     round(max(0.0, 100 * (_cpu_s(members) - before[service.name]) / window_s), 1) if members else None
                 ),
-                detail=service.detail,
+                detail=service.detail or _degradation(service),
             )
         )
     return tuple(found)
+
+
+def _degradation(service: ServiceState) -> str:
+    """What a process that is up says of itself when all is not as it should be; empty where it has nothing to say."""
+    if service.phase is not ServicePhase.UP or service.http_port is None:
+        return ""
+    try:
+        with urllib.request.urlopen(
+            f"http://{LOOPBACK}:{service.http_port}/readyz", timeout=ANSWER_TIMEOUT_S
+        ) as answer:
+            text: str = answer.read().decode(errors="replace").strip()
+    except OSError:
+        return ""  # its phase and, if it lasts, its restart tell
+    return text if text.startswith(DEGRADED) else ""
 
 
 def _cpu_s(members: Sequence[psutil.Process]) -> float:

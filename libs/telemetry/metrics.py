@@ -238,6 +238,13 @@ TENANT_REFUSED = _gauge(
     "At 1: the log lists every mistake of the document.",
     ("tenant",),
 )
+TENANT_TOPICS_REFUSED = _counter(
+    Area.ROUTER,
+    "headwater_tenant_topics_refused_total",
+    "Times Kafka refused to create a tenant's topic as its document wants it; the topic's rows become dead letters.",
+    "Any rise: the log line tenant_topic_refused says why; mend the document or Kafka, then replay the dead letters.",
+    ("tenant",),
+)
 
 # --- schema_history -------------------------------------------------------------------------------------------------
 

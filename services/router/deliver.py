@@ -141,9 +141,9 @@ def targets_of(batch: ChangeBatch, book: RouteBook) -> Iterator[Target]:
                 change = entry.table_change
                 if change.schema_version:
                     yield from _route_targets(book.routes(change.database, change.table, change.schema_version))
-                yield from (schema_changes_target(reader, book.source) for reader in _change_readers(change, book))
+                yield from (target for _, target in _change_readers(change, book))
             case "transaction_boundary":
-                yield from (transactions_target(reader, book.source) for reader in _boundary_readers(book))
+                yield from (target for _, target in _boundary_readers(book))
 
 
 def _route_targets(routes: TableRoutes) -> Iterator[Target]:
@@ -417,38 +417,41 @@ def _deliver_table_change(change: TableChange, context: _Context) -> Iterator[De
     if change.schema_version:
         for group in book.routes(change.database, change.table, change.schema_version).groups:
             yield from context.announced.still_to_tell(group.announcements)
-    for reader in _change_readers(change, book):
+    for reader, target in _change_readers(change, book):
         schemas = reader.spec.format.schemas
         key, value = change.key, change.value
         if schemas:
             key = _SCHEMA_CHANGE_KEY_PREFIX + key + b"}"
             value = _SCHEMA_CHANGE_VALUE_PREFIX + value + b"}"
-        target = schema_changes_target(reader, book.source)
         if len(value) >= context.max_event_bytes:
             continue  # a statement that does not fit into a record: the schema itself was told above
         yield Delivery((target,), ((key, value, list(context.headers(schemas=schemas))),))
 
 
-def _change_readers(change: TableChange, book: RouteBook) -> Iterator[Subscriber]:
-    """Who gets the event of a statement; one about no single table concerns nobody's tables."""
+def _change_readers(change: TableChange, book: RouteBook) -> Iterator[tuple[Subscriber, Target]]:
+    """Who gets the event of a statement, and where; one about no single table concerns nobody's tables."""
     if change.table and change.value:
         for subscriber in book.who_sees(TableId(database=change.database, table=change.table)):
-            if subscriber.spec.topics.schema_changes:
-                yield subscriber
+            target = schema_changes_target(subscriber, book.source)
+            if subscriber.spec.topics.schema_changes and target.topic.name not in book.refused_topics:
+                yield subscriber, target
 
 
 def _deliver_boundary(boundary: TransactionBoundary, context: _Context) -> Iterator[Delivery]:
-    for reader in _boundary_readers(context.book):
+    for reader, target in _boundary_readers(context.book):
         key = msgspec.json.encode({"id": boundary.transaction_id})
         value = msgspec.json.encode(_boundary_payload(boundary, reader))
         if reader.spec.format.schemas:
             key = _TRANSACTION_KEY_PREFIX + key + b"}"
             value = _TRANSACTION_VALUE_PREFIX + value + b"}"
-        yield Delivery((transactions_target(reader, context.book.source),), ((key, value, []),))
+        yield Delivery((target,), ((key, value, []),))
 
 
-def _boundary_readers(book: RouteBook) -> Iterator[Subscriber]:
-    return (subscriber for subscriber in book.subscribers if subscriber.spec.topics.transactions)
+def _boundary_readers(book: RouteBook) -> Iterator[tuple[Subscriber, Target]]:
+    for subscriber in book.subscribers:
+        target = transactions_target(subscriber, book.source)
+        if subscriber.spec.topics.transactions and target.topic.name not in book.refused_topics:
+            yield subscriber, target
 
 
 def _boundary_payload(boundary: TransactionBoundary, reader: Subscriber) -> dict[str, object]:

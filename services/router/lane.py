@@ -28,7 +28,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable, Fenced, HeadwaterError, PipelineHalted, ServiceUnavailable
 from libs.failpoints import failpoint
-from libs.kafka.clients import client_config, ensure_topics
+from libs.kafka.clients import TopicSpec, client_config, create_topics
 from libs.telemetry import metrics
 from libs.types.order import EventOrder
 from libs.types.tenant import TenantSpec
@@ -44,6 +44,11 @@ _POLL_S: Final = 0.2
 """How often an idle lane looks whether it shall close."""
 _SCHEMA_RETRY_S: Final = 30.0
 """How long schema_history may be away before the process ends and is started again with back-off."""
+_REFUSED_RETRY_S: Final = 60.0
+"""How often Kafka is asked again for topics that it refused: brokers or grants may have come."""
+_REFUSAL_PATIENCE_S: Final = 10.0
+"""How long a topic's first refusal is doubted; all tenants of the lane wait so long, once for each such topic."""
+_BROKERS_CHOICE: Final = -1
 _MAX_TRANSACTION_BATCHES: Final = 32
 _MAX_WRITING_S: Final = 2.0
 """With many tenants 32 batches take long: a transaction ends after the batch in which so much time has passed."""
@@ -106,6 +111,8 @@ class Lane:
         self.position: LanePosition | None = None
         """None until the lane is open."""
         self.is_fenced = False
+        self.refused_topics: Mapping[str, str] = {}
+        """Tenants' topics that Kafka would not create, with the reason: what was meant for them is set aside."""
         self._shared = shared
         self._waiting: collections.deque[WaitingBatch] = collections.deque()
         self._waiting_bytes = 0
@@ -132,14 +139,18 @@ class Lane:
         except TimeoutError as error:
             raise BrokerUnavailable(f"the lane of {self.topic}/{self.kafka_partition} did not open in time") from error
 
+    async def wait_for_room(self, payload_bytes: int) -> None:
+        """Return when a batch of this size has room; at once when the lane is closing or fenced."""
+        while not self._has_room(payload_bytes):
+            self._room.clear()
+            if self._has_room(payload_bytes):
+                return
+            await self._room.wait()
+
     async def offer(self, batch: WaitingBatch) -> None:
         """Hand a batch over; waits while the lane holds its fill. A closing or fenced lane drops it: another owner, or
         this one after the next assignment, reads it again."""
-        while not self._has_room(len(batch.payload)):
-            self._room.clear()
-            if self._has_room(len(batch.payload)):
-                break
-            await self._room.wait()
+        await self.wait_for_room(len(batch.payload))
         with self._condition:
             if self._closing or self.is_fenced:
                 return
@@ -177,6 +188,7 @@ class Lane:
             try:
                 while batches := self._take():
                     self.position = worker.route(batches, self._transaction_began) or self.position
+                    self.refused_topics = dict(worker.refused_topics)
             finally:
                 worker.close()
         except Fenced as error:
@@ -251,6 +263,8 @@ class _LaneWorker:
         self._last_order: EventOrder | None = None
         self._tenants: tuple[TenantSpec, ...] | None = None
         self._book: RouteBook
+        self._refused_at_s = 0.0
+        self._refused_before: set[str] = set()
         self._producer = _open_producer(topic, kafka_partition, shared)
         _call(self._producer.init_transactions, _KAFKA_CALL_TIMEOUT_S)
         self._consumer = Consumer(
@@ -305,38 +319,90 @@ class _LaneWorker:
     def _current_book(self) -> RouteBook:
         """The routes for the tenants in force; a change of tenants applies from the next transaction on."""
         tenants = self._shared.tenants()
-        if tenants is not self._tenants:
+        if tenants is not self._tenants or self._is_time_to_ask_again():
             self._tenants = tenants
+            self._refused_at_s = 0.0
             fetch_schema = self._shared.fetch_schema(self._source)
             self._book = RouteBook(self._source, tenants, fetch_schema, self._shared.claims)
         return self._book
 
+    @property
+    def refused_topics(self) -> Mapping[str, str]:
+        """Topics that Kafka would not create, with the reason."""
+        return self._book.refused_topics
+
+    def _is_time_to_ask_again(self) -> bool:
+        return self._refused_at_s > 0 and time.monotonic() - self._refused_at_s > _REFUSED_RETRY_S
+
     def _prepare(self, batches: Sequence[ChangeBatch], book: RouteBook) -> None:
         """Look schemas up and make topics before the transaction begins, so that neither can make it old."""
-        deadline_s = time.monotonic() + _SCHEMA_RETRY_S
+        began_s = time.monotonic()
         for batch in batches:
             while True:
                 try:
-                    self._ensure(targets_of(batch, book))
-                    break
+                    refused = self._create(targets_of(batch, book))
+                    if not refused:
+                        break
+                    if self._is_new(refused) and time.monotonic() < began_s + _REFUSAL_PATIENCE_S:
+                        time.sleep(_POLL_S)
+                        continue
+                    self._refuse(refused, book)  # once more: schemas and rows of other tables may hang on it
                 except ServiceUnavailable as error:
-                    if time.monotonic() > deadline_s:
+                    if time.monotonic() > began_s + _SCHEMA_RETRY_S:
                         raise
                     self._log.warning("schema_lookup_retried", reason=str(error))
                     time.sleep(_POLL_S)
 
-    def _ensure(self, targets: Iterable[Target]) -> None:
-        missing = {target.topic.name: target.topic for target in targets if target.topic.name not in self._known_topics}
-        if missing:
-            ensure_topics(self._shared.kafka, list(missing.values()))
-            self._known_topics.update(missing)
+    def _create(self, targets: Iterable[Target]) -> list[tuple[Target, PipelineHalted]]:
+        """Make the topics that are missing; those that Kafka will not have as their tenants' documents want them.
+
+        Raises:
+            BrokerUnavailable: Kafka does not answer.
+        """
+        missing = {target.topic.name: target for target in targets if target.topic.name not in self._known_topics}
+        errors = create_topics(self._shared.kafka, [target.topic for target in missing.values()])
+        self._known_topics.update(missing.keys() - errors.keys())
+        refused = []
+        for name, error in errors.items():
+            if not isinstance(error, PipelineHalted):
+                raise error
+            refused.append((missing[name], error))
+        return refused
+
+    def _is_new(self, refused: Iterable[tuple[Target, PipelineHalted]]) -> bool:
+        """Not all of it was refused before: a broker that is away for a moment makes Kafka refuse topics too."""
+        return not {target.topic.name for target, _ in refused} <= self._refused_before
+
+    def _refuse(self, refused: Iterable[tuple[Target, PipelineHalted]], book: RouteBook) -> None:
+        for target, error in refused:
+            book.refuse_topic(target.topic.name, str(error))
+            self._refused_before.add(target.topic.name)
+            self._log.error(
+                "tenant_topic_refused", tenant_id=target.tenant, refused=target.topic.name, reason=str(error)
+            )
+            metrics.TENANT_TOPICS_REFUSED.labels(target.tenant).inc()
+        self._refused_at_s = time.monotonic()
+
+    def _create_dead_letters(self, targets: Iterable[Target]) -> None:
+        """Where they go is made as the broker likes it, if need be: what is set aside must lie somewhere.
+
+        Raises:
+            PipelineHalted: not even so.
+        """
+        refused = self._create(targets)
+        simplest = [
+            Target(target.tenant, TopicSpec(name=target.topic.name, replication_factor=_BROKERS_CHOICE))
+            for target, _ in refused
+        ]
+        for _, error in self._create(simplest):
+            raise error
 
     def _write(self, batch: ChangeBatch, offset: int, book: RouteBook) -> None:
         place = BatchPlace(*self._place, offset)
         limit = self._shared.settings.max_event_bytes
         for delivery in deliver_batch(batch, book, self._announced, place, max_event_bytes=limit):
             if delivery.dead_letters:
-                self._ensure(delivery.targets)
+                self._create_dead_letters(delivery.targets)
             size = sum([len(key or b"") + len(value or b"") for key, value, _ in delivery.records])
             for target in delivery.targets:
                 self._produce(delivery.records, target.topic.name)

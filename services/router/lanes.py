@@ -38,6 +38,11 @@ class Lanes:
         """The lanes now."""
         return tuple(self._lanes.values())
 
+    def degraded(self) -> str | None:
+        """Which tenants' topics Kafka refuses, and why; None: none. Called from any thread."""
+        refused = {topic: reason for lane in self.all() for topic, reason in lane.refused_topics.items()}
+        return "; ".join(refused.values()) or None
+
     async def open(self, partitions: Iterable[ChangesPartition], generation: int) -> None:
         """Start a lane for each partition; it opens by itself, see ``opened``. Old lanes were closed before."""
         await self.close()
@@ -60,6 +65,12 @@ class Lanes:
         lanes, self._lanes = self.all(), {}
         self._count()
         await asyncio.gather(*(lane.close() for lane in lanes))
+
+    async def wait_for_room(self, partition: ChangesPartition, payload_bytes: int) -> None:
+        """Return when the partition's lane has room for a batch of this size, or when there is no such lane."""
+        lane = self._lanes.get(partition)
+        if lane is not None:
+            await lane.wait_for_room(payload_bytes)
 
     async def offer(self, partition: ChangesPartition, generation: int | None, batch: WaitingBatch) -> None:
         """Hand a batch to its lane; dropped where there is none, or when it was fetched under another assignment."""

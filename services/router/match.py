@@ -6,7 +6,7 @@ encoded once and fanned out to all of their topics.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -123,7 +123,8 @@ class Announcement:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRoute:
-    """A tenant that sees the table, but whose selection does not fit this version: its events are set aside."""
+    """A tenant that sees the table, but whose selection does not fit this version, or whose topic Kafka refuses: its events
+    are set aside."""
 
     target: Target
     dead_letters: Target
@@ -155,6 +156,8 @@ class RouteBook:
         )
         self._fetch_schema = fetch_schema
         self._claims = claims
+        self.refused_topics: dict[str, str] = {}
+        """Topics that Kafka would not create, with the reason."""
         self._routes: dict[tuple[str, str, int], TableRoutes] = {}
         self._seen_by: dict[TableId, tuple[Subscriber, ...]] = {}
 
@@ -165,6 +168,11 @@ class RouteBook:
             subscribers = tuple(subscriber for subscriber in self.subscribers if subscriber.sees(table_id))
             self._seen_by[table_id] = subscribers
         return subscribers
+
+    def refuse_topic(self, topic: str, reason: str) -> None:
+        """Nothing goes to ``topic`` any more: the rows meant for it are set aside, marks and statements left out."""
+        self.refused_topics[topic] = reason
+        self._routes.clear()
 
     def routes(self, database: str, table: str, schema_version: int) -> TableRoutes:
         """The routes of a table version; the first call for it may ask schema_history.
@@ -186,7 +194,9 @@ class RouteBook:
             return TableRoutes(table_id)  # nobody asks for it: neither do we
         for subscriber in subscribers:
             self._claims.claim(row_topic(subscriber.tenant, self.source, table_id), self.source, table_id)
-        return compile_routes(self.source, self._fetch_schema(table_id, schema_version), subscribers)
+        return compile_routes(
+            self.source, self._fetch_schema(table_id, schema_version), subscribers, self.refused_topics
+        )
 
 
 class TopicClaims:
@@ -205,7 +215,9 @@ class TopicClaims:
             )
 
 
-def compile_routes(source: str, table: TableSchema, subscribers: Sequence[Subscriber]) -> TableRoutes:
+def compile_routes(
+    source: str, table: TableSchema, subscribers: Sequence[Subscriber], refused_topics: Mapping[str, str]
+) -> TableRoutes:
     """The routes of one table version: tenants whose events are equal are put together."""
     groups: dict[tuple[object, ...], list[Subscriber]] = {}
     projections: dict[tuple[object, ...], Projection] = {}
@@ -216,6 +228,7 @@ def compile_routes(source: str, table: TableSchema, subscribers: Sequence[Subscr
             if likeness not in projections:
                 projections[likeness] = compile_projection(table, subscriber.selection)
             _check_topic_length(subscriber, source, table.table_id)
+            _check_topics(subscriber, source, table.table_id, refused_topics)
             groups.setdefault(likeness, []).append(subscriber)
         except InvalidProjection as error:
             refused.append(
@@ -251,6 +264,12 @@ def _check_topic_length(subscriber: Subscriber, source: str, table_id: TableId) 
         raise InvalidProjection(
             f"topic {name} has more than the {_MAX_TOPIC_CHARACTERS} characters that Kafka allows; exclude the table"
         )
+
+
+def _check_topics(subscriber: Subscriber, source: str, table_id: TableId, refused_topics: Mapping[str, str]) -> None:
+    for target in (_row_target(subscriber, source, table_id), table_schemas_target(subscriber)):
+        if target.topic.name in refused_topics:
+            raise InvalidProjection(refused_topics[target.topic.name])
 
 
 def _group(source: str, projection: Projection, members: Sequence[Subscriber]) -> RouteGroup:

@@ -64,7 +64,9 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
         lanes = Lanes(topics, shared)
         liveness = Liveness(settings, list(topics), lanes)
         consumer = ChangesConsumer(settings, list(topics), lanes)
-        endpoint = start_endpoint(settings.telemetry, alive=liveness.alive, ready=liveness.ready)
+        endpoint = start_endpoint(
+            settings.telemetry, alive=liveness.alive, ready=liveness.ready, degraded=lanes.degraded
+        )
         threading.Thread(
             target=watch_transactions, args=(lanes, settings.lane.stuck_transaction_s, os._exit), daemon=True
         ).start()

@@ -302,6 +302,38 @@ def test_event_larger_than_a_record_is_set_aside(setting: Setting) -> None:
     assert created_ids(setting.read(setting.topic(tenant), 1)) == [2]
 
 
+def test_topic_that_kafka_refuses_hurts_its_tenant_alone(setting: Setting) -> None:
+    """Three replicas on one broker: those rows are set aside, all others arrive, and everybody can see why."""
+    good = setting.write_tenant("good")
+    bad = setting.write_tenant("bad", topics={"replication_factor": 3, "transactions": True})
+    setting.source.creates([1, 2])
+    setting.source.publish()
+    setting.router.start()
+
+    letters = [decode_dead_letter(message.value()) for message in setting.read(f"{bad}.dead-letter", 2)]
+
+    assert created_ids(setting.read(setting.topic(good), 2)) == [1, 2]
+    assert [(letter.topic, letter.is_withheld, letter.changes_offset) for letter in letters] == [
+        (setting.topic(bad), True, 0)
+    ] * 2
+    assert "fewer brokers than replication_factor" in letters[0].reason
+    assert read_topic(setting.services.bootstrap_servers, setting.topic(bad)) == []
+    assert eventually(lambda: "fewer brokers than replication_factor" in setting.router.get("/readyz")[1])
+    assert setting.router.get("/readyz")[1].startswith("degraded: topic ")
+    assert setting.router.log_text.count('"event": "tenant_topic_refused"') == 2  # of its rows, of their schemas
+    assert f'headwater_tenant_topics_refused_total{{tenant="{bad}"}} 2.0' in setting.router.get("/metrics")[1]
+
+    setting.write_tenant("bad")
+    assert eventually(lambda: setting.router.log_text.count('"event": "tenants_loaded"') == 2)
+    setting.source.creates([3])
+    setting.source.publish()
+
+    assert created_ids(setting.read(setting.topic(bad), 1)) == [3]
+    assert created_ids(setting.read(setting.topic(good), 3)) == [1, 2, 3]
+    assert eventually(lambda: setting.router.get("/readyz") == (200, "ok\n"))
+    assert len(read_topic(setting.services.bootstrap_servers, f"{bad}.dead-letter")) == 2
+
+
 def test_unknown_schema_halts_with_exit_code_3(setting: Setting) -> None:
     """A version that schema_history does not know is a human's matter: nothing is skipped."""
     tenant = setting.write_tenant("acme")

@@ -373,6 +373,25 @@ def test_event_too_large_is_set_aside_also_without_a_projection() -> None:
     assert decode_dead_letter(records_of(deliveries, "acme.dead-letter")[0][1]).is_withheld
 
 
+def test_nothing_goes_to_a_refused_topic() -> None:
+    """Rows are set aside, marks and statements left out; the tenant's other topics and other tenants go on."""
+    batch = builder()
+    batch.add_begin("gtid:1", 1)
+    add_run(batch, [("c", b'{"id":1}', b"x")])
+    payload = taken(batch)
+    book = route_book(tenant("a", topics=TopicSettings(transactions=True)), tenant("b"))
+    assert records_of(deliver(payload, book), "a.s.shop.orders")
+
+    for topic in ("a.s.shop.orders", "a.s.transaction"):
+        book.refuse_topic(topic, "too few brokers")
+    known = {target.topic.name for target in targets_of(payload, book)}
+    deliveries = deliver(payload, book)
+
+    assert known == {"b.s.shop.orders", "b.headwater.table-schemas"}
+    assert {target.topic.name for delivery in deliveries for target in delivery.targets} == {*known, "a.dead-letter"}
+    assert decode_dead_letter(records_of(deliveries, "a.dead-letter")[0][1]).reason == "too few brokers"
+
+
 def test_targets_are_known_before_anything_is_written() -> None:
     """Every topic of a batch, dead letters aside, can be made before the transaction begins."""
     batch = builder()
