@@ -1,10 +1,13 @@
 """Catch-up: 500,000 row events that wait in MySQL's log, through reader and router to one tenant's topic.
 
 The reader is paused while the log is written, so that nothing but the catch-up itself is measured: CPU seconds of both
-processes from the moment it may go on until the last event is committed in the tenant's topic.
+processes from the moment it may go on until the last event is committed in the tenant's topic. Debezium, the peer, is
+stopped meanwhile too, and reads the same log when ours has: both from the same place, one after the other.
 """
 
 import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +16,10 @@ import grpc
 import yaml
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from bench.stack import Servers, bench_stack, wait_until
+from bench.calibrate import loop_cpu_ms
+from bench.debezium import TOPIC as PEER_TOPIC
+from bench.debezium import Debezium, debezium
+from bench.stack import Servers, Service, Usage, bench_stack, wait_until
 from bench.workload import CREATE_TABLE, DATABASE, TABLE, write_changes
 from libs.events.names import row_topic
 from libs.local.ports import LOOPBACK
@@ -23,7 +29,22 @@ from protos.headwater.reader_control.v1.reader_control_pb2_grpc import ReaderCon
 
 SOURCE: Final = "bench"
 TENANT: Final = "acme"
+_FIRST_EVENT_TIMEOUT_S: Final = 60.0
 _CATCH_UP_TIMEOUT_S: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class PeerCatchUp:
+    """What the same catch-up cost Debezium, in one JVM."""
+
+    wall_s: float
+    cpu_s: float
+    """Its start included: the task's, and what the JVM compiles on the way."""
+    steady_cpu_s: float
+    """Twice what the second half of the events took: as if it had been warm from the beginning."""
+    peak_rss_mb: float
+    loop_cpu_ms: float
+    """The calibrating loop, mean of right before and right after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +57,9 @@ class CatchUp:
     router_cpu_s: float
     reader_peak_rss_mb: float
     router_peak_rss_mb: float
+    loop_cpu_ms: float
+    """The calibrating loop, mean of right before and right after."""
+    peer: PeerCatchUp | None
 
     @property
     def cpu_s_per_million(self) -> float:
@@ -43,44 +67,142 @@ class CatchUp:
         return (self.reader_cpu_s + self.router_cpu_s) / self.row_events * 1e6
 
 
-def measure_catch_up(folder: Path, row_events: int) -> CatchUp:
-    """Set everything up in ``folder``, catch up once, stop everything."""
+def measure_catch_up(folder: Path, row_events: int, *, with_peer: bool = False) -> CatchUp:
+    """Set everything up in ``folder``, catch up once, let the peer do so, stop everything.
+
+    Raises:
+        ServiceUnavailable: Debezium did not start, or failed on the way; the message has the end of its log.
+    """
     with bench_stack(folder) as (servers, start_service):
         _make_table(servers)
-        shared = {"kafka": {"bootstrap_servers": servers.bootstrap_servers}, "redis": {"url": servers.redis_url}}
-        history = start_service("schema_history", shared)
-        committer = start_service("checkpoint_committer", shared)
-        clients = {
-            "kafka": shared["kafka"],
-            "schema_history": {"address": history.grpc_address},
-            "checkpoint_committer": {"address": committer.grpc_address},
-        }
-        reader = start_service("binlog_reader", {**clients, **_reader_settings(servers)})
-        router = start_service("router", {**clients, **_router_settings(folder)})
-        topic = row_topic(TENANT, SOURCE, TableId(database=DATABASE, table=TABLE))
-        control = ReaderControlStub(grpc.insecure_channel(reader.grpc_address))
-        with servers.connect() as connection, connection.cursor() as cursor:
-            cursor.execute(f"INSERT INTO {DATABASE}.{TABLE} SELECT 0, 0, '', 0, 0, 0, NOW(), NOW(), NULL, ''")
-        end = _EndOfTopic(servers, topic)
-        wait_until(lambda: end.shows(0), timeout_s=60, what="the first event")
-        control.Pause(pb.PauseRequest())
-        with servers.connect() as connection, connection.cursor() as cursor:
-            write_changes(connection, row_events)
-            cursor.execute(f"UPDATE {TABLE} SET quantity = 1 WHERE id = 0")
-        before = reader.usage(), router.usage()
-        start_s = time.monotonic()
-        control.Resume(pb.ResumeRequest())
-        wait_until(lambda: end.shows(0, after=row_events), timeout_s=_CATCH_UP_TIMEOUT_S, what="the last event")
-        wall_s = time.monotonic() - start_s
-        after = reader.usage(), router.usage()
-        return CatchUp(
-            row_events=row_events,
-            wall_s=wall_s,
-            reader_cpu_s=after[0].cpu_s - before[0].cpu_s,
-            router_cpu_s=after[1].cpu_s - before[1].cpu_s,
-            reader_peak_rss_mb=after[0].peak_rss_mb,
-            router_peak_rss_mb=after[1].peak_rss_mb,
-        )
+        ours = _start_ours(folder, servers, start_service)
+        with debezium(folder / "debezium", servers) if with_peer else nullcontext() as peer:
+            peer_end = _EndOfTopic(servers, PEER_TOPIC)
+            if peer is not None:
+                _see_it_stream(peer, peer_end, servers)
+                peer.suspend()
+            ours.control.Pause(pb.PauseRequest())
+            with servers.connect() as connection:
+                write_changes(connection, row_events)
+            _touch_row_0(servers)
+            run = _measure(lambda: ours.catch_up(row_events), ours.usages)
+            reader, router = run.used
+            return CatchUp(
+                row_events=row_events,
+                wall_s=run.wall_s,
+                reader_cpu_s=reader.cpu_s,
+                router_cpu_s=router.cpu_s,
+                reader_peak_rss_mb=reader.peak_rss_mb,
+                router_peak_rss_mb=router.peak_rss_mb,
+                loop_cpu_ms=run.loop_cpu_ms,
+                peer=None if peer is None else _measure_peer(peer, peer_end, row_events),
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    wall_s: float
+    used: tuple[Usage, ...]
+    """Of each process: CPU seconds over that time, the peak over its whole life."""
+    loop_cpu_ms: float
+
+
+def _measure(catch_up: Callable[[], None], usages: Callable[[], tuple[Usage, ...]]) -> _Run:
+    loop_before_ms = loop_cpu_ms()
+    before, begun_s = usages(), time.monotonic()
+    catch_up()
+    wall_s, after = time.monotonic() - begun_s, usages()
+    used = tuple(
+        Usage(cpu_s=at_end.cpu_s - at_begin.cpu_s, peak_rss_mb=at_end.peak_rss_mb)
+        for at_begin, at_end in zip(before, after, strict=True)
+    )
+    return _Run(wall_s, used, (loop_before_ms + loop_cpu_ms()) / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ours:
+    """Reader and router, running."""
+
+    reader: Service
+    router: Service
+    control: ReaderControlStub
+    end: "_EndOfTopic"
+
+    def usages(self) -> tuple[Usage, ...]:
+        return self.reader.usage(), self.router.usage()
+
+    def catch_up(self, row_events: int) -> None:
+        self.control.Resume(pb.ResumeRequest())
+
+        def is_done() -> bool:
+            self.usages()  # raises when one of them has ended
+            return self.end.shows(0, after=row_events)
+
+        wait_until(is_done, timeout_s=_CATCH_UP_TIMEOUT_S, what="the last event")
+
+
+def _start_ours(folder: Path, servers: Servers, start_service: Callable[[str, Mapping[str, Any]], Service]) -> _Ours:
+    """Start the services; returns when the first event is in the tenant's topic."""
+    shared = {"kafka": {"bootstrap_servers": servers.bootstrap_servers}, "redis": {"url": servers.redis_url}}
+    history = start_service("schema_history", shared)
+    committer = start_service("checkpoint_committer", shared)
+    clients = {
+        "kafka": shared["kafka"],
+        "schema_history": {"address": history.grpc_address},
+        "checkpoint_committer": {"address": committer.grpc_address},
+    }
+    reader = start_service("binlog_reader", {**clients, **_reader_settings(servers)})
+    router = start_service("router", {**clients, **_router_settings(folder)})
+    with servers.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"INSERT INTO {DATABASE}.{TABLE} SELECT 0, 0, '', 0, 0, 0, NOW(), NOW(), NULL, ''")
+    end = _EndOfTopic(servers, row_topic(TENANT, SOURCE, TableId(database=DATABASE, table=TABLE)))
+    wait_until(lambda: end.shows(0), timeout_s=_FIRST_EVENT_TIMEOUT_S, what="the first event")
+    control = ReaderControlStub(grpc.insecure_channel(reader.grpc_address))  # type: ignore[no-untyped-call]
+    return _Ours(reader, router, control, end)
+
+
+def _see_it_stream(peer: Debezium, end: "_EndOfTopic", servers: Servers) -> None:
+    """Change row 0 until the peer delivers it: its begin in the log lies somewhere after its start."""
+
+    def is_seen() -> bool:
+        _touch_row_0(servers)
+        return end.shows(0)
+
+    peer.wait_until(is_seen, timeout_s=_FIRST_EVENT_TIMEOUT_S, what="the first event")
+
+
+def _measure_peer(peer: Debezium, end: "_EndOfTopic", row_events: int) -> PeerCatchUp:
+    samples: list[tuple[int, float]] = []  # the topic's end, CPU seconds of the JVM at that time
+
+    def is_done() -> bool:
+        samples.append((end.offset(), peer.usage().cpu_s))
+        return end.shows(0, after=row_events)
+
+    def catch_up() -> None:
+        peer.resume()
+        peer.wait_until(is_done, timeout_s=_CATCH_UP_TIMEOUT_S, what="the last event")
+
+    run = _measure(catch_up, lambda: (peer.usage(),))
+    return PeerCatchUp(
+        wall_s=run.wall_s,
+        cpu_s=run.used[0].cpu_s,
+        steady_cpu_s=steady_cpu_s(samples),
+        peak_rss_mb=run.used[0].peak_rss_mb,
+        loop_cpu_ms=run.loop_cpu_ms,
+    )
+
+
+def steady_cpu_s(samples: Sequence[tuple[int, float]]) -> float:
+    """What all records would have cost at the price of the second half of them; samples are (records, CPU seconds)."""
+    (first, _), (last, last_cpu_s) = samples[0], samples[-1]
+    half, half_cpu_s = next(sample for sample in samples if sample[0] >= (first + last) / 2)
+    return (last_cpu_s - half_cpu_s) * (last - first) / max(1, last - half)
+
+
+def _touch_row_0(servers: Servers) -> None:
+    """One event of the row whose events mark first and last; no change would be none."""
+    with servers.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"UPDATE {DATABASE}.{TABLE} SET quantity = quantity + 1 WHERE id = 0")
 
 
 def _make_table(servers: Servers) -> None:
@@ -118,15 +240,21 @@ class _EndOfTopic:
                 "group.id": "bench",
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
+                "log_level": 0,  # the broker ends before the consumer does
             }
         )
 
-    def shows(self, row_id: int, *, after: int = 0) -> bool:
-        """An event of the row is among the last records, and at least ``after`` offsets from the beginning."""
+    def offset(self) -> int:
+        """That of the next record; 0 while the topic is not there."""
         try:
             _, end = self._consumer.get_watermark_offsets(self._partition, timeout=5)
-        except KafkaException:  # the topic is not there yet
-            return False
+        except KafkaException:
+            return 0
+        return int(end)
+
+    def shows(self, row_id: int, *, after: int = 0) -> bool:
+        """An event of the row is among the last records, and at least ``after`` offsets from the beginning."""
+        end = self.offset()
         if end <= after:
             return False
         self._consumer.assign([TopicPartition(self._partition.topic, 0, max(after, end - 5))])

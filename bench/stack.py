@@ -14,7 +14,7 @@ import yaml
 
 from libs.local import kafka_broker, mysql_server, valkey_server
 from libs.local.ports import LOOPBACK, free_ports
-from libs.local.process import ProcessSpec, Running, start, stop, wait_ready
+from libs.local.process import ProcessSpec, Running, is_alive, last_log_lines, start, stop, wait_ready
 
 REPOSITORY = Path(__file__).parents[1]
 _READY_TIMEOUT_S = 90.0
@@ -38,13 +38,8 @@ class Service:
     http_port: int
 
     def usage(self) -> Usage:
-        """CPU seconds, user and system, and the largest resident size, of the process (Linux /proc)."""
-        process = psutil.Process(self.running.popen.pid)
-        family = [process, *process.children(recursive=True)]
-        cpu_s = sum(sum(member.cpu_times()[:2]) for member in family)
-        status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
-        peak_kb = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
-        return Usage(cpu_s=cpu_s, peak_rss_mb=peak_kb / 1024)
+        """What its process has used so far."""
+        return process_usage(self.running)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +108,21 @@ def _is_ready(http_port: int) -> bool:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False
+
+
+def process_usage(running: Running) -> Usage:
+    """CPU seconds, user and system, and the largest resident size, of the process (Linux /proc).
+
+    Raises RuntimeError, with the end of its log, when it has ended: nothing more is to be waited for.
+    """
+    if not is_alive(running):
+        raise RuntimeError(f"{running.spec.name} ended by itself\n{last_log_lines(running)}")
+    process = psutil.Process(running.pid)
+    family = [process, *process.children(recursive=True)]
+    cpu_s = sum(sum(member.cpu_times()[:2]) for member in family)
+    status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+    peak_kb = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+    return Usage(cpu_s=cpu_s, peak_rss_mb=peak_kb / 1024)
 
 
 def wait_until(is_done: Callable[[], bool], *, timeout_s: float, what: str) -> None:

@@ -52,13 +52,13 @@ class JarSet:
         return sum(jar.size_bytes for jar in self.jars)
 
 
-def jar_set(name: JarSetName) -> JarSet:
-    """Read a lock file."""
-    lock = (LOCKS_DIR / f"{name}-jars.lock").read_bytes()
+def jar_set(name: str, locks_dir: Path = LOCKS_DIR) -> JarSet:
+    """Read a lock file; the product's own jars are those of ``JarSetName``."""
+    lock = (locks_dir / f"{name}-jars.lock").read_bytes()
     return JarSet(
         name=name,
         jars=tuple(_parse_line(line) for line in lock.decode().splitlines() if line.strip()),
-        pom=LOCKS_DIR / f"{name}-jars.pom.xml",
+        pom=locks_dir / f"{name}-jars.pom.xml",
         lock_digest=hashlib.sha256(lock).hexdigest()[:16],
     )
 

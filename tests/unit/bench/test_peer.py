@@ -1,0 +1,25 @@
+"""The peer's jars are pinned as the product's are; its figures say what they claim."""
+
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from bench.catch_up import steady_cpu_s
+from bench.debezium import peer_jars
+
+
+def test_lock_and_pom_name_the_same_jars() -> None:
+    jars = peer_jars()
+    asked = ElementTree.parse(jars.pom).getroot().findall("dependencies/dependency")
+
+    coordinates = [tuple(jar.findtext(tag) for tag in ("groupId", "artifactId", "version")) for jar in asked]
+    floating = [jar.findtext("artifactId") for jar in asked if jar.findtext("exclusions/exclusion/artifactId") != "*"]
+
+    assert coordinates == [(jar.group_id, jar.artifact_id, jar.version) for jar in jars.jars]
+    assert floating == []
+
+
+def test_a_warm_up_in_the_first_half_costs_no_steady_cpu() -> None:
+    samples = [(0, 5.0), (0, 15.0), (50, 20.0), (75, 21.0), (100, 22.0)]
+
+    assert steady_cpu_s(samples) == pytest.approx(4.0)
