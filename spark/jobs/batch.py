@@ -219,10 +219,7 @@ def _write(context: TenantSink, table: TableBatch, wanted: SinkTable, columns: M
 def changes_of(table: TableBatch, columns: Mapping[str, TableColumn]) -> DataFrame:
     """Every change of the table in this batch, as rows of the warehouse's table."""
     parts = [
-        _events_of(table, part)
-        .transform(parse_events(schema, is_wrapped=part.is_wrapped))
-        .transform(conform_to(columns, schema))
-        for part, schema in _with_schemas(table)
+        _parsed(table, part, schema).transform(conform_to(columns, schema)) for part, schema in _with_schemas(table)
     ]
     return functools.reduce(DataFrame.unionByName, parts)
 
@@ -231,33 +228,30 @@ def latest_changes_of(
     table: TableBatch, columns: Mapping[str, TableColumn], key: Sequence[str], *, after: str | None
 ) -> DataFrame:
     """The last change of each key in this batch, as rows of the warehouse's table; ``after`` an order, if given."""
+    is_later = sf.lit(True) if after is None else sf.col("order") > after
     parts = [
-        _events_of(table, part)
-        .where(sf.lit(True) if after is None else sf.col("order") > after)
-        .transform(parse_events(schema, is_wrapped=part.is_wrapped))
-        .where("row IS NOT NULL")
-        .transform(latest_per_key(key=[sf.col("row").getField(name) for name in key], order="order"))
+        _parsed(table, part, schema)
+        # All truncations are at or before ``after``, save those of a version without a key. Only there is ``row`` asked
+        # for: Spark moves a filter below the parse, by parsing every event a second time.
+        .where(is_later if schema.key else is_later & sf.col("row").isNotNull())
         .transform(conform_to(columns, schema))
         for part, schema in _with_schemas(table)
     ]
-    if len(parts) == 1:
-        return parts[0]
-    # The versions' latest changes may be of one key, and only here do their keys have one type.
-    return functools.reduce(DataFrame.unionByName, parts).transform(
-        latest_per_key(key=[sf.col(f"`{name}`") for name in key], order=ORDER_COLUMN)
-    )
+    # Behind conform_to, because only there do the versions' keys have one type and one name.
+    return functools.reduce(DataFrame.unionByName, parts).transform(latest_per_key(key=key, order=ORDER_COLUMN))
 
 
 def _with_schemas(table: TableBatch) -> list[tuple[Slice, TableSchema]]:
     return [(part, table.schemas[part.schema_version].table_schema) for part in table.slices]
 
 
-def _events_of(table: TableBatch, part: Slice) -> DataFrame:
-    return table.events.where(
+def _parsed(table: TableBatch, part: Slice, schema: TableSchema) -> DataFrame:
+    is_of_slice = (
         (sf.col("topic") == part.topic)
         & (sf.col("schema_version") == part.schema_version)
         & (sf.col("is_wrapped") == part.is_wrapped)
     )
+    return table.events.where(is_of_slice).transform(parse_events(schema, is_wrapped=part.is_wrapped))
 
 
 def sink_table(context: TenantSink, table: TableBatch) -> SinkTable:

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 import structlog
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -95,7 +96,10 @@ class TenantQuery:
             return
         if self._run is None:
             if time.monotonic() >= self._start_at_s:
-                self._run = self._start()
+                try:
+                    self._run = self._start()
+                except PySparkException as error:  # of this tenant only: its checkpoint, its options
+                    self._note_failure(error)
             return
         if self._run.applied_batches:
             self._failures = 0
@@ -104,7 +108,7 @@ class TenantQuery:
                 SINK_LAG.labels(*self._labels).set(0)
             return
         failed, self._run = self._run, None
-        self._note_failure(failed)
+        self._note_failure(failed.failure or failed.query.exception())
 
     def stop(self) -> None:
         """End the query, in the middle of a batch if need be: a batch that is cut off comes again."""
@@ -144,11 +148,11 @@ class TenantQuery:
         log.info("sink_query_started", tenant=name, query_id=run.query.id, mode=self._sink_settings.mode.value)
         return run
 
-    def _note_failure(self, failed: _Run) -> None:
-        reason = described(failed.failure or failed.query.exception())
+    def _note_failure(self, error: BaseException | None) -> None:
+        reason = described(error)
         self._failures += 1
         SINK_QUERY_FAILURES.labels(*self._labels).inc()
-        if isinstance(failed.failure, PipelineHalted):
+        if isinstance(error, PipelineHalted):
             self._halt(reason)
         elif self._failures >= _FAILURES_BEFORE_HALT:
             self._halt(

@@ -2,19 +2,31 @@
 
 from collections.abc import Callable, Sequence
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 
-def latest_per_key(*, key: Sequence[Column], order: str) -> Callable[[DataFrame], DataFrame]:
+def latest_per_key(*, key: Sequence[str], order: str) -> Callable[[DataFrame], DataFrame]:
     """Keep the change with the greatest ``order`` of each ``key``; where they arrived does not count.
 
-    A repeat (equal order) is kept once. All columns stay as they are.
+    A repeat (equal order) is kept once. All columns stay as they are, and the rows stay spread by ``key``: a join by the
+    same columns need not shuffle them again.
     """
 
     def keep_latest(changes: DataFrame) -> DataFrame:
-        change = sf.struct(*(sf.col(_quoted(name)) for name in changes.columns))
-        return changes.groupBy(*key).agg(sf.max_by(change, order).alias("latest")).select("latest.*")
+        others = [name for name in changes.columns if name not in key]
+        latest = sf.max_by(sf.struct(*(sf.col(_quoted(name)) for name in others)), _quoted(order)).alias("latest")
+        # Not the key out of the struct: Spark knows how rows are spread only by the columns that it grouped them by.
+        return (
+            changes.groupBy(*(_quoted(name) for name in key))
+            .agg(latest)
+            .select(
+                *(
+                    sf.col(_quoted(name)) if name in key else sf.col("latest").getField(name).alias(name)
+                    for name in changes.columns
+                )
+            )
+        )
 
     return keep_latest
 

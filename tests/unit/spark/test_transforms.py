@@ -33,7 +33,8 @@ def test_the_latest_of_each_key_is_that_of_the_greatest_order(shared: SharedSpar
     latest = (
         events(shared.session, TOPIC, arrived)
         .transform(parse_events(orders_schema().table_schema, is_wrapped=False))
-        .transform(latest_per_key(key=[sf.col("row").getField("id")], order="order"))
+        .withColumn("the key", sf.col("row.id"))
+        .transform(latest_per_key(key=["the key"], order="order"))
         .collect()
     )
 
