@@ -8,7 +8,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 	--no-emit-index-url --no-emit-find-links --no-header --custom-compile-command "make locks"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down status test test-unit test-integration lint format protos locks bench clean
+.PHONY: help setup demo up down status test test-unit test-integration lint format protos docs-metrics locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ format: setup ## let ruff rewrite what it can
 protos: setup ## generate the Python code of protos/
 	@$(PYTHON) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
 		$$(find protos -name '*.proto' | LC_ALL=C sort)
+
+docs-metrics: setup ## write docs/metrics.md from the catalogue of metrics
+	@$(PYTHON) -m libs.telemetry.metrics > docs/metrics.md
 
 locks: ## resolve the dependency groups of pyproject.toml into requirements/*.txt (needs uv; UPGRADE=--upgrade for newer versions)
 	@$(LOCK) $(UPGRADE) --group pyproject.toml:dev -o requirements/dev.txt
