@@ -1,0 +1,100 @@
+"""The headwater command as a user runs it: in a process of its own, judged by what it prints and leaves behind."""
+
+import contextlib
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from libs.local.home import Home, home_at
+from libs.local.ports import is_free
+from libs.local.stack import last_lines
+from libs.local.state import read_ports
+
+COMMAND = Path(__file__).parents[1] / "headwater"
+MARK = "MARK_OF_A_TEST"  # not HEADWATER_…: services refuse such names that they do not know
+LOG_LINES = 40
+END_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class HeadwaterCommand:
+    """``headwater … --home <home>``; whatever it starts inherits a mark, by which it is found again."""
+
+    home: Home
+    mark: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        """Start the command; standard error goes where standard output goes."""
+        return subprocess.Popen(
+            [str(COMMAND), *arguments, "--home", str(self.home.root)],
+            env={**os.environ, MARK: self.mark, "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *arguments: str, timeout_s: float) -> tuple[int, str]:
+        """Exit code and output. A command that takes longer is killed, and fails the test with its output so far."""
+        with self.start(*arguments) as running:
+            try:
+                output, _ = running.communicate(timeout=timeout_s)
+            except subprocess.TimeoutExpired:
+                self.kill_all()
+                output, _ = running.communicate()
+                raise AssertionError(f"`headwater {arguments[0]}` took over {timeout_s:.0f} s:\n{output}") from None
+        return running.returncode, output
+
+    def left_over(self) -> list[str]:
+        """What the command started and did not end, and the ports of the stack that are still served.
+
+        ``down`` returns when every process has ended but the supervisor itself, which gets some seconds here.
+        """
+        deadline_s = time.monotonic() + END_TIMEOUT_S
+        while (found := self._left_now()) and time.monotonic() < deadline_s:
+            time.sleep(0.2)
+        return found
+
+    def _left_now(self) -> list[str]:
+        ports = [f"port {port} of {name}" for name, port in read_ports(self.home).items() if not is_free(port)]
+        processes = []
+        for process in self._processes():
+            with contextlib.suppress(psutil.Error):  # it ended meanwhile
+                processes.append(f"process {process.pid}: {' '.join(process.cmdline())[:200]}")
+        return [*processes, *ports]
+
+    def kill_all(self) -> None:
+        """End everything that was started here."""
+        processes = list(self._processes())
+        for process in processes:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(processes, timeout=10.0)
+
+    def logs(self) -> str:
+        """The end of each log."""
+        return "\n".join(last_lines(path, LOG_LINES) for path in sorted(self.home.logs_dir.glob("*.log")))
+
+    def _processes(self) -> Iterator[psutil.Process]:
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(MARK) == self.mark:
+                    yield process
+
+
+@contextlib.contextmanager
+def headwater_in(folder: Path) -> Iterator[HeadwaterCommand]:
+    """The command with ``folder`` as its home. In the end nothing runs; pytest shows the logs of a test that failed."""
+    command = HeadwaterCommand(home_at(folder))
+    try:
+        yield command
+    finally:
+        command.kill_all()
+        sys.stderr.write(command.logs())
