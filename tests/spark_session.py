@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from libs.local.cache import cache_dir
 from libs.local.jars import jars_dir
 from libs.local.java import find_java
+from libs.local.plan import SINK_JAVA_OPTIONS
 from libs.types.warehouse import CATALOG, WarehouseTable
 from spark.jobs.session import open_session
 from spark.jobs.settings import SessionSettings
@@ -57,6 +58,7 @@ def session_settings(folder: Path) -> SessionSettings:
     return SessionSettings(
         java_home=str(find_java(cache).home),
         jars_dir=str(jars_dir("spark", cache)),
+        java_options=SINK_JAVA_OPTIONS,
         config={"spark.sql.warehouse.dir": str(folder / "spark-warehouse"), "spark.local.dir": str(folder / "local")},
     )
 

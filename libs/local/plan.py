@@ -33,6 +33,9 @@ CHECKPOINT_COMMITTER: Final = "checkpoint_committer"
 ROUTER: Final = "router"
 SINK: Final = "sink"
 
+SINK_JAVA_OPTIONS: Final = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"
+"""Started often and with little to do, see ``SessionSettings.java_options``."""
+
 # The lease outlives a restart of the reader by little: a killed reader is back in 2 to 3 s, and the restarted one
 # waits for the end of its predecessor's lease where it is another owner.
 READER_LEASE_S: Final = 6.0
@@ -237,7 +240,11 @@ def _sink(home: Home, ports: Mapping[str, int], toolchain: SparkToolchain) -> Pl
                 "iceberg": {"warehouse_dir": str(home.warehouse_dir), "catalog_file": str(home.catalog_file)}
             },
             "state_dir": str(home.sink_dir),
-            "session": {"java_home": str(toolchain.java_home), "jars_dir": str(toolchain.jars_dir)},
+            "session": {
+                "java_home": str(toolchain.java_home),
+                "jars_dir": str(toolchain.jars_dir),
+                "java_options": SINK_JAVA_OPTIONS,
+            },
             "telemetry": _telemetry(ports[f"{SINK}-http"]),
         },
         http_port=ports[f"{SINK}-http"],

@@ -32,6 +32,7 @@ def open_session(settings: SessionSettings, sinks: Iterable[Sink], *, name: str)
     config = {
         "spark.jars": ",".join(str(jar) for jar in jars),
         "spark.driver.memory": settings.driver_memory,
+        "spark.driver.extraJavaOptions": settings.java_options,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",

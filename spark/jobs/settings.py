@@ -16,6 +16,12 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Heap of the JVM. 100,000 events of 1 KB a trigger fit; with larger rows raise it or lower the trigger's limit."""
     shuffle_partitions: int = 2
     """Tasks after a shuffle; as many as cores. Each writes a data file and a delete file a merge."""
+    java_options: str = "-XX:+UseParallelGC"
+    """Options of the JVM beside its heap. On two cores the parallel collector took a fifth less CPU than Java's choice, G1.
+
+    ``-XX:TieredStopAtLevel=1`` besides leaves the second compiler out: measured over the first 150,000 changes of a process it
+    halved the CPU. That suits a job that is started often and has little to do; one that runs for days is better with it.
+    """
     java_home: str | None = None
     """None: the environment's JAVA_HOME, else ``java`` on the PATH."""
     jars_dir: str
