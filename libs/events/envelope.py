@@ -11,6 +11,9 @@ import orjson
 HEADWATER_VERSION: Final = "0.1.0"
 """``source.version`` of every event."""
 
+BEFORE: Final = b'{"before":'
+AFTER: Final = b',"after":'
+AFTER_NULL: Final = b',"after":null'
 BEFORE_NULL_AFTER: Final = b'{"before":null,"after":'
 
 

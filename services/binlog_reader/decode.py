@@ -25,7 +25,16 @@ from libs.events.batch import (
     BatchBuilder,
     RowRun,
 )
-from libs.events.envelope import MysqlSourceBlock, event_tail, json_text, source_tail
+from libs.events.envelope import (
+    AFTER,
+    AFTER_NULL,
+    BEFORE,
+    BEFORE_NULL_AFTER,
+    MysqlSourceBlock,
+    event_tail,
+    json_text,
+    source_tail,
+)
 from libs.mysql import binlog_events as events
 from libs.mysql.gtid import ExecutedGtids
 from libs.mysql.row_image import RowDecoder, undecodable, wire_columns
@@ -467,10 +476,6 @@ def _tails(now_ns: int) -> dict[int, bytes]:
 
 # --- rows of one event -------------------------------------------------------------------------------------------------------
 
-_BEFORE: Final = b'{"before":'
-_AFTER: Final = b',"after":'
-_BEFORE_NULL_AFTER: Final = b'{"before":null,"after":'
-_AFTER_NULL: Final = b',"after":null'
 _ROW_NUMBERS: Final = Memo(lambda row: b',"row":%d' % row)
 _join: Final = b"".join
 
@@ -488,7 +493,7 @@ def _decode_inserts(run: _OpenRun, data: bytes, place: int, end: int, position: 
             raise undecodable(run.table.decoder, data, start, bitmap, f"row {rows}") from error
         run.ops.append(OP_CREATE)
         run.keys.append(key)
-        run.values.append(_join((_BEFORE_NULL_AFTER, image, source, _ROW_NUMBERS[rows], run.create_end)))
+        run.values.append(_join((BEFORE_NULL_AFTER, image, source, _ROW_NUMBERS[rows], run.create_end)))
         rows += 1
     _require_end(place, end)
     return rows
@@ -507,7 +512,7 @@ def _decode_deletes(run: _OpenRun, data: bytes, place: int, end: int, position: 
             raise undecodable(run.table.decoder, data, start, bitmap, f"row {rows}") from error
         run.ops.append(OP_DELETE)
         run.keys.append(key)
-        run.values.append(_join((_BEFORE, image, _AFTER_NULL, source, _ROW_NUMBERS[rows], run.delete_end)))
+        run.values.append(_join((BEFORE, image, AFTER_NULL, source, _ROW_NUMBERS[rows], run.delete_end)))
         rows += 1
     _require_end(place, end)
     return rows
@@ -532,12 +537,12 @@ def _decode_updates(run: _OpenRun, data: bytes, place: int, end: int, position: 
         if old_key == key:
             run.ops.append(OP_UPDATE)
             run.keys.append(key)
-            run.values.append(_join((_BEFORE, before, _AFTER, after, source, row_number, run.update_end)))
+            run.values.append(_join((BEFORE, before, AFTER, after, source, row_number, run.update_end)))
         else:
             run.ops += _KEY_CHANGE
             run.keys += (old_key, key)
-            run.values.append(_join((_BEFORE, before, _AFTER_NULL, source, row_number, run.delete_end)))
-            run.values.append(_join((_BEFORE_NULL_AFTER, after, source, row_number, run.create_end)))
+            run.values.append(_join((BEFORE, before, AFTER_NULL, source, row_number, run.delete_end)))
+            run.values.append(_join((BEFORE_NULL_AFTER, after, source, row_number, run.create_end)))
             key_changes += 1
         rows += 1
     _require_end(place, end)
