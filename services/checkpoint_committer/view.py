@@ -8,24 +8,19 @@ one key, so that they are lost together or not at all; the topic's id is part of
 created anew finds no view.
 """
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
 import msgspec
-import redis.asyncio
+import redis
 import structlog
 
 from libs.config.connections import RedisSettings
 from libs.kafka.tail import LogRecord
 from libs.kafka.writer import OutgoingRecord
-from libs.telemetry.metrics import REDIS_AVAILABLE
+from libs.redis.connection import RedisConnection
 from libs.types.progress import Progress
-
-TIMEOUT_S: Final = 2.0
-RETRY_AFTER_S: Final = 5.0
-"""How long an unreachable Redis is left alone, so that nothing waits for its time-out each time."""
 
 _NEXT_OFFSETS: Final = b"#next_offsets"
 
@@ -57,23 +52,24 @@ class CheckpointView:
     """The view of one topic. No method raises when Redis is away: it does nothing and says so in ``unavailable``."""
 
     def __init__(self, settings: RedisSettings, topic_id: str) -> None:
-        self._redis = redis.asyncio.from_url(
-            settings.url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S, health_check_interval=30
-        )
+        self._connection = RedisConnection(settings)
+        self._redis = self._connection.client
         prefix = f"{{headwater:checkpoint_committer:{topic_id}}}"
         self._state_key, self._progress_key = f"{prefix}:state", f"{prefix}:progress"
-        self._away_until_s = 0.0
-        self.unavailable: str | None = None
-        REDIS_AVAILABLE.set(1)
+
+    @property
+    def unavailable(self) -> str | None:
+        """Why Redis does not answer; None while it does."""
+        return self._connection.unavailable
 
     async def load(self) -> ViewContents | None:
         """What is in force, and up to which offsets; None where the view is empty, broken or out of reach."""
         try:
             stored = cast(dict[bytes, bytes], await self._redis.hgetall(self._state_key))
         except (redis.RedisError, OSError) as error:
-            self._note_away(error)
+            self._connection.note_away(error)
             return None
-        self._note_back()
+        self._connection.note_back()
         offsets = stored.pop(_NEXT_OFFSETS, None)
         if offsets is None:
             return None
@@ -92,7 +88,7 @@ class CheckpointView:
             stored = cast(list[bytes], await self._redis.hvals(self._progress_key))
             return [msgspec.msgpack.decode(value, type=Progress) for value in stored]
         except (redis.RedisError, OSError) as error:
-            self._note_away(error)
+            self._connection.note_away(error)
         except msgspec.DecodeError as error:
             log.warning("progress_view_discarded", reason=str(error))
         return []
@@ -101,7 +97,7 @@ class CheckpointView:
         self, before: Mapping[int, int], after: Mapping[int, int], changes: Iterable[OutgoingRecord]
     ) -> bool | None:
         """Add what came between two sets of offsets. False: the view stands elsewhere; None: Redis is away."""
-        if self._is_away():
+        if self._connection.is_away():
             return None
         written = [(change.key, change.value) for change in changes if change.value is not None]
         deleted = [change.key for change in changes if change.value is None]
@@ -110,14 +106,14 @@ class CheckpointView:
         try:
             stands = await self._redis.eval(_EXTEND, 1, self._state_key, *arguments)
         except (redis.RedisError, OSError) as error:
-            self._note_away(error)
+            self._connection.note_away(error)
             return None
-        self._note_back()
+        self._connection.note_back()
         return bool(stands)
 
     async def replace(self, offsets: Mapping[int, int], records: Iterable[OutgoingRecord]) -> bool:
         """Write the whole view anew; False: Redis is away."""
-        if self._is_away():
+        if self._connection.is_away():
             return False
         try:
             async with self._redis.pipeline(transaction=True) as pipeline:
@@ -128,14 +124,14 @@ class CheckpointView:
                 pipeline.hset(self._state_key, cast(str, _NEXT_OFFSETS), _offsets(offsets))
                 await pipeline.execute()
         except (redis.RedisError, OSError) as error:
-            self._note_away(error)
+            self._connection.note_away(error)
             return False
-        self._note_back()
+        self._connection.note_back()
         return True
 
     async def write_progress(self, reports: Iterable[Progress]) -> bool:
         """Add the newest reports; False: Redis is away."""
-        if self._is_away():
+        if self._connection.is_away():
             return False
         try:
             async with self._redis.pipeline(transaction=False) as pipeline:
@@ -145,30 +141,14 @@ class CheckpointView:
                     )
                 await pipeline.execute()
         except (redis.RedisError, OSError) as error:
-            self._note_away(error)
+            self._connection.note_away(error)
             return False
-        self._note_back()
+        self._connection.note_back()
         return True
-
-    def _is_away(self) -> bool:
-        return time.monotonic() < self._away_until_s
-
-    def _note_away(self, error: Exception) -> None:
-        if self.unavailable is None:
-            log.warning("redis_lost", reason=type(error).__name__)
-        self.unavailable = f"Redis does not answer ({type(error).__name__}): starts are slow until it does"
-        self._away_until_s = time.monotonic() + RETRY_AFTER_S
-        REDIS_AVAILABLE.set(0)
-
-    def _note_back(self) -> None:
-        if self.unavailable is not None:
-            log.info("redis_found_again")
-        self.unavailable = None
-        REDIS_AVAILABLE.set(1)
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._redis.aclose()
+        await self._connection.close()
 
 
 def _offsets(offsets: Mapping[int, int]) -> str:

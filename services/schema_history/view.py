@@ -8,24 +8,19 @@ offset share one key, so that they are lost together or not at all; the topic's 
 topic that was created anew finds no view. Versions of a table are checked for gaps against its head when they are read.
 """
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
 import msgspec
-import redis.asyncio
+import redis
 import structlog
 from google.protobuf.message import DecodeError
 
 from libs.config.connections import RedisSettings
-from libs.telemetry.metrics import REDIS_AVAILABLE
+from libs.redis.connection import RedisConnection
 from libs.types.table import TableId
 from services.schema_history.history import RecordedChange, TableHead, decode_recorded
-
-TIMEOUT_S: Final = 2.0
-RETRY_AFTER_S: Final = 5.0
-"""How long an unreachable Redis is left alone, so that answers do not wait for its time-out each."""
 
 _NEXT_OFFSET: Final = "#next_offset"
 
@@ -64,25 +59,26 @@ class HistoryView:
     """The view of one topic. No method raises when Redis is away: it answers nothing and says so in ``unavailable``."""
 
     def __init__(self, settings: RedisSettings, topic_id: str) -> None:
-        self._redis = redis.asyncio.from_url(
-            settings.url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S, health_check_interval=30
-        )
+        self._connection = RedisConnection(settings)
+        self._redis = self._connection.client
         self._prefix = f"{{headwater:schema_history:{topic_id}}}"
         self._heads_key = f"{self._prefix}:heads"
-        self._away_until_s = 0.0
-        self.unavailable: str | None = None
-        REDIS_AVAILABLE.set(1)
+
+    @property
+    def unavailable(self) -> str | None:
+        """Why Redis does not answer; None while it does."""
+        return self._connection.unavailable
 
     async def load(self) -> ViewContents | None:
         """Heads and offset; None where the view is empty, broken or out of reach."""
-        if self._is_away():
+        if self._connection.is_away():
             return None
         try:
             stored = cast(dict[bytes, bytes], await self._redis.hgetall(self._heads_key))
         except (redis.RedisError, OSError) as error:
-            self._note_away(error)
+            self._connection.note_away(error)
             return None
-        self._note_back()
+        self._connection.note_back()
         next_offset = stored.pop(_NEXT_OFFSET.encode(), None)
         if next_offset is None:
             return None
@@ -96,15 +92,15 @@ class HistoryView:
     async def versions(self, key: TableKey, wanted: Iterable[int]) -> dict[int, RecordedChange]:
         """Those of the ``wanted`` versions of a table that the view holds."""
         numbers = list(wanted)
-        if not numbers or self._is_away():
+        if not numbers or self._connection.is_away():
             return {}
         try:
             answer = await self._redis.hmget(self._versions_key(key), [str(number) for number in numbers])
-            self._note_back()
+            self._connection.note_back()
             found = (decode_recorded(wire) for wire in cast(list[bytes | None], answer) if wire is not None)
             return {change.version: change for change in found if (change.source, change.table_id) == key}
         except (redis.RedisError, OSError) as error:
-            self._note_away(error)
+            self._connection.note_away(error)
         except (ValueError, DecodeError) as error:
             log.warning("schema_view_discarded", reason=str(error))
         return {}
@@ -121,23 +117,23 @@ class HistoryView:
         ``changes`` and ``heads`` are at least those that the offsets span. A view that reaches to ``to_offset``
         already stays as it is: another instance was faster.
         """
-        if self._is_away():
+        if self._connection.is_away():
             return None
         try:
             await self._write_versions(changes)
             pairs = [part for key, head in heads.items() for part in (_field(key), _encode_head(head))]
             reaches = await self._redis.eval(_EXTEND, 1, self._heads_key, from_offset, to_offset, *pairs)
         except (redis.RedisError, OSError) as error:
-            self._note_away(error)
+            self._connection.note_away(error)
             return None
-        self._note_back()
+        self._connection.note_back()
         return bool(reaches)
 
     async def replace(
         self, next_offset: int, changes: Iterable[RecordedChange], heads: Mapping[TableKey, TableHead]
     ) -> bool:
         """Write the whole view anew; False: Redis is away."""
-        if self._is_away():
+        if self._connection.is_away():
             return False
         try:
             await self._write_versions(changes)
@@ -148,9 +144,9 @@ class HistoryView:
                 pipeline.hset(self._heads_key, _NEXT_OFFSET, str(next_offset))
                 await pipeline.execute()
         except (redis.RedisError, OSError) as error:
-            self._note_away(error)
+            self._connection.note_away(error)
             return False
-        self._note_back()
+        self._connection.note_back()
         return True
 
     async def _write_versions(self, changes: Iterable[RecordedChange]) -> None:
@@ -164,25 +160,9 @@ class HistoryView:
     def _versions_key(self, key: TableKey) -> str:
         return f"{self._prefix}:versions:{_field(key)}"
 
-    def _is_away(self) -> bool:
-        return time.monotonic() < self._away_until_s
-
-    def _note_away(self, error: Exception) -> None:
-        if self.unavailable is None:
-            log.warning("redis_lost", reason=type(error).__name__)
-        self.unavailable = f"Redis does not answer ({type(error).__name__}): starts are slow until it does"
-        self._away_until_s = time.monotonic() + RETRY_AFTER_S
-        REDIS_AVAILABLE.set(0)
-
-    def _note_back(self) -> None:
-        if self.unavailable is not None:
-            log.info("redis_found_again")
-        self.unavailable = None
-        REDIS_AVAILABLE.set(1)
-
     async def close(self) -> None:
         """Close the connections."""
-        await self._redis.aclose()
+        await self._connection.close()
 
 
 def _field(key: TableKey) -> str:

@@ -1,0 +1,55 @@
+"""A connection to the server that holds the fast views, left alone for some seconds after it did not answer.
+
+Nothing in Redis is needed to be right, only to be quick: who cannot reach it goes on without it, and says so.
+"""
+
+import time
+from typing import Final
+
+import redis.asyncio
+import structlog
+
+from libs.config.connections import RedisSettings
+from libs.telemetry.metrics import REDIS_AVAILABLE
+
+TIMEOUT_S: Final = 2.0
+RETRY_AFTER_S: Final = 5.0
+"""How long an unreachable Redis is left alone, so that nothing waits for its time-out each time."""
+
+log = structlog.get_logger()
+
+
+class RedisConnection:
+    """``client`` for the commands; its owner asks ``is_away`` before them and notes afterwards how they went."""
+
+    def __init__(self, settings: RedisSettings) -> None:
+        self.client = redis.asyncio.from_url(
+            settings.url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S, health_check_interval=30
+        )
+        self.unavailable: str | None = None
+        """Why, in words for an operator; None while Redis answers."""
+        self._away_until_s = 0.0
+        REDIS_AVAILABLE.set(1)
+
+    def is_away(self) -> bool:
+        """It did not answer a moment ago: do not ask again yet."""
+        return time.monotonic() < self._away_until_s
+
+    def note_away(self, error: Exception) -> None:
+        """A command failed."""
+        if self.unavailable is None:
+            log.warning("redis_lost", reason=type(error).__name__)
+        self.unavailable = f"Redis does not answer ({type(error).__name__}): starts are slow until it does"
+        self._away_until_s = time.monotonic() + RETRY_AFTER_S
+        REDIS_AVAILABLE.set(0)
+
+    def note_back(self) -> None:
+        """A command succeeded."""
+        if self.unavailable is not None:
+            log.info("redis_found_again")
+        self.unavailable = None
+        REDIS_AVAILABLE.set(1)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.client.aclose()
