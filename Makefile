@@ -13,7 +13,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## put everything in place: Python packages, Java, jars, MySQL (skipped when it is there)
+setup: ## put everything in place: Python packages, compiled modules, Java, jars, MySQL (skipped when it is there)
 	@command -v $(PYTHON311) > /dev/null || { \
 		echo "setup failed: $(PYTHON311) is missing; install Python 3.11, or name it: make $(MAKECMDGOALS) PYTHON311=/path/to/python3.11" >&2; \
 		exit 1; }
@@ -61,7 +61,8 @@ locks: ## resolve the dependency groups of pyproject.toml into requirements/*.tx
 	@$(LOCK) $(UPGRADE) --group pyproject.toml:dev -o requirements/dev.txt
 	@for group in $(GROUPS); do \
 		$(LOCK) --group pyproject.toml:$$group -c requirements/dev.txt -o requirements/$$group.txt || exit 1; done
-	@$(LOCK) $(UPGRADE) --group pyproject.toml:uv -o requirements/uv.txt
+	@for group in build compiler uv; do \
+		$(LOCK) $(UPGRADE) --group pyproject.toml:$$group -o requirements/$$group.txt || exit 1; done
 
 bench: setup ## measure speed and memory; writes bench/RESULTS.md
 	@$(PYTHON) -m bench
@@ -69,3 +70,4 @@ bench: setup ## measure speed and memory; writes bench/RESULTS.md
 clean: ## remove what was built here; the cache of downloads and .headwater (your data) stay
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	find libs services -name '*.so' -delete

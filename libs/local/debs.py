@@ -1,7 +1,8 @@
 """Debian packages unpacked into a folder of our own: the machine's own packages stay untouched, no root needed.
 
-Used for MySQL, which Debian's stable releases lack, and for Maven where it is missing. Both come from the
-unstable release ("sid") of the very mirror that the machine already uses; MySQL with the C library it needs.
+Used for MySQL, which Debian's stable releases lack, and where they are missing for Maven and Python's headers. They come
+from the very mirror that the machine already uses: the first two from the unstable release ("sid"; MySQL with the C
+library it needs), the headers from the machine's own release.
 apt checks the archive's signature and each package's hash. Standard library only.
 """
 
@@ -15,6 +16,8 @@ from libs.local.step import Progress, SetupFailed, folder_bytes, run
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 SOURCES_DIR = Path("/etc/apt")
+RELEASE_FILE = Path("/etc/os-release")
+SID = "sid"
 UPDATE_TIMEOUT_S = 300.0
 DOWNLOAD_TIMEOUT_S = 900.0
 UNPACK_TIMEOUT_S = 300.0
@@ -48,8 +51,24 @@ def _addresses(text: str) -> Iterator[str]:
             yield from match[1].split()
 
 
-def unpack_from_sid(
-    packages: Sequence[str], folder: Path, *, is_wanted: Callable[[str], bool], progress: Progress, remedy: str
+def own_release() -> str:
+    """The code name of the Debian release that this machine runs; sid where it does not say."""
+    try:
+        text = RELEASE_FILE.read_text()
+    except OSError:
+        return SID
+    match = re.search(r'^VERSION_CODENAME="?(\w+)', text, re.MULTILINE)
+    return match[1] if match else SID
+
+
+def unpack(
+    packages: Sequence[str],
+    folder: Path,
+    *,
+    release: str = SID,
+    is_wanted: Callable[[str], bool],
+    progress: Progress,
+    remedy: str,
 ) -> None:
     """Unpack ``packages`` and those of their dependencies that ``is_wanted`` by name into ``folder``.
 
@@ -62,7 +81,7 @@ def unpack_from_sid(
     if mirror is None:
         raise SetupFailed("apt on this machine uses no mirror of Debian's archive", remedy)
     apt_dir = folder.with_name(f"{folder.name}.apt")
-    config = _write_apt_config(apt_dir, mirror)
+    config = _write_apt_config(apt_dir, mirror, release)
 
     progress.now("reading Debian's package index", done_bytes=lambda: folder_bytes(apt_dir / "lists"))
     run(
@@ -97,15 +116,15 @@ def unpack_from_sid(
     shutil.rmtree(apt_dir)
 
 
-def _write_apt_config(apt_dir: Path, mirror: str) -> Path:
-    """An apt of its own: only sid's main, no installed packages, nothing outside ``apt_dir`` written."""
+def _write_apt_config(apt_dir: Path, mirror: str, release: str) -> Path:
+    """An apt of its own: only the release's main, no installed packages, nothing outside ``apt_dir`` written."""
     for name in ("lists/partial", "cache/archives/partial", "archives"):
         (apt_dir / name).mkdir(parents=True)
     (apt_dir / "status").touch()
-    (apt_dir / "sid.list").write_text(f"deb [signed-by={KEYRING}] {mirror} sid main\n")
+    (apt_dir / "debian.list").write_text(f"deb [signed-by={KEYRING}] {mirror} {release} main\n")
     config = apt_dir / "apt.conf"
     config.write_text(
-        f'Dir::Etc::sourcelist "{apt_dir}/sid.list";\n'
+        f'Dir::Etc::sourcelist "{apt_dir}/debian.list";\n'
         'Dir::Etc::sourceparts "-";\n'
         f'Dir::State::lists "{apt_dir}/lists";\n'
         f'Dir::State::status "{apt_dir}/status";\n'

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from libs.local import trust_store
 from libs.local.cache import staged_dir
-from libs.local.debs import unpack_from_sid
+from libs.local.debs import unpack
 from libs.local.java import Java
 from libs.local.step import Progress, SetupFailed
 
@@ -77,7 +77,7 @@ def install(cache: Path, progress: Progress) -> None:
         SetupFailed: it could not be downloaded.
     """
     with staged_dir(_private_dir(cache).parent) as staging:
-        unpack_from_sid(
+        unpack(
             ("maven",),
             staging / "root",
             # Its Java libraries; the Java itself is found or installed by ``libs.local.java``.

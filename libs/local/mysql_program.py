@@ -12,7 +12,7 @@ from pathlib import Path
 
 from libs.errors import InvalidSettings
 from libs.local.cache import staged_dir
-from libs.local.debs import unpack_from_sid
+from libs.local.debs import unpack
 from libs.local.step import Progress, run
 
 OLDEST_VERSION = (8, 0)
@@ -70,7 +70,7 @@ def install(cache: Path, progress: Progress) -> None:
         return
     with staged_dir(_private_dir(cache)) as staging:
         root = staging / "root"
-        unpack_from_sid(
+        unpack(
             ("mysql-server-core",),
             root,
             is_wanted=lambda name: not name.startswith(UNNEEDED),

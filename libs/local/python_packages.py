@@ -112,6 +112,25 @@ def install(cache: Path, repository: Path, progress: Progress) -> None:
     (venv / BEGUN_FILE).unlink()
 
 
+def install_beside(cache: Path, repository: Path, lock: str, folder: Path) -> None:
+    """Put what requirements/<lock>.txt says into ``folder``, for a PYTHONPATH. Blocks.
+
+    Raises:
+        SetupFailed: the registry was not reached, a hash did not fit, or the disk is full.
+    """
+    run(
+        [
+            *(_machine_uv() or _private_uv(cache), "pip", "install", "--require-hashes", "--target", folder),
+            *("--python", venv_python(repository), "-r", repository / "requirements" / f"{lock}.txt"),
+        ],
+        purpose=f"installing requirements/{lock}.txt",
+        remedy=NETWORK_REMEDY,
+        timeout_s=INSTALL_TIMEOUT_S,
+        environ=_uv_environ(),
+        cwd=repository,
+    )
+
+
 def _uv_environ() -> dict[str, str]:
     """uv trusts the certificates that it brings; a company's proxy is trusted by the machine, as apt and pip do."""
     certificates = ssl.get_default_verify_paths()

