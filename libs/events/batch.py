@@ -1,18 +1,17 @@
 """ChangeBatch: what a reader hands over at once, built column by column.
 
-A reader appends rows to a ``RowRun`` (three lists), and now and then takes everything as one protobuf record. A batch may
-end inside a source transaction; the Kafka transaction around it may not (``libs.source.publisher``).
+A reader appends rows to a ``RowRun``, and now and then takes everything as one protobuf record. A batch may end inside a
+source transaction; the Kafka transaction around it may not (``libs.source.publisher``).
 
-The keys and values of a run are put into protobuf's wire form here (Protocol Buffers, "Encoding": a tag and a length before
-each) and joined once; protobuf's own way copies each of them three times, a tenth of what a reader costs. All else goes through
-the generated classes: serialised messages that stand one after another are one message.
+The keys and values of a run are in protobuf's wire form from the start (``run_rows``); protobuf's own way copies each of them
+three times. All else goes through the generated classes: serialised messages that stand one after another are one message.
 """
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from libs.events.run_rows import RunRows
 from libs.types.order import EventOrder
 from libs.types.table import TableId
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Entry, Run, TableChange, TransactionBoundary
@@ -37,9 +36,7 @@ class RowRun:
     first_order: EventOrder
     committed_at_us: int
     is_snapshot: bool
-    ops: bytearray = field(default_factory=bytearray)
-    keys: list[bytes] = field(default_factory=list)
-    values: list[bytes] = field(default_factory=list)
+    rows: RunRows = field(default_factory=RunRows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +98,7 @@ class BatchBuilder:
     def close_run(self) -> None:
         """Copy the open run's rows into the batch; no row is appended to it afterwards."""
         run, self._run = self._run, None
-        if run is None or not run.values:
+        if run is None or not len(run.rows):
             return
         head = Run(
             database=run.table_id.database,
@@ -113,17 +110,14 @@ class BatchBuilder:
             first_tx_ordinal=run.first_order.tx_ordinal,
             committed_at_us=run.committed_at_us,
             is_snapshot=run.is_snapshot,
-            ops=bytes(run.ops),
+            ops=run.rows.ops,
         ).SerializeToString()
-        key_field, value_field = Run.KEYS_FIELD_NUMBER, Run.VALUES_FIELD_NUMBER
-        parts = [head]
-        parts += [part for key in run.keys for part in (_opening(key_field, len(key)), key)]
-        parts += [part for value in run.values for part in (_opening(value_field, len(value)), value)]
-        rows = b"".join(parts)
-        opening = _opening(Entry.RUN_FIELD_NUMBER, len(rows))
-        self._entries += (_opening(ChangeBatch.ENTRIES_FIELD_NUMBER, len(opening) + len(rows)), opening, rows)
-        self.rows += len(run.values)
-        self.row_bytes += len(rows)
+        rows = run.rows.encoded()
+        size = len(head) + len(rows)
+        opening = _opening(Entry.RUN_FIELD_NUMBER, size)
+        self._entries += (_opening(ChangeBatch.ENTRIES_FIELD_NUMBER, len(opening) + size), opening, head, rows)
+        self.rows += len(run.rows)
+        self.row_bytes += size
 
     def _add(self, entry: Entry) -> None:
         serialised = entry.SerializeToString()
@@ -189,7 +183,6 @@ class BatchBuilder:
 _LENGTH_DELIMITED: Final = 2  # the wire type of bytes, text and messages
 
 
-@functools.lru_cache(maxsize=8_192)
 def _opening(field_number: int, size: int) -> bytes:
     """What stands before ``size`` bytes of a field: its tag and the length."""
     return _varint(field_number << 3 | _LENGTH_DELIMITED) + _varint(size)

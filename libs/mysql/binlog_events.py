@@ -19,6 +19,10 @@ KIND_OFFSET: Final = 4
 END_OFFSET: Final = 13
 """Place of the event's end position within its header."""
 CHECKSUM_BYTES: Final = 4
+TABLE_ID_BYTES: Final = 6
+"""The number that a table map gives to its table; the rows events behind it begin with it."""
+ROWS_POST_HEADER_BYTES: Final = 8
+"""Table id and flags of a rows event; the length of the extra data follows."""
 
 read_header = struct.Struct("<IBIIIH").unpack_from
 """(data, place) → timestamp in s, type, server id, event size, end position (32 bits, wraps), flags."""

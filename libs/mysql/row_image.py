@@ -1,11 +1,7 @@
-"""Row images of the binlog → JSON: one generated decoder for each table version and pattern of NULLs.
+"""How the binlog's row images of one table version are read: a ``Reading`` for each column.
 
-Decoding is the whole cost of following a log, so nothing is decided twice. The bytes of a row image are laid out by the
-table's columns and by which of them are NULL; the pattern of NULLs repeats from row to row. For each pattern a function is
-generated once that reads neighbouring fixed-width columns (and the length that opens a variable one) by a single
-precompiled ``struct`` call, slices what varies, and hands one dictionary to orjson. No cell is dispatched at run time.
-
-    image, key, end = decoder.variants[null_bitmap](data, place)
+The table map says how wide each value is and which type it has; the schema says what the value means. Both must agree. From
+the readings ``row_events`` (compiled) makes the decoder that reads the images.
 
 Layout: MySQL source ``libbinlogevents/include/rows_event.h`` and ``sql/field.cc`` (``pack``); the types and their
 metadata in ``Table_map_event``. Wire forms: ``libs.types.value``.
@@ -14,33 +10,29 @@ metadata in ``Table_map_event``. Wire forms: ``libs.types.value``.
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
 from libs.errors import SchemaContradiction, UndecodableValue
+from libs.mysql import row_events
 from libs.mysql.charsets import python_codec
 from libs.mysql.column_type import MysqlType, parse_column_type
 from libs.mysql.json_binary import json_text
+from libs.mysql.row_events import RowsDecoder
 from libs.mysql.values import (
     Memo,
     base64_text,
     bits_base64,
-    date_from_binary,
-    datetime_from_binary,
-    decimal_from_binary,
+    decimal_groups,
     decimal_size,
-    enum_from_binary,
-    float32_from_binary,
+    decimal_unscaled,
     set_from_binary,
-    time_from_binary,
-    timestamp_from_binary,
+    shortest_float32,
+    unscaled_to_base64,
 )
 from libs.types.table import Column, TableSchema
 from libs.types.value import LogicalKind
-
-DecodeImage = Callable[[bytes, int], tuple[bytes, bytes, int]]
-"""(data, place of the first value) → (row as a JSON object, key as a JSON object or b"", place after the image)."""
 
 # Column types in a table map (MySQL source include/field_types.h).
 TINY, SHORT, LONG, FLOAT, DOUBLE, LONGLONG, INT24 = 1, 2, 3, 4, 5, 8, 9
@@ -90,61 +82,50 @@ class WireColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
-    """How one column is read: a struct code, and an expression over its variable that yields the JSON value."""
+class Reading:
+    """How one column's cells become JSON."""
 
-    code: str
-    expression: str
+    kind: int
+    """One of ``row_events``'s kinds."""
+    size: int
+    """Bytes of a fixed-width value, or of the length that opens a variable one."""
     is_variable: bool = False
-    """The code reads a length; the expression is over the bytes that follow it."""
+    padded_bytes: int = 0
+    """Of a BINARY(n), whose zero bytes at the end the log drops; a shorter cell is converted."""
+    fractional_digits: int = 0
+    units_per_s: int = 0
+    """What a DATETIME counts in."""
+    decimal_groups: tuple[tuple[int, int], ...] = ()
+    """Bytes and weight (a power of ten) of each group of digits, in stored order."""
+    zero: bytes = b"null"
+    """JSON of a date without month or day."""
+    members: tuple[bytes, ...] = ()
+    """JSON of an ENUM's members, by index."""
+    convert: Callable[[bytes], bytes] | None = None
+    """The cell's bytes → JSON: of CONVERTED, of TEXT that is neither ASCII nor UTF-8, of a BINARY to be padded."""
 
 
-class RowDecoder:
-    """Decodes row images of one table version, for one layout of the binlog.
+def rows_decoder(schema: TableSchema, columns: Sequence[WireColumn]) -> RowsDecoder:
+    """The decoder for one table version under one layout of the log.
 
-    ``variants`` maps a NULL bitmap to the function that reads such an image; it grows by itself.
+    Raises SchemaContradiction where the log's columns are not those of ``schema``, PipelineHalted for an unknown charset.
     """
-
-    __slots__ = ("_names", "_readings", "bitmap_bytes", "schema", "variants")
-
-    def __init__(self, schema: TableSchema, wire_columns: Sequence[WireColumn]) -> None:
-        """Raises SchemaContradiction where the log's columns are not those of ``schema``."""
-        _require_agreement(schema, wire_columns)
-        self.schema = schema
-        self.bitmap_bytes = (len(schema.columns) + 7) // 8
-        self._names: dict[str, Any] = {"_dumps": orjson.dumps, "_int": int.from_bytes}
-        self._readings = [
-            _reading(column, wire, self._names, place)
-            for place, (column, wire) in enumerate(zip(schema.columns, wire_columns, strict=True))
-        ]
-        self.variants: Memo = Memo(self._compile)
-        """NULL bitmap → DecodeImage."""
-
-    def undecodable_column(self, data: bytes, place: int, bitmap: bytes) -> str:
-        """Name of the first column of the image at ``place`` that cannot be read."""
-        for count in range(1, len(self.schema.columns) + 1):
-            source = _variant_source(self.schema, self._readings, bitmap, only_first=count)
-            try:
-                _define(source, self._names)(data, place)
-            except Exception:
-                return self.schema.columns[count - 1].name
-        return "?"
-
-    def _compile(self, bitmap: bytes) -> DecodeImage:
-        return _define(_variant_source(self.schema, self._readings, bitmap), self._names)
-
-
-def undecodable(decoder: RowDecoder, data: bytes, place: int, bitmap: bytes, where: str) -> UndecodableValue:
-    """The error to raise when ``variants[bitmap]`` failed; names table and column, never the value."""
-    column = decoder.undecodable_column(data, place, bitmap)
-    return UndecodableValue(
-        f"{decoder.schema.table_id}.{column} at {where}: the stored bytes do not fit its type "
-        f"{_type_of(decoder.schema, column)}; repair the row at the source, or exclude the table"
+    _require_agreement(schema, columns)
+    places = {column.name: index for index, column in enumerate(schema.columns)}
+    return RowsDecoder(
+        [_reading(column, wire) for column, wire in zip(schema.columns, columns, strict=True)],
+        [orjson.dumps(column.name) for column in schema.columns],
+        [places[name] for name in schema.key],
     )
 
 
-def _type_of(schema: TableSchema, column: str) -> str:
-    return next((known.source_type for known in schema.columns if known.name == column), "?")
+def undecodable(schema: TableSchema, decoder: RowsDecoder) -> UndecodableValue:
+    """The error to raise when ``decoder`` failed: names table, row and column, never the value."""
+    column = schema.columns[decoder.column]
+    return UndecodableValue(
+        f"{schema.table_id}.{column.name} at row {decoder.row}: the stored bytes do not fit its type "
+        f"{column.source_type}; repair the row at the source, or exclude the table"
+    )
 
 
 def wire_columns(types: bytes, metadata: bytes) -> list[WireColumn]:
@@ -212,159 +193,96 @@ def _require_agreement(schema: TableSchema, columns: Sequence[WireColumn]) -> No
             )
 
 
-_LENGTH_CODES: Final = {1: "B", 2: "H", 3: "3s", 4: "I"}
-_SIGNED: Final = {TINY: "b", SHORT: "h", LONG: "i", LONGLONG: "q"}
-_UNSIGNED: Final = {TINY: "B", SHORT: "H", LONG: "I", LONGLONG: "q"}  # bigint unsigned wraps: see LogicalKind.INT64
+_INTEGERS: Final = {TINY: 1, SHORT: 2, INT24: 3, LONG: 4, LONGLONG: 8}
 
 
-def _reading(column: Column, wire: WireColumn, names: dict[str, Any], place: int) -> _Reading:
-    """How ``column`` is read; converters that it needs are put into ``names`` under a name with its place."""
+def _reading(column: Column, wire: WireColumn) -> Reading:
     declared = parse_column_type(column.source_type)
-    if wire.wire_type in _SIGNED:
-        return _Reading((_UNSIGNED if declared.is_unsigned else _SIGNED)[wire.wire_type], "{v}")
+    if wire.wire_type in _INTEGERS:
+        # bigint unsigned wraps: see LogicalKind.INT64
+        is_unsigned = declared.is_unsigned and wire.wire_type != LONGLONG
+        return Reading(row_events.UNSIGNED if is_unsigned else row_events.INTEGER, wire.size)
     if wire.length_bytes:
-        return _variable_reading(column, declared, wire, names, place)
+        return _variable_reading(column, declared, wire)
     match wire.wire_type:
-        case _ if wire.wire_type == INT24:
-            return _Reading("3s", "_int({v}, 'little')" if declared.is_unsigned else "_int({v}, 'little', signed=True)")
         case _ if wire.wire_type == DOUBLE:
-            return _Reading("d", "{v}")
+            return _converted(wire.size, lambda stored: struct.unpack("<d", stored)[0])
+        case _ if wire.wire_type == FLOAT:
+            return _converted(wire.size, Memo(shortest_float32).__getitem__)
         case _ if wire.wire_type == YEAR:
-            return _Reading("B", "({v} + 1900 if {v} else 0)")
+            return Reading(row_events.YEAR, wire.size)
         case _ if wire.wire_type == BIT and column.logical_type.kind is LogicalKind.BOOLEAN:
-            return _Reading("B", "({v} != 0)")
+            return Reading(row_events.BOOLEAN, wire.size)
         case _ if wire.wire_type == BIT:
-            names[f"_c{place}"] = bits_base64
-            return _Reading(f"{wire.size}s", f"_c{place}({{v}})")
+            return _converted(wire.size, bits_base64)
         case _ if wire.wire_type == ENUM:
-            names[f"_c{place}"] = enum_from_binary(declared.members)
-            return _Reading("BH"[wire.size - 1], f"_c{place}[{{v}}]")
-        case _ if wire.wire_type == SET and wire.size in (1, 2, 4, 8):
-            names[f"_c{place}"] = set_from_binary(declared.members)
-            return _Reading({1: "B", 2: "H", 4: "I", 8: "Q"}[wire.size], f"_c{place}[{{v}}]")
+            members = ("", *declared.members)  # index 0: what MySQL stores for an invalid value
+            return Reading(row_events.ENUM, wire.size, members=tuple(map(orjson.dumps, members)))
         case _ if wire.wire_type == SET:
-            names[f"_c{place}"] = set_from_binary(declared.members)
-            return _Reading(f"{wire.size}s", f"_c{place}[_int({{v}}, 'little')]")
-    return _packed_reading(column, wire, names, place)
+            of_bits = set_from_binary(declared.members)
+            return _converted(wire.size, lambda stored: of_bits[int.from_bytes(stored, "little")])
+        case _ if wire.wire_type == NEWDECIMAL:
+            return _decimal_reading(wire.precision, wire.scale)
+    return _temporal_reading(column, wire)
 
 
-def _packed_reading(column: Column, wire: WireColumn, names: dict[str, Any], place: int) -> _Reading:
-    """Types whose bytes are one big-endian number, read as such and taken apart by an expression."""
-    number = "_int({v}, 'big')"
-    code = f"{wire.size}s"
+def _decimal_reading(precision: int, scale: int) -> Reading:
+    size = decimal_size(precision, scale)
+    if precision <= row_events.MAX_DECIMAL_DIGITS:
+        return Reading(row_events.DECIMAL, size, decimal_groups=decimal_groups(precision, scale))
+    return _converted(size, lambda stored: unscaled_to_base64(decimal_unscaled(stored, precision, scale)))
+
+
+def _temporal_reading(column: Column, wire: WireColumn) -> Reading:
     # A zero date is NULL, or the epoch where the column may not be NULL (Debezium's rule).
     match wire.wire_type:
-        case _ if wire.wire_type == NEWDECIMAL:
-            names[f"_c{place}"] = decimal_from_binary(wire.precision, wire.scale)
-            return _Reading(code, f"_c{place}({number})")
-        case _ if wire.wire_type == FLOAT:
-            names[f"_c{place}"] = float32_from_binary()
-            return _Reading(code, f"_c{place}[{{v}}]")
         case _ if wire.wire_type == DATE:
-            names[f"_c{place}"] = date_from_binary(None if column.is_optional else 0)
-            return _Reading(code, f"_c{place}[{{v}}]")
-        case _ if wire.wire_type == DATETIME2:
-            names[f"_c{place}"] = datetime_from_binary(
-                wire.fractional_digits,
-                units_per_s=1_000 if column.logical_type.kind is LogicalKind.TIMESTAMP_MS else 1_000_000,
-                zero=None if column.is_optional else 0,
-            )
-            return _Reading(code, f"_c{place}({number})")
-        case _ if wire.wire_type == TIMESTAMP2:
-            zero = None if column.is_optional else "1970-01-01T00:00:00Z"
-            names[f"_c{place}"] = timestamp_from_binary(wire.fractional_digits, zero=zero)
-            return _Reading(code, f"_c{place}({number})")
+            return Reading(row_events.DATE, wire.size, zero=b"null" if column.is_optional else b"0")
         case _ if wire.wire_type == TIME2:
-            names[f"_c{place}"] = time_from_binary(wire.fractional_digits)
-            return _Reading(code, f"_c{place}[{{v}}]")
+            return Reading(row_events.TIME, wire.size, fractional_digits=wire.fractional_digits)
+        case _ if wire.wire_type == DATETIME2:
+            return Reading(
+                row_events.DATETIME,
+                wire.size,
+                fractional_digits=wire.fractional_digits,
+                units_per_s=1_000 if column.logical_type.kind is LogicalKind.TIMESTAMP_MS else 1_000_000,
+                zero=b"null" if column.is_optional else b"0",
+            )
+        case _ if wire.wire_type == TIMESTAMP2:
+            return Reading(
+                row_events.TIMESTAMP,
+                wire.size,
+                fractional_digits=wire.fractional_digits,
+                zero=b"null" if column.is_optional else b'"1970-01-01T00:00:00Z"',
+            )
     raise SchemaContradiction(f"column {column.name}: no reading for wire type {wire.wire_type}")
 
 
-def _variable_reading(
-    column: Column, declared: MysqlType, wire: WireColumn, names: dict[str, Any], place: int
-) -> _Reading:
-    code = _LENGTH_CODES[wire.length_bytes]
+def _variable_reading(column: Column, declared: MysqlType, wire: WireColumn) -> Reading:
     if declared.name == "json":
-        names["_json"] = json_text
-        return _Reading(code, "_json({v})", is_variable=True)
+        return _converted(wire.length_bytes, json_text, is_variable=True)
     if column.logical_type.kind in (LogicalKind.BYTES, LogicalKind.UNSUPPORTED):
-        names["_b64"] = base64_text
-        if declared.name == "binary":  # the log drops the zero bytes at the end of a BINARY(n)
-            return _Reading(code, f"_b64({{v}}.ljust({declared.length or 1}, b'\\0'))", is_variable=True)
-        return _Reading(code, "_b64({v})", is_variable=True)
+        size = (declared.length or 1) if declared.name == "binary" else 0
+        return Reading(
+            row_events.BINARY,
+            wire.length_bytes,
+            is_variable=True,
+            padded_bytes=size,
+            convert=lambda stored: orjson.dumps(base64_text(stored.ljust(size, b"\0"))),
+        )
     codec = python_codec(column.charset or "utf8mb4")
-    return _Reading(code, f"{{v}}.decode({codec!r})" if codec != "utf-8" else "{v}.decode()", is_variable=True)
+    if codec == "utf-8":
+        return Reading(row_events.TEXT, wire.length_bytes, is_variable=True)
+    decoded = _converted(wire.length_bytes, lambda stored: stored.decode(codec), is_variable=True)
+    if _ASCII.decode(codec, "replace") != _ASCII.decode():
+        return decoded
+    return Reading(row_events.TEXT, wire.length_bytes, is_variable=True, convert=decoded.convert)
 
 
-def _variant_source(
-    schema: TableSchema, readings: Sequence[_Reading], bitmap: bytes, *, only_first: int | None = None
-) -> tuple[str, dict[str, Any]]:
-    """Source of the function that reads an image with this NULL bitmap, and the structs that it needs.
-
-    ``only_first`` reads just so many columns: to find the one that cannot be read.
-    """
-    is_null = [bool(bitmap[i >> 3] >> (i & 7) & 1) for i in range(len(readings))]
-    structs: dict[str, Any] = {}
-    lines = ["def decode(data, place):"]
-    group: list[tuple[str, str]] = []  # (struct code, variable) of the fixed parts not read yet
-
-    def read_group() -> None:
-        if group:
-            name = f"_u{len(structs)}"
-            layout = struct.Struct("<" + "".join(code for code, _ in group))
-            structs[name] = layout.unpack_from
-            lines.append(f"    {', '.join(variable for _, variable in group)}, = {name}(data, place)")
-            lines.append(f"    place += {layout.size}")
-            group.clear()
-
-    expressions: dict[int, str] = {}
-    for index, reading in enumerate(readings[:only_first]):
-        if is_null[index]:
-            expressions[index] = "None"
-            continue
-        variable = f"v{index}"
-        expressions[index] = reading.expression.replace("{v}", variable)
-        if not reading.is_variable:
-            group.append((reading.code, variable))
-            continue
-        group.append((reading.code, f"n{index}"))
-        read_group()
-        length = f"_int(n{index}, 'little')" if reading.code == "3s" else f"n{index}"
-        lines.append(f"    end = place + {length}")
-        lines.append(f"    {variable} = data[place:end]")
-        lines.append("    place = end")
-    read_group()
-    _append_result(lines, schema, expressions, is_whole=only_first is None)
-    return "\n".join(lines), structs
+_ASCII: Final = bytes(range(128))
 
 
-def _append_result(lines: list[str], schema: TableSchema, expressions: dict[int, str], *, is_whole: bool) -> None:
-    places = {column.name: index for index, column in enumerate(schema.columns)}
-    key_places = [places[name] for name in schema.key] if is_whole else []
-    for index in key_places:  # used twice: converted once
-        lines.append(f"    k{index} = {expressions[index]}")
-        expressions[index] = f"k{index}"
-    members = ", ".join(f"{schema.columns[index].name!r}: {text}" for index, text in expressions.items())
-    lines.append(f"    return _dumps({{{members}}}), {_key_expression(schema, key_places)}, place")
-
-
-def _key_expression(schema: TableSchema, key_places: Sequence[int]) -> str:
-    if not key_places:
-        return "b''"
-    columns = [schema.columns[index] for index in key_places]
-    integers = (LogicalKind.INT16, LogicalKind.INT32, LogicalKind.INT64)
-    if all(column.logical_type.kind in integers and not column.is_optional for column in columns):
-        names = (orjson.dumps(column.name).replace(b"%", b"%%") for column in columns)
-        template = b"{" + b",".join(name + b":%d" for name in names) + b"}"
-        return f"{template!r} % ({', '.join(f'k{index}' for index in key_places)},)"
-    members = ", ".join(f"{schema.columns[index].name!r}: k{index}" for index in key_places)
-    return f"_dumps({{{members}}})"
-
-
-def _define(source: tuple[str, dict[str, Any]], names: dict[str, Any]) -> DecodeImage:
-    text, structs = source
-    scope = names | structs
-    # The text is made of column names as Python literals and of our own expressions; no value of a row enters it.
-    exec(compile(text, "<row image decoder>", "exec"), scope)  # noqa: S102
-    decode: DecodeImage = scope["decode"]
-    return decode
+def _converted(size: int, convert: Callable[[bytes], object], *, is_variable: bool = False) -> Reading:
+    return Reading(
+        row_events.CONVERTED, size, is_variable=is_variable, convert=lambda stored: orjson.dumps(convert(stored))
+    )

@@ -11,7 +11,6 @@ import socket
 import ssl
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pymysql
@@ -19,13 +18,12 @@ from pymysql.constants import COMMAND
 
 from libs.errors import AccessDenied, HeadwaterError, PipelineHalted, PositionPurged, SourceUnavailable
 from libs.mysql.binlog_events import read_packed
+from libs.mysql.packets import MAX_PACKET, Packets, whole_packets
 from services.binlog_reader.settings import DatabaseSettings
 
 Connection = pymysql.Connection
 
 _RECEIVE_BYTES: Final = 1 << 18
-_MAX_PACKET: Final = 0xFFFFFF
-"""A packet of this length is continued by the next one."""
 _ERROR, _EOF = 0xFF, 0xFE
 
 _DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1370})
@@ -86,22 +84,10 @@ def as_ours(error: Exception, settings: DatabaseSettings | None) -> HeadwaterErr
 # --- undecoded packets -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
-    """Whole packets in one buffer."""
-
-    data: bytes
-    places: list[tuple[int, int]]
-    """Begin and end of each payload in ``data``."""
-    more_waits: bool
-    """The socket holds more already: the server is ahead of us."""
-
-
 class PacketReader:
     """Reads whole packets from a connection's socket, many at a time, without an object for each.
 
-    ``receive`` gives one buffer and the places of the payloads in it; a packet that is not complete yet waits for the
-    next call, and one of 16 MB and more comes joined and alone.
+    A packet that is not complete yet waits for the next call; one of 16 MB and more comes joined and alone.
     """
 
     __slots__ = ("_poll", "_rest", "_socket")
@@ -113,16 +99,19 @@ class PacketReader:
         self._poll.register(self._socket, select.POLLIN)
         self._rest = b""
 
-    def receive(self) -> Received:
-        """Wait for at least one whole packet, then take what is there. Raises SourceUnavailable: server silent or gone."""
+    def receive(self) -> tuple[Packets, bool]:
+        """Wait for at least one whole packet, then take what is there; and whether more waits: the server is ahead of us.
+
+        Raises SourceUnavailable: server silent or gone.
+        """
         data, needed = self._rest, 4
         while True:
             data = self._filled(data, needed)
-            places, end, needed = _whole_packets(data)
-            if places:
+            packets, end, needed = whole_packets(data)
+            if len(packets):
                 self._rest = data[end:]
-                return Received(data, places, self._more_waits())
-            if _payload_bytes(data, 0) == _MAX_PACKET and len(data) >= needed:
+                return packets, self._more_waits()
+            if _payload_bytes(data, 0) == MAX_PACKET and len(data) >= needed:
                 return self._joined(data)
 
     def _more_waits(self) -> bool:
@@ -130,7 +119,7 @@ class PacketReader:
             return True
         return bool(self._poll.poll(0))
 
-    def _joined(self, data: bytes) -> Received:
+    def _joined(self, data: bytes) -> tuple[Packets, bool]:
         payloads: list[bytes] = []
         while True:
             data = self._filled(data, 4)
@@ -138,10 +127,10 @@ class PacketReader:
             data = self._filled(data, 4 + length)
             payloads.append(data[4 : 4 + length])
             data = data[4 + length :]
-            if length < _MAX_PACKET:
+            if length < MAX_PACKET:
                 self._rest = data
                 joined = b"".join(payloads)
-                return Received(joined, [(0, len(joined))], self._more_waits())
+                return Packets(joined, [(0, len(joined))]), self._more_waits()
 
     def _filled(self, data: bytes, needed: int) -> bytes:
         """``data`` and what follows it: at least ``needed`` bytes, and up to some hundred KB that wait already.
@@ -156,7 +145,7 @@ class PacketReader:
 
     def _receive_some(self, missing: int) -> bytes:
         try:
-            chunk = self._socket.recv(max(_RECEIVE_BYTES, min(missing, _MAX_PACKET)))
+            chunk = self._socket.recv(max(_RECEIVE_BYTES, min(missing, MAX_PACKET)))
         except TimeoutError as error:
             raise SourceUnavailable(
                 "MySQL sent nothing, not even a heartbeat: the connection counts as lost"
@@ -172,20 +161,6 @@ def _payload_bytes(data: bytes, place: int) -> int:
     return data[place] | data[place + 1] << 8 | data[place + 2] << 16
 
 
-def _whole_packets(data: bytes) -> tuple[list[tuple[int, int]], int, int]:
-    """Payload places of the whole packets at the front of ``data``, the end of the last, and bytes needed for more."""
-    places: list[tuple[int, int]] = []
-    place, size = 0, len(data)
-    while size - place >= 4:
-        length = data[place] | data[place + 1] << 8 | data[place + 2] << 16
-        end = place + 4 + length
-        if end > size or length == _MAX_PACKET:
-            return places, place, end
-        places.append((place + 4, end))
-        place = end
-    return places, place, place + 4
-
-
 def select_raw(connection: Connection, statement: str, timeout_s: float) -> Iterator[bytes]:
     """The rows of ``statement`` as undecoded text-protocol packets.
 
@@ -199,9 +174,9 @@ def select_raw(connection: Connection, statement: str, timeout_s: float) -> Iter
     reader = PacketReader(connection, timeout_s)
     definitions_left = -1  # unknown: the first packet says how many columns there are
     while True:
-        received = reader.receive()
-        data = received.data
-        for place, end in received.places:
+        packets, _ = reader.receive()
+        data = packets.data
+        for place, end in packets:
             if definitions_left < 0:
                 raise_error_packet(data, place, end)
                 definitions_left = read_packed(data, place)[0] + 1  # and the mark that ends them

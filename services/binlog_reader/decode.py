@@ -11,45 +11,26 @@ on nothing but the log and the set of captured tables, so a replay gives them ag
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from libs.errors import PipelineHalted, SchemaUnknown, UndecodableValue
-from libs.events.batch import (
-    OP_CREATE,
-    OP_DELETE,
-    OP_KEY_CHANGE_CREATE,
-    OP_KEY_CHANGE_DELETE,
-    OP_UPDATE,
-    BatchBuilder,
-    RowRun,
-)
-from libs.events.envelope import (
-    AFTER,
-    AFTER_NULL,
-    BEFORE,
-    BEFORE_NULL_AFTER,
-    MysqlSourceBlock,
-    event_tail,
-    json_text,
-    source_tail,
-)
+from libs.events.batch import BatchBuilder, RowRun
+from libs.events.envelope import MysqlSourceBlock, event_tail, json_text, source_tail
+from libs.events.run_rows import RunRows
 from libs.mysql import binlog_events as events
 from libs.mysql.gtid import ExecutedGtids
-from libs.mysql.row_image import RowDecoder, undecodable, wire_columns
-from libs.mysql.values import Memo
+from libs.mysql.packets import Packets
+from libs.mysql.row_events import EventFrame, RowsDecoder
+from libs.mysql.row_image import rows_decoder, undecodable, wire_columns
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from services.binlog_reader.position import BinlogPosition
 
-_TABLE_ID_BYTES: Final = 6
-_ROWS_POST_HEADER_BYTES: Final = 8  # table id and flags; the length of the extra data follows
 _CRC32: Final = 1
 _MAX_RUN_BYTES: Final = 500_000
 """A run is closed at about so many bytes of JSON, so that a transaction of one table can be cut into batches too."""
-_ENVELOPE_BYTES: Final = 500
-"""Of a row's event beside its images, roughly."""
 _DDL: Final = re.compile(r"\s*(?:/\*.*?\*/\s*)*(CREATE|ALTER|DROP|RENAME|TRUNCATE)\b", re.IGNORECASE | re.DOTALL)
 
 
@@ -69,52 +50,22 @@ class DdlStatement:
     sql_mode: int
 
 
+@dataclass(frozen=True, slots=True)
 class _Table:
     """A captured table at its present version, with what all its rows events share."""
 
-    __slots__ = ("bitmap_bytes", "column_count_bytes", "decoder", "full_images", "schema", "source_block")
-
-    def __init__(self, schema: TableSchema, decoder: RowDecoder, source_block: MysqlSourceBlock) -> None:
-        self.schema = schema
-        self.decoder = decoder
-        self.source_block = source_block
-        self.bitmap_bytes = decoder.bitmap_bytes
-        self.column_count_bytes = 1 if len(schema.columns) < 251 else 3  # a length-encoded integer
-        self.full_images: set[bytes] = set()
-        """Bitmaps seen that say that all columns are present; the bits beyond the last column are as they happen to be."""
+    schema: TableSchema
+    decoder: RowsDecoder
+    source_block: MysqlSourceBlock
 
 
+@dataclass(frozen=True, slots=True)
 class _OpenRun:
     """Rows of one table and transaction that are being gathered, with what all their values share."""
 
-    __slots__ = (
-        "bitmap_bytes",
-        "create_end",
-        "delete_end",
-        "head",
-        "keys",
-        "ops",
-        "table",
-        "update_end",
-        "values",
-        "variants",
-    )
-
-    def __init__(self, table: _Table, run: RowRun, head: bytes, ends: Sequence[bytes]) -> None:
-        self.table = table
-        self.variants = table.decoder.variants
-        self.bitmap_bytes = table.bitmap_bytes
-        self.ops = run.ops
-        self.keys = run.keys
-        self.values = run.values
-        self.head = head
-        """``,"source":{…,"pos":``; the position and the row's number follow."""
-        self.create_end, self.update_end, self.delete_end = ends
-        """What follows the row's number; with transaction metadata, up to the numbers of the transaction block."""
-
-
-_DecodeRows = Callable[[_OpenRun, bytes, int, int, int], int]
-"""(run, data, begin of the images, their end, place of the event in the log) → row events added to the run."""
+    table: _Table
+    rows: RunRows
+    frame: EventFrame
 
 
 @dataclass(slots=True)
@@ -161,6 +112,8 @@ class LogDecoder:
         self._tables_by_map: dict[bytes, _Table | None] = {}
         self._tables_by_id: dict[bytes, _Table | None] = {}
         self._last_map = b""
+        self._run_number = b""
+        """Under which the open run's table was mapped last."""
         self._source_blocks: dict[TableId, MysqlSourceBlock] = {}
         self._transaction: _Transaction | None = None
         self._run: _OpenRun | None = None
@@ -191,31 +144,35 @@ class LogDecoder:
         """The time that the next events are marked with as processed."""
         self._tails = _tails(now_ns)
 
-    def feed(self, data: bytes, places: Iterable[tuple[int, int]]) -> Iterator[DdlStatement | None]:
-        """Take the events at ``data[place:end]``, one after another.
+    def feed(self, log: Packets) -> Iterator[DdlStatement | None]:
+        """Take the events of ``log``, one after another.
 
         Yields a DDL statement before anything behind it is taken (``apply_schemas`` comes before the next step), and None
         wherever the batch may be taken: behind each transaction, and inside one when a run was closed for its size.
 
         Raises UndecodableValue, SchemaUnknown, SchemaContradiction, PipelineHalted; the message names the place.
         """
-        # Table maps and rows are nearly all events: what is done for each of them counts like what is done for each row.
-        kind_offset, body_offset = events.KIND_OFFSET, events.HEADER_BYTES
-        table_map, rows, checksum_bytes = events.TABLE_MAP, _DECODE_ROWS, self._checksum_bytes
-        for place, end in places:
-            kind = data[place + kind_offset]
-            if kind == table_map:
-                layout = data[place + body_offset : end - checksum_bytes]
+        data, nth = log.data, 0
+        while nth < len(log):
+            place, end = log[nth]
+            kind = data[place + events.KIND_OFFSET]
+            if kind == events.TABLE_MAP:
+                layout = data[place + events.HEADER_BYTES : end - self._checksum_bytes]
                 if layout != self._last_map:
                     self._map_table(layout)
-            elif kind in rows:
-                if self._rows(rows[kind], kind, data, place, end):
-                    yield None
+            elif kind in _ROWS_EVENTS:
+                run = self._run_of(data, place, end)
+                if run is not None:
+                    nth = self._rows(run, log, nth)
+                    if self._room < 0:
+                        self.flush()
+                        yield None
+                    continue
             else:
                 ddl = self._other(kind, data, place, end)
-                checksum_bytes = self._checksum_bytes
                 if ddl is not None or self._transaction is None:
                     yield ddl
+            nth += 1
 
     def _other(self, kind: int, data: bytes, place: int, end: int) -> DdlStatement | None:
         _, _, server_id, size, end_position, _ = events.read_header(data, place)
@@ -336,7 +293,7 @@ class LogDecoder:
     def _map_table(self, whole: bytes) -> None:
         """A table map that is not the last one again; most were seen before, byte for byte but for the table's number."""
         self._last_map = whole
-        number, layout = whole[:_TABLE_ID_BYTES], whole[_TABLE_ID_BYTES:]
+        number, layout = whole[: events.TABLE_ID_BYTES], whole[events.TABLE_ID_BYTES :]
         try:
             table = self._tables_by_map[layout]
         except KeyError:
@@ -356,37 +313,41 @@ class LogDecoder:
         block = self._source_blocks.get(table_id)
         if block is None:
             block = self._source_blocks[table_id] = MysqlSourceBlock(self._source, mapped.database, mapped.table)
-        return _Table(schema, RowDecoder(schema, wire_columns(mapped.column_types, mapped.metadata)), block)
+        return _Table(schema, rows_decoder(schema, wire_columns(mapped.column_types, mapped.metadata)), block)
 
-    def _rows(self, decode: _DecodeRows, kind: int, data: bytes, place: int, end: int) -> bool:
-        """Decode a rows event. True: the run was closed for its size."""
+    def _run_of(self, data: bytes, place: int, end: int) -> _OpenRun | None:
+        """The open run for a rows event's table; None: nobody captures it."""
         body = place + events.HEADER_BYTES
-        table = self._tables_by_id[data[body : body + _TABLE_ID_BYTES]]
+        number = data[body : body + events.TABLE_ID_BYTES]
+        table = self._tables_by_id[number]
         transaction = self._transaction
         if table is None or transaction is None:
-            return False
-        body += _ROWS_POST_HEADER_BYTES
-        body += (data[body] | data[body + 1] << 8) + table.column_count_bytes  # the extra data's length counts itself
-        images = body + table.bitmap_bytes * (1 + (kind == events.UPDATE_ROWS))
-        if data[body:images] not in table.full_images:
-            self._require_full_image(table, data[body:images])
+            return None
         run = self._run
         if run is None or run.table is not table:
             run = self._run = self._open_run(table, transaction, data, place)
-        # A row's place in the log is the beginning of its event (Debezium's source.pos).
-        position = events.read_end_position(data, place + events.END_OFFSET)[0] - (end - place)
+        self._run_number = number
+        return run
+
+    def _rows(self, run: _OpenRun, log: Packets, first: int) -> int:
+        """Decode a rows event and those of the same table behind it; returns the number of the event to go on with."""
+        transaction, decoder = self._transaction, run.table.decoder
+        assert transaction is not None
         try:
-            decoded = decode(run, data, images, end - self._checksum_bytes, position)
-        except UndecodableValue as error:
-            raise UndecodableValue(f"{error} (transaction {transaction.gtid}, {self._where(position)})") from error
-        if self._transaction_metadata:
-            self._number(run, transaction, decoded)
+            nth, decoded, self._room = decoder.decode(
+                run.frame, run.rows, log, first, self._run_number, self._last_map, self._checksum_bytes, self._room
+            )
+        except Exception as error:
+            raise UndecodableValue(
+                f"{undecodable(run.table.schema, decoder)} "
+                f"(transaction {transaction.gtid}, {self._where(decoder.position)})"
+            ) from error
+        if nth == first:
+            raise self._partial_image(run.table)
         transaction.rows += decoded
-        self._room -= end - place + decoded * _ENVELOPE_BYTES
-        if self._room < 0:
-            self.flush()
-            return True
-        return False
+        if self._transaction_metadata:
+            transaction.rows_by_table[run.table.schema.table_id] = run.frame.collection_order
+        return nth
 
     def _open_run(self, table: _Table, transaction: _Transaction, data: bytes, place: int) -> _OpenRun:
         """Rows events of one table that stand side by side in a transaction share a run."""
@@ -413,34 +374,21 @@ class LogDecoder:
             gtid=transaction.gtid_json,
             file=self._file_json,
         )
-        head = b',"source":' + head
         middle = source_tail(transaction.thread_id)
         if self._transaction_metadata:
             middle += b',"transaction":{"id":%b,"total_order":' % transaction.gtid_json
-            return _OpenRun(table, run, head, (middle, middle, middle))
-        return _OpenRun(table, run, head, [middle + b',"transaction":null' + self._tails[op] for op in _TAIL_OPS])
+            frame = EventFrame(b',"source":' + head, middle, self._tails, True)
+            frame.total_order = transaction.rows
+            frame.collection_order = transaction.rows_by_table.get(table.schema.table_id, 0)
+        else:
+            frame = EventFrame(b',"source":' + head, middle + b',"transaction":null', self._tails, False)
+        return _OpenRun(table, run.rows, frame)
 
-    def _number(self, run: _OpenRun, transaction: _Transaction, decoded: int) -> None:
-        """End the newest values with their numbers in the transaction and in the table's part of it."""
-        table_id = run.table.schema.table_id
-        of_table = transaction.rows_by_table.get(table_id, 0)
-        first = len(run.values) - decoded
-        for index in range(decoded):
-            numbers = b'%d,"data_collection_order":%d}' % (transaction.rows + index + 1, of_table + index + 1)
-            run.values[first + index] += numbers + self._tails[run.ops[first + index]]
-        transaction.rows_by_table[table_id] = of_table + decoded
-
-    def _require_full_image(self, table: _Table, bitmaps: bytes) -> None:
-        """The bitmaps of the columns present in each image of an event; all of them must be."""
-        every = (1 << len(table.schema.columns)) - 1
-        for start in range(0, len(bitmaps), table.bitmap_bytes):
-            present = int.from_bytes(bitmaps[start : start + table.bitmap_bytes], "little")
-            if present & every != every:
-                raise PipelineHalted(
-                    f"{table.schema.table_id}: a session wrote partial row images at {self._where(self._pos)}; "
-                    "set binlog_row_image=FULL globally and for every session, then re-snapshot the table"
-                )
-        table.full_images.add(bitmaps)
+    def _partial_image(self, table: _Table) -> PipelineHalted:
+        return PipelineHalted(
+            f"{table.schema.table_id}: a session wrote partial row images at {self._where(table.decoder.position)}; "
+            "set binlog_row_image=FULL globally and for every session, then re-snapshot the table"
+        )
 
     def _where(self, pos: int) -> str:
         return f"{self._file}:{pos}"
@@ -459,106 +407,10 @@ _UNSUPPORTED: Final = {
 }
 
 
-_TAIL_OPS: Final = (OP_CREATE, OP_UPDATE, OP_DELETE)
+_ROWS_EVENTS: Final = frozenset((events.WRITE_ROWS, events.UPDATE_ROWS, events.DELETE_ROWS))
 
 
-def _tails(now_ns: int) -> dict[int, bytes]:
-    """The ends of events by operation; both halves of a changed key end as what they are, a delete and a create."""
-    create, update, delete = (event_tail(chr(op), now_ns) for op in _TAIL_OPS)
-    return {
-        OP_CREATE: create,
-        OP_UPDATE: update,
-        OP_DELETE: delete,
-        OP_KEY_CHANGE_DELETE: delete,
-        OP_KEY_CHANGE_CREATE: create,
-    }
-
-
-# --- rows of one event -------------------------------------------------------------------------------------------------------
-
-_ROW_NUMBERS: Final = Memo(lambda row: b',"row":%d' % row)
-_join: Final = b"".join
-
-
-def _decode_inserts(run: _OpenRun, data: bytes, place: int, end: int, position: int) -> int:
-    variants, bitmap_bytes = run.variants, run.bitmap_bytes
-    source = run.head + b"%d" % position
-    rows = 0
-    while place < end:
-        start = place + bitmap_bytes
-        bitmap = data[place:start]
-        try:
-            image, key, place = variants[bitmap](data, start)
-        except Exception as error:
-            raise undecodable(run.table.decoder, data, start, bitmap, f"row {rows}") from error
-        run.ops.append(OP_CREATE)
-        run.keys.append(key)
-        run.values.append(_join((BEFORE_NULL_AFTER, image, source, _ROW_NUMBERS[rows], run.create_end)))
-        rows += 1
-    _require_end(place, end)
-    return rows
-
-
-def _decode_deletes(run: _OpenRun, data: bytes, place: int, end: int, position: int) -> int:
-    variants, bitmap_bytes = run.variants, run.bitmap_bytes
-    source = run.head + b"%d" % position
-    rows = 0
-    while place < end:
-        start = place + bitmap_bytes
-        bitmap = data[place:start]
-        try:
-            image, key, place = variants[bitmap](data, start)
-        except Exception as error:
-            raise undecodable(run.table.decoder, data, start, bitmap, f"row {rows}") from error
-        run.ops.append(OP_DELETE)
-        run.keys.append(key)
-        run.values.append(_join((BEFORE, image, AFTER_NULL, source, _ROW_NUMBERS[rows], run.delete_end)))
-        rows += 1
-    _require_end(place, end)
-    return rows
-
-
-def _decode_updates(run: _OpenRun, data: bytes, place: int, end: int, position: int) -> int:
-    """A row whose key changed becomes two events, as Debezium writes it: delete of the old key, create of the new."""
-    variants, bitmap_bytes = run.variants, run.bitmap_bytes
-    source = run.head + b"%d" % position
-    rows = key_changes = 0
-    while place < end:
-        start = place + bitmap_bytes
-        bitmap = data[place:start]
-        try:
-            before, old_key, place = variants[bitmap](data, start)
-            start = place + bitmap_bytes
-            bitmap = data[place:start]
-            after, key, place = variants[bitmap](data, start)
-        except Exception as error:
-            raise undecodable(run.table.decoder, data, start, bitmap, f"row {rows}") from error
-        row_number = _ROW_NUMBERS[rows]
-        if old_key == key:
-            run.ops.append(OP_UPDATE)
-            run.keys.append(key)
-            run.values.append(_join((BEFORE, before, AFTER, after, source, row_number, run.update_end)))
-        else:
-            run.ops += _KEY_CHANGE
-            run.keys += (old_key, key)
-            run.values.append(_join((BEFORE, before, AFTER_NULL, source, row_number, run.delete_end)))
-            run.values.append(_join((BEFORE_NULL_AFTER, after, source, row_number, run.create_end)))
-            key_changes += 1
-        rows += 1
-    _require_end(place, end)
-    return rows + key_changes
-
-
-_KEY_CHANGE: Final = bytes((OP_KEY_CHANGE_DELETE, OP_KEY_CHANGE_CREATE))
-
-
-def _require_end(place: int, end: int) -> None:
-    if place != end:
-        raise UndecodableValue("the rows do not end where their event ends; the log is damaged or the schema is wrong")
-
-
-_DECODE_ROWS: Final[Mapping[int, _DecodeRows]] = {
-    events.WRITE_ROWS: _decode_inserts,
-    events.UPDATE_ROWS: _decode_updates,
-    events.DELETE_ROWS: _decode_deletes,
-}
+def _tails(now_ns: int) -> tuple[bytes, bytes, bytes]:
+    """The ends of a create, an update and a delete."""
+    create, update, delete = (event_tail(op, now_ns) for op in "cud")
+    return create, update, delete

@@ -323,7 +323,5 @@ def append_rows(
     }
     for row, (image, key) in enumerate(rows):
         head = heads[place.marker(row, len(rows))]
-        run.keys.append(key)
-        run.values.append(b'%b%b,"source":%b%b' % (BEFORE_NULL_AFTER, image, head, tail))
-    run.ops += bytes((OP_READ,)) * len(rows)
+        run.rows.append(OP_READ, key, b'%b%b,"source":%b%b' % (BEFORE_NULL_AFTER, image, head, tail))
     batch.close_run()

@@ -24,6 +24,7 @@ from libs.failpoints import failpoint
 from libs.mysql.ddl import TableChange, TableChangeKind, apply_database_ddl, apply_ddl, show_create_to_schema
 from libs.mysql.ddl_syntax import DdlNotUnderstood, StatementContext
 from libs.mysql.gtid import ExecutedGtids, GtidSet
+from libs.mysql.packets import Packets
 from libs.mysql.preflight import check_source
 from libs.mysql.sql_lexer import SqlMode
 from libs.rpc.schema_history_client import SchemaHistoryClient
@@ -37,7 +38,6 @@ from libs.types.value import LogicalKind
 from services.binlog_reader.client import (
     Connection,
     PacketReader,
-    Received,
     connect,
     query,
     raise_error_packet,
@@ -422,10 +422,10 @@ class BinlogChangeLog:
             gtid=ddl.gtid,
             thread_id=ddl.thread_id,
         )
-        run.ops.append(OP_TRUNCATE)
-        run.keys.append(b"")
-        run.values.append(
-            b'{"before":null,"after":null,"source":%b,"transaction":null%b' % (block, event_tail("t", time.time_ns()))
+        run.rows.append(
+            OP_TRUNCATE,
+            b"",
+            b'{"before":null,"after":null,"source":%b,"transaction":null%b' % (block, event_tail("t", time.time_ns())),
         )
         self._batch.close_run()
 
@@ -562,11 +562,11 @@ class BinlogChangeLog:
         transactions_counted = transactions_told = transactions_until = 0
         gathers_until_s = 0.0
         while True:
-            packets = await asyncio.to_thread(reader.receive)
-            data = packets.data
-            received.inc(len(data))
+            packets, more_waits = await asyncio.to_thread(reader.receive)
+            received.inc(len(packets.data))
             decoder.tick(time.time_ns())
-            for ddl in decoder.feed(data, _events_in(packets)):
+            events = packets.behind_ok()
+            for ddl in decoder.feed(events):
                 if ddl is not None:
                     await self._apply(decoder, ddl)
                 if self._batch.is_full and (decoder.is_between_transactions or self._batch.is_overfull):
@@ -579,7 +579,8 @@ class BinlogChangeLog:
                     if GtidSet.parse(decoder.position.gtid_set).is_superset(until):
                         yield self._drained(decoder)
                         return
-            if not packets.more_waits or time.monotonic() > gathers_until_s:
+            _require_events(packets, len(events))
+            if not more_waits or time.monotonic() > gathers_until_s:
                 batch = self._drained(decoder)
                 if batch.payload or decoder.transactions != transactions_told:
                     transactions_told = decoder.transactions
@@ -599,14 +600,11 @@ class BinlogChangeLog:
         return self._resume_point(decoder.position, decoder.last_order, decoder.committed_at_us)
 
 
-def _events_in(packets: Received) -> Iterator[tuple[int, int]]:
-    """Places of the events, each of which stands behind an OK byte. Raises as ``raise_error_packet``, PositionPurged."""
-    data = packets.data
-    for place, end in packets.places:
-        if data[place]:
-            raise_error_packet(data, place, end)
-            raise PositionPurged("MySQL ended the log: the server shuts down or the file is gone")
-        yield place + 1, end
+def _require_events(packets: Packets, events: int) -> None:
+    """All packets held an event. Raises as ``raise_error_packet``, PositionPurged."""
+    if events < len(packets):
+        raise_error_packet(packets.data, *packets[events])
+        raise PositionPurged("MySQL ended the log: the server shuts down or the file is gone")
 
 
 def _records_of(change: TableChange) -> Iterator[tuple[TableId, SchemaChangeKind, TableSchema | None]]:

@@ -108,9 +108,7 @@ class ChangesSource:
         )
         self.batch.open_run(run)
         for op, key, value in rows:
-            run.ops += op.encode()
-            run.keys.append(key)
-            run.values.append(value)
+            run.rows.append(ord(op), key, value)
         self.batch.close_run()
 
     def creates(self, numbers: Sequence[int], *, version: int = 1) -> None:

@@ -16,6 +16,7 @@ from libs.events.batch import BatchBuilder, BatchIdentity
 from libs.mysql import binlog_events
 from libs.mysql.ddl import TableChangeKind, apply_ddl
 from libs.mysql.gtid import ExecutedGtids, GtidSet
+from libs.mysql.packets import Packets
 from libs.types.table import TableId, TableSchema
 from libs.types.value import LogicalKind
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
@@ -73,7 +74,7 @@ def replayed() -> list[tuple[str, dict[str, Any] | None, dict[str, Any]]]:
         transaction_metadata=True,
     )
     for data, place, end in log_events():
-        for ddl in decoder.feed(data, [(place, end)]):
+        for ddl in decoder.feed(Packets(data, [(place, end)])):
             if ddl is not None:
                 apply_statement(decoder, ddl)
     decoder.flush()

@@ -69,9 +69,7 @@ def add_run(
         is_snapshot=snapshot,
     )
     for op, key, value in rows:
-        run.ops += op.encode()
-        run.keys.append(key)
-        run.values.append(value)
+        run.rows.append(ord(op), key, value)
     batch.open_run(run)
     batch.close_run()
 

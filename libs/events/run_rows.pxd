@@ -1,0 +1,28 @@
+"""What other compiled modules may call of ``run_rows``."""
+
+
+cdef struct Bytes:
+    char* data
+    Py_ssize_t size
+    Py_ssize_t capacity
+
+
+cdef int grow(Bytes* bytes_, Py_ssize_t needed) except -1
+
+
+cdef inline int reserve(Bytes* bytes_, Py_ssize_t needed) except -1:
+    """Room for ``needed`` bytes more."""
+    if bytes_.capacity - bytes_.size < needed:
+        grow(bytes_, needed)
+    return 0
+
+
+cdef class RunRows:
+    cdef Bytes _ops
+    cdef Bytes _keys
+    cdef Bytes _values
+
+    cdef int begin_row(
+        self, unsigned char op, const char* key, Py_ssize_t key_size, Py_ssize_t value_size
+    ) except -1
+    cdef inline void add_part(self, const char* part, Py_ssize_t size) noexcept

@@ -1,0 +1,100 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""The rows of a run, put into protobuf's wire form as they come: no Python object a row.
+
+A reader's decoder writes a row's key and value straight behind those that are there (``begin_row`` and ``add_part``); a
+reader that has them as ``bytes`` calls ``append``. Wire form: Protocol Buffers, "Encoding": before each key and value stand
+its field's tag and its length.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+
+from protos.headwater.changes.v1.change_batch_pb2 import Run
+
+cdef enum:
+    _LENGTH_DELIMITED = 2  # the wire type of bytes, text and messages
+    _LONGEST_OPENING = 11  # a tag of one byte and a length of at most ten
+    _FIRST_CAPACITY = 4096
+
+# One byte each, as long as the fields' numbers are below 16.
+cdef unsigned char _KEY_TAG = Run.KEYS_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
+cdef unsigned char _VALUE_TAG = Run.VALUES_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
+
+
+cdef int grow(Bytes* bytes_, Py_ssize_t needed) except -1:
+    cdef Py_ssize_t capacity = max(2 * bytes_.capacity, bytes_.size + needed, <Py_ssize_t>_FIRST_CAPACITY)
+    cdef char* data = <char*>realloc(bytes_.data, capacity)
+    if data == NULL:
+        raise MemoryError
+    bytes_.data = data
+    bytes_.capacity = capacity
+    return 0
+
+
+cdef inline void _open(Bytes* bytes_, unsigned char tag, Py_ssize_t size) noexcept:
+    """The tag and the length: seven bits a byte, the lowest first; the eighth says that more follow."""
+    cdef char* place = bytes_.data + bytes_.size
+    place[0] = <char>tag
+    place += 1
+    while size > 0x7F:
+        place[0] = <char>(size & 0x7F | 0x80)
+        place += 1
+        size >>= 7
+    place[0] = <char>size
+    bytes_.size = place + 1 - bytes_.data
+
+
+cdef class RunRows:
+    """Operations, keys and values of a run's rows, in log order."""
+
+    def __dealloc__(self):
+        free(self._ops.data)
+        free(self._keys.data)
+        free(self._values.data)
+
+    def __len__(self) -> int:
+        return self._ops.size
+
+    def append(self, int op, bytes key not None, bytes value not None) -> None:
+        """One row: an operation of ``change_batch.proto``, Debezium's key (``b""`` for a table without one) and value."""
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(value)
+        self.begin_row(<unsigned char>op, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), size)
+        self.add_part(PyBytes_AS_STRING(value), size)
+
+    cdef int begin_row(
+        self, unsigned char op, const char* key, Py_ssize_t key_size, Py_ssize_t value_size
+    ) except -1:
+        """A row whose value follows by ``add_part``: exactly ``value_size`` bytes of it."""
+        reserve(&self._ops, 1)
+        reserve(&self._keys, _LONGEST_OPENING + key_size)
+        reserve(&self._values, _LONGEST_OPENING + value_size)
+        self._ops.data[self._ops.size] = <char>op
+        self._ops.size += 1
+        _open(&self._keys, _KEY_TAG, key_size)
+        memcpy(self._keys.data + self._keys.size, key, key_size)
+        self._keys.size += key_size
+        _open(&self._values, _VALUE_TAG, value_size)
+        return 0
+
+    cdef inline void add_part(self, const char* part, Py_ssize_t size) noexcept:
+        memcpy(self._values.data + self._values.size, part, size)
+        self._values.size += size
+
+    @property
+    def ops(self) -> bytes:
+        """One byte a row."""
+        return PyBytes_FromStringAndSize(self._ops.data, self._ops.size)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of keys and values in their wire form."""
+        return self._keys.size + self._values.size
+
+    def encoded(self) -> bytes:
+        """Keys and values: fields of a ``Run``, to stand behind its others."""
+        cdef bytes encoded = PyBytes_FromStringAndSize(NULL, self._keys.size + self._values.size)
+        cdef char* place = PyBytes_AS_STRING(encoded)
+        memcpy(place, self._keys.data, self._keys.size)
+        memcpy(place + self._keys.size, self._values.data, self._values.size)
+        return encoded

@@ -1,0 +1,46 @@
+from collections.abc import Sequence
+
+from libs.events.run_rows import RunRows
+from libs.mysql.packets import Packets
+from libs.mysql.row_image import Reading
+
+INTEGER: int
+UNSIGNED: int
+BOOLEAN: int
+YEAR: int
+ENUM: int
+DECIMAL: int
+DATE: int
+TIME: int
+DATETIME: int
+TIMESTAMP: int
+TEXT: int
+BINARY: int
+CONVERTED: int
+MAX_DECIMAL_DIGITS: int
+ENVELOPE_BYTES: int
+
+class EventFrame:
+    total_order: int
+    collection_order: int
+    def __init__(self, source: bytes, middle: bytes, ends: tuple[bytes, bytes, bytes], is_numbered: bool) -> None: ...
+
+class RowsDecoder:
+    @property
+    def column(self) -> int: ...
+    @property
+    def row(self) -> int: ...
+    @property
+    def position(self) -> int: ...
+    def __init__(self, readings: Sequence[Reading], names: Sequence[bytes], key_places: Sequence[int]) -> None: ...
+    def decode(
+        self,
+        frame: EventFrame,
+        run: RunRows,
+        events: Packets,
+        nth: int,
+        number: bytes,
+        table_map: bytes,
+        checksum_bytes: int,
+        room: int,
+    ) -> tuple[int, int, int]: ...

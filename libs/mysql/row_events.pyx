@@ -1,0 +1,772 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""Rows events of the binlog → Debezium events in a run, without a Python object a row.
+
+Decoding is the whole cost of following a log, so this module is compiled. ``RowsDecoder`` is made once for each table version
+from a ``Reading`` for each column (``row_image.readings``); it reads the cells of an image from the event's bytes and writes
+their JSON, then puts the envelope around the images and the whole straight into the run's protobuf form. Types that are rare
+or intricate (``Reading.kind`` CONVERTED: JSON, FLOAT, SET, long decimals …) are converted by a Python function each, so that
+each type's form is decided in one place.
+
+Layout of images: MySQL source ``libbinlogevents/include/rows_event.h`` and ``sql/field.cc`` (``pack``); packed times:
+``sql-common/my_time.cc``; binary decimals: ``strings/decimal.cc``. Wire forms: ``libs.types.value``. JSON is written as
+orjson writes it, byte for byte: a snapshot's rows, which it encodes, are equal.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp, memcpy
+
+from libs.events.run_rows cimport Bytes, RunRows, reserve
+from libs.mysql.packets cimport Packets
+
+from libs.events import batch
+from libs.events.envelope import AFTER, AFTER_NULL, BEFORE, BEFORE_NULL_AFTER
+from libs.mysql import binlog_events
+
+cdef uint8_t _OP_CREATE = batch.OP_CREATE
+cdef uint8_t _OP_UPDATE = batch.OP_UPDATE
+cdef uint8_t _OP_DELETE = batch.OP_DELETE
+cdef uint8_t _OP_KEY_CHANGE_DELETE = batch.OP_KEY_CHANGE_DELETE
+cdef uint8_t _OP_KEY_CHANGE_CREATE = batch.OP_KEY_CHANGE_CREATE
+cdef bytes _BEFORE = BEFORE
+cdef bytes _AFTER = AFTER
+cdef bytes _AFTER_NULL = AFTER_NULL
+cdef bytes _BEFORE_NULL_AFTER = BEFORE_NULL_AFTER
+cdef int _WRITE_ROWS = binlog_events.WRITE_ROWS
+cdef int _UPDATE_ROWS = binlog_events.UPDATE_ROWS
+cdef int _DELETE_ROWS = binlog_events.DELETE_ROWS
+cdef int _TABLE_MAP = binlog_events.TABLE_MAP
+cdef Py_ssize_t _EVENT_HEADER_BYTES = binlog_events.HEADER_BYTES
+cdef Py_ssize_t _KIND_OFFSET = binlog_events.KIND_OFFSET
+cdef Py_ssize_t _END_OFFSET = binlog_events.END_OFFSET
+cdef Py_ssize_t _TABLE_ID_BYTES = binlog_events.TABLE_ID_BYTES
+cdef Py_ssize_t _ROWS_POST_HEADER_BYTES = binlog_events.ROWS_POST_HEADER_BYTES
+
+ENVELOPE_BYTES = 500
+"""Of a row's event beside its images, roughly."""
+cdef Py_ssize_t _ENVELOPE_BYTES = ENVELOPE_BYTES
+
+INTEGER, UNSIGNED, BOOLEAN, YEAR, ENUM = range(5)
+DECIMAL, DATE, TIME, DATETIME, TIMESTAMP = range(5, 10)
+TEXT, BINARY, CONVERTED = range(10, 13)
+
+cdef enum:
+    _INTEGER = 0
+    _UNSIGNED
+    _BOOLEAN
+    _YEAR
+    _ENUM
+    _DECIMAL
+    _DATE
+    _TIME
+    _DATETIME
+    _TIMESTAMP
+    _TEXT
+    _BINARY
+    _CONVERTED
+
+cdef enum:
+    _LONGEST_NUMBER = 24
+    _LONGEST_TIMESTAMP = 32
+    _LONGEST_ESCAPE = 6
+    _ESCAPED_AT_ONCE = 4096
+    _KEPT_IMAGE_BYTES = 4_000_000
+    _MAX_DECIMAL_GROUPS = 4
+
+MAX_DECIMAL_DIGITS = 18
+"""Decimals of more digits do not fit into 64 bits: they are CONVERTED."""
+
+cdef struct Column:
+    int kind
+    int size  # bytes of a fixed-width value, or of the length that opens a variable one
+    bint is_variable
+    bint is_key
+    Py_ssize_t padded_bytes  # shorter values of a BINARY(n) are converted
+    int fraction_bytes
+    int fractional_digits
+    int units_per_s
+    int decimal_groups
+    int group_bytes[_MAX_DECIMAL_GROUPS]
+    int64_t group_weight[_MAX_DECIMAL_GROUPS]
+    const char* opening  # ``,"name":``
+    Py_ssize_t opening_size
+    const char* zero  # what a zero date is in JSON
+    Py_ssize_t zero_size
+
+
+cdef class EventFrame:
+    """What the values of a run's events have around their images."""
+
+    cdef bytes _source, _middle, _create_end, _update_end, _delete_end
+    cdef bint _is_numbered
+    cdef public int64_t total_order
+    """Of the transaction's last event; counted only where events carry the transaction block."""
+    cdef public int64_t collection_order
+    """Of the transaction's last event in this table."""
+
+    def __init__(self, bytes source not None, bytes middle not None, ends, bint is_numbered) -> None:
+        """``source``: from ``,"source":`` to the position; ``middle``: behind the row's number; ``ends``: of a create, an
+        update and a delete. Numbered: the event's numbers in its transaction stand between middle and end."""
+        self._source = source
+        self._middle = middle
+        self._create_end, self._update_end, self._delete_end = ends
+        self._is_numbered = is_numbered
+        self.total_order = self.collection_order = 0
+
+
+cdef class RowsDecoder:
+    """Decodes the rows events of one table version, for one layout of the binlog."""
+
+    cdef Column* _columns
+    cdef int _column_count
+    cdef tuple _openings, _zeros, _members, _converters, _key_openings
+    cdef tuple _key_places
+    cdef int _bitmap_bytes
+    cdef Bytes _images, _key, _old_key, _place
+    cdef Py_ssize_t* _key_begins
+    cdef Py_ssize_t* _key_ends
+    cdef readonly int column
+    """Where decoding stands: the column, and the row of its event. After an error, where it happened."""
+    cdef readonly int row
+    cdef readonly int64_t position
+    """The place of the rows event in the log's file."""
+
+    def __cinit__(self, readings, names, key_places) -> None:
+        count = len(readings)
+        self._columns = <Column*>malloc(max(1, count) * sizeof(Column))
+        self._key_begins = <Py_ssize_t*>malloc(max(1, count) * sizeof(Py_ssize_t))
+        self._key_ends = <Py_ssize_t*>malloc(max(1, count) * sizeof(Py_ssize_t))
+        if self._columns == NULL or self._key_begins == NULL or self._key_ends == NULL:
+            raise MemoryError
+
+    def __init__(self, readings, names, key_places) -> None:
+        """One of ``readings`` and of ``names`` (JSON text) a column; ``key_places``: the columns of the key, in its order."""
+        cdef int index
+        cdef Column* column
+        self._column_count = len(readings)
+        self._bitmap_bytes = (self._column_count + 7) // 8
+        self._openings = _openings(names)
+        self._key_places = tuple(key_places)
+        self._key_openings = _openings([names[place] for place in key_places])
+        self._zeros = tuple(reading.zero for reading in readings)
+        self._members = tuple(reading.members for reading in readings)
+        self._converters = tuple(reading.convert for reading in readings)
+        for index in range(self._column_count):
+            reading = readings[index]
+            column = &self._columns[index]
+            column.kind = reading.kind
+            column.size = reading.size
+            column.is_variable = reading.is_variable
+            column.is_key = index in key_places
+            column.padded_bytes = reading.padded_bytes
+            column.fractional_digits = reading.fractional_digits
+            column.fraction_bytes = (reading.fractional_digits + 1) // 2
+            column.units_per_s = reading.units_per_s
+            column.decimal_groups = len(reading.decimal_groups)
+            for group, (size, weight) in enumerate(reading.decimal_groups):
+                column.group_bytes[group] = size
+                column.group_weight[group] = weight
+            column.opening = PyBytes_AS_STRING(self._openings[index])
+            column.opening_size = PyBytes_GET_SIZE(self._openings[index])
+            column.zero = PyBytes_AS_STRING(self._zeros[index])
+            column.zero_size = PyBytes_GET_SIZE(self._zeros[index])
+
+    def __dealloc__(self):
+        free(self._columns)
+        free(self._key_begins)
+        free(self._key_ends)
+        free(self._images.data)
+        free(self._key.data)
+        free(self._old_key.data)
+        free(self._place.data)
+
+    def decode(
+        self, EventFrame frame not None, RunRows run not None, Packets events not None, Py_ssize_t nth, bytes number not None,
+        bytes table_map not None, int checksum_bytes, Py_ssize_t room,
+    ) -> tuple[int, int, int]:
+        """Add the rows of ``events[nth]`` and of those behind it to ``run``, as long as they are this table's.
+
+        Stops before the first event that is neither a rows event of the table ``number`` (with all columns in its images) nor
+        a table map equal to ``table_map``, and when ``room`` is used up: bytes, counting ``ENVELOPE_BYTES`` an event. An
+        update whose key changed becomes two, as Debezium writes it: delete of the old key, create of the new. Rows before a
+        bad one have been added when this raises.
+
+        Returns the number of the event that it stopped before, the row events added, and the room that is left.
+
+        Raises:
+            ValueError, and whatever a converter raises: ``position``, ``row`` and ``column`` tell the place.
+        """
+        cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(events.data)
+        cdef Py_ssize_t body, end, size
+        cdef int kind, added
+        cdef int decoded = 0
+        while nth < events.count and room >= 0:
+            body = events.places[nth].begin + _EVENT_HEADER_BYTES
+            end = events.places[nth].end - checksum_bytes
+            if end - body < _ROWS_POST_HEADER_BYTES + 2:
+                break
+            kind = data[body - _EVENT_HEADER_BYTES + _KIND_OFFSET]
+            if kind == _TABLE_MAP:
+                size = PyBytes_GET_SIZE(table_map)
+                if end - body != size or memcmp(data + body, PyBytes_AS_STRING(table_map), size) != 0:
+                    break
+                nth += 1
+                continue
+            if kind != _WRITE_ROWS and kind != _UPDATE_ROWS and kind != _DELETE_ROWS:
+                break
+            if memcmp(data + body, PyBytes_AS_STRING(number), _TABLE_ID_BYTES) != 0:
+                break
+            size = end + checksum_bytes - events.places[nth].begin
+            self.position = <int64_t>_little_endian(data + body - _EVENT_HEADER_BYTES + _END_OFFSET, 4) - size
+            self.row = self.column = 0
+            body = self._images_begin(kind, data, body, end)
+            if body == 0:
+                break
+            added = self._decode_event(frame, run, kind, data, body, end)
+            decoded += added
+            room -= size + added * _ENVELOPE_BYTES
+            nth += 1
+        return nth, decoded, room
+
+    cdef Py_ssize_t _images_begin(self, int kind, const uint8_t* data, Py_ssize_t place, Py_ssize_t end) except -1:
+        """Where the images of the rows event begin whose body is at ``place``; 0 where some columns are left out of them."""
+        cdef int image, index
+        place += _ROWS_POST_HEADER_BYTES
+        place += data[place] | data[place + 1] << 8  # the extra data's length counts itself
+        place += 1 if self._column_count < 251 else 3  # the number of columns, a length-encoded integer
+        if end - place < 2 * self._bitmap_bytes:
+            raise _too_short()
+        for image in range(2 if kind == _UPDATE_ROWS else 1):
+            for index in range(self._column_count // 8):
+                if data[place + index] != 0xFF:
+                    return 0
+            if ~data[place + self._column_count // 8] & ((1 << self._column_count % 8) - 1):
+                return 0
+            place += self._bitmap_bytes
+        return place
+
+    cdef int _decode_event(
+        self, EventFrame frame, RunRows run, int kind, const uint8_t* bytes_, Py_ssize_t place, Py_ssize_t end
+    ) except -1:
+        """Add the rows whose images lie between ``place`` and ``end``; returns how many events they make."""
+        cdef Py_ssize_t before_size
+        cdef int events = 0
+        while place < end:
+            self._images.size = 0
+            place = self._write_image(bytes_, place, end, &self._key)
+            self._write_place(frame)
+            if kind == _UPDATE_ROWS:
+                before_size = self._images.size
+                self._key, self._old_key = self._old_key, self._key
+                place = self._write_image(bytes_, place, end, &self._key)
+                if self._key_is_unchanged():
+                    self._add(run, frame, _OP_UPDATE, &self._key, before_size, True, True)
+                    events += 1
+                else:
+                    self._add(run, frame, _OP_KEY_CHANGE_DELETE, &self._old_key, before_size, True, False)
+                    self._add(run, frame, _OP_KEY_CHANGE_CREATE, &self._key, before_size, False, True)
+                    events += 2
+            elif kind == _WRITE_ROWS:
+                self._add(run, frame, _OP_CREATE, &self._key, 0, False, True)
+                events += 1
+            else:
+                self._add(run, frame, _OP_DELETE, &self._key, self._images.size, True, False)
+                events += 1
+            self.row += 1
+        if self._images.capacity > _KEPT_IMAGE_BYTES:  # a single large row should not stay in memory
+            free(self._images.data)
+            self._images.data = NULL
+            self._images.size = self._images.capacity = 0
+        return events
+
+    # --- one image
+
+    cdef Py_ssize_t _write_image(
+        self, const uint8_t* data, Py_ssize_t place, Py_ssize_t end, Bytes* key
+    ) except -1:
+        """Write the row at ``place`` as a JSON object behind the images, and its key; returns where the next one begins."""
+        cdef const uint8_t* nulls = data + place
+        cdef Bytes* out = &self._images
+        cdef Column* column
+        cdef int index
+        self.column = 0
+        place += self._bitmap_bytes
+        if place > end:
+            raise _too_short()
+        for index in range(self._column_count):
+            self.column = index
+            column = &self._columns[index]
+            reserve(out, column.opening_size + 8)
+            memcpy(out.data + out.size, column.opening, column.opening_size)
+            out.size += column.opening_size
+            if column.is_key:
+                self._key_begins[index] = out.size
+            if nulls[index >> 3] >> (index & 7) & 1:
+                memcpy(out.data + out.size, b"null", 4)
+                out.size += 4
+            else:
+                place = self._write_cell(column, data, place, end)
+            if column.is_key:
+                self._key_ends[index] = out.size
+        reserve(out, 2)
+        if self._column_count == 0:
+            out.data[out.size] = b"{"
+            out.size += 1
+        out.data[out.size] = b"}"
+        out.size += 1
+        self._write_key(key)
+        return place
+
+    cdef int _write_key(self, Bytes* key) except -1:
+        cdef Py_ssize_t size
+        cdef int place
+        cdef bytes opening
+        key.size = 0
+        if not self._key_places:
+            return 0
+        for nth in range(len(self._key_places)):
+            place = self._key_places[nth]
+            opening = self._key_openings[nth]
+            size = self._key_ends[place] - self._key_begins[place]
+            reserve(key, PyBytes_GET_SIZE(opening) + size + 1)
+            memcpy(key.data + key.size, PyBytes_AS_STRING(opening), PyBytes_GET_SIZE(opening))
+            key.size += PyBytes_GET_SIZE(opening)
+            memcpy(key.data + key.size, self._images.data + self._key_begins[place], size)
+            key.size += size
+        key.data[key.size] = b"}"
+        key.size += 1
+        return 0
+
+    cdef inline bint _key_is_unchanged(self) noexcept:
+        return self._key.size == self._old_key.size and (
+            self._key.size == 0 or memcmp(self._key.data, self._old_key.data, self._key.size) == 0
+        )
+
+    # --- one cell
+
+    cdef Py_ssize_t _write_cell(
+        self, Column* column, const uint8_t* data, Py_ssize_t place, Py_ssize_t end
+    ) except -1:
+        cdef Bytes* out = &self._images
+        cdef Py_ssize_t size = column.size
+        if end - place < size:
+            raise _too_short()
+        if column.is_variable:
+            size = <Py_ssize_t>_little_endian(data + place, column.size)
+            place += column.size
+            if end - place < size:
+                raise _too_short()
+        cdef const uint8_t* cell = data + place
+        if column.kind == _TEXT:
+            self._write_text(cell, size)
+            return place + size
+        if column.kind == _BINARY:
+            if size < column.padded_bytes:
+                self._write_converted(cell, size)
+            else:
+                _write_base64(out, cell, size)
+            return place + size
+        reserve(out, _LONGEST_TIMESTAMP + column.zero_size)
+        if column.kind == _INTEGER:
+            _write_integer(out, _sign_extended(_little_endian(cell, size), size))
+        elif column.kind == _UNSIGNED:
+            _write_integer(out, <int64_t>_little_endian(cell, size))
+        elif column.kind == _BOOLEAN:
+            if cell[0]:
+                _write_literal(out, b"true", 4)
+            else:
+                _write_literal(out, b"false", 5)
+        elif column.kind == _YEAR:
+            _write_integer(out, 1900 + cell[0] if cell[0] else 0)
+        elif column.kind == _ENUM:
+            self._write_member(_little_endian(cell, size))
+        elif column.kind == _DECIMAL:
+            _write_decimal(out, column, cell)
+        elif column.kind == _DATE:
+            _write_date(out, column, cell)
+        elif column.kind == _TIME:
+            _write_integer(out, _time_us(cell, column.fraction_bytes))
+        elif column.kind == _DATETIME:
+            _write_datetime(out, column, cell)
+        elif column.kind == _TIMESTAMP:
+            _write_timestamp(out, column, cell)
+        else:
+            self._write_converted(cell, size)
+        return place + size
+
+    cdef int _write_text(self, const uint8_t* cell, Py_ssize_t size) except -1:
+        """Text as a JSON string. UTF-8 passes as it is once it is known to be UTF-8; another charset is converted, unless it
+        is all ASCII."""
+        cdef Bytes* out = &self._images
+        cdef bint is_ascii = True
+        cdef Py_ssize_t begin = out.size
+        cdef Py_ssize_t place = 0
+        cdef Py_ssize_t part
+        reserve(out, 2)
+        _write_literal(out, b'"', 1)
+        while place < size:
+            part = min(size - place, <Py_ssize_t>_ESCAPED_AT_ONCE)
+            reserve(out, _LONGEST_ESCAPE * part + 1)
+            is_ascii &= _write_escaped(out, cell + place, part)
+            place += part
+        _write_literal(out, b'"', 1)
+        if is_ascii:
+            return 0
+        if self._converters[self.column] is None:
+            PyUnicode_DecodeUTF8(<char*>cell, size, NULL)  # raises where it is not
+        else:
+            out.size = begin
+            self._write_converted(cell, size)
+        return 0
+
+    cdef int _write_converted(self, const uint8_t* cell, Py_ssize_t size) except -1:
+        cdef bytes text = self._converters[self.column](PyBytes_FromStringAndSize(<const char*>cell, size))
+        _append(&self._images, text)
+        return 0
+
+    cdef int _write_member(self, uint64_t index) except -1:
+        cdef tuple members = self._members[self.column]
+        if index >= <uint64_t>len(members):
+            raise ValueError("an ENUM's index is beyond its members")
+        _append(&self._images, members[index])
+        return 0
+
+    # --- one event
+
+    cdef int _write_place(self, EventFrame frame) except -1:
+        """``,"source":{…,"pos":4,"row":0`` and what follows up to the numbers or the end."""
+        cdef Bytes* out = &self._place
+        out.size = 0
+        _append(out, frame._source)
+        reserve(out, 2 * _LONGEST_NUMBER + 8)
+        _write_integer(out, self.position)
+        _write_literal(out, b',"row":', 7)
+        _write_integer(out, self.row)
+        _append(out, frame._middle)
+        return 0
+
+    cdef int _add(
+        self, RunRows run, EventFrame frame, uint8_t op, Bytes* key, Py_ssize_t before_size, bint has_before, bint has_after
+    ) except -1:
+        """One event of the images at hand: the first ``before_size`` bytes are the row before, the rest the row after."""
+        cdef char[2 * _LONGEST_NUMBER + 32] number_bytes
+        cdef Bytes numbers
+        cdef bytes opening, joint
+        cdef bytes tail = frame._update_end
+        if not has_before:
+            opening, joint, tail = _BEFORE_NULL_AFTER, b"", frame._create_end
+        elif has_after:
+            opening, joint = _BEFORE, _AFTER
+        else:
+            opening, joint, tail = _BEFORE, _AFTER_NULL, frame._delete_end
+        numbers.data, numbers.size, numbers.capacity = number_bytes, 0, sizeof(number_bytes)
+        if frame._is_numbered:
+            frame.total_order += 1
+            frame.collection_order += 1
+            _write_integer(&numbers, frame.total_order)
+            _write_literal(&numbers, b',"data_collection_order":', 25)
+            _write_integer(&numbers, frame.collection_order)
+            _write_literal(&numbers, b"}", 1)
+        cdef Py_ssize_t after_size = self._images.size - before_size
+        run.begin_row(
+            op, key.data, key.size,
+            PyBytes_GET_SIZE(opening) + has_before * before_size + PyBytes_GET_SIZE(joint) + has_after * after_size
+            + self._place.size + numbers.size + PyBytes_GET_SIZE(tail),
+        )
+        run.add_part(PyBytes_AS_STRING(opening), PyBytes_GET_SIZE(opening))
+        if has_before:
+            run.add_part(self._images.data, before_size)
+        run.add_part(PyBytes_AS_STRING(joint), PyBytes_GET_SIZE(joint))
+        if has_after:
+            run.add_part(self._images.data + before_size, after_size)
+        run.add_part(self._place.data, self._place.size)
+        run.add_part(numbers.data, numbers.size)
+        run.add_part(PyBytes_AS_STRING(tail), PyBytes_GET_SIZE(tail))
+        return 0
+
+
+cdef tuple _openings(names):
+    return tuple([(b"," if nth else b"{") + name + b":" for nth, name in enumerate(names)])
+
+
+cdef object _too_short():
+    return ValueError("the rows do not end where their event ends; the log is damaged or the schema is wrong")
+
+
+# --- numbers and text; room has been reserved ---------------------------------------------------------------------------
+
+cdef inline int _append(Bytes* out, bytes text) except -1:
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(text)
+    reserve(out, size)
+    memcpy(out.data + out.size, PyBytes_AS_STRING(text), size)
+    out.size += size
+    return 0
+
+
+cdef inline void _write_literal(Bytes* out, const char* text, Py_ssize_t size) noexcept:
+    memcpy(out.data + out.size, text, size)
+    out.size += size
+
+
+cdef inline uint64_t _little_endian(const uint8_t* cell, Py_ssize_t size) noexcept:
+    cdef uint64_t number = 0
+    memcpy(&number, cell, size)  # MySQL and we run on little-endian machines alike
+    return number
+
+
+cdef inline uint64_t _big_endian(const uint8_t* cell, Py_ssize_t size) noexcept:
+    cdef uint64_t number = 0
+    cdef Py_ssize_t index
+    for index in range(size):
+        number = number << 8 | cell[index]
+    return number
+
+
+cdef inline int64_t _sign_extended(uint64_t number, Py_ssize_t size) noexcept:
+    cdef int shift = 64 - 8 * <int>size
+    return (<int64_t>(number << shift)) >> shift
+
+
+cdef void _write_integer(Bytes* out, int64_t number) noexcept:
+    cdef char[20] digits
+    cdef int begin = 20
+    cdef uint64_t rest = <uint64_t>number
+    if number < 0:
+        out.data[out.size] = b"-"
+        out.size += 1
+        rest = 0 - rest
+    while True:
+        begin -= 1
+        digits[begin] = <char>(48 + rest % 10)
+        rest //= 10
+        if rest == 0:
+            break
+    memcpy(out.data + out.size, digits + begin, 20 - begin)
+    out.size += 20 - begin
+
+
+cdef inline void _write_digits(Bytes* out, uint32_t number, int width) noexcept:
+    """With zeros in front."""
+    cdef int index
+    for index in range(width - 1, -1, -1):
+        out.data[out.size + index] = <char>(48 + number % 10)
+        number //= 10
+    out.size += width
+
+
+cdef const char* _HEX = b"0123456789abcdef"
+
+
+cdef bint _write_escaped(Bytes* out, const uint8_t* cell, Py_ssize_t size) noexcept:
+    """The inside of a JSON string, with orjson's escapes. False: there was a byte beyond ASCII; all were written as they are."""
+    cdef char* to = out.data + out.size
+    cdef Py_ssize_t place = 0
+    cdef uint64_t word = 0
+    cdef uint64_t odd
+    cdef uint8_t seen = 0
+    cdef uint8_t byte
+    while place < size:
+        if size - place >= 8:
+            # Eight at once, as most are plain: the high bits of ``odd`` mark bytes below a space, quotes and backslashes.
+            memcpy(&word, cell + place, 8)
+            odd = (
+                ((word - 0x2020202020202020ULL) & ~word)
+                | ((word ^ 0x2222222222222222ULL) - 0x0101010101010101ULL) & ~(word ^ 0x2222222222222222ULL)
+                | ((word ^ 0x5C5C5C5C5C5C5C5CULL) - 0x0101010101010101ULL) & ~(word ^ 0x5C5C5C5C5C5C5C5CULL)
+            ) & 0x8080808080808080ULL
+            if not odd:
+                memcpy(to, cell + place, 8)
+                to += 8
+                place += 8
+                seen |= (word & 0x8080808080808080ULL) != 0
+                continue
+        byte = cell[place]
+        place += 1
+        seen |= byte >> 7
+        if byte >= 0x20 and byte != 0x22 and byte != 0x5C:
+            to[0] = <char>byte
+            to += 1
+            continue
+        to[0] = b"\\"
+        if byte == 0x22 or byte == 0x5C:
+            to[1] = <char>byte
+        elif byte == 0x0A:
+            to[1] = b"n"
+        elif byte == 0x0D:
+            to[1] = b"r"
+        elif byte == 0x09:
+            to[1] = b"t"
+        elif byte == 0x08:
+            to[1] = b"b"
+        elif byte == 0x0C:
+            to[1] = b"f"
+        else:
+            memcpy(to + 1, b"u00", 3)
+            to[4] = _HEX[byte >> 4]
+            to[5] = _HEX[byte & 15]
+            to += 4
+        to += 2
+    out.size = to - out.data
+    return not seen
+
+
+cdef const char* _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+
+cdef int _write_base64(Bytes* out, const uint8_t* cell, Py_ssize_t size) except -1:
+    """As a JSON string."""
+    reserve(out, 4 * (size // 3 + 1) + 2)
+    cdef char* to = out.data + out.size
+    cdef Py_ssize_t place = 0
+    cdef uint32_t three
+    to[0] = b'"'
+    to += 1
+    while size - place >= 3:
+        three = cell[place] << 16 | cell[place + 1] << 8 | cell[place + 2]
+        to[0] = _BASE64[three >> 18]
+        to[1] = _BASE64[three >> 12 & 63]
+        to[2] = _BASE64[three >> 6 & 63]
+        to[3] = _BASE64[three & 63]
+        to += 4
+        place += 3
+    if size > place:
+        three = cell[place] << 16 | (cell[place + 1] << 8 if size - place == 2 else 0)
+        to[0] = _BASE64[three >> 18]
+        to[1] = _BASE64[three >> 12 & 63]
+        to[2] = _BASE64[three >> 6 & 63] if size - place == 2 else b"="
+        to[3] = b"="
+        to += 4
+    to[0] = b'"'
+    out.size = to + 1 - out.data
+    return 0
+
+
+# --- decimals -----------------------------------------------------------------------------------------------------------
+
+cdef int _write_decimal(Bytes* out, Column* column, const uint8_t* cell) except -1:
+    """Connect's Decimal: the unscaled number as the shortest big-endian two's complement, in base64.
+
+    Groups of nine digits take four bytes each, the odd digits at both ends fewer; the first bit is the inverted sign and a
+    negative number has all bits inverted.
+    """
+    cdef uint8_t mask = 0 if cell[0] & 0x80 else 0xFF
+    cdef int64_t unscaled = 0
+    cdef int64_t group
+    cdef int nth, index
+    cdef int place = 0
+    for nth in range(column.decimal_groups):
+        group = 0
+        for index in range(column.group_bytes[nth]):
+            group = group << 8 | (cell[place] ^ mask ^ (0x80 if place == 0 else 0)) & 0xFF
+            place += 1
+        if group >= column.group_weight[nth]:
+            raise ValueError("a DECIMAL holds more digits than its type")
+        unscaled = unscaled * column.group_weight[nth] + group
+    if mask:
+        unscaled = -unscaled
+    cdef uint8_t[8] stored
+    cdef int size = 1
+    while size < 8 and not -(<int64_t>1 << (8 * size - 1)) <= unscaled < <int64_t>1 << (8 * size - 1):
+        size += 1
+    for index in range(size):
+        stored[index] = <uint8_t>(unscaled >> 8 * (size - 1 - index) & 0xFF)
+    _write_base64(out, stored, size)
+    return 0
+
+
+# --- dates and times ----------------------------------------------------------------------------------------------------
+
+cdef inline int64_t _floor_divided(int64_t number, int64_t by) noexcept:
+    return number // by - (number % by < 0)
+
+
+cdef int64_t _days_since_1970(int64_t year, int64_t month, int64_t day) noexcept:
+    """``values.days_since_1970``."""
+    cdef int64_t shifted = year - (month <= 2)
+    cdef int64_t era = _floor_divided(shifted, 400)
+    cdef int64_t year_of_era = shifted - era * 400
+    cdef int64_t day_of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
+    cdef int64_t day_of_era = year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year
+    return era * 146097 + day_of_era - 719468
+
+
+cdef void _write_date(Bytes* out, Column* column, const uint8_t* cell) noexcept:
+    """DATE's three bytes (day 5 bits, month 4, year 15) → days since 1970."""
+    cdef uint64_t packed = _little_endian(cell, 3)
+    cdef int64_t day = packed & 31
+    cdef int64_t month = packed >> 5 & 15
+    if month and day:
+        _write_integer(out, _days_since_1970(packed >> 9, month, day))
+    else:
+        _write_literal(out, column.zero, column.zero_size)
+
+
+cdef int64_t _time_us(const uint8_t* cell, int fraction_bytes) noexcept:
+    """TIME2: 24 bits offset by 0x800000 (hour 10, minute 6, second 6); with a fraction the whole is one number of that many
+    more bytes, and a negative value its two's complement."""
+    cdef int bits = 8 * fraction_bytes
+    cdef int64_t packed = <int64_t>_big_endian(cell, 3 + fraction_bytes) - (<int64_t>0x800000 << bits)
+    cdef int64_t magnitude = -packed if packed < 0 else packed
+    cdef int64_t clock = magnitude >> bits
+    cdef int64_t us = ((clock >> 12) * 3600 + (clock >> 6 & 63) * 60 + (clock & 63)) * 1_000_000
+    us += (magnitude & ((<int64_t>1 << bits) - 1)) * _fraction_us(fraction_bytes)
+    return -us if packed < 0 else us
+
+
+cdef inline int64_t _fraction_us(int fraction_bytes) noexcept:
+    """What one unit of a stored fraction is worth: its bytes hold 2, 4 or 6 digits."""
+    return 10_000 if fraction_bytes == 1 else 100 if fraction_bytes == 2 else 1
+
+
+cdef void _write_datetime(Bytes* out, Column* column, const uint8_t* cell) noexcept:
+    """DATETIME2 → milliseconds or microseconds since 1970. 40 bits: sign, year * 13 + month (17), day (5), hour (5),
+    minute (6), second (6); then the fraction."""
+    cdef uint64_t packed = _big_endian(cell, 5)
+    cdef int64_t year_month = <int64_t>(packed >> 22) - (0x8000000000 >> 22)
+    cdef int64_t day = packed >> 17 & 31
+    cdef int64_t month = year_month - 13 * _floor_divided(year_month, 13)
+    if not (month and day):
+        _write_literal(out, column.zero, column.zero_size)
+        return
+    cdef int64_t seconds = (
+        _days_since_1970(_floor_divided(year_month, 13), month, day) * 86400
+        + (packed >> 12 & 31) * 3600 + (packed >> 6 & 63) * 60 + (packed & 63)
+    )
+    cdef int64_t fraction = <int64_t>_big_endian(cell + 5, column.fraction_bytes) * _fraction_us(column.fraction_bytes)
+    _write_integer(out, seconds * column.units_per_s + fraction * column.units_per_s // 1_000_000)
+
+
+cdef void _write_timestamp(Bytes* out, Column* column, const uint8_t* cell) noexcept:
+    """TIMESTAMP2 (seconds UTC, then the fraction) → ISO 8601 text with as many digits of the second as the column."""
+    cdef uint64_t seconds = _big_endian(cell, 4)
+    cdef uint64_t fraction = _big_endian(cell + 4, column.fraction_bytes)
+    if seconds == 0 and fraction == 0:
+        _write_literal(out, column.zero, column.zero_size)
+        return
+    # Civil from days, with years that begin in March (see values.days_since_1970); a TIMESTAMP lies in 1970 to 2106.
+    cdef uint32_t days = <uint32_t>(seconds // 86400) + 719468
+    cdef uint32_t clock = <uint32_t>(seconds % 86400)
+    cdef uint32_t day_of_era = days % 146097
+    cdef uint32_t year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096) // 365
+    cdef uint32_t day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    cdef uint32_t march_month = (5 * day_of_year + 2) // 153
+    cdef uint32_t month = march_month + 3 if march_month < 10 else march_month - 9
+    _write_literal(out, b'"', 1)
+    _write_digits(out, year_of_era + days // 146097 * 400 + (month <= 2), 4)
+    _write_literal(out, b"-", 1)
+    _write_digits(out, month, 2)
+    _write_literal(out, b"-", 1)
+    _write_digits(out, day_of_year - (153 * march_month + 2) // 5 + 1, 2)
+    _write_literal(out, b"T", 1)
+    _write_digits(out, clock // 3600, 2)
+    _write_literal(out, b":", 1)
+    _write_digits(out, clock // 60 % 60, 2)
+    _write_literal(out, b":", 1)
+    _write_digits(out, clock % 60, 2)
+    if column.fractional_digits:
+        _write_literal(out, b".", 1)
+        _write_digits(out, <uint32_t>fraction * <uint32_t>_fraction_us(column.fraction_bytes), 6)
+        out.size -= 6 - column.fractional_digits
+    _write_literal(out, b'Z"', 2)
