@@ -9,6 +9,7 @@ _EPOCH_DIGITS: Final = 10  # a 32-bit number
 # below 10**22.
 _RANK_DIGITS: Final = 26
 _ORDINAL_DIGITS: Final = 10
+_PREFIX: Final = f"%0{_EPOCH_DIGITS}d.%0{_RANK_DIGITS}d."
 
 
 class EventOrder(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -42,4 +43,4 @@ def sort_key_prefix(epoch: int, rank: int) -> str:
     >>> sort_key_prefix(0, 7) + "%010d" % 1 == EventOrder(epoch=0, rank=7, tx_ordinal=1).sort_key()
     True
     """
-    return f"{epoch:0{_EPOCH_DIGITS}d}.{rank:0{_RANK_DIGITS}d}."
+    return _PREFIX % (epoch, rank)

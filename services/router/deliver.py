@@ -4,14 +4,14 @@ Order: a tenant's deliveries come in the order of the batch's entries, and a run
 topic receives its table's events in log order. Nothing is dropped but what a tenant's document filters out; an event that
 cannot be projected for a tenant becomes a dead letter of that tenant, and everything else goes on.
 
-A run that passes as it is costs three lists zipped together; only filters, masks and key changes look at single
-rows. Headers are built once for each run and form and shared by all of its routes.
+Records are columns, and a run that passes as it is stays columns; only filters, masks and key changes look at single rows.
+Headers are encoded once for each run and form and shared by all of its routes.
 """
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -56,20 +56,16 @@ from services.router.match import (
     transactions_target,
 )
 from services.router.project import ProjectedRow, project_row
-
-Headers = list[tuple[str, bytes]]
-Record = tuple[bytes | None, bytes | None, Headers]
-"""Key, value, headers."""
+from services.router.record_batch import NO_HEADERS, GrowingRecords, Records, encode_header, join_headers, lead_headers
 
 _KEY_CHANGE: Final = bytes((OP_KEY_CHANGE_DELETE, OP_KEY_CHANGE_CREATE))
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """The same records for one or several topics, in order."""
+class Delivery(NamedTuple):
+    """The same records for one or several topics, in order. A tuple, since each run makes one: a fifth of a dataclass' cost."""
 
     targets: tuple[Target, ...]
-    records: Sequence[Record]
+    records: Records
     rows: int = 0
     """Row events among the records; tombstones and schemas are none."""
     filtered: int = 0
@@ -102,9 +98,14 @@ class Announced:
             if told is not schema:
                 self._told[topic, schema.version] = schema
                 if told != schema:
-                    record: Record = (announcement.key, announcement.value, [])
-                    deliveries.append(Delivery((announcement.target,), (record,)))
+                    deliveries.append(
+                        Delivery((announcement.target,), _single(announcement.key, announcement.value, NO_HEADERS))
+                    )
         return deliveries
+
+
+def _single(key: bytes | None, value: bytes | None, headers: bytes) -> Records:
+    return Records((key,), (value,), (headers,))
 
 
 def deliver_batch(
@@ -132,11 +133,15 @@ def targets_of(batch: ChangeBatch, book: RouteBook) -> Iterator[Target]:
     Raises:
         SchemaUnknown, ServiceUnavailable, TopicCollision: see ``RouteBook.routes``.
     """
+    seen = set()
     for entry in batch.entries:
         match entry.WhichOneof("entry"):
             case "run":
                 run = entry.run
-                yield from _route_targets(book.routes(run.database, run.table, run.schema_version))
+                version = (run.database, run.table, run.schema_version)
+                if version not in seen:
+                    seen.add(version)
+                    yield from _route_targets(book.routes(*version))
             case "table_change":
                 change = entry.table_change
                 if change.schema_version:
@@ -155,7 +160,7 @@ def _route_targets(routes: TableRoutes) -> Iterator[Target]:
 class _Context:
     """What all entries of one batch share."""
 
-    __slots__ = ("announced", "batch", "book", "max_event_bytes", "place", "plain_headers", "schema_headers")
+    __slots__ = ("_headers", "announced", "batch", "book", "max_event_bytes", "place")
 
     def __init__(
         self, batch: ChangeBatch, book: RouteBook, announced: Announced, place: BatchPlace, max_event_bytes: int
@@ -165,15 +170,28 @@ class _Context:
         self.announced = announced
         self.place = place
         self.max_event_bytes = max_event_bytes
-        self.plain_headers = _context_headers(batch.source, batch.connector, batch.run_id, False)
-        self.schema_headers = _context_headers(batch.source, batch.connector, batch.run_id, True)
+        self._headers: dict[tuple[bool, int], tuple[bytes, bytes]] = {}
 
-    def headers(self, *, schemas: bool) -> tuple[tuple[str, bytes], ...]:
-        return self.schema_headers if schemas else self.plain_headers
+    def headers(self, *, schemas: bool) -> tuple[bytes, ...]:
+        return _context_headers(self.batch.source, self.batch.connector, self.batch.run_id, schemas)
+
+    def around_order(self, *, schemas: bool, schema_version: int) -> tuple[bytes, bytes]:
+        """What stands before and behind the order in a row's headers."""
+        around = self._headers.get((schemas, schema_version))
+        if around is None:
+            order = encode_header(ORDER_HEADER, _ANY_ORDER)
+            version = encode_header(SCHEMA_VERSION_HEADER, b"%d" % schema_version)
+            before, behind = join_headers(*self.headers(schemas=schemas), order, version).rsplit(_ANY_ORDER, 1)
+            around = self._headers[schemas, schema_version] = (before, behind)
+        return around
+
+
+_ANY_ORDER: Final = EventOrder(epoch=0, rank=0, tx_ordinal=0).sort_key().encode()
+"""All have the same length."""
 
 
 @functools.lru_cache(maxsize=64)
-def _context_headers(source: str, connector: str, run_id: str, schemas: bool) -> tuple[tuple[str, bytes], ...]:
+def _context_headers(source: str, connector: str, run_id: str, schemas: bool) -> tuple[bytes, ...]:
     """Debezium's context headers: plain text, or text with its schema (SimpleHeaderConverter, JsonConverter)."""
     texts = {
         CONTEXT_LOGICAL_NAME_HEADER: source,
@@ -182,9 +200,9 @@ def _context_headers(source: str, connector: str, run_id: str, schemas: bool) ->
         CONTEXT_RUN_HEADER: run_id,
     }
     if not schemas:
-        return tuple((name, text.encode()) for name, text in texts.items())
+        return tuple(encode_header(name, text.encode()) for name, text in texts.items())
     prefix = payload_prefix(HEADER_TEXT)
-    return tuple((name, prefix + msgspec.json.encode(text) + b"}") for name, text in texts.items())
+    return tuple(encode_header(name, prefix + msgspec.json.encode(text) + b"}") for name, text in texts.items())
 
 
 # --- runs -----------------------------------------------------------------------------------------------------------
@@ -215,33 +233,38 @@ class _Rows:
         self.largest_value = max(map(len, self.values), default=0)
         self.has_key_changes = OP_KEY_CHANGE_DELETE in self.ops
         self._context = context
-        self._headers: dict[bool, list[Headers]] = {}
+        self._headers: dict[bool, list[bytes]] = {}
 
-    def headers(self, *, schemas: bool) -> list[Headers]:
+    def headers(self, *, schemas: bool) -> list[bytes]:
+        """Of each row, encoded."""
         headers = self._headers.get(schemas)
         if headers is None:
-            headers = self._headers[schemas] = self._build_headers(self._context.headers(schemas=schemas))
+            headers = self._headers[schemas] = self._build_headers(schemas=schemas)
         return headers
 
-    def _build_headers(self, shared: tuple[tuple[str, bytes], ...]) -> list[Headers]:
+    def _build_headers(self, *, schemas: bool) -> list[bytes]:
         run = self.run
-        logical_name, task, connector, run_id = shared
-        version = (SCHEMA_VERSION_HEADER, b"%d" % run.schema_version)
-        prefix = sort_key_prefix(run.epoch, int(run.rank)).encode()
+        before, behind = self._context.around_order(schemas=schemas, schema_version=run.schema_version)
+        before += sort_key_prefix(run.epoch, int(run.rank)).encode()
+        first, count = run.first_tx_ordinal, len(self.values)
         if run.is_snapshot:
-            order = (ORDER_HEADER, prefix + b"%010d" % run.first_tx_ordinal)
-            return [[logical_name, task, connector, run_id, order, version]] * len(self.values)
-        sort_key = prefix + b"%010d"
-        first = run.first_tx_ordinal
-        return [
-            [logical_name, task, connector, run_id, (ORDER_HEADER, sort_key % ordinal), version]
-            for ordinal in range(first, first + len(self.values))
-        ]
+            return [before + b"%010d" % first + behind] * count
+        return [before + ordinal + behind for ordinal in _ordinals(first, count)]
 
     def order(self, index: int) -> EventOrder:
         run = self.run
         ordinal = run.first_tx_ordinal + (0 if run.is_snapshot else index)
         return EventOrder(epoch=run.epoch, rank=int(run.rank), tx_ordinal=ordinal)
+
+
+_FIRST_ORDINALS: Final = [b"%010d" % ordinal for ordinal in range(4_096)]
+"""Most transactions have no more rows; a fifth of what a row's headers cost."""
+
+
+def _ordinals(first: int, count: int) -> Iterable[bytes]:
+    if first + count <= len(_FIRST_ORDINALS):
+        return _FIRST_ORDINALS[first : first + count]
+    return (b"%010d" % ordinal for ordinal in range(first, first + count))
 
 
 def _deliver_to_group(rows: _Rows, group: RouteGroup, context: _Context) -> Iterator[Delivery]:
@@ -252,19 +275,19 @@ def _deliver_to_group(rows: _Rows, group: RouteGroup, context: _Context) -> Iter
         return
     written = _Written(encoding, rows.headers(schemas=encoding.schemas))
     invalid = _write_rows(rows, group, written, context.max_event_bytes)
-    if written.records or written.filtered:
+    if written.rows or written.filtered:
         yield Delivery(group.targets, written.records, rows=written.rows, filtered=written.filtered)
     if invalid:
         withheld = not group.projection.is_transparent
         for target, dead_letters in zip(group.targets, group.dead_letters, strict=True):
-            letters = [
-                _dead_letter(rows, index, target, reason, context, is_withheld=withheld or is_too_large)
-                for index, reason, is_too_large in invalid
-            ]
-            yield Delivery((dead_letters,), letters, dead_letters=len(letters))
+            letters = GrowingRecords()
+            for index, reason, is_too_large in invalid:
+                is_withheld = withheld or is_too_large
+                letters.add(*_dead_letter(rows, index, target, reason, context, is_withheld=is_withheld))
+            yield Delivery((dead_letters,), letters.records, dead_letters=len(letters))
 
 
-def _passed_through(rows: _Rows, encoding: Encoding) -> list[Record]:
+def _passed_through(rows: _Rows, encoding: Encoding) -> Records:
     """The rows as they are, with their schemas around them and tombstones behind deletes where these are wanted."""
     headers = rows.headers(schemas=encoding.schemas)
     keys: Sequence[bytes | None] = rows.keys
@@ -275,42 +298,54 @@ def _passed_through(rows: _Rows, encoding: Encoding) -> list[Record]:
         values = [value_prefix + value + b"}" for value in values]
     elif not all(keys):
         keys = [key or None for key in rows.keys]
-    records: list[Record] = list(zip(keys, values, headers, strict=True))
+    records = Records(keys, values, headers)
     if encoding.tombstones and OP_DELETE in rows.ops:
-        records = list(_with_tombstones(rows.ops, records))
+        return _with_tombstones(rows.ops, records)
     return records
 
 
-def _with_tombstones(ops: bytes, records: Sequence[Record]) -> Iterator[Record]:
-    for op, record in zip(ops, records, strict=True):
-        yield record
-        if op == OP_DELETE:
-            key, _, headers = record
-            yield key, None, headers
+def _with_tombstones(ops: bytes, records: Records) -> Records:
+    """What stands between deletes is copied as a whole."""
+    gathered = GrowingRecords()
+    keys, values, headers = records
+    start = 0
+    while (delete := ops.find(OP_DELETE, start)) >= 0:
+        end = delete + 1
+        gathered.extend(Records(keys[start:end], values[start:end], headers[start:end]))
+        gathered.add(keys[delete], None, headers[delete])
+        start = end
+    gathered.extend(Records(keys[start:], values[start:], headers[start:]))
+    return gathered.records
 
 
 class _Written:
     """Records of one group, written row by row."""
 
-    __slots__ = ("_encoding", "_headers", "filtered", "records", "rows")
+    __slots__ = ("_encoding", "_gathered", "_headers", "filtered", "rows")
 
-    def __init__(self, encoding: Encoding, headers: list[Headers]) -> None:
+    def __init__(self, encoding: Encoding, headers: list[bytes]) -> None:
         self._encoding = encoding
         self._headers = headers
-        self.records: list[Record] = []
+        self._gathered = GrowingRecords()
         self.rows = 0
         self.filtered = 0
 
-    def write(self, index: int, row: ProjectedRow, *leading: tuple[str, bytes]) -> None:
-        """One event, and its tombstone; ``leading`` headers stand before the others."""
+    @property
+    def records(self) -> Records:
+        return self._gathered.records
+
+    def write(self, index: int, row: ProjectedRow, *, leading: bytes = b"") -> None:
+        """One event, and its tombstone; a ``leading`` header stands before the others."""
         key, value = self.encode_key(row.key), row.value
         if self._encoding.schemas:
             value = self._encoding.value_prefix + value + b"}"
-        headers = [*leading, *self._headers[index]] if leading else self._headers[index]
-        self.records.append((key, value, headers))
+        headers = self._headers[index]
+        if leading:
+            headers = lead_headers(leading, headers)
+        self._gathered.add(key, value, headers)
         self.rows += 1
         if row.op in (OP_DELETE, OP_KEY_CHANGE_DELETE) and self._encoding.tombstones:
-            self.records.append((key, None, headers))
+            self._gathered.add(key, None, headers)
 
     def encode_key(self, key: bytes) -> bytes | None:
         if not key:
@@ -365,24 +400,24 @@ def _write_key_change(halves: Sequence[tuple[int, ProjectedRow]], written: _Writ
     a row that is not the tenant's.
     """
     (old_index, old), (new_index, new) = halves
-    written.write(old_index, old, (NEW_KEY_HEADER, written.encode_key(new.key) or b"null"))
-    written.write(new_index, new, (OLD_KEY_HEADER, written.encode_key(old.key) or b"null"))
+    written.write(old_index, old, leading=encode_header(NEW_KEY_HEADER, written.encode_key(new.key) or b"null"))
+    written.write(new_index, new, leading=encode_header(OLD_KEY_HEADER, written.encode_key(old.key) or b"null"))
 
 
 # --- dead letters -----------------------------------------------------------------------------------------------------
 
 
 def _all_set_aside(rows: _Rows, refused: RefusedRoute, context: _Context) -> Delivery:
-    letters = [
-        _dead_letter(rows, index, refused.target, refused.reason, context, is_withheld=True)
-        for index in range(len(rows.values))
-    ]
-    return Delivery((refused.dead_letters,), letters, dead_letters=len(letters))
+    letters = GrowingRecords()
+    for index in range(len(rows.values)):
+        letters.add(*_dead_letter(rows, index, refused.target, refused.reason, context, is_withheld=True))
+    return Delivery((refused.dead_letters,), letters.records, dead_letters=len(letters))
 
 
 def _dead_letter(
     rows: _Rows, index: int, target: Target, reason: str, context: _Context, *, is_withheld: bool
-) -> Record:
+) -> tuple[bytes | None, bytes, bytes]:
+    """Key, value and headers."""
     run, place = rows.run, context.place
     key = rows.keys[index] or None
     letter = DeadLetter(
@@ -425,7 +460,7 @@ def _deliver_table_change(change: TableChange, context: _Context) -> Iterator[De
             value = _SCHEMA_CHANGE_VALUE_PREFIX + value + b"}"
         if len(value) >= context.max_event_bytes:
             continue  # a statement that does not fit into a record: the schema itself was told above
-        yield Delivery((target,), ((key, value, list(context.headers(schemas=schemas))),))
+        yield Delivery((target,), _single(key, value, join_headers(*context.headers(schemas=schemas))))
 
 
 def _change_readers(change: TableChange, book: RouteBook) -> Iterator[tuple[Subscriber, Target]]:
@@ -444,7 +479,7 @@ def _deliver_boundary(boundary: TransactionBoundary, context: _Context) -> Itera
         if reader.spec.format.schemas:
             key = _TRANSACTION_KEY_PREFIX + key + b"}"
             value = _TRANSACTION_VALUE_PREFIX + value + b"}"
-        yield Delivery((target,), ((key, value, []),))
+        yield Delivery((target,), _single(key, value, NO_HEADERS))
 
 
 def _boundary_readers(book: RouteBook) -> Iterator[tuple[Subscriber, Target]]:

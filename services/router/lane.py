@@ -1,4 +1,5 @@
-"""A lane: one partition of a changes topic, routed exactly once by a thread and a transactional producer of its own.
+"""A lane: one partition of a changes topic, routed exactly once by a thread with an event loop and a transactional producer of
+its own.
 
 Faust's agent hands batches over (``offer``); the thread takes what waits and, in one Kafka transaction, writes the records
 for all tenants and the consumer offset behind them. So a record and the offset that says it was written become visible
@@ -6,8 +7,8 @@ together or not at all, and a router killed anywhere resumes without a gap or a 
 
 Opening, in this order and in no other:
 
-1. ``init_transactions`` under the partition's transactional id: Kafka aborts what an older owner left open and refuses
-   whatever it still sends;
+1. open the producer under the partition's transactional id: Kafka aborts what an older owner left open and refuses whatever it
+   still sends;
 2. read the committed offset: only now is it final. (The other order was seen to deliver past the committed offset.)
 
 A lane that finds itself fenced stops and waits for Kafka to take the partition away or to give it anew; it never makes a new
@@ -23,7 +24,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from aiokafka import TopicPartition
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import TopicPartition as OffsetOf
 
 from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable, Fenced, HeadwaterError, PipelineHalted, ServiceUnavailable
@@ -33,15 +36,17 @@ from libs.telemetry import metrics
 from libs.types.order import EventOrder
 from libs.types.tenant import TenantSpec
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Run
-from services.router.deliver import Announced, BatchPlace, Delivery, Record, deliver_batch, targets_of
+from services.router.deliver import Announced, BatchPlace, Delivery, deliver_batch, targets_of
 from services.router.match import FetchTableSchema, RouteBook, Target, TopicClaims
+from services.router.record_batch import payload_size
 from services.router.settings import LaneSettings
+from services.router.writer import TransactionWriter
 
 log = structlog.get_logger()
 
-_KAFKA_CALL_TIMEOUT_S: Final = 30.0  # below the age at which a transaction counts as stuck
+_OFFSET_TIMEOUT_S: Final = 30.0  # below the time that a lane may take to open
 _POLL_S: Final = 0.2
-"""How often an idle lane looks whether it shall close."""
+"""How long a lane waits before it asks again for a topic or a schema."""
 _SCHEMA_RETRY_S: Final = 30.0
 """How long schema_history may be away before the process ends and is started again with back-off."""
 _REFUSED_RETRY_S: Final = 60.0
@@ -116,10 +121,15 @@ class Lane:
         self._shared = shared
         self._waiting: collections.deque[WaitingBatch] = collections.deque()
         self._waiting_bytes = 0
-        self._condition = threading.Condition()
+        self._lock = threading.Lock()
+        """Of what waits."""
         self._closing = False
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Event()
+        self._lane_loop: asyncio.AbstractEventLoop | None = None
+        """The thread's; None until it runs."""
+        self._work = asyncio.Event()
+        """Of the thread's loop: something waits, or the lane shall close."""
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._log = log.bind(source=source, topic=topic, kafka_partition=kafka_partition)
         self._thread = threading.Thread(target=self._run, name=f"lane-{topic}-{kafka_partition}", daemon=True)
@@ -151,12 +161,12 @@ class Lane:
         """Hand a batch over; waits while the lane holds its fill. A closing or fenced lane drops it: another owner, or
         this one after the next assignment, reads it again."""
         await self.wait_for_room(len(batch.payload))
-        with self._condition:
-            if self._closing or self.is_fenced:
-                return
+        if self._closing or self.is_fenced:
+            return
+        with self._lock:
             self._waiting.append(batch)
             self._waiting_bytes += len(batch.payload)
-            self._condition.notify()
+        self._wake_thread()
 
     def _has_room(self, size: int) -> bool:
         settings = self._shared.settings
@@ -167,9 +177,8 @@ class Lane:
     async def close(self) -> None:
         """Let the running transaction end, then stop; what waits is dropped. After ``close_timeout_s`` the thread is left
         behind: whatever it still tries is refused once the next owner has fenced it."""
-        with self._condition:
-            self._closing = True
-            self._condition.notify()
+        self._closing = True
+        self._wake_thread()
         self._room.set()
         await asyncio.to_thread(self._thread.join, self._shared.settings.close_timeout_s)
         if self._thread.is_alive():
@@ -177,20 +186,15 @@ class Lane:
         if self._opened.done() and not self._opened.cancelled():
             self._opened.exception()  # retrieved: it was told to on_failure
 
+    def _wake_thread(self) -> None:
+        if self._lane_loop is not None:
+            _call_in(self._lane_loop, self._work.set)
+
     # --- the thread's side
 
     def _run(self) -> None:
         try:
-            worker = _LaneWorker(self.source, self.topic, self.kafka_partition, self._shared, self._log)
-            self.position = LanePosition(worker.next_offset, time.monotonic(), source=self.source)
-            self._tell_opened(None)
-            self._log.info("lane_opened", next_offset=worker.next_offset, generation=self.generation)
-            try:
-                while batches := self._take():
-                    self.position = worker.route(batches, self._transaction_began) or self.position
-                    self.refused_topics = dict(worker.refused_topics)
-            finally:
-                worker.close()
+            asyncio.run(self._follow())
         except Fenced as error:
             self.is_fenced = True
             self._log.warning("lane_fenced", reason=str(error))
@@ -207,20 +211,40 @@ class Lane:
         finally:
             self._wake_agent()
 
-    def _take(self) -> list[WaitingBatch]:
+    async def _follow(self) -> None:
+        """Open, then route what waits until the lane shall close."""
+        self._lane_loop = asyncio.get_running_loop()
+        place = TopicPartition(self.topic, self.kafka_partition)
+        shared = self._shared
+        writer = await TransactionWriter.open(shared.kafka, shared.group, place, shared.settings)
+        try:
+            next_offset = _committed_offset(place, shared)
+            worker = _LaneWorker(self.source, place, next_offset, writer, shared, self._log)
+            self.position = LanePosition(next_offset, time.monotonic(), source=self.source)
+            self._tell_opened(None)
+            self._log.info("lane_opened", next_offset=next_offset, generation=self.generation)
+            while batches := await self._take():
+                self.position = await worker.route(batches, self._transaction_began) or self.position
+                self.refused_topics = dict(worker.refused_topics)
+        finally:
+            await writer.close()
+
+    async def _take(self) -> list[WaitingBatch]:
         """What waits, up to a transaction's bound; waits for the first. Empty: the lane shall close."""
-        with self._condition:
-            while not self._waiting and not self._closing:
-                self._condition.wait(_POLL_S)
-            if self._closing:
-                return []
+        while not self._waiting and not self._closing:
+            self._work.clear()
+            if not self._waiting and not self._closing:
+                await self._work.wait()
+        if self._closing:
+            return []
+        with self._lock:
             taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MAX_TRANSACTION_BATCHES))]
             self._waiting_bytes -= sum(len(batch.payload) for batch in taken)
         self._wake_agent()
         return taken
 
     def _wake_agent(self) -> None:
-        self._call_loop(self._room.set)
+        _call_in(self._loop, self._room.set)
 
     def _transaction_began(self, began_s: float | None) -> None:
         self.transaction_began_s = began_s
@@ -238,21 +262,53 @@ class Lane:
                 else:
                     self._opened.set_exception(error)
 
-        self._call_loop(tell)
+        _call_in(self._loop, tell)
 
-    def _call_loop(self, function: Callable[[], None]) -> None:
-        try:
-            self._loop.call_soon_threadsafe(function)
-        except RuntimeError:  # the loop has ended: nobody waits any more
-            return
+
+def _call_in(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    try:
+        loop.call_soon_threadsafe(function)
+    except RuntimeError:  # the loop has ended: nobody waits any more
+        return
+
+
+def _committed_offset(place: TopicPartition, shared: LaneDependencies) -> int:
+    """Where the group goes on in the partition. Blocks.
+
+    librdkafka asks: it can ask for stable offsets only, so that an open transaction's is waited for; aiokafka cannot.
+
+    Raises:
+        BrokerUnavailable: Kafka did not say.
+    """
+    consumer = Consumer(
+        client_config(shared.kafka)
+        | {"group.id": shared.group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+    )
+    try:
+        (committed,) = consumer.committed([OffsetOf(*place)], _OFFSET_TIMEOUT_S)
+    except KafkaException as error:
+        raise BrokerUnavailable(f"the committed offset of {place.topic}/{place.partition} cannot be read") from error
+    finally:
+        consumer.close()
+    return max(committed.offset, 0)  # negative: nothing was committed yet
 
 
 class _LaneWorker:
-    """The producer of one lane and what it knows; used by the lane's thread alone."""
+    """Routes what a lane hands it, and knows what that takes; used by the lane's thread alone."""
 
-    def __init__(self, source: str, topic: str, kafka_partition: int, shared: LaneDependencies, logger: Any) -> None:
+    def __init__(
+        self,
+        source: str,
+        place: TopicPartition,
+        next_offset: int,
+        writer: TransactionWriter,
+        shared: LaneDependencies,
+        logger: Any,
+    ) -> None:
         self._source = source
-        self._place = (topic, kafka_partition)
+        self._place = place
+        self._next_offset = next_offset
+        self._writer = writer
         self._shared = shared
         self._log = logger
         self._announced = Announced()
@@ -265,27 +321,8 @@ class _LaneWorker:
         self._book: RouteBook
         self._refused_at_s = 0.0
         self._refused_before: set[str] = set()
-        self._producer = _open_producer(topic, kafka_partition, shared)
-        _call(self._producer.init_transactions, _KAFKA_CALL_TIMEOUT_S)
-        self._consumer = Consumer(
-            client_config(shared.kafka)
-            | {"group.id": shared.group, "enable.auto.commit": False, "isolation.level": "read_committed"}
-        )
-        self.next_offset = self._committed_offset()
 
-    def close(self) -> None:
-        """Give the offset reader's connections back; the producer ends with its last reference."""
-        self._consumer.close()
-
-    def _committed_offset(self) -> int:
-        topic, kafka_partition = self._place
-        try:
-            (committed,) = self._consumer.committed([TopicPartition(topic, kafka_partition)], _KAFKA_CALL_TIMEOUT_S)
-        except KafkaException as error:
-            raise BrokerUnavailable(f"the committed offset of {topic}/{kafka_partition} cannot be read") from error
-        return max(committed.offset, 0)  # negative: nothing was committed yet
-
-    def route(
+    async def route(
         self, waiting: Sequence[WaitingBatch], transaction_began: Callable[[float | None], None]
     ) -> LanePosition | None:
         """Write the outputs of ``waiting`` and the offset behind them in one transaction; None when all are old.
@@ -294,23 +331,23 @@ class _LaneWorker:
             Fenced: another owner has the partition; nothing of it became visible.
             BrokerUnavailable, ServiceUnavailable, PipelineHalted: nothing of it became visible.
         """
-        fresh = [batch for batch in waiting if batch.offset >= self.next_offset]
+        fresh = [batch for batch in waiting if batch.offset >= self._next_offset]
         if not fresh:
             return None
         batches = [ChangeBatch.FromString(batch.payload) for batch in fresh]
         book = self._current_book()
         self._prepare(batches, book)
+        await self._writer.learn_topics(self._known_topics)
         done = 0
         while done < len(batches):
             began_s = time.monotonic()
             transaction_began(began_s)
             first = done
-            _call(self._producer.begin_transaction)
+            await self._writer.begin()
             while done < len(batches) and time.monotonic() - began_s < _MAX_WRITING_S:
-                self._write(batches[done], fresh[done].offset, book)
+                await self._write(batches[done], fresh[done].offset, book)
                 done += 1
-            failpoint("router_after_produce_before_offsets")
-            self._commit(fresh[done - 1].offset + 1)
+            await self._commit(fresh[done - 1].offset + 1)
             transaction_began(None)
             failpoint("router_after_commit")
             self._count(batches[first:done], time.monotonic() - began_s)
@@ -397,49 +434,24 @@ class _LaneWorker:
         for _, error in self._create(simplest):
             raise error
 
-    def _write(self, batch: ChangeBatch, offset: int, book: RouteBook) -> None:
-        place = BatchPlace(*self._place, offset)
+    async def _write(self, batch: ChangeBatch, offset: int, book: RouteBook) -> None:
+        place = BatchPlace(self._place.topic, self._place.partition, offset)
         limit = self._shared.settings.max_event_bytes
         for delivery in deliver_batch(batch, book, self._announced, place, max_event_bytes=limit):
             if delivery.dead_letters:
                 self._create_dead_letters(delivery.targets)
-            size = sum([len(key or b"") + len(value or b"") for key, value, _ in delivery.records])
+            size = payload_size(delivery.records)
+            await self._writer.write(delivery.records, size, [target.topic.name for target in delivery.targets])
             for target in delivery.targets:
-                self._produce(delivery.records, target.topic.name)
                 self._tallies[target.tenant].add(delivery, size)
 
-    def _produce(self, records: Sequence[Record], topic: str) -> None:
-        produce: Any = self._producer.produce
-        for key, value, headers in records:
-            try:
-                produce(topic, value, key, -1, None, None, 0, headers)  # by place: a fifth cheaper than by name
-            except BufferError:
-                self._produce_when_room(topic, value, key, headers)
-            except KafkaException as error:
-                raise _as_ours(error) from error
-
-    def _produce_when_room(self, topic: str, value: bytes | None, key: bytes | None, headers: Any) -> None:
-        """librdkafka holds its fill: wait for the broker, as long as a transaction may live."""
-        deadline_s = time.monotonic() + self._shared.settings.stuck_transaction_s
-        while time.monotonic() < deadline_s:
-            self._producer.poll(0.01)
-            try:
-                self._producer.produce(topic, value, key, headers=headers)
-            except BufferError:
-                continue
-            except KafkaException as error:
-                raise _as_ours(error) from error
-            return
-        raise BrokerUnavailable(f"Kafka took no record of topic {topic} in time")
-
-    def _commit(self, next_offset: int) -> None:
-        topic, kafka_partition = self._place
-        offsets = [TopicPartition(topic, kafka_partition, next_offset)]
-        group = self._consumer.consumer_group_metadata()
-        _call(self._producer.send_offsets_to_transaction, offsets, group, _KAFKA_CALL_TIMEOUT_S)
+    async def _commit(self, next_offset: int) -> None:
+        await self._writer.flush()
+        failpoint("router_after_produce_before_offsets")
+        await self._writer.send_offset(next_offset)
         failpoint("router_after_offsets_before_commit")
-        _call(self._producer.commit_transaction, _KAFKA_CALL_TIMEOUT_S)
-        self.next_offset = next_offset
+        await self._writer.commit()
+        self._next_offset = next_offset
 
     def _count(self, batches: Sequence[ChangeBatch], took_s: float) -> None:
         labels = (self._source, batches[-1].source_partition)
@@ -467,7 +479,7 @@ class _LaneWorker:
             break
         self._last_order = order
         return LanePosition(
-            next_offset=self.next_offset,
+            next_offset=self._next_offset,
             moved_at_s=time.monotonic(),
             source=self._source,
             source_partition=batches[-1].source_partition,
@@ -499,71 +511,3 @@ def _order_at_end(change: Any) -> EventOrder:
     else:
         ordinal = change.tx_ordinal
     return EventOrder(epoch=change.epoch, rank=int(change.rank), tx_ordinal=ordinal)
-
-
-# --- librdkafka -------------------------------------------------------------------------------------------------------
-
-
-def _open_producer(topic: str, kafka_partition: int, shared: LaneDependencies) -> Producer:
-    settings = shared.settings
-    return Producer(
-        client_config(shared.kafka)
-        | {
-            # Topic and partition, so that whoever owns the partition next has the same id and fences us.
-            "transactional.id": f"{shared.group}-{topic}-{kafka_partition}",
-            "transaction.timeout.ms": int(settings.transaction_timeout_s * 1000),
-            "linger.ms": settings.linger_ms,
-            "batch.size": 1_000_000,
-            "batch.num.messages": 10_000,
-            "compression.type": settings.compression,
-            # As Java's producers: a key keeps its Kafka partition when Headwater takes Debezium's place.
-            "partitioner": "murmur2_random",
-            "message.max.bytes": _MAX_REQUEST_BYTES,
-            "queue.buffering.max.kbytes": settings.producer_queue_kbytes,
-            "queue.buffering.max.messages": _MAX_QUEUED_RECORDS,
-            # Success needs no report for each record: the commit tells it. So nothing is queued for polling.
-            "delivery.report.only.error": True,
-        }
-    )
-
-
-_MAX_REQUEST_BYTES: Final = 1_000_000  # Kafka's default message.max.bytes is 1,048,588
-_MAX_QUEUED_RECORDS: Final = 20_000
-"""With its headers a queued record takes about 1 KB beside its bytes: 20 MB."""
-
-
-def _call(function: Callable[..., object], *arguments: object) -> None:
-    """A transactional call, repeated while librdkafka says that it may be, with its errors as ours."""
-    deadline_s = time.monotonic() + _KAFKA_CALL_TIMEOUT_S
-    while True:
-        try:
-            function(*arguments)
-        except KafkaException as error:
-            cause = error.args[0]
-            if isinstance(cause, KafkaError) and cause.retriable() and time.monotonic() < deadline_s:
-                continue
-            raise _as_ours(error) from error
-        return
-
-
-_FENCED: Final = frozenset(
-    {
-        KafkaError._FENCED,
-        KafkaError.INVALID_PRODUCER_EPOCH,
-        KafkaError.PRODUCER_FENCED,
-    }
-)
-
-
-def _as_ours(error: KafkaException) -> HeadwaterError:
-    cause = error.args[0]
-    assert isinstance(cause, KafkaError)
-    if cause.code() in _FENCED:
-        return Fenced(f"another router has the partition: {cause.str()}")
-    match cause.code():
-        case KafkaError.TOPIC_AUTHORIZATION_FAILED | KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-            return PipelineHalted(
-                f"Kafka refuses the router ({cause.str()}); grant WRITE on topics and transactional ids"
-            )
-        case _:
-            return BrokerUnavailable(f"a Kafka transaction failed: {cause.str()}")

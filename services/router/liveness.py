@@ -216,8 +216,8 @@ def _has_batch(consumer: Consumer, partition: ChangesPartition, offset: int) -> 
 def watch_transactions(lanes: Lanes, stuck_after_s: float, exit_process: Callable[[int], None]) -> None:
     """End the process when a transaction runs for too long. Runs in a thread of its own, for ever.
 
-    librdkafka was seen to make no progress for ever after a broker's crash, with its thread inside a call that no
-    exception leaves; ending at once is safe, since Kafka aborts what was open.
+    A lane gives up each of its calls in time, but a thread may stand inside one that no exception leaves: librdkafka's did
+    after a broker's crash. Ending at once is safe, since Kafka aborts what was open.
     """
     while True:
         time.sleep(1.0)

@@ -26,6 +26,7 @@ from services.router.liveness import Liveness, watch_transactions
 from services.router.match import FetchTableSchema, TopicClaims
 from services.router.progress import ProgressReporter
 from services.router.settings import RouterSettings
+from services.router.writer import quieten_aiokafka
 
 log = structlog.get_logger()
 
@@ -41,6 +42,7 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
         InvalidSettings: the tenants' folder does not exist.
         TransientError, PipelineHalted: routing cannot go on; what was committed is whole.
     """
+    quieten_aiokafka()
     loop = asyncio.get_running_loop()
     failure: asyncio.Future[None] = loop.create_future()
     tenants = Tenants(settings)

@@ -4,6 +4,7 @@ import msgspec
 
 from libs.config.connections import GrpcClientSettings, KafkaSettings, TelemetrySettings
 from libs.errors import InvalidSettings
+from services.router.record_batch import COMPRESSIONS
 
 
 class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,18 +19,16 @@ class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
     may take, and enough that a commit (12 to 27 ms) is shared by 8,000 rows when the router is behind.
     """
     producer_queue_kbytes: int = 12_288
-    """What librdkafka may hold of records that the broker has not acknowledged yet, in KiB."""
-    linger_ms: int = 50
-    """How long librdkafka waits to fill a request. A commit sends at once, so this costs no latency; 10 ms cost 0.5 µs of
-    CPU an event more."""
+    """What the producer may hold of records that the broker has not acknowledged yet, in KiB: gathered for batches, or on
+    their way, compressed."""
     compression: str = "lz4"
-    """none, lz4, zstd, snappy or gzip. lz4 took less CPU than none, since less is sent."""
+    """none, lz4, zstd, snappy or gzip. lz4 takes less CPU than none, since less is sent."""
     max_event_bytes: int = 900_000
     """A larger event becomes a dead letter. Below the 1 MB that a broker takes by default (``message.max.bytes``)."""
     transaction_timeout_s: float = 60.0
     """How long Kafka keeps a transaction open without its end; an abandoned one delays readers by so much at most."""
     stuck_transaction_s: float = 45.0
-    """A transaction older than this ends the process: librdkafka was seen to make no progress for ever after a broker's
+    """A transaction older than this ends the process: producers were seen to make no progress for ever after a broker's
     crash. Below ``transaction_timeout_s``, so that the end is ours."""
     ready_timeout_s: float = 40.0
     """How long fencing the old owner and reading the committed offset may take after an assignment."""
@@ -78,5 +77,7 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
             mistakes.append("heartbeat_interval_s: must be at most a third of session_timeout_s")
         if self.lane.stuck_transaction_s >= self.lane.transaction_timeout_s:
             mistakes.append("lane.stuck_transaction_s: must be below lane.transaction_timeout_s")
+        if self.lane.compression not in COMPRESSIONS:
+            mistakes.append(f"lane.compression: {self.lane.compression!r} is none of {', '.join(COMPRESSIONS)}")
         if mistakes:
             raise InvalidSettings("router", mistakes)

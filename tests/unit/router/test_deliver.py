@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from aiokafka.record.default_records import DefaultRecordBatch
 
 from libs.events.batch import BatchBuilder, BatchIdentity, RowRun
 from libs.events.connect_schema import value_schema
@@ -17,6 +18,7 @@ from libs.types.value import LogicalKind, LogicalType
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
 from services.router.deliver import Announced, BatchPlace, Delivery, deliver_batch, targets_of
 from services.router.match import RouteBook, TopicClaims
+from services.router.record_batch import RecordBatch, Records
 from tests.unit.events.golden import records, table_schemas
 
 RUN_ID = "01a1fbb8-f77e-7130-b236-dee4c7bcc6dc"
@@ -99,13 +101,20 @@ def deliver(
 
 
 def records_of(deliveries: Sequence[Delivery], topic: str) -> list[Any]:
-    """The records of one topic, in order."""
+    """The records of one topic, in order: key, value, headers as names and values."""
     return [
-        record
+        (key, value, header_pairs(headers))
         for delivery in deliveries
         if topic in [target.topic.name for target in delivery.targets]
-        for record in delivery.records
+        for key, value, headers in zip(*delivery.records, strict=True)
     ]
+
+
+def header_pairs(encoded: bytes) -> list[tuple[str, bytes]]:
+    """What aiokafka reads of a record with these headers."""
+    batch = RecordBatch(Records((None,), (None,), (encoded,)), size_bytes=1, compression="none", timestamp_ms=1)
+    (record,) = DefaultRecordBatch(batch._build())
+    return list(record.headers)
 
 
 # --- Debezium's recordings ----------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ def test_defaults_work() -> None:
         ({"sources": ("a", "a")}, "sources"),
         ({"heartbeat_interval_s": 5.0}, "heartbeat_interval_s"),
         ({"lane": LaneSettings(stuck_transaction_s=60.0)}, "lane.stuck_transaction_s"),
+        ({"lane": LaneSettings(compression="brotli")}, "lane.compression"),
     ],
 )
 def test_contradictions_are_refused_by_name(parts: dict[str, Any], place: str) -> None:
@@ -36,3 +37,9 @@ def test_contradictions_are_refused_by_name(parts: dict[str, Any], place: str) -
         settings(**parts)
 
     assert [mistake.split(":")[0] for mistake in caught.value.mistakes] == [place]
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd", "snappy", "gzip"])
+def test_known_compressions_are_taken(compression: str) -> None:
+    """Those that Kafka knows."""
+    assert settings(lane=LaneSettings(compression=compression)).lane.compression == compression

@@ -1,0 +1,331 @@
+"""Writes a lane's transactions: records into batches, batches and the consumer offset into one Kafka transaction.
+
+The producer is aiokafka's, for its protocol; the batches are our own (``record_batch``). It lives in the event loop of the
+lane's thread, and so does everything here.
+
+What protects the partition is the transactional id alone: whoever opens a writer for it fences the one before, and Kafka
+refuses whatever that one still sends, records and offsets alike. The consumer group's generation is not sent with the offsets
+(aiokafka sends the group's name only), and need not be: an owner of an older generation has an older producer.
+
+Each batch's acknowledgement is looked at before a commit: aiokafka by itself commits although a batch was refused.
+"""
+
+import asyncio
+import logging
+import ssl
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Any, Final, Self, TypeVar
+
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import errors as kafka_errors
+
+from libs.config.connections import KafkaSettings
+from libs.errors import BrokerUnavailable, Fenced, HeadwaterError, PipelineHalted
+from services.router.partitioner import kafka_partition_of
+from services.router.record_batch import (
+    MAX_BATCH_BYTES,
+    MAX_BATCH_RECORDS,
+    GrowingRecords,
+    RecordBatch,
+    Records,
+    how_many_fit,
+    payload_size,
+    records_size,
+)
+from services.router.settings import LaneSettings
+
+_T = TypeVar("_T")
+
+_KAFKA_CALL_TIMEOUT_S: Final = 30.0  # below the age at which a transaction counts as stuck
+_CLOSE_TIMEOUT_S: Final = 2.0  # below the time that a lane's end may take
+_RETRY_MS: Final = 20
+"""Between two attempts at anything. Kafka asks for a second one after most commits: until their markers are written, some ms,
+it takes no new transaction."""
+
+
+class TransactionWriter:
+    """The transactional producer of one partition of a changes topic. ``open`` it, and ``close`` it at the end.
+
+    One transaction: ``begin``, any number of ``write``, ``flush``, ``send_offset``, ``commit``. All of them raise
+
+    * Fenced: another owner has the partition; nothing of the transaction became visible;
+    * PipelineHalted: Kafka refuses the router; the message says which grant is missing;
+    * BrokerUnavailable: anything else, an answer that does not come within 30 s included.
+
+    After an error the writer is good for ``close`` only: the next ``open`` under the same id ends what was left open.
+
+    Order: a Kafka partition of a topic gets its records in the order of the calls.
+    """
+
+    def __init__(self, producer: Any, place: TopicPartition, group: str, settings: LaneSettings) -> None:
+        self._producer = producer
+        self._place = place
+        self._group = group
+        self._compression = settings.compression
+        self._limit_bytes = settings.producer_queue_kbytes * 1024 // 2
+        """Of what is gathered, and of what is in flight."""
+        self._known_topics: set[str] = set()
+        self._gathered: dict[str, list[_Gathered]] = {}
+        """For each topic that the running transaction writes to, and for each of its Kafka partitions, the batch to be."""
+        self._gathered_bytes = 0
+        self._in_flight: dict[asyncio.Future[object], int] = {}
+        """Batches that are not acknowledged, with their bytes."""
+        self._in_flight_bytes = 0
+        self._turn = 0
+
+    @classmethod
+    async def open(cls, kafka: KafkaSettings, group: str, place: TopicPartition, settings: LaneSettings) -> Self:
+        """Fence the partition's older owners; when this returns, no transaction of theirs is open any more."""
+        producer = AIOKafkaProducer(
+            **_connection(kafka),
+            # Topic and partition, so that whoever owns the partition next has the same id and fences us.
+            transactional_id=f"{group}-{place.topic}-{place.partition}",
+            transaction_timeout_ms=int(settings.transaction_timeout_s * 1000),
+            request_timeout_ms=int(_KAFKA_CALL_TIMEOUT_S * 1000),
+            retry_backoff_ms=_RETRY_MS,
+            linger_ms=0,  # batches come whole
+        )
+        writer = cls(producer, place, group, settings)
+        try:
+            await writer._answered(producer.start())
+        except BaseException:
+            await writer.close()
+            raise
+        return writer
+
+    async def close(self) -> None:
+        """Give the connections back; what is not committed is left to be aborted by the next owner, or by Kafka in time."""
+        try:
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                await self._producer.stop()
+        except (TimeoutError, kafka_errors.KafkaError):
+            await self._producer.client.close()
+
+    async def learn_topics(self, topics: Iterable[str]) -> None:
+        """Ask Kafka for the partitions of the topics that are new to this writer, in one request."""
+        new = set(topics) - self._known_topics
+        if new:
+            self._known_topics |= new
+            await self._answered(self._producer.client.set_topics(self._known_topics))
+
+    async def begin(self) -> None:
+        """Open a transaction. Kafka learns of it with its first records or offset."""
+        self._gathered.clear()  # a topic may have got more Kafka partitions
+        await self._answered(self._producer.begin_transaction())
+
+    async def write(self, records: Records, payload_bytes: int, topics: Iterable[str]) -> None:
+        """Write the records, of so many bytes of keys and values, to each topic. A full batch goes out; what does not fill one
+        waits for more, or for ``flush``."""
+        size = records_size(records, payload_bytes)
+        for topic in topics:
+            batches = self._gathered.get(topic) or await self._batches_of(topic)
+            if len(batches) > 1:
+                await self._spread(records, batches)
+            elif batches[0].takes_all(records, size):
+                self._gathered_bytes += size
+            else:
+                await self._gather_in_parts(batches[0], records)
+        if self._gathered_bytes > self._limit_bytes:
+            await self._send_all()
+
+    async def _batches_of(self, topic: str) -> list["_Gathered"]:
+        await self.learn_topics((topic,))
+        numbers = await self._answered(self._producer.partitions_for(topic))
+        batches = self._gathered[topic] = [_Gathered(TopicPartition(topic, number)) for number in sorted(numbers)]
+        return batches
+
+    async def _spread(self, records: Records, batches: Sequence["_Gathered"]) -> None:
+        """To each Kafka partition its records. Those without a key may go anywhere: all to one, to another each time."""
+        self._turn += 1
+        count = len(batches)
+        parts: defaultdict[int, GrowingRecords] = defaultdict(GrowingRecords)
+        for key, value, headers in zip(*records, strict=True):
+            number = self._turn % count if key is None else kafka_partition_of(key, count)
+            parts[number].add(key, value, headers)
+        for number, part in parts.items():
+            await self._gather_in_parts(batches[number], part.records)
+
+    async def _gather_in_parts(self, gathered: "_Gathered", records: Records) -> None:
+        """Fill one batch after the other."""
+        done, before = 0, gathered.size_bytes
+        while (done := done + gathered.take_some(records, done)) < len(records.values):
+            self._gathered_bytes += gathered.size_bytes - before
+            await self._send(gathered)
+            before = 0
+        self._gathered_bytes += gathered.size_bytes - before
+
+    async def _send_all(self) -> None:
+        for batches in self._gathered.values():
+            for gathered in batches:
+                if gathered.size_bytes:
+                    await self._send(gathered)
+
+    async def _send(self, gathered: "_Gathered") -> None:
+        """Hand what was gathered to the producer; waits while too much is in flight."""
+        place, size = gathered.place, gathered.size_bytes
+        self._gathered_bytes -= size
+        moment_ms = time.time_ns() // 1_000_000
+        batch = RecordBatch(gathered.taken(), size_bytes=size, compression=self._compression, timestamp_ms=moment_ms)
+        while self._in_flight and self._in_flight_bytes + batch.size() > self._limit_bytes:
+            await self._await_one()
+        acknowledged = await self._answered(self._producer.send_batch(batch, place.topic, partition=place.partition))
+        self._in_flight[acknowledged] = batch.size()
+        self._in_flight_bytes += batch.size()
+        await asyncio.sleep(0)  # the producer sends it while the next is gathered
+
+    async def _await_one(self) -> None:
+        done, _ = await asyncio.wait(
+            self._in_flight, timeout=_KAFKA_CALL_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
+        )
+        self._settle(done)
+
+    def _settle(self, done: set["asyncio.Future[object]"]) -> None:
+        if not done:
+            raise BrokerUnavailable(f"Kafka acknowledged no records within {_KAFKA_CALL_TIMEOUT_S:.0f} s")
+        for error in filter(None, (acknowledged.exception() for acknowledged in done)):
+            raise self._as_ours(error) from error
+        for acknowledged in done:
+            self._in_flight_bytes -= self._in_flight.pop(acknowledged)
+
+    async def flush(self) -> None:
+        """Return when Kafka has acknowledged every record of the transaction."""
+        await self._send_all()
+        if self._in_flight:
+            done, waiting = await asyncio.wait(self._in_flight, timeout=_KAFKA_CALL_TIMEOUT_S)
+            self._settle(done if not waiting else {ended for ended in done if ended.exception() is not None})
+
+    async def send_offset(self, next_offset: int) -> None:
+        """Make the offset behind the transaction's input a part of it. After ``flush``."""
+        await self._answered(self._producer.send_offsets_to_transaction({self._place: next_offset}, self._group))
+
+    async def commit(self) -> None:
+        """Make records and offset visible together."""
+        await self._answered(self._producer.commit_transaction())
+
+    async def _answered(self, call: Awaitable[_T]) -> _T:
+        """What a call gives, within a time, with its errors as ours."""
+        try:
+            async with asyncio.timeout(_KAFKA_CALL_TIMEOUT_S):
+                return await call
+        except TimeoutError as error:
+            raise BrokerUnavailable(f"Kafka did not answer within {_KAFKA_CALL_TIMEOUT_S:.0f} s") from error
+        except (
+            kafka_errors.KafkaError,
+            OSError,
+            AssertionError,
+        ) as error:  # the last: a call that its state does not allow
+            raise self._as_ours(error) from error
+
+    def _as_ours(self, error: BaseException) -> HeadwaterError:
+        """The error that tells most. When aiokafka's sender has ended, or one of several batches was refused, the others fail
+        with less: a call that is not allowed any more, a batch outside of a transaction."""
+        sender = self._producer._sender.sender_task
+        ended = [
+            task for task in (*self._in_flight, sender) if task is not None and task.done() and not task.cancelled()
+        ]
+        causes = [error, *filter(None, (task.exception() for task in ended))]
+        return min(map(as_ours, causes), key=lambda ours: isinstance(ours, BrokerUnavailable))
+
+
+class _Gathered:
+    """Records that will be one batch of a Kafka partition."""
+
+    __slots__ = ("_columns", "place", "size_bytes")
+
+    def __init__(self, place: TopicPartition) -> None:
+        self.place = place
+        self._columns = GrowingRecords()
+        self.size_bytes = 0
+
+    def takes_all(self, records: Records, size_bytes: int) -> bool:
+        """Take all of the records, if they fit."""
+        is_room = len(self._columns) + len(records.values) <= MAX_BATCH_RECORDS
+        if not is_room or self.size_bytes + size_bytes > MAX_BATCH_BYTES:
+            return False
+        self._columns.extend(records)
+        self.size_bytes += size_bytes
+        return True
+
+    def take_some(self, records: Records, start: int) -> int:
+        """Take records from ``start`` on, as many as fit; how many these are. An empty batch takes one of any size."""
+        fitting = how_many_fit(records, start, MAX_BATCH_BYTES - self.size_bytes)
+        count = min(fitting, MAX_BATCH_RECORDS - len(self._columns)) or (0 if len(self._columns) else 1)
+        end = start + count
+        part = Records(records.keys[start:end], records.values[start:end], records.headers[start:end])
+        self._columns.extend(part)
+        self.size_bytes += records_size(part, payload_size(part))
+        return count
+
+    def taken(self) -> Records:
+        """What was taken; from now on empty."""
+        records, self._columns, self.size_bytes = self._columns.records, GrowingRecords(), 0
+        return records
+
+
+# --- aiokafka -----------------------------------------------------------------------------------------------------------
+
+
+def _connection(kafka: KafkaSettings) -> dict[str, object]:
+    connection: dict[str, object] = {
+        "bootstrap_servers": kafka.bootstrap_servers,
+        "security_protocol": kafka.security_protocol,
+    }
+    if "SSL" in kafka.security_protocol:
+        connection["ssl_context"] = ssl.create_default_context(cafile=kafka.ssl_ca_file)
+    if kafka.sasl_mechanism is not None:
+        connection["sasl_mechanism"] = kafka.sasl_mechanism
+        connection["sasl_plain_username"] = kafka.sasl_username or ""
+        connection["sasl_plain_password"] = kafka.sasl_password.reveal() if kafka.sasl_password else ""
+    return connection
+
+
+def quieten_aiokafka() -> None:
+    """Leave out what aiokafka logs although nothing is wrong, or over and over again. Called once, when logs are set up.
+
+    The sender's warnings are about attempts that are made again, such as the first produce to a new topic; what does not
+    succeed at last ends in an error of ours. A topic that was made a moment ago is "not found" until the broker heard of it.
+    """
+    logging.getLogger("aiokafka.producer.sender").setLevel(logging.ERROR)
+    logging.getLogger("aiokafka.cluster").addFilter(lambda line: "not found in cluster metadata" not in str(line.msg))
+    logging.getLogger("aiokafka.client").addFilter(_NowAndThen())
+
+
+class _NowAndThen:
+    """Lets a line that repeats pass every 10 s: while a broker is away, each attempt to connect is one."""
+
+    _INTERVAL_S: Final = 10.0
+
+    def __init__(self) -> None:
+        self._passed_at_s: dict[str, float] = {}
+
+    def __call__(self, line: logging.LogRecord) -> bool:
+        now_s, text = time.monotonic(), str(line.msg)
+        if now_s < self._passed_at_s.get(text, -self._INTERVAL_S) + self._INTERVAL_S:
+            return False
+        self._passed_at_s[text] = now_s
+        return True
+
+
+_FENCED: Final = (kafka_errors.ProducerFenced, kafka_errors.InvalidProducerEpoch)
+_REFUSED: Final = (
+    kafka_errors.TopicAuthorizationFailedError,
+    kafka_errors.TransactionalIdAuthorizationFailed,
+    kafka_errors.GroupAuthorizationFailedError,
+    kafka_errors.ClusterAuthorizationFailedError,
+)
+
+
+def as_ours(error: BaseException) -> HeadwaterError:
+    """aiokafka's error by what the lane does next; it may be the cause of a vaguer one."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, _FENCED):
+            return Fenced(f"another router has the partition: {cause!r}")
+        if isinstance(cause, _REFUSED):
+            return PipelineHalted(
+                f"Kafka refuses the router ({cause!r}); grant WRITE on topics and transactional ids, READ on its group"
+            )
+        cause = cause.__cause__
+    return BrokerUnavailable(f"a Kafka transaction failed: {error!r}")

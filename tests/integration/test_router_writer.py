@@ -1,0 +1,247 @@
+"""A lane's transactions over a real Kafka: what becomes visible, where, and under which failures."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiokafka import TopicPartition
+from confluent_kafka import Message, Producer
+
+from libs.config.connections import KafkaSettings
+from libs.errors import BrokerUnavailable, Fenced
+from libs.kafka.clients import TopicSpec, ensure_topics
+from services.router.lane import LaneDependencies, _committed_offset
+from services.router.match import TopicClaims
+from services.router.record_batch import COMPRESSIONS, Records, encode_header, join_headers, payload_size
+from services.router.settings import LaneSettings
+from services.router.writer import TransactionWriter
+from tests.conftest import KafkaBroker, StartKafka
+from tests.integration.router_rig import read_topic
+
+BROKERS_DEFAULT_LIMIT = 1_048_588
+"""``message.max.bytes``; the test broker's own is higher."""
+HEADERS = join_headers(encode_header("number", b"7"))
+
+
+def records(values: Iterable[tuple[bytes | None, bytes | None]]) -> Records:
+    """Records of these keys and values."""
+    keys, payloads = zip(*values, strict=True)
+    return Records(keys, payloads, [HEADERS] * len(keys))
+
+
+def numbered(first: int, count: int, padding: int = 0) -> Records:
+    """Records whose keys are numbers."""
+    return records((b"%d" % number, b"x" * padding) for number in range(first, first + count))
+
+
+def keys_of(messages: list[Message]) -> list[Any]:
+    """The keys, in order."""
+    return [message.key() for message in messages]
+
+
+class Rig:
+    """A changes partition to commit offsets of, and a topic to write to."""
+
+    def __init__(self, bootstrap_servers: str, name: str, *, kafka_partitions: int = 1, **lane: Any) -> None:
+        self.kafka = KafkaSettings(bootstrap_servers=bootstrap_servers)
+        self.group = f"group-{name}"
+        self.place = TopicPartition(f"changes-{name}", 0)
+        self.topic = f"out-{name}"
+        self.settings = LaneSettings(**lane)
+        config = {"max.message.bytes": str(BROKERS_DEFAULT_LIMIT)}
+        outputs = TopicSpec(name=self.topic, kafka_partitions=kafka_partitions, config=config)
+        ensure_topics(self.kafka, [TopicSpec(name=self.place.topic), outputs])
+
+    @asynccontextmanager
+    async def writer(self) -> AsyncIterator[TransactionWriter]:
+        """An owner of the partition."""
+        writer = await TransactionWriter.open(self.kafka, self.group, self.place, self.settings)
+        try:
+            yield writer
+        finally:
+            await writer.close()
+
+    async def write(self, writer: TransactionWriter, written: Records, next_offset: int = 1) -> None:
+        """One transaction."""
+        await writer.begin()
+        await writer.write(written, payload_size(written), [self.topic])
+        await writer.flush()
+        await writer.send_offset(next_offset)
+        await writer.commit()
+
+    def committed(self) -> int:
+        """Where the next owner goes on."""
+        shared = LaneDependencies(
+            kafka=self.kafka,
+            group=self.group,
+            settings=self.settings,
+            tenants=tuple,
+            fetch_schema=lambda _: pytest.fail,
+            claims=TopicClaims(),
+            on_failure=pytest.fail,
+        )
+        return _committed_offset(self.place, shared)
+
+    def read(self) -> list[Message]:
+        """What is visible."""
+        return read_topic(self.kafka.bootstrap_servers, self.topic)
+
+
+@pytest.fixture
+def make_rig(bootstrap_servers: str, unique_name: Callable[[str], str]) -> Callable[..., Rig]:
+    """Makes the test's rig on the shared broker."""
+    return lambda **parts: Rig(bootstrap_servers, unique_name("writer"), **parts)
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+async def test_records_arrive_in_order_in_every_compression(make_rig: Callable[..., Rig], compression: str) -> None:
+    """Broker and librdkafka read what we wrote: keys, values, tombstones, headers, the time of writing."""
+    rig = make_rig(compression=compression)
+    written = records([(None, b"first"), *((b"%d" % n, b"value" * n) for n in range(2000)), (b"last", None)])
+    before_ms = time.time_ns() // 1_000_000
+
+    async with rig.writer() as writer:
+        await rig.write(writer, written)
+
+    found = rig.read()
+    assert keys_of(found) == list(written.keys)
+    assert [message.value() for message in found] == list(written.values)
+    assert {tuple(message.headers() or ()) for message in found} == {(("number", b"7"),)}
+    assert all(before_ms <= message.timestamp()[1] <= before_ms + 60_000 for message in found)
+    assert rig.committed() == 1
+
+
+async def test_keys_lie_where_javas_partitioner_puts_them(make_rig: Callable[..., Rig]) -> None:
+    """The same Kafka partition as librdkafka's murmur2_random, key by key; records without a key anywhere."""
+    rig, reference = make_rig(kafka_partitions=7), make_rig(kafka_partitions=7)
+    keys = [b"", *(b'{"id":%d}' % number for number in range(500)), *("ключ-%d".encode() % n for n in range(50))]
+    producer = Producer(
+        {"bootstrap.servers": reference.kafka.bootstrap_servers, "partitioner": "murmur2_random"},
+    )
+    for key in keys:
+        producer.produce(reference.topic, b"", key)
+    producer.flush(30)
+
+    async with rig.writer() as writer:
+        await rig.write(writer, records([(None, b"")] * 10 + [(key, b"") for key in keys]))
+
+    def placed(messages: list[Message]) -> dict[Any, Any]:
+        return {message.key(): message.partition() for message in messages if message.key() is not None}
+
+    found = rig.read()
+    assert len(found) == len(keys) + 10
+    assert placed(found) == placed(reference.read())
+
+
+async def test_records_of_many_batches_keep_their_order(make_rig: Callable[..., Rig]) -> None:
+    """30 MB uncompressed through a producer that may hold 2 MB: batches are cut, waited for and never mixed up."""
+    rig = make_rig(compression="none", producer_queue_kbytes=2_048)
+
+    async with rig.writer() as writer:
+        await writer.begin()
+        for first in range(0, 30_000, 3_000):
+            part = numbered(first, 3_000, padding=1_000)
+            await writer.write(part, payload_size(part), [rig.topic])
+        await writer.flush()
+        await writer.send_offset(1)
+        await writer.commit()
+
+    assert keys_of(rig.read()) == [b"%d" % number for number in range(30_000)]
+
+
+async def test_one_record_may_have_almost_a_brokers_limit(make_rig: Callable[..., Rig]) -> None:
+    """It goes in a batch of its own, between its neighbours; one beyond the limit ends the transaction unseen."""
+    rig = make_rig(compression="none")
+    large = records([(b"1", b"x"), (b"2", b"y" * 1_000_000), (b"3", b"z")])
+
+    async with rig.writer() as writer:
+        await rig.write(writer, large)
+        with pytest.raises(BrokerUnavailable, match="MessageSizeTooLarge"):
+            await rig.write(writer, records([(b"4", b""), (b"5", b"y" * 1_100_000)]), next_offset=2)
+
+    async with rig.writer():
+        assert keys_of(rig.read()) == [b"1", b"2", b"3"]
+        assert rig.committed() == 1
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+async def test_owner_that_was_replaced_is_fenced_at_each_step(make_rig: Callable[..., Rig], steps: int) -> None:
+    """Nothing of its transaction becomes visible, neither records nor offset; the new owner is not disturbed."""
+    rig = make_rig(compression="none")
+    async with rig.writer() as old:
+        await rig.write(old, numbered(0, 10))
+        await old.begin()
+        part = numbered(10, 3_000, padding=1_000)  # several batches: the first that is refused ends the sender
+        if steps > 1:
+            await old.write(part, payload_size(part), [rig.topic])
+            await old.flush()
+        if steps > 2:
+            await old.send_offset(2)
+        async with rig.writer() as new:
+            assert rig.committed() == 1
+
+            with pytest.raises(Fenced):
+                await old.write(part, payload_size(part), [rig.topic])
+                await old.flush()
+                await old.send_offset(2)
+                await old.commit()
+
+            await rig.write(new, numbered(10, 5), next_offset=2)
+
+    assert keys_of(rig.read()) == [b"%d" % number for number in range(15)]
+    assert rig.committed() == 2
+
+
+async def test_power_cut_of_the_broker_loses_and_repeats_nothing(
+    start_kafka: StartKafka, unique_name: Callable[[str], str]
+) -> None:
+    """Killed twice amid transactions: the writer goes on by itself, or its successor does, from the committed offset."""
+    broker = start_kafka()
+    rig = Rig(broker.bootstrap_servers, unique_name("writer"))
+    rounds = 400
+    cuts = asyncio.create_task(cut_power(broker, [1.0, 2.0]))
+
+    next_offset = 0
+    while next_offset < rounds:
+        try:
+            async with rig.writer() as writer:
+                next_offset = rig.committed()
+                while next_offset < rounds:
+                    await rig.write(writer, numbered(next_offset * 50, 50, padding=200), next_offset + 1)
+                    next_offset += 1
+                    await asyncio.sleep(0 if cuts.done() else 0.01)
+        except BrokerUnavailable:
+            await asyncio.sleep(0.5)
+    await cuts
+
+    assert keys_of(rig.read()) == [b"%d" % number for number in range(rounds * 50)]
+
+
+async def cut_power(broker: KafkaBroker, after_s: list[float]) -> None:
+    """Kill and restart the broker so many seconds after its last start."""
+    for pause_s in after_s:
+        await asyncio.sleep(pause_s)
+        broker.kill()
+        await asyncio.sleep(1.0)
+        await asyncio.to_thread(broker.restart)
+
+
+async def test_broker_that_stays_away_ends_in_an_error(
+    start_kafka: StartKafka, unique_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No step hangs: the process is started anew by its supervisor."""
+    monkeypatch.setattr("services.router.writer._KAFKA_CALL_TIMEOUT_S", 3.0)
+    broker = start_kafka()
+    rig = Rig(broker.bootstrap_servers, unique_name("writer"))
+
+    async with rig.writer() as writer:
+        await rig.write(writer, numbered(0, 1))
+        broker.kill()
+        with pytest.raises(BrokerUnavailable):
+            await rig.write(writer, numbered(1, 1), next_offset=2)
+
+    with pytest.raises(BrokerUnavailable):
+        await TransactionWriter.open(rig.kafka, rig.group, rig.place, rig.settings)
