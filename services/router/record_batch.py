@@ -217,6 +217,20 @@ _NO_LEADER_EPOCH: Final = -1
 _FORMAT: Final = 2
 
 
+class Body(NamedTuple):
+    """A batch's records, encoded and compressed; the same for every Kafka partition that gets them."""
+
+    codec: int
+    data: bytes
+    record_count: int
+
+
+def encode_body(records: Records, *, size_bytes: int, compression: str) -> Body:
+    """The records as a batch holds them; ``size_bytes`` is what they take, at least about."""
+    codec, compress = COMPRESSIONS[compression]
+    return Body(codec, compress(_encoded_pieces(records, size_bytes)), len(records.values))
+
+
 def _encoded_pieces(records: Records, size_bytes: int) -> Iterator[bytes]:
     keys, values, headers = records
     step = max(len(values) * _PIECE_BYTES // size_bytes, 1)
@@ -231,13 +245,9 @@ class RecordBatch:
     The names with an underscore are those that aiokafka's accumulator calls (aiokafka 0.14.0, producer/message_accumulator.py).
     """
 
-    def __init__(self, records: Records, *, size_bytes: int, compression: str, timestamp_ms: int) -> None:
-        """``size_bytes`` is what the records take, at least about."""
-        codec, compress = COMPRESSIONS[compression]
-        self._attributes = _IS_TRANSACTIONAL | codec
-        self._body = compress(_encoded_pieces(records, size_bytes))
-        self._size = _OPENING.size + _CHECKED.size + len(self._body)
-        self._count = len(records.values)
+    def __init__(self, body: Body, timestamp_ms: int) -> None:
+        self._body = body
+        self._size = _OPENING.size + _CHECKED.size + len(body.data)
         self._timestamp_ms = timestamp_ms
         self._producer = (-1, -1, -1)
         self._whole: bytes | None = None
@@ -248,7 +258,7 @@ class RecordBatch:
 
     def record_count(self) -> int:
         """How many records it holds."""
-        return self._count
+        return self._body.record_count
 
     def closed(self) -> bool:
         """Always: nothing is added to it, so it lingers for nothing."""
@@ -263,10 +273,11 @@ class RecordBatch:
     def _build(self) -> bytes:
         """The batch's bytes; the same at each retry."""
         if self._whole is None:
-            last, moment = self._count - 1, self._timestamp_ms
-            checked = _CHECKED.pack(self._attributes, last, moment, moment, *self._producer, self._count) + self._body
+            codec, data, count = self._body
+            attributes, moment = _IS_TRANSACTIONAL | codec, self._timestamp_ms
+            checked = _CHECKED.pack(attributes, count - 1, moment, moment, *self._producer, count) + data
             length = _OPENING.size - _UNCOUNTED_BYTES + len(checked)
             checksum = calc_crc32c(checked)
             self._whole = _OPENING.pack(_SET_BY_BROKER, length, _NO_LEADER_EPOCH, _FORMAT, checksum) + checked
-            self._body = b""
+            self._body = Body(codec, b"", count)
         return self._whole

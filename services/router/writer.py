@@ -27,9 +27,11 @@ from services.router.partitioner import kafka_partition_of
 from services.router.record_batch import (
     MAX_BATCH_BYTES,
     MAX_BATCH_RECORDS,
+    Body,
     GrowingRecords,
     RecordBatch,
     Records,
+    encode_body,
     how_many_fit,
     payload_size,
     records_size,
@@ -70,6 +72,8 @@ class TransactionWriter:
         self._gathered: dict[str, list[_Gathered]] = {}
         """For each topic that the running transaction writes to, and for each of its Kafka partitions, the batch to be."""
         self._gathered_bytes = 0
+        self._encoded: tuple[Records, Body] | None = None
+        """The batch before: topics that get the very same records follow one another, and share what was encoded."""
         self._in_flight: dict[asyncio.Future[object], int] = {}
         """Batches that are not acknowledged, with their bytes."""
         self._in_flight_bytes = 0
@@ -166,8 +170,10 @@ class TransactionWriter:
         """Hand what was gathered to the producer; waits while too much is in flight."""
         place, size = gathered.place, gathered.size_bytes
         self._gathered_bytes -= size
-        moment_ms = time.time_ns() // 1_000_000
-        batch = RecordBatch(gathered.taken(), size_bytes=size, compression=self._compression, timestamp_ms=moment_ms)
+        records = gathered.taken()
+        if self._encoded is None or self._encoded[0] != records:
+            self._encoded = records, encode_body(records, size_bytes=size, compression=self._compression)
+        batch = RecordBatch(self._encoded[1], time.time_ns() // 1_000_000)
         while self._in_flight and self._in_flight_bytes + batch.size() > self._limit_bytes:
             await self._await_one()
         acknowledged = await self._answered(self._producer.send_batch(batch, place.topic, partition=place.partition))
@@ -192,6 +198,7 @@ class TransactionWriter:
     async def flush(self) -> None:
         """Return when Kafka has acknowledged every record of the transaction."""
         await self._send_all()
+        self._encoded = None
         if self._in_flight:
             done, waiting = await asyncio.wait(self._in_flight, timeout=_KAFKA_CALL_TIMEOUT_S)
             self._settle(done if not waiting else {ended for ended in done if ended.exception() is not None})

@@ -152,6 +152,27 @@ async def test_records_of_many_batches_keep_their_order(make_rig: Callable[..., 
     assert keys_of(rig.read()) == [b"%d" % number for number in range(30_000)]
 
 
+async def test_topics_that_get_the_same_share_what_was_encoded_and_others_do_not(make_rig: Callable[..., Rig]) -> None:
+    """Each topic has its own records, over several batches, whether or not another got the same ones."""
+    rig, others = make_rig(), [make_rig(), make_rig()]
+    same = [rig.topic, others[0].topic]
+    first, second = numbered(0, 3_000, padding=1_000), numbered(3_000, 10)
+
+    async with rig.writer() as writer:
+        await writer.begin()
+        await writer.write(first, payload_size(first), [*same, others[1].topic])
+        await writer.write(second, payload_size(second), same)
+        await writer.flush()
+        await writer.send_offset(1)
+        await writer.commit()
+        await rig.write(writer, second, next_offset=2)
+
+    expected = [b"%d" % number for number in range(3_010)]
+    assert keys_of(rig.read()) == expected + expected[-10:]
+    assert keys_of(others[0].read()) == expected
+    assert keys_of(others[1].read()) == expected[:3_000]
+
+
 async def test_one_record_may_have_almost_a_brokers_limit(make_rig: Callable[..., Rig]) -> None:
     """It goes in a batch of its own, between its neighbours; one beyond the limit ends the transaction unseen."""
     rig = make_rig(compression="none")

@@ -18,7 +18,7 @@ from libs.types.value import LogicalKind, LogicalType
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
 from services.router.deliver import Announced, BatchPlace, Delivery, deliver_batch, targets_of
 from services.router.match import RouteBook, TopicClaims
-from services.router.record_batch import RecordBatch, Records
+from services.router.record_batch import RecordBatch, Records, encode_body
 from tests.unit.events.golden import records, table_schemas
 
 RUN_ID = "01a1fbb8-f77e-7130-b236-dee4c7bcc6dc"
@@ -112,8 +112,8 @@ def records_of(deliveries: Sequence[Delivery], topic: str) -> list[Any]:
 
 def header_pairs(encoded: bytes) -> list[tuple[str, bytes]]:
     """What aiokafka reads of a record with these headers."""
-    batch = RecordBatch(Records((None,), (None,), (encoded,)), size_bytes=1, compression="none", timestamp_ms=1)
-    (record,) = DefaultRecordBatch(batch._build())
+    body = encode_body(Records((None,), (None,), (encoded,)), size_bytes=1, compression="none")
+    (record,) = DefaultRecordBatch(RecordBatch(body, timestamp_ms=1)._build())
     return list(record.headers)
 
 

@@ -11,6 +11,7 @@ from services.router.record_batch import (
     NO_HEADERS,
     RecordBatch,
     Records,
+    encode_body,
     encode_header,
     encode_records,
     how_many_fit,
@@ -44,7 +45,7 @@ def mixed_records(count: int) -> Records:
 def built(records: Records, compression: str = "none") -> bytes:
     """The batch's bytes, as a transactional producer sends them."""
     size = records_size(records, payload_size(records))
-    batch = RecordBatch(records, size_bytes=size, compression=compression, timestamp_ms=MOMENT_MS)
+    batch = RecordBatch(encode_body(records, size_bytes=size, compression=compression), MOMENT_MS)
     batch._set_producer_state(11, 22, 33)
     whole = batch._build()
 
