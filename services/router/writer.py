@@ -296,7 +296,8 @@ def quieten_aiokafka() -> None:
     """
     logging.getLogger("aiokafka.producer.sender").setLevel(logging.ERROR)
     logging.getLogger("aiokafka.cluster").addFilter(lambda line: "not found in cluster metadata" not in str(line.msg))
-    logging.getLogger("aiokafka.client").addFilter(_NowAndThen())
+    for library in ("aiokafka", "aiokafka.consumer.fetcher", "aiokafka.consumer.group_coordinator"):
+        logging.getLogger(library).addFilter(_NowAndThen())
 
 
 class _NowAndThen:

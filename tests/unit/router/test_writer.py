@@ -40,6 +40,6 @@ def test_line_that_repeats_is_told_now_and_then() -> None:
     passes = _NowAndThen()
 
     def line(text: str) -> logging.LogRecord:
-        return logging.LogRecord("aiokafka.client", logging.ERROR, "", 0, text, (), None)
+        return logging.LogRecord("aiokafka", logging.ERROR, "", 0, text, (), None)
 
     assert [passes(line(text)) for text in ("a", "a", "b", "a")] == [True, False, True, False]
