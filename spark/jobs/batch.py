@@ -1,6 +1,6 @@
 """One micro-batch of one tenant: the way of its events into the warehouse's tables.
 
-    read_topics ▶ parse_events ▶ latest_per_key ▶ conform_to ▶ merge_into ▶ record_progress
+    read_topics ▶ parse_keys ▶ latest_per_key ▶ parse_events ▶ conform_to ▶ merge_into ▶ record_progress
 
 ``tenant_query`` hands ``apply_batch`` to Spark's foreachBatch. The batch is read from Kafka once, surveyed, and split by
 topic; each table is then committed by itself, two at a time. Spark commits the batch when all are done. A crash before
@@ -45,6 +45,7 @@ from spark.transforms.conform_to import conform_to
 from spark.transforms.fill import fill_expression
 from spark.transforms.latest_per_key import latest_per_key
 from spark.transforms.parse_events import parse_events
+from spark.transforms.parse_keys import key_columns, parse_keys
 from spark.transforms.read_topics import read_range
 from spark.transforms.survey import Slice, survey
 from spark.transforms.value_types import spark_type
@@ -219,7 +220,8 @@ def _write(context: TenantSink, table: TableBatch, wanted: SinkTable, columns: M
 def changes_of(table: TableBatch, columns: Mapping[str, TableColumn]) -> DataFrame:
     """Every change of the table in this batch, as rows of the warehouse's table."""
     parts = [
-        _parsed(table, part, schema).transform(conform_to(columns, schema)) for part, schema in _with_schemas(table)
+        _events_of(table, part).transform(parse_events(schema)).transform(conform_to(columns, schema))
+        for part, schema in _with_schemas(table)
     ]
     return functools.reduce(DataFrame.unionByName, parts)
 
@@ -227,31 +229,51 @@ def changes_of(table: TableBatch, columns: Mapping[str, TableColumn]) -> DataFra
 def latest_changes_of(
     table: TableBatch, columns: Mapping[str, TableColumn], key: Sequence[str], *, after: str | None
 ) -> DataFrame:
-    """The last change of each key in this batch, as rows of the warehouse's table; ``after`` an order, if given."""
-    is_later = sf.lit(True) if after is None else sf.col("order") > after
-    parts = [
-        _parsed(table, part, schema)
-        # All truncations are at or before ``after``, save those of a version without a key. Only there is ``row`` asked
-        # for: Spark moves a filter below the parse, by parsing every event a second time.
-        .where(is_later if schema.key else is_later & sf.col("row").isNotNull())
-        .transform(conform_to(columns, schema))
-        for part, schema in _with_schemas(table)
-    ]
-    # Behind conform_to, because only there do the versions' keys have one type and one name.
-    return functools.reduce(DataFrame.unionByName, parts).transform(latest_per_key(key=key, order=ORDER_COLUMN))
+    """The last change of each key in this batch, as rows of the warehouse's table; ``after`` an order, if given.
+
+    Of one version, only the last rows are parsed. Where versions meet, or where the events' own key is another than the
+    table's, all are: only as rows of the table do their keys have one type and one name.
+    """
+    parts = _with_schemas(table)
+    part, schema = parts[0]
+    if len(parts) == 1 and schema.key == tuple(key) and set(key) <= columns.keys():
+        return _latest_then_parsed(_after(_events_of(table, part), after), columns, schema)
+    return functools.reduce(
+        DataFrame.unionByName,
+        # All truncations are at or before ``after``, save those of a version without a key.
+        [
+            _after(_events_of(table, part), after)
+            .where("image IS NOT NULL")
+            .transform(parse_events(schema))
+            .transform(conform_to(columns, schema))
+            for part, schema in parts
+        ],
+    ).transform(latest_per_key(key=key, order=ORDER_COLUMN))
+
+
+def _latest_then_parsed(events: DataFrame, columns: Mapping[str, TableColumn], schema: TableSchema) -> DataFrame:
+    """``latest_changes_of`` one version: the keys come from the records' keys, and only the last rows are parsed."""
+    keys = key_columns(schema)
+    return (
+        events.transform(parse_keys(columns, schema))
+        .transform(latest_per_key(key=tuple(keys.values()), order="order"))
+        .transform(parse_events(schema))
+        .transform(conform_to(columns, schema, parsed_keys=keys))
+    )
+
+
+def _after(events: DataFrame, order: str | None) -> DataFrame:
+    return events if order is None else events.where(sf.col("order") > order)
 
 
 def _with_schemas(table: TableBatch) -> list[tuple[Slice, TableSchema]]:
     return [(part, table.schemas[part.schema_version].table_schema) for part in table.slices]
 
 
-def _parsed(table: TableBatch, part: Slice, schema: TableSchema) -> DataFrame:
-    is_of_slice = (
-        (sf.col("topic") == part.topic)
-        & (sf.col("schema_version") == part.schema_version)
-        & (sf.col("is_wrapped") == part.is_wrapped)
-    )
-    return table.events.where(is_of_slice).transform(parse_events(schema, is_wrapped=part.is_wrapped))
+def _events_of(table: TableBatch, part: Slice) -> DataFrame:
+    return table.events.where(
+        (sf.col("topic") == part.topic) & (sf.col("schema_version") == part.schema_version)
+    ).select("key", "order", "op", "committed_at_us", "image")
 
 
 def sink_table(context: TenantSink, table: TableBatch) -> SinkTable:

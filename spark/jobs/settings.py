@@ -13,7 +13,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     master: str = "local[2]"
     driver_memory: str = "1g"
-    """Heap of the JVM. 100,000 events of 1 KB a trigger fit; with larger rows raise it or lower the trigger's limit."""
+    """Heap of the JVM. 250,000 events of 1 KB a trigger fit; of larger ones part goes to disk: raise it, or lower the limit."""
     shuffle_partitions: int = 2
     """Tasks after a shuffle; as many as cores. Each writes a data file and a delete file a merge."""
     java_options: str = "-XX:+UseParallelGC"
@@ -43,8 +43,9 @@ class SinkJobSettings(msgspec.Struct, frozen=True, kw_only=True):
     state_dir: str
     """Folder of the Spark checkpoints and progress files. One job at a time: it is locked while the session lives."""
     session: SessionSettings
-    max_offsets_per_trigger: int = 100_000
-    """How many events one micro-batch of one tenant holds at most: it lies in memory as a whole."""
+    max_offsets_per_trigger: int = 250_000
+    """How many events one micro-batch of one tenant holds at most: their row images lie in memory, or on disk where they do not
+    fit. Of a backlog, fewer and larger batches cost less: what each costs by itself, and rows that change several times."""
     tables_in_parallel: int = 2
     """How many tables of one micro-batch are merged at once; planning and commits of one overlap the work of another."""
     lock_timeout_s: float = 60.0

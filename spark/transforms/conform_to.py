@@ -12,15 +12,21 @@ from spark.sinks.port import TableColumn
 from spark.transforms.value_types import decoded
 
 
-def conform_to(columns: Mapping[str, TableColumn], schema: TableSchema) -> Callable[[DataFrame], DataFrame]:
+def conform_to(
+    columns: Mapping[str, TableColumn], schema: TableSchema, *, parsed_keys: Mapping[str, str] | None = None
+) -> Callable[[DataFrame], DataFrame]:
     """Rows with exactly ``columns`` and Headwater's three, of changes parsed under ``schema``.
 
     A column that ``schema`` does not have yet has its fill, one that the source dropped is NULL; a type narrower than
-    the table's is widened. Names are compared without regard to case, as MySQL and Spark do.
+    the table's is widened. Names are compared without regard to case, as MySQL and Spark do. ``parsed_keys`` are columns
+    that ``parse_keys`` has made already, by their names in the table.
     """
+    keys = parsed_keys or {}
     of_schema = {column.name.lower(): column for column in schema.columns}
 
     def value(name: str, target: TableColumn) -> SparkColumn:
+        if name in keys:
+            return sf.col(keys[name]).alias(name)
         column = of_schema.get(name.lower())
         if column is not None:
             return decoded(column, sf.col("row").getField(column.name)).cast(target.sql_type).alias(name)

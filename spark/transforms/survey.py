@@ -21,12 +21,10 @@ _SNAPSHOT_ORDINAL: Final = ".0000000000"  # EventOrder: snapshot rows have ordin
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The events of one topic that one schema version and one form can parse."""
+    """The events of one topic that one schema version can parse."""
 
     topic: str
     schema_version: int
-    is_wrapped: bool
-    """The value carries its Connect schema."""
     rows: int
     from_offsets: Mapping[int, int]
     """By Kafka partition: the first event."""
@@ -48,7 +46,7 @@ def survey(events: DataFrame) -> list[Slice]:
     """
     is_live = ~sf.col("order").endswith(_SNAPSHOT_ORDINAL)
     portions = (
-        events.groupBy("topic", "schema_version", "is_wrapped", "kafka_partition")
+        events.groupBy("topic", "schema_version", "kafka_partition")
         .agg(
             sf.count("*").alias("rows"),
             sf.count("order").alias("ordered_rows"),
@@ -56,7 +54,7 @@ def survey(events: DataFrame) -> list[Slice]:
             sf.max("offset").alias("last_offset"),
             sf.max("order").alias("newest_order"),
             sf.max("committed_at_us").alias("newest_committed_at_us"),
-            sf.max(sf.when(sf.col("is_keyless"), sf.col("order"))).alias("newest_keyless_order"),
+            sf.max(sf.when(sf.col("key").isNull(), sf.col("order"))).alias("newest_keyless_order"),
             sf.count(sf.when(is_live, sf.col("committed_at_us"))).alias("live_rows"),
             sf.percentile_approx(sf.when(is_live, sf.col("committed_at_us")), _QUANTILES, _ACCURACY).alias(
                 "live_times"
@@ -70,7 +68,7 @@ def survey(events: DataFrame) -> list[Slice]:
                 f"topic {portion.topic} holds records without {ORDER_HEADER} and {SCHEMA_VERSION_HEADER} headers: not "
                 "the router wrote them; find out who did, and move them to a topic outside of the tenant's names"
             )
-    slice_of = attrgetter("topic", "schema_version", "is_wrapped")
+    slice_of = attrgetter("topic", "schema_version")
     return [_joined(list(group)) for _, group in groupby(sorted(portions, key=slice_of), slice_of)]
 
 
@@ -81,7 +79,6 @@ def _joined(portions: list[Row]) -> Slice:
     return Slice(
         topic=first.topic,
         schema_version=first.schema_version,
-        is_wrapped=first.is_wrapped,
         rows=sum(portion.rows for portion in portions),
         from_offsets={portion.kafka_partition: portion.first_offset for portion in portions},
         to_offsets={portion.kafka_partition: portion.last_offset + 1 for portion in portions},

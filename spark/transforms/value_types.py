@@ -5,6 +5,7 @@ A value passes three types: ``json_type`` (what ``from_json`` reads), ``decoded`
 type for keeps a form that holds it whole (a DECIMAL of more than 38 digits is text, a TIME is microseconds).
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from pyspark.sql import Column as SparkColumn
@@ -23,7 +24,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from libs.types.table import Column, TableSchema
+from libs.types.table import Column
 from libs.types.value import LogicalKind
 
 MAX_DECIMAL_DIGITS: Final = 38
@@ -53,13 +54,13 @@ _JSON_TYPES: Final[dict[LogicalKind, DataType]] = {
 }
 
 
-def row_type(schema: TableSchema) -> StructType:
-    """What ``from_json`` reads a row image as.
+def row_type(columns: Iterable[Column]) -> StructType:
+    """What ``from_json`` reads a row image, or a key, of these columns as.
 
     Raises:
         KeyError: a column's type has no wire form; such a table is not captured.
     """
-    return StructType([StructField(column.name, _JSON_TYPES[column.logical_type.kind]) for column in schema.columns])
+    return StructType([StructField(column.name, _JSON_TYPES[column.logical_type.kind]) for column in columns])
 
 
 def spark_type(column: Column) -> str:

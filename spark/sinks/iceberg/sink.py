@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import structlog
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import (
@@ -29,7 +30,7 @@ from libs.types.warehouse import (
 from spark.sinks.iceberg.schema import Evolution, evolution, iceberg_type, identifier_columns, sql_type
 from spark.sinks.iceberg.settings import Settings
 from spark.sinks.port import BatchIdentity, Fill, Sink, SinkColumn, SinkTable, TableColumn, TableRefused
-from spark.transforms.parse_events import DELETE
+from spark.transforms.cut_envelope import DELETE
 
 _TABLE_PROPERTIES: Final = {
     "format-version": "2",
@@ -126,6 +127,11 @@ class IcebergSink:
     def merge_into(
         self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncated_at: str | None = None
     ) -> None:
+        if _is_empty(_load(spark, table.name)):
+            # Nothing to join: what a first batch, as large as the source's table, would otherwise pay for.
+            rows = changes.where(sf.col(OP_COLUMN) != DELETE).drop(OP_COLUMN)
+            rows.writeTo(table.name.quoted()).append()
+            return
         view = f"changes_{uuid4().hex}"
         changes.createOrReplaceTempView(view)
         try:
@@ -158,6 +164,11 @@ class IcebergSink:
     def _expire(self, spark: SparkSession, table: WarehouseTable) -> None:
         keep = f"older_than => current_timestamp(), retain_last => {self._settings.keep_snapshots}"
         spark.newSession().sql(f"CALL {CATALOG}.system.expire_snapshots(table => '{table.quoted()}', {keep})")
+
+
+def _is_empty(iceberg_table: Any) -> bool:
+    """Whether nothing was ever written to it. Nobody else writes: the session holds the lock."""
+    return iceberg_table.currentSnapshot() is None
 
 
 def merge_statement(table: SinkTable, columns: list[str], view: str, truncated_at: str | None) -> str:

@@ -1,6 +1,5 @@
 """Events as the router writes them, made from plain rows."""
 
-import itertools
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,19 +8,21 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from libs.events.delivered_schema import DeliveredSchema
-from libs.events.names import row_topic
+from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, row_topic
 from libs.mysql.logical import column
 from libs.types.order import EventOrder
 from libs.types.table import Column, TableId, TableSchema
+from spark.transforms.read_topics import events_of
 
 SOURCE = "shop"
 ORDERS = TableId(database="shop", table="orders")
 COMMITTED_AT_US = 1_795_224_576_114_628
 
-EVENT_COLUMNS = (
-    "topic string, kafka_partition int, offset bigint, is_keyless boolean, order string, schema_version int, "
-    "is_wrapped boolean, committed_at_us bigint, value string"
+RECORD_COLUMNS = (
+    "topic string, partition int, offset bigint, key binary, value binary, "
+    "headers array<struct<key:string,value:binary>>"
 )
+Record = tuple[str, int, int, bytes | None, bytes | None, list[tuple[str, bytes]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +63,38 @@ def delivered(tenant: str, schema: TableSchema) -> DeliveredSchema:
 
 def events(spark: SparkSession, topic: str, changes: Iterable[Change], *, is_wrapped: bool = False) -> DataFrame:
     """What ``read_topics`` gives for ``changes``, in the order in which they stand."""
-    offsets = itertools.count()
     rows = [
-        (
+        record(
             topic,
-            0,
-            next(offsets),
-            change.op == "t",
-            change.order,
-            change.version,
-            is_wrapped,
-            change.committed_at_us,
-            json.dumps({"schema": {}, "payload": change.value()} if is_wrapped else change.value()),
+            change.value(),
+            key=None if change.op == "t" else change.key or {"id": (change.after or change.before or {}).get("id")},
+            order=change.order,
+            version=change.version,
+            offset=offset,
+            is_wrapped=is_wrapped,
         )
-        for change in changes
+        for offset, change in enumerate(changes)
     ]
-    return spark.createDataFrame(rows, EVENT_COLUMNS)
+    return events_of(spark.createDataFrame(rows, RECORD_COLUMNS))
+
+
+def record(
+    topic: str,
+    value: Any,
+    *,
+    key: Any = None,
+    order: str = "1",
+    version: int = 1,
+    offset: int = 0,
+    is_wrapped: bool = False,
+) -> Record:
+    """One Kafka record as Spark's reader gives it, with the router's headers; its JSON is as compact as the router's."""
+    headers = [(ORDER_HEADER, order.encode()), (SCHEMA_VERSION_HEADER, str(version).encode())]
+    key_text = None if key is None else json_bytes(key, is_wrapped=is_wrapped)
+    return topic, 0, offset, key_text, json_bytes(value, is_wrapped=is_wrapped), headers
+
+
+def json_bytes(payload: Any, *, is_wrapped: bool = False) -> bytes:
+    """Compact JSON; with a Connect schema before the payload, if wanted."""
+    wrapped = {"schema": {"type": "struct", "optional": False}, "payload": payload} if is_wrapped else payload
+    return json.dumps(wrapped, separators=(",", ":")).encode()

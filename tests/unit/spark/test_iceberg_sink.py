@@ -51,7 +51,7 @@ class Mirror:
         columns = sink.ensure_table(spark, table)
         rows = (
             events(spark, delivered.topic, changes)
-            .transform(parse_events(delivered.table_schema, is_wrapped=False))
+            .transform(parse_events(delivered.table_schema))
             .transform(conform_to(columns, delivered.table_schema))
         )
         sink.merge_into(spark, table, rows, truncated_at=truncated_at)
@@ -111,9 +111,7 @@ def test_a_batch_is_recognised_by_every_table_that_holds_it(shared: SharedSpark)
     assert not sink.is_applied(spark, name, applied)
 
     table = mirror.table(schema)
-    rows = events(spark, schema.topic, [put(2, 1, "two")]).transform(
-        parse_events(schema.table_schema, is_wrapped=False)
-    )
+    rows = events(spark, schema.topic, [put(2, 1, "two")]).transform(parse_events(schema.table_schema))
     columns = sink.ensure_table(spark, table)
     sink.merge_into(spark, table, rows.transform(conform_to(columns, schema.table_schema)))
     sink.ensure_table(
@@ -124,6 +122,24 @@ def test_a_batch_is_recognised_by_every_table_that_holds_it(shared: SharedSpark)
     assert not sink.is_applied(spark, name, BatchIdentity("query", 8))
     assert not sink.is_applied(spark, name, BatchIdentity("another query", 7))
     assert not sink.is_applied(spark, warehouse_table("nobody", "shop", schema.table_schema.table_id), applied)
+
+
+@pytest.mark.parametrize("is_row_left", [True, False])
+def test_a_first_batch_is_recognised_too(shared: SharedSpark, is_row_left: bool) -> None:
+    """It is appended instead of merged, and may leave no row at all: its identity is there all the same."""
+    mirror, schema = Mirror(shared, "first"), orders_schema()
+    spark, sink, table = shared.session, shared.sink, mirror.table(schema)
+    first = BatchIdentity("query", next(_batches))
+    sink.begin_batch(spark, first)
+    columns = sink.ensure_table(spark, table)
+    assert not sink.is_applied(spark, table.name, first)
+
+    changes = [gone(1, 2), *([put(1, 1, "one")] if is_row_left else [])]
+    parsed = events(spark, schema.topic, changes).transform(parse_events(schema.table_schema))
+    sink.merge_into(spark, table, parsed.transform(conform_to(columns, schema.table_schema)))
+
+    assert sink.is_applied(spark, table.name, first)
+    assert mirror.rows(schema) == ([{"id": 1, "note": "one"}] if is_row_left else [])
 
 
 def test_a_new_column_arrives_before_its_rows_and_fills_the_old_ones(shared: SharedSpark) -> None:

@@ -1,8 +1,11 @@
 """The steps of a micro-batch on a handful of rows, against plain Python."""
 
+import datetime
+import json
 import random
 import re
 from collections.abc import Iterable
+from decimal import Decimal
 
 import pytest
 from pyspark.sql import functions as sf
@@ -10,15 +13,18 @@ from pyspark.sql import functions as sf
 from libs.errors import PipelineHalted
 from libs.mysql.logical import column
 from libs.types.tenant import SourceSelection, TenantSpec
+from spark.jobs.spark_errors import MALFORMED_RECORD, has_condition
 from spark.sinks.port import Fill, TableColumn
 from spark.transforms.conform_to import conform_to
 from spark.transforms.fill import fill_expression
 from spark.transforms.latest_per_key import latest_per_key
 from spark.transforms.parse_events import parse_events
+from spark.transforms.parse_keys import key_columns, parse_keys
 from spark.transforms.read_topics import events_of, topic_pattern
 from spark.transforms.survey import survey
+from spark.transforms.value_types import spark_type
 from tests.spark_session import SharedSpark
-from tests.unit.spark.events import COMMITTED_AT_US, Change, events, orders_schema
+from tests.unit.spark.events import COMMITTED_AT_US, RECORD_COLUMNS, Change, events, json_bytes, orders_schema
 
 TOPIC = "acme.shop.shop.orders"
 
@@ -32,7 +38,7 @@ def test_the_latest_of_each_key_is_that_of_the_greatest_order(shared: SharedSpar
 
     latest = (
         events(shared.session, TOPIC, arrived)
-        .transform(parse_events(orders_schema().table_schema, is_wrapped=False))
+        .transform(parse_events(orders_schema().table_schema))
         .withColumn("the key", sf.col("row.id"))
         .transform(latest_per_key(key=["the key"], order="order"))
         .collect()
@@ -52,7 +58,7 @@ def test_wrapped_and_plain_events_give_the_same_rows(shared: SharedSpark) -> Non
 
     plain, wrapped = (
         events(shared.session, TOPIC, changes, is_wrapped=is_wrapped)
-        .transform(parse_events(schema, is_wrapped=is_wrapped))
+        .transform(parse_events(schema))
         .orderBy("order")
         .collect()
         for is_wrapped in (False, True)
@@ -76,7 +82,7 @@ def test_rows_of_an_older_version_get_what_the_source_gave_them(shared: SharedSp
 
     rows = (
         events(shared.session, TOPIC, [_change(1, key=7)])
-        .transform(parse_events(old, is_wrapped=False))
+        .transform(parse_events(old))
         .transform(conform_to(table, old))
     )
 
@@ -84,7 +90,7 @@ def test_rows_of_an_older_version_get_what_the_source_gave_them(shared: SharedSp
     assert [(row["id"], row["size"], row["gone"]) for row in rows.collect()] == [(7, "M", None)]
 
 
-def test_a_survey_counts_each_version_and_form(shared: SharedSpark) -> None:
+def test_a_survey_counts_each_version(shared: SharedSpark) -> None:
     """Rows, offsets, newest order and commit time of each slice; snapshot rows are not live."""
     changes = [_change(3, key=1, op="r"), _change(3, key=2, op="r"), _change(5, key=1), _change(4, key=2)]
     first = events(shared.session, TOPIC, changes)
@@ -92,7 +98,7 @@ def test_a_survey_counts_each_version_and_form(shared: SharedSpark) -> None:
 
     slices = survey(first.union(second))
 
-    assert [(part.schema_version, part.is_wrapped, part.rows) for part in slices] == [(1, False, 4), (2, True, 1)]
+    assert [(part.schema_version, part.rows) for part in slices] == [(1, 4), (2, 1)]
     assert (dict(slices[0].from_offsets), dict(slices[0].to_offsets)) == ({0: 0}, {0: 4})
     assert slices[0].newest_order == _change(5, key=1).order
     assert slices[0].newest_committed_at_us == COMMITTED_AT_US + 5
@@ -112,28 +118,95 @@ def test_a_record_becomes_an_event_and_a_tombstone_none(shared: SharedSpark) -> 
     """Headers, key and source time of a Kafka record, as Spark's Kafka reader gives it."""
     change = _change(9, key=1)
     headers = [("headwater.order", change.order.encode()), ("headwater.schema-version", b"12"), ("other", b"x")]
-    schema = (
-        "topic string, partition int, offset bigint, key binary, value binary, "
-        "headers array<struct<key:string,value:binary>>"
-    )
-    value = events(shared.session, TOPIC, [change]).collect()[0]["value"]
-    records = [(TOPIC, 2, 5, b"{}", value.encode(), headers), (TOPIC, 2, 6, b"{}", None, headers)]
+    records = [
+        (TOPIC, 2, 5, b'{"id":1}', json_bytes(change.value()), headers),
+        (TOPIC, 2, 6, b'{"id":1}', None, headers),
+    ]
 
-    found = events_of(shared.session.createDataFrame(records, schema)).collect()
+    found = events_of(shared.session.createDataFrame(records, RECORD_COLUMNS)).collect()
 
     assert [row.asDict() for row in found] == [
         {
             "topic": TOPIC,
             "kafka_partition": 2,
             "offset": 5,
-            "is_keyless": False,
+            "key": '{"id":1}',
             "order": change.order,
             "schema_version": 12,
-            "is_wrapped": False,
+            "op": "c",
             "committed_at_us": COMMITTED_AT_US + 9,
-            "value": value,
+            "image": '{"id":1,"note":"at 9"}',
         }
     ]
+
+
+AWKWARD = {"id": 1, "source": 2, "before": None, "after": '},"after":{"', "note": 'é {"before":{"id":9},"source":{"'}
+
+
+@pytest.mark.parametrize("op", ["c", "u", "r", "d", "t"])
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_an_image_is_cut_out_as_a_parse_would_find_it(shared: SharedSpark, op: str, is_wrapped: bool) -> None:
+    """Also where columns and values are named as the envelope's members are, and where the JSON is spaced."""
+    before, after = op in "ud" and {**AWKWARD, "id": 0}, op in "cur" and AWKWARD
+    value = Change(op=op, rank=1, before=before or None, after=after or None).value()
+    whole = {"schema": {"fields": [{"field": "after"}]}, "payload": value} if is_wrapped else value
+    compact, spaced = json.dumps(whole, separators=(",", ":")), json.dumps(whole)
+    reordered = json.dumps({"payload": value, "schema": {}} if is_wrapped else dict(reversed(value.items())))
+    headers = [("headwater.order", b"1"), ("headwater.schema-version", b"1")]
+    texts = [compact, spaced, *([] if is_wrapped else [reordered])]
+    records = [(TOPIC, 0, 0, None, text.encode(), headers) for text in texts]
+
+    found = events_of(shared.session.createDataFrame(records, RECORD_COLUMNS)).collect()
+
+    assert [(row["op"], row["committed_at_us"]) for row in found] == [(op, COMMITTED_AT_US + 1)] * len(texts)
+    images = [None if row["image"] is None else json.loads(row["image"]) for row in found]
+    assert images == [after or before or None] * len(texts)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "null", "{}", '{"op":"u"}', '{"before":null,"after":null,"op":"u"}', ""])
+def test_what_is_no_event_fails_the_parse(shared: SharedSpark, text: str) -> None:
+    """It must neither pass as a truncation nor as a row of NULLs."""
+    headers = [("headwater.order", b"1"), ("headwater.schema-version", b"1")]
+    records = shared.session.createDataFrame([(TOPIC, 0, 0, b"{}", text.encode(), headers)], RECORD_COLUMNS)
+
+    with pytest.raises(Exception) as failed:
+        records.transform(events_of).transform(parse_events(orders_schema().table_schema)).collect()
+
+    assert has_condition(failed.value, MALFORMED_RECORD)
+
+
+KEYS: Iterable[tuple[str, str, object]] = [
+    ("int", '{"k":-7}', -7),
+    ("int", '{ "k" : 7 }', 7),
+    ("bigint unsigned", '{"k":-1}', 2**64 - 1),
+    ("varchar(20)", '{"k":"a:}\\"7"}', 'a:}"7'),
+    ("decimal(6,2)", '{"k":"AQ=="}', Decimal("0.01")),
+    ("datetime(3)", '{"k":1500}', datetime.datetime(1970, 1, 1, 0, 0, 1, 500_000)),
+    ("double", '{"k":-0.0}', 0.0),
+]
+
+
+@pytest.mark.parametrize(("source_type", "text", "expected"), KEYS, ids=[source_type for source_type, _, _ in KEYS])
+def test_a_key_is_typed_as_its_column(shared: SharedSpark, source_type: str, text: str, expected: object) -> None:
+    """From the record's key alone, whatever its spelling."""
+    item = column("k", source_type, is_optional=False, charset="utf8mb4" if source_type.startswith("varchar") else None)
+    schema = orders_schema(item, key=("k",)).table_schema
+    keys = shared.session.createDataFrame([(text,)], "key string")
+
+    row = keys.transform(parse_keys({"k": TableColumn(spark_type(item))}, schema)).collect()[0]
+
+    assert row[key_columns(schema)["k"]] == expected
+
+
+def test_a_key_that_does_not_fit_fails_the_parse(shared: SharedSpark) -> None:
+    """A number beyond its column's type must not become NULL."""
+    schema = orders_schema().table_schema
+    keys = shared.session.createDataFrame([('{"id":1099511627776}',)], "key string")
+
+    with pytest.raises(Exception) as failed:
+        keys.transform(parse_keys({"id": TableColumn("int")}, schema)).collect()
+
+    assert has_condition(failed.value, MALFORMED_RECORD)
 
 
 @pytest.mark.parametrize(

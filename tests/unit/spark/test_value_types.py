@@ -3,7 +3,6 @@
 import base64
 import datetime
 import itertools
-import json
 import random
 import struct
 from decimal import Context, Decimal
@@ -22,10 +21,11 @@ from spark.jobs.spark_errors import MALFORMED_RECORD, described, has_condition
 from spark.sinks.port import SinkColumn, SinkTable
 from spark.transforms.conform_to import conform_to
 from spark.transforms.parse_events import parse_events
+from spark.transforms.read_topics import events_of
 from spark.transforms.value_types import decoded, row_type, spark_type
 from tests.spark_session import SharedSpark
 from tests.unit.events.golden import records, table_schemas
-from tests.unit.spark.events import EVENT_COLUMNS
+from tests.unit.spark.events import RECORD_COLUMNS, record
 
 EXACT = Context(prec=100)
 EPOCH = datetime.datetime(1970, 1, 1)
@@ -38,13 +38,14 @@ def test_every_recorded_value_arrives_unchanged(shared: SharedSpark) -> None:
     changes = [value for value in recorded if value["payload"]["op"] != "d"]
     orders = [f"{number:010d}" for number in range(len(changes))]
     rows = [
-        ("t", 0, number, False, order, 1, True, 0, json.dumps(value))
+        record("t", value, order=order, offset=number)
         for number, (order, value) in enumerate(zip(orders, changes, strict=True))
     ]
     table = _append_table("golden", schema)
     columns = shared.sink.ensure_table(shared.session, table)
 
-    parsed = shared.session.createDataFrame(rows, EVENT_COLUMNS).transform(parse_events(schema, is_wrapped=True))
+    found = events_of(shared.session.createDataFrame(rows, RECORD_COLUMNS))
+    parsed = found.transform(parse_events(schema))
     shared.sink.append_to(shared.session, table, parsed.transform(conform_to(columns, schema)))
 
     stored = {row["_headwater_order"]: row for row in shared.rows(table.name)}
@@ -87,10 +88,10 @@ def test_a_wrapped_bigint_unsigned_is_the_number_it_was(shared: SharedSpark) -> 
 def test_a_value_that_does_not_fit_fails_instead_of_becoming_null(shared: SharedSpark) -> None:
     """Silent NULLs would be lost values."""
     schema = TableSchema(table_id=next(iter(table_schemas("fresh"))).table_id, columns=(column("n", "int"),))
-    text = json.dumps({"before": None, "after": {"n": 2**40}, "source": {"ts_us": 1}, "op": "c"})
-    rows = [("t", 0, 0, False, "1", 1, False, 0, text)]
+    value = {"before": None, "after": {"n": 2**40}, "source": {"ts_us": 1}, "op": "c"}
+    found = events_of(shared.session.createDataFrame([record("t", value)], RECORD_COLUMNS))
 
-    parsed = shared.session.createDataFrame(rows, EVENT_COLUMNS).transform(parse_events(schema, is_wrapped=False))
+    parsed = found.transform(parse_events(schema))
     with pytest.raises(Exception) as failed:
         parsed.collect()
 
@@ -105,7 +106,7 @@ def test_every_kind_has_a_type() -> None:
         item = Column(name="c", source_type="x", logical_type=_logical(kind))
 
         assert spark_type(item)
-        assert len(row_type(TableSchema(table_id=_ANY, columns=(item,))).fields) == 1
+        assert len(row_type([item]).fields) == 1
 
 
 _ANY = next(iter(table_schemas("fresh"))).table_id
@@ -140,7 +141,7 @@ def _append_table(tenant: str, schema: TableSchema) -> SinkTable:
 
 def _decoded(shared: SharedSpark, item: Column, wire: list[Any]) -> list[Any]:
     """Wire values through ``from_json``'s type and ``decoded``."""
-    json_type = row_type(TableSchema(table_id=_ANY, columns=(item,))).fields[0].dataType
+    json_type = row_type([item]).fields[0].dataType
     frame = shared.session.createDataFrame([(value,) for value in wire], StructType([StructField("w", json_type)]))
     return [row[0] for row in frame.select(decoded(item, frame["w"])).collect()]
 
