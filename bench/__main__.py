@@ -1,8 +1,8 @@
 """``python -m bench``: measure, and write the figures with what they were measured on to ``bench/RESULTS.md``.
 
-``make bench`` runs it; about ten minutes. ``python -m bench catch-up`` runs that part alone. Figures are CPU seconds, since
+``make bench`` runs it; about twelve minutes. ``python -m bench catch-up`` runs that part alone. Figures are CPU seconds, since
 machines are noisy; a run with other work beside it is worse by a half and more, which the load average shows. Hence the
-peer, Debezium, in the same run: the ratio to it wanders least.
+peers in the same run, Debezium and a plain MERGE: the ratios to them wander least.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from typing import Final
 
 from bench.catch_up import CatchUp, PeerCatchUp, measure_catch_up
 from bench.debezium import fetched_jars
-from bench.sink import SinkFigures, measure_sink
+from bench.sink import PeerFigures, SinkFigures, measure_sink
 from libs.errors import HeadwaterError
 
 RESULTS: Final = Path(__file__).with_name("RESULTS.md")
@@ -32,7 +32,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.split("\n\n")[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--row-events", type=int, default=ROW_EVENTS, help="of the catch-up (default: %(default)s)")
-    parser.add_argument("--without-peer", action="store_true", help="leave Debezium out (its jars are 45 MB)")
+    parser.add_argument(
+        "--without-peer", action="store_true", help="leave Debezium (its jars are 45 MB) and the plain MERGE out"
+    )
     parser.add_argument(
         "--write",
         type=Path,
@@ -47,7 +49,7 @@ def main() -> int:
         if "catch-up" in parts:
             sections.append(_run_catch_up(arguments.row_events, with_peer=not arguments.without_peer))
         if "sink" in parts:
-            sections.append(_run_sink())
+            sections.append(_run_sink(with_peer=not arguments.without_peer))
     except HeadwaterError as error:
         _say(f"bench failed: {error}")
         return 1
@@ -72,10 +74,10 @@ def _run_catch_up(row_events: int, *, with_peer: bool) -> str:
     return _catch_up_section(catch_up)
 
 
-def _run_sink() -> str:
-    _say("sink: filling a topic, then a mirror and an append table, takes two minutes")
+def _run_sink(*, with_peer: bool) -> str:
+    _say("sink: filling a topic, then a mirror, a plain MERGE and an append table, takes three minutes")
     with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
-        sink = measure_sink(Path(folder, "sink"))
+        sink = measure_sink(Path(folder, "sink"), with_peer=with_peer)
     _say(f"sink: {sink.changes_per_s:,.0f} changes/s")
     return _sink_section(sink)
 
@@ -141,6 +143,21 @@ def _sink_section(sink: SinkFigures) -> str:
 |---|---|---|---|---|---|
 | {sink.changes_per_s:,.0f} | 25,000 | {sink.wall_s:.1f} | {sink.cpu_s:.1f} | {sink.peak_rss_mb:.0f} \
 | {sink.append_rows_per_s:,.0f} |
+{_peer_of_sink(sink, sink.peer) if sink.peer else ""}"""
+
+
+def _peer_of_sink(sink: SinkFigures, peer: PeerFigures) -> str:
+    return f"""
+Right after it, over the same topic, a plain `MERGE INTO` in foreachBatch, as the documentation of Spark and Iceberg has it,
+with the same heap, collector, cores and micro-batches (`bench/plain_merge.py` has each setting). Both tables held the same
+rows.
+
+| | Headwater | plain MERGE | ratio |
+|---|---|---|---|
+| changes/s merged | {sink.changes_per_s:,.0f} | {sink.changes / peer.wall_s:,.0f} \
+| {sink.changes_per_s * peer.wall_s / sink.changes:.2f} |
+| CPU s | {sink.cpu_s:.1f} | {peer.cpu_s:.1f} | {sink.cpu_s / peer.cpu_s:.2f} |
+| peak RSS, MB | {sink.peak_rss_mb:.0f} | {peer.peak_rss_mb:.0f} | {sink.peak_rss_mb / peer.peak_rss_mb:.2f} |
 """
 
 

@@ -8,7 +8,7 @@ import base64
 import random
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +16,13 @@ from typing import Any, Final
 
 import msgspec
 import psutil
+import pyarrow as pa
 import yaml
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.catalog.sql import SqlCatalog
 
+from bench import plain_merge
 from bench.stack import REPOSITORY, Usage, wait_until
 from bench.workload import DATABASE, TABLE
 from libs.events.delivered_schema import DeliveredSchema, delivered_schema_key, encode_delivered_schema
@@ -29,7 +31,7 @@ from libs.local import kafka_broker
 from libs.local.cache import cache_dir
 from libs.local.jars import jars_dir
 from libs.local.java import find_java
-from libs.local.ports import free_ports
+from libs.local.ports import LOOPBACK, free_ports
 from libs.local.process import ProcessSpec, is_alive, last_log_lines, start, stop, wait_ready
 from libs.mysql.logical import column
 from libs.types.order import EventOrder
@@ -37,6 +39,7 @@ from libs.types.table import TableId, TableSchema
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import CATALOG, SinkProgress, warehouse_table
 from spark.jobs.progress import load_progress
+from spark.jobs.settings import SinkJobSettings
 
 SOURCE: Final = "bench"
 TENANT: Final = "acme"
@@ -45,11 +48,12 @@ _TOPIC: Final = row_topic(TENANT, SOURCE, _TABLE_ID)
 _CHANGES_PER_TRANSACTION: Final = 100
 _SHARE_OF_DELETES: Final = 0.1
 _READY_TIMEOUT_S: Final = 90.0
+_TRIGGER_S: Final = 0.5
 _RUN_TIMEOUT_S: Final = 600.0
 _STOP_TIMEOUT_S: Final = 20.0
 
 # As bench/workload.py creates it at the source.
-_SCHEMA: Final = TableSchema(
+SCHEMA: Final = TableSchema(
     table_id=_TABLE_ID,
     columns=(
         column("id", "bigint", is_optional=False),
@@ -82,11 +86,22 @@ class SinkFigures:
     """Of both together, the start included."""
     append_rows_per_s: float
     """The same changes into an append table, as rows a second."""
+    peer: "PeerFigures | None"
+    """None: left out."""
 
     @property
     def changes_per_s(self) -> float:
         """Changes merged a second."""
         return self.changes / self.wall_s
+
+
+@dataclass(frozen=True, slots=True)
+class PeerFigures:
+    """What a plain MERGE of the same changes cost; its table was found equal to ours."""
+
+    wall_s: float
+    cpu_s: float
+    peak_rss_mb: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +111,9 @@ class _Run:
     """CPU seconds over that time; the peak over the job's whole life."""
 
 
-def measure_sink(folder: Path, *, changes: int = 500_000, keys: int = 200_000) -> SinkFigures:
-    """Fill a topic, run the job over it as a mirror and then as an append table, stop everything. Takes two minutes.
+def measure_sink(folder: Path, *, changes: int = 500_000, keys: int = 200_000, with_peer: bool = True) -> SinkFigures:
+    """Fill a topic, run the job over it as a mirror, then the peer, then the job as an append table; stop everything.
+    Takes three minutes.
 
     Raises:
         RuntimeError: a table does not hold what it should, or a job ended by itself.
@@ -105,6 +121,7 @@ def measure_sink(folder: Path, *, changes: int = 500_000, keys: int = 200_000) -
     with _kafka(folder) as bootstrap_servers:
         alive = _write_topic(bootstrap_servers, changes, keys)
         mirror = _run_job(folder / "mirror", bootstrap_servers, SinkMode.MIRROR, changes, rows_after=alive)
+        peer = _run_peer(folder / "peer", bootstrap_servers, mirror_folder=folder / "mirror") if with_peer else None
         append = _run_job(folder / "append", bootstrap_servers, SinkMode.APPEND, changes, rows_after=changes)
     return SinkFigures(
         changes=changes,
@@ -113,6 +130,7 @@ def measure_sink(folder: Path, *, changes: int = 500_000, keys: int = 200_000) -
         cpu_s=mirror.usage.cpu_s,
         peak_rss_mb=mirror.usage.peak_rss_mb,
         append_rows_per_s=changes / append.wall_s,
+        peer=peer,
     )
 
 
@@ -135,11 +153,11 @@ def _write_topic(bootstrap_servers: str, changes: int, keys: int, *, seed: int =
     for created in admin.create_topics(topics).values():
         created.result(_READY_TIMEOUT_S)
     producer = Producer({"bootstrap.servers": bootstrap_servers, "compression.type": "lz4", "linger.ms": 50})
-    delivered = DeliveredSchema(topic=_TOPIC, source=SOURCE, table_schema=_SCHEMA)
-    schema_key = delivered_schema_key(_TOPIC, _SCHEMA.version)
+    delivered = DeliveredSchema(topic=_TOPIC, source=SOURCE, table_schema=SCHEMA)
+    schema_key = delivered_schema_key(_TOPIC, SCHEMA.version)
     producer.produce(table_schemas_topic(TENANT), encode_delivered_schema(delivered), schema_key)
     chance = random.Random(seed)
-    version = (SCHEMA_VERSION_HEADER, str(_SCHEMA.version).encode())
+    version = (SCHEMA_VERSION_HEADER, str(SCHEMA.version).encode())
     rows: dict[int, dict[str, Any]] = {}
     for number in range(changes):
         row_id = chance.randrange(keys)
@@ -198,7 +216,7 @@ def _envelope(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None)
 def _run_job(folder: Path, bootstrap_servers: str, mode: SinkMode, changes: int, *, rows_after: int) -> _Run:
     """The job in ``folder`` until all ``changes`` are committed."""
     (folder / "tenants").mkdir(parents=True)
-    document = {"tenant": TENANT, "sources": [{"name": SOURCE}], "sink": {"mode": mode.value, "trigger_s": 0.5}}
+    document = {"tenant": TENANT, "sources": [{"name": SOURCE}], "sink": {"mode": mode.value, "trigger_s": _TRIGGER_S}}
     (folder / "tenants" / f"{TENANT}.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
     settings = folder / "sink_job.yaml"
     settings.write_text(yaml.safe_dump(_settings(folder, bootstrap_servers)), encoding="utf-8")
@@ -209,30 +227,87 @@ def _run_job(folder: Path, bootstrap_servers: str, mode: SinkMode, changes: int,
         working_dir=folder / "work",
         ready=None,
     )
-    running = start(spec, folder / "logs", dies_with_parent=True)
-    samples: list[tuple[float, Usage]] = []
     begun_s = 0.0
 
-    def is_done() -> bool:
+    def times() -> tuple[float, float] | None:
         nonlocal begun_s
-        if not is_alive(running):
-            raise RuntimeError(f"the sink job ended by itself\n{last_log_lines(running)}")
-        samples.append((time.time(), _usage(running.pid)))
         progress = load_progress(folder / "state", TENANT)
         if not begun_s and progress.batch_id >= 0:
             begun_s = progress.written_at_us / 1e6 - progress.last_batch.total_s
-        return progress.rows >= changes
+        return (begun_s, progress.written_at_us / 1e6) if progress.rows >= changes else None
+
+    run = _measured(spec, folder, times)
+    _check(folder, load_progress(folder / "state", TENANT), changes, rows_after)
+    return run
+
+
+def _run_peer(folder: Path, bootstrap_servers: str, *, mirror_folder: Path) -> PeerFigures:
+    """A plain MERGE of the whole topic; its table must equal the mirror in ``mirror_folder``."""
+    folder.mkdir(parents=True)
+    cache = cache_dir()
+    ours = msgspec.convert(_settings(mirror_folder, bootstrap_servers), SinkJobSettings)
+    session = ours.session
+    settings = plain_merge.Settings(
+        bootstrap_servers=bootstrap_servers,
+        topic=_TOPIC,
+        folder=str(folder),
+        jars_dir=str(jars_dir("spark", cache)),
+        java_options=session.java_options,
+        driver_memory=session.driver_memory,
+        master=session.master,
+        shuffle_partitions=session.shuffle_partitions,
+        max_offsets_per_trigger=ours.max_offsets_per_trigger,
+        trigger_s=_TRIGGER_S,
+    )
+    path = folder / "settings.json"
+    path.write_bytes(msgspec.json.encode(settings))
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "bench"})
+    _, end = consumer.get_watermark_offsets(TopicPartition(_TOPIC, 0), _READY_TIMEOUT_S)
+    consumer.close()
+    spec = ProcessSpec(
+        name="plain_merge",
+        command=(sys.executable, "-m", "bench.plain_merge", str(path)),
+        environ={"PYTHONPATH": str(REPOSITORY), **find_java(cache).environ, "SPARK_LOCAL_IP": LOOPBACK},
+        working_dir=folder / "work",
+        ready=None,
+    )
+
+    def times() -> tuple[float, float] | None:
+        progress = plain_merge.load_progress(folder)
+        is_done = progress is not None and progress.to_offset >= end
+        return (progress.begun_at_s, progress.written_at_s) if progress is not None and is_done else None
+
+    run = _measured(spec, folder, times)
+    theirs = _rows(folder, plain_merge.CATALOG, (plain_merge.NAMESPACE, plain_merge.TABLE))
+    if not theirs.equals(_rows(mirror_folder, CATALOG, warehouse_table(TENANT, SOURCE, _TABLE_ID).identifier)):
+        raise RuntimeError("the plain MERGE's table is not equal to the mirror")
+    return PeerFigures(wall_s=run.wall_s, cpu_s=run.usage.cpu_s, peak_rss_mb=run.usage.peak_rss_mb)
+
+
+def _measured(spec: ProcessSpec, folder: Path, times: Callable[[], tuple[float, float] | None]) -> _Run:
+    """Run until ``times`` gives begin and end (seconds since 1970)."""
+    running = start(spec, folder / "logs", dies_with_parent=True)
+    samples: list[tuple[float, Usage]] = []
+    measured: tuple[float, float] | None = None
+
+    def is_done() -> bool:
+        nonlocal measured
+        if not is_alive(running):
+            raise RuntimeError(f"{spec.name} ended by itself\n{last_log_lines(running)}")
+        samples.append((time.time(), _usage(running.pid)))
+        measured = times()
+        return measured is not None
 
     try:
         wait_until(is_done, timeout_s=_RUN_TIMEOUT_S, what="the last commit")
-        progress = load_progress(folder / "state", TENANT)
     finally:
         stop(running, _STOP_TIMEOUT_S)
-    _check(folder, progress, changes, rows_after)
+    assert measured is not None
+    begun_s, ended_s = measured
     before = [usage for at_s, usage in samples if at_s <= begun_s][-1]
     cpu_s = samples[-1][1].cpu_s - before.cpu_s
     peak_rss_mb = max(usage.peak_rss_mb for _, usage in samples)
-    return _Run(progress.written_at_us / 1e6 - begun_s, Usage(cpu_s=cpu_s, peak_rss_mb=peak_rss_mb))
+    return _Run(ended_s - begun_s, Usage(cpu_s=cpu_s, peak_rss_mb=peak_rss_mb))
 
 
 def _settings(folder: Path, bootstrap_servers: str) -> dict[str, Any]:
@@ -255,23 +330,33 @@ def _settings(folder: Path, bootstrap_servers: str) -> dict[str, Any]:
 def _usage(pid: int) -> Usage:
     """CPU seconds so far and the resident size at this moment, of the driver and its JVM together."""
     driver = psutil.Process(pid)
-    cpu_s, rss_bytes = 0.0, 0
-    for process in [driver, *driver.children(recursive=True)]:
+    cpu_s, rss_bytes = sum(driver.cpu_times()[:2]), [0]
+    for process in driver.children(recursive=True):
         try:
             cpu_s += sum(process.cpu_times()[:2])
-            rss_bytes += process.memory_info().rss
+            rss_bytes.append(process.memory_info().rss)
         except psutil.NoSuchProcess:  # a helper of the JVM's start
             continue
-    return Usage(cpu_s=cpu_s, peak_rss_mb=rss_bytes / 2**20)
+    # The JVM is the largest. A fork of it, until it is another program, would count its memory a second time.
+    return Usage(cpu_s=cpu_s, peak_rss_mb=(driver.memory_info().rss + max(rss_bytes)) / 2**20)
 
 
 def _check(folder: Path, progress: SinkProgress, changes: int, rows_after: int) -> None:
     """A figure for a table that is wrong is none."""
-    catalog = SqlCatalog(CATALOG, uri=f"sqlite:///{folder / 'catalog.db'}", warehouse=(folder / "warehouse").as_uri())
-    try:
-        table = catalog.load_table(warehouse_table(TENANT, SOURCE, _TABLE_ID).identifier)
-        rows = table.scan(selected_fields=("id",)).to_arrow().num_rows
-    finally:
-        catalog.close()
+    rows = _rows(folder, CATALOG, warehouse_table(TENANT, SOURCE, _TABLE_ID).identifier, "id").num_rows
     if (progress.rows, rows) != (changes, rows_after):
         raise RuntimeError(f"{progress.rows} of {changes} changes gave {rows} rows instead of {rows_after}")
+
+
+def _rows(folder: Path, catalog_name: str, identifier: tuple[str, ...], *columns: str) -> pa.Table:
+    """A table's rows, by id; all of the source's columns by default."""
+    catalog = SqlCatalog(
+        catalog_name, uri=f"sqlite:///{folder / 'catalog.db'}", warehouse=(folder / "warehouse").as_uri()
+    )
+    chosen = columns or tuple(column.name for column in SCHEMA.columns)
+    try:
+        rows = catalog.load_table(identifier).scan(selected_fields=chosen).to_arrow()
+    finally:
+        catalog.close()
+    # Without what the schemas say beside the values: field numbers, and which column may be NULL.
+    return pa.Table.from_arrays([rows[name].combine_chunks() for name in chosen], names=list(chosen)).sort_by("id")
