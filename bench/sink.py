@@ -152,7 +152,15 @@ def _write_topic(bootstrap_servers: str, changes: int, keys: int, *, seed: int =
     topics = [NewTopic(_TOPIC, 1, 1), NewTopic(table_schemas_topic(TENANT), 1, 1)]
     for created in admin.create_topics(topics).values():
         created.result(_READY_TIMEOUT_S)
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "compression.type": "lz4", "linger.ms": 50})
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "compression.type": "lz4",
+            "linger.ms": 50,
+            # The peer trusts the offsets; a batch that is sent again must not come behind later ones.
+            "enable.idempotence": True,
+        }
+    )
     delivered = DeliveredSchema(topic=_TOPIC, source=SOURCE, table_schema=SCHEMA)
     schema_key = delivered_schema_key(_TOPIC, SCHEMA.version)
     producer.produce(table_schemas_topic(TENANT), encode_delivered_schema(delivered), schema_key)
