@@ -104,14 +104,13 @@ def check(
     table is ever held whole, except where a mask hides its key.
 
     Raises:
-        InvalidSettings: no such tenant, or it has no sink.
+        InvalidSettings: no such tenant, or it has no sink; or the stack never wrote a row.
         NotCaughtUp: the tables are still behind after ``timeout_s``.
         SourceUnavailable, AccessDenied: the source cannot be read.
     """
     tenants = _chosen(documents, tenant)
     sources = sorted({selection.name for spec in tenants for selection in spec.sources})
     notes = [] if is_up else ["the stack is not up: what the tables lack may wait in Kafka (`headwater up --detach`)"]
-    catalog = open_catalog(home)
     found: list[TableCheck] = []
     moved = False
     for source in sources:
@@ -126,7 +125,8 @@ def check(
                 break
         with consistent_snapshot(documents.sources[source].database) as connection:
             before = executed_gtids(connection)
-            found += _check_source(home, catalog, connection, source, tenants, limit, on_progress)
+            # Behind the wait: a stack that was just started makes it with its first rows.
+            found += _check_source(home, open_catalog(home), connection, source, tenants, limit, on_progress)
         after = source_positions(documents, [source])[source]
         moved = moved or not is_quiet or after != before or before != seen
     return CheckReport(tuple(found), moved, tuple(notes))
