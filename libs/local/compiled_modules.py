@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from libs.errors import InvalidSettings
 from libs.local.cache import staged_dir
 from libs.local.debs import own_release, unpack
 from libs.local.python_packages import NETWORK_REMEDY, install_beside, venv_python
@@ -38,6 +39,12 @@ def are_built(repository: Path) -> bool:
         return False
     sources = list(_sources(repository))
     return done == _fingerprint(repository, sources) and all(_built(source).exists() for source in sources)
+
+
+def require_built(repository: Path) -> None:
+    """Raises InvalidSettings when a module is missing, or older than its source: after a pull, say."""
+    if not are_built(repository):
+        raise InvalidSettings("compiled modules", ["missing, or older than their sources: run `make setup`"])
 
 
 def build(cache: Path, repository: Path, progress: Progress) -> None:

@@ -25,6 +25,7 @@ import yaml
 from libs.errors import InvalidSettings, ServiceUnavailable
 from libs.local import kafka_broker, mysql_server, ports, valkey_server
 from libs.local.cache import cache_dir
+from libs.local.compiled_modules import require_built
 from libs.local.documents import Documents, read_documents
 from libs.local.home import Home, is_initialised
 from libs.local.jars import jars_dir
@@ -93,7 +94,7 @@ def run_stack(
 
     Raises:
         AlreadyUp: another supervisor holds the home.
-        InvalidSettings: documents, jars or Java are missing or wrong.
+        InvalidSettings: documents, jars, Java or compiled modules are missing or wrong.
     """
     documents = load_documents(home)
     with hold(home):
@@ -110,6 +111,7 @@ def prepare(home: Home, documents: Documents) -> tuple[Supervised, ...]:
     """
     chosen = choose_ports(port_names(documents), read_ports(home), is_free=ports.is_free, free_ports=ports.free_ports)
     cache = cache_dir()
+    require_built(Path(__file__).parents[2])
     toolchain = SparkToolchain(java_home=find_java(cache).home, jars_dir=jars_dir("spark", cache))
     processes = plan_processes(home, documents, chosen, toolchain)
     replace_file(home.ports_file, msgspec.json.format(msgspec.json.encode(chosen)))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from libs.errors import InvalidSettings
 from libs.local import compiled_modules, debs
 from libs.local.step import Progress, SetupFailed
 
@@ -42,8 +43,11 @@ def test_modules_are_built_once_and_again_when_they_change(repository: Path, tmp
         timeout=60,
     )
     assert said.stdout == "42\n"
+    compiled_modules.require_built(repository)
     (repository / "libs" / "answer.pyx").write_text("def answer(int number):\n    return number\n")
     assert not compiled_modules.are_built(repository)
+    with pytest.raises(InvalidSettings, match=r"(?s)compiled modules.*make setup"):
+        compiled_modules.require_built(repository)
 
 
 def test_a_module_that_is_wrong_is_named_with_the_remedy(repository: Path, tmp_path: Path) -> None:
