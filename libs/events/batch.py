@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from libs.events.run_rows import RunRows
+from libs.events.varint import varint
 from libs.types.order import EventOrder
 from libs.types.table import TableId
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Entry, Run, TableChange, TransactionBoundary
@@ -185,14 +186,4 @@ _LENGTH_DELIMITED: Final = 2  # the wire type of bytes, text and messages
 
 def _opening(field_number: int, size: int) -> bytes:
     """What stands before ``size`` bytes of a field: its tag and the length."""
-    return _varint(field_number << 3 | _LENGTH_DELIMITED) + _varint(size)
-
-
-def _varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first; the eighth says that more follow."""
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
+    return varint(field_number << 3 | _LENGTH_DELIMITED) + varint(size)

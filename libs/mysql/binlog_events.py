@@ -27,9 +27,6 @@ ROWS_POST_HEADER_BYTES: Final = 8
 read_header = struct.Struct("<IBIIIH").unpack_from
 """(data, place) → timestamp in s, type, server id, event size, end position (32 bits, wraps), flags."""
 
-read_end_position = struct.Struct("<I").unpack_from
-"""(data, place of the header + END_OFFSET) → the position behind the event."""
-
 
 @dataclass(frozen=True, slots=True)
 class GtidEvent:

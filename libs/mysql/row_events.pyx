@@ -2,7 +2,7 @@
 """Rows events of the binlog → Debezium events in a run, without a Python object a row.
 
 Decoding is the whole cost of following a log, so this module is compiled. ``RowsDecoder`` is made once for each table version
-from a ``Reading`` for each column (``row_image.readings``); it reads the cells of an image from the event's bytes and writes
+from a ``Reading`` for each column (``row_image.rows_decoder``); it reads the cells of an image from the event's bytes and writes
 their JSON, then puts the envelope around the images and the whole straight into the run's protobuf form. Types that are rare
 or intricate (``Reading.kind`` CONVERTED: JSON, FLOAT, SET, long decimals …) are converted by a Python function each, so that
 each type's form is decided in one place.
@@ -48,10 +48,6 @@ ENVELOPE_BYTES = 500
 """Of a row's event beside its images, roughly."""
 cdef Py_ssize_t _ENVELOPE_BYTES = ENVELOPE_BYTES
 
-INTEGER, UNSIGNED, BOOLEAN, YEAR, ENUM = range(5)
-DECIMAL, DATE, TIME, DATETIME, TIMESTAMP = range(5, 10)
-TEXT, BINARY, CONVERTED = range(10, 13)
-
 cdef enum:
     _INTEGER = 0
     _UNSIGNED
@@ -66,6 +62,11 @@ cdef enum:
     _TEXT
     _BINARY
     _CONVERTED
+
+# The same for Python, which makes readings of them.
+INTEGER, UNSIGNED, BOOLEAN, YEAR, ENUM = _INTEGER, _UNSIGNED, _BOOLEAN, _YEAR, _ENUM
+DECIMAL, DATE, TIME, DATETIME, TIMESTAMP = _DECIMAL, _DATE, _TIME, _DATETIME, _TIMESTAMP
+TEXT, BINARY, CONVERTED = _TEXT, _BINARY, _CONVERTED
 
 cdef enum:
     _LONGEST_NUMBER = 24
@@ -310,10 +311,7 @@ cdef class RowsDecoder:
                 place = self._write_cell(column, data, place, end)
             if column.is_key:
                 self._key_ends[index] = out.size
-        reserve(out, 2)
-        if self._column_count == 0:
-            out.data[out.size] = b"{"
-            out.size += 1
+        reserve(out, 1)
         out.data[out.size] = b"}"
         out.size += 1
         self._write_key(key)

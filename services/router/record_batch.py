@@ -16,6 +16,8 @@ import lz4.frame
 from aiokafka.codec import gzip_encode, snappy_encode, zstd_encode
 from aiokafka.record.util import calc_crc32c
 
+from libs.events.varint import varint
+
 _T = TypeVar("_T")
 
 
@@ -149,14 +151,8 @@ def _framed(column: Sequence[bytes | None]) -> tuple[Sequence[bytes], Iterable[b
 
 
 def _varint(number: int) -> bytes:
-    """A number, from -1 on, as Kafka writes it: zigzag, then seven bits a byte, the lowest first."""
-    rest = number << 1 if number >= 0 else 1
-    encoded = bytearray()
-    while rest > 0x7F:
-        encoded.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    encoded.append(rest)
-    return bytes(encoded)
+    """A number, from -1 on, as Kafka writes it: zigzag."""
+    return varint(number << 1 if number >= 0 else 1)
 
 
 class _Kept(dict[int, _T]):
