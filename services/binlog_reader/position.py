@@ -1,24 +1,16 @@
-"""The binlog reader's source position: which transactions are done, and where the last of them ended."""
+"""The binlog reader's source position: a ``BinlogPosition`` as the token that everybody else carries."""
 
 from typing import Final
 
 import msgspec
 
 from libs.errors import PipelineHalted
+from libs.mysql.binlog_position import BinlogPosition
 from libs.types.position import SourcePosition
 
+__all__ = ["SOURCE_KIND", "BinlogPosition", "decode_position", "encode_position"]
+
 SOURCE_KIND: Final = "mysql"
-
-
-class BinlogPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """Token of a SourcePosition. The log is resumed by ``gtid_set``; file and place only tell a person where."""
-
-    gtid_set: str
-    """Every transaction that is done, as MySQL writes a GTID set."""
-    file: str
-    pos: int
-    epoch: int = 0
-    """EventOrder.epoch of the events that follow."""
 
 
 _decoder = msgspec.json.Decoder(BinlogPosition)

@@ -1,7 +1,5 @@
 """Settings of one binlog reader: one MySQL server, one source."""
 
-import enum
-
 import msgspec
 
 from libs.config.connections import (
@@ -10,41 +8,9 @@ from libs.config.connections import (
     KafkaSettings,
     TelemetrySettings,
 )
-from libs.config.load import Secret
+from libs.source.mysql.settings import DatabaseSettings, SnapshotMode, SnapshotSettings
 
-
-class DatabaseSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The MySQL server to follow: a primary, or a replica with ``log_replica_updates``."""
-
-    host: str
-    port: int = 3306
-    user: str
-    password: Secret = Secret("")
-    connect_timeout_s: float = 10.0
-    """How long to wait for a connection, in seconds."""
-    heartbeat_s: float = 2.0
-    """How often a silent server says that it lives, in seconds; three missed ones and the connection counts as lost."""
-    tls_ca_file: str | None = None
-    """Certificate authority of the server; with it the connection is TLS and the server's name is checked."""
-    tls_certificate_file: str | None = None
-    tls_key_file: str | None = None
-
-
-class SnapshotMode(enum.Enum):
-    """What a reader does that finds no checkpoint."""
-
-    INITIAL = "initial"
-    """Copy the rows there are, then follow the log."""
-    NO_DATA = "no_data"
-    """Learn the tables' schemas, then follow the log from now."""
-
-
-class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The initial copy of the captured tables."""
-
-    mode: SnapshotMode = SnapshotMode.INITIAL
-    chunk_rows: int = 20_000
-    """Rows read by one SELECT. Larger is a little faster; smaller repeats less after a crash and holds less memory."""
+__all__ = ["BinlogReaderSettings", "DatabaseSettings", "SnapshotMode", "SnapshotSettings"]
 
 
 class BinlogReaderSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,14 +28,7 @@ from libs.mysql.packets import Packets
 from libs.mysql.preflight import check_source
 from libs.mysql.sql_lexer import SqlMode
 from libs.rpc.schema_history_client import SchemaHistoryClient
-from libs.source.port import ReadBatch, ResumePoint
-from libs.telemetry import metrics
-from libs.types.checkpoint import Checkpoint, SnapshotProgress
-from libs.types.order import EventOrder
-from libs.types.position import SourcePartition
-from libs.types.table import TableId, TableSchema
-from libs.types.value import LogicalKind
-from services.binlog_reader.client import (
+from libs.source.mysql.client import (
     Connection,
     PacketReader,
     connect,
@@ -43,10 +36,7 @@ from services.binlog_reader.client import (
     raise_error_packet,
     start_dump,
 )
-from services.binlog_reader.decode import DdlStatement, LogDecoder
-from services.binlog_reader.position import BinlogPosition, decode_position, encode_position
-from services.binlog_reader.settings import BinlogReaderSettings, SnapshotMode
-from services.binlog_reader.snapshot import (
+from libs.source.mysql.snapshot import (
     Chunk,
     Place,
     ReadView,
@@ -62,6 +52,16 @@ from services.binlog_reader.snapshot import (
     read_whole,
     statement_context,
 )
+from libs.source.port import ReadBatch, ResumePoint
+from libs.telemetry import metrics
+from libs.types.checkpoint import Checkpoint, SnapshotProgress
+from libs.types.order import EventOrder
+from libs.types.position import SourcePartition
+from libs.types.table import TableId, TableSchema
+from libs.types.value import LogicalKind
+from services.binlog_reader.decode import DdlStatement, LogDecoder
+from services.binlog_reader.position import BinlogPosition, decode_position, encode_position
+from services.binlog_reader.settings import BinlogReaderSettings, SnapshotMode
 
 log = structlog.get_logger()
 

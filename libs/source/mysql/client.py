@@ -19,7 +19,7 @@ from pymysql.constants import COMMAND
 from libs.errors import AccessDenied, HeadwaterError, PipelineHalted, PositionPurged, SourceUnavailable
 from libs.mysql.binlog_events import read_packed
 from libs.mysql.packets import MAX_PACKET, Packets, whole_packets
-from services.binlog_reader.settings import DatabaseSettings
+from libs.source.mysql.settings import DatabaseSettings
 
 Connection = pymysql.Connection
 

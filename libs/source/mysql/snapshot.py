@@ -24,17 +24,17 @@ import structlog
 from libs.errors import AccessDenied, PipelineHalted, SourceUnavailable
 from libs.events.batch import MAX_BATCH_ROWS, OP_READ, BatchBuilder, RowRun
 from libs.events.envelope import BEFORE_NULL_AFTER, MysqlSourceBlock, event_tail, json_text, source_place, source_tail
+from libs.mysql.binlog_position import BinlogPosition
 from libs.mysql.column_type import parse_column_type
 from libs.mysql.ddl_syntax import StatementContext
 from libs.mysql.gtid import GtidSet
 from libs.mysql.identifiers import quote_identifier, quote_table
 from libs.mysql.text_row import compile_text_decoder, select_list
+from libs.source.mysql.client import Connection, connect, query, select_raw
+from libs.source.mysql.settings import DatabaseSettings
 from libs.types.order import EventOrder
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.value import LogicalKind
-from services.binlog_reader.client import Connection, connect, query, select_raw
-from services.binlog_reader.position import BinlogPosition
-from services.binlog_reader.settings import DatabaseSettings
 
 log = structlog.get_logger()
 
