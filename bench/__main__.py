@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from bench.catch_up import CatchUp, PeerCatchUp, measure_catch_up
-from bench.debezium import fetched_jars
+from bench.debezium import peer_jars
 from bench.sink import PeerFigures, SinkFigures, measure_sink
 from libs.errors import HeadwaterError
+from libs.local import jar_download
+from libs.local.cache import cache_dir
 
 RESULTS: Final = Path(__file__).with_name("RESULTS.md")
 ROW_EVENTS: Final = 500_000
@@ -66,7 +68,7 @@ def main() -> int:
 def _run_catch_up(row_events: int, *, with_peer: bool) -> str:
     if with_peer:
         _say("Debezium's jars: fetched when they are not there; --without-peer does without")
-        fetched_jars()
+        jar_download.fetched(peer_jars(), cache_dir())
     _say(f"catch-up of {row_events:,} row events: writing the log takes a minute or two")
     with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
         catch_up = measure_catch_up(Path(folder, "catch-up"), row_events, with_peer=with_peer)

@@ -19,14 +19,13 @@ from typing import Any, Final
 from bench.stack import Servers, Usage, process_usage, wait_until
 from bench.workload import DATABASE, TABLE
 from libs.errors import ServiceUnavailable
-from libs.local import jar_download, maven
-from libs.local.cache import cache_dir, locked
-from libs.local.jars import JarSet, cached_dir, jar_set
+from libs.local import jar_download
+from libs.local.cache import cache_dir
+from libs.local.jars import JarSet, jar_set
 from libs.local.java import find_java
 from libs.local.kafka_broker import LOG_OPTIONS
 from libs.local.ports import LOOPBACK, free_port
 from libs.local.process import ProcessSpec, Running, is_alive, last_log_lines, start, stop, wait_ready
-from libs.local.step import Progress
 
 TOPIC: Final = f"debezium.{DATABASE}.{TABLE}"
 _CONNECTOR: Final = "debezium"
@@ -127,7 +126,7 @@ def debezium(folder: Path, servers: Servers) -> Iterator[Debezium]:
             *_MEMORY_OPTIONS,
             *_LOG_OPTIONS,
             "-cp",
-            f"{fetched_jars()}/*",
+            f"{jar_download.fetched(peer_jars(), cache_dir())}/*",
             main_class,
             str(worker),
             str(connector),
@@ -142,22 +141,6 @@ def debezium(folder: Path, servers: Servers) -> Iterator[Debezium]:
         yield Debezium(running, rest_url)
     finally:
         stop(running, _STOP_TIMEOUT_S)
-
-
-def fetched_jars() -> Path:
-    """The folder with the jars, filled when it is not. Blocks, for a minute or two when they are new.
-
-    Raises:
-        SetupFailed: there is no Maven, or the registry was not reached or gave other bytes than the lock names.
-    """
-    cache, jars = cache_dir(), peer_jars()
-    if not jar_download.is_fetched(jars, cache):
-        java = find_java(cache)
-        with locked(cache / "setup.lock"):
-            if not maven.is_there(cache):
-                maven.install(cache, Progress())
-            jar_download.fetch(jars, cache, maven.find_maven(cache, java), java, Progress())
-    return cached_dir(jars, cache)
 
 
 def peer_jars() -> JarSet:

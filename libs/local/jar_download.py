@@ -8,9 +8,10 @@ that need not be there).
 import shutil
 from pathlib import Path
 
-from libs.local.cache import staged_dir
+from libs.local import maven
+from libs.local.cache import locked, staged_dir
 from libs.local.jars import JarSet, cached_dir, faults, is_verified, mark_verified
-from libs.local.java import Java
+from libs.local.java import Java, find_java
 from libs.local.maven import Maven
 from libs.local.step import Progress, SetupFailed, folder_bytes, run
 
@@ -22,6 +23,21 @@ REMEDY = "check the network (Maven's settings: ~/.m2/settings.xml) and run `make
 def is_fetched(jars: JarSet, cache: Path) -> bool:
     """Whether the cache holds the very files that were verified; reads none of them."""
     return is_verified(jars, cached_dir(jars, cache))
+
+
+def fetched(jars: JarSet, cache: Path) -> Path:
+    """The folder with ``jars``, filled when it is not: for jars that set-up leaves out. Blocks, for minutes when they are new.
+
+    Raises:
+        SetupFailed: there is no Maven, or the registry was not reached or gave other bytes than the lock names.
+    """
+    if not is_fetched(jars, cache):
+        java = find_java(cache)
+        with locked(cache / "setup.lock"):
+            if not maven.is_there(cache):
+                maven.install(cache, Progress())
+            fetch(jars, cache, maven.find_maven(cache, java), java, Progress())
+    return cached_dir(jars, cache)
 
 
 def fetch(jars: JarSet, cache: Path, maven: Maven, java: Java, progress: Progress) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from libs.local.jars import JarSetName, jar_set
+from libs.local.jars import jar_set
 
 REPOSITORY = Path(__file__).parents[2]
 REQUIREMENTS = sorted((REPOSITORY / "requirements").glob("*.txt"))
+JAR_LOCKS = sorted(path for pattern in ("*/locks", "*/*/locks") for path in REPOSITORY.glob(f"{pattern}/*-jars.lock"))
 GROUPS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["dependency-groups"]
 UNLOCKED_GROUPS = {"service"}  # only ever part of others
 TIMEOUT_S = 120
@@ -93,10 +94,10 @@ def test_packages_have_one_version_everywhere() -> None:
     assert {name: found for name, found in versions.items() if len(found) > 1} == {}
 
 
-@pytest.mark.parametrize("name", ["kafka", "spark"])
-def test_jar_lock_and_pom_name_the_same_jars(name: JarSetName) -> None:
+@pytest.mark.parametrize("lock", JAR_LOCKS, ids=lambda path: path.stem)
+def test_jar_lock_and_pom_name_the_same_jars(lock: Path) -> None:
     """What Maven is asked for is what is verified, and no jar brings dependencies of its own."""
-    jars = jar_set(name)
+    jars = jar_set(lock.stem.removesuffix("-jars"), lock.parent)
     asked = ElementTree.parse(jars.pom).getroot().findall("dependencies/dependency")
 
     coordinates = {tuple(jar.findtext(tag) for tag in ("groupId", "artifactId", "version")) for jar in asked}

@@ -1,25 +1,11 @@
 """The peers: jars pinned as the product's are, figures that say what they claim, tables like ours."""
 
-import xml.etree.ElementTree as ElementTree
-
 import pytest
 
 from bench import plain_merge
 from bench.catch_up import steady_cpu_s
-from bench.debezium import peer_jars
 from bench.sink import SCHEMA
 from spark.transforms.value_types import spark_type
-
-
-def test_lock_and_pom_name_the_same_jars() -> None:
-    jars = peer_jars()
-    asked = ElementTree.parse(jars.pom).getroot().findall("dependencies/dependency")
-
-    coordinates = [tuple(jar.findtext(tag) for tag in ("groupId", "artifactId", "version")) for jar in asked]
-    floating = [jar.findtext("artifactId") for jar in asked if jar.findtext("exclusions/exclusion/artifactId") != "*"]
-
-    assert coordinates == [(jar.group_id, jar.artifact_id, jar.version) for jar in jars.jars]
-    assert floating == []
 
 
 def test_a_warm_up_in_the_first_half_costs_no_steady_cpu() -> None:
