@@ -18,6 +18,16 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
+from libs.events.json_text cimport (
+    append as _append,
+    days_since_1970 as _days_since_1970,
+    floor_divided as _floor_divided,
+    write_base64 as _write_base64,
+    write_digits as _write_digits,
+    write_integer as _write_integer,
+    write_literal as _write_literal,
+    write_text as _write_text,
+)
 from libs.events.run_rows cimport Bytes, RunRows, reserve
 from libs.mysql.packets cimport Packets
 
@@ -71,8 +81,6 @@ TEXT, BINARY, CONVERTED = _TEXT, _BINARY, _CONVERTED
 cdef enum:
     _LONGEST_NUMBER = 24
     _LONGEST_TIMESTAMP = 32
-    _LONGEST_ESCAPE = 6
-    _ESCAPED_AT_ONCE = 4096
     _KEPT_IMAGE_BYTES = 4_000_000
     _MAX_DECIMAL_GROUPS = 4
 
@@ -398,19 +406,8 @@ cdef class RowsDecoder:
         """Text as a JSON string. UTF-8 passes as it is once it is known to be UTF-8; another charset is converted, unless it
         is all ASCII."""
         cdef Bytes* out = &self._images
-        cdef bint is_ascii = True
         cdef Py_ssize_t begin = out.size
-        cdef Py_ssize_t place = 0
-        cdef Py_ssize_t part
-        reserve(out, 2)
-        _write_literal(out, b'"', 1)
-        while place < size:
-            part = min(size - place, <Py_ssize_t>_ESCAPED_AT_ONCE)
-            reserve(out, _LONGEST_ESCAPE * part + 1)
-            is_ascii &= _write_escaped(out, cell + place, part)
-            place += part
-        _write_literal(out, b'"', 1)
-        if is_ascii:
+        if _write_text(out, cell, size):
             return 0
         if self._converters[self.column] is None:
             PyUnicode_DecodeUTF8(<char*>cell, size, NULL)  # raises where it is not
@@ -493,20 +490,7 @@ cdef object _too_short():
     return ValueError("the rows do not end where their event ends; the log is damaged or the schema is wrong")
 
 
-# --- numbers and text; room has been reserved ---------------------------------------------------------------------------
-
-cdef inline int _append(Bytes* out, bytes text) except -1:
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(text)
-    reserve(out, size)
-    memcpy(out.data + out.size, PyBytes_AS_STRING(text), size)
-    out.size += size
-    return 0
-
-
-cdef inline void _write_literal(Bytes* out, const char* text, Py_ssize_t size) noexcept:
-    memcpy(out.data + out.size, text, size)
-    out.size += size
-
+# --- numbers -----------------------------------------------------------------------------------------------------------
 
 cdef inline uint64_t _little_endian(const uint8_t* cell, Py_ssize_t size) noexcept:
     cdef uint64_t number = 0
@@ -525,120 +509,6 @@ cdef inline uint64_t _big_endian(const uint8_t* cell, Py_ssize_t size) noexcept:
 cdef inline int64_t _sign_extended(uint64_t number, Py_ssize_t size) noexcept:
     cdef int shift = 64 - 8 * <int>size
     return (<int64_t>(number << shift)) >> shift
-
-
-cdef void _write_integer(Bytes* out, int64_t number) noexcept:
-    cdef char[20] digits
-    cdef int begin = 20
-    cdef uint64_t rest = <uint64_t>number
-    if number < 0:
-        out.data[out.size] = b"-"
-        out.size += 1
-        rest = 0 - rest
-    while True:
-        begin -= 1
-        digits[begin] = <char>(48 + rest % 10)
-        rest //= 10
-        if rest == 0:
-            break
-    memcpy(out.data + out.size, digits + begin, 20 - begin)
-    out.size += 20 - begin
-
-
-cdef inline void _write_digits(Bytes* out, uint32_t number, int width) noexcept:
-    """With zeros in front."""
-    cdef int index
-    for index in range(width - 1, -1, -1):
-        out.data[out.size + index] = <char>(48 + number % 10)
-        number //= 10
-    out.size += width
-
-
-cdef const char* _HEX = b"0123456789abcdef"
-
-
-cdef bint _write_escaped(Bytes* out, const uint8_t* cell, Py_ssize_t size) noexcept:
-    """The inside of a JSON string, with orjson's escapes. False: there was a byte beyond ASCII; all were written as they are."""
-    cdef char* to = out.data + out.size
-    cdef Py_ssize_t place = 0
-    cdef uint64_t word = 0
-    cdef uint64_t odd
-    cdef uint8_t seen = 0
-    cdef uint8_t byte
-    while place < size:
-        if size - place >= 8:
-            # Eight at once, as most are plain: the high bits of ``odd`` mark bytes below a space, quotes and backslashes.
-            memcpy(&word, cell + place, 8)
-            odd = (
-                ((word - 0x2020202020202020ULL) & ~word)
-                | ((word ^ 0x2222222222222222ULL) - 0x0101010101010101ULL) & ~(word ^ 0x2222222222222222ULL)
-                | ((word ^ 0x5C5C5C5C5C5C5C5CULL) - 0x0101010101010101ULL) & ~(word ^ 0x5C5C5C5C5C5C5C5CULL)
-            ) & 0x8080808080808080ULL
-            if not odd:
-                memcpy(to, cell + place, 8)
-                to += 8
-                place += 8
-                seen |= (word & 0x8080808080808080ULL) != 0
-                continue
-        byte = cell[place]
-        place += 1
-        seen |= byte >> 7
-        if byte >= 0x20 and byte != 0x22 and byte != 0x5C:
-            to[0] = <char>byte
-            to += 1
-            continue
-        to[0] = b"\\"
-        if byte == 0x22 or byte == 0x5C:
-            to[1] = <char>byte
-        elif byte == 0x0A:
-            to[1] = b"n"
-        elif byte == 0x0D:
-            to[1] = b"r"
-        elif byte == 0x09:
-            to[1] = b"t"
-        elif byte == 0x08:
-            to[1] = b"b"
-        elif byte == 0x0C:
-            to[1] = b"f"
-        else:
-            memcpy(to + 1, b"u00", 3)
-            to[4] = _HEX[byte >> 4]
-            to[5] = _HEX[byte & 15]
-            to += 4
-        to += 2
-    out.size = to - out.data
-    return not seen
-
-
-cdef const char* _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-
-
-cdef int _write_base64(Bytes* out, const uint8_t* cell, Py_ssize_t size) except -1:
-    """As a JSON string."""
-    reserve(out, 4 * (size // 3 + 1) + 2)
-    cdef char* to = out.data + out.size
-    cdef Py_ssize_t place = 0
-    cdef uint32_t three
-    to[0] = b'"'
-    to += 1
-    while size - place >= 3:
-        three = cell[place] << 16 | cell[place + 1] << 8 | cell[place + 2]
-        to[0] = _BASE64[three >> 18]
-        to[1] = _BASE64[three >> 12 & 63]
-        to[2] = _BASE64[three >> 6 & 63]
-        to[3] = _BASE64[three & 63]
-        to += 4
-        place += 3
-    if size > place:
-        three = cell[place] << 16 | (cell[place + 1] << 8 if size - place == 2 else 0)
-        to[0] = _BASE64[three >> 18]
-        to[1] = _BASE64[three >> 12 & 63]
-        to[2] = _BASE64[three >> 6 & 63] if size - place == 2 else b"="
-        to[3] = b"="
-        to += 4
-    to[0] = b'"'
-    out.size = to + 1 - out.data
-    return 0
 
 
 # --- decimals -----------------------------------------------------------------------------------------------------------
@@ -675,20 +545,6 @@ cdef int _write_decimal(Bytes* out, Column* column, const uint8_t* cell) except 
 
 
 # --- dates and times ----------------------------------------------------------------------------------------------------
-
-cdef inline int64_t _floor_divided(int64_t number, int64_t by) noexcept:
-    return number // by - (number % by < 0)
-
-
-cdef int64_t _days_since_1970(int64_t year, int64_t month, int64_t day) noexcept:
-    """``values.days_since_1970``."""
-    cdef int64_t shifted = year - (month <= 2)
-    cdef int64_t era = _floor_divided(shifted, 400)
-    cdef int64_t year_of_era = shifted - era * 400
-    cdef int64_t day_of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
-    cdef int64_t day_of_era = year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year
-    return era * 146097 + day_of_era - 719468
-
 
 cdef void _write_date(Bytes* out, Column* column, const uint8_t* cell) noexcept:
     """DATE's three bytes (day 5 bits, month 4, year 15) → days since 1970."""
