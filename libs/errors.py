@@ -12,7 +12,8 @@
     │  ├─ SchemaUnknown
     │  ├─ SchemaContradiction
     │  ├─ SourceMisconfigured
-    │  └─ AccessDenied
+    │  ├─ AccessDenied
+    │  └─ DiskFull
     ├─ InvalidSettings    refuse to start; every mistake is listed
     └─ Fenced             stop now: another owner holds it
 
@@ -73,6 +74,10 @@ class SourceMisconfigured(PipelineHalted):
 
 class AccessDenied(PipelineHalted):
     """Credentials or grants do not suffice."""
+
+
+class DiskFull(PipelineHalted):
+    """No room for what does not fit into memory."""
 
 
 class Fenced(HeadwaterError):

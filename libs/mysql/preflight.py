@@ -99,7 +99,6 @@ _WANTED: Final = (
     ("binlog_format", "ROW", "SET PERSIST binlog_format = 'ROW'"),
     ("binlog_row_image", "FULL", "SET PERSIST binlog_row_image = 'FULL'"),
     ("binlog_row_value_options", "", "SET PERSIST binlog_row_value_options = ''"),
-    ("binlog_transaction_compression", "OFF", "SET PERSIST binlog_transaction_compression = OFF"),
     ("enforce_gtid_consistency", "ON", "SET PERSIST enforce_gtid_consistency = ON"),
     (
         "gtid_mode",

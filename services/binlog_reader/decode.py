@@ -9,11 +9,12 @@ writes, the sum of the GTID sequence numbers); the ordinal counts a transaction'
 on nothing but the log and the set of captured tables, so a replay gives them again.
 """
 
+import io
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import BinaryIO, Final
 
 from libs.errors import PipelineHalted, SchemaUnknown, UndecodableValue
 from libs.events.batch import BatchBuilder, RowRun
@@ -24,6 +25,7 @@ from libs.mysql.gtid import ExecutedGtids
 from libs.mysql.packets import Packets
 from libs.mysql.row_events import EventFrame, RowsDecoder
 from libs.mysql.row_image import rows_decoder, undecodable, wire_columns
+from libs.mysql.transaction_payload import inner_events
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from services.binlog_reader.position import BinlogPosition
@@ -118,6 +120,8 @@ class LogDecoder:
         self._transaction: _Transaction | None = None
         self._run: _OpenRun | None = None
         self._room = 0
+        self._payload_end = 0
+        """Where the compressed transaction ends that is being read; 0: none is."""
         self._tails = _tails(time.time_ns())
         self.committed_at_us = 0
         """Commit time of the newest transaction that ended."""
@@ -168,6 +172,8 @@ class LogDecoder:
                         self.flush()
                         yield None
                     continue
+            elif kind == events.TRANSACTION_PAYLOAD:
+                yield from self.feed_compressed(io.BytesIO(data[place : end - self._checksum_bytes]))
             else:
                 ddl = self._other(kind, data, place, end)
                 if ddl is not None or self._transaction is None:
@@ -179,10 +185,12 @@ class LogDecoder:
         body = place + events.HEADER_BYTES
         end -= self._checksum_bytes
         if kind == events.XID:
-            self._pos = end_position
+            self._pos = self._payload_end or end_position
             self._end_transaction()
-        elif kind in (events.GTID, events.GTID_TAGGED):
-            self._begin_transaction(kind, data[body:end])
+        elif kind == events.GTID:
+            self._begin_transaction(events.parse_gtid(data[body:end]))
+        elif kind == events.GTID_TAGGED:
+            self._begin_transaction(events.parse_gtid_tagged(data[body:end]))
         elif kind == events.QUERY:
             return self._statement(events.parse_query(data[body:end]), server_id, end_position, size)
         elif kind == events.ROTATE:
@@ -193,6 +201,18 @@ class LogDecoder:
         elif kind in _UNSUPPORTED:
             raise PipelineHalted(_UNSUPPORTED[kind] + f" (at {self._where(end_position)})")
         return None
+
+    def feed_compressed(self, event: BinaryIO) -> Iterator[DdlStatement | None]:
+        """Take a TRANSACTION_PAYLOAD event; yields and raises as ``feed``. The checksum behind it may be there or not."""
+        _, _, _, size, end_position, _ = events.read_header(event.read(events.HEADER_BYTES), 0)
+        outer_checksum_bytes, self._checksum_bytes = self._checksum_bytes, 0  # the events inside have none
+        self._payload_end = end_position
+        try:
+            for inner in inner_events(event, at=end_position - size):
+                yield from self.feed(inner)
+        finally:
+            self._checksum_bytes = outer_checksum_bytes
+            self._payload_end = 0
 
     def apply_schemas(self, schemas: Mapping[TableId, TableSchema | None]) -> None:
         """Schemas that are in force from here on; None: the table is gone."""
@@ -213,14 +233,8 @@ class LogDecoder:
 
     # --- transactions ----------------------------------------------------------------------------------------------------
 
-    def _begin_transaction(self, kind: int, body: bytes) -> None:
-        if kind == events.GTID_TAGGED:
-            raise PipelineHalted(
-                f"the log has a tagged GTID at {self._file}:{self._pos}, which this release does not follow: "
-                "let the writers use AUTOMATIC without a tag"
-            )
-        gtid = events.parse_gtid(body)
-        text = f"{gtid.uuid}:{gtid.number}"
+    def _begin_transaction(self, gtid: events.GtidEvent) -> None:
+        text = str(gtid)
         self._transaction = _Transaction(
             gtid=text,
             # This transaction is one more than those executed.
@@ -248,7 +262,7 @@ class LogDecoder:
             self._batch.add_end(transaction.gtid, transaction.committed_at_us, tuple(transaction.rows_by_table.items()))
 
     def _statement(self, query: events.QueryEvent, server_id: int, end_position: int, size: int) -> DdlStatement | None:
-        self._pos = end_position
+        self._pos = self._payload_end or end_position
         transaction = self._transaction
         if query.statement == "BEGIN":
             if transaction is not None:
@@ -395,10 +409,6 @@ class LogDecoder:
 
 
 _UNSUPPORTED: Final = {
-    events.TRANSACTION_PAYLOAD: (
-        "the log has a compressed transaction, which this release does not follow: SET GLOBAL "
-        "binlog_transaction_compression = OFF, then re-snapshot"
-    ),
     events.PARTIAL_UPDATE_ROWS: (
         "the log has a partial JSON update, which this release does not follow: SET GLOBAL "
         "binlog_row_value_options = '', then re-snapshot"

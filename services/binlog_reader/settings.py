@@ -1,5 +1,7 @@
 """Settings of one binlog reader: one MySQL server, one source."""
 
+import tempfile
+
 import msgspec
 
 from libs.config.connections import (
@@ -29,6 +31,8 @@ class BinlogReaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Fill the ``transaction`` block of each event and publish BEGIN and END (``provide.transaction.metadata``)."""
     lease_s: float = 15.0
     """How long a dead reader's partition stays reserved, in seconds; renewed three times as often."""
+    spill_dir: str = tempfile.gettempdir()
+    """A folder for transactions that do not fit into memory: it should hold the largest that the source ever writes."""
     kafka: KafkaSettings = KafkaSettings()
     schema_history: GrpcClientSettings
     checkpoint_committer: GrpcClientSettings

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -538,6 +539,7 @@ class BinlogChangeLog:
             gtid_set=executed.snapshot().encode_binary(),
             replica_server_id=self._settings.replica_server_id,
             heartbeat_s=self._settings.database.heartbeat_s,
+            spill_dir=Path(self._settings.spill_dir),
         )
         decoder = LogDecoder(
             self._settings.source,
@@ -563,10 +565,14 @@ class BinlogChangeLog:
         gathers_until_s = 0.0
         while True:
             packets, more_waits = await asyncio.to_thread(reader.receive)
-            received.inc(len(packets.data))
             decoder.tick(time.time_ns())
-            events = packets.behind_ok()
-            for ddl in decoder.feed(events):
+            if isinstance(packets, Packets):
+                received.inc(len(packets.data))
+                events = packets.behind_ok()
+                steps = decoder.feed(events)
+            else:
+                steps = decoder.feed_compressed(packets)
+            for ddl in steps:
                 if ddl is not None:
                     await self._apply(decoder, ddl)
                 if self._batch.is_full and (decoder.is_between_transactions or self._batch.is_overfull):
@@ -579,7 +585,10 @@ class BinlogChangeLog:
                     if GtidSet.parse(decoder.position.gtid_set).is_superset(until):
                         yield self._drained(decoder)
                         return
-            _require_events(packets, len(events))
+            if isinstance(packets, Packets):
+                _require_events(packets, len(events))
+            else:
+                packets.close()
             if not more_waits or time.monotonic() > gathers_until_s:
                 batch = self._drained(decoder)
                 if batch.payload or decoder.transactions != transactions_told:

@@ -44,7 +44,6 @@ def test_all_faults_are_listed_at_once_and_their_mends_mend_them(start_mysql: St
             "--binlog-format=STATEMENT",
             "--binlog-row-image=MINIMAL",
             "--binlog-row-value-options=PARTIAL_JSON",
-            "--binlog-transaction-compression=ON",
             "--binlog-expire-logs-seconds=60",
         )
     )
@@ -57,11 +56,11 @@ def test_all_faults_are_listed_at_once_and_their_mends_mend_them(start_mysql: St
         mended = check_source(connection)
 
     for name in (
-        "binlog_format", "binlog_row_image", "binlog_row_value_options", "binlog_transaction_compression",
+        "binlog_format", "binlog_row_image", "binlog_row_value_options",
         "enforce_gtid_consistency", "gtid_mode",
     ):  # fmt: skip
         assert name in listed
-    assert len(report.faults) == 6
+    assert len(report.faults) == 5
     assert ["kept for 60 s" in warning.what for warning in report.warnings] == [True]
     assert mended == PreflightReport(())
 

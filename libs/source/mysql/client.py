@@ -11,20 +11,22 @@ import socket
 import ssl
 import struct
 from collections.abc import Iterator
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, BinaryIO, Final
 
 import pymysql
 from pymysql.constants import COMMAND
 
 from libs.errors import AccessDenied, HeadwaterError, PipelineHalted, PositionPurged, SourceUnavailable
-from libs.mysql.binlog_events import read_packed
+from libs.mysql.binlog_events import KIND_OFFSET, TRANSACTION_PAYLOAD, read_packed
 from libs.mysql.packets import MAX_PACKET, Packets, whole_packets
 from libs.source.mysql.settings import DatabaseSettings
+from libs.source.spill import out_of_room_named, spill_file
 
 Connection = pymysql.Connection
 
 _RECEIVE_BYTES: Final = 1 << 18
-_ERROR, _EOF = 0xFF, 0xFE
+_OK, _ERROR, _EOF = 0x00, 0xFF, 0xFE
 
 _DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1370})
 _PURGED: Final = frozenset({1236, 1789})
@@ -87,22 +89,26 @@ def as_ours(error: Exception, settings: DatabaseSettings | None) -> HeadwaterErr
 class PacketReader:
     """Reads whole packets from a connection's socket, many at a time, without an object for each.
 
-    A packet that is not complete yet waits for the next call; one of 16 MB and more comes joined and alone.
+    A packet that is not complete yet waits for the next call; one of 16 MB and more comes joined and alone. Of the log, for
+    which ``spill_dir`` is given, a compressed transaction of that size (it may have 1 GB, and more inside) comes as a file.
     """
 
-    __slots__ = ("_poll", "_rest", "_socket")
+    __slots__ = ("_poll", "_rest", "_socket", "_spill_dir")
 
-    def __init__(self, connection: Connection, timeout_s: float) -> None:
+    def __init__(self, connection: Connection, timeout_s: float, *, spill_dir: Path | None = None) -> None:
+        self._spill_dir = spill_dir
         self._socket: socket.socket = connection._sock  # type: ignore[attr-defined]  # not in the stubs
         self._socket.settimeout(timeout_s)
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
         self._rest = b""
 
-    def receive(self) -> tuple[Packets, bool]:
+    def receive(self) -> tuple[Packets | BinaryIO, bool]:
         """Wait for at least one whole packet, then take what is there; and whether more waits: the server is ahead of us.
 
-        Raises SourceUnavailable: server silent or gone.
+        A file holds one TRANSACTION_PAYLOAD event, and stands at its beginning.
+
+        Raises SourceUnavailable: server silent or gone. DiskFull: no room for the file.
         """
         data, needed = self._rest, 4
         while True:
@@ -119,18 +125,32 @@ class PacketReader:
             return True
         return bool(self._poll.poll(0))
 
-    def _joined(self, data: bytes) -> tuple[Packets, bool]:
-        payloads: list[bytes] = []
-        while True:
+    def _joined(self, data: bytes) -> tuple[Packets | BinaryIO, bool]:
+        is_log = self._spill_dir is not None
+        if is_log and data[4] == _OK and data[5 + KIND_OFFSET] == TRANSACTION_PAYLOAD:
+            return self._spilled(data)
+        joined = b"".join(self._parts(data))
+        return Packets(joined, [(0, len(joined))]), self._more_waits()
+
+    def _spilled(self, data: bytes) -> tuple[BinaryIO, bool]:
+        file = spill_file(self._spill_dir)
+        for part in self._parts(data):
+            with out_of_room_named(self._spill_dir):
+                file.write(part)
+        with out_of_room_named(self._spill_dir):
+            file.seek(1)  # behind the OK byte
+        return file, self._more_waits()
+
+    def _parts(self, data: bytes) -> Iterator[bytes]:
+        """The payloads of a packet and of those that continue it."""
+        length = MAX_PACKET
+        while length == MAX_PACKET:
             data = self._filled(data, 4)
             length = _payload_bytes(data, 0)
             data = self._filled(data, 4 + length)
-            payloads.append(data[4 : 4 + length])
+            yield data[4 : 4 + length]
             data = data[4 + length :]
-            if length < MAX_PACKET:
-                self._rest = data
-                joined = b"".join(payloads)
-                return Packets(joined, [(0, len(joined))]), self._more_waits()
+        self._rest = data
 
     def _filled(self, data: bytes, needed: int) -> bytes:
         """``data`` and what follows it: at least ``needed`` bytes, and up to some hundred KB that wait already.
@@ -175,6 +195,7 @@ def select_raw(connection: Connection, statement: str, timeout_s: float) -> Iter
     definitions_left = -1  # unknown: the first packet says how many columns there are
     while True:
         packets, _ = reader.receive()
+        assert isinstance(packets, Packets)  # only the log has what is spilled
         data = packets.data
         for place, end in packets:
             if definitions_left < 0:
@@ -190,7 +211,9 @@ def select_raw(connection: Connection, statement: str, timeout_s: float) -> Iter
                 yield data[place:end]
 
 
-def start_dump(connection: Connection, *, gtid_set: bytes, replica_server_id: int, heartbeat_s: float) -> PacketReader:
+def start_dump(
+    connection: Connection, *, gtid_set: bytes, replica_server_id: int, heartbeat_s: float, spill_dir: Path
+) -> PacketReader:
     """Ask for the log behind ``gtid_set`` (binary form); events follow, one a packet, each behind an OK byte.
 
     Raises SourceUnavailable, AccessDenied, PositionPurged.
@@ -207,7 +230,7 @@ def start_dump(connection: Connection, *, gtid_set: bytes, replica_server_id: in
     except pymysql.Error as error:
         raise as_ours(error, None) from error
     # Three heartbeats: one may be late behind a large event, two are a coincidence.
-    return PacketReader(connection, timeout_s=3 * heartbeat_s + 1)
+    return PacketReader(connection, timeout_s=3 * heartbeat_s + 1, spill_dir=spill_dir)
 
 
 def raise_error_packet(data: bytes, place: int, end: int) -> None:

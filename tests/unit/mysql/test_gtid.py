@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.mysql.binlog_events import parse_gtid as parse_gtid_event
+from libs.mysql.binlog_events import parse_gtid_tagged
 from libs.mysql.gtid import ExecutedGtids, GtidHost, GtidSet, InvalidGtid, parse_gtid
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "cases" / "e_gtid.json").read_text())["cases"]
@@ -158,3 +159,30 @@ def test_binary_form_with_tags() -> None:
         "01020000000000012b34f840e55f11f185fd02fc00000001000100000000000000010000000000000099310000000000002b34f840e5"
         "5f11f185fd02fc00000001046131010000000000000001000000000000000200000000000000"
     )
+
+
+@pytest.mark.parametrize(
+    ("recorded", "gtid", "committed_at_us"),
+    [
+        (
+            "027a000000027903ed03a502e5029503ed0322c503c102590304f103000000020404060a7461675f6108080a0c0c7fa263e0fad060061069041283120b",
+            "defba9b9-e5fb-11f1-b0d6-02fc00000001:tag_a:1",
+            1795300538737570,
+        ),
+        (
+            "028c000000027903ed03a502e5029503ed0322c503c102590304f103000000020408060a7461675f6108080a100c7fd678e0fad060060e7fc0ba8a3cd56204108d041283120b",
+            "defba9b9-e5fb-11f1-b0d6-02fc00000001:tag_a:2",
+            1234567890123456,
+        ),
+        (
+            "027a000000027c22e9038ee22903228503790266210314a502845502c40427bed50e060a7461675f6208080a140c7fc08de0fad060061069041283120b",
+            "3e11fa47-71ca-11e1-9e33-c80aa9429562:tag_b:7777777",
+            1795300538748352,
+        ),
+    ],
+)
+def test_events_of_tagged_transactions_are_read(recorded: str, gtid: str, committed_at_us: int) -> None:
+    """Recorded from MySQL 9.7.4; the second has the commit time of the server that it came from."""
+    event = parse_gtid_tagged(bytes.fromhex(recorded))
+
+    assert (str(event), event.committed_at_us) == (gtid, committed_at_us)
