@@ -163,6 +163,25 @@ def test_an_image_is_cut_out_as_a_parse_would_find_it(shared: SharedSpark, op: s
     assert images == [after or before or None] * len(texts)
 
 
+POINT = {"x": 1.0, "y": 2.0, "wkb": "AQ==", "srid": None}
+GEOMETRY = {"wkb": "AQ==", "srid": 4326}
+
+
+@pytest.mark.parametrize("op", ["c", "u", "r", "d"])
+def test_objects_in_a_row_do_not_mislead_the_cut(shared: SharedSpark, op: str) -> None:
+    """Columns that hold geometries, named as the envelope's members are, in the first place too."""
+    row = {"before": POINT, "after": GEOMETRY, "id": 1, "source": POINT, "note": None}
+    first = {"after": POINT, "wkb": "x", "source": GEOMETRY}
+    changes = [
+        Change(op=op, rank=1, before=image if op in "ud" else None, after=image if op in "cur" else None)
+        for image in (row, first, {"wkb": "AQ=="})
+    ]
+
+    found = events(shared.session, TOPIC, changes).collect()
+
+    assert [json.loads(each["image"]) for each in found] == [change.after or change.before for change in changes]
+
+
 @pytest.mark.parametrize("text", ["{", "[]", "null", "{}", '{"op":"u"}', '{"before":null,"after":null,"op":"u"}', ""])
 def test_what_is_no_event_fails_the_parse(shared: SharedSpark, text: str) -> None:
     """It must neither pass as a truncation nor as a row of NULLs."""
