@@ -21,6 +21,8 @@ NAMES: Final = frozenset(
         "reader_after_produce_before_commit",  # events and checkpoint sent, transaction open
         "reader_after_commit",  # transaction committed, nothing told to anybody yet
         "reader_between_snapshot_chunks",
+        "reader_between_watermarks",  # a chunk was read, its high watermark not yet
+        "reader_between_incremental_chunks",
         "reader_after_schema_recorded_before_publish",
         # router
         "router_after_produce_before_offsets",

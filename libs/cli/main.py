@@ -13,6 +13,7 @@ from libs.cli.check import check_command
 from libs.cli.demo import demo
 from libs.cli.lifecycle import down, init, up, validate, version
 from libs.cli.query import query
+from libs.cli.signal import signal
 from libs.cli.status import status
 from libs.cli.tail import tail
 from libs.errors import HeadwaterError, InvalidSettings
@@ -31,6 +32,7 @@ The embedded stack runs in a home folder (--home, else $HEADWATER_HOME, else ./.
   headwater status                                what runs, how far each tenant got
   headwater tail acme orders                      live events, readable
   headwater query acme "SELECT count(*) FROM orders"   the Iceberg tables; needs no running stack
+  headwater signal shop execute-snapshot shop.orders   read a table again while changes go on
   headwater check                                 compare source and tables, row by row
   headwater down                                  stop everything
 \b
@@ -43,7 +45,7 @@ def headwater() -> None:
     """Hold the subcommands."""
 
 
-for command in (init, validate, up, down, status, tail, query, check_command, demo, version):
+for command in (init, validate, up, down, status, tail, query, signal, check_command, demo, version):
     headwater.add_command(command)
 
 

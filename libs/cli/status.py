@@ -64,6 +64,8 @@ def _print(found: Status, console: Console) -> None:
     console.print(f"home {found.home}   stack {_coloured(found.phase)}")
     console.print(_processes(found.processes))
     console.print(_sources(found.sources))
+    if any(source.incremental for source in found.sources):
+        console.print(_incremental(found.sources))
     if found.tables:
         console.print(_tables(found.tables))
     for source in found.sources:
@@ -103,6 +105,24 @@ def _sources(sources: tuple[SourceStatus, ...]) -> Table:
             "?" if source.lag_transactions is None else f"{source.lag_transactions:,}",
             source.position if len(source.position) <= 70 else f"{source.position[:69]}…",
         )
+    return table
+
+
+def _incremental(sources: tuple[SourceStatus, ...]) -> Table:
+    """Each table that an incremental snapshot has yet to read; the first of a source is being read."""
+    table = _table("incremental snapshot", "state", "chunk", "rows", "remaining", "signal")
+    for source in sources:
+        for place, copy in enumerate(source.incremental):
+            is_first = place == 0
+            state = "paused" if source.incremental_is_paused else "snapshotting" if is_first else "waiting"
+            table.add_row(
+                f"{source.source}: {copy.table}",
+                _coloured(state),
+                str(copy.chunks_read),
+                f"{copy.rows_read:,} of ~{copy.rows_estimated:,}" if copy.rows_estimated else f"{copy.rows_read:,}",
+                duration(source.incremental_remaining_s) if is_first else "",
+                copy.signal_id,
+            )
     return table
 
 

@@ -4,7 +4,9 @@ Readers write ``encode_checkpoint`` into their own Kafka transactions under ``ch
 reads them back. ``libs/rpc`` uses the same conversions for gRPC.
 """
 
-from libs.types.checkpoint import Checkpoint, FencingToken, SnapshotProgress
+import msgspec
+
+from libs.types.checkpoint import Checkpoint, FencingToken, IncrementalSnapshot, SnapshotProgress, TableCopy
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition, SourcePosition
 from protos.headwater.checkpoints.v1 import checkpoint_pb2
@@ -42,6 +44,7 @@ def checkpoint_to_proto(checkpoint: Checkpoint) -> checkpoint_pb2.Checkpoint:
         published_at_us=checkpoint.published_at_us,
         rows_published=checkpoint.rows_published,
         snapshot=snapshot_to_proto(checkpoint.snapshot) if checkpoint.snapshot is not None else None,
+        incremental=incremental_to_proto(checkpoint.incremental),
     )
 
 
@@ -56,6 +59,7 @@ def checkpoint_from_proto(message: checkpoint_pb2.Checkpoint) -> Checkpoint:
         published_at_us=message.published_at_us,
         rows_published=message.rows_published,
         snapshot=snapshot_from_proto(message.snapshot) if message.HasField("snapshot") else None,
+        incremental=incremental_from_proto(message.incremental),
     )
 
 
@@ -98,4 +102,24 @@ def snapshot_from_proto(message: checkpoint_pb2.SnapshotProgress) -> SnapshotPro
         last_key=message.last_key,
         rows_copied=message.rows_copied,
         rows_estimated=message.rows_estimated,
+    )
+
+
+def incremental_to_proto(incremental: IncrementalSnapshot) -> checkpoint_pb2.IncrementalSnapshot:
+    """The wire form of ``incremental``."""
+    return checkpoint_pb2.IncrementalSnapshot(
+        tables=[checkpoint_pb2.TableCopy(**msgspec.structs.asdict(copy)) for copy in incremental.tables],
+        is_paused=incremental.is_paused,
+        signals_offset=incremental.signals_offset,
+    )
+
+
+def incremental_from_proto(message: checkpoint_pb2.IncrementalSnapshot) -> IncrementalSnapshot:
+    """The state that ``message`` carries."""
+    return IncrementalSnapshot(
+        tables=tuple(
+            TableCopy(**{name: getattr(copy, name) for name in TableCopy.__struct_fields__}) for copy in message.tables
+        ),
+        is_paused=message.is_paused,
+        signals_offset=message.signals_offset if message.HasField("signals_offset") else None,
     )

@@ -45,6 +45,25 @@ cdef inline void _open(Bytes* bytes_, unsigned char tag, Py_ssize_t size) noexce
     bytes_.size = place + 1 - bytes_.data
 
 
+cdef list _payloads(Bytes* bytes_):
+    cdef list payloads = []
+    cdef Py_ssize_t place = 0
+    cdef Py_ssize_t size
+    cdef int shift
+    while place < bytes_.size:
+        place += 1  # the tag
+        size = shift = 0
+        while True:
+            size |= (<Py_ssize_t>bytes_.data[place] & 0x7F) << shift
+            shift += 7
+            place += 1
+            if not bytes_.data[place - 1] & 0x80:
+                break
+        payloads.append(PyBytes_FromStringAndSize(bytes_.data + place, size))
+        place += size
+    return payloads
+
+
 cdef class RunRows:
     """Operations, keys and values of a run's rows, in log order."""
 
@@ -80,6 +99,14 @@ cdef class RunRows:
     cdef inline void add_part(self, const char* part, Py_ssize_t size) noexcept:
         memcpy(self._values.data + self._values.size, part, size)
         self._values.size += size
+
+    def keys(self) -> list[bytes]:
+        """The key of each row. For the few who look into a run; its way goes by ``encoded``."""
+        return _payloads(&self._keys)
+
+    def values(self) -> list[bytes]:
+        """The value of each row."""
+        return _payloads(&self._values)
 
     @property
     def ops(self) -> bytes:

@@ -62,6 +62,17 @@ class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
 
 
+class IncrementalStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One table of an incremental snapshot."""
+
+    table: str
+    signal_id: str
+    chunks_read: int
+    rows_read: int
+    rows_estimated: int
+    """By the source's statistics; 0 before its reading begins."""
+
+
 class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One source partition."""
 
@@ -74,6 +85,11 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_rows_copied: int | None = None
     """While the initial snapshot runs."""
     snapshot_rows_estimated: int | None = None
+    incremental: tuple[IncrementalStatus, ...] = ()
+    """Tables that an incremental snapshot has yet to read, in their order; the first is being read."""
+    incremental_is_paused: bool = False
+    incremental_remaining_s: float | None = None
+    """Until the first of them is done; None: not known."""
     lag_transactions: int | None = None
     """Transactions that the source has committed and the reader has not published; None: unknown."""
     lag_s: float | None = None
@@ -243,6 +259,14 @@ async def ask_reader(source: str, grpc_port: int | None) -> SourceStatus:
         rows_published=answer.rows_published,
         snapshot_rows_copied=answer.snapshot.rows_copied if has_snapshot else None,
         snapshot_rows_estimated=answer.snapshot.rows_estimated if has_snapshot else None,
+        incremental=tuple(
+            IncrementalStatus(**{name: getattr(copy, name) for name in IncrementalStatus.__struct_fields__})
+            for copy in answer.incremental.tables
+        ),
+        incremental_is_paused=answer.incremental.is_paused,
+        incremental_remaining_s=(
+            answer.incremental_remaining_s if answer.HasField("incremental_remaining_s") else None
+        ),
         lag_s=max(0.0, time.time() - answer.committed_at_us / 1e6) if answer.committed_at_us else None,
         committed_at_us=answer.committed_at_us,
         detail=answer.halted_because,

@@ -1,11 +1,15 @@
 """ReaderControl: what a reader answers about itself (``reader_control.proto``)."""
 
+import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from libs.events.checkpoint_codec import position_to_proto, snapshot_to_proto
+from libs.errors import BrokerUnavailable
+from libs.events.checkpoint_codec import incremental_to_proto, position_to_proto, snapshot_to_proto
 from libs.source.publisher import Published
+from libs.source.signals import InvalidSignal
 from libs.source.status import ReaderState, ReaderStatus
 from protos.headwater.reader_control.v1 import reader_control_pb2 as pb
 from protos.headwater.reader_control.v1 import reader_control_pb2_grpc
@@ -24,10 +28,11 @@ else:
 
 
 class ReaderControl(reader_control_pb2_grpc.ReaderControlServicer):
-    """Answers from a ``ReaderStatus``."""
+    """Answers from a ``ReaderStatus``; ``send_signal`` (blocking) makes a signal durable and returns its offset."""
 
-    def __init__(self, status: ReaderStatus) -> None:
+    def __init__(self, status: ReaderStatus, send_signal: Callable[[str], int]) -> None:
         self._status = status
+        self._send_signal = send_signal
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: _Context) -> pb.GetStatusResponse:  # noqa: N802
         """The newest facts; positions and counts are those of the last Kafka transaction committed."""
@@ -46,6 +51,9 @@ class ReaderControl(reader_control_pb2_grpc.ReaderControlServicer):
             answer.committed_at_us = resume.committed_at_us
             if resume.snapshot is not None:
                 answer.snapshot.CopyFrom(snapshot_to_proto(resume.snapshot))
+            answer.incremental.CopyFrom(incremental_to_proto(resume.incremental))
+            if status.incremental_remaining_s is not None:
+                answer.incremental_remaining_s = status.incremental_remaining_s
         return answer
 
     async def Pause(self, request: pb.PauseRequest, context: _Context) -> pb.PauseResponse:  # noqa: N802
@@ -57,3 +65,13 @@ class ReaderControl(reader_control_pb2_grpc.ReaderControlServicer):
         """Go on."""
         self._status.resume()
         return pb.ResumeResponse()
+
+    async def SendSignal(self, request: pb.SendSignalRequest, context: _Context) -> pb.SendSignalResponse:  # noqa: N802
+        """Into the signals topic, from where the reader takes it."""
+        try:
+            return pb.SendSignalResponse(offset=await asyncio.to_thread(self._send_signal, request.signal))
+        except InvalidSignal as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except BrokerUnavailable as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        raise AssertionError("abort raises")

@@ -21,6 +21,7 @@ from libs.kafka.clients import TopicSpec, ensure_topics
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.source.port import Source
 from libs.source.publisher import MAX_RECORD_BYTES, Published, Publisher
+from libs.source.signal_topic import signals_topic
 from libs.source.status import ReaderState, ReaderStatus
 from libs.telemetry import metrics
 from libs.types.checkpoint import FencingToken
@@ -169,6 +170,7 @@ def _topics(source: Source, kafka: KafkaSettings) -> list[TopicSpec]:
             replication_factor=kafka.replication_factor,
             config={"cleanup.policy": "compact"},
         ),
+        signals_topic(kafka.replication_factor),
     ]
 
 

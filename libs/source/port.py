@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from libs.events.batch import BatchIdentity
-from libs.types.checkpoint import Checkpoint, SnapshotProgress
+from libs.types.checkpoint import NO_INCREMENTAL, Checkpoint, IncrementalSnapshot, SnapshotProgress
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition, SourcePosition
 
@@ -26,6 +26,7 @@ class ResumePoint:
     """Commit time, at the source, of the last transaction before this place; microseconds since 1970."""
     snapshot: SnapshotProgress | None = None
     """Present while the initial snapshot is unfinished."""
+    incremental: IncrementalSnapshot = NO_INCREMENTAL
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,16 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 import structlog
 
-from libs.config.connections import GrpcServerSettings, TelemetrySettings
+from libs.config.connections import GrpcServerSettings, KafkaSettings, TelemetrySettings
 from libs.errors import InvalidEvent, PipelineHalted
 from libs.rpc.server import start_server
 from libs.source.control import ReaderControl
+from libs.source.signal_topic import send_signal
 from libs.source.status import ReaderState, ReaderStatus
 from libs.telemetry.endpoint import start_endpoint
 from libs.types.position import SourcePartition
@@ -29,6 +31,9 @@ class ReaderSettings(Protocol):
 
     @property
     def source(self) -> str: ...
+
+    @property
+    def kafka(self) -> KafkaSettings: ...
 
     @property
     def grpc(self) -> GrpcServerSettings: ...
@@ -56,9 +61,10 @@ async def serve_reader(
     status = ReaderStatus(SourcePartition(source=settings.source, name=source_partition))
     health = _health(status)
     endpoint = start_endpoint(settings.telemetry, alive=health, ready=health)
+    control = ReaderControl(status, partial(send_signal, settings.kafka, settings.source))
     server = await start_server(
         settings.grpc,
-        {_CONTROL_NAME: lambda target: add_ReaderControlServicer_to_server(ReaderControl(status), target)},  # type: ignore[no-untyped-call]
+        {_CONTROL_NAME: lambda target: add_ReaderControlServicer_to_server(control, target)},  # type: ignore[no-untyped-call]
     )
     await server.set_serving(True)
     work = asyncio.ensure_future(follow(settings, status))

@@ -233,6 +233,7 @@ class Publisher:
             published_at_us=time.time_ns() // 1_000,
             rows_published=self._rows_published + rows,
             snapshot=resume.snapshot,
+            incremental=resume.incremental,
         )
         self._produce(CHECKPOINTS_TOPIC, encode_checkpoint(checkpoint), key=checkpoint_key(self._partition))
         failpoint("reader_after_produce_before_commit")

@@ -7,7 +7,7 @@ import uuid
 
 from libs.source.publisher import Published
 from libs.telemetry import metrics
-from libs.types.checkpoint import Checkpoint
+from libs.types.checkpoint import Checkpoint, IncrementalSnapshot
 from libs.types.position import SourcePartition
 
 
@@ -31,6 +31,9 @@ class ReaderStatus:
         self.state = ReaderState.STARTING
         self.last: Published | Checkpoint | None = None
         self.halted_because = ""
+        self.incremental_remaining_s: float | None = None
+        """Until the first table of the incremental snapshot is done; None: no rate to tell by."""
+        self._incremental_began: tuple[str, float, int] | None = None
         self._may_read = asyncio.Event()
         self._may_read.set()
 
@@ -47,9 +50,29 @@ class ReaderStatus:
         metrics.READER_ROWS.labels(*labels).inc(published.rows_published - before)
         metrics.READER_LAG.labels(*labels).set(max(0.0, time.time() - published.resume.committed_at_us / 1e6))
         self.last = published
+        self._observe_incremental(published.resume.incremental)
         if self._may_read.is_set():
             is_copying = published.resume.snapshot is not None
             self.state = ReaderState.SNAPSHOTTING if is_copying else ReaderState.STREAMING
+
+    def _observe_incremental(self, incremental: IncrementalSnapshot) -> None:
+        """The rate is that since the table's first chunk of this run of the reader, or since the snapshot went on."""
+        labels = (self.partition.source, self.partition.name)
+        metrics.INCREMENTAL_TABLES.labels(*labels).set(len(incremental.tables))
+        self.incremental_remaining_s = None
+        if incremental.tables and not incremental.is_paused:
+            copy, now_s = incremental.tables[0], time.monotonic()
+            began = self._incremental_began
+            if began is None or began[0] != copy.table:
+                began = self._incremental_began = (copy.table, now_s, copy.rows_read)
+            done = copy.rows_read - began[2]
+            if done > 0 and now_s > began[1]:
+                left = max(0, copy.rows_estimated - copy.rows_read)
+                self.incremental_remaining_s = left * (now_s - began[1]) / done
+        else:
+            self._incremental_began = None
+        metrics.INCREMENTAL_ROWS.labels(*labels).set(incremental.tables[0].rows_read if incremental.tables else 0)
+        metrics.INCREMENTAL_REMAINING.labels(*labels).set(self.incremental_remaining_s or 0.0)
 
     def pause(self) -> None:
         """Stop handing over batches, until ``resume``."""

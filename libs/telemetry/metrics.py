@@ -152,6 +152,48 @@ SNAPSHOT_REMAINING = _gauge(
     "Rising: the source answers ever slower; check that its log is kept for longer than this.",
     _PARTITION,
 )
+INCREMENTAL_TABLES = _gauge(
+    Area.READER,
+    "headwater_incremental_tables",
+    "Tables that an incremental snapshot has yet to read, the one being read counted in.",
+    "Not falling: paused (resume-snapshot), or the log is far behind the source and windows close late.",
+    _PARTITION,
+)
+INCREMENTAL_ROWS = _gauge(
+    Area.READER,
+    "headwater_incremental_rows",
+    "Rows read so far of the table that an incremental snapshot is reading; 0 when none runs.",
+    "Standing still: the source's SELECT is slow (its condition needs an index), or somebody locks the table.",
+    _PARTITION,
+)
+INCREMENTAL_REMAINING = _gauge(
+    Area.READER,
+    "headwater_incremental_remaining_seconds",
+    "Seconds until the table that an incremental snapshot is reading should be done, at its present rate; 0 when none runs.",
+    "Rising: larger snapshot.incremental_chunk_rows, or let the reader catch up first.",
+    _PARTITION,
+)
+INCREMENTAL_CHUNKS = _counter(
+    Area.READER,
+    "headwater_incremental_chunks_total",
+    "Chunks of incremental snapshots delivered.",
+    "No remedy: its rate is the progress.",
+    _PARTITION,
+)
+INCREMENTAL_ROWS_DROPPED = _counter(
+    Area.READER,
+    "headwater_incremental_rows_dropped_total",
+    "Rows of chunks left out because the log delivered a newer change of them while the window was open.",
+    "No remedy: as it should be; many say that the table is written to faster than it is read.",
+    _PARTITION,
+)
+SIGNALS = _counter(
+    Area.READER,
+    "headwater_signals_total",
+    "Signals that came, by outcome: taken or refused.",
+    "Refused ones: the reader's log says why (signal_refused).",
+    (*_PARTITION, "outcome"),
+)
 
 # --- router ---------------------------------------------------------------------------------------------------------
 

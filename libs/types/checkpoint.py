@@ -1,6 +1,6 @@
 """Checkpoint: the durable resume point of one source partition."""
 
-from typing import NewType
+from typing import Final, NewType
 
 import msgspec
 
@@ -22,6 +22,38 @@ class SnapshotProgress(msgspec.Struct, frozen=True, kw_only=True):
     rows_estimated: int = 0
 
 
+class TableCopy(msgspec.Struct, frozen=True, kw_only=True):
+    """One table of an incremental snapshot, and how far it got."""
+
+    table: str
+    """``database.table``."""
+    condition: str = ""
+    """SQL: only rows that meet it."""
+    surrogate_key: str = ""
+    """The column along which it is read; empty: its key."""
+    signal_id: str = ""
+    """Of the signal that asked for it."""
+    last_key: bytes = b""
+    """Where the last chunk delivered ended, in the reader's own encoding; empty: none was yet."""
+    maximum_key: bytes = b""
+    """Where the table ended when its reading began: rows behind come by the log alone. Empty: not begun."""
+    rows_read: int = 0
+    rows_estimated: int = 0
+    chunks_read: int = 0
+
+
+class IncrementalSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """What signals have asked for and is not done yet; tables in the order in which they are read."""
+
+    tables: tuple[TableCopy, ...] = ()
+    is_paused: bool = False
+    signals_offset: int | None = None
+    """The next record of ``headwater.signals`` to act upon; None: the reader has not seen the topic yet."""
+
+
+NO_INCREMENTAL: Final = IncrementalSnapshot()
+
+
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Written in the same Kafka transaction as the events that it covers; never inside a transaction's events."""
 
@@ -36,3 +68,4 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Row events published of this source partition since it was first read."""
     snapshot: SnapshotProgress | None = None
     """Present while the initial snapshot is unfinished."""
+    incremental: IncrementalSnapshot = NO_INCREMENTAL

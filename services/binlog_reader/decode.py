@@ -14,14 +14,14 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Protocol
 
 from libs.errors import PipelineHalted, SchemaUnknown, UndecodableValue
 from libs.events.batch import BatchBuilder, RowRun
 from libs.events.envelope import MysqlSourceBlock, event_tail, json_text, source_tail
 from libs.events.run_rows import RunRows
 from libs.mysql import binlog_events as events
-from libs.mysql.gtid import ExecutedGtids
+from libs.mysql.gtid import ExecutedGtids, GtidSet
 from libs.mysql.packets import Packets
 from libs.mysql.row_events import EventFrame, RowsDecoder
 from libs.mysql.row_image import rows_decoder, undecodable, wire_columns
@@ -50,6 +50,29 @@ class DdlStatement:
     thread_id: int
     gtid: str
     sql_mode: int
+
+
+class LogWatch(Protocol):
+    """Told of what the log shows, in its order (``incremental.IncrementalCopy``)."""
+
+    is_due: bool
+    """Something is to be put into the batch before any row that follows: the decoder yields."""
+
+    def transaction_begins(self, gtid: tuple[str, str, int]) -> None:
+        """uuid, tag and number of a transaction, before its first row."""
+        ...
+
+    def rows_begin(self, table_id: TableId, rows: RunRows) -> None:
+        """Rows of a table will be written into ``rows`` until the next call of any of these."""
+        ...
+
+    def transaction_ends(self, gtid: tuple[str, str, int]) -> None:
+        """Behind its last row."""
+        ...
+
+    def log_is_silent(self) -> None:
+        """A heartbeat: the server has nothing newer."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +122,9 @@ class LogDecoder:
         batch: BatchBuilder,
         checksum_bytes: int,
         transaction_metadata: bool,
+        watch: LogWatch | None = None,
     ) -> None:
+        self._watch = watch
         self._source = source
         self._executed = executed
         self._is_captured = is_captured
@@ -140,6 +165,11 @@ class LogDecoder:
         return BinlogPosition(gtid_set=self._executed.text(), file=self._file, pos=self._pos, epoch=self._epoch)
 
     @property
+    def executed(self) -> GtidSet:
+        """Every transaction that the log has shown whole, or that was executed where it was opened."""
+        return self._executed.snapshot()
+
+    @property
     def schemas(self) -> Mapping[TableId, TableSchema]:
         """The captured tables as they are at this place of the log."""
         return self._schemas
@@ -176,7 +206,8 @@ class LogDecoder:
                 yield from self.feed_compressed(io.BytesIO(data[place : end - self._checksum_bytes]))
             else:
                 ddl = self._other(kind, data, place, end)
-                if ddl is not None or self._transaction is None:
+                is_due = self._watch is not None and self._watch.is_due
+                if ddl is not None or self._transaction is None or is_due:
                     yield ddl
             nth += 1
 
@@ -198,6 +229,8 @@ class LogDecoder:
         elif kind == events.FORMAT_DESCRIPTION:
             # Its own last byte before the checksum tells whether this file's events carry one.
             self._checksum_bytes = events.CHECKSUM_BYTES if data[place + size - 5] == _CRC32 else 0
+        elif kind in _HEARTBEATS and self._watch is not None:
+            self._watch.log_is_silent()
         elif kind in _UNSUPPORTED:
             raise PipelineHalted(_UNSUPPORTED[kind] + f" (at {self._where(end_position)})")
         return None
@@ -246,12 +279,16 @@ class LogDecoder:
             gtid_json=json_text(text),
         )
         self._run = None
+        if self._watch is not None:
+            self._watch.transaction_begins((gtid.uuid, gtid.tag, gtid.number))
 
     def _end_transaction(self) -> None:
         transaction, self._transaction = self._transaction, None
         self.flush()
         if transaction is None:
             return
+        if self._watch is not None:
+            self._watch.transaction_ends((transaction.uuid, transaction.tag, transaction.number))
         self._executed.add(transaction.uuid, transaction.tag, transaction.number)
         self.transactions += 1
         self.committed_at_us = transaction.committed_at_us
@@ -381,6 +418,8 @@ class LogDecoder:
                 is_snapshot=False,
             )
         )
+        if self._watch is not None:
+            self._watch.rows_begin(table.schema.table_id, run.rows)
         head = table.source_block.head(
             time_us=transaction.committed_at_us,
             snapshot=b'"false"',
@@ -417,6 +456,7 @@ _UNSUPPORTED: Final = {
 }
 
 
+_HEARTBEATS: Final = frozenset((events.HEARTBEAT, events.HEARTBEAT_V2))
 _ROWS_EVENTS: Final = frozenset((events.WRITE_ROWS, events.UPDATE_ROWS, events.DELETE_ROWS))
 
 

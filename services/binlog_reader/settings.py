@@ -27,6 +27,9 @@ class BinlogReaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Regular expressions; a table is captured when one matches its whole ``database.table``."""
     exclude_tables: tuple[str, ...] = ()
     snapshot: SnapshotSettings = SnapshotSettings()
+    signal_table: str | None = None
+    """``database.table`` of three columns (id, type, data): a row inserted into it is a signal (``signal.data.collection``).
+    It is captured as any other table. Signals come by ``headwater.signals`` too, which needs no table at the source."""
     transaction_metadata: bool = False
     """Fill the ``transaction`` block of each event and publish BEGIN and END (``provide.transaction.metadata``)."""
     lease_s: float = 15.0

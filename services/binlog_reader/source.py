@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 import structlog
 
 from libs.errors import PipelineHalted, PositionPurged, SourceMisconfigured
-from libs.events.batch import OP_TRUNCATE, BatchBuilder, BatchIdentity, RowRun
+from libs.events.batch import MAX_BATCH_BYTES, OP_TRUNCATE, BatchBuilder, BatchIdentity, RowRun
 from libs.events.envelope import MysqlSourceBlock, event_tail, json_text, source_place, source_tail
 from libs.events.schema_change import SchemaChangeKind
 from libs.events.schema_change_event import schema_change_key, schema_change_value
@@ -39,6 +39,7 @@ from libs.source.mysql.client import (
 )
 from libs.source.mysql.snapshot import (
     Chunk,
+    CopiedAt,
     Place,
     ReadView,
     append_rows,
@@ -54,13 +55,21 @@ from libs.source.mysql.snapshot import (
     statement_context,
 )
 from libs.source.port import ReadBatch, ResumePoint
+from libs.source.signal_topic import SignalTopic
+from libs.source.signals import InvalidSignal, LogMessage, Signal, parse_signal, signal_of
 from libs.telemetry import metrics
-from libs.types.checkpoint import Checkpoint, SnapshotProgress
+from libs.types.checkpoint import Checkpoint, IncrementalSnapshot, SnapshotProgress
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
 from libs.types.table import TableId, TableSchema
 from libs.types.value import LogicalKind
 from services.binlog_reader.decode import DdlStatement, LogDecoder
+from services.binlog_reader.incremental import (
+    IncrementalCopy,
+    TableRefused,
+    prepare_connection,
+    read_between_watermarks,
+)
 from services.binlog_reader.position import BinlogPosition, decode_position, encode_position
 from services.binlog_reader.settings import BinlogReaderSettings, SnapshotMode
 
@@ -72,6 +81,7 @@ _MODE_NO_BACKSLASH_ESCAPES: Final = 1 << 20
 SOURCE_PARTITION: Final = "0"
 """A MySQL server has one log."""
 _ROWS_PER_SNAPSHOT_BATCH: Final = 2_000
+_SIGNAL_POLL_S: Final = 0.2
 _MAX_GATHERING_S: Final = 0.1
 """While more of the log waits, a batch is gathered until it is full, but no longer than this: it bounds latency."""
 
@@ -82,6 +92,7 @@ class BinlogSource:
     def __init__(self, settings: BinlogReaderSettings, schema_history: SchemaHistoryClient) -> None:
         self._settings = settings
         self._schema_history = schema_history
+        self._created_ms = time.time_ns() // 1_000_000
         self.partition = SourcePartition(source=settings.source, name=SOURCE_PARTITION)
 
     @asynccontextmanager
@@ -89,7 +100,9 @@ class BinlogSource:
         """See ``libs.source.port.Source.open``."""
         position = decode_position(resume_from.position) if resume_from is not None else None
         await asyncio.to_thread(require_sound_source, self._settings, position)
-        change_log = BinlogChangeLog(self._settings, self._schema_history, resume_from, identity)
+        change_log = BinlogChangeLog(
+            self._settings, self._schema_history, resume_from, identity, signals_since_ms=self._created_ms
+        )
         try:
             yield change_log
         finally:
@@ -127,7 +140,7 @@ def capture_filter(settings: BinlogReaderSettings) -> Callable[[TableId], bool]:
             name = str(table_id)
             known[table_id] = (
                 table_id.database not in system
-                and any(pattern.fullmatch(name) for pattern in include)
+                and (name == settings.signal_table or any(pattern.fullmatch(name) for pattern in include))
                 and not any(pattern.fullmatch(name) for pattern in exclude)
             )
         return known[table_id]
@@ -144,10 +157,19 @@ class BinlogChangeLog:
         schema_history: SchemaHistoryClient,
         resume_from: Checkpoint | None,
         identity: BatchIdentity,
+        *,
+        signals_since_ms: int,
     ) -> None:
         self._settings = settings
         self._schema_history = schema_history
         self._resume_from = resume_from
+        self._incremental = IncrementalCopy(
+            resume_from.incremental if resume_from else IncrementalSnapshot(),
+            signal_table=settings.signal_table or "",
+        )
+        self._signals_since_ms = signals_since_ms
+        self._signal_topic: SignalTopic | None = None
+        self._chunk_connection: Connection | None = None
         self._batch = BatchBuilder(identity)
         self._is_captured = capture_filter(settings)
         self._schemas: dict[TableId, TableSchema] = {}
@@ -159,6 +181,8 @@ class BinlogChangeLog:
 
     def close(self) -> None:
         """Close every connection. Blocks shortly."""
+        if self._signal_topic is not None:
+            self._signal_topic.close()
         while self._connections:
             connection = self._connections.pop()
             if connection.open:
@@ -193,6 +217,12 @@ class BinlogChangeLog:
             yield self._take(self._resume_point(position, view.order, view.taken_at_us))
         if view is not None:
             await asyncio.to_thread(view.connection.close)
+        self._signal_topic = SignalTopic(
+            self._settings.kafka,
+            self._settings.source,
+            from_offset=self._incremental.state.signals_offset,
+            since_ms=self._signals_since_ms,
+        )
         async for batch in self._log(position, until=None):
             yield batch
 
@@ -202,7 +232,11 @@ class BinlogChangeLog:
 
     def _resume_point(self, position: BinlogPosition, order: EventOrder, committed_at_us: int) -> ResumePoint:
         return ResumePoint(
-            position=encode_position(position), order=order, committed_at_us=committed_at_us, snapshot=self._progress
+            position=encode_position(position),
+            order=order,
+            committed_at_us=committed_at_us,
+            snapshot=self._progress,
+            incremental=self._incremental.state,
         )
 
     def _follow_databases_of(self, tables: Iterable[TableId]) -> None:
@@ -329,7 +363,9 @@ class BinlogChangeLog:
         for change in await self._changes_of(decoder.schemas, ddl):
             if change.kind is TableChangeKind.TRUNCATE:
                 if self._is_captured(change.table_id):
-                    self._append_truncate(ddl, self._schemas[change.table_id])
+                    truncated = self._schemas[change.table_id]
+                    self._append_truncate(ddl, truncated)
+                    self._incremental.table_changed(change.table_id, truncated, truncated)
                 continue
             for table_id, kind, schema in _records_of(change):
                 if not self._is_followed(table_id):
@@ -353,6 +389,8 @@ class BinlogChangeLog:
                     renamed_from=change.previous_id if kind is SchemaChangeKind.ALTER else None,
                 )
                 applied[table_id] = self._schemas.get(table_id)
+        for table_id, after in applied.items():
+            self._incremental.table_changed(table_id, decoder.schemas.get(table_id), after)
         decoder.apply_schemas(applied)
 
     async def _changes_of(self, schemas: Mapping[TableId, TableSchema], ddl: DdlStatement) -> Sequence[TableChange]:
@@ -504,7 +542,7 @@ class BinlogChangeLog:
                 source=self._settings.source,
                 schema=schema,
                 view=view,
-                place=place.of_part(is_first=start == 0, is_last=is_last),
+                marker=place.of_part(is_first=start == 0, is_last=is_last).marker,
             )
             resume = self._resume_point(view.position, view.order, view.taken_at_us) if is_last and can_resume else None
             yield self._take(resume)
@@ -550,6 +588,7 @@ class BinlogChangeLog:
             batch=self._batch,
             checksum_bytes=4 if str(checksum[0][0]).upper() == "CRC32" else 0,
             transaction_metadata=self._settings.transaction_metadata,
+            watch=self._incremental,
         )
         log.info("log_opened", gtid_set=position.gtid_set, file=position.file, pos=position.pos)
         async for batch in self._decoded(reader, decoder, until):
@@ -564,7 +603,14 @@ class BinlogChangeLog:
         transactions_counted = transactions_told = transactions_until = 0
         gathers_until_s = 0.0
         while True:
-            packets, more_waits = await asyncio.to_thread(reader.receive)
+            receiving = asyncio.ensure_future(asyncio.to_thread(reader.receive))
+            try:
+                if until is None and decoder.is_between_transactions:
+                    async for batch in self._beside_log(decoder, receiving):
+                        yield batch
+                packets, more_waits = await receiving
+            finally:
+                receiving.cancel()
             decoder.tick(time.time_ns())
             if isinstance(packets, Packets):
                 received.inc(len(packets.data))
@@ -575,6 +621,11 @@ class BinlogChangeLog:
             for ddl in steps:
                 if ddl is not None:
                     await self._apply(decoder, ddl)
+                for row in self._incremental.table_signals():
+                    self._take_signal_row(row)
+                if self._incremental.is_due:
+                    async for batch in self._due_chunk(decoder):
+                        yield batch
                 if self._batch.is_full and (decoder.is_between_transactions or self._batch.is_overfull):
                     transactions_told = decoder.transactions
                     yield self._take(self._decoder_resume_point(decoder))
@@ -607,6 +658,139 @@ class BinlogChangeLog:
         if not decoder.is_between_transactions:
             return None
         return self._resume_point(decoder.position, decoder.last_order, decoder.committed_at_us)
+
+    # --- incremental snapshots ---------------------------------------------------------------------------------------------
+
+    async def _beside_log(
+        self, decoder: LogDecoder, receiving: asyncio.Future[tuple[Packets | BinaryIO, bool]]
+    ) -> AsyncIterator[ReadBatch]:
+        """Between two transactions: act on signals, and read a chunk; on and on until more of the log has come."""
+        while True:
+            if self._take_signals():
+                yield self._drained(decoder)  # nothing else may come, and what a signal did is to be kept
+            if self._incremental.wants_chunk:
+                await self._read_chunk(decoder)
+                if self._incremental.is_due:
+                    async for batch in self._due_chunk(decoder):
+                        yield batch
+                    yield self._drained(decoder)
+                    failpoint("reader_between_incremental_chunks")
+            if receiving.done():
+                return
+            pause_s = 0.0 if self._incremental.wants_chunk else _SIGNAL_POLL_S
+            await asyncio.wait({receiving}, timeout=pause_s)
+
+    def _take_signals(self) -> bool:
+        """Whether any came."""
+        records = self._signal_topic.records() if self._signal_topic is not None else []
+        for record in records:
+            if record.text is not None:
+                try:
+                    self._act_on(parse_signal(record.text))
+                except InvalidSignal as error:
+                    self._refuse_signal(error)
+            self._incremental.state = msgspec.structs.replace(
+                self._incremental.state, signals_offset=record.next_offset
+            )
+        return bool(records)
+
+    def _take_signal_row(self, row: tuple[object, ...]) -> None:
+        """A row of the signal table: acts once, because its place in the log is passed once."""
+        try:
+            if len(row) != 3:
+                raise InvalidSignal(f"the signal table has {len(row)} columns; it needs three: id, type, data")
+            signal_id, kind, data = row
+            self._act_on(signal_of(str(signal_id), kind, data))
+        except InvalidSignal as error:
+            self._refuse_signal(error)
+
+    def _refuse_signal(self, error: InvalidSignal) -> None:
+        log.warning("signal_refused", reason=str(error))
+        metrics.SIGNALS.labels(self._settings.source, SOURCE_PARTITION, "refused").inc()
+
+    def _act_on(self, signal: Signal) -> None:
+        if isinstance(signal, LogMessage):
+            log.info("signal_logged", signal_id=signal.signal_id, message=signal.message)
+        else:
+            captured = [str(schema.table_id) for schema in self._captured_schemas()]
+            notes = self._incremental.take(signal, captured)
+            log.info("signal_taken", signal=type(signal).__name__, signal_id=signal.signal_id, not_done=notes)
+        metrics.SIGNALS.labels(self._settings.source, SOURCE_PARTITION, "taken").inc()
+
+    async def _read_chunk(self, decoder: LogDecoder) -> None:
+        """Read the next chunk of the first table that waits, the log standing still."""
+        copy = self._incremental.state.tables[0]
+        try:
+            schema = next((s for s in self._captured_schemas() if str(s.table_id) == copy.table), None)
+            if schema is None:
+                raise TableRefused(f"{copy.table} is not captured any more")
+            if self._chunk_connection is None:
+                self._chunk_connection = await asyncio.to_thread(connect, self._settings.database)
+                self._connections.append(self._chunk_connection)
+                await asyncio.to_thread(prepare_connection, self._chunk_connection)
+            chunk = await asyncio.to_thread(
+                read_between_watermarks,
+                self._chunk_connection,
+                schema,
+                copy,
+                seen=decoder.executed,
+                chunk_rows=self._settings.snapshot.incremental_chunk_rows,
+            )
+            if chunk is None:
+                await asyncio.sleep(_SIGNAL_POLL_S)
+                return
+            self._incremental.take_chunk(chunk, caught_up=not chunk.window.unseen)
+        except TableRefused as error:
+            log.error("incremental_table_refused", table=copy.table, reason=str(error))
+            self._incremental.refuse(copy.table)
+
+    async def _due_chunk(self, decoder: LogDecoder) -> AsyncIterator[ReadBatch]:
+        """Put what is left of the chunk into the log at this place, in batches."""
+        decoder.flush()
+        position = decoder.position
+        chunk = self._incremental.deliver()
+        if chunk is None:
+            return
+        low = chunk.window.low
+        view = CopiedAt(
+            position=msgspec.structs.replace(position, gtid_set=str(low)),
+            order=EventOrder(epoch=position.epoch, rank=low.transaction_count(), tx_ordinal=0),
+            taken_at_us=time.time_ns() // 1_000,
+        )
+        for rows in _parts(list(chunk.rows.values())):
+            if self._batch.is_full:
+                yield self._take(None)
+            append_rows(
+                self._batch,
+                rows,
+                source=self._settings.source,
+                schema=chunk.schema,
+                view=view,
+                marker=lambda row, of: b'"incremental"',
+            )
+        labels = (self._settings.source, SOURCE_PARTITION)
+        metrics.INCREMENTAL_CHUNKS.labels(*labels).inc()
+        metrics.INCREMENTAL_ROWS_DROPPED.labels(*labels).inc(chunk.dropped_rows)
+        log.info(
+            "incremental_chunk_delivered",
+            table=chunk.copy.table,
+            chunk=chunk.copy.chunks_read,
+            rows=len(chunk.rows),
+            dropped_rows=chunk.dropped_rows,
+            rows_read=chunk.copy.rows_read,
+        )
+        if chunk.is_last:
+            log.info("incremental_table_finished", table=chunk.copy.table, rows_read=chunk.copy.rows_read)
+
+
+def _parts(rows: Sequence[tuple[bytes, bytes]]) -> Iterator[Sequence[tuple[bytes, bytes]]]:
+    """``rows`` in parts that fit into a batch."""
+    begin, size = 0, 0
+    for end, (image, _) in enumerate(rows, start=1):
+        size += len(image)
+        if size >= MAX_BATCH_BYTES or end - begin == _ROWS_PER_SNAPSHOT_BATCH or end == len(rows):
+            yield rows[begin:end]
+            begin, size = end, 0
 
 
 def _require_events(packets: Packets, events: int) -> None:

@@ -83,6 +83,12 @@ def as_ours(error: Exception, settings: DatabaseSettings | None) -> HeadwaterErr
     return SourceUnavailable(f"MySQL at {where} does not answer: {text}")
 
 
+def mysql_error_code(error: BaseException) -> int:
+    """The number of MySQL's error behind one of ours (manual, "Server Error Message Reference"); 0: there is none."""
+    cause = error.__cause__
+    return int(cause.args[0]) if isinstance(cause, pymysql.Error) and cause.args else 0
+
+
 # --- undecoded packets -----------------------------------------------------------------------------------------------
 
 
@@ -238,4 +244,5 @@ def raise_error_packet(data: bytes, place: int, end: int) -> None:
     if data[place] == _ERROR:
         (code,) = struct.unpack_from("<H", data, place + 1)
         text = data[place + 9 : end].decode("utf-8", errors="replace")
-        raise as_ours(pymysql.OperationalError(code, text), None)
+        error = pymysql.OperationalError(code, text)
+        raise as_ours(error, None) from error

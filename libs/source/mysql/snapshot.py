@@ -14,27 +14,25 @@ without a key is read whole, in one Kafka transaction, and again from its beginn
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-import msgspec
 import structlog
 
 from libs.errors import AccessDenied, PipelineHalted, SourceUnavailable
 from libs.events.batch import MAX_BATCH_ROWS, OP_READ, BatchBuilder, RowRun
 from libs.events.envelope import BEFORE_NULL_AFTER, MysqlSourceBlock, event_tail, json_text, source_place, source_tail
 from libs.mysql.binlog_position import BinlogPosition
-from libs.mysql.column_type import parse_column_type
+from libs.mysql.chunk_query import KeyPlace, can_order_by, chunk_statement, pack_key
 from libs.mysql.ddl_syntax import StatementContext
 from libs.mysql.gtid import GtidSet
-from libs.mysql.identifiers import quote_identifier, quote_table
+from libs.mysql.identifiers import quote_table
 from libs.mysql.text_row import compile_text_decoder, select_list
 from libs.source.mysql.client import Connection, connect, query, select_raw
 from libs.source.mysql.settings import DatabaseSettings
 from libs.types.order import EventOrder
-from libs.types.table import Column, TableId, TableSchema
-from libs.types.value import LogicalKind
+from libs.types.table import TableId, TableSchema
 
 log = structlog.get_logger()
 
@@ -47,6 +45,15 @@ class ReadView:
     """An open REPEATABLE READ transaction and the position that its rows are of."""
 
     connection: Connection
+    position: BinlogPosition
+    order: EventOrder
+    taken_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedAt:
+    """As of which place of the log some rows are, without a read view of their own."""
+
     position: BinlogPosition
     order: EventOrder
     taken_at_us: int
@@ -71,11 +78,11 @@ def open_read_view(settings: DatabaseSettings, *, epoch: int) -> ReadView:
     view, locker = connect(settings), connect(settings)
     try:
         is_locked = _try_lock(locker)
-        gtid_set = "" if is_locked else _executed(view)
+        executed = GtidSet() if is_locked else executed_gtids(view)
         query(view, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         query(view, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         if is_locked:
-            gtid_set = _executed(locker)
+            executed = executed_gtids(locker)
         file, pos = log_end(locker)
         if is_locked:
             query(locker, "UNLOCK TABLES")
@@ -84,8 +91,7 @@ def open_read_view(settings: DatabaseSettings, *, epoch: int) -> ReadView:
         raise
     finally:
         locker.close()
-    executed = GtidSet.parse(gtid_set)
-    log.info("read_view_opened", gtid_set=gtid_set, with_lock=is_locked)
+    log.info("read_view_opened", gtid_set=str(executed), with_lock=is_locked)
     return ReadView(
         connection=view,
         position=BinlogPosition(gtid_set=str(executed), file=file, pos=pos, epoch=epoch),
@@ -104,8 +110,9 @@ def _try_lock(connection: Connection) -> bool:
     return True
 
 
-def _executed(connection: Connection) -> str:
-    return str(query(connection, "SELECT @@GLOBAL.gtid_executed")[0][0]).replace("\n", "")
+def executed_gtids(connection: Connection) -> GtidSet:
+    """Every transaction that the server has committed and shows to whoever reads now. Blocks."""
+    return GtidSet.parse(str(query(connection, "SELECT @@GLOBAL.gtid_executed")[0][0]))
 
 
 def log_end(connection: Connection) -> tuple[str, int]:
@@ -172,57 +179,17 @@ def statement_context(connection: Connection) -> StatementContext:
 
 # --- chunks --------------------------------------------------------------------------------------------------------------
 
-_COMPARABLE: Final = frozenset(
-    {
-        *("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "char", "varchar", "binary", "varbinary"),
-        *("date", "time", "datetime", "timestamp", "year"),
-    }
-)
-"""Types whose printed text, given back in a comparison, stands exactly where ORDER BY put the row. An ENUM sorts by its
-number and compares by its text; a FLOAT's text is not its value."""
-
 
 def is_chunked(schema: TableSchema) -> bool:
     """The table can be read along its key, chunk by chunk; else it is read whole."""
-    names = [parse_column_type(schema.column(name).source_type).name for name in schema.key]
-    return bool(names) and all(name in _COMPARABLE for name in names)
+    return can_order_by(schema, schema.key)
 
 
-def chunk_statement(schema: TableSchema, last_key: bytes, chunk_rows: int) -> str:
-    """The SELECT for the rows behind ``last_key`` (b"": from the beginning); one more row than a chunk tells of more."""
-    statement = f"SELECT {select_list(schema)} FROM {quote_table(schema.table_id)}"
+def _statement(schema: TableSchema, last_key: KeyPlace, chunk_rows: int) -> str:
+    """The SELECT for the rows behind ``last_key``; one more row than a chunk tells of more."""
     if not is_chunked(schema):
-        return statement
-    key = [schema.column(name) for name in schema.key]
-    if last_key:
-        statement += f" WHERE {_behind(key, msgspec.msgpack.decode(last_key, type=tuple[bytes, ...]))}"
-    order = ", ".join(quote_identifier(column.name) for column in key)
-    return f"{statement} ORDER BY {order} LIMIT {chunk_rows + 1}"
-
-
-def _behind(key: Sequence[Column], values: Sequence[bytes]) -> str:
-    """``(a, b) > (x, y)`` written out: MySQL uses no index for the short form (manual 10.2.1.22, "Range Optimization
-    of Row Constructor Expressions")."""
-    alternatives = []
-    for index, (column, value) in enumerate(zip(key, values, strict=True)):
-        equal = [
-            f"{quote_identifier(c.name)} = {_literal(c, v)}" for c, v in zip(key[:index], values[:index], strict=True)
-        ]
-        alternatives.append(" AND ".join([*equal, f"{quote_identifier(column.name)} > {_literal(column, value)}"]))
-    first = f"{quote_identifier(key[0].name)} >= {_literal(key[0], values[0])}"
-    return f"{first} AND ({' OR '.join(f'({alternative})' for alternative in alternatives)})"
-
-
-def _literal(column: Column, printed: bytes) -> str:
-    """A value as the text protocol printed it, as a literal; texts in hexadecimal, so that nothing needs escaping."""
-    name = parse_column_type(column.source_type).name
-    if column.logical_type.kind is LogicalKind.BYTES:
-        return f"x'{printed.hex()}'"
-    if name in ("char", "varchar"):
-        return f"_utf8mb4 x'{printed.hex()}'"
-    if name in ("date", "time", "datetime", "timestamp"):
-        return f"'{printed.decode('ascii')}'"
-    return printed.decode("ascii")
+        return f"SELECT {select_list(schema)} FROM {quote_table(schema.table_id)}"
+    return chunk_statement(schema, select_list(schema), schema.key, behind=last_key, limit=chunk_rows + 1)
 
 
 def read_chunk(view: ReadView, schema: TableSchema, last_key: bytes, chunk_rows: int) -> Chunk:
@@ -236,20 +203,20 @@ def read_chunk(view: ReadView, schema: TableSchema, last_key: bytes, chunk_rows:
     rows: list[tuple[bytes, bytes]] = []
     printed_key: tuple[bytes | None, ...] = ()
     has_more = False
-    for packet in select_raw(view.connection, chunk_statement(schema, last_key, chunk_rows), _SELECT_TIMEOUT_S):
+    for packet in select_raw(view.connection, _statement(schema, last_key, chunk_rows), _SELECT_TIMEOUT_S):
         if len(rows) == limit:
             has_more = True
             continue
         image, key, printed_key = decode(packet)
         rows.append((image, key))
-    return Chunk(rows=rows, last_key=msgspec.msgpack.encode(printed_key) if has_more else b"", has_more=has_more)
+    return Chunk(rows=rows, last_key=pack_key(printed_key) if has_more else b"", has_more=has_more)
 
 
 def read_whole(view: ReadView, schema: TableSchema) -> Iterator[list[tuple[bytes, bytes]]]:
     """All rows of a table that cannot be chunked, some at a time. Blocks. Raises as ``read_chunk``."""
     decode = compile_text_decoder(schema)
     rows: list[tuple[bytes, bytes]] = []
-    for packet in select_raw(view.connection, chunk_statement(schema, b"", 0), _SELECT_TIMEOUT_S):
+    for packet in select_raw(view.connection, _statement(schema, b"", 0), _SELECT_TIMEOUT_S):
         image, key, _ = decode(packet)
         rows.append((image, key))
         if len(rows) > MAX_BATCH_ROWS:
@@ -289,10 +256,13 @@ def append_rows(
     *,
     source: str,
     schema: TableSchema,
-    view: ReadView,
-    place: Place,
+    view: "ReadView | CopiedAt",
+    marker: Callable[[int, int], bytes],
 ) -> None:
-    """Rows of the copy as ``r`` events, with the order of their view: any later change wins over them."""
+    """Rows of a copy as ``r`` events, with the order of their view: any later change wins over them.
+
+    ``marker`` gives ``source.snapshot``, as JSON text, of the row of that number among so many.
+    """
     run = batch.open_run(
         RowRun(
             table_id=schema.table_id,
@@ -312,16 +282,16 @@ def append_rows(
         + event_tail("r", time.time_ns())
     )
     heads = {
-        marker: block.head(
+        text: block.head(
             time_us=view.taken_at_us // 1_000_000 * 1_000_000,
-            snapshot=marker,
+            snapshot=text,
             server_id=0,
             gtid=b"null",
             file=file,
         )
-        for marker in {place.marker(row, len(rows)) for row in (0, 1, len(rows) - 2, len(rows) - 1)}
+        for text in {marker(row, len(rows)) for row in (0, 1, len(rows) - 2, len(rows) - 1)}
     }
     for row, (image, key) in enumerate(rows):
-        head = heads[place.marker(row, len(rows))]
+        head = heads[marker(row, len(rows))]
         run.rows.append(OP_READ, key, b'%b%b,"source":%b%b' % (BEFORE_NULL_AFTER, image, head, tail))
     batch.close_run()

@@ -25,7 +25,7 @@ class EventOrder(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., rank: _Optional[str] = ..., tx_ordinal: _Optional[int] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
-    __slots__ = ("source", "source_partition", "position", "order", "fencing_token", "committed_at_us", "published_at_us", "rows_published", "snapshot")
+    __slots__ = ("source", "source_partition", "position", "order", "fencing_token", "committed_at_us", "published_at_us", "rows_published", "snapshot", "incremental")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     SOURCE_PARTITION_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,7 @@ class Checkpoint(_message.Message):
     PUBLISHED_AT_US_FIELD_NUMBER: _ClassVar[int]
     ROWS_PUBLISHED_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    INCREMENTAL_FIELD_NUMBER: _ClassVar[int]
     source: str
     source_partition: str
     position: SourcePosition
@@ -44,7 +45,40 @@ class Checkpoint(_message.Message):
     published_at_us: int
     rows_published: int
     snapshot: SnapshotProgress
-    def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., position: _Optional[_Union[SourcePosition, _Mapping]] = ..., order: _Optional[_Union[EventOrder, _Mapping]] = ..., fencing_token: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., published_at_us: _Optional[int] = ..., rows_published: _Optional[int] = ..., snapshot: _Optional[_Union[SnapshotProgress, _Mapping]] = ...) -> None: ...
+    incremental: IncrementalSnapshot
+    def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., position: _Optional[_Union[SourcePosition, _Mapping]] = ..., order: _Optional[_Union[EventOrder, _Mapping]] = ..., fencing_token: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., published_at_us: _Optional[int] = ..., rows_published: _Optional[int] = ..., snapshot: _Optional[_Union[SnapshotProgress, _Mapping]] = ..., incremental: _Optional[_Union[IncrementalSnapshot, _Mapping]] = ...) -> None: ...
+
+class IncrementalSnapshot(_message.Message):
+    __slots__ = ("tables", "is_paused", "signals_offset")
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
+    SIGNALS_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    tables: _containers.RepeatedCompositeFieldContainer[TableCopy]
+    is_paused: bool
+    signals_offset: int
+    def __init__(self, tables: _Optional[_Iterable[_Union[TableCopy, _Mapping]]] = ..., is_paused: _Optional[bool] = ..., signals_offset: _Optional[int] = ...) -> None: ...
+
+class TableCopy(_message.Message):
+    __slots__ = ("table", "condition", "surrogate_key", "signal_id", "last_key", "maximum_key", "rows_read", "rows_estimated", "chunks_read")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    CONDITION_FIELD_NUMBER: _ClassVar[int]
+    SURROGATE_KEY_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_ID_FIELD_NUMBER: _ClassVar[int]
+    LAST_KEY_FIELD_NUMBER: _ClassVar[int]
+    MAXIMUM_KEY_FIELD_NUMBER: _ClassVar[int]
+    ROWS_READ_FIELD_NUMBER: _ClassVar[int]
+    ROWS_ESTIMATED_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_READ_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    condition: str
+    surrogate_key: str
+    signal_id: str
+    last_key: bytes
+    maximum_key: bytes
+    rows_read: int
+    rows_estimated: int
+    chunks_read: int
+    def __init__(self, table: _Optional[str] = ..., condition: _Optional[str] = ..., surrogate_key: _Optional[str] = ..., signal_id: _Optional[str] = ..., last_key: _Optional[bytes] = ..., maximum_key: _Optional[bytes] = ..., rows_read: _Optional[int] = ..., rows_estimated: _Optional[int] = ..., chunks_read: _Optional[int] = ...) -> None: ...
 
 class SnapshotProgress(_message.Message):
     __slots__ = ("finished_tables", "current_table", "last_key", "rows_copied", "rows_estimated")

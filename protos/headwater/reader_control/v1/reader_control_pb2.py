@@ -25,27 +25,31 @@ _sym_db = _symbol_database.Default()
 from protos.headwater.checkpoints.v1 import checkpoint_pb2 as protos_dot_headwater_dot_checkpoints_dot_v1_dot_checkpoint__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n7protos/headwater/reader_control/v1/reader_control.proto\x12\x1bheadwater.reader_control.v1\x1a\x30protos/headwater/checkpoints/v1/checkpoint.proto\"\x12\n\x10GetStatusRequest\"\xb9\x02\n\x11GetStatusResponse\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x18\n\x10source_partition\x18\x02 \x01(\t\x12\x37\n\x05state\x18\x03 \x01(\x0e\x32(.headwater.reader_control.v1.ReaderState\x12:\n\x08position\x18\x04 \x01(\x0b\x32(.headwater.checkpoints.v1.SourcePosition\x12\x16\n\x0erows_published\x18\x05 \x01(\x04\x12\x17\n\x0f\x63ommitted_at_us\x18\x06 \x01(\x03\x12<\n\x08snapshot\x18\x07 \x01(\x0b\x32*.headwater.checkpoints.v1.SnapshotProgress\x12\x16\n\x0ehalted_because\x18\x08 \x01(\t\"\x0e\n\x0cPauseRequest\"\x0f\n\rPauseResponse\"\x0f\n\rResumeRequest\"\x10\n\x0eResumeResponse*\xb3\x01\n\x0bReaderState\x12\x1c\n\x18READER_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15READER_STATE_STARTING\x10\x01\x12\x1d\n\x19READER_STATE_SNAPSHOTTING\x10\x02\x12\x1a\n\x16READER_STATE_STREAMING\x10\x03\x12\x17\n\x13READER_STATE_PAUSED\x10\x04\x12\x17\n\x13READER_STATE_HALTED\x10\x05\x32\xbe\x02\n\rReaderControl\x12j\n\tGetStatus\x12-.headwater.reader_control.v1.GetStatusRequest\x1a..headwater.reader_control.v1.GetStatusResponse\x12^\n\x05Pause\x12).headwater.reader_control.v1.PauseRequest\x1a*.headwater.reader_control.v1.PauseResponse\x12\x61\n\x06Resume\x12*.headwater.reader_control.v1.ResumeRequest\x1a+.headwater.reader_control.v1.ResumeResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n7protos/headwater/reader_control/v1/reader_control.proto\x12\x1bheadwater.reader_control.v1\x1a\x30protos/headwater/checkpoints/v1/checkpoint.proto\"\x12\n\x10GetStatusRequest\"\xbf\x03\n\x11GetStatusResponse\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x18\n\x10source_partition\x18\x02 \x01(\t\x12\x37\n\x05state\x18\x03 \x01(\x0e\x32(.headwater.reader_control.v1.ReaderState\x12:\n\x08position\x18\x04 \x01(\x0b\x32(.headwater.checkpoints.v1.SourcePosition\x12\x16\n\x0erows_published\x18\x05 \x01(\x04\x12\x17\n\x0f\x63ommitted_at_us\x18\x06 \x01(\x03\x12<\n\x08snapshot\x18\x07 \x01(\x0b\x32*.headwater.checkpoints.v1.SnapshotProgress\x12\x16\n\x0ehalted_because\x18\x08 \x01(\t\x12\x42\n\x0bincremental\x18\t \x01(\x0b\x32-.headwater.checkpoints.v1.IncrementalSnapshot\x12$\n\x17incremental_remaining_s\x18\n \x01(\x01H\x00\x88\x01\x01\x42\x1a\n\x18_incremental_remaining_s\"\x0e\n\x0cPauseRequest\"\x0f\n\rPauseResponse\"\x0f\n\rResumeRequest\"\x10\n\x0eResumeResponse\"#\n\x11SendSignalRequest\x12\x0e\n\x06signal\x18\x01 \x01(\t\"$\n\x12SendSignalResponse\x12\x0e\n\x06offset\x18\x01 \x01(\x03*\xb3\x01\n\x0bReaderState\x12\x1c\n\x18READER_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15READER_STATE_STARTING\x10\x01\x12\x1d\n\x19READER_STATE_SNAPSHOTTING\x10\x02\x12\x1a\n\x16READER_STATE_STREAMING\x10\x03\x12\x17\n\x13READER_STATE_PAUSED\x10\x04\x12\x17\n\x13READER_STATE_HALTED\x10\x05\x32\xad\x03\n\rReaderControl\x12j\n\tGetStatus\x12-.headwater.reader_control.v1.GetStatusRequest\x1a..headwater.reader_control.v1.GetStatusResponse\x12^\n\x05Pause\x12).headwater.reader_control.v1.PauseRequest\x1a*.headwater.reader_control.v1.PauseResponse\x12\x61\n\x06Resume\x12*.headwater.reader_control.v1.ResumeRequest\x1a+.headwater.reader_control.v1.ResumeResponse\x12m\n\nSendSignal\x12..headwater.reader_control.v1.SendSignalRequest\x1a/.headwater.reader_control.v1.SendSignalResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.headwater.reader_control.v1.reader_control_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_READERSTATE']._serialized_start=543
-  _globals['_READERSTATE']._serialized_end=722
+  _globals['_READERSTATE']._serialized_start=752
+  _globals['_READERSTATE']._serialized_end=931
   _globals['_GETSTATUSREQUEST']._serialized_start=138
   _globals['_GETSTATUSREQUEST']._serialized_end=156
   _globals['_GETSTATUSRESPONSE']._serialized_start=159
-  _globals['_GETSTATUSRESPONSE']._serialized_end=472
-  _globals['_PAUSEREQUEST']._serialized_start=474
-  _globals['_PAUSEREQUEST']._serialized_end=488
-  _globals['_PAUSERESPONSE']._serialized_start=490
-  _globals['_PAUSERESPONSE']._serialized_end=505
-  _globals['_RESUMEREQUEST']._serialized_start=507
-  _globals['_RESUMEREQUEST']._serialized_end=522
-  _globals['_RESUMERESPONSE']._serialized_start=524
-  _globals['_RESUMERESPONSE']._serialized_end=540
-  _globals['_READERCONTROL']._serialized_start=725
-  _globals['_READERCONTROL']._serialized_end=1043
+  _globals['_GETSTATUSRESPONSE']._serialized_end=606
+  _globals['_PAUSEREQUEST']._serialized_start=608
+  _globals['_PAUSEREQUEST']._serialized_end=622
+  _globals['_PAUSERESPONSE']._serialized_start=624
+  _globals['_PAUSERESPONSE']._serialized_end=639
+  _globals['_RESUMEREQUEST']._serialized_start=641
+  _globals['_RESUMEREQUEST']._serialized_end=656
+  _globals['_RESUMERESPONSE']._serialized_start=658
+  _globals['_RESUMERESPONSE']._serialized_end=674
+  _globals['_SENDSIGNALREQUEST']._serialized_start=676
+  _globals['_SENDSIGNALREQUEST']._serialized_end=711
+  _globals['_SENDSIGNALRESPONSE']._serialized_start=713
+  _globals['_SENDSIGNALRESPONSE']._serialized_end=749
+  _globals['_READERCONTROL']._serialized_start=934
+  _globals['_READERCONTROL']._serialized_end=1363
 # @@protoc_insertion_point(module_scope)

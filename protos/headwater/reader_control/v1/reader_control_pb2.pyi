@@ -27,7 +27,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("source", "source_partition", "state", "position", "rows_published", "committed_at_us", "snapshot", "halted_because")
+    __slots__ = ("source", "source_partition", "state", "position", "rows_published", "committed_at_us", "snapshot", "halted_because", "incremental", "incremental_remaining_s")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     SOURCE_PARTITION_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +36,8 @@ class GetStatusResponse(_message.Message):
     COMMITTED_AT_US_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     HALTED_BECAUSE_FIELD_NUMBER: _ClassVar[int]
+    INCREMENTAL_FIELD_NUMBER: _ClassVar[int]
+    INCREMENTAL_REMAINING_S_FIELD_NUMBER: _ClassVar[int]
     source: str
     source_partition: str
     state: ReaderState
@@ -44,7 +46,9 @@ class GetStatusResponse(_message.Message):
     committed_at_us: int
     snapshot: _checkpoint_pb2.SnapshotProgress
     halted_because: str
-    def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., state: _Optional[_Union[ReaderState, str]] = ..., position: _Optional[_Union[_checkpoint_pb2.SourcePosition, _Mapping]] = ..., rows_published: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., snapshot: _Optional[_Union[_checkpoint_pb2.SnapshotProgress, _Mapping]] = ..., halted_because: _Optional[str] = ...) -> None: ...
+    incremental: _checkpoint_pb2.IncrementalSnapshot
+    incremental_remaining_s: float
+    def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., state: _Optional[_Union[ReaderState, str]] = ..., position: _Optional[_Union[_checkpoint_pb2.SourcePosition, _Mapping]] = ..., rows_published: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., snapshot: _Optional[_Union[_checkpoint_pb2.SnapshotProgress, _Mapping]] = ..., halted_because: _Optional[str] = ..., incremental: _Optional[_Union[_checkpoint_pb2.IncrementalSnapshot, _Mapping]] = ..., incremental_remaining_s: _Optional[float] = ...) -> None: ...
 
 class PauseRequest(_message.Message):
     __slots__ = ()
@@ -61,3 +65,15 @@ class ResumeRequest(_message.Message):
 class ResumeResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class SendSignalRequest(_message.Message):
+    __slots__ = ("signal",)
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    signal: str
+    def __init__(self, signal: _Optional[str] = ...) -> None: ...
+
+class SendSignalResponse(_message.Message):
+    __slots__ = ("offset",)
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    def __init__(self, offset: _Optional[int] = ...) -> None: ...

@@ -49,6 +49,11 @@ class ReaderControlStub:
                 request_serializer=protos_dot_headwater_dot_reader__control_dot_v1_dot_reader__control__pb2.ResumeRequest.SerializeToString,
                 response_deserializer=protos_dot_headwater_dot_reader__control_dot_v1_dot_reader__control__pb2.ResumeResponse.FromString,
                 _registered_method=True)
+        self.SendSignal = channel.unary_unary(
+                '/headwater.reader_control.v1.ReaderControl/SendSignal',
+                request_serializer=protos_dot_headwater_dot_reader__control_dot_v1_dot_reader__control__pb2.SendSignalRequest.SerializeToString,
+                response_deserializer=protos_dot_headwater_dot_reader__control_dot_v1_dot_reader__control__pb2.SendSignalResponse.FromString,
+                _registered_method=True)
 
 
 class ReaderControlServicer:
@@ -73,6 +78,14 @@ class ReaderControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SendSignal(self, request, context):
+        """Puts a signal into `headwater.signals`: durable when answered, and acted upon once.
+        INVALID_ARGUMENT: the message lists each mistake.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ReaderControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -90,6 +103,11 @@ def add_ReaderControlServicer_to_server(servicer, server):
                     servicer.Resume,
                     request_deserializer=protos_dot_headwater_dot_reader__control_dot_v1_dot_reader__control__pb2.ResumeRequest.FromString,
                     response_serializer=protos_dot_headwater_dot_reader__control_dot_v1_dot_reader__control__pb2.ResumeResponse.SerializeToString,
+            ),
+            'SendSignal': grpc.unary_unary_rpc_method_handler(
+                    servicer.SendSignal,
+                    request_deserializer=protos_dot_headwater_dot_reader__control_dot_v1_dot_reader__control__pb2.SendSignalRequest.FromString,
+                    response_serializer=protos_dot_headwater_dot_reader__control_dot_v1_dot_reader__control__pb2.SendSignalResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -173,6 +191,33 @@ class ReaderControl:
             '/headwater.reader_control.v1.ReaderControl/Resume',
             protos_dot_headwater_dot_reader__control_dot_v1_dot_reader__control__pb2.ResumeRequest.SerializeToString,
             protos_dot_headwater_dot_reader__control_dot_v1_dot_reader__control__pb2.ResumeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SendSignal(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headwater.reader_control.v1.ReaderControl/SendSignal',
+            protos_dot_headwater_dot_reader__control_dot_v1_dot_reader__control__pb2.SendSignalRequest.SerializeToString,
+            protos_dot_headwater_dot_reader__control_dot_v1_dot_reader__control__pb2.SendSignalResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,76 @@
+"""``headwater signal``: ask a source's reader for an incremental snapshot, or to stop, pause or resume one."""
+
+import json
+import uuid
+from typing import Any
+
+import click
+
+from libs.cli.home import home_option
+from libs.config.connections import KafkaSettings
+from libs.errors import InvalidSettings
+from libs.local.documents import nearest, read_documents
+from libs.local.home import Home
+from libs.local.plan import kafka_address
+from libs.local.state import read_ports, running_state
+from libs.source.signal_topic import send_signal
+from libs.source.signals import EXECUTE, LOG, STOP, TYPES, InvalidSignal
+
+
+@click.command()
+@click.argument("source")
+@click.argument("kind", metavar="TYPE", type=click.Choice(TYPES))
+@click.argument("tables", nargs=-1)
+@click.option("--where", help="SQL condition: only rows that meet it (execute-snapshot).")
+@click.option("--surrogate-key", help="Read along this column instead of the table's key (execute-snapshot).")
+@click.option("--message", help="What to write to the reader's log (log).")
+@click.option("--id", "signal_id", help="Stands in the reader's log and in its status; default: a new one.")
+@home_option
+def signal(
+    source: str,
+    kind: str,
+    tables: tuple[str, ...],
+    where: str | None,
+    surrogate_key: str | None,
+    message: str | None,
+    signal_id: str | None,
+    home: Home,
+) -> None:
+    """Send SOURCE's reader a signal, as Debezium has them: execute-snapshot, stop-snapshot, pause-snapshot,
+    resume-snapshot or log. TABLES are names (`shop.orders`) or regular expressions; stop-snapshot without any stops all.
+
+    The signal is durable when the command returns, and acts once, also where the reader is down just now.
+
+    \b
+    Examples:
+      headwater signal shop execute-snapshot shop.orders shop.customers
+      headwater signal shop execute-snapshot shop.orders --where "id > 1000"
+      headwater signal shop pause-snapshot
+      headwater signal shop stop-snapshot shop.orders
+    """
+    running_state(home)
+    sources = sorted(read_documents(home).sources)
+    if source not in sources:
+        raise InvalidSettings(f"source {source}", [f"has no document in sources/; {nearest(source, sources)}"])
+    if tables and kind not in (EXECUTE, STOP):
+        raise click.UsageError(f"{kind} takes no tables")
+    if (where or surrogate_key) and kind != EXECUTE:
+        raise click.UsageError("--where and --surrogate-key belong to execute-snapshot")
+    if message and kind != LOG:
+        raise click.UsageError("--message belongs to log")
+    data: dict[str, Any] = {"message": message or ""} if kind == LOG else {"type": "INCREMENTAL"}
+    if tables or kind == EXECUTE:
+        data["data-collections"] = list(tables)
+    if where:
+        data["additional-conditions"] = [{"data-collection": table, "filter": where} for table in tables]
+    if surrogate_key:
+        data["surrogate-key"] = surrogate_key
+    chosen_id = signal_id or str(uuid.uuid4())
+    kafka = KafkaSettings(bootstrap_servers=kafka_address(read_ports(home)))
+    try:
+        offset = send_signal(kafka, source, json.dumps({"id": chosen_id, "type": kind, "data": data}))
+    except InvalidSignal as error:
+        raise InvalidSettings(f"signal {kind}", [str(error)]) from error
+    click.echo(f"sent {kind} {chosen_id} to the reader of {source} (headwater.signals, offset {offset})")
+    if kind != LOG:
+        click.echo("watch it with: headwater status")

@@ -1,0 +1,163 @@
+"""SELECTs that read a table chunk by chunk along a key, in the order in which the server itself compares.
+
+A place in the key is the values of its columns as the text protocol printed them. Given back as literals they must stand
+exactly where ORDER BY put the row, whatever the collation, so the server does all comparing; here only the literals are
+written. An ENUM sorts by its members' order and compares by their text, so what lies behind a member is a list of members.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from libs.mysql.column_type import parse_column_type
+from libs.mysql.identifiers import quote_identifier, quote_table
+from libs.types.table import Column, TableSchema
+
+KeyPlace = bytes
+"""The printed values of a key's columns, packed; b"": before the first row."""
+
+_NUMBERS: Final = frozenset(("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year"))
+_MOMENTS: Final = frozenset(("date", "time", "datetime", "timestamp"))
+_TEXTS: Final = frozenset(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"))
+_BYTES: Final = frozenset(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"))
+_COMPARED: Final = _NUMBERS | _MOMENTS | _TEXTS | _BYTES | {"float", "double", "bit", "enum"}
+
+
+def pack_key(printed: Sequence[bytes | None]) -> KeyPlace:
+    """A place that a checkpoint can hold. Raises ValueError for NULL: a key has none."""
+    if None in printed:
+        raise ValueError("a key column is NULL")
+    return msgspec.msgpack.encode(tuple(printed))
+
+
+def unpack_key(place: KeyPlace) -> tuple[bytes, ...]:
+    """What ``pack_key`` packed."""
+    return msgspec.msgpack.decode(place, type=tuple[bytes, ...])
+
+
+def can_order_by(schema: TableSchema, key: Sequence[str]) -> bool:
+    """Whether a table can be read chunk by chunk along the columns ``key``."""
+    return bool(key) and all(parse_column_type(schema.column(name).source_type).name in _COMPARED for name in key)
+
+
+def snapshot_key(schema: TableSchema, surrogate: str = "") -> tuple[str, ...]:
+    """The columns along which a table is read: its key, or the surrogate key with the key behind it.
+
+    The key makes a surrogate unique, or rows that share its value would be lost at the end of a chunk.
+
+    Raises:
+        ValueError: the table has no such column, or cannot be read along it; the message says what to name instead.
+    """
+    if not surrogate:
+        if not can_order_by(schema, schema.key):
+            raise ValueError(f"{schema.table_id} has no key to read it along; name a unique column as surrogate-key")
+        return schema.key
+    columns = {column.name: column for column in schema.columns}
+    if surrogate not in columns:
+        raise ValueError(f"surrogate-key: {schema.table_id} has no column {surrogate!r}; it has {', '.join(columns)}")
+    if columns[surrogate].is_optional:
+        raise ValueError(f"surrogate-key: {schema.table_id}.{surrogate} may be NULL; name a NOT NULL column")
+    is_unique = any(
+        index.is_unique and index.columns == (surrogate,) and not any(index.prefix_lengths) for index in schema.indexes
+    )
+    key = (surrogate,) if is_unique else (surrogate, *(name for name in schema.key if name != surrogate))
+    if len(key) == 1 and not is_unique and schema.key != (surrogate,):
+        raise ValueError(f"surrogate-key: {schema.table_id}.{surrogate} is not unique and the table has no key")
+    if not can_order_by(schema, key):
+        raise ValueError(f"surrogate-key: {schema.table_id} cannot be ordered by {', '.join(key)}")
+    return key
+
+
+def chunk_statement(
+    schema: TableSchema,
+    select_list: str,
+    key: Sequence[str],
+    *,
+    behind: KeyPlace = b"",
+    until: KeyPlace = b"",
+    condition: str = "",
+    limit: int,
+) -> str:
+    """The rows behind one place and up to another, b"" meaning the table's ends, that meet the SQL ``condition``."""
+    columns = [schema.column(name) for name in key]
+    return _statement(
+        schema,
+        select_list,
+        [
+            condition,
+            _behind(columns, unpack_key(behind)) if behind else "",
+            f"NOT ({_behind(columns, unpack_key(until))})" if until else "",
+        ],
+        f" ORDER BY {', '.join(quote_identifier(name) for name in key)} LIMIT {limit}",
+    )
+
+
+def last_key_statement(schema: TableSchema, key: Sequence[str], condition: str = "") -> str:
+    """The key of the table's last row: where a snapshot that begins now will end."""
+    names = [quote_identifier(name) for name in key]
+    order = ", ".join(f"{name} DESC" for name in names)
+    return _statement(schema, key_list(schema, key), [condition], f" ORDER BY {order} LIMIT 1")
+
+
+def key_list(schema: TableSchema, key: Sequence[str]) -> str:
+    """The columns of a key to SELECT, each in the form that ``chunk_statement`` takes back."""
+    return ", ".join(
+        f"CAST({quote_identifier(name)} AS DOUBLE)"  # MySQL prints six digits of a FLOAT and stores up to nine
+        if parse_column_type(schema.column(name).source_type).name == "float"
+        else quote_identifier(name)
+        for name in key
+    )
+
+
+def _statement(schema: TableSchema, select_list: str, conditions: Sequence[str], tail: str) -> str:
+    where = " AND ".join(f"({condition})" for condition in conditions if condition.strip())
+    return f"SELECT {select_list} FROM {quote_table(schema.table_id)}{f' WHERE {where}' if where else ''}{tail}"
+
+
+def _behind(key: Sequence[Column], values: Sequence[bytes]) -> str:
+    """``(a, b) > (x, y)`` written out: MySQL uses no index for the short form (manual 10.2.1.22, "Range Optimization
+    of Row Constructor Expressions")."""
+    alternatives = []
+    for index, (column, value) in enumerate(zip(key, values, strict=True)):
+        equal = [
+            f"{quote_identifier(c.name)} = {_literal(c, v)}" for c, v in zip(key[:index], values[:index], strict=True)
+        ]
+        alternatives.append(" AND ".join([*equal, _greater(column, value)]))
+    if len(alternatives) == 1:
+        return alternatives[0]
+    # What is implied, said for the optimiser: a range of the key's first column.
+    first = f"({_greater(key[0], values[0])} OR {quote_identifier(key[0].name)} = {_literal(key[0], values[0])})"
+    return f"{first} AND ({' OR '.join(f'({alternative})' for alternative in alternatives)})"
+
+
+def _greater(column: Column, printed: bytes) -> str:
+    name = quote_identifier(column.name)
+    declared = parse_column_type(column.source_type)
+    if declared.name != "enum":
+        return f"{name} > {_literal(column, printed)}"
+    member = printed.decode()
+    # '' that is no member is what MySQL stores for an invalid value: it has the index 0.
+    behind = declared.members[declared.members.index(member) + 1 :] if member in declared.members else declared.members
+    return f"{name} IN ({', '.join(_text(each.encode()) for each in behind)})" if behind else "FALSE"
+
+
+def _literal(column: Column, printed: bytes) -> str:
+    """A value as the text protocol printed it, as a literal; texts in hexadecimal, so that nothing needs escaping."""
+    name = parse_column_type(column.source_type).name
+    if name in _TEXTS or name == "enum":
+        return _text(printed)
+    if name in _BYTES:
+        return f"x'{printed.hex()}'"
+    if name in _MOMENTS:
+        return f"'{printed.decode('ascii')}'"
+    if name == "bit":
+        return str(int.from_bytes(printed, "big"))
+    if name in ("float", "double"):
+        text = printed.decode("ascii")
+        return text if "e" in text else f"{text}e0"  # with an exponent it is a DOUBLE, without a DECIMAL
+    return printed.decode("ascii")
+
+
+def _text(text: bytes) -> str:
+    return f"_utf8mb4 x'{text.hex()}'"

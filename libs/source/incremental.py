@@ -1,0 +1,91 @@
+"""What an incremental snapshot has yet to do, as a value: signals change it, chunks move it on, checkpoints keep it.
+
+Plain functions, the same for every reader. Because the state travels in the checkpoint that is committed together with the
+rows it covers, a signal acts once and a chunk is delivered once, whenever the reader dies.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from libs.source.signals import ExecuteSnapshot, PauseSnapshot, ResumeSnapshot, Signal, StopSnapshot, matches
+from libs.types.checkpoint import IncrementalSnapshot, TableCopy
+
+
+def take_signal(
+    state: IncrementalSnapshot, signal: Signal, captured: Iterable[str]
+) -> tuple[IncrementalSnapshot, list[str]]:
+    """The state once ``signal`` has acted, and what of it could not be done; ``captured``: names ``database.table``.
+
+    A table that waits already with the same conditions is not queued twice; one that is being read is read again after it.
+    """
+    match signal:
+        case ExecuteSnapshot():
+            return _execute(state, signal, sorted(captured))
+        case StopSnapshot(tables=()):
+            return msgspec.structs.replace(state, tables=(), is_paused=False), []
+        case StopSnapshot(tables=patterns):
+            left = tuple(t for t in state.tables if not any(matches(pattern, t.table) for pattern in patterns))
+            unknown = [p for p in patterns if not any(matches(p, t.table) for t in state.tables)]
+            return msgspec.structs.replace(state, tables=left), [f"{p}: no snapshot of it to stop" for p in unknown]
+        case PauseSnapshot():
+            return msgspec.structs.replace(state, is_paused=True), []
+        case ResumeSnapshot():
+            return msgspec.structs.replace(state, is_paused=False), []
+    return state, []
+
+
+def _execute(
+    state: IncrementalSnapshot, signal: ExecuteSnapshot, captured: Sequence[str]
+) -> tuple[IncrementalSnapshot, list[str]]:
+    tables, notes = list(state.tables), []
+    for pattern in signal.tables:
+        found = [pattern] if pattern in captured else [name for name in captured if matches(pattern, name)]
+        if not found:
+            notes.append(f"{pattern}: no captured table has this name")
+        for name in found:
+            conditions = [condition for of, condition in signal.conditions if matches(of, name)]
+            copy = TableCopy(
+                table=name,
+                condition=" AND ".join(f"({condition})" for condition in conditions)
+                if len(conditions) > 1
+                else "".join(conditions),
+                surrogate_key=signal.surrogate_key,
+                signal_id=signal.signal_id,
+            )
+            if not any(_is_same_request(copy, waiting) for waiting in tables):
+                tables.append(copy)
+    return msgspec.structs.replace(state, tables=tuple(tables)), notes
+
+
+def _is_same_request(copy: TableCopy, waiting: TableCopy) -> bool:
+    """It waits and has not begun, so one reading serves both."""
+    asked = (copy.table, copy.condition, copy.surrogate_key)
+    return not waiting.maximum_key and asked == (waiting.table, waiting.condition, waiting.surrogate_key)
+
+
+def chunk_delivered(state: IncrementalSnapshot, copy: TableCopy, *, is_last: bool) -> IncrementalSnapshot:
+    """The first table stands where ``copy`` says; the last chunk of a table takes it off the list.
+
+    A table that was stopped meanwhile stays off.
+    """
+    if not state.tables or state.tables[0].table != copy.table:
+        return state
+    rest = state.tables[1:]
+    return msgspec.structs.replace(state, tables=rest if is_last else (copy, *rest))
+
+
+def begin_again(state: IncrementalSnapshot, table: str) -> IncrementalSnapshot:
+    """The key along which ``table`` is read has changed: places in the old one mean nothing any more."""
+    return msgspec.structs.replace(
+        state,
+        tables=tuple(
+            msgspec.structs.replace(copy, last_key=b"", maximum_key=b"") if copy.table == table else copy
+            for copy in state.tables
+        ),
+    )
+
+
+def drop_table(state: IncrementalSnapshot, table: str) -> IncrementalSnapshot:
+    """``table`` is gone, or cannot be read: the snapshot goes on with the others."""
+    return msgspec.structs.replace(state, tables=tuple(copy for copy in state.tables if copy.table != table))

@@ -1,0 +1,183 @@
+"""Signals: what a person asks of a running reader, in Debezium's JSON.
+
+They come by the topic ``headwater.signals`` (key: the source's name; from there also what gRPC and ``headwater signal`` send)
+and as rows of a signal table at the source. Form: debezium.io, "Sending signals to a Debezium connector"; seeds/001.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from libs.errors import InvalidEvent
+
+EXECUTE, STOP, PAUSE, RESUME, LOG = "execute-snapshot", "stop-snapshot", "pause-snapshot", "resume-snapshot", "log"
+TYPES: Final = (EXECUTE, STOP, PAUSE, RESUME, LOG)
+
+
+class InvalidSignal(InvalidEvent):
+    """A signal cannot be acted upon: it is logged and passed over. The message lists each of its mistakes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecuteSnapshot:
+    """Read tables again, chunk by chunk, while the log is followed."""
+
+    signal_id: str
+    tables: tuple[str, ...]
+    """Names ``database.table`` or regular expressions that match whole names."""
+    conditions: tuple[tuple[str, str], ...] = ()
+    """Pairs of such a name and an SQL condition: only rows that meet it."""
+    surrogate_key: str = ""
+    """The column along which the tables are read instead of their keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopSnapshot:
+    """Drop tables from the running snapshot; none named: end it."""
+
+    signal_id: str
+    tables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PauseSnapshot:
+    """Read no further chunk until ``ResumeSnapshot``."""
+
+    signal_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeSnapshot:
+    """Go on after ``PauseSnapshot``."""
+
+    signal_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogMessage:
+    """Write a line to the reader's log: it shows that signals arrive."""
+
+    signal_id: str
+    message: str
+
+
+Signal = ExecuteSnapshot | StopSnapshot | PauseSnapshot | ResumeSnapshot | LogMessage
+
+
+def parse_signal(text: str | bytes) -> Signal:
+    """The signal in a record of the signals topic: ``{"id": …, "type": …, "data": {…}}``, the id optional.
+
+    Raises:
+        InvalidSignal: with every mistake.
+    """
+    document = _json_object(text, "the signal")
+    unknown = sorted(set(document) - {"id", "type", "data"})
+    if unknown:
+        raise InvalidSignal(f"signal: unknown member(s) {', '.join(unknown)}; known: id, type, data")
+    return signal_of(str(document.get("id") or ""), document.get("type"), document.get("data"))
+
+
+def signal_of(signal_id: str, kind: object, data: object) -> Signal:
+    """The signal with these parts: the columns of a signal table, ``data`` being JSON text or what it says.
+
+    Raises:
+        InvalidSignal: with every mistake.
+    """
+    if kind not in TYPES:
+        raise InvalidSignal(f"signal {signal_id!r}: type {kind!r} is unknown; known: {', '.join(TYPES)}")
+    members = (
+        _json_object(data, f"signal {signal_id!r}: data") if isinstance(data, str | bytes) and data else data or {}
+    )
+    if not isinstance(members, Mapping):
+        raise InvalidSignal(f"signal {signal_id!r}: data must be a JSON object")
+    mistakes: list[str] = []
+    snapshot_type = str(members.get("type", "INCREMENTAL"))
+    if kind != LOG and snapshot_type.upper() != "INCREMENTAL":
+        mistakes.append(f"type: {snapshot_type!r} is not done by a signal; INCREMENTAL is")
+    signal: Signal
+    match kind:
+        case "execute-snapshot":
+            signal = ExecuteSnapshot(
+                signal_id=signal_id,
+                tables=_names(members, mistakes, is_required=True),
+                conditions=_conditions(members, mistakes),
+                surrogate_key=_text(members, "surrogate-key", mistakes),
+            )
+        case "stop-snapshot":
+            signal = StopSnapshot(signal_id, _names(members, mistakes, is_required=False))
+        case "pause-snapshot":
+            signal = PauseSnapshot(signal_id)
+        case "resume-snapshot":
+            signal = ResumeSnapshot(signal_id)
+        case _:
+            signal = LogMessage(signal_id, _text(members, "message", mistakes))
+    if mistakes:
+        raise InvalidSignal(f"{kind} {signal_id!r}: " + "; ".join(mistakes))
+    return signal
+
+
+def matches(pattern: str, table: str) -> bool:
+    """Whether an entry of ``data-collections`` means ``table``: its name, or a regular expression that matches it whole."""
+    return pattern == table or re.fullmatch(pattern, table) is not None
+
+
+def _json_object(text: object, what: str) -> Mapping[str, Any]:
+    try:
+        document = json.loads(text)  # type: ignore[arg-type]  # a TypeError is caught as well
+    except (ValueError, TypeError) as error:
+        raise InvalidSignal(f"{what} is not JSON ({error})") from error
+    if not isinstance(document, Mapping):
+        raise InvalidSignal(f"{what} must be a JSON object")
+    return document
+
+
+def _names(members: Mapping[str, Any], mistakes: list[str], *, is_required: bool) -> tuple[str, ...]:
+    names = members.get("data-collections")
+    if names is None and not is_required:
+        return ()
+    if not isinstance(names, Sequence) or isinstance(names, str) or not all(isinstance(n, str) and n for n in names):
+        mistakes.append("data-collections: must be a list of names like 'database.table'")
+        return ()
+    if not names and is_required:
+        mistakes.append("data-collections: names no table")
+    for name in names:
+        _check_pattern(name, "data-collections", mistakes)
+    return tuple(names)
+
+
+def _conditions(members: Mapping[str, Any], mistakes: list[str]) -> tuple[tuple[str, str], ...]:
+    """``additional-conditions``, or the one ``additional-condition`` of older releases, which is for every table."""
+    old = _text(members, "additional-condition", mistakes)
+    listed = members.get("additional-conditions") or ()
+    conditions = [(".*", old)] if old.strip() else []
+    if not isinstance(listed, Sequence) or isinstance(listed, str):
+        mistakes.append("additional-conditions: must be a list of {'data-collection': …, 'filter': …}")
+        return ()
+    for entry in listed:
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("data-collection"), str):
+            mistakes.append("additional-conditions: each needs a 'data-collection' and a 'filter'")
+            continue
+        name, condition = entry["data-collection"], entry.get("filter") or ""
+        _check_pattern(name, "additional-conditions", mistakes)
+        if not isinstance(condition, str):
+            mistakes.append(f"additional-conditions: the filter of {name!r} must be text")
+        elif condition.strip():
+            conditions.append((name, condition))
+    return tuple(conditions)
+
+
+def _text(members: Mapping[str, Any], name: str, mistakes: list[str]) -> str:
+    value = members.get(name)
+    if value is not None and not isinstance(value, str):
+        mistakes.append(f"{name}: must be text")
+        return ""
+    return value or ""
+
+
+def _check_pattern(pattern: str, place: str, mistakes: list[str]) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        mistakes.append(f"{place}: {pattern!r} is neither a name nor a regular expression ({error})")

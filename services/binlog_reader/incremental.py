@@ -1,0 +1,397 @@
+"""Incremental snapshots: tables read again chunk by chunk between GTID watermarks, while the log is followed.
+
+The reader's loop calls ``read_between_watermarks`` while the log stands still, and hands the chunk to ``IncrementalCopy``,
+which the log decoder tells of transactions and changed rows (``decode.LogWatch``). When the window closes the chunk's rest is
+due, and the loop puts it into the batch at this very place of the log. How far every table got is a value that travels in
+the checkpoint (``libs.source.incremental``): a chunk that was not delivered is read again, one that was is not.
+
+Beside the algorithm (``libs.mysql.watermarks``) two things keep it right:
+
+* The low watermark covers everything that the log has shown. MySQL lets a replica read a transaction before its own
+  engine has committed it, so a chunk could otherwise miss a change whose event has already passed.
+* A chunk is read under the schema that the log has at its place, compared with ``SHOW CREATE TABLE`` in the transaction of
+  the SELECT, which no DDL can enter. Where they differ the log is behind: it is read again when the window closes. DDL of
+  the table that the log shows before has the same effect.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+import orjson
+import structlog
+
+from libs.errors import HeadwaterError
+from libs.events.batch import OP_CREATE
+from libs.events.run_rows import RunRows
+from libs.failpoints import failpoint
+from libs.mysql.chunk_query import (
+    KeyPlace,
+    chunk_statement,
+    key_list,
+    last_key_statement,
+    pack_key,
+    snapshot_key,
+)
+from libs.mysql.column_type import parse_column_type
+from libs.mysql.ddl import show_create_to_schema
+from libs.mysql.gtid import GtidSet
+from libs.mysql.identifiers import quote_table
+from libs.mysql.text_row import compile_text_decoder, select_list
+from libs.mysql.watermarks import (
+    Gtid,
+    Window,
+    open_low,
+    reached_high,
+    see_transaction,
+    set_high,
+    spans_servers,
+)
+from libs.source.incremental import begin_again, chunk_delivered, drop_table, take_signal
+from libs.source.mysql.client import Connection, mysql_error_code, query, select_raw
+from libs.source.mysql.snapshot import create_statement, estimated_rows, executed_gtids
+from libs.source.signals import Signal
+from libs.types.checkpoint import IncrementalSnapshot, TableCopy
+from libs.types.table import Column, TableId, TableSchema
+
+log = structlog.get_logger()
+
+_SELECT_TIMEOUT_S: Final = 600.0
+_LOCK_WAIT_S: Final = 2
+"""How long a chunk waits for a table that an ALTER holds, the log with it; then it is tried again later."""
+_MAX_REREADS: Final = 3
+"""So often a chunk is read again because several servers committed meanwhile, or the schemas differ with nothing in between
+that explains it. Several servers' commits are awaited exactly then; the table with two schemas is given up."""
+
+_LOCK_TIMEOUT, _TIME_LIMIT, _DEFINITION_CHANGED, _DEADLOCK = 1205, 3024, 1412, 1213
+_PASSING: Final = frozenset({_LOCK_TIMEOUT, _TIME_LIMIT, _DEFINITION_CHANGED, _DEADLOCK})
+_NO_SUCH_TABLE, _NO_SUCH_DATABASE = 1146, 1049
+_CLIENT_ERRORS: Final = range(2000, 3000)  # the connection, not the statement
+
+
+class TableRefused(Exception):
+    """A table's incremental snapshot cannot go on; the others do. The message says why, and what to change."""
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Rows of one table between two watermarks, on their way into the log."""
+
+    copy: TableCopy
+    """The table's progress once these rows are delivered."""
+    schema: TableSchema
+    window: Window
+    rows: dict[bytes, tuple[bytes, bytes]] = field(default_factory=dict)
+    """(row as JSON, key as JSON), by what identifies a row."""
+    is_last: bool = False
+    is_stale: bool = False
+    """Nothing of it may be delivered: read it again when the window is closed."""
+    dropped_rows: int = 0
+    """Taken out because the log delivers them."""
+
+    @property
+    def table_id(self) -> TableId:
+        """The table."""
+        return self.schema.table_id
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------------
+
+
+def prepare_connection(connection: Connection) -> None:
+    """Once, before chunks are read through it. Blocks."""
+    query(connection, f"SET SESSION lock_wait_timeout = {_LOCK_WAIT_S}, innodb_lock_wait_timeout = {_LOCK_WAIT_S}")
+
+
+def read_between_watermarks(
+    connection: Connection, schema: TableSchema, copy: TableCopy, *, seen: GtidSet, chunk_rows: int
+) -> Chunk | None:
+    """The next rows of ``copy``, with the watermarks around their reading; ``seen``: what the log has shown. Blocks.
+
+    None: not now (the server is behind the log, or somebody holds the table); try again later.
+
+    Raises:
+        TableRefused: this table cannot be read so.
+        SourceUnavailable: connection lost.
+    """
+    low = executed_gtids(connection)
+    if not low.is_superset(seen):
+        query(connection, "SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, 1)", str(seen))
+        low = executed_gtids(connection)
+        if not low.is_superset(seen):
+            return None
+    chunk = Chunk(copy=copy, schema=schema, window=open_low(low))
+    try:
+        query(connection, "START TRANSACTION READ ONLY")
+        try:
+            _read_rows(connection, chunk, chunk_rows)
+        finally:
+            query(connection, "COMMIT")
+    except (HeadwaterError, ValueError) as error:
+        code = mysql_error_code(error)
+        if code in _PASSING:
+            log.info("incremental_chunk_postponed", table=copy.table, reason=str(error))
+            return None
+        if code in (_NO_SUCH_TABLE, _NO_SUCH_DATABASE):  # the log will tell what became of it
+            chunk.is_stale = True
+        elif isinstance(error, ValueError) or (code and code not in _CLIENT_ERRORS):
+            raise TableRefused(f"{copy.table} cannot be read: {error}") from error
+        else:
+            raise
+    failpoint("reader_between_watermarks")
+    chunk.window = set_high(chunk.window, executed_gtids(connection), seen)
+    return chunk
+
+
+def _read_rows(connection: Connection, chunk: Chunk, chunk_rows: int) -> None:
+    """Fill ``chunk``, inside a transaction: having looked at the table, it keeps DDL out until its end."""
+    schema, copy = chunk.schema, chunk.copy
+    query(connection, f"SELECT 1 FROM {quote_table(schema.table_id)} LIMIT 0")
+    if difference(schema, show_create_to_schema(schema.table_id, *create_statement(connection, schema.table_id))):
+        chunk.is_stale = True
+        return
+    key = snapshot_key(schema, copy.surrogate_key)
+    if not copy.maximum_key:
+        maximum = _last_key(connection, schema, key, copy.condition)
+        if not maximum:
+            chunk.is_last = True
+            return
+        copy = msgspec.structs.replace(
+            copy, maximum_key=maximum, rows_estimated=estimated_rows(connection, [schema.table_id])
+        )
+    columns = f"{select_list(schema)}, {key_list(schema, key)}"
+    statement = chunk_statement(
+        schema, columns, key, behind=copy.last_key, until=copy.maximum_key, condition=copy.condition, limit=chunk_rows
+    )
+    decode, identify = compile_text_decoder(schema), _identity(schema, key)
+    count, last_packet = 0, b""
+    for packet in select_raw(connection, statement, _SELECT_TIMEOUT_S):
+        image, row_key, _ = decode(packet)
+        chunk.rows[identify(image, row_key)] = (image, row_key)
+        count, last_packet = count + 1, packet
+    last_key = pack_key(_last_cells(last_packet, len(schema.columns))) if count else copy.last_key
+    chunk.is_last = count < chunk_rows or last_key == copy.maximum_key
+    chunk.copy = msgspec.structs.replace(
+        copy, last_key=last_key, rows_read=copy.rows_read + count, chunks_read=copy.chunks_read + 1
+    )
+
+
+def _last_key(connection: Connection, schema: TableSchema, key: Sequence[str], condition: str) -> KeyPlace:
+    for packet in select_raw(connection, last_key_statement(schema, key, condition), _SELECT_TIMEOUT_S):
+        return pack_key(_last_cells(packet, 0))
+    return b""
+
+
+def _last_cells(packet: bytes, skip: int) -> list[bytes | None]:
+    """A text row's cells behind the first ``skip`` ones (MySQL manual, "Text Resultset Row")."""
+    cells: list[bytes | None] = []
+    place = 0
+    while place < len(packet):
+        size = packet[place]
+        place += 1
+        if size == 251:
+            cells.append(None)
+            continue
+        if size > 251:
+            width = 8 if size == 254 else size - 250
+            size = int.from_bytes(packet[place : place + width], "little")
+            place += width
+        cells.append(packet[place : place + size])
+        place += size
+    return cells[skip:]
+
+
+def _identity(schema: TableSchema, key: Sequence[str]) -> Callable[[bytes, bytes], bytes]:
+    """What a row of a chunk and a row of the log have in common: the event's key, else the columns read along."""
+    if schema.key:
+        return lambda image, row_key: row_key
+    return lambda image, row_key: _cells_of(orjson.loads(image), key)
+
+
+def _cells_of(row: dict[str, object], key: Sequence[str]) -> bytes:
+    return orjson.dumps([row[name] for name in key])
+
+
+def difference(ours: TableSchema, theirs: TableSchema) -> str:
+    """Where two versions of a table would read a row differently; empty: nowhere."""
+    if ours.key != theirs.key:
+        return f"the key: {ours.key} here, {theirs.key} at the source"
+    for mine, other in zip(ours.columns, theirs.columns, strict=False):
+        if _layout(mine) != _layout(other):
+            return f"column {mine.name} {mine.source_type} here, {other.name} {other.source_type} at the source"
+    if len(ours.columns) != len(theirs.columns):
+        return f"{len(ours.columns)} columns here, {len(theirs.columns)} at the source"
+    return ""
+
+
+def _layout(column: Column) -> tuple[str, str, str | None, bool]:
+    return column.name, column.source_type, column.charset, column.is_optional
+
+
+# --- between the log and the chunk -------------------------------------------------------------------------------------------
+
+
+class IncrementalCopy:
+    """The incremental snapshot of one reader: which chunk is on its way, and whether it is due.
+
+    Touches nothing outside: the reader's loop brings chunks (``take_chunk``) and signals, the log decoder its transactions.
+    """
+
+    def __init__(self, state: IncrementalSnapshot, *, signal_table: str = "") -> None:
+        self._signal_table = signal_table
+        self._signal_rows: RunRows | None = None
+        self._signals: list[tuple[object, ...]] = []
+        self.state = state
+        """What is to be done, as the next checkpoint holds it."""
+        self.chunk: Chunk | None = None
+        self.is_due = False
+        """The chunk's rest belongs here in the log: before anything that follows, ``deliver`` it."""
+        self._newest: Gtid | None = None
+        self._rows: RunRows | None = None
+        self._stale_in_row = 0
+        self._spanning_in_row = 0
+
+    @property
+    def wants_chunk(self) -> bool:
+        """Something is to be read, and no chunk is on its way."""
+        return self.chunk is None and bool(self.state.tables) and not self.state.is_paused
+
+    def take(self, signal: Signal, captured: Iterable[str]) -> list[str]:
+        """Let a signal act; what of it could not be done."""
+        self.state, notes = take_signal(self.state, signal, captured)
+        chunk = self.chunk
+        if chunk is not None and not (self.state.tables and self.state.tables[0].table == chunk.copy.table):
+            self._forget()
+        return notes
+
+    def table_signals(self) -> list[tuple[object, ...]]:
+        """Rows inserted into the signal table since the last call: id, type and data, whatever its columns are called."""
+        rows, self._signals = self._signals, []
+        return rows
+
+    def take_chunk(self, chunk: Chunk, *, caught_up: bool) -> None:
+        """A chunk was read while the log stood still; ``caught_up``: the log has shown both watermarks already.
+
+        Raises TableRefused: the log has no other schema to come, and yet the source's is another one.
+        """
+        if spans_servers(chunk.window) and self._spanning_in_row < _MAX_REREADS:
+            self._spanning_in_row += 1
+            chunk.is_stale = True
+        elif chunk.is_stale and caught_up:
+            self._stale_in_row += 1
+            if self._stale_in_row > _MAX_REREADS:
+                self._stale_in_row = 0
+                raise TableRefused(
+                    f"{chunk.copy.table}: the log's schema of it is not the source's, and no DDL is to come; "
+                    "re-snapshot the source, or exclude the table"
+                )
+        else:
+            self._spanning_in_row = self._stale_in_row = 0
+        self.chunk = chunk
+        self.is_due = caught_up
+
+    def refuse(self, table: str) -> None:
+        """Give a table up; the others go on."""
+        self.state = drop_table(self.state, table)
+        self._forget()
+
+    def table_changed(self, table_id: TableId, before: TableSchema | None, after: TableSchema | None) -> None:
+        """DDL of the table in the log, or a TRUNCATE: its chunk is read again; from the beginning where its order changed."""
+        name = str(table_id)
+        if not any(copy.table == name for copy in self.state.tables):
+            return
+        if after is None:
+            log.warning("incremental_table_gone", table=name)
+            self.refuse(name)
+            return
+        if self.chunk is not None and self.chunk.table_id == table_id:
+            self.chunk.is_stale = True
+        if before is not None and any(
+            _order_changed(before, after, copy.surrogate_key) for copy in self.state.tables if copy.table == name
+        ):
+            self.state = begin_again(self.state, name)
+
+    def deliver(self) -> Chunk | None:
+        """The chunk that is due, now delivered; None: there is nothing of it to deliver, and it is read again."""
+        chunk, self.chunk, self.is_due = self.chunk, None, False
+        if chunk is None or chunk.is_stale:
+            return None
+        self.state = chunk_delivered(self.state, chunk.copy, is_last=chunk.is_last)
+        return chunk
+
+    def _forget(self) -> None:
+        self.chunk, self.is_due, self._rows = None, False, None
+
+    # --- decode.LogWatch
+
+    def transaction_begins(self, gtid: Gtid) -> None:
+        """The log shows a transaction."""
+        chunk = self.chunk
+        if chunk is None or self.is_due:
+            return
+        chunk.window = see_transaction(chunk.window, gtid)
+        self.is_due = chunk.window.is_closed
+
+    def rows_begin(self, table_id: TableId, rows: RunRows) -> None:
+        """Changed rows of ``table_id`` are about to be written into ``rows``."""
+        self._take_out()
+        if str(table_id) == self._signal_table:
+            self._signal_rows = rows
+        chunk = self.chunk
+        if chunk is not None and not self.is_due and chunk.window.is_open and chunk.table_id == table_id:
+            self._rows = rows
+
+    def transaction_ends(self, gtid: Gtid) -> None:
+        """All rows of a transaction have been shown."""
+        self._take_out()
+        self._newest = gtid
+        self._look_whether_due()
+
+    def log_is_silent(self) -> None:
+        """A heartbeat came: the source has nothing newer than the last transaction."""
+        if self._newest is not None:
+            self._look_whether_due()
+
+    def _look_whether_due(self) -> None:
+        chunk = self.chunk
+        if chunk is None or self.is_due:
+            return
+        self.is_due = reached_high(chunk.window, self._newest)
+
+    def _take_out(self) -> None:
+        """Rows that the window showed leave the chunk: the log delivers them."""
+        signals, self._signal_rows = self._signal_rows, None
+        if signals is not None:
+            inserted = (
+                orjson.loads(value) for op, value in zip(signals.ops, signals.values(), strict=True) if op == OP_CREATE
+            )
+            self._signals += [tuple(event["after"].values()) for event in inserted]
+        rows, self._rows = self._rows, None
+        chunk = self.chunk
+        if rows is None or chunk is None:
+            return
+        for identity in _changed(chunk, rows):
+            if chunk.rows.pop(identity, None) is not None:
+                chunk.dropped_rows += 1
+
+
+def _changed(chunk: Chunk, rows: RunRows) -> Iterable[bytes]:
+    if chunk.schema.key:
+        return rows.keys()
+    key = snapshot_key(chunk.schema, chunk.copy.surrogate_key)
+    images = (orjson.loads(value)[side] for value in rows.values() for side in ("before", "after"))
+    return [_cells_of(image, key) for image in images if image is not None]
+
+
+def _order_changed(before: TableSchema, after: TableSchema, surrogate: str) -> bool:
+    """The places of chunks mean something else now. A text's collation is not part of a schema, so of a text it may be."""
+    try:
+        old, new = snapshot_key(before, surrogate), snapshot_key(after, surrogate)
+    except ValueError:
+        return True
+    return old != new or any(
+        before.column(name).source_type != after.column(name).source_type
+        or parse_column_type(after.column(name).source_type).name in ("char", "varchar", "text")
+        for name in new
+    )
