@@ -23,6 +23,9 @@ from libs.local import mysql_server as mysql
 from libs.local import valkey_server as valkey
 from libs.local.ports import LOOPBACK, free_port, free_ports
 from libs.local.process import ProcessSpec, Running, kill, start, stop, wait_ready
+from tests.vtgate.cluster import topology_of
+from tests.vtgate.service import Security, VtgateServer
+from tests.vtgate.vstream import ServerOptions
 
 READY_TIMEOUT_S = 90.0  # two cores, and Spark may be starting beside
 STOP_TIMEOUT_S = 30.0
@@ -90,6 +93,18 @@ class StartMysql(Protocol):
     def __call__(self, *, server_id: int = 1, extra_options: tuple[str, ...] = ()) -> MysqlServer: ...
 
 
+class StartVtgate(Protocol):
+    """Starts a stand-in with sharded keyspaces (one by default), each shard on a MySQL server of its own."""
+
+    def __call__(
+        self,
+        *keyspaces: str,
+        shards: tuple[str, ...] = ("-80", "80-"),
+        options: ServerOptions | None = None,
+        security: Security | None = None,
+    ) -> VtgateServer: ...
+
+
 StartKafka = Callable[[], KafkaBroker]
 StartValkey = Callable[[], ValkeyServer]
 
@@ -119,6 +134,45 @@ def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeySe
     """The shared Valkey."""
     with ExitStack() as servers:
         yield _start_valkey(tmp_path_factory.mktemp("valkey"), servers)
+
+
+@pytest.fixture(scope="session")
+def shard_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], list[MysqlServer]]]:
+    """The first so many of the shared MySQL servers that hold shards; started when they are first asked for."""
+    folder = tmp_path_factory.mktemp("shards")
+    started: list[MysqlServer] = []
+    with ExitStack() as servers:
+
+        def first(count: int) -> list[MysqlServer]:
+            while len(started) < count:
+                number = len(started) + 1
+                started.append(_start_mysql(folder / f"shard-{number}", servers, server_id=100 + number))
+            return started[:count]
+
+        yield first
+
+
+@pytest.fixture
+def start_vtgate(
+    shard_servers: Callable[[int], list[MysqlServer]], unique_name: Callable[[str], str]
+) -> Iterator[StartVtgate]:
+    """Starts stand-ins for Vitess, each with keyspaces that are this test's alone; see ``tests.vtgate``."""
+    with ExitStack() as stack:
+
+        def start_one(
+            *keyspaces: str,
+            shards: tuple[str, ...] = ("-80", "80-"),
+            options: ServerOptions | None = None,
+            security: Security | None = None,
+        ) -> VtgateServer:
+            servers = shard_servers(len(shards))
+            places = {name: (server.host, server.port) for name, server in zip(shards, servers, strict=True)}
+            names = keyspaces or (unique_name("ks"),)
+            vtgate = VtgateServer(topology_of(dict.fromkeys(names, places)), options=options, security=security)
+            stack.callback(vtgate.start().stop)
+            return vtgate
+
+        yield start_one
 
 
 @pytest.fixture

@@ -1,0 +1,73 @@
+"""``python -m tests.vtgate FILE``: the stand-in as a process, over MySQL servers that run already.
+
+FILE is YAML; the databases, and Vitess's own tables, are created where they are missing::
+
+    port: 15991            # 0 or left out: any free one
+    heartbeats: false      # write keyspace heartbeats
+    users: {vitess: secret}
+    keyspaces:
+      shop:
+        vindex_columns: {orders: customer_id}   # "id" where a table is not named
+        shards:
+          "-80": {host: 127.0.0.1, port: 3306, user: root, password: ""}
+          "80-": {host: 127.0.0.1, port: 3307}
+
+The first line of output is ``listening on HOST:PORT``; SIGTERM ends it. ``--replay FILE`` instead serves a recorded stream
+(``tests/vtgate/replay.py``).
+"""
+
+import argparse
+import contextlib
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.vtgate.cluster import heartbeats, new_shard
+from tests.vtgate.replay import ReplayServer
+from tests.vtgate.service import Security, VtgateServer
+from tests.vtgate.topology import Keyspace, Topology
+
+
+def main() -> None:
+    """Serve until SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser(prog="python -m tests.vtgate")
+    parser.add_argument("cluster", type=Path, nargs="?", help="YAML that names the keyspaces and their MySQL servers")
+    parser.add_argument("--replay", type=Path, help="a recorded stream to serve instead")
+    parser.add_argument("--port", type=int, default=None)
+    arguments = parser.parse_args()
+    if (arguments.cluster is None) == (arguments.replay is None):
+        parser.error("give either a cluster's file or --replay")
+    with contextlib.ExitStack() as stack:
+        if arguments.replay is not None:
+            server: VtgateServer | ReplayServer = ReplayServer(arguments.replay, port=arguments.port or 0)
+        else:
+            server = _cluster_server(yaml.safe_load(arguments.cluster.read_text()), arguments.port, stack)
+        stack.callback(server.start().stop)
+        over = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: over.set())
+        print(f"listening on {server.address}", flush=True)  # noqa: T201 - what the starter waits for
+        over.wait()
+
+
+def _cluster_server(document: dict[str, Any], port: int | None, stack: contextlib.ExitStack) -> VtgateServer:
+    keyspaces, shards = [], []
+    for keyspace, described in document["keyspaces"].items():
+        keyspaces.append(Keyspace(keyspace, dict(described.get("vindex_columns", {}))))
+        for name, place in described["shards"].items():
+            shards.append(new_shard(keyspace, name, 100 * (len(shards) + 1), **place))
+    topology = Topology(keyspaces, shards)
+    if document.get("heartbeats"):
+        stack.enter_context(heartbeats(topology))
+    return VtgateServer(
+        topology,
+        security=Security(users=document.get("users", {})),
+        port=port if port is not None else document.get("port", 0),
+    )
+
+
+if __name__ == "__main__":
+    main()
