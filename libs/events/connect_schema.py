@@ -7,14 +7,14 @@ recordings, and the order of the members is theirs too, so the texts can be comp
 """
 
 import base64
+import datetime
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from typing import Any, Final
 
 import msgspec
 
-from libs.errors import PipelineHalted
 from libs.events.names import sanitize_topic
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.value import LogicalKind, LogicalType
@@ -61,20 +61,14 @@ def payload_prefix(schema: ConnectSchema) -> bytes:
 
 
 def connect_field(column: Column) -> ConnectSchema:
-    """A column as a field of a Connect struct.
-
-    Raises:
-        PipelineHalted: the column's type has no Connect schema; exclude the table at the source.
-    """
+    """A column as a field of a Connect struct."""
     kind = column.logical_type.kind
-    if kind is LogicalKind.UNSUPPORTED:
-        raise PipelineHalted(
-            f"column {column.name!r} ({column.source_type}) has no Connect schema; exclude its table at the source"
-        )
     connect_type, name = _CONNECT_TYPES[kind]
-    field: ConnectSchema = {"type": connect_type, "optional": column.is_optional}
+    field: ConnectSchema = {"type": connect_type, **_PARTS.get(kind, {}), "optional": column.is_optional}
     if name is not None:
         field |= {"name": name, "version": 1}
+    if kind in _DOCS:
+        field["doc"] = _DOCS[kind]
     if parameters := _parameters(column.logical_type):
         field["parameters"] = parameters
     default = connect_default(column)
@@ -94,18 +88,49 @@ _CONNECT_TYPES: Final[Mapping[LogicalKind, tuple[str, str | None]]] = {
     LogicalKind.FLOAT64: ("double", None),
     LogicalKind.STRING: ("string", None),
     LogicalKind.BYTES: ("bytes", None),
+    LogicalKind.BASE64: ("string", None),
+    LogicalKind.BASE64_URL: ("string", None),
+    LogicalKind.HEX: ("string", None),
     LogicalKind.DECIMAL: ("bytes", _DECIMAL),
+    LogicalKind.DECIMAL_TEXT: ("string", None),
     LogicalKind.DATE: ("int32", "io.debezium.time.Date"),
+    LogicalKind.CONNECT_DATE: ("int32", "org.apache.kafka.connect.data.Date"),
+    LogicalKind.ISO_DATE: ("string", "io.debezium.time.IsoDate"),
+    LogicalKind.TIME_MS: ("int32", "io.debezium.time.Time"),
     LogicalKind.MICRO_TIME: ("int64", "io.debezium.time.MicroTime"),
+    LogicalKind.TIME_NS: ("int64", "io.debezium.time.NanoTime"),
+    LogicalKind.CONNECT_TIME: ("int32", "org.apache.kafka.connect.data.Time"),
+    LogicalKind.ISO_TIME: ("string", "io.debezium.time.IsoTime"),
     LogicalKind.TIMESTAMP_MS: ("int64", "io.debezium.time.Timestamp"),
     LogicalKind.TIMESTAMP_US: ("int64", "io.debezium.time.MicroTimestamp"),
+    LogicalKind.TIMESTAMP_NS: ("int64", "io.debezium.time.NanoTimestamp"),
+    LogicalKind.CONNECT_TIMESTAMP: ("int64", "org.apache.kafka.connect.data.Timestamp"),
+    LogicalKind.ISO_TIMESTAMP: ("string", "io.debezium.time.IsoTimestamp"),
     LogicalKind.ZONED_TIMESTAMP: ("string", "io.debezium.time.ZonedTimestamp"),
     LogicalKind.YEAR: ("int32", "io.debezium.time.Year"),
     LogicalKind.JSON: ("string", "io.debezium.data.Json"),
     LogicalKind.ENUM: ("string", "io.debezium.data.Enum"),
     LogicalKind.ENUM_SET: ("string", "io.debezium.data.EnumSet"),
     LogicalKind.BITS: ("bytes", "io.debezium.data.Bits"),
+    LogicalKind.GEOMETRY: ("struct", "io.debezium.data.geometry.Geometry"),
+    LogicalKind.POINT: ("struct", "io.debezium.data.geometry.Point"),
+    LogicalKind.FLOAT_VECTOR: ("array", "io.debezium.data.FloatVector"),
 }
+_SRID: Final = {"type": "int32", "optional": True, "field": "srid"}
+_PARTS: Final[Mapping[LogicalKind, ConnectSchema]] = {
+    LogicalKind.GEOMETRY: {"fields": [{"type": "bytes", "optional": False, "field": "wkb"}, _SRID]},
+    LogicalKind.POINT: {
+        "fields": [
+            {"type": "double", "optional": False, "field": "x"},
+            {"type": "double", "optional": False, "field": "y"},
+            {"type": "bytes", "optional": True, "field": "wkb"},
+            _SRID,
+        ]
+    },
+    LogicalKind.FLOAT_VECTOR: {"items": {"type": "float", "optional": False}},
+}
+"""What a struct or an array is made of."""
+_DOCS: Final = {LogicalKind.GEOMETRY: "Geometry", LogicalKind.POINT: "Geometry (POINT)"}
 
 
 def _parameters(logical_type: LogicalType) -> dict[str, str]:
@@ -156,21 +181,23 @@ def _default(column: Column, text: str) -> Any:
             return float(text)
         case LogicalKind.DECIMAL:
             return _decimal(text, logical_type.scale)
-        case LogicalKind.BYTES:
+        case LogicalKind.DECIMAL_TEXT:
+            return text
+        case LogicalKind.BYTES | LogicalKind.BASE64:
             return _base64(_literal_bytes(text))
+        case LogicalKind.BASE64_URL:
+            return base64.urlsafe_b64encode(_literal_bytes(text)).decode()
+        case LogicalKind.HEX:
+            return _literal_bytes(text).hex()
         case LogicalKind.BITS:
             return _base64(_integer(text).to_bytes((logical_type.precision + 7) // 8, "little"))
-        case LogicalKind.DATE:
-            return _date(text, is_optional=column.is_optional)
-        case LogicalKind.TIMESTAMP_MS | LogicalKind.TIMESTAMP_US:
+        case kind if kind in _MOMENTS:
             micros = _datetime_us(text, is_optional=column.is_optional)
-            if micros is None or logical_type.kind is LogicalKind.TIMESTAMP_US:
-                return micros
-            return micros // 1000
+            return None if micros is None else _MOMENTS[kind](micros)
         case LogicalKind.ZONED_TIMESTAMP:
             return _zoned(text, logical_type.scale, is_optional=column.is_optional)
-        case LogicalKind.MICRO_TIME:
-            return _time_us(text)
+        case kind if kind in _TIMES:
+            return _TIMES[kind](_time_us(text))
         case _:
             return text
 
@@ -201,11 +228,6 @@ def _decimal(text: str, scale: int) -> str:
 
 _MOMENT: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?")
 _CLOCK: Final = re.compile(r"(-?)(\d{1,3}):(\d\d):(\d\d)(?:\.(\d{1,6}))?")
-
-
-def _date(text: str, *, is_optional: bool) -> int | None:
-    micros = _datetime_us(text, is_optional=is_optional)
-    return None if micros is None else micros // _DAY_US
 
 
 def _datetime_us(text: str, *, is_optional: bool) -> int | None:
@@ -242,6 +264,41 @@ def _time_us(text: str) -> int:
 
 
 _DAY_US: Final = 86_400_000_000
+_EPOCH: Final = datetime.datetime(1970, 1, 1)
+
+
+def _iso_timestamp(micros: int) -> str:
+    try:
+        moment = _EPOCH + datetime.timedelta(microseconds=micros)
+    except OverflowError as error:
+        raise ValueError("year 0") from error
+    return f"{moment:%Y-%m-%d}T{_clock(micros % _DAY_US)}Z"
+
+
+def _clock(micros: int) -> str:
+    seconds, fraction = divmod(micros, 1_000_000)
+    clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    return f"{clock}.{fraction:06d}".rstrip("0") if fraction else clock
+
+
+_MOMENTS: Final[Mapping[LogicalKind, Callable[[int], int | str]]] = {
+    LogicalKind.DATE: lambda micros: micros // _DAY_US,
+    LogicalKind.CONNECT_DATE: lambda micros: micros // _DAY_US,
+    LogicalKind.ISO_DATE: lambda micros: _iso_timestamp(micros)[:10] + "Z",
+    LogicalKind.TIMESTAMP_MS: lambda micros: micros // 1000,
+    LogicalKind.CONNECT_TIMESTAMP: lambda micros: micros // 1000,
+    LogicalKind.TIMESTAMP_US: lambda micros: micros,
+    LogicalKind.TIMESTAMP_NS: lambda micros: micros * 1000,
+    LogicalKind.ISO_TIMESTAMP: _iso_timestamp,
+}
+"""From microseconds since 1970."""
+_TIMES: Final[Mapping[LogicalKind, Callable[[int], int | str]]] = {
+    LogicalKind.TIME_MS: lambda micros: micros // 1000,
+    LogicalKind.CONNECT_TIME: lambda micros: micros // 1000,
+    LogicalKind.MICRO_TIME: lambda micros: micros,
+    LogicalKind.TIME_NS: lambda micros: micros * 1000,
+    LogicalKind.ISO_TIME: lambda micros: f"{'-' if micros < 0 else ''}{_clock(abs(micros))}Z",
+}
 
 
 def _fraction_us(digits: str | None) -> int:

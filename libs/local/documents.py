@@ -20,6 +20,7 @@ from libs.config.load import Secret, convert_document
 from libs.config.tenants import TenantFolder, TenantSet
 from libs.local.home import Home
 from libs.types.tenant import TenantSpec
+from libs.types.value_modes import ValueModes
 
 NAME_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 """A source's name stands in topic names, in process names and in file names."""
@@ -54,6 +55,8 @@ class SourceDocument(msgspec.Struct, frozen=True, kw_only=True):
     replica_server_id: int | None = None
     """None: derived from the document's path, so that two stacks on one server do not evict each other."""
     snapshot: SnapshotSettings = SnapshotSettings()
+    values: ValueModes = ValueModes()
+    """Which of Debezium's forms times, decimals, unsigned BIGINTs and bytes take."""
     transaction_metadata: bool = False
 
 

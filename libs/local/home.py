@@ -127,6 +127,12 @@ include_tables: ['shop\\..*']
 #   mode: initial            # copy the tables first, then follow the log
 #   chunk_rows: 20000        # rows read at once
 
+# values:                        # Debezium's handling modes: docs/debezium-properties.md
+#   time_precision: adaptive_time_microseconds   # or adaptive, connect, isostring, microseconds, nanoseconds
+#   decimal: precise             # or double, string
+#   unsigned_bigint: long        # or precise
+#   binary: bytes                # or base64, base64-url-safe, hex
+
 # transaction_metadata: false   # BEGIN/END events and a "transaction" block in each event
 """
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 import libs
 from libs.errors import InvalidSettings
 from libs.local.documents import Documents, SourceDocument, replica_server_id
@@ -195,6 +197,7 @@ def _reader(home: Home, name: str, source: SourceDocument, ports: Mapping[str, i
             "replica_server_id": replica_server_id(home.sources_dir / f"{name}.yaml", source),
             "include_tables": list(source.include_tables),
             "exclude_tables": list(source.exclude_tables),
+            "values": msgspec.to_builtins(source.values),
             "snapshot": {"mode": source.snapshot.mode, "chunk_rows": source.snapshot.chunk_rows},
             "transaction_metadata": source.transaction_metadata,
             "lease_s": READER_LEASE_S,

@@ -149,4 +149,11 @@ _SPELLINGS: Final[Mapping[LogicalKind, Callable[[Any, LogicalType], Any]]] = {
     LogicalKind.TIMESTAMP_MS: _timestamp_ms,
     LogicalKind.TIMESTAMP_US: _timestamp_us,
     LogicalKind.BYTES: _bytes,
+    LogicalKind.BASE64: _bytes,
+    LogicalKind.CONNECT_DATE: _date,
+    LogicalKind.CONNECT_TIMESTAMP: _timestamp_ms,
+    LogicalKind.TIMESTAMP_NS: lambda value, logical_type: _timestamp_us(value // 1000, logical_type),
+    LogicalKind.TIME_MS: lambda value, logical_type: _time(value * 1000, logical_type),
+    LogicalKind.CONNECT_TIME: lambda value, logical_type: _time(value * 1000, logical_type),
+    LogicalKind.TIME_NS: lambda value, logical_type: _time(value // 1000, logical_type),
 }

@@ -10,7 +10,7 @@ from typing import Final
 import orjson
 
 from libs.errors import UndecodableValue
-from libs.mysql.values import base64_text, decimal_size, decimal_unscaled
+from libs.mysql.values import base64_text, decimal_size, decimal_unscaled, unscaled_text
 
 _SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY = 0x00, 0x01, 0x02, 0x03
 _LITERAL, _INT16, _UINT16, _INT32, _UINT32 = 0x04, 0x05, 0x06, 0x07, 0x08
@@ -145,9 +145,7 @@ def _opaque(field_type: int, stored: bytes) -> str:
     if field_type == _DECIMAL:
         precision, scale = stored[0], stored[1]
         unscaled = decimal_unscaled(_exactly(stored, 2, decimal_size(precision, scale)), precision, scale)
-        digits = str(abs(unscaled)).rjust(scale + 1, "0")
-        sign = "-" if unscaled < 0 else ""
-        return f"{sign}{digits[:-scale]}.{digits[-scale:]}" if scale else f"{sign}{digits}"
+        return unscaled_text(unscaled, scale)
     if field_type in (_DATE, _DATETIME, _TIMESTAMP, _TIME):
         return _quoted(_temporal(field_type, struct.unpack("<q", stored)[0]))
     return _quoted(f"base64:type{field_type}:{base64_text(stored)}")

@@ -2,9 +2,10 @@
 
 Both roads to a schema, a table's definition at the snapshot and DDL in the log, go through ``column``, so that they give
 *equal* columns: type text and DEFAULT are brought to the form that ``SHOW CREATE TABLE`` has.
-The mapping is Debezium's with its default modes (debezium.io, MySQL connector, "Data type mappings"), but for three
+The mapping is Debezium's (debezium.io, MySQL connector, "Data type mappings"), but for three
 types where Debezium goes by the spelling: REAL is a double, FLOAT4 a float, and BOOLEAN, a TINYINT(1) to the
-server, is the int16 that it is in Debezium's own snapshot.
+server, is the int16 that it is in Debezium's own snapshot. ``column`` maps with the default handling modes;
+``in_value_modes`` gives a whole schema those of its source, once, before anybody sees it.
 """
 
 import datetime
@@ -12,9 +13,19 @@ import re
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Final
 
+import msgspec
+
 from libs.mysql.column_type import MysqlType, is_character_type, parse_column_type
 from libs.types.table import Column, TableSchema
 from libs.types.value import LogicalKind, LogicalType
+from libs.types.value_modes import (
+    DEFAULT_MODES,
+    BinaryMode,
+    DecimalMode,
+    TimePrecision,
+    UnsignedBigintMode,
+    ValueModes,
+)
 
 _SIGNED: Final = {
     "tinyint": LogicalKind.INT16,
@@ -26,49 +37,95 @@ _SIGNED: Final = {
 _UNSIGNED: Final = {**_SIGNED, "smallint": LogicalKind.INT32, "int": LogicalKind.INT64}
 
 _PLAIN: Final = {
-    "float": LogicalKind.FLOAT32,
     "double": LogicalKind.FLOAT64,
-    "date": LogicalKind.DATE,
-    "time": LogicalKind.MICRO_TIME,
     "year": LogicalKind.YEAR,
     "json": LogicalKind.JSON,
-    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), LogicalKind.BYTES),
+    "vector": LogicalKind.FLOAT_VECTOR,
+    "point": LogicalKind.POINT,
 }
 _TEXT: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+_BINARY: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
+_BINARY_KINDS: Final = {
+    BinaryMode.BYTES: LogicalKind.BYTES,
+    BinaryMode.BASE64: LogicalKind.BASE64,
+    BinaryMode.BASE64_URL_SAFE: LogicalKind.BASE64_URL,
+    BinaryMode.HEX: LogicalKind.HEX,
+}
+_DATE_KINDS: Final = {
+    TimePrecision.CONNECT: LogicalKind.CONNECT_DATE,
+    TimePrecision.ISO_STRING: LogicalKind.ISO_DATE,
+}
+_TIME_KINDS: Final = {
+    TimePrecision.CONNECT: LogicalKind.CONNECT_TIME,
+    TimePrecision.ISO_STRING: LogicalKind.ISO_TIME,
+    TimePrecision.NANOSECONDS: LogicalKind.TIME_NS,
+}
+_DATETIME_KINDS: Final = {
+    TimePrecision.CONNECT: LogicalKind.CONNECT_TIMESTAMP,
+    TimePrecision.ISO_STRING: LogicalKind.ISO_TIMESTAMP,
+    TimePrecision.MICROSECONDS: LogicalKind.TIMESTAMP_US,
+    TimePrecision.NANOSECONDS: LogicalKind.TIMESTAMP_NS,
+}
 
 
-def logical_type(mysql_type: MysqlType, charset: str | None = None) -> LogicalType:
-    """What a value of the type is; of kind UNSUPPORTED where it has no form yet."""
+def logical_type(mysql_type: MysqlType, charset: str | None = None, modes: ValueModes = DEFAULT_MODES) -> LogicalType:
+    """What a value of the type is."""
     name = mysql_type.name
     match name:
         case "decimal":
-            return LogicalType(
-                kind=LogicalKind.DECIMAL, precision=mysql_type.precision or 0, scale=mysql_type.scale or 0
-            )
+            return _decimal_type(mysql_type.precision or 0, mysql_type.scale or 0, modes.decimal)
+        case "bigint" if mysql_type.is_unsigned and modes.unsigned_bigint is UnsignedBigintMode.PRECISE:
+            return LogicalType(kind=LogicalKind.DECIMAL, precision=20)
+        case "float":
+            # The server keeps a FLOAT(M,D) in as many bits; Debezium declares it a double.
+            return LogicalType(kind=LogicalKind.FLOAT32 if mysql_type.precision is None else LogicalKind.FLOAT64)
         case "bit" if mysql_type.length == 1:
             return LogicalType(kind=LogicalKind.BOOLEAN)
         case "bit":
             return LogicalType(kind=LogicalKind.BITS, precision=mysql_type.length or 1)
+        case "date":
+            return LogicalType(kind=_DATE_KINDS.get(modes.time_precision, LogicalKind.DATE))
+        case "time":
+            is_coarse = modes.time_precision is TimePrecision.ADAPTIVE and mysql_type.fractional_digits <= 3
+            adaptive = LogicalKind.TIME_MS if is_coarse else LogicalKind.MICRO_TIME
+            return LogicalType(kind=_TIME_KINDS.get(modes.time_precision, adaptive))
         case "datetime":
-            is_fine = mysql_type.fractional_digits > 3
-            return LogicalType(kind=LogicalKind.TIMESTAMP_US if is_fine else LogicalKind.TIMESTAMP_MS)
+            adaptive = LogicalKind.TIMESTAMP_US if mysql_type.fractional_digits > 3 else LogicalKind.TIMESTAMP_MS
+            return LogicalType(kind=_DATETIME_KINDS.get(modes.time_precision, adaptive))
         case "timestamp":
             return LogicalType(kind=LogicalKind.ZONED_TIMESTAMP, scale=mysql_type.fractional_digits)
         case "enum":
             return LogicalType(kind=LogicalKind.ENUM, allowed=mysql_type.members)
         case "set":
             return LogicalType(kind=LogicalKind.ENUM_SET, allowed=mysql_type.members)
+        case _ if name in _BINARY or (name in _TEXT and charset == "binary"):
+            return LogicalType(kind=_BINARY_KINDS[modes.binary])
         case _ if name in _TEXT:
-            return LogicalType(kind=LogicalKind.BYTES if charset == "binary" else LogicalKind.STRING)
+            return LogicalType(kind=LogicalKind.STRING)
         case _ if name in _SIGNED:
             return LogicalType(kind=(_UNSIGNED if mysql_type.is_unsigned else _SIGNED)[name])
+        case _ if name in _PLAIN:
+            return LogicalType(kind=_PLAIN[name])
         case _:
-            return LogicalType(kind=_PLAIN.get(name, LogicalKind.UNSUPPORTED))
+            return LogicalType(kind=LogicalKind.GEOMETRY)  # of one of seven names
 
 
-def unsupported_columns(schema: TableSchema) -> tuple[Column, ...]:
-    """The columns whose type has no form yet; a table that has any cannot be captured."""
-    return tuple(column for column in schema.columns if column.logical_type.kind is LogicalKind.UNSUPPORTED)
+def _decimal_type(precision: int, scale: int, mode: DecimalMode) -> LogicalType:
+    if mode is DecimalMode.DOUBLE:
+        return LogicalType(kind=LogicalKind.FLOAT64)
+    kind = LogicalKind.DECIMAL if mode is DecimalMode.PRECISE else LogicalKind.DECIMAL_TEXT
+    return LogicalType(kind=kind, precision=precision, scale=scale)
+
+
+def in_value_modes(schema: TableSchema, modes: ValueModes) -> TableSchema:
+    """``schema`` with its columns' logical types as ``modes`` have them, whatever they were before."""
+    columns = tuple(
+        msgspec.structs.replace(
+            column, logical_type=logical_type(parse_column_type(column.source_type), column.charset, modes)
+        )
+        for column in schema.columns
+    )
+    return schema if columns == schema.columns else msgspec.structs.replace(schema, columns=columns)
 
 
 def column(

@@ -10,6 +10,7 @@ BOOLEAN: int
 YEAR: int
 ENUM: int
 DECIMAL: int
+DECIMAL_TEXT: int
 DATE: int
 TIME: int
 DATETIME: int

@@ -65,6 +65,7 @@ cdef enum:
     _YEAR
     _ENUM
     _DECIMAL
+    _DECIMAL_TEXT
     _DATE
     _TIME
     _DATETIME
@@ -75,7 +76,7 @@ cdef enum:
 
 # The same for Python, which makes readings of them.
 INTEGER, UNSIGNED, BOOLEAN, YEAR, ENUM = _INTEGER, _UNSIGNED, _BOOLEAN, _YEAR, _ENUM
-DECIMAL, DATE, TIME, DATETIME, TIMESTAMP = _DECIMAL, _DATE, _TIME, _DATETIME, _TIMESTAMP
+DECIMAL, DECIMAL_TEXT, DATE, TIME, DATETIME, TIMESTAMP = _DECIMAL, _DECIMAL_TEXT, _DATE, _TIME, _DATETIME, _TIMESTAMP
 TEXT, BINARY, CONVERTED = _TEXT, _BINARY, _CONVERTED
 
 cdef enum:
@@ -92,6 +93,7 @@ cdef struct Column:
     int size  # bytes of a fixed-width value, or of the length that opens a variable one
     bint is_variable
     bint is_key
+    bint is_nullable  # NULL is null in JSON
     Py_ssize_t padded_bytes  # shorter values of a BINARY(n) are converted
     int fraction_bytes
     int fractional_digits
@@ -99,6 +101,7 @@ cdef struct Column:
     int decimal_groups
     int group_bytes[_MAX_DECIMAL_GROUPS]
     int64_t group_weight[_MAX_DECIMAL_GROUPS]
+    int decimal_scale
     const char* opening  # ``,"name":``
     Py_ssize_t opening_size
     const char* zero  # what a zero date is in JSON
@@ -130,7 +133,7 @@ cdef class RowsDecoder:
 
     cdef Column* _columns
     cdef int _column_count
-    cdef tuple _openings, _zeros, _members, _converters, _key_openings
+    cdef tuple _openings, _nulls, _zeros, _members, _converters, _key_openings
     cdef tuple _key_places
     cdef int _bitmap_bytes
     cdef Bytes _images, _key, _old_key, _place
@@ -159,6 +162,7 @@ cdef class RowsDecoder:
         self._openings = _openings(names)
         self._key_places = tuple(key_places)
         self._key_openings = _openings([names[place] for place in key_places])
+        self._nulls = tuple(reading.null for reading in readings)
         self._zeros = tuple(reading.zero for reading in readings)
         self._members = tuple(reading.members for reading in readings)
         self._converters = tuple(reading.convert for reading in readings)
@@ -174,11 +178,13 @@ cdef class RowsDecoder:
             column.fraction_bytes = (reading.fractional_digits + 1) // 2
             column.units_per_s = reading.units_per_s
             column.decimal_groups = len(reading.decimal_groups)
+            column.decimal_scale = reading.decimal_scale
             for group, (size, weight) in enumerate(reading.decimal_groups):
                 column.group_bytes[group] = size
                 column.group_weight[group] = weight
             column.opening = PyBytes_AS_STRING(self._openings[index])
             column.opening_size = PyBytes_GET_SIZE(self._openings[index])
+            column.is_nullable = reading.null == b"null"
             column.zero = PyBytes_AS_STRING(self._zeros[index])
             column.zero_size = PyBytes_GET_SIZE(self._zeros[index])
 
@@ -313,8 +319,11 @@ cdef class RowsDecoder:
             if column.is_key:
                 self._key_begins[index] = out.size
             if nulls[index >> 3] >> (index & 7) & 1:
-                memcpy(out.data + out.size, b"null", 4)
-                out.size += 4
+                if column.is_nullable:
+                    memcpy(out.data + out.size, b"null", 4)
+                    out.size += 4
+                else:
+                    _append(out, <bytes>self._nulls[index])
             else:
                 place = self._write_cell(column, data, place, end)
             if column.is_key:
@@ -393,11 +402,13 @@ cdef class RowsDecoder:
         elif column.kind == _DATE:
             _write_date(out, column, cell)
         elif column.kind == _TIME:
-            _write_integer(out, _time_us(cell, column.fraction_bytes))
+            _write_time(out, column, cell)
         elif column.kind == _DATETIME:
             _write_datetime(out, column, cell)
         elif column.kind == _TIMESTAMP:
             _write_timestamp(out, column, cell)
+        elif column.kind == _DECIMAL_TEXT:
+            _write_decimal_text(out, column, cell)
         else:
             self._write_converted(cell, size)
         return place + size
@@ -513,12 +524,9 @@ cdef inline int64_t _sign_extended(uint64_t number, Py_ssize_t size) noexcept:
 
 # --- decimals -----------------------------------------------------------------------------------------------------------
 
-cdef int _write_decimal(Bytes* out, Column* column, const uint8_t* cell) except -1:
-    """Connect's Decimal: the unscaled number as the shortest big-endian two's complement, in base64.
-
-    Groups of nine digits take four bytes each, the odd digits at both ends fewer; the first bit is the inverted sign and a
-    negative number has all bits inverted.
-    """
+cdef inline int64_t _unscaled(Column* column, const uint8_t* cell) except? -1:
+    """Groups of nine digits take four bytes each, the odd digits at both ends fewer; the first bit is the inverted sign and a
+    negative number has all bits inverted."""
     cdef uint8_t mask = 0 if cell[0] & 0x80 else 0xFF
     cdef int64_t unscaled = 0
     cdef int64_t group
@@ -532,15 +540,46 @@ cdef int _write_decimal(Bytes* out, Column* column, const uint8_t* cell) except 
         if group >= column.group_weight[nth]:
             raise ValueError("a DECIMAL holds more digits than its type")
         unscaled = unscaled * column.group_weight[nth] + group
-    if mask:
-        unscaled = -unscaled
+    return -unscaled if mask else unscaled
+
+
+cdef int _write_decimal(Bytes* out, Column* column, const uint8_t* cell) except -1:
+    """Connect's Decimal: the unscaled number as the shortest big-endian two's complement, in base64."""
+    cdef int64_t unscaled = _unscaled(column, cell)
     cdef uint8_t[8] stored
     cdef int size = 1
+    cdef int index
     while size < 8 and not -(<int64_t>1 << (8 * size - 1)) <= unscaled < <int64_t>1 << (8 * size - 1):
         size += 1
     for index in range(size):
         stored[index] = <uint8_t>(unscaled >> 8 * (size - 1 - index) & 0xFF)
     _write_base64(out, stored, size)
+    return 0
+
+
+cdef int _write_decimal_text(Bytes* out, Column* column, const uint8_t* cell) except -1:
+    """``"-123.45"``, with all digits of the scale and at least one before the point."""
+    cdef int64_t unscaled = _unscaled(column, cell)
+    cdef uint64_t rest = <uint64_t>unscaled
+    cdef char[24] digits
+    cdef int begin = 24
+    cdef int written = 0
+    if unscaled < 0:
+        rest = 0 - rest
+    while rest or written <= column.decimal_scale:
+        if written == column.decimal_scale and written:
+            begin -= 1
+            digits[begin] = b"."
+        begin -= 1
+        digits[begin] = <char>(48 + rest % 10)
+        rest //= 10
+        written += 1
+    _write_literal(out, b'"', 1)
+    if unscaled < 0:
+        _write_literal(out, b"-", 1)
+    memcpy(out.data + out.size, digits + begin, 24 - begin)
+    out.size += 24 - begin
+    _write_literal(out, b'"', 1)
     return 0
 
 
@@ -567,6 +606,12 @@ cdef int64_t _time_us(const uint8_t* cell, int fraction_bytes) noexcept:
     cdef int64_t us = ((clock >> 12) * 3600 + (clock >> 6 & 63) * 60 + (clock & 63)) * 1_000_000
     us += (magnitude & ((<int64_t>1 << bits) - 1)) * _fraction_us(fraction_bytes)
     return -us if packed < 0 else us
+
+
+cdef inline void _write_time(Bytes* out, Column* column, const uint8_t* cell) noexcept:
+    """TIME2 → microseconds, or milliseconds of a TIME that has no finer digits."""
+    cdef int64_t us = _time_us(cell, column.fraction_bytes)
+    _write_integer(out, us if column.units_per_s == 1_000_000 else us // 1000)
 
 
 cdef inline int64_t _fraction_us(int fraction_bytes) noexcept:

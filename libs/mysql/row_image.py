@@ -9,7 +9,7 @@ metadata in ``Table_map_event``. Wire forms: ``libs.types.value``.
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import orjson
@@ -21,15 +21,28 @@ from libs.mysql.column_type import MysqlType, parse_column_type
 from libs.mysql.json_binary import json_text
 from libs.mysql.row_events import RowsDecoder
 from libs.mysql.values import (
+    BINARY_KINDS,
     Memo,
-    base64_text,
+    Moment,
+    binary_writer,
     bits_base64,
     decimal_groups,
     decimal_size,
     decimal_unscaled,
+    decimal_writer,
+    geometry_value,
+    moment_from_date,
+    moment_from_datetime2,
+    moment_writer,
+    null_value,
+    point_value,
     set_from_binary,
     shortest_float32,
+    time_from_time2,
+    time_writer,
     unscaled_to_base64,
+    vector_value,
+    zero_moment,
 )
 from libs.types.table import Column, TableSchema
 from libs.types.value import LogicalKind
@@ -94,9 +107,13 @@ class Reading:
     """Of a BINARY(n), whose zero bytes at the end the log drops; a shorter cell is converted."""
     fractional_digits: int = 0
     units_per_s: int = 0
-    """What a DATETIME counts in."""
+    """What a TIME or DATETIME counts in."""
     decimal_groups: tuple[tuple[int, int], ...] = ()
     """Bytes and weight (a power of ten) of each group of digits, in stored order."""
+    decimal_scale: int = 0
+    """Digits after the point, of a DECIMAL_TEXT."""
+    null: bytes = b"null"
+    """JSON of NULL."""
     zero: bytes = b"null"
     """JSON of a date without month or day."""
     members: tuple[bytes, ...] = ()
@@ -113,7 +130,13 @@ def rows_decoder(schema: TableSchema, columns: Sequence[WireColumn]) -> RowsDeco
     _require_agreement(schema, columns)
     places = {column.name: index for index, column in enumerate(schema.columns)}
     return RowsDecoder(
-        [_reading(column, wire) for column, wire in zip(schema.columns, columns, strict=True)],
+        [
+            replace(
+                _reading(column, wire),
+                null=orjson.dumps(null_value(column.logical_type, is_optional=column.is_optional)),
+            )
+            for column, wire in zip(schema.columns, columns, strict=True)
+        ],
         [orjson.dumps(column.name) for column in schema.columns],
         [places[name] for name in schema.key],
     )
@@ -199,9 +222,7 @@ _INTEGERS: Final = {TINY: 1, SHORT: 2, INT24: 3, LONG: 4, LONGLONG: 8}
 def _reading(column: Column, wire: WireColumn) -> Reading:
     declared = parse_column_type(column.source_type)
     if wire.wire_type in _INTEGERS:
-        # bigint unsigned wraps: see LogicalKind.INT64
-        is_unsigned = declared.is_unsigned and wire.wire_type != LONGLONG
-        return Reading(row_events.UNSIGNED if is_unsigned else row_events.INTEGER, wire.size)
+        return _integer_reading(column, declared, wire)
     if wire.length_bytes:
         return _variable_reading(column, declared, wire)
     match wire.wire_type:
@@ -222,54 +243,97 @@ def _reading(column: Column, wire: WireColumn) -> Reading:
             of_bits = set_from_binary(declared.members)
             return _converted(wire.size, lambda stored: of_bits[int.from_bytes(stored, "little")])
         case _ if wire.wire_type == NEWDECIMAL:
-            return _decimal_reading(wire.precision, wire.scale)
+            return _decimal_reading(column, wire.precision, wire.scale)
     return _temporal_reading(column, wire)
 
 
-def _decimal_reading(precision: int, scale: int) -> Reading:
+def _integer_reading(column: Column, declared: MysqlType, wire: WireColumn) -> Reading:
+    if column.logical_type.kind is LogicalKind.DECIMAL:
+        in_base64 = Memo(unscaled_to_base64)
+        return _converted(wire.size, lambda stored: in_base64[int.from_bytes(stored, "little")])
+    # bigint unsigned wraps: see LogicalKind.INT64
+    is_unsigned = declared.is_unsigned and wire.wire_type != LONGLONG
+    return Reading(row_events.UNSIGNED if is_unsigned else row_events.INTEGER, wire.size)
+
+
+def _decimal_reading(column: Column, precision: int, scale: int) -> Reading:
     size = decimal_size(precision, scale)
-    if precision <= row_events.MAX_DECIMAL_DIGITS:
-        return Reading(row_events.DECIMAL, size, decimal_groups=decimal_groups(precision, scale))
-    return _converted(size, lambda stored: unscaled_to_base64(decimal_unscaled(stored, precision, scale)))
+    is_short = precision <= row_events.MAX_DECIMAL_DIGITS
+    match column.logical_type.kind:
+        case LogicalKind.DECIMAL if is_short:
+            return Reading(row_events.DECIMAL, size, decimal_groups=decimal_groups(precision, scale))
+        case LogicalKind.DECIMAL_TEXT if is_short:
+            groups = decimal_groups(precision, scale)
+            return Reading(row_events.DECIMAL_TEXT, size, decimal_groups=groups, decimal_scale=scale)
+        case _:
+            write = decimal_writer(column.logical_type, scale)
+            memo = Memo(lambda stored: write(decimal_unscaled(stored, precision, scale)))
+            return _converted(size, memo.__getitem__)
+
+
+_UNITS_PER_S: Final = {
+    LogicalKind.TIME_MS: 1_000,
+    LogicalKind.MICRO_TIME: 1_000_000,
+    LogicalKind.TIMESTAMP_MS: 1_000,
+    LogicalKind.CONNECT_TIMESTAMP: 1_000,
+    LogicalKind.TIMESTAMP_US: 1_000_000,
+}
+"""Kinds that are counted in compiled code."""
 
 
 def _temporal_reading(column: Column, wire: WireColumn) -> Reading:
-    # A zero date is NULL, or the epoch where the column may not be NULL (Debezium's rule).
+    kind, is_optional = column.logical_type.kind, column.is_optional
+    zero = orjson.dumps(zero_moment(kind, is_optional=is_optional))
     match wire.wire_type:
+        case _ if wire.wire_type == DATE and kind is LogicalKind.ISO_DATE:
+            return _moment_reading(column, wire, moment_from_date)
         case _ if wire.wire_type == DATE:
-            return Reading(row_events.DATE, wire.size, zero=b"null" if column.is_optional else b"0")
+            return Reading(row_events.DATE, wire.size, zero=zero)
+        case _ if wire.wire_type == TIME2 and kind in _UNITS_PER_S:
+            units_per_s = _UNITS_PER_S[kind]
+            return Reading(
+                row_events.TIME, wire.size, fractional_digits=wire.fractional_digits, units_per_s=units_per_s
+            )
         case _ if wire.wire_type == TIME2:
-            return Reading(row_events.TIME, wire.size, fractional_digits=wire.fractional_digits)
-        case _ if wire.wire_type == DATETIME2:
+            write = time_writer(kind)
+            memo = Memo(lambda stored: write(time_from_time2(stored)))
+            return _converted(wire.size, memo.__getitem__)
+        case _ if wire.wire_type == DATETIME2 and kind in _UNITS_PER_S:
             return Reading(
                 row_events.DATETIME,
                 wire.size,
                 fractional_digits=wire.fractional_digits,
-                units_per_s=1_000 if column.logical_type.kind is LogicalKind.TIMESTAMP_MS else 1_000_000,
-                zero=b"null" if column.is_optional else b"0",
+                units_per_s=_UNITS_PER_S[kind],
+                zero=zero,
             )
+        case _ if wire.wire_type == DATETIME2:
+            return _moment_reading(column, wire, moment_from_datetime2)
         case _ if wire.wire_type == TIMESTAMP2:
-            return Reading(
-                row_events.TIMESTAMP,
-                wire.size,
-                fractional_digits=wire.fractional_digits,
-                zero=b"null" if column.is_optional else b'"1970-01-01T00:00:00Z"',
-            )
+            return Reading(row_events.TIMESTAMP, wire.size, fractional_digits=wire.fractional_digits, zero=zero)
     raise SchemaContradiction(f"column {column.name}: no reading for wire type {wire.wire_type}")
 
 
+def _moment_reading(column: Column, wire: WireColumn, read: Callable[[bytes], Moment]) -> Reading:
+    write = moment_writer(column.logical_type.kind, is_optional=column.is_optional)
+    memo = Memo(lambda stored: write(read(stored)))
+    return _converted(wire.size, memo.__getitem__)
+
+
+_WHOLE_VALUES: Final[dict[LogicalKind, Callable[[bytes], object]]] = {
+    LogicalKind.GEOMETRY: geometry_value,
+    LogicalKind.POINT: point_value,
+    LogicalKind.FLOAT_VECTOR: vector_value,
+}
+
+
 def _variable_reading(column: Column, declared: MysqlType, wire: WireColumn) -> Reading:
+    kind = column.logical_type.kind
     if declared.name == "json":
         return _converted(wire.length_bytes, json_text, is_variable=True)
-    if column.logical_type.kind in (LogicalKind.BYTES, LogicalKind.UNSUPPORTED):
-        size = (declared.length or 1) if declared.name == "binary" else 0
-        return Reading(
-            row_events.BINARY,
-            wire.length_bytes,
-            is_variable=True,
-            padded_bytes=size,
-            convert=lambda stored: orjson.dumps(base64_text(stored.ljust(size, b"\0"))),
-        )
+    if kind in _WHOLE_VALUES:
+        return _converted(wire.length_bytes, _WHOLE_VALUES[kind], is_variable=True)
+    if kind in BINARY_KINDS:
+        return _binary_reading(column, declared, wire)
     codec = python_codec(column.charset or "utf8mb4")
     if codec == "utf-8":
         return Reading(row_events.TEXT, wire.length_bytes, is_variable=True)
@@ -277,6 +341,15 @@ def _variable_reading(column: Column, declared: MysqlType, wire: WireColumn) -> 
     if _ASCII.decode(codec, "replace") != _ASCII.decode():
         return decoded
     return Reading(row_events.TEXT, wire.length_bytes, is_variable=True, convert=decoded.convert)
+
+
+def _binary_reading(column: Column, declared: MysqlType, wire: WireColumn) -> Reading:
+    size = (declared.length or 1) if declared.name == "binary" else 0
+    write = binary_writer(column.logical_type.kind)
+    converted = _converted(wire.length_bytes, lambda stored: write(stored.ljust(size, b"\0")), is_variable=True)
+    if column.logical_type.kind not in (LogicalKind.BYTES, LogicalKind.BASE64):
+        return converted
+    return Reading(row_events.BINARY, wire.length_bytes, is_variable=True, padded_bytes=size, convert=converted.convert)
 
 
 _ASCII: Final = bytes(range(128))

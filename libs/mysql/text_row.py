@@ -15,15 +15,25 @@ import orjson
 from libs.mysql.column_type import parse_column_type
 from libs.mysql.identifiers import quote_identifier
 from libs.mysql.values import (
-    base64_text,
+    BINARY_KINDS,
+    EPOCH_TEXT,
+    Memo,
+    binary_writer,
     bits_base64,
     compact_json,
-    date_from_text,
-    datetime_from_text,
     decimal_from_text,
+    decimal_writer,
     float32_from_text,
+    geometry_value,
+    moment_from_text,
+    moment_writer,
+    null_value,
+    point_value,
     time_from_text,
+    time_writer,
     timestamp_from_text,
+    unscaled_to_base64,
+    vector_value,
 )
 from libs.types.table import Column, TableSchema
 from libs.types.value import LogicalKind
@@ -31,7 +41,6 @@ from libs.types.value import LogicalKind
 DecodeTextRow = Callable[[bytes], tuple[bytes, bytes, tuple[bytes | None, ...]]]
 """packet → (row as a JSON object, key as a JSON object or b"", the key's columns as printed)."""
 
-_INTEGERS: Final = frozenset({LogicalKind.INT16, LogicalKind.INT32, LogicalKind.INT64, LogicalKind.YEAR})
 _WRAP: Final = 1 << 64
 
 
@@ -42,7 +51,7 @@ def select_list(schema: TableSchema) -> str:
     """
     return ", ".join(
         f"CAST({quote_identifier(column.name)} AS DOUBLE)"
-        if column.logical_type.kind is LogicalKind.FLOAT32
+        if parse_column_type(column.source_type).name == "float"
         else quote_identifier(column.name)
         for column in schema.columns
     )
@@ -66,7 +75,8 @@ def compile_text_decoder(schema: TableSchema) -> DecodeTextRow:
             "        place += 1",
             "        n = -1",
             "    if n < 0:",
-            f"        t{index} = v{index} = None",
+            f"        t{index} = None",
+            f"        v{index} = {null_value(column.logical_type, is_optional=column.is_optional)!r}",
             "    else:",
             f"        t{index} = packet[place : place + n]",
             "        place += n",
@@ -87,45 +97,55 @@ def compile_text_decoder(schema: TableSchema) -> DecodeTextRow:
 def _expression(column: Column, scope: dict[str, Any], index: int) -> str:
     """An expression over ``{t}``, the printed text, that yields the JSON value."""
     kind = column.logical_type.kind
-    zero = None if column.is_optional else 0
-    zero_text = None if column.is_optional else "1970-01-01T00:00:00Z"
+    declared = parse_column_type(column.source_type)
     name = f"_c{index}"
-    match kind:
-        case LogicalKind.INT64 if parse_column_type(column.source_type).is_unsigned:
+    match declared.name:
+        case "bigint" if kind is LogicalKind.DECIMAL:
+            scope[name] = decimal_from_text(unscaled_to_base64)
+        case "bigint" if declared.is_unsigned:
             scope["_wrapped"] = _wrapped
             return "_wrapped(int({t}))"
-        case _ if kind in _INTEGERS:
+        case "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "year":
             return "int({t})"
-        case LogicalKind.FLOAT64:
+        case "double":
             return "float({t})"
-        case LogicalKind.BOOLEAN:
-            return "({t} != b'\\0' and {t} != b'0')"
-        case LogicalKind.BITS:
-            scope[name] = bits_base64
-            return f"{name}({{t}})"
-        case LogicalKind.BYTES:
-            scope[name] = base64_text
-            return f"{name}({{t}})"
-        case LogicalKind.JSON:
-            scope[name] = compact_json
-            return f"{name}({{t}})"
-        case LogicalKind.DECIMAL:
-            scope[name] = decimal_from_text()
-        case LogicalKind.FLOAT32:
+        case "float":
             scope[name] = float32_from_text()
-        case LogicalKind.DATE:
-            scope[name] = date_from_text(zero)
-        case LogicalKind.TIMESTAMP_MS:
-            scope[name] = datetime_from_text(units_per_s=1_000, zero=zero)
-        case LogicalKind.TIMESTAMP_US:
-            scope[name] = datetime_from_text(units_per_s=1_000_000, zero=zero)
-        case LogicalKind.ZONED_TIMESTAMP:
-            scope[name] = timestamp_from_text(zero=zero_text)
-        case LogicalKind.MICRO_TIME:
-            scope[name] = time_from_text()
+        case "decimal":
+            scope[name] = decimal_from_text(decimal_writer(column.logical_type, declared.scale or 0))
+        case "bit" if kind is LogicalKind.BOOLEAN:
+            return "({t} != b'\\0' and {t} != b'0')"
+        case "date" | "datetime":
+            write_moment = moment_writer(kind, is_optional=column.is_optional)
+            scope[name] = Memo(lambda text: write_moment(moment_from_text(text)))
+        case "timestamp":
+            scope[name] = timestamp_from_text(zero=None if column.is_optional else EPOCH_TEXT)
+        case "time":
+            write_time = time_writer(kind)
+            scope[name] = Memo(lambda text: write_time(time_from_text(text)))
         case _:
-            return "{t}.decode()"
+            scope[name] = _whole_value(column)
+            return f"{name}({{t}})"
     return f"{name}[{{t}}]"
+
+
+def _whole_value(column: Column) -> Callable[[bytes], Any]:
+    """For values that seldom repeat: no memory is kept of them."""
+    match column.logical_type.kind:
+        case LogicalKind.BITS:
+            return bits_base64
+        case LogicalKind.JSON:
+            return compact_json
+        case LogicalKind.GEOMETRY:
+            return geometry_value
+        case LogicalKind.POINT:
+            return point_value
+        case LogicalKind.FLOAT_VECTOR:
+            return vector_value
+        case kind if kind in BINARY_KINDS:
+            return binary_writer(kind)
+        case _:
+            return bytes.decode
 
 
 def _wrapped(value: int) -> int:

@@ -1,7 +1,7 @@
 """Logical types: what a column's value is, and the one JSON form in which it travels.
 
 Every source maps its column types onto these; the router, the Connect schemas and the sinks know only
-these. The forms are Debezium's (``golden/`` holds recordings), with its default handling modes.
+these. The forms are Debezium's (``golden/`` holds recordings); ``value_modes`` chooses between several of one type.
 """
 
 import enum
@@ -25,16 +25,42 @@ class LogicalKind(enum.Enum):
     STRING = "string"
     BYTES = "bytes"
     """base64 text [bytes]"""
+    BASE64 = "base64"
+    """the same characters [string]"""
+    BASE64_URL = "base64_url"
+    """base64 with ``-`` and ``_`` [string]"""
+    HEX = "hex"
+    """lower-case hexadecimal digits [string]"""
     DECIMAL = "decimal"
     """base64 of the unscaled number, big-endian two's complement [bytes, org.apache.kafka.connect.data.Decimal]"""
+    DECIMAL_TEXT = "decimal_text"
+    """text with all digits of the scale [string]"""
     DATE = "date"
     """days since 1970-01-01 [int32, io.debezium.time.Date]"""
+    CONNECT_DATE = "connect_date"
+    """days since 1970-01-01 [int32, org.apache.kafka.connect.data.Date]"""
+    ISO_DATE = "iso_date"
+    """``2024-01-02Z`` [string, io.debezium.time.IsoDate]"""
+    TIME_MS = "time_ms"
+    """milliseconds, negative and beyond 24 h too [int32, io.debezium.time.Time]"""
     MICRO_TIME = "micro_time"
     """microseconds, negative and beyond 24 h too [int64, io.debezium.time.MicroTime]"""
+    TIME_NS = "time_ns"
+    """nanoseconds, negative and beyond 24 h too [int64, io.debezium.time.NanoTime]"""
+    CONNECT_TIME = "connect_time"
+    """milliseconds of a day [int32, org.apache.kafka.connect.data.Time]"""
+    ISO_TIME = "iso_time"
+    """``03:04:05.678Z``; ``-03:04:05Z`` and ``120:30:00Z`` where Debezium has null [string, io.debezium.time.IsoTime]"""
     TIMESTAMP_MS = "timestamp_ms"
     """milliseconds since 1970 of a wall clock without zone [int64, io.debezium.time.Timestamp]"""
     TIMESTAMP_US = "timestamp_us"
     """microseconds since 1970 of a wall clock without zone [int64, io.debezium.time.MicroTimestamp]"""
+    TIMESTAMP_NS = "timestamp_ns"
+    """nanoseconds since 1970 of a wall clock without zone [int64, io.debezium.time.NanoTimestamp]"""
+    CONNECT_TIMESTAMP = "connect_timestamp"
+    """milliseconds since 1970 of a wall clock without zone [int64, org.apache.kafka.connect.data.Timestamp]"""
+    ISO_TIMESTAMP = "iso_timestamp"
+    """a wall clock without zone as ``2024-01-02T03:04:05.678Z`` [string, io.debezium.time.IsoTimestamp]"""
     ZONED_TIMESTAMP = "zoned_timestamp"
     """ISO 8601 text in UTC, ``2024-01-02T03:04:05.678Z`` [string, io.debezium.time.ZonedTimestamp]"""
     YEAR = "year"
@@ -47,8 +73,12 @@ class LogicalKind(enum.Enum):
     """members joined by commas [string, io.debezium.data.EnumSet]"""
     BITS = "bits"
     """base64 of the bytes, little-endian [bytes, io.debezium.data.Bits]"""
-    UNSUPPORTED = "unsupported"
-    """No form yet (geometry, vector): a table with such a column can be followed in DDL, but not captured."""
+    GEOMETRY = "geometry"
+    """``{"wkb":base64,"srid":number or null}``: well-known binary [struct, io.debezium.data.geometry.Geometry]"""
+    POINT = "point"
+    """``{"x":…,"y":…,"wkb":base64,"srid":number or null}`` [struct, io.debezium.data.geometry.Point]"""
+    FLOAT_VECTOR = "float_vector"
+    """numbers, each the shortest that is the stored float [array, io.debezium.data.FloatVector]"""
 
 
 class LogicalType(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,9 +86,9 @@ class LogicalType(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: LogicalKind
     precision: int = 0
-    """Digits of a DECIMAL; width of BITS."""
+    """Digits of a DECIMAL or DECIMAL_TEXT; width of BITS."""
     scale: int = 0
-    """Digits after the point of a DECIMAL; fractional-second digits of a ZONED_TIMESTAMP."""
+    """Digits after the point of a DECIMAL or DECIMAL_TEXT; fractional-second digits of a ZONED_TIMESTAMP."""
     allowed: tuple[str, ...] = ()
     """Members of an ENUM or ENUM_SET, in order."""
 

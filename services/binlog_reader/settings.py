@@ -11,6 +11,7 @@ from libs.config.connections import (
     TelemetrySettings,
 )
 from libs.source.mysql.settings import DatabaseSettings, SnapshotMode, SnapshotSettings
+from libs.types.value_modes import ValueModes
 
 __all__ = ["BinlogReaderSettings", "DatabaseSettings", "SnapshotMode", "SnapshotSettings"]
 
@@ -30,6 +31,8 @@ class BinlogReaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     signal_table: str | None = None
     """``database.table`` of three columns (id, type, data): a row inserted into it is a signal (``signal.data.collection``).
     It is captured as any other table. Signals come by ``headwater.signals`` too, which needs no table at the source."""
+    values: ValueModes = ValueModes()
+    """Which of Debezium's forms times, decimals, unsigned BIGINTs and bytes take."""
     transaction_metadata: bool = False
     """Fill the ``transaction`` block of each event and publish BEGIN and END (``provide.transaction.metadata``)."""
     lease_s: float = 15.0

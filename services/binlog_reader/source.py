@@ -16,7 +16,7 @@ from typing import BinaryIO, Final
 import msgspec
 import structlog
 
-from libs.errors import PipelineHalted, PositionPurged, SourceMisconfigured
+from libs.errors import PositionPurged, SourceMisconfigured
 from libs.events.batch import MAX_BATCH_BYTES, OP_TRUNCATE, BatchBuilder, BatchIdentity, RowRun
 from libs.events.envelope import MysqlSourceBlock, event_tail, json_text, source_place, source_tail
 from libs.events.schema_change import SchemaChangeKind
@@ -25,6 +25,7 @@ from libs.failpoints import failpoint
 from libs.mysql.ddl import TableChange, TableChangeKind, apply_database_ddl, apply_ddl, show_create_to_schema
 from libs.mysql.ddl_syntax import DdlNotUnderstood, StatementContext
 from libs.mysql.gtid import ExecutedGtids, GtidSet
+from libs.mysql.logical import in_value_modes
 from libs.mysql.packets import Packets
 from libs.mysql.preflight import check_source
 from libs.mysql.sql_lexer import SqlMode
@@ -62,7 +63,6 @@ from libs.types.checkpoint import Checkpoint, IncrementalSnapshot, SnapshotProgr
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
 from libs.types.table import TableId, TableSchema
-from libs.types.value import LogicalKind
 from services.binlog_reader.decode import DdlStatement, LogDecoder
 from services.binlog_reader.incremental import (
     IncrementalCopy,
@@ -297,8 +297,8 @@ class BinlogChangeLog:
         renamed_from: TableId | None = None,
     ) -> None:
         """Make a change of a captured table durable in the history, put it into force, and into the batch."""
-        if schema is not None and self._is_captured(table_id):
-            _require_supported(schema)
+        if schema is not None:
+            schema = in_value_modes(schema, self._settings.values)
         version = await self._schema_history.record_schema_change(
             source=self._settings.source,
             table_id=table_id,
@@ -813,12 +813,3 @@ def _records_of(change: TableChange) -> Iterator[tuple[TableId, SchemaChangeKind
             yield change.table_id, SchemaChangeKind.ALTER, change.schema
         case _:
             yield change.table_id, SchemaChangeKind.ALTER, change.schema
-
-
-def _require_supported(schema: TableSchema) -> None:
-    for column in schema.columns:
-        if column.logical_type.kind is LogicalKind.UNSUPPORTED:
-            raise PipelineHalted(
-                f"{schema.table_id}.{column.name}: type {column.source_type} cannot be captured yet; "
-                f"exclude the table (exclude_tables: ['{re.escape(str(schema.table_id))}'])"
-            )

@@ -535,18 +535,32 @@ def _reading_of(column: Column) -> tuple[_Domain, Callable[[Any], Any] | None] |
             return _Domain.NUMBER, lambda text: int.from_bytes(base64.b64decode(text), "little")
         case LogicalKind.STRING | LogicalKind.ENUM | LogicalKind.ENUM_SET:
             return _Domain.TEXT, None
-        case LogicalKind.BYTES:
+        case LogicalKind.DECIMAL_TEXT:
+            return _Domain.NUMBER, Decimal
+        case LogicalKind.BYTES | LogicalKind.BASE64:
             return _Domain.BYTES, base64.b64decode
-        case LogicalKind.DATE:
+        case LogicalKind.BASE64_URL:
+            return _Domain.BYTES, base64.urlsafe_b64decode
+        case LogicalKind.HEX:
+            return _Domain.BYTES, bytes.fromhex
+        case LogicalKind.DATE | LogicalKind.CONNECT_DATE:
             return _Domain.MOMENT, lambda days: days * _DAY_US
-        case LogicalKind.TIMESTAMP_MS:
+        case LogicalKind.TIMESTAMP_MS | LogicalKind.CONNECT_TIMESTAMP:
             return _Domain.MOMENT, lambda millis: millis * 1000
         case LogicalKind.TIMESTAMP_US:
             return _Domain.MOMENT, int
-        case LogicalKind.ZONED_TIMESTAMP:
+        case LogicalKind.TIMESTAMP_NS:
+            return _Domain.MOMENT, lambda nanos: nanos // 1000
+        case LogicalKind.ZONED_TIMESTAMP | LogicalKind.ISO_TIMESTAMP | LogicalKind.ISO_DATE:
             return _Domain.MOMENT, _moment_us
+        case LogicalKind.TIME_MS | LogicalKind.CONNECT_TIME:
+            return _Domain.CLOCK, lambda millis: millis * 1000
         case LogicalKind.MICRO_TIME:
             return _Domain.CLOCK, int
+        case LogicalKind.TIME_NS:
+            return _Domain.CLOCK, lambda nanos: nanos // 1000
+        case LogicalKind.ISO_TIME:
+            return _Domain.CLOCK, lambda text: _clock_us(text.removesuffix("Z"))
         case LogicalKind.JSON:
             return _Domain.DOCUMENT, None
         case _:

@@ -28,7 +28,6 @@ from libs.events.delivered_schema import DeliveredSchema
 from libs.failpoints import failpoint
 from libs.types.table import Column, TableSchema
 from libs.types.tenant import SinkMode, TenantSpec
-from libs.types.value import LogicalKind
 from libs.types.warehouse import (
     ORDER_COLUMN,
     OWN_COLUMN_PREFIX,
@@ -293,10 +292,6 @@ def sink_table(context: TenantSink, table: TableBatch) -> SinkTable:
     for column in schema.columns:
         if column.name.lower().startswith(OWN_COLUMN_PREFIX):
             raise TableRefused(f"{schema.table_id}.{column.name}: such names are Headwater's own; exclude the column")
-        if column.logical_type.kind is LogicalKind.UNSUPPORTED:
-            raise TableRefused(
-                f"{schema.table_id}.{column.name}: {column.source_type} has no form yet; exclude the column"
-            )
     return SinkTable(
         name=name,
         mode=context.mode,

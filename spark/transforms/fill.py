@@ -9,7 +9,7 @@ from typing import Final
 
 from libs.types.table import Column
 from libs.types.value import LogicalKind
-from spark.transforms.value_types import spark_type
+from spark.transforms.value_types import BINARIES, DATES, DATETIMES, TIMES, spark_type
 
 _NUMBERS: Final = frozenset(
     {
@@ -19,9 +19,10 @@ _NUMBERS: Final = frozenset(
         LogicalKind.FLOAT32,
         LogicalKind.FLOAT64,
         LogicalKind.DECIMAL,
+        LogicalKind.DECIMAL_TEXT,
         LogicalKind.YEAR,
-        LogicalKind.MICRO_TIME,
     }
+    | TIMES
 )
 _TIME: Final = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?")
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
@@ -56,7 +57,7 @@ def _implicit_default(column: Column) -> str | None:
             return "''"
         case LogicalKind.ENUM if logical_type.allowed:
             return _text(logical_type.allowed[0])
-        case LogicalKind.BYTES:
+        case kind if kind in BINARIES:
             fixed = _FIXED_BINARY.fullmatch(column.source_type)
             return _bytes(bytes(int(fixed[1]))) if fixed else _bytes(b"")
         case LogicalKind.BITS:
@@ -67,11 +68,11 @@ def _implicit_default(column: Column) -> str | None:
 
 def _literal(column: Column, text: str) -> str | None:
     match column.logical_type.kind:
-        case LogicalKind.MICRO_TIME:
+        case kind if kind in TIMES:
             return _microseconds(text)
-        case LogicalKind.DATE:
+        case kind if kind in DATES:
             return _cast(text, column) if _DATE.fullmatch(text) else None
-        case LogicalKind.TIMESTAMP_MS | LogicalKind.TIMESTAMP_US:
+        case kind if kind in DATETIMES:
             return _cast(text, column) if _DATETIME.fullmatch(text) else None
         case LogicalKind.BOOLEAN:
             bits = _BITS.fullmatch(text)
@@ -80,7 +81,7 @@ def _literal(column: Column, text: str) -> str | None:
             bits = _BITS.fullmatch(text)
             width = (column.logical_type.precision + 7) // 8
             return None if bits is None else _bytes(int(bits[1], 2).to_bytes(width, "little"))
-        case LogicalKind.BYTES:
+        case kind if kind in BINARIES:
             digits = _HEX.fullmatch(text)
             return None if digits is None else _bytes(bytes.fromhex(digits[1]))
         case LogicalKind.STRING | LogicalKind.ENUM | LogicalKind.ENUM_SET:

@@ -2,7 +2,8 @@
 
 A value passes three types: ``json_type`` (what ``from_json`` reads), ``decoded`` (an expression over it) and ``spark_type``
 (what the warehouse stores). Nothing is lost on the way, or the batch fails: numbers are exact, and what Spark has no
-type for keeps a form that holds it whole (a DECIMAL of more than 38 digits is text, a TIME is microseconds).
+type for keeps a form that holds it whole (a DECIMAL of more than 38 digits is text, a TIME is microseconds, a geometry is
+its JSON). A source's handling modes change its events, not the tables: whatever form a time travels in, it is stored alike.
 """
 
 from collections.abc import Iterable
@@ -31,6 +32,27 @@ MAX_DECIMAL_DIGITS: Final = 38
 """Of Spark's and Iceberg's DECIMAL; MySQL's has up to 65."""
 _UNSIGNED_BIGINT: Final = "decimal(20,0)"
 
+DATES: Final = frozenset({LogicalKind.DATE, LogicalKind.CONNECT_DATE, LogicalKind.ISO_DATE})
+TIMES: Final = frozenset(
+    {
+        LogicalKind.TIME_MS,
+        LogicalKind.MICRO_TIME,
+        LogicalKind.TIME_NS,
+        LogicalKind.CONNECT_TIME,
+        LogicalKind.ISO_TIME,
+    }
+)
+DATETIMES: Final = frozenset(
+    {
+        LogicalKind.TIMESTAMP_MS,
+        LogicalKind.TIMESTAMP_US,
+        LogicalKind.TIMESTAMP_NS,
+        LogicalKind.CONNECT_TIMESTAMP,
+        LogicalKind.ISO_TIMESTAMP,
+    }
+)
+BINARIES: Final = frozenset({LogicalKind.BYTES, LogicalKind.BASE64, LogicalKind.BASE64_URL, LogicalKind.HEX})
+
 _JSON_TYPES: Final[dict[LogicalKind, DataType]] = {
     LogicalKind.BOOLEAN: BooleanType(),
     LogicalKind.INT16: IntegerType(),
@@ -40,17 +62,34 @@ _JSON_TYPES: Final[dict[LogicalKind, DataType]] = {
     LogicalKind.FLOAT64: DoubleType(),
     LogicalKind.STRING: StringType(),
     LogicalKind.BYTES: BinaryType(),  # from_json reads base64 into BINARY
+    LogicalKind.BASE64: BinaryType(),
+    LogicalKind.BASE64_URL: StringType(),
+    LogicalKind.HEX: StringType(),
     LogicalKind.DECIMAL: BinaryType(),
+    LogicalKind.DECIMAL_TEXT: StringType(),
     LogicalKind.DATE: IntegerType(),
+    LogicalKind.CONNECT_DATE: IntegerType(),
+    LogicalKind.ISO_DATE: StringType(),
+    LogicalKind.TIME_MS: LongType(),
     LogicalKind.MICRO_TIME: LongType(),
+    LogicalKind.TIME_NS: LongType(),
+    LogicalKind.CONNECT_TIME: LongType(),
+    LogicalKind.ISO_TIME: StringType(),
     LogicalKind.TIMESTAMP_MS: LongType(),
     LogicalKind.TIMESTAMP_US: LongType(),
+    LogicalKind.TIMESTAMP_NS: LongType(),
+    LogicalKind.CONNECT_TIMESTAMP: LongType(),
+    LogicalKind.ISO_TIMESTAMP: StringType(),
     LogicalKind.ZONED_TIMESTAMP: StringType(),
     LogicalKind.YEAR: IntegerType(),
     LogicalKind.JSON: StringType(),
     LogicalKind.ENUM: StringType(),
     LogicalKind.ENUM_SET: StringType(),
     LogicalKind.BITS: BinaryType(),
+    # from_json reads an object or an array into a text as JSON.
+    LogicalKind.GEOMETRY: StringType(),
+    LogicalKind.POINT: StringType(),
+    LogicalKind.FLOAT_VECTOR: StringType(),
 }
 
 
@@ -69,13 +108,17 @@ def spark_type(column: Column) -> str:
     match kind:
         case LogicalKind.INT64 if _is_unsigned_bigint(column):
             return _UNSIGNED_BIGINT
-        case LogicalKind.DECIMAL if column.logical_type.precision > MAX_DECIMAL_DIGITS:
+        case LogicalKind.DECIMAL | LogicalKind.DECIMAL_TEXT if column.logical_type.precision > MAX_DECIMAL_DIGITS:
             return "string"
-        case LogicalKind.DECIMAL:
+        case LogicalKind.DECIMAL | LogicalKind.DECIMAL_TEXT:
             return f"decimal({column.logical_type.precision},{column.logical_type.scale})"
-        case LogicalKind.DATE:
+        case LogicalKind.BASE64_URL | LogicalKind.HEX:
+            return "binary"
+        case _ if kind in DATES:
             return "date"
-        case LogicalKind.TIMESTAMP_MS | LogicalKind.TIMESTAMP_US:
+        case _ if kind in TIMES:
+            return "bigint"
+        case _ if kind in DATETIMES:
             return "timestamp_ntz"
         case LogicalKind.ZONED_TIMESTAMP:
             return "timestamp"
@@ -97,12 +140,30 @@ def decoded(column: Column, value: SparkColumn) -> SparkColumn:
             return _decimal_text(value, logical_type.scale)
         case LogicalKind.DECIMAL:
             return _decimal(value, logical_type.precision, logical_type.scale)
-        case LogicalKind.DATE:
+        case LogicalKind.DECIMAL_TEXT:
+            return value.cast(spark_type(column))
+        case LogicalKind.BASE64_URL:
+            return sf.unbase64(sf.translate(value, "-_", "+/"))
+        case LogicalKind.HEX:
+            return sf.unhex(value)
+        case LogicalKind.DATE | LogicalKind.CONNECT_DATE:
             return sf.date_from_unix_date(value)
-        case LogicalKind.TIMESTAMP_MS:
+        case LogicalKind.ISO_DATE:
+            return sf.rtrim(value, sf.lit("Z")).cast("date")
+        case LogicalKind.TIME_MS | LogicalKind.CONNECT_TIME:
+            return value * 1000
+        case LogicalKind.TIME_NS:
+            return _thousandth(value)
+        case LogicalKind.ISO_TIME:
+            return _iso_time_us(value)
+        case LogicalKind.TIMESTAMP_MS | LogicalKind.CONNECT_TIMESTAMP:
             return sf.timestamp_millis(value).cast("timestamp_ntz")
         case LogicalKind.TIMESTAMP_US:
             return sf.timestamp_micros(value).cast("timestamp_ntz")
+        case LogicalKind.TIMESTAMP_NS:
+            return sf.timestamp_micros(_thousandth(value)).cast("timestamp_ntz")
+        case LogicalKind.ISO_TIMESTAMP:
+            return sf.rtrim(value, sf.lit("Z")).cast("timestamp_ntz")
         case LogicalKind.ZONED_TIMESTAMP:
             return value.cast("timestamp")
         case _:
@@ -111,6 +172,20 @@ def decoded(column: Column, value: SparkColumn) -> SparkColumn:
 
 def _is_unsigned_bigint(column: Column) -> bool:
     return column.source_type.startswith("bigint") and "unsigned" in column.source_type
+
+
+def _thousandth(nanoseconds: SparkColumn) -> SparkColumn:
+    """Whole microseconds: no source has finer ones. Not by ``/``, which goes through a double."""
+    return sf.floor(nanoseconds.cast("decimal(20,0)") / sf.lit(1000).cast("decimal(4,0)")).cast("bigint")
+
+
+def _iso_time_us(text: SparkColumn) -> SparkColumn:
+    """``-120:30:00.5Z`` → microseconds."""
+    parts = r"^(-?)(\d+):(\d\d):(\d\d)(?:\.(\d+))?Z$"
+    hours, minutes, seconds = (sf.regexp_extract(text, parts, group).cast("bigint") for group in (2, 3, 4))
+    fraction = sf.rpad(sf.regexp_extract(text, parts, 5), 6, "0").cast("bigint")
+    magnitude = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + fraction
+    return sf.when(sf.regexp_extract(text, parts, 1) == "-", -magnitude).otherwise(magnitude)
 
 
 def _decimal(unscaled: SparkColumn, precision: int, scale: int) -> SparkColumn:

@@ -13,11 +13,15 @@ Exactness per type:
     TIME                  microseconds
     DATETIME              datetime without zone;  TIMESTAMP: the same, of UTC
     JSON                  the parsed document: spaces and the order of names do not count
+    geometries            bytes: SRID, then well-known binary
+    VECTOR                the floats, each four bytes
 """
 
+import base64
 import datetime
 import json
 import re
+import struct
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
@@ -28,6 +32,9 @@ Convert = Callable[[Any], Any]
 
 _INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "year", "bit"})
 _BINARIES: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
+_GEOMETRIES: Final = frozenset(
+    {"geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geomcollection"}
+)
 _TIME: Final = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d+))?")
 _EPOCH_DATE: Final = datetime.date(1970, 1, 1)
 _EPOCH: Final = datetime.datetime(1970, 1, 1)
@@ -43,6 +50,8 @@ def select_expression(data_type: str, quoted_name: str) -> str:
             return f"{quoted_name} + 0"
         case "json":
             return f"CAST({quoted_name} AS CHAR)"
+        case "vector":
+            return f"HEX({quoted_name})"  # the client takes its bytes for ASCII
         case _:
             return quoted_name
 
@@ -71,6 +80,8 @@ def from_mysql_text(data_type: str) -> Convert | None:
             return microseconds_of_time
         case "json":
             return json.loads
+        case "vector":
+            return bytes.fromhex
         case _:
             return None
 
@@ -115,6 +126,12 @@ def from_arrow(data_type: str, arrow_type: pa.DataType) -> Convert | None:
     elif data_type in _BINARIES:
         if _is_bytes(arrow_type):
             return None
+    elif data_type in _GEOMETRIES:
+        if _is_text(arrow_type):
+            return _stored_geometry
+    elif data_type == "vector":
+        if _is_text(arrow_type):
+            return _stored_vector
     elif _is_text(arrow_type):
         return None
     raise TypeError(f"a MySQL {data_type} cannot stand in a column of type {arrow_type}")
@@ -157,6 +174,16 @@ def _utc_without_zone(value: datetime.datetime) -> datetime.datetime:
 def _utc_of_iso(text: str) -> datetime.datetime:
     value = datetime.datetime.fromisoformat(text)
     return value if value.tzinfo is None else _utc_without_zone(value)
+
+
+def _stored_geometry(text: str) -> bytes:
+    geometry = json.loads(text)
+    return (geometry["srid"] or 0).to_bytes(4, "little") + base64.b64decode(geometry["wkb"])
+
+
+def _stored_vector(text: str) -> bytes:
+    numbers = json.loads(text)
+    return struct.pack(f"<{len(numbers)}f", *numbers)
 
 
 def _little_endian(value: bytes) -> int:

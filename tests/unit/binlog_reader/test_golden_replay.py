@@ -18,7 +18,6 @@ from libs.mysql.ddl import TableChangeKind, apply_ddl
 from libs.mysql.gtid import ExecutedGtids, GtidSet
 from libs.mysql.packets import Packets
 from libs.types.table import TableId, TableSchema
-from libs.types.value import LogicalKind
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
 from services.binlog_reader.decode import DdlStatement, LogDecoder
 from services.binlog_reader.position import BinlogPosition
@@ -36,8 +35,6 @@ DEPARTURES = {
     "js": "one form in snapshot and log: MySQL's own text without spaces; Debezium differs between the two, and "
     "garbles a TIME inside a document",
 }
-NOT_YET = {"pt", "geo", "ls", "pg", "vec"}
-"""Types without a wire form in this release: a table that has them is refused, not delivered in part."""
 
 
 def recorded(table: str) -> list[dict[str, Any]]:
@@ -133,7 +130,7 @@ def test_a_replayed_log_gives_the_recorded_events(
 def without_departures(image: dict[str, Any] | None) -> dict[str, Any] | None:
     if image is None:
         return None
-    return {name: value for name, value in image.items() if name not in DEPARTURES and name not in NOT_YET}
+    return {name: value for name, value in image.items() if name not in DEPARTURES}
 
 
 def comparable_source(block: dict[str, Any]) -> dict[str, Any]:
@@ -145,13 +142,3 @@ def test_orders_grow_along_the_log(replayed: Any) -> None:
     totals = [(value["transaction"]["id"], value["transaction"]["total_order"]) for _, _, value in replayed]
 
     assert len(totals) == len(set(totals))
-
-
-def test_tables_with_types_that_have_no_form_are_known_as_such() -> None:
-    """Nothing is captured in part: such columns are marked, and the reader refuses their table."""
-    kinds = {
-        c.name: c.logical_type.kind
-        for c in schemas_before_the_stream()[TableId(database="smp", table="all_types")].columns
-    }
-
-    assert {name for name, kind in kinds.items() if kind is LogicalKind.UNSUPPORTED} == NOT_YET

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from libs.errors import PipelineHalted
 from libs.events.connect_schema import (
     HEADER_TEXT,
     SCHEMA_CHANGE_KEY,
@@ -17,9 +16,7 @@ from libs.events.connect_schema import (
     payload_prefix,
     value_schema,
 )
-from libs.mysql.logical import column, unsupported_columns
-from libs.types.table import Column, TableId, TableSchema
-from libs.types.value import LogicalKind, LogicalType
+from libs.mysql.logical import column
 from tests.unit.events.golden import records, table_schemas
 
 TABLES = ("defaults_t", "comp_pk", "no_pk", "uniq_only", "odd-name tbl", "fresh", "fresher", "ctas", "all_types")
@@ -35,24 +32,11 @@ def recorded_schemas(table: str, side: str) -> list[Any]:
     return found
 
 
-def without_unsupported(table: TableSchema) -> TableSchema:
-    """The table without the columns (geometry, vector) that have no logical type yet."""
-    dropped = unsupported_columns(table)
-    kept = tuple(item for item in table.columns if item not in dropped)
-    return TableSchema(table_id=table.table_id, columns=kept, key=table.key, version=table.version)
-
-
 @pytest.mark.parametrize("table", TABLES)
 def test_value_schema_is_the_recorded_one(table: str) -> None:
     """Every schema that Debezium wrote for a table's values is, text for text, one that we build for its versions."""
-    versions = [without_unsupported(schema) for schema in table_schemas(table)]
-    dropped = {item.name for schema in table_schemas(table) for item in unsupported_columns(schema)}
-
-    built = [json.dumps(value_schema("v1", schema)) for schema in versions]
+    built = [json.dumps(value_schema("v1", schema)) for schema in table_schemas(table)]
     recorded = recorded_schemas(table, "value")
-    for envelope in recorded:
-        for image in envelope["fields"][:2]:
-            image["fields"] = [field for field in image["fields"] if field["field"] not in dropped]
 
     assert recorded
     assert [json.dumps(schema) in built for schema in recorded] == [True] * len(recorded)
@@ -123,12 +107,3 @@ def test_default_in_its_json_form(source_type: str, default: str, is_optional: b
     built = column("c", source_type, is_optional=is_optional, default_expression=default)
 
     assert connect_default(built) == expected
-
-
-def test_type_without_connect_schema_halts() -> None:
-    """A column whose type has no form stops with a remedy, not with a wrong schema."""
-    shape = Column(name="g", source_type="geometry", logical_type=LogicalType(kind=LogicalKind.UNSUPPORTED))
-    table = TableSchema(table_id=TableId(database="d", table="t"), columns=(shape,))
-
-    with pytest.raises(PipelineHalted, match="exclude its table"):
-        value_schema("v1", table)

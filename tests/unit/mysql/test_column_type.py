@@ -97,8 +97,10 @@ def test_an_unknown_type_is_refused_by_name(written: str) -> None:
         ("datetime(4)", None, LogicalKind.TIMESTAMP_US),
         ("varchar(3)", "binary", LogicalKind.BYTES),
         ("varchar(3)", "utf8mb4", LogicalKind.STRING),
-        ("point", None, LogicalKind.UNSUPPORTED),
-        ("vector(3)", None, LogicalKind.UNSUPPORTED),
+        ("float(7,4)", None, LogicalKind.FLOAT64),
+        ("point", None, LogicalKind.POINT),
+        ("geomcollection", None, LogicalKind.GEOMETRY),
+        ("vector(3)", None, LogicalKind.FLOAT_VECTOR),
     ],
 )
 def test_logical_types_are_debeziums(source_type: str, charset: str | None, kind: LogicalKind) -> None:

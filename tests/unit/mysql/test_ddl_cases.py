@@ -13,7 +13,6 @@ from libs.mysql.ddl import DdlNotUnderstood, TableChange, TableChangeKind, apply
 from libs.mysql.ddl_syntax import StatementContext
 from libs.mysql.logical import canonical_charset, canonical_default
 from libs.types.table import Column, TableId, TableSchema
-from libs.types.value import LogicalKind
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "cases" / "b_mysql_ddl.json").read_text())["cases"]
 
@@ -125,8 +124,7 @@ def _assert_same_table(schema: TableSchema, expected: dict[str, Any]) -> None:
         recorded = written[position - 1]
         assert recorded["generated"] == recorded["autoIncremented"] == wanted.get("auto_increment", False)
         assert recorded["defaultValueExpression"] == _default(wanted)
-        if column.logical_type.kind is not LogicalKind.UNSUPPORTED:
-            assert _connect(column) == {key: value for key, value in wanted["connect"].items() if key != "default"}
+        assert _connect(column) == {key: value for key, value in wanted["connect"].items() if key != "default"}
 
 
 def _as_written(schema: TableSchema) -> list[dict[str, Any]]:

@@ -39,7 +39,7 @@ TABLE = TableSchema(
         column("bits", LogicalKind.BITS),
         column("raw", LogicalKind.BYTES),
         column("doc", LogicalKind.JSON),
-        column("shape", LogicalKind.UNSUPPORTED),
+        column("shape", LogicalKind.GEOMETRY),
     ),
 )
 

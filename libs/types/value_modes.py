@@ -1,0 +1,78 @@
+"""Handling modes: which of several JSON forms a source gives its times, decimals, large numbers and bytes.
+
+The choices and defaults are Debezium's (debezium.io, MySQL connector, "Connector properties": ``time.precision.mode``,
+``decimal.handling.mode``, ``bigint.unsigned.handling.mode``, ``binary.handling.mode``), so consumers that were written for
+one choice go on as they are. A mode changes a column's ``LogicalType`` and nothing else: whoever reads a table's schema reads
+its rows rightly. Every reader takes the modes of its source document; no step behind it knows them.
+"""
+
+import enum
+from typing import Final
+
+import msgspec
+
+
+class TimePrecision(enum.Enum):
+    """What DATE, TIME and DATETIME columns become. TIMESTAMP and YEAR are the same in all."""
+
+    ADAPTIVE = "adaptive"
+    """As fine as the column: up to 3 digits of the second in milliseconds, else microseconds."""
+    ADAPTIVE_TIME_MICROSECONDS = "adaptive_time_microseconds"
+    """As ``adaptive``, but every TIME in microseconds."""
+    CONNECT = "connect"
+    """Kafka Connect's own types, in milliseconds whatever the column's precision. A TIME below 0 or of 24 hours and more
+    does not fit into them: such a row fails (``failure_handling``)."""
+    ISO_STRING = "isostring"
+    """ISO 8601 text in UTC: ``2024-02-29Z``, ``12:34:56.5Z``, ``2024-02-29T12:34:56.5Z``."""
+    MICROSECONDS = "microseconds"
+    NANOSECONDS = "nanoseconds"
+    """64 bits hold the years 1678 to 2261: a DATETIME outside them fails."""
+
+
+class DecimalMode(enum.Enum):
+    """What DECIMAL columns become."""
+
+    PRECISE = "precise"
+    """Connect's Decimal: base64 of the unscaled number."""
+    DOUBLE = "double"
+    """A JSON number, the double nearest to the value: digits beyond about 15 are lost."""
+    STRING = "string"
+    """Text with all digits of the column's scale."""
+
+
+class UnsignedBigintMode(enum.Enum):
+    """What BIGINT UNSIGNED columns become."""
+
+    LONG = "long"
+    """A signed 64-bit number; above 2**63-1 it wraps to a negative one."""
+    PRECISE = "precise"
+    """Connect's Decimal of 20 digits."""
+
+
+class BinaryMode(enum.Enum):
+    """What BINARY, VARBINARY and BLOB columns become."""
+
+    BYTES = "bytes"
+    """Connect's bytes, which are base64 in JSON."""
+    BASE64 = "base64"
+    """The same characters, declared as text."""
+    BASE64_URL_SAFE = "base64-url-safe"
+    """base64 with ``-`` and ``_`` (RFC 4648, section 5)."""
+    HEX = "hex"
+    """Lower-case hexadecimal digits."""
+
+
+class ValueModes(msgspec.Struct, frozen=True, kw_only=True):
+    """The group ``values`` of a source document."""
+
+    time_precision: TimePrecision = TimePrecision.ADAPTIVE_TIME_MICROSECONDS
+    """``time.precision.mode``: adaptive, adaptive_time_microseconds, connect, isostring, microseconds, nanoseconds."""
+    decimal: DecimalMode = DecimalMode.PRECISE
+    """``decimal.handling.mode``: precise, double, string."""
+    unsigned_bigint: UnsignedBigintMode = UnsignedBigintMode.LONG
+    """``bigint.unsigned.handling.mode``: long, precise."""
+    binary: BinaryMode = BinaryMode.BYTES
+    """``binary.handling.mode``: bytes, base64, base64-url-safe, hex."""
+
+
+DEFAULT_MODES: Final = ValueModes()
