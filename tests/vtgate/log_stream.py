@@ -5,14 +5,17 @@ before its first row, its rows, GTID, COMMIT; a statement that is no transaction
 Events gather until a commit, or until a packet is full.
 """
 
+import io
 import itertools
 import re
 import struct
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import BinaryIO, Final
 
 import pymysql
 import sqlglot
@@ -22,7 +25,9 @@ from sqlglot import exp
 from libs.errors import PositionPurged, SourceUnavailable
 from libs.mysql import binlog_events as events
 from libs.mysql.gtid import ExecutedGtids, GtidSet
+from libs.mysql.packets import Packets
 from libs.mysql.row_image import wire_columns
+from libs.mysql.transaction_payload import inner_events
 from libs.source.mysql.client import Connection, connect, raise_error_packet, start_dump
 from protos.vitess.binlogdata_pb2 import FieldEvent, Filter, Journal, RowChange, RowEvent, VEvent, VEventType
 from protos.vitess.query_pb2 import Field, Type
@@ -143,14 +148,22 @@ class LogStream:
                 gtid_set=self.position.encode_binary(),
                 replica_server_id=next(_replica_ids),
                 heartbeat_s=LOG_HEARTBEAT_S,
+                spill_dir=Path(tempfile.gettempdir()),
             )
             while not self._stop.is_set():
-                packets, _ = reader.receive()
-                data, log = packets.data, packets.behind_ok()
+                received, _ = reader.receive()
+                if not isinstance(received, Packets):
+                    received.read(events.HEADER_BYTES)
+                    yield from self._compressed(received)
+                    continue
+                data, log = received.data, received.behind_ok()
                 for place, end in log:
-                    yield self._event(data, place, end)
-                if len(log) < len(packets):
-                    raise_error_packet(data, *packets[len(log)])
+                    if data[place + events.KIND_OFFSET] == events.TRANSACTION_PAYLOAD:
+                        yield from self._compressed(io.BytesIO(data[place + events.HEADER_BYTES : end]))
+                    else:
+                        yield self._event(data, place, end)
+                if len(log) < len(received):
+                    raise_error_packet(data, *received[len(log)])
                     raise SourceUnavailable("the server ended its log")
         except PositionPurged as error:
             raise Refused(
@@ -162,6 +175,13 @@ class LogStream:
             dump.close()
             self._connection.close()
 
+    def _compressed(self, body: BinaryIO) -> Iterator[tuple[int, int, bytes]]:
+        """The events inside a compressed transaction; they have no checksum."""
+        for inner in inner_events(body, 0):
+            for place, end in inner:
+                timestamp, kind, *_ = events.read_header(inner.data, place)
+                yield kind, timestamp, inner.data[place + events.HEADER_BYTES : end]
+
     def _event(self, data: bytes, place: int, end: int) -> tuple[int, int, bytes]:
         timestamp, kind, _, size, _, _ = events.read_header(data, place)
         if kind == events.FORMAT_DESCRIPTION:
@@ -170,10 +190,11 @@ class LogStream:
 
     def _decoded(self, kind: int, timestamp: int, body: bytes) -> list[VEvent]:
         found: list[VEvent] = []
-        if kind == events.GTID:
-            gtid = events.parse_gtid(body)
+        if kind in (events.GTID, events.GTID_TAGGED):
+            gtid = (events.parse_gtid if kind == events.GTID else events.parse_gtid_tagged)(body)
             self._executed.add(gtid.uuid, gtid.tag, gtid.number)
-            self._clock = struct.unpack_from("<qq", body, 26) if body[25:26] == b"\x02" else (0, 0)
+            has_clock = kind == events.GTID and body[25:26] == b"\x02"
+            self._clock = struct.unpack_from("<qq", body, 26) if has_clock else (0, 0)
         elif kind == events.XID:
             found = [self._gtid(), VEvent(type=COMMIT)]
         elif kind == events.QUERY:
@@ -375,9 +396,7 @@ class LogStream:
 
 
 _UNSUPPORTED: Final = {
-    events.TRANSACTION_PAYLOAD: "compressed transactions (binlog_transaction_compression)",
     events.PARTIAL_UPDATE_ROWS: "partial JSON updates (binlog_row_value_options)",
-    events.GTID_TAGGED: "tagged GTIDs",
     events.ANONYMOUS_GTID: "transactions without GTID",
 }
 
