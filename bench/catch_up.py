@@ -17,8 +17,9 @@ import yaml
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from bench.calibrate import loop_cpu_ms
+from bench.connect import Connector
 from bench.debezium import TOPIC as PEER_TOPIC
-from bench.debezium import Debezium, debezium
+from bench.debezium import debezium
 from bench.stack import Servers, Service, Usage, bench_stack, wait_until
 from bench.workload import CREATE_TABLE, DATABASE, TABLE, write_changes
 from libs.events.names import row_topic
@@ -161,7 +162,7 @@ def _start_ours(folder: Path, servers: Servers, start_service: Callable[[str, Ma
     return _Ours(reader, router, control, end)
 
 
-def _see_it_stream(peer: Debezium, end: "_EndOfTopic", servers: Servers) -> None:
+def _see_it_stream(peer: Connector, end: "_EndOfTopic", servers: Servers) -> None:
     """Change row 0 until the peer delivers it: its begin in the log lies somewhere after its start."""
 
     def is_seen() -> bool:
@@ -171,7 +172,7 @@ def _see_it_stream(peer: Debezium, end: "_EndOfTopic", servers: Servers) -> None
     peer.wait_until(is_seen, timeout_s=_FIRST_EVENT_TIMEOUT_S, what="the first event")
 
 
-def _measure_peer(peer: Debezium, end: "_EndOfTopic", row_events: int) -> PeerCatchUp:
+def _measure_peer(peer: Connector, end: "_EndOfTopic", row_events: int) -> PeerCatchUp:
     samples: list[tuple[int, float]] = []  # the topic's end, CPU seconds of the JVM at that time
 
     def is_done() -> bool:
