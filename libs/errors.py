@@ -6,7 +6,8 @@
     │  ├─ BrokerUnavailable
     │  └─ ServiceUnavailable
     ├─ InvalidEvent       set this event aside, go on
-    │  └─ UndecodableValue
+    │  ├─ UndecodableValue
+    │  └─ UndecodableMessage
     ├─ PipelineHalted     stop this pipeline, tell a human
     │  ├─ PositionPurged
     │  ├─ SchemaUnknown
@@ -50,6 +51,10 @@ class InvalidEvent(HeadwaterError):
 
 class UndecodableValue(InvalidEvent):
     """A column's bytes do not fit its declared type."""
+
+
+class UndecodableMessage(InvalidEvent):
+    """A message of the source's log is not what its protocol says; nothing of it can be trusted."""
 
 
 class PipelineHalted(HeadwaterError):

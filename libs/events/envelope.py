@@ -18,28 +18,35 @@ BEFORE_NULL_AFTER: Final = b'{"before":null,"after":'
 
 
 class MysqlSourceBlock:
-    """The ``source`` block of one table's events: a template for each table, filled once for each rows event."""
+    """The ``source`` block of one table's events: a template for each table, filled once for each rows event.
+
+    ``connector`` names the road by which MySQL's changes come: ``mysql`` is the binlog."""
 
     __slots__ = ("_after_snapshot", "_before_times", "_table")
 
-    def __init__(self, source: str, database: str, table: str | None) -> None:
-        self._before_times = b'{"version":%b,"connector":"mysql","name":%b,"ts_ms":' % (
+    def __init__(self, source: str, database: str, table: str | None, *, connector: str = "mysql") -> None:
+        self._before_times = b'{"version":%b,"connector":%b,"name":%b,"ts_ms":' % (
             _text(HEADWATER_VERSION),
+            _text(connector),
             _text(source),
         )
-        self._after_snapshot = b',"db":%b,"sequence":null,"ts_us":' % _text(database)
+        self._after_snapshot = b',"db":%b,"sequence":' % _text(database)
         self._table = b',"table":%b,"server_id":' % (b"null" if table is None else _text(table))
 
-    def head(self, *, time_us: int, snapshot: bytes, server_id: int, gtid: bytes, file: bytes) -> bytes:
+    def head(
+        self, *, time_us: int, snapshot: bytes, server_id: int, gtid: bytes, file: bytes, sequence: bytes = b"null"
+    ) -> bytes:
         """Everything up to ``"pos":``; what ``source_place`` makes follows.
 
-        ``snapshot``, ``gtid`` and ``file`` are JSON text, quotes included, or ``null``.
+        ``snapshot``, ``gtid``, ``file`` and ``sequence`` (what orders events besides) are JSON text, quotes included, or
+        ``null``.
         """
-        return b'%b%d,"snapshot":%b%b%d,"ts_ns":%d000%b%d,"gtid":%b,"file":%b,"pos":' % (
+        return b'%b%d,"snapshot":%b%b%b,"ts_us":%d,"ts_ns":%d000%b%d,"gtid":%b,"file":%b,"pos":' % (
             self._before_times,
             time_us // 1000,
             snapshot,
             self._after_snapshot,
+            sequence,
             time_us,
             time_us,
             self._table,

@@ -54,6 +54,11 @@ def dead_letter_topic(tenant: str) -> str:
     return f"{tenant}.dead-letter"
 
 
+def source_dead_letters_topic(source: str) -> str:
+    """Topic of what a source's reader could not decode, and was told to set aside."""
+    return f"headwater.dead-letters.{source}"
+
+
 def sanitize_topic(name: str) -> str:
     """``name`` with every character that Kafka forbids in a topic replaced by ``_``."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in name)

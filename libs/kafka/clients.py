@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from libs.config.connections import KafkaSettings
 from libs.errors import AccessDenied, BrokerUnavailable, HeadwaterError, PipelineHalted
@@ -55,6 +55,25 @@ def ensure_topics(settings: KafkaSettings, topics: Sequence[TopicSpec]) -> None:
     """
     for error in create_topics(settings, topics).values():
         raise error
+
+
+def ensure_partitions(settings: KafkaSettings, topic: str, count: int) -> None:
+    """Give ``topic``, which exists, at least ``count`` Kafka partitions. Blocks.
+
+    Raises:
+        BrokerUnavailable: Kafka did not answer in time; try again.
+        AccessDenied: the user may not change the topic; grant ALTER on it.
+    """
+    admin = AdminClient(client_config(settings))
+    try:
+        found = admin.list_topics(topic, timeout=CREATE_TOPICS_TIMEOUT_S).topics[topic]
+        if len(found.partitions) < count:
+            admin.create_partitions([NewPartitions(topic, count)])[topic].result(timeout=CREATE_TOPICS_TIMEOUT_S)
+    except (KafkaException, TimeoutError) as error:
+        cause = error.args[0] if isinstance(error, KafkaException) else None
+        if isinstance(cause, KafkaError) and cause.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise AccessDenied(f"may not add partitions to topic {topic}: grant ALTER on it") from error
+        raise BrokerUnavailable(f"topic {topic} was not given {count} partitions: {error}") from error
 
 
 def create_topics(settings: KafkaSettings, topics: Sequence[TopicSpec]) -> dict[str, HeadwaterError]:

@@ -168,6 +168,13 @@ class ExecutedGtids:
         else:
             self._take((uuid, tag), _joined((*self._runs((uuid, tag)), (number, number))))
 
+    def contains(self, uuid: str, tag: str, number: int) -> bool:
+        """Whether a transaction was executed. ``uuid`` is in lower case."""
+        run = self._growing.get((uuid, tag))
+        if run is None or number > run[1]:
+            return False
+        return number >= run[0] or any(first <= number <= last for first, last in self._settled[uuid, tag])
+
     def snapshot(self) -> GtidSet:
         """The set as a value."""
         return GtidSet({GtidHost(*host): self._runs(host) for host in self._growing})

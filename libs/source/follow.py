@@ -17,9 +17,9 @@ from libs.config.connections import KafkaSettings
 from libs.errors import Fenced, TransientError
 from libs.events.batch import BatchIdentity
 from libs.events.names import CHECKPOINTS_TOPIC, changes_topic
-from libs.kafka.clients import TopicSpec, ensure_topics
+from libs.kafka.clients import TopicSpec, ensure_partitions, ensure_topics
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
-from libs.source.port import Source
+from libs.source.port import ChangeLog, ConfirmsPosition, ResumePoint, Source
 from libs.source.publisher import MAX_RECORD_BYTES, Published, Publisher
 from libs.source.signal_topic import signals_topic
 from libs.source.status import ReaderState, ReaderStatus
@@ -41,8 +41,11 @@ async def follow(
     committer: CheckpointCommitterClient,
     lease_s: float,
     status: ReaderStatus,
+    changes_partition: int = 0,
 ) -> None:
     """Read ``source`` and publish it until cancelled; exactly once, in log order.
+
+    ``changes_partition``: the changes topic's Kafka partition, one for each source partition.
 
     A TransientError begins again from the last checkpoint, with growing pauses. Every other error ends the loop:
 
@@ -51,12 +54,15 @@ async def follow(
         Fenced: another reader took the partition over.
     """
     owner = f"{connector}-{uuid.uuid4()}"
-    await asyncio.to_thread(ensure_topics, kafka, _topics(source, kafka))
+    await asyncio.to_thread(ensure_topics, kafka, _topics(source, kafka, changes_partition))
+    if changes_partition:
+        topic = changes_topic(source.partition.source)
+        await asyncio.to_thread(ensure_partitions, kafka, topic, changes_partition + 1)
     retry_s = _FIRST_RETRY_S
     while True:
         began_s = time.monotonic()
         try:
-            await _follow_once(source, owner, connector, kafka, committer, lease_s, status)
+            await _follow_once(source, owner, connector, kafka, committer, lease_s, status, changes_partition)
         except TransientError as error:
             if time.monotonic() - began_s > _LAST_RETRY_S:
                 retry_s = _FIRST_RETRY_S
@@ -75,6 +81,7 @@ async def _follow_once(
     committer: CheckpointCommitterClient,
     lease_s: float,
     status: ReaderStatus,
+    changes_partition: int,
 ) -> None:
     partition = source.partition
     token = await _acquire(committer, source, owner, lease_s)
@@ -85,7 +92,15 @@ async def _follow_once(
         run_id=status.run_id,
         fencing_token=token,
     )
-    publisher = Publisher(kafka, partition, fencing_token=token, on_published=status.published)
+    durable = _Durable()
+
+    def on_published(published: Published) -> None:
+        status.published(published)
+        durable.advance(published.resume)
+
+    publisher = Publisher(
+        kafka, partition, fencing_token=token, on_published=on_published, changes_partition=changes_partition
+    )
     try:
         await publisher.start()
         checkpoint = await committer.checkpoint(partition)
@@ -100,11 +115,40 @@ async def _follow_once(
                     await status.while_paused()
                     await publisher.publish(batch)
 
-            await _first_to_end(read, publisher.failed, lambda: _renew(committer, source, owner, token, lease_s))
+            await _first_to_end(
+                read,
+                publisher.failed,
+                lambda: _renew(committer, source, owner, token, lease_s),
+                lambda: _confirm(change_log, durable),
+            )
     finally:
         metrics.READER_CONNECTED.labels(partition.source, partition.name).set(0)
         await publisher.stop(_STOP_TIMEOUT_S)
         await _release(committer, source, owner, token)
+
+
+class _Durable:
+    """The newest resume point that is durable."""
+
+    def __init__(self) -> None:
+        self.resume: ResumePoint | None = None
+        self.has_advanced = asyncio.Event()
+
+    def advance(self, resume: ResumePoint) -> None:
+        self.resume = resume
+        self.has_advanced.set()
+
+
+async def _confirm(change_log: ChangeLog, durable: _Durable) -> None:
+    """Tell a source that wants to know it how far it was read; never ends by itself."""
+    while True:
+        await durable.has_advanced.wait()
+        durable.has_advanced.clear()
+        if isinstance(change_log, ConfirmsPosition) and durable.resume is not None:
+            try:
+                await change_log.confirm(durable.resume)
+            except TransientError as error:
+                log.info("position_not_confirmed", reason=str(error))
 
 
 async def _acquire(committer: CheckpointCommitterClient, source: Source, owner: str, lease_s: float) -> FencingToken:
@@ -158,10 +202,11 @@ async def _first_to_end(*works: Callable[[], Awaitable[None]]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _topics(source: Source, kafka: KafkaSettings) -> list[TopicSpec]:
+def _topics(source: Source, kafka: KafkaSettings, changes_partition: int) -> list[TopicSpec]:
     return [
         TopicSpec(
             name=changes_topic(source.partition.source),
+            kafka_partitions=changes_partition + 1,
             replication_factor=kafka.replication_factor,
             config={"max.message.bytes": str(MAX_RECORD_BYTES)},
         ),

@@ -5,4 +5,4 @@ The service is named by a string, so that no arrow points up from here. The cont
 
 from typing import Final
 
-READER_OF_KIND: Final = {"mysql": "services.binlog_reader"}
+READER_OF_KIND: Final = {"mysql": "services.binlog_reader", "dts": "services.dts_decoder"}

@@ -7,7 +7,7 @@ One suite (``tests/contract/test_sources.py``) holds for every implementation.
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from libs.events.batch import BatchIdentity
 from libs.types.checkpoint import NO_INCREMENTAL, Checkpoint, IncrementalSnapshot, SnapshotProgress
@@ -38,6 +38,8 @@ class ReadBatch:
     rows: int
     resume: ResumePoint | None
     """Where to resume once everything up to and with this batch is durable; None inside a source transaction."""
+    dead_letters: tuple[bytes, ...] = ()
+    """What could not be decoded and was set aside, a record each; published in the same Kafka transaction."""
 
 
 class ChangeLog(Protocol):
@@ -54,6 +56,19 @@ class ChangeLog(Protocol):
             PositionPurged: the log from the resume point is gone; re-snapshot.
             SchemaUnknown, SchemaContradiction: the log cannot be read with the schemas known; see the message.
             UndecodableValue: a captured row cannot be read; see the message.
+        """
+        ...
+
+
+@runtime_checkable
+class ConfirmsPosition(Protocol):
+    """A change log whose source wants to be told how far it was read (DTS: its consumer group)."""
+
+    async def confirm(self, durable: ResumePoint) -> None:
+        """Everything before ``durable`` is durable. Called after each Kafka transaction of ours, never before.
+
+        Raises:
+            SourceUnavailable: the source was not told; harmless, the next call tells more.
         """
         ...
 

@@ -60,7 +60,7 @@ async def serve_reader(
     structlog.contextvars.bind_contextvars(source=settings.source, source_partition=source_partition)
     status = ReaderStatus(SourcePartition(source=settings.source, name=source_partition))
     health = _health(status)
-    endpoint = start_endpoint(settings.telemetry, alive=health, ready=health)
+    endpoint = start_endpoint(settings.telemetry, alive=health, ready=health, degraded=lambda: status.warning)
     control = ReaderControl(status, partial(send_signal, settings.kafka, settings.source))
     server = await start_server(
         settings.grpc,

@@ -23,7 +23,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable, Fenced, HeadwaterError, PipelineHalted
 from libs.events.checkpoint_codec import checkpoint_key, encode_checkpoint
-from libs.events.names import CHECKPOINTS_TOPIC, changes_topic
+from libs.events.names import CHECKPOINTS_TOPIC, changes_topic, source_dead_letters_topic
 from libs.failpoints import failpoint
 from libs.kafka.clients import client_config
 from libs.source.port import ReadBatch, ResumePoint
@@ -71,11 +71,14 @@ class Publisher:
         *,
         fencing_token: FencingToken,
         on_published: Callable[[Published], None],
+        changes_partition: int = 0,
     ) -> None:
         self._partition = partition
         self._fencing_token = fencing_token
         self._on_published = on_published
         self._topic = changes_topic(partition.source)
+        self._changes_partition = changes_partition
+        self._dead_letters_topic = source_dead_letters_topic(partition.source)
         self._rows_published = 0
         self._delivery_error: KafkaError | None = None
         self._queue: queue.Queue[ReadBatch | None] = queue.Queue(_QUEUED_BATCHES)
@@ -196,7 +199,9 @@ class Publisher:
                     _call(self._producer.abort_transaction, _KAFKA_CALL_TIMEOUT_S)
                     return False
                 break
-            self._produce(self._topic, batch.payload, kafka_partition=0)
+            self._produce(self._topic, batch.payload, kafka_partition=self._changes_partition)
+            for letter in batch.dead_letters:
+                self._produce(self._dead_letters_topic, letter)
             self._count_queued(-len(batch.payload))
             rows += batch.rows
             batches += 1

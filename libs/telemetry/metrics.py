@@ -16,6 +16,7 @@ class Area(enum.Enum):
     """The service that a metric tells of."""
 
     READER = "binlog_reader"
+    DTS = "dts_decoder"
     ROUTER = "router"
     SCHEMA_HISTORY = "schema_history"
     CHECKPOINT_COMMITTER = "checkpoint_committer"
@@ -193,6 +194,59 @@ SIGNALS = _counter(
     "Signals that came, by outcome: taken or refused.",
     "Refused ones: the reader's log says why (signal_refused).",
     (*_PARTITION, "outcome"),
+)
+
+# --- reader of a DTS subscription -----------------------------------------------------------------------------------
+
+DTS_HEADROOM = _gauge(
+    Area.DTS,
+    "headwater_dts_headroom_seconds",
+    "Seconds until DTS deletes messages that were not read, at the present rate.",
+    "Falling: the decoder is too slow, or stands still; see headwater_reader_lag_seconds. At 0 the range is lost and only a "
+    "new snapshot helps.",
+    _PARTITION,
+)
+DTS_PARTS_WAITING = _gauge(
+    Area.DTS,
+    "headwater_dts_waiting_parts",
+    "Parts held of a message that DTS cut and that is not complete yet.",
+    "Standing still above 0 for minutes: DTS stopped in the middle; see its console. It begins such a message again.",
+    _PARTITION,
+)
+DTS_PARTS_DISCARDED = _counter(
+    Area.DTS,
+    "headwater_dts_messages_begun_again_total",
+    "Messages in parts that DTS began again before they were complete.",
+    "Rises by one at a restart of DTS's task; steadily: the task restarts in a loop, see its console.",
+    _PARTITION,
+)
+DTS_CHECKPOINTS = _counter(
+    Area.DTS,
+    "headwater_dts_checkpoints_total",
+    "CHECKPOINT messages seen; DTS writes one about every ten seconds.",
+    "Flat for a minute: DTS's task stands still; see its console.",
+    _PARTITION,
+)
+DTS_REPEATS = _counter(
+    Area.DTS,
+    "headwater_dts_repeats_total",
+    "Messages and transactions that came again and were dropped.",
+    "Rises when DTS's task restarts or its objects are changed; steadily: the task restarts in a loop.",
+    _PARTITION,
+)
+DTS_GAPS = _counter(
+    Area.DTS,
+    "headwater_dts_gaps_total",
+    "Times messages were missing, by DTS's own count or because they were deleted unread.",
+    "At 1 the decoder has halted; the log line pipeline_halted names the range: re-snapshot the source.",
+    _PARTITION,
+)
+DTS_SET_ASIDE = _counter(
+    Area.DTS,
+    "headwater_dts_set_aside_total",
+    "Messages, entries and rows that could not be decoded and stand in the source's dead-letter topic.",
+    "Any rise: read headwater.dead-letters.<source>, mend the cause, and bring the rows over by hand or by a new snapshot.",
+    _PARTITION,
 )
 
 # --- router ---------------------------------------------------------------------------------------------------------

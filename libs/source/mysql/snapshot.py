@@ -258,6 +258,7 @@ def append_rows(
     schema: TableSchema,
     view: "ReadView | CopiedAt",
     marker: Callable[[int, int], bytes],
+    connector: str = "mysql",
 ) -> None:
     """Rows of a copy as ``r`` events, with the order of their view: any later change wins over them.
 
@@ -273,7 +274,7 @@ def append_rows(
             is_snapshot=True,
         )
     )
-    block = MysqlSourceBlock(source, schema.table_id.database, schema.table_id.table)
+    block = MysqlSourceBlock(source, schema.table_id.database, schema.table_id.table, connector=connector)
     file = json_text(view.position.file)
     tail = (
         source_place(view.position.pos, 0)

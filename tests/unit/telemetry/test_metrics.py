@@ -10,7 +10,7 @@ from libs.telemetry import metrics
 from libs.telemetry.metrics import CATALOGUE, MetricDoc
 
 DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
-UNITS = ("_total", "_seconds", "_rows", "_batches", "_lanes", "_tables", "_rows_estimated")
+UNITS = ("_total", "_seconds", "_rows", "_batches", "_lanes", "_tables", "_rows_estimated", "_parts")
 COUNTS = {"headwater_tenants"}
 """Their name is what they count."""
 
