@@ -1,0 +1,62 @@
+"""The DTS decoder's source position: where its Kafka topic is read on, and how far the source's own log had come there."""
+
+from typing import Final
+
+import msgspec
+
+from libs.errors import PipelineHalted
+from libs.types.position import SourcePosition
+
+SOURCE_KIND: Final = "dts"
+
+
+class DtsPosition(msgspec.Struct, frozen=True, kw_only=True):
+    """Token of a SourcePosition: always between two source transactions."""
+
+    topic: str
+    partition: int
+    """Kafka partition of the subscription's topic."""
+    offset: int
+    """Of the message that holds the first entry not done; of a message in parts, the first part's."""
+    entry: int = 0
+    """Entries of that message that are done."""
+    ps: int | None = None
+    """DTS's own count of the last message done; None: none was."""
+    gtid_set: str = ""
+    """Transactions that came already, so that DTS's repeats are known; with holes where a partition holds only some."""
+    synced_gtid_set: str = ""
+    """What the newest CHECKPOINT said that DTS has handed over. At the next one the holes below it are closed."""
+    epoch: int = 0
+    """EventOrder.epoch of the events that follow."""
+    server_id: int = 0
+    """With the next two: where the last transaction stood at the source. By these its repeats are known where it has no
+    GTIDs; else they tell a person where."""
+    file: str = ""
+    pos: int = 0
+    gtid: str = ""
+    seq_id: int = 0
+
+
+_decoder = msgspec.json.Decoder(DtsPosition)
+
+
+def encode_position(position: DtsPosition) -> SourcePosition:
+    """The position as everybody else carries it."""
+    return SourcePosition(source_kind=SOURCE_KIND, token=msgspec.json.encode(position))
+
+
+def decode_position(position: SourcePosition) -> DtsPosition:
+    """What ``encode_position`` wrote.
+
+    Raises:
+        PipelineHalted: another kind of reader wrote it, or a newer release; reset the checkpoint or upgrade.
+    """
+    if position.source_kind != SOURCE_KIND:
+        raise PipelineHalted(
+            f"the checkpoint belongs to a {position.source_kind!r} source, not to {SOURCE_KIND!r}: "
+            "give this source another name, or reset its checkpoint"
+        )
+    try:
+        return _decoder.decode(position.token)
+    except msgspec.DecodeError as error:
+        raise PipelineHalted(f"the checkpoint's position cannot be read ({error}): reset the checkpoint") from error

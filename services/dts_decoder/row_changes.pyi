@@ -1,0 +1,35 @@
+from collections.abc import Callable, Sequence
+
+from libs.events.run_rows import RunRows
+from services.dts_decoder.messages import EntryReader
+from services.dts_decoder.values import Reading
+
+INTEGER: int
+TEXT: int
+BINARY: int
+CONVERTED: int
+ENVELOPE_BYTES: int
+
+class RowFrame:
+    total_order: int
+    collection_order: int
+    def __init__(self, source: bytes, middle: bytes, ends: tuple[bytes, bytes, bytes], is_numbered: bool) -> None: ...
+
+class RowChangeDecoder:
+    row: int
+    @property
+    def column(self) -> int: ...
+    @property
+    def row_begin(self) -> int: ...
+    @property
+    def place(self) -> int: ...
+    def __init__(
+        self,
+        readings: Sequence[Reading],
+        names: Sequence[bytes],
+        key_places: Sequence[int],
+        to_utf8: Callable[[bytes, int], Callable[[bytes], bytes] | None],
+    ) -> None: ...
+    def decode(
+        self, frame: RowFrame, run: RunRows, entry: EntryReader, dml_type: int, place: int, room: int
+    ) -> tuple[int, int]: ...

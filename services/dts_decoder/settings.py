@@ -1,0 +1,96 @@
+"""Settings of one DTS decoder: one Kafka partition of one subscription, one source partition."""
+
+import enum
+import tempfile
+
+import msgspec
+
+from libs.config.connections import GrpcClientSettings, GrpcServerSettings, KafkaSettings, TelemetrySettings
+from libs.config.load import Secret
+from libs.source.mysql.settings import DatabaseSettings, SnapshotMode, SnapshotSettings
+
+__all__ = [
+    "DatabaseSettings",
+    "DtsDecoderSettings",
+    "OnUndecodable",
+    "SnapshotMode",
+    "SnapshotSettings",
+    "SubscriptionSettings",
+]
+
+
+class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The subscription as DTS's console shows it: its Kafka is not Headwater's."""
+
+    bootstrap_servers: str
+    """``host:port`` of the private network address."""
+    topic: str
+    group_id: str
+    """Name of the consumer group (``consumer-grp-…``). No other consumer may use it: the group's offset is set here."""
+    username: str | None = None
+    """As DTS wants it, ``account-<subscription>-<account>``; None: no authentication."""
+    password: Secret = Secret("")
+    security_protocol: str | None = None
+    """PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; None: SASL_PLAINTEXT with a user, else PLAINTEXT."""
+    sasl_mechanism: str = "SCRAM-SHA-512"
+    """SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN."""
+    ssl_ca_file: str | None = None
+    partition: int = 0
+    """Kafka partition of the topic. A decoder reads one; each further one is a decoder of its own, with the same source."""
+    retention_h: float = 24.0
+    """How long DTS keeps messages, in hours. It keeps 500 GB at most, which may be less; both are watched."""
+    warn_headroom_h: float = 6.0
+    """Below so many hours until messages that were not read are deleted, the status says so."""
+    held_message_bytes: int = 32 << 20
+    """What a message in parts may take of memory; a larger one waits in a file in ``spill_dir``."""
+    max_message_bytes: int = 4 << 30
+    """A message in parts of more than this is refused: ``held_message_bytes`` bounds memory, this the disk."""
+
+    def as_kafka(self) -> KafkaSettings:
+        """In the form that clients are made of."""
+        protocol = self.security_protocol or ("SASL_PLAINTEXT" if self.username else "PLAINTEXT")
+        return KafkaSettings(
+            bootstrap_servers=self.bootstrap_servers,
+            security_protocol=protocol,
+            sasl_mechanism=self.sasl_mechanism if self.username else None,
+            sasl_username=self.username,
+            sasl_password=self.password,
+            ssl_ca_file=self.ssl_ca_file,
+        )
+
+
+class OnUndecodable(enum.Enum):
+    """What becomes of a message, an entry or a row that cannot be decoded."""
+
+    HALT = "halt"
+    """Stop, with topic, partition and offset in the message: nothing behind it is read until a person has looked."""
+    DEAD_LETTER = "dead_letter"
+    """Set it aside in ``headwater.dead-letters.<source>``, as it came, in the transaction of what stands around it; go on."""
+
+
+class DtsDecoderSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything one DTS decoder is told."""
+
+    source: str
+    """Name of the source: ``topic.prefix`` of its events. Letters, digits, ``_`` and ``-``."""
+    subscription: SubscriptionSettings
+    database: DatabaseSettings | None = None
+    """The MySQL server behind the subscription, for the initial copy and the tables' definitions. None: tables are learned
+    from the messages, without defaults and without knowing which columns may be NULL, and no row is copied."""
+    include_tables: tuple[str, ...] = (".*",)
+    """Regular expressions; a table is captured when one matches its whole ``database.table``."""
+    exclude_tables: tuple[str, ...] = ()
+    snapshot: SnapshotSettings = SnapshotSettings()
+    on_undecodable: OnUndecodable = OnUndecodable.HALT
+    transaction_metadata: bool = False
+    """Fill the ``transaction`` block of each event and publish BEGIN and END (``provide.transaction.metadata``)."""
+    lease_s: float = 15.0
+    """How long a dead decoder's partition stays reserved, in seconds; renewed three times as often."""
+    spill_dir: str = tempfile.gettempdir()
+    """A folder for messages that do not fit into memory."""
+    kafka: KafkaSettings = KafkaSettings()
+    """Headwater's own Kafka."""
+    schema_history: GrpcClientSettings
+    checkpoint_committer: GrpcClientSettings
+    grpc: GrpcServerSettings = GrpcServerSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
