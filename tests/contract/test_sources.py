@@ -6,15 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from libs.config.connections import GrpcClientSettings
+from libs.config.connections import GrpcClientSettings, KafkaSettings
 from libs.errors import PositionPurged
+from libs.kafka.clients import TopicSpec, ensure_topics
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.kinds import READER_OF_KIND
 from libs.source.port import Source
 from libs.testing import source_contract as contract
 from services.binlog_reader.settings import BinlogReaderSettings, DatabaseSettings
 from services.binlog_reader.source import BinlogSource
+from services.dts_decoder.settings import DtsDecoderSettings, SubscriptionSettings
+from services.dts_decoder.source import DtsSource
 from tests.conftest import KafkaBroker, MysqlServer, StartMysql, ValkeyServer
+from tests.integration.dts_stand_in import delete_records, stand_in
 from tests.integration.service_process import ServiceProcess
 
 pytestmark = pytest.mark.integration
@@ -64,7 +68,43 @@ class MysqlHarness:
         await asyncio.to_thread(self._server.execute, *statements)
 
 
-HARNESS_OF_KIND = {"mysql": MysqlHarness}
+class DtsHarness(MysqlHarness):
+    """The same, its changes by way of a topic that the stand-in writes in Tencent's role."""
+
+    def __init__(
+        self, server: MysqlServer, schema_history: SchemaHistoryClient, name: str, bootstrap_servers: str
+    ) -> None:
+        super().__init__(server, schema_history, name)
+        self._bootstrap_servers = bootstrap_servers
+        self._topic = f"topic-subs-{name}"
+        ensure_topics(KafkaSettings(bootstrap_servers=bootstrap_servers), [TopicSpec(name=self._topic)])
+        self._producer = stand_in(server, bootstrap_servers, self._topic)
+
+    def source(self) -> Source:
+        unused = GrpcClientSettings(address="127.0.0.1:1")
+        settings = DtsDecoderSettings(
+            source=self._name,
+            subscription=SubscriptionSettings(
+                bootstrap_servers=self._bootstrap_servers, topic=self._topic, group_id=f"consumer-grp-{self._name}"
+            ),
+            database=DatabaseSettings(host=self._server.host, port=self._server.port, user="root"),
+            include_tables=(r"s\.t",),
+            schema_history=unused,
+            checkpoint_committer=unused,
+        )
+        return DtsSource(settings, self._schema_history)
+
+    async def purge_log(self) -> None:
+        await asyncio.to_thread(delete_records, self._bootstrap_servers, self._topic)
+
+    async def open_connections(self) -> int:
+        rows = self._server.execute(
+            "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = 'root' AND COMMAND NOT LIKE 'Binlog Dump%'"
+        )
+        return int(rows[0][0])
+
+    def close(self) -> None:
+        self._producer.stop()
 
 
 @pytest.fixture(scope="module")
@@ -83,11 +123,17 @@ async def harness(
     request: pytest.FixtureRequest,
     schema_history: ServiceProcess,
     start_mysql: StartMysql,
+    kafka_broker: KafkaBroker,
     unique_name: Callable[[str], str],
     tmp_path: Path,
 ) -> AsyncIterator[contract.SourceHarness]:
     async with SchemaHistoryClient(schema_history.client_settings) as client:
-        yield HARNESS_OF_KIND[request.param](start_mysql(), client, unique_name("source"))
+        if request.param == "mysql":
+            yield MysqlHarness(start_mysql(), client, unique_name("source"))
+            return
+        harness = DtsHarness(start_mysql(), client, unique_name("source"), kafka_broker.bootstrap_servers)
+        yield harness
+        harness.close()
 
 
 async def test_existing_rows_come_first_then_changes(harness: contract.SourceHarness) -> None:
