@@ -7,6 +7,11 @@ from services.dts_decoder.values import Reading
 INTEGER: int
 TEXT: int
 BINARY: int
+DOUBLE: int
+DECIMAL: int
+DATE: int
+DATETIME: int
+TIMESTAMP: int
 CONVERTED: int
 ENVELOPE_BYTES: int
 

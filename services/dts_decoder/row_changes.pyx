@@ -3,8 +3,9 @@
 
 ``RowChangeDecoder`` is made once for each table version and set of columns (``values.row_change_decoder``). It reads the values
 of a row from the message's bytes, writes their JSON, then puts the envelope around the images and the whole straight into
-the run's protobuf form, as ``libs.mysql.row_events`` does for the binlog. Integers, text and bytes are written here; every other
-type by a Python function each, most of which remember what they computed.
+the run's protobuf form, as ``libs.mysql.row_events`` does for the binlog. What is frequent is written here: numbers, text, bytes,
+dates and times as DTS always prints them. Every other type, and whatever is printed otherwise, is converted by a Python function
+for each column, which also says what is wrong with it.
 
 JSON is as orjson writes it, so that a row of the snapshot is equal.
 """
@@ -13,9 +14,11 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, strlen
 
-from libs.events.json_text cimport append, write_base64, write_integer, write_literal, write_text
+from libs.events.json_text cimport (
+    append, days_since_1970, write_base64, write_integer, write_literal, write_text
+)
 from libs.events.run_rows cimport Bytes, RunRows, reserve
 from services.dts_decoder.messages cimport EntryReader
 from services.dts_decoder.wire cimport LENGTH_DELIMITED, VARINT, Cursor, Field, read_field, require
@@ -54,13 +57,30 @@ cdef enum:
     _INTEGER = 0
     _TEXT
     _BINARY
+    _DOUBLE
+    _DECIMAL
+    _DATE
+    _DATETIME
+    _TIMESTAMP
     _CONVERTED
 
 # The same for Python, which makes readings of them.
-INTEGER, TEXT, BINARY, CONVERTED = _INTEGER, _TEXT, _BINARY, _CONVERTED
+INTEGER, TEXT, BINARY, DOUBLE, DECIMAL = _INTEGER, _TEXT, _BINARY, _DOUBLE, _DECIMAL
+DATE, DATETIME, TIMESTAMP, CONVERTED = _DATE, _DATETIME, _TIMESTAMP, _CONVERTED
+
+cdef extern from "Python.h":
+    double PyOS_string_to_double(const char* text, char** end, object overflow) except? -1.0
+    char* PyOS_double_to_string(double number, char format, int precision, int flags, int* type) except NULL
+    void PyMem_Free(void* memory)
+    int Py_DTSF_ADD_DOT_0
 
 cdef enum:
     _LONGEST_NUMBER = 24
+    _LONGEST_DOUBLE = 32
+    _LONGEST_TIMESTAMP = 40
+    _DATE_SIZE = 10  # 2021-05-17
+    _CLOCK_SIZE = 19  # 2021-05-17 07:22:42
+    _ZONE_SIZE = 7  # a space and +00:00
     _SAFE_DIGITS = 18  # so many always fit into 64 bits
     _KEPT_IMAGE_BYTES = 4_000_000
 
@@ -70,6 +90,9 @@ cdef struct Column:
     int64_t lowest
     int64_t highest
     Py_ssize_t padded_bytes
+    int precision
+    int scale  # digits behind the point, of a number or a second
+    int units_per_s
     const char* opening  # ``,"name":``
     Py_ssize_t opening_size
 
@@ -105,7 +128,7 @@ cdef class RowChangeDecoder:
 
     cdef Column* _columns
     cdef int _column_count
-    cdef tuple _openings, _converters, _key_openings, _key_places
+    cdef tuple _openings, _converters, _nulls, _key_openings, _key_places
     cdef object _to_utf8
     cdef dict _charsets
     cdef Bytes _images, _key, _old_key, _place
@@ -138,6 +161,7 @@ cdef class RowChangeDecoder:
         self._key_places = tuple(key_places)
         self._key_openings = _openings([names[place] for place in key_places])
         self._converters = tuple(reading.convert for reading in readings)
+        self._nulls = tuple(reading.null for reading in readings)
         self._to_utf8 = to_utf8
         self._charsets = {}
         for index in range(self._column_count):
@@ -147,6 +171,8 @@ cdef class RowChangeDecoder:
             column.is_key = index in key_places
             column.lowest, column.highest = reading.lowest, reading.highest
             column.padded_bytes = reading.padded_bytes
+            column.precision, column.scale = reading.precision, reading.scale
+            column.units_per_s = reading.units_per_s
             column.opening = PyBytes_AS_STRING(self._openings[index])
             column.opening_size = PyBytes_GET_SIZE(self._openings[index])
 
@@ -315,8 +341,7 @@ cdef class RowChangeDecoder:
         if cell.data_type == _NIL:
             if cell.sv.number or cell.bv.number:
                 raise ValueError("a value without a type")
-            reserve(out, 4)
-            write_literal(out, b"null", 4)
+            append(out, <bytes>self._nulls[self.column])
             return 0
         if cell.data_type == _NA:
             if column.is_key:
@@ -339,7 +364,7 @@ cdef class RowChangeDecoder:
         if column.kind == _BINARY:
             if cell.data_type != _STRING_TYPE and cell.data_type != _BYTES_TYPE:
                 raise ValueError("not bytes")
-            if size < column.padded_bytes or self._converters[self.column] is not None:
+            if size < column.padded_bytes:
                 return self._write_converted(raw, size)
             return write_base64(out, raw, size)
         if cell.data_type == _STRING_TYPE or (cell.data_type == _BYTES_TYPE and column.kind == _TEXT):
@@ -352,7 +377,29 @@ cdef class RowChangeDecoder:
             if not write_text(out, raw, size):
                 PyUnicode_DecodeUTF8(<const char*>raw, size, NULL)  # raises where it is not
             return 0
+        if self._write_usual(column, cell.data_type, raw, size):
+            return 0
         return self._write_converted(raw, size)
+
+    cdef bint _write_usual(self, Column* column, int data_type, const uint8_t* raw, Py_ssize_t size) except -1:
+        """Write a value in the print that DTS always uses; False: it is another, or wrong."""
+        cdef Bytes* out = &self._images
+        cdef int64_t number = 0
+        if column.kind == _DECIMAL:
+            return _read_decimal(column, raw, size, &number) and _write_unscaled(out, number)
+        if column.kind == _DOUBLE:
+            return _write_double(out, raw, size)
+        if column.kind == _DATE:
+            if size != _DATE_SIZE or not _read_date(raw, &number):
+                return False
+            reserve(out, _LONGEST_NUMBER)
+            write_integer(out, number)
+            return True
+        if column.kind == _DATETIME:
+            return _write_datetime(out, column, raw, size)
+        if column.kind == _TIMESTAMP:
+            return _write_timestamp(out, column, raw, size)
+        return False
 
     cdef int _write_integer(self, Column* column, const uint8_t* digits, Py_ssize_t size) except -1:
         cdef bint is_negative = digits[0] == b"-"
@@ -453,6 +500,149 @@ cdef class RowChangeDecoder:
 
 cdef tuple _openings(names):
     return tuple([(b"," if nth else b"{") + name + b":" for nth, name in enumerate(names)])
+
+
+# --- values in their usual print; False where it is another ---------------------------------------------------------------
+
+cdef bint _read_decimal(Column* column, const uint8_t* text, Py_ssize_t size, int64_t* unscaled) noexcept:
+    """``-12.50`` with all digits of the scale, no more digits than fit into 64 bits."""
+    cdef Py_ssize_t nth = 0
+    cdef bint is_negative = size > 0 and text[0] == b"-"
+    cdef int64_t number = 0
+    cdef int whole = 0
+    cdef int fraction = -1  # digits behind the point; -1: before it
+    for nth in range(is_negative, size):
+        if text[nth] == b"." and fraction < 0:
+            fraction = 0
+        elif 48 <= text[nth] <= 57:
+            number = 10 * number + (text[nth] - 48)
+            if fraction >= 0:
+                fraction += 1
+            elif number:  # zeros in front do not count
+                whole += 1
+        else:
+            return False
+        if whole + fraction > _SAFE_DIGITS:
+            return False
+    if size == is_negative or max(fraction, 0) != column.scale or whole > column.precision - column.scale:
+        return False
+    unscaled[0] = -number if is_negative else number
+    return True
+
+
+cdef bint _write_unscaled(Bytes* out, int64_t unscaled) except -1:
+    """Connect's Decimal: the shortest big-endian two's complement, in base64."""
+    cdef uint8_t[8] stored
+    cdef int size = 1
+    cdef int nth
+    while size < 8 and not -(<int64_t>1 << (8 * size - 1)) <= unscaled < <int64_t>1 << (8 * size - 1):
+        size += 1
+    for nth in range(size):
+        stored[nth] = <uint8_t>(unscaled >> 8 * (size - 1 - nth) & 0xFF)
+    write_base64(out, stored, size)
+    return True
+
+
+cdef bint _write_double(Bytes* out, const uint8_t* text, Py_ssize_t size) except -1:
+    """The shortest digits that are the number; very large and very small ones, whose exponents orjson writes otherwise than
+    Python does, are left to it."""
+    cdef char[_LONGEST_DOUBLE] copied
+    cdef char* end = NULL
+    cdef char* printed
+    cdef Py_ssize_t nth
+    cdef double number
+    if size >= _LONGEST_DOUBLE or size == 0:
+        return False
+    for nth in range(size):
+        if not (48 <= text[nth] <= 57 or text[nth] == b"." or text[nth] == b"-" and nth == 0):
+            return False
+        copied[nth] = <char>text[nth]
+    copied[size] = 0
+    number = PyOS_string_to_double(copied, &end, None)
+    if end != copied + size or not (number == 0 or 1e-4 <= abs(number) < 1e15):
+        return False
+    printed = PyOS_double_to_string(number, b"r", 0, Py_DTSF_ADD_DOT_0, NULL)
+    reserve(out, _LONGEST_DOUBLE)
+    write_literal(out, printed, strlen(printed))
+    PyMem_Free(printed)
+    return True
+
+
+cdef inline int _two(const uint8_t* text) noexcept:
+    """Two digits; negative where they are none."""
+    if 48 <= text[0] <= 57 and 48 <= text[1] <= 57:
+        return 10 * (text[0] - 48) + (text[1] - 48)
+    return -1000
+
+
+cdef bint _read_date(const uint8_t* text, int64_t* days) noexcept:
+    """``2021-05-17``; not zero dates."""
+    cdef int century = _two(text)
+    cdef int year = _two(text + 2)
+    cdef int month = _two(text + 5)
+    cdef int day = _two(text + 8)
+    if century < 0 or year < 0 or not 1 <= month <= 12 or not 1 <= day <= 31 or text[4] != b"-" or text[7] != b"-":
+        return False
+    days[0] = days_since_1970(100 * century + year, month, day)
+    return True
+
+
+cdef bint _read_clock(const uint8_t* text, int64_t* seconds) noexcept:
+    """`` 07:22:42``."""
+    cdef int hour = _two(text + 1)
+    cdef int minute = _two(text + 4)
+    cdef int second = _two(text + 7)
+    if text[0] != b" " or text[3] != b":" or text[6] != b":":
+        return False
+    if not 0 <= hour <= 23 or not 0 <= minute <= 59 or not 0 <= second <= 59:
+        return False
+    seconds[0] = 3600 * hour + 60 * minute + second
+    return True
+
+
+cdef bint _write_datetime(Bytes* out, Column* column, const uint8_t* text, Py_ssize_t size) except -1:
+    """With as many digits of the second as the column has."""
+    cdef int64_t days = 0
+    cdef int64_t seconds = 0
+    cdef int64_t us = 0
+    cdef int nth
+    if size != _CLOCK_SIZE + (column.scale + 1 if column.scale else 0):
+        return False
+    if not _read_date(text, &days) or not _read_clock(text + _DATE_SIZE, &seconds):
+        return False
+    if column.scale:
+        if text[_CLOCK_SIZE] != b".":
+            return False
+        for nth in range(6):
+            us *= 10
+            if nth < column.scale:
+                if not 48 <= text[_CLOCK_SIZE + 1 + nth] <= 57:
+                    return False
+                us += text[_CLOCK_SIZE + 1 + nth] - 48
+    reserve(out, _LONGEST_NUMBER)
+    write_integer(out, (86400 * days + seconds) * column.units_per_s + us * column.units_per_s // 1_000_000)
+    return True
+
+
+cdef bint _write_timestamp(Bytes* out, Column* column, const uint8_t* text, Py_ssize_t size) except -1:
+    """In UTC, with as many digits of the second as the column has; its text is nearly the wire form already."""
+    cdef int64_t ignored = 0
+    cdef Py_ssize_t clock_size = _CLOCK_SIZE + (column.scale + 1 if column.scale else 0)
+    cdef Py_ssize_t nth
+    if size != clock_size + _ZONE_SIZE or memcmp(text + clock_size, b" +00:00", _ZONE_SIZE) != 0:
+        return False
+    if not _read_date(text, &ignored) or not _read_clock(text + _DATE_SIZE, &ignored):
+        return False
+    for nth in range(_CLOCK_SIZE, clock_size):
+        if not (text[nth] == b"." if nth == _CLOCK_SIZE else 48 <= text[nth] <= 57):
+            return False
+    reserve(out, _LONGEST_TIMESTAMP)
+    write_literal(out, b'"', 1)
+    write_literal(out, <const char*>text, _DATE_SIZE)
+    write_literal(out, b"T", 1)
+    write_literal(out, <const char*>text + _DATE_SIZE + 1, clock_size - _DATE_SIZE - 1)
+    write_literal(out, b'Z"', 2)
+    return True
 
 
 cdef int _read_cell(Cell* cell, const uint8_t* data, Py_ssize_t begin, Py_ssize_t end) except -1:

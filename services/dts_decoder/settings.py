@@ -8,6 +8,7 @@ import msgspec
 from libs.config.connections import GrpcClientSettings, GrpcServerSettings, KafkaSettings, TelemetrySettings
 from libs.config.load import Secret
 from libs.source.mysql.settings import DatabaseSettings, SnapshotMode, SnapshotSettings
+from libs.types.value_modes import ValueModes
 
 __all__ = [
     "DatabaseSettings",
@@ -81,6 +82,8 @@ class DtsDecoderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Regular expressions; a table is captured when one matches its whole ``database.table``."""
     exclude_tables: tuple[str, ...] = ()
     snapshot: SnapshotSettings = SnapshotSettings()
+    values: ValueModes = ValueModes()
+    """Which of Debezium's forms times, decimals, unsigned BIGINTs and bytes take."""
     on_undecodable: OnUndecodable = OnUndecodable.HALT
     transaction_metadata: bool = False
     """Fill the ``transaction`` block of each event and publish BEGIN and END (``provide.transaction.metadata``)."""

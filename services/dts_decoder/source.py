@@ -140,7 +140,13 @@ class DtsChangeLog:
         self._labels = (settings.source, str(settings.subscription.partition))
         self._is_captured = capture_filter(settings)
         self._tables = SubscribedTables(
-            settings.source, self._labels[1], settings.database, schema_history, self._batch, self._is_captured
+            settings.source,
+            self._labels[1],
+            settings.database,
+            schema_history,
+            self._batch,
+            self._is_captured,
+            settings.values,
         )
         self._progress: SnapshotProgress | None = None
         self._view: ReadView | None = None

@@ -20,7 +20,7 @@ from libs.events.schema_change_event import schema_change_key, schema_change_val
 from libs.failpoints import failpoint
 from libs.mysql.ddl import TableChange, TableChangeKind, apply_database_ddl, apply_ddl, show_create_to_schema
 from libs.mysql.ddl_syntax import DdlNotUnderstood, StatementContext
-from libs.mysql.logical import unsupported_columns
+from libs.mysql.logical import in_value_modes
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.mysql.client import connect
 from libs.source.mysql.settings import DatabaseSettings
@@ -34,6 +34,7 @@ from libs.source.mysql.snapshot import (
 from libs.telemetry import metrics
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
+from libs.types.value_modes import ValueModes
 from services.dts_decoder.decode import DdlStatement, UnknownTable
 from services.dts_decoder.position import SOURCE_KIND, DtsPosition, encode_position
 from services.dts_decoder.values import schema_of_columns
@@ -54,6 +55,7 @@ class SubscribedTables:
         history: SchemaHistoryClient,
         batch: BatchBuilder,
         is_captured: Callable[[TableId], bool],
+        modes: ValueModes,
     ) -> None:
         self._source = source
         self._labels = (source, source_partition)
@@ -61,6 +63,7 @@ class SubscribedTables:
         self._history = history
         self._batch = batch
         self._is_captured = is_captured
+        self._modes = modes
         self._context = StatementContext()
         self._charsets: Mapping[str, str] = {}
         self.schemas: dict[TableId, TableSchema] = {}
@@ -208,8 +211,8 @@ class SubscribedTables:
     ) -> None:
         """Make a change durable in the history, put it into force, and into the batch where it is captured."""
         is_captured = self._is_captured(table_id)
-        if schema is not None and is_captured:
-            _require_supported(schema)
+        if schema is not None:
+            schema = in_value_modes(schema, self._modes)
         version = await self._history.record_schema_change(
             source=self._source,
             table_id=table_id,
@@ -308,10 +311,3 @@ def _records_of(change: TableChange) -> Iterator[tuple[TableId, SchemaChangeKind
                 yield change.table_id, SchemaChangeKind.ALTER, change.schema
         case _:
             yield change.table_id, SchemaChangeKind.ALTER, change.schema
-
-
-def _require_supported(schema: TableSchema) -> None:
-    for column in unsupported_columns(schema):
-        raise PipelineHalted(
-            f"{schema.table_id}.{column.name}: type {column.source_type} cannot be captured yet; exclude the table"
-        )

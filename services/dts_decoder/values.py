@@ -7,6 +7,7 @@ gives it: both are tested side by side.
 What DTS prints: seed document 004 ("mapping of columns": time zones, scientific notation, DataType of each type).
 """
 
+import dataclasses
 import datetime
 import re
 import struct
@@ -24,15 +25,22 @@ from libs.mysql.charsets import python_codec
 from libs.mysql.column_type import MysqlType, parse_column_type
 from libs.mysql.logical import column as mysql_column
 from libs.mysql.values import (
-    Memo,
-    base64_text,
+    BINARY_KINDS,
+    EPOCH_TEXT,
+    binary_writer,
     bits_base64,
     compact_json,
-    date_from_text,
-    datetime_from_text,
+    decimal_writer,
+    geometry_value,
+    moment_from_text,
+    moment_writer,
+    null_value,
+    point_value,
     shortest_float32,
     time_from_text,
+    time_writer,
     unscaled_to_base64,
+    vector_value,
 )
 from libs.types.table import Column, TableSchema
 from libs.types.value import LogicalKind
@@ -54,8 +62,17 @@ class Reading:
     highest: int = _LARGEST
     padded_bytes: int = 0
     """Of a BINARY(n), whose zero bytes at the end the log drops; a shorter value is converted."""
+    precision: int = 0
+    """Digits of a DECIMAL; with ``scale`` of them behind the point."""
+    scale: int = 0
+    """Also the digits of the second, of a DATETIME or TIMESTAMP."""
+    units_per_s: int = 0
+    """What a DATETIME counts in."""
+    null: bytes = b"null"
+    """JSON of NULL."""
     convert: Callable[[bytes], bytes] | None = None
-    """The value's text or bytes → JSON: of CONVERTED, of integers of more than 18 digits, of a BINARY to be padded."""
+    """The value's text or bytes → JSON: of CONVERTED, of a BINARY to be padded, and of what is printed otherwise than usual:
+    integers of more than 18 digits, zero dates, numbers with an exponent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +181,18 @@ def _details(declared: MysqlType) -> object:
 
 # --- readings --------------------------------------------------------------------------------------------------------
 
+_SAFE_DIGITS: Final = 18  # so many always fit into 64 bits
 _INTEGER_BITS: Final = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 _ASCII: Final = bytes(range(128))
 
 
 def reading(column: Column) -> Reading:
     """How the column's values become JSON. Raises PipelineHalted where its kind has no form."""
-    declared = parse_column_type(column.source_type)
+    null = orjson.dumps(null_value(column.logical_type, is_optional=column.is_optional))
+    return dataclasses.replace(_reading(column, parse_column_type(column.source_type)), null=null)
+
+
+def _reading(column: Column, declared: MysqlType) -> Reading:
     kind = column.logical_type.kind
     if kind in (LogicalKind.INT16, LogicalKind.INT32, LogicalKind.INT64):
         bits = _INTEGER_BITS[declared.name]
@@ -181,57 +203,89 @@ def reading(column: Column) -> Reading:
             highest=min(highest, _LARGEST),
             convert=lambda text: b"%d" % _wrapped(_within(int(text), lowest, highest)),
         )
+    if kind is LogicalKind.YEAR:
+        return Reading(row_changes.INTEGER, lowest=0, highest=2155, convert=_refuse)
+    if kind in (LogicalKind.STRING, LogicalKind.ENUM, LogicalKind.ENUM_SET):
+        return Reading(row_changes.TEXT)
+    if kind in BINARY_KINDS:
+        return _binary_reading(kind, declared)
+    value_of = _value_of(column, declared)
+    convert: Callable[[bytes], bytes] = lambda text: _json_bytes(value_of(text))  # noqa: E731
     match kind:
-        case LogicalKind.YEAR:
-            return Reading(row_changes.INTEGER, lowest=0, highest=2155, convert=_refuse)
-        case LogicalKind.STRING:
-            return Reading(row_changes.TEXT)
-        case LogicalKind.BYTES:
-            size = (declared.length or 1) if declared.name == "binary" else 0
-            pad: Callable[[bytes], bytes] = lambda stored: orjson.dumps(base64_text(stored.ljust(size, b"\0")))  # noqa: E731
-            return Reading(row_changes.BINARY, padded_bytes=size, convert=pad if size else None)
-        case LogicalKind.ENUM | LogicalKind.ENUM_SET:
-            return Reading(row_changes.TEXT)
-    convert = _value_of(column, declared)
-    return Reading(row_changes.CONVERTED, convert=Memo(lambda text: orjson.dumps(convert(text))).__getitem__)
+        case LogicalKind.FLOAT64 if declared.name in ("float", "double"):
+            return Reading(row_changes.DOUBLE, convert=convert)
+        case LogicalKind.DECIMAL if column.logical_type.precision <= _SAFE_DIGITS:
+            logical = column.logical_type
+            return Reading(row_changes.DECIMAL, precision=logical.precision, scale=logical.scale, convert=convert)
+        case LogicalKind.DATE:
+            return Reading(row_changes.DATE, convert=convert)
+        case LogicalKind.TIMESTAMP_MS | LogicalKind.TIMESTAMP_US:
+            units_per_s = 1_000 if kind is LogicalKind.TIMESTAMP_MS else 1_000_000
+            digits = declared.fractional_digits
+            return Reading(row_changes.DATETIME, scale=digits, units_per_s=units_per_s, convert=convert)
+        case LogicalKind.ZONED_TIMESTAMP:
+            return Reading(row_changes.TIMESTAMP, scale=column.logical_type.scale, convert=convert)
+    return Reading(row_changes.CONVERTED, convert=convert)
+
+
+def _binary_reading(kind: LogicalKind, declared: MysqlType) -> Reading:
+    size = (declared.length or 1) if declared.name == "binary" else 0
+    write = binary_writer(kind)
+    convert: Callable[[bytes], bytes] = lambda stored: orjson.dumps(write(stored.ljust(size, b"\0")))  # noqa: E731
+    is_base64 = kind in (LogicalKind.BYTES, LogicalKind.BASE64)
+    # A value that is longer than this many bytes is written as base64 in place.
+    return Reading(row_changes.BINARY, padded_bytes=size if is_base64 else _LARGEST, convert=convert)
+
+
+def _json_bytes(value: object) -> bytes:
+    return orjson.dumps(value)
 
 
 def _value_of(column: Column, declared: MysqlType) -> Callable[[bytes], object]:
     """The printed value → what its JSON holds."""
     kind = column.logical_type.kind
-    zero = None if column.is_optional else 0
-    match kind:
-        case LogicalKind.BOOLEAN:
+    match declared.name:
+        case "bigint":  # as a decimal: unsigned, precise
+            return lambda text: unscaled_to_base64(_within(int(text), 0, 2**64 - 1))
+        case "bit" if kind is LogicalKind.BOOLEAN:
             return lambda text: bool(_within(int(text), 0, 1))
-        case LogicalKind.BITS:
+        case "bit":
             bits = declared.length or 1
             size = (bits + 7) // 8
             # A BIT(64) comes as a signed number.
             return lambda text: bits_base64((_within(int(text), -(2**63), 2**bits - 1) % 2**bits).to_bytes(size, "big"))
-        case LogicalKind.FLOAT64:
-            return _double
-        case LogicalKind.FLOAT32:
+        case "float" if kind is LogicalKind.FLOAT32:
             return lambda text: shortest_float32(struct.pack("<f", _double(text)))
-        case LogicalKind.DECIMAL:
-            return lambda text: unscaled_to_base64(
-                _unscaled(text, column.logical_type.precision, column.logical_type.scale)
-            )
-        case LogicalKind.DATE:
-            return _checked(_DATE, date_from_text(zero).__getitem__)
-        case LogicalKind.MICRO_TIME:
-            return _checked(_TIME, time_from_text().__getitem__)
-        case LogicalKind.TIMESTAMP_MS:
-            return _checked(_DATETIME, datetime_from_text(units_per_s=1_000, zero=zero).__getitem__)
-        case LogicalKind.TIMESTAMP_US:
-            return _checked(_DATETIME, datetime_from_text(units_per_s=1_000_000, zero=zero).__getitem__)
-        case LogicalKind.ZONED_TIMESTAMP:
-            zero_text = None if column.is_optional else "1970-01-01T00:00:00Z"
-            return partial(_zoned_timestamp, digits=column.logical_type.scale, zero=zero_text)
-        case LogicalKind.JSON:
+        case "float" | "double":
+            return _double
+        case "decimal":
+            precision, scale = declared.precision or 0, declared.scale or 0
+            write = decimal_writer(column.logical_type, scale)
+            return lambda text: write(_unscaled(text, precision, scale))
+        case "date" | "datetime":
+            write_moment = moment_writer(kind, is_optional=column.is_optional)
+            form = _DATE if declared.name == "date" else _DATETIME
+            return _checked(form, lambda text: write_moment(moment_from_text(text)))
+        case "time":
+            write_time = time_writer(kind)
+            return _checked(_TIME, lambda text: write_time(time_from_text(text)))
+        case "timestamp":
+            zero = None if column.is_optional else EPOCH_TEXT
+            return partial(_zoned_timestamp, digits=declared.fractional_digits, zero=zero)
+        case "json":
             return _json
+    if kind in _WHOLE_VALUES:
+        return _WHOLE_VALUES[kind]
     raise PipelineHalted(
-        f"column {column.name}: type {column.source_type} cannot be captured yet; exclude its table (exclude_tables)"
+        f"column {column.name}: type {column.source_type} cannot be captured; exclude its table (exclude_tables)"
     )
+
+
+_WHOLE_VALUES: Final[dict[LogicalKind, Callable[[bytes], object]]] = {
+    LogicalKind.GEOMETRY: geometry_value,
+    LogicalKind.POINT: point_value,
+    LogicalKind.FLOAT_VECTOR: vector_value,
+}
 
 
 def _refuse(_text: bytes) -> bytes:

@@ -38,6 +38,8 @@ class ReaderPipeline:
         self.reader = reader
         self.kafka = kafka
         self.others = others
+        self.partition = 0
+        """Kafka partition of the changes topic that is read."""
 
     def batches(self) -> list[ChangeBatch]:
         """Every committed batch, in order."""
@@ -50,7 +52,7 @@ class ReaderPipeline:
                 "auto.offset.reset": "earliest",
             }
         )
-        consumer.assign([TopicPartition(changes_topic(self.source), 0, 0)])
+        consumer.assign([TopicPartition(changes_topic(self.source), self.partition, 0)])
         batches: list[ChangeBatch] = []
         try:
             while (message := consumer.poll(10.0)) is not None:
