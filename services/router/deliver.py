@@ -9,7 +9,7 @@ Headers are encoded once for each run and form and shared by all of its routes.
 """
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -57,6 +57,7 @@ from services.router.match import (
 )
 from services.router.project import ProjectedRow, project_row
 from services.router.record_batch import NO_HEADERS, GrowingRecords, Records, encode_header, join_headers, lead_headers
+from services.router.record_bytes import ordinal_headers
 
 _KEY_CHANGE: Final = bytes((OP_KEY_CHANGE_DELETE, OP_KEY_CHANGE_CREATE))
 
@@ -249,22 +250,12 @@ class _Rows:
         first, count = run.first_tx_ordinal, len(self.values)
         if run.is_snapshot:
             return [before + b"%010d" % first + behind] * count
-        return [before + ordinal + behind for ordinal in _ordinals(first, count)]
+        return ordinal_headers(before, behind, first, count)
 
     def order(self, index: int) -> EventOrder:
         run = self.run
         ordinal = run.first_tx_ordinal + (0 if run.is_snapshot else index)
         return EventOrder(epoch=run.epoch, rank=int(run.rank), tx_ordinal=ordinal)
-
-
-_FIRST_ORDINALS: Final = [b"%010d" % ordinal for ordinal in range(4_096)]
-"""Most transactions have no more rows; a fifth of what a row's headers cost."""
-
-
-def _ordinals(first: int, count: int) -> Iterable[bytes]:
-    if first + count <= len(_FIRST_ORDINALS):
-        return _FIRST_ORDINALS[first : first + count]
-    return (b"%010d" % ordinal for ordinal in range(first, first + count))
 
 
 def _deliver_to_group(rows: _Rows, group: RouteGroup, context: _Context) -> Iterator[Delivery]:

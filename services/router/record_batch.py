@@ -10,15 +10,14 @@ import itertools
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, TypeVar, cast
+from typing import Final, NamedTuple
 
 import lz4.frame
 from aiokafka.codec import gzip_encode, snappy_encode, zstd_encode
 from aiokafka.record.util import calc_crc32c
 
 from libs.events.varint import varint
-
-_T = TypeVar("_T")
+from services.router.record_bytes import encode_records, total_size
 
 
 class Records(NamedTuple):
@@ -65,12 +64,17 @@ class GrowingRecords:
 def encode_header(name: str, value: bytes) -> bytes:
     """One header, ready for ``join_headers``."""
     text = name.encode()
-    return _LENGTHS[len(text)] + text + _LENGTHS[len(value)] + value
+    return _length(text) + text + _length(value) + value
 
 
 def join_headers(*headers: bytes) -> bytes:
     """A record's headers, in this order."""
-    return _LENGTHS[len(headers)] + b"".join(headers)
+    return _length(headers) + b"".join(headers)
+
+
+def _length(of: Sequence[object]) -> bytes:
+    """As Kafka writes it: zigzag."""
+    return varint(len(of) << 1)
 
 
 def lead_headers(header: bytes, others: bytes) -> bytes:
@@ -91,19 +95,12 @@ _RECORD_OVERHEAD: Final = 20
 
 def records_size(records: Records, payload_bytes: int) -> int:
     """Bytes that the records take in a batch before compression, at most; ``payload_bytes`` of them are keys and values."""
-    return payload_bytes + sum(map(len, records.headers)) + _RECORD_OVERHEAD * len(records.values)
+    return payload_bytes + total_size(records.headers) + _RECORD_OVERHEAD * len(records.values)
 
 
 def payload_size(records: Records) -> int:
     """Bytes of keys and values."""
-    return _total(records.keys) + _total(records.values)
-
-
-def _total(column: Sequence[bytes | None]) -> int:
-    try:
-        return sum(map(len, column))  # type: ignore[arg-type]
-    except TypeError:  # a None is rare
-        return sum(map(len, filter(None, column)))
+    return total_size(records.keys) + total_size(records.values)
 
 
 def how_many_fit(records: Records, start: int, room_bytes: int) -> int:
@@ -114,69 +111,6 @@ def how_many_fit(records: Records, start: int, room_bytes: int) -> int:
     )
     return bisect_right(list(itertools.accumulate(sizes)), room_bytes)
 
-
-def encode_records(records: Records, first_offset: int = 0) -> bytes:
-    """The records one behind the other, all of the batch's timestamp, as they stand in a batch of MAX_BATCH_RECORDS at most;
-    ``first_offset`` of them are before these."""
-    count = len(records.values)
-    keys, key_lengths, key_sizes = _framed(records.keys)
-    values, value_lengths, value_sizes = _framed(records.values)
-    offsets = slice(first_offset, first_offset + count)
-    sizes = [
-        2 + offset + key + value + headers  # attributes and timestamp: a byte each
-        for offset, key, value, headers in zip(
-            _OFFSET_SIZES[offsets], key_sizes, value_sizes, map(len, records.headers), strict=True
-        )
-    ]
-    parts = [b""] * (7 * count)
-    parts[0::7] = map(_BEGINNINGS.__getitem__, sizes)
-    parts[1::7] = _OFFSETS[offsets]
-    parts[2::7] = key_lengths
-    parts[3::7] = keys
-    parts[4::7] = value_lengths
-    parts[5::7] = values
-    parts[6::7] = records.headers
-    return b"".join(parts)
-
-
-def _framed(column: Sequence[bytes | None]) -> tuple[Sequence[bytes], Iterable[bytes], Iterable[int]]:
-    """A column's bytes, the lengths that stand before them, and how much both take."""
-    if None in column:
-        sizes = [_NULL if item is None else len(item) for item in column]
-        items: Sequence[bytes] = [item or b"" for item in column]
-    else:
-        items = cast(Sequence[bytes], column)
-        sizes = list(map(len, items))
-    return items, map(_LENGTHS.__getitem__, sizes), map(_FRAMED_SIZES.__getitem__, sizes)
-
-
-def _varint(number: int) -> bytes:
-    """A number, from -1 on, as Kafka writes it: zigzag."""
-    return varint(number << 1 if number >= 0 else 1)
-
-
-class _Kept(dict[int, _T]):
-    """A function of a length, whose values for usual lengths are kept."""
-
-    def __init__(self, function: Callable[[int], _T]) -> None:
-        self._function = function
-
-    def __missing__(self, length: int) -> _T:
-        value = self._function(length)
-        if length < _KEPT_LENGTHS:
-            self[length] = value
-        return value
-
-
-_KEPT_LENGTHS: Final = 16_384
-_LENGTHS: Final = _Kept(_varint)
-_FRAMED_SIZES: Final = _Kept(lambda length: max(length, 0) + len(_varint(length)))
-# What a record begins with: its length, no attributes, no delay behind the batch's timestamp.
-_BEGINNINGS: Final = _Kept(lambda length: _varint(length) + b"\x00\x00")
-_OFFSETS: Final = [_varint(offset) for offset in range(MAX_BATCH_RECORDS)]
-_OFFSET_SIZES: Final = list(map(len, _OFFSETS))
-_NULL: Final = -1
-"""In the place of a length."""
 
 # --- batches --------------------------------------------------------------------------------------------------------
 
@@ -228,11 +162,10 @@ def encode_body(records: Records, *, size_bytes: int, compression: str) -> Body:
 
 
 def _encoded_pieces(records: Records, size_bytes: int) -> Iterator[bytes]:
-    keys, values, headers = records
-    step = max(len(values) * _PIECE_BYTES // size_bytes, 1)
-    for start in range(0, len(values), step):
-        end = start + step
-        yield encode_records(Records(keys[start:end], values[start:end], headers[start:end]), start)
+    count = len(records.values)
+    step = max(count * _PIECE_BYTES // size_bytes, 1)
+    for start in range(0, count, step):
+        yield encode_records(*records, start, min(start + step, count))
 
 
 class RecordBatch:

@@ -13,13 +13,13 @@ from services.router.record_batch import (
     Records,
     encode_body,
     encode_header,
-    encode_records,
     how_many_fit,
     join_headers,
     lead_headers,
     payload_size,
     records_size,
 )
+from services.router.record_bytes import encode_records, ordinal_headers, total_size
 
 MOMENT_MS = 1_700_000_000_123
 SIX_HEADERS = [(f"name-{number}", b"value" * number) for number in range(6)]
@@ -116,7 +116,8 @@ def test_size_is_never_below_what_records_take() -> None:
 
     size = records_size(records, payload_size(records))
 
-    assert len(encode_records(records)) <= size < len(encode_records(records)) + 300 * 20
+    taken = len(encode_records(*records, 0, 300))
+    assert taken <= size < taken + 300 * 20
 
 
 def test_records_that_fit_are_counted_from_the_start_given() -> None:
@@ -124,3 +125,37 @@ def test_records_that_fit_are_counted_from_the_start_given() -> None:
     records = Records([None] * 4, [b"x" * 80, b"x" * 79, b"x" * 300, b""], [NO_HEADERS] * 4)
 
     assert [how_many_fit(records, start, 201) for start in range(5)] == [2, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("records", "end", "error"),
+    [
+        (Records([b"k"], [b"v"], [b"\x00"]), 2, IndexError),
+        (Records([b"k"], [], [b"\x00"]), 1, IndexError),
+        (Records(["k"], [b"v"], [b"\x00"]), 1, TypeError),  # type: ignore[list-item]
+        (Records([b"k"], [7], [b"\x00"]), 1, TypeError),  # type: ignore[list-item]
+        (Records([b"k"], [b"v"], [None]), 1, TypeError),  # type: ignore[list-item]
+        (Records({}, [b"v"], [b"\x00"]), 1, IndexError),  # type: ignore[arg-type]
+        (Records(None, [b"v"], [b"\x00"]), 1, TypeError),  # type: ignore[arg-type]
+    ],
+)
+def test_columns_of_something_else_are_refused(records: Records, end: int, error: type[Exception]) -> None:
+    """Compiled code must not read past them."""
+    with pytest.raises(error):
+        encode_records(*records, 0, end)
+
+
+def test_rows_without_anything_have_no_size() -> None:
+    """As a tombstone's value."""
+    assert (total_size([None, b"ab", b""]), total_size(())) == (2, 0)
+    with pytest.raises(TypeError):
+        total_size(["text"])  # type: ignore[list-item]
+
+
+def test_rows_are_counted_in_their_headers() -> None:
+    """Ten digits, so that the text's order is theirs; there is no eleventh."""
+    assert ordinal_headers(b"<", b">", 9, 2) == [b"<0000000009>", b"<0000000010>"]
+    assert ordinal_headers(b"", b"", 9_999_999_999, 1) == [b"9999999999"]
+    for first in (-1, 10_000_000_000):
+        with pytest.raises(OverflowError):
+            ordinal_headers(b"", b"", first, 1)
