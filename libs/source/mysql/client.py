@@ -165,7 +165,12 @@ class PacketReader:
         """
         chunks, held = [data], len(data)
         while held < needed or (held < _RECEIVE_BYTES and self._more_waits()):
-            chunks.append(self._receive_some(needed - held))
+            try:
+                chunks.append(self._receive_some(needed - held))
+            except SourceUnavailable:
+                if held < needed:
+                    raise
+                break  # MySQL says why before it closes: that is read first, the end is met again by the next call
             held += len(chunks[-1])
         return b"".join(chunks) if len(chunks) > 1 else data
 
