@@ -8,7 +8,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 	--no-emit-index-url --no-emit-find-links --no-header --custom-compile-command "make locks"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down status test test-unit test-integration lint format protos docs-metrics locks bench clean
+.PHONY: help setup demo up down status test test-unit test-integration vitess-differential lint format protos docs-metrics locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,13 +32,16 @@ status: setup ## show the embedded stack's services, sources and tenants
 	@$(PYTHON) -m libs.cli status
 
 test: setup ## run all tests
-	@$(PYTHON) -m pytest $(PYTEST_OPTIONS)
+	@$(PYTHON) -m pytest -m "not differential" $(PYTEST_OPTIONS)
 
 test-unit: setup ## run the tests that need no server
 	@$(PYTHON) -m pytest -m "not integration" $(PYTEST_OPTIONS)
 
 test-integration: setup ## run the tests with real servers
-	@$(PYTHON) -m pytest -m integration $(PYTEST_OPTIONS)
+	@$(PYTHON) -m pytest -m "integration and not differential" $(PYTEST_OPTIONS)
+
+vitess-differential: setup ## let Debezium's Vitess connector read the stand-in for Vitess, and compare (fetches 76 MB at first)
+	@$(PYTHON) -m pytest -m differential $(PYTEST_OPTIONS)
 
 lint: setup ## ruff, mypy and the import arrows
 	@$(PYTHON) -m ruff check .

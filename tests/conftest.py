@@ -218,7 +218,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return item.path.relative_to(tests).parts[0]
 
     for item in items:
-        if kind(item) in ("integration", "faults", "e2e"):
+        if kind(item) in ("integration", "faults", "e2e", "differential"):
             item.add_marker(pytest.mark.integration)
     items.sort(key=lambda item: ORDER.index(kind(item)) if kind(item) in ORDER else len(ORDER))
 

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import grpc
 
@@ -14,9 +14,24 @@ from protos.vitess.topodata_pb2 import TabletType
 from protos.vitess.vtgate_pb2 import ExecuteRequest, Session, VStreamFlags, VStreamRequest
 from protos.vitess.vtgateservice_pb2_grpc import VitessStub
 from tests.vtgate.rules import row_values
-from tests.vtgate.service import VtgateServer
 
 TIMEOUT_S = 30.0
+
+
+class Server(Protocol):
+    """Whoever serves: the stand-in or a replay."""
+
+    @property
+    def address(self) -> str:
+        """Host and port."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """A server in another process."""
+
+    address: str
 
 
 class StreamReader:
@@ -24,7 +39,7 @@ class StreamReader:
 
     def __init__(
         self,
-        server: VtgateServer,
+        server: Server,
         start: Iterable[ShardGtid],
         *,
         tables: Iterable[str | Rule] = (),
@@ -102,9 +117,7 @@ class StreamReader:
         return [event for response in self.responses for event in response]
 
 
-def execute(
-    server: VtgateServer, sql: str, target: str = "", metadata: tuple[tuple[str, str], ...] = ()
-) -> QueryResult:
+def execute(server: Server, sql: str, target: str = "", metadata: tuple[tuple[str, str], ...] = ()) -> QueryResult:
     """The result of a statement through vtgate; an error answer fails."""
     with grpc.insecure_channel(server.address) as channel:
         answer = VitessStub(channel).Execute(

@@ -22,7 +22,7 @@ from tests.vtgate.copy_phase import TabletRequest, TabletStream
 from tests.vtgate.faults import Faults
 from tests.vtgate.log_stream import TabletOptions
 from tests.vtgate.schemas import Schemas
-from tests.vtgate.topology import Refused, Topology
+from tests.vtgate.topology import LOG_HEARTBEAT_S, Refused, Topology
 
 MAX_SKEW_S: Final = 2
 """Shards whose events lie further apart are aligned, under minimize_skew; MySQL's time has whole seconds."""
@@ -163,11 +163,16 @@ class VStream:
                 stop=self._stop,
             )
             pending: list[list[VEvent]] = []
+            heard_at_s = time.monotonic()
             try:
                 for packet in stream.packets():
                     if self._stop.is_set():
                         return
-                    if not packet:
+                    if packet:
+                        heard_at_s = time.monotonic()
+                    elif (
+                        time.monotonic() - heard_at_s > LOG_HEARTBEAT_S / 2
+                    ):  # the server also beats over what it skips
                         self._note_time(shard_gtid, int(time.time()))
                     pending, is_over = self._take(shard_gtid, pending, packet)
                     if is_over:
@@ -281,15 +286,16 @@ class VStream:
         return None
 
     def _align(self, shard_gtid: ShardGtid, event: VEvent) -> None:
-        """Under minimize_skew: wait while another shard is further behind than ``MAX_SKEW_S``, unless that one is idle."""
+        """Under minimize_skew: wait while another shard is further behind than ``MAX_SKEW_S``; a silent one is not."""
         if not self._flags.minimize_skew or not event.timestamp:
             return
         self._note_time(shard_gtid, event.timestamp)
         waited_s = 0.0
         while not self._stop.is_set() and waited_s < 10 * MAX_SKEW_S:
             with self._lock:
+                is_complete = len(self._shard_times) >= len(self._positions)
                 slowest = min(self._shard_times.values())
-            if event.timestamp - slowest <= MAX_SKEW_S:
+            if is_complete and event.timestamp - slowest <= MAX_SKEW_S:
                 return
             time.sleep(_POLL_S)
             waited_s += _POLL_S

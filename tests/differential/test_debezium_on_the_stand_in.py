@@ -1,0 +1,193 @@
+"""Debezium's Vitess connector, which nobody here wrote, takes the stand-in for Vitess: copy, stream and reshard.
+
+What it writes is held against what MySQL holds, so that the stand-in's events are judged by another reader of them than ours.
+Kafka Connect 4.3.1 and the connector 3.5.0.Final are fetched when they are not there (76 MB): ``make vitess-differential``.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+
+from bench.connect import Connector
+from bench.debezium_vitess import debezium_vitess
+from tests.conftest import MysqlServer
+from tests.vtgate.client import execute
+from tests.vtgate.cluster import new_shard, on_every_shard, topology_of
+from tests.vtgate.reshard import reshard
+from tests.vtgate.rules import row_values
+from tests.vtgate.service import VtgateServer
+
+pytestmark = pytest.mark.differential
+
+TIMEOUT_S = 90.0
+TABLE = """CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(30), amount DECIMAL(12,2), kind ENUM('a','b,c'),
+    tags SET('x','y','z'), born DATE, seen DATETIME(6), doc JSON, big BIGINT UNSIGNED)"""
+ORDERED = "io.debezium.connector.vitess.pipeline.txmetadata.VitessOrderedTransactionMetadataFactory"
+COLUMNS = "id, name, amount, kind, tags, born, seen, doc, big"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of the connector."""
+
+    key: dict | None
+    value: dict | None
+    headers: dict[str, object]
+
+
+class Topic:
+    """A topic's records so far."""
+
+    def __init__(self, bootstrap_servers: str, name: str) -> None:
+        self._consumer = Consumer(
+            {"bootstrap.servers": bootstrap_servers, "group.id": f"reads-{name}", "auto.offset.reset": "earliest"}
+        )
+        self._consumer.subscribe([name])
+        self.records: list[Record] = []
+
+    def until(self, count: int, connector: Connector) -> list[Record]:
+        """All records, once there are so many."""
+
+        def is_enough() -> bool:
+            message = self._consumer.poll(0.2)
+            if message is not None and message.error() is None:
+                self.records.append(
+                    Record(
+                        key=_json(message.key()),
+                        value=_json(message.value()),
+                        headers={name: _json(value) for name, value in message.headers() or ()},
+                    )
+                )
+            return len(self.records) >= count
+
+        connector.wait_until(is_enough, timeout_s=TIMEOUT_S, what=f"{count} records; {len(self.records)} came")
+        return self.records
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._consumer.close()
+
+
+@pytest.fixture
+def vtgate(shard_servers, unique_name) -> Iterator[VtgateServer]:
+    """Two shards, each on a server of its own, with twenty rows; a third and a fourth server wait for a reshard."""
+    servers: list[MysqlServer] = shard_servers(4)
+    places = {name: (server.host, server.port) for name, server in zip(("-80", "80-"), servers[:2], strict=True)}
+    keyspace = unique_name("dbz")
+    server = VtgateServer(topology_of({keyspace: places})).start()
+    on_every_shard(server.topology, keyspace, [TABLE])
+    _insert(server, range(1, 21))
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def test_copy_stream_and_reshard(vtgate: VtgateServer, shard_servers, bootstrap_servers: str, tmp_path: Path) -> None:
+    """Every row is copied once, every change comes once and in order, before and behind a split of one shard."""
+    keyspace = vtgate.topology.keyspaces[0].name
+    options = {
+        "poll.interval.ms": 20,
+        "provide.transaction.metadata": "true",
+        "transaction.metadata.factory": ORDERED,
+        "vitess.inherit_epoch": "true",  # without it a new shard begins at epoch 0, below its rows' older events
+        "table.include.list": f"{keyspace}.t",
+    }
+    peer = debezium_vitess(
+        tmp_path / "connect",
+        bootstrap_servers,
+        vtgate_port=vtgate.port,
+        keyspace=keyspace,
+        topic_prefix=f"p_{keyspace}",
+        options=options,
+    )
+    with peer as connector:
+        topic = Topic(bootstrap_servers, f"p_{keyspace}.{keyspace}.t")
+        copied = tuple(topic.until(20, connector))
+        for statement in (
+            "UPDATE t SET name = 'changed', amount = -0.05 WHERE id = 1",
+            "UPDATE t SET kind = 'b,c', tags = 'x,z', big = 18446744073709551615 WHERE id = 4",
+            "DELETE FROM t WHERE id = 2",
+        ):
+            execute(vtgate, statement, keyspace)
+        _insert(vtgate, range(21, 31))
+        streamed = tuple(topic.until(20 + 2 + 2 + 10, connector))[20:]
+        targets = [
+            new_shard(keyspace, name, 900 + number, server.host, server.port)
+            for number, (name, server) in enumerate(zip(("-40", "40-80"), shard_servers(4)[2:], strict=True))
+        ]
+        reshard(vtgate, targets)
+        _insert(vtgate, range(31, 61))
+        execute(vtgate, "UPDATE t SET name = 'behind' WHERE id = 1", keyspace)
+        records = tuple(topic.until(34 + 30 + 1, connector))
+        topic.close()
+
+    assert sorted(record.key["id"] for record in copied) == list(range(1, 21))
+    assert [record.value["op"] for record in copied] == 20 * ["c"]  # the connector calls what it copies a create
+    deleted = [record for record in streamed if record.key == {"id": 2}]
+    assert [record.value and record.value["op"] for record in deleted] == ["d", None]
+    changed = next(record.value for record in streamed if record.key == {"id": 1})
+    assert (changed["before"]["name"], changed["after"]["name"], changed["after"]["amount"]) == (
+        "n1",
+        "changed",
+        "-0.05",
+    )
+    assert next(record.value["after"] for record in streamed if record.key == {"id": 4})["kind"] == "b,c"
+    assert {record.value["source"]["shard"] for record in records[34:]} == {"-40", "40-80", "80-"}
+    assert _last_images(records) == _stored(vtgate)
+    assert _epochs(records)["behind"] > _epochs(records)["changed"]
+    assert {name for record in copied for name in record.headers} == {
+        f"__debezium.context.{name}" for name in ("connectorLogicalName", "taskId", "connectorName", "runId")
+    }
+
+
+def _last_images(records: tuple[Record, ...]) -> dict[int, tuple[object, ...]]:
+    """The table as a consumer has it that keeps each key's last event."""
+    table: dict[int, tuple[object, ...]] = {}
+    for record in records:
+        if record.value is None:
+            continue
+        if record.value["after"] is None:
+            table.pop(record.key["id"], None)
+        else:
+            after = record.value["after"]
+            table[record.key["id"]] = tuple(after[column] for column in ("name", "amount", "kind", "tags", "big"))
+    return table
+
+
+def _stored(vtgate: VtgateServer) -> dict[int, tuple[object, ...]]:
+    keyspace = vtgate.topology.keyspaces[0].name
+    rows = [row_values(row) for row in execute(vtgate, f"SELECT {COLUMNS} FROM t", keyspace).rows]
+    texts = [[value if value is None else value.decode() for value in row] for row in rows]
+    return {int(row[0]): (row[1], row[2], row[3], row[4], row[8]) for row in texts}
+
+
+def _epochs(records: tuple[Record, ...]) -> dict[str, int]:
+    """The transaction epoch of each event of row 1, by the name it wrote."""
+    return {
+        record.value["after"]["name"]: record.value["transaction"]["transaction_epoch"]
+        for record in records
+        if record.value is not None and record.key == {"id": 1}
+    }
+
+
+def _insert(vtgate: VtgateServer, ids: range) -> None:
+    values = ", ".join(
+        f"({n}, 'n{n}', {n}.50, 'a', 'y', '2024-02-29', '2024-02-29 12:00:00.123456', '{{\"n\": {n}}}', {n})"
+        for n in ids
+    )
+    keyspace = vtgate.topology.keyspaces[0].name
+    execute(vtgate, f"INSERT INTO t ({COLUMNS}) VALUES {values}", keyspace)
+
+
+def _json(data: bytes | str | None):
+    if data is None:
+        return None
+    try:
+        return json.loads(data)
+    except ValueError:
+        return data.decode() if isinstance(data, bytes) else data
