@@ -12,6 +12,7 @@ QUERY, ROTATE, FORMAT_DESCRIPTION, XID, TABLE_MAP = 2, 4, 15, 16, 19
 HEARTBEAT, ROWS_QUERY, WRITE_ROWS, UPDATE_ROWS, DELETE_ROWS = 27, 29, 30, 31, 32
 GTID, ANONYMOUS_GTID, PREVIOUS_GTIDS, XA_PREPARE, PARTIAL_UPDATE_ROWS = 33, 34, 35, 38, 39
 TRANSACTION_PAYLOAD, HEARTBEAT_V2, GTID_TAGGED = 40, 41, 42
+EXECUTE_LOAD_QUERY, INCIDENT = 18, 26
 
 HEADER_BYTES: Final = 19
 KIND_OFFSET: Final = 4
@@ -26,6 +27,17 @@ ROWS_POST_HEADER_BYTES: Final = 8
 
 read_header = struct.Struct("<IBIIIH").unpack_from
 """(data, place) → timestamp in s, type, server id, event size, end position (32 bits, wraps), flags."""
+
+
+_SIZE_AND_END = struct.Struct("<II")
+_SIZE_OFFSET: Final = 9
+
+
+def without_checksum(event: bytes, checksum_bytes: int) -> bytes:
+    """The event as a server without checksums would have written it at the same place."""
+    size, end = _SIZE_AND_END.unpack_from(event, _SIZE_OFFSET)
+    sizes = _SIZE_AND_END.pack(size - checksum_bytes, (end - checksum_bytes) & 0xFFFFFFFF)
+    return event[:_SIZE_OFFSET] + sizes + event[_SIZE_OFFSET + _SIZE_AND_END.size : len(event) - checksum_bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +145,18 @@ class QueryEvent:
 
 def parse_query(body: bytes) -> QueryEvent:
     """QUERY_EVENT's body."""
+    return _parse_query(body, 13)
+
+
+def parse_load_query(body: bytes) -> QueryEvent:
+    """EXECUTE_LOAD_QUERY_EVENT's body: a LOAD DATA that is logged as a statement, with the places of its file's name."""
+    return _parse_query(body, 26)
+
+
+def _parse_query(body: bytes, fixed_bytes: int) -> QueryEvent:
     thread_id, _, database_length, error_code, status_length = struct.unpack_from("<IIBHH", body, 0)
-    place = 13 + status_length
-    sql_mode = _sql_mode(body[13:place])
+    place = fixed_bytes + status_length
+    sql_mode = _sql_mode(body[fixed_bytes:place])
     database = body[place : place + database_length].decode("utf-8")
     statement = body[place + database_length + 1 :].decode("utf-8", errors="surrogateescape")
     return QueryEvent(
@@ -184,6 +205,17 @@ def parse_table_map(body: bytes) -> TableMapEvent:
 def parse_rotate(body: bytes) -> str:
     """ROTATE_EVENT's body → name of the file that follows."""
     return body[8:].decode("utf-8")
+
+
+_XA_PREPARE_FIXED = struct.Struct("<?III")
+
+
+def parse_xa_prepare(body: bytes) -> tuple[str, bool]:
+    """XA_PREPARE_LOG_EVENT's body → xid as XA COMMIT names it in the log, and whether this already commits (ONE PHASE)."""
+    is_one_phase, format_id, global_bytes, branch_bytes = _XA_PREPARE_FIXED.unpack_from(body, 0)
+    names = body[_XA_PREPARE_FIXED.size :]
+    branch = names[global_bytes : global_bytes + branch_bytes]
+    return f"X'{names[:global_bytes].hex()}',X'{branch.hex()}',{format_id}", is_one_phase
 
 
 def read_packed(data: bytes, place: int) -> tuple[int, int]:

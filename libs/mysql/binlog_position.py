@@ -1,15 +1,51 @@
 """A place in a MySQL server's log."""
 
+import re
+from collections.abc import Mapping
+from typing import Final
+
 import msgspec
+
+from libs.mysql.gtid import GtidSet
 
 
 class BinlogPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """Which transactions are done, and where the last of them ended. A log is resumed by ``gtid_set``; file and place only
-    tell a person where."""
+    """Which transactions are done, and where the last of them ended. A log is resumed by ``gtid_set``, and file and place only
+    tell a person where; the log of a server without GTIDs (``by_file``) is resumed by file and place."""
 
     gtid_set: str
-    """Every transaction that is done, as MySQL writes a GTID set."""
+    """Every transaction that is done, as MySQL writes a GTID set. An XA transaction is done when it is committed or rolled
+    back, not when it is prepared."""
     file: str
     pos: int
     epoch: int = 0
     """EventOrder.epoch of the events that follow."""
+    by_file: bool = False
+    quarantined: Mapping[str, str] = {}
+    """Tables (``database.table``) whose rows are passed over since they could not be read rightly, each with the reason."""
+
+    @property
+    def rank(self) -> int:
+        """EventOrder.rank of the last event before it: all that follow have a higher one."""
+        if self.by_file:
+            return rank_of_place(self.file, max(self.pos - 1, 0))
+        return GtidSet.parse(self.gtid_set).transaction_count()
+
+    def has_reached(self, other: "BinlogPosition") -> bool:
+        """Everything that is done at ``other`` is done here."""
+        if self.by_file:
+            return rank_of_place(self.file, self.pos) >= rank_of_place(other.file, other.pos)
+        return GtidSet.parse(self.gtid_set).is_superset(GtidSet.parse(other.gtid_set))
+
+
+_FILE_NUMBER: Final = re.compile(r"\.(\d+)$")
+
+
+def rank_of_place(file: str, pos: int) -> int:
+    """EventOrder.rank of a transaction that begins there, for a server without GTIDs: it grows along the log's files.
+
+    Files are numbered (``binlog.000042``) from 1 without gaps, and hold less than 2**40 bytes. RESET BINARY LOGS begins anew,
+    which purges the position.
+    """
+    number = _FILE_NUMBER.search(file)
+    return (int(number[1]) if number else 0) << 40 | pos

@@ -9,7 +9,7 @@ together are the *host* of a sequence of numbers.
 import re
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Self
 
 
@@ -112,6 +112,10 @@ class GtidSet:
     def subtract(self, other: "GtidSet") -> "GtidSet":
         """What is in this one and not in the other."""
         return GtidSet({host: _without(runs, other._intervals.get(host, ())) for host, runs in self._intervals.items()})
+
+    def without(self, is_left_out: Callable[[str], bool]) -> "GtidSet":
+        """What the servers numbered whose uuid ``is_left_out`` does not name."""
+        return GtidSet({host: runs for host, runs in self._intervals.items() if not is_left_out(host.uuid)})
 
     def is_superset(self, other: "GtidSet") -> bool:
         """Everything of the other is in this one."""

@@ -6,14 +6,16 @@ manual: "The Binary Log", "Replication with Global Transaction Identifiers", "Bi
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pymysql
 from pymysql.connections import Connection
+from pymysql.cursors import DictCursor
 
 from libs.errors import SourceUnavailable
+from libs.mysql.binlog_position import BinlogPosition
 from libs.mysql.gtid import GtidSet
 
 
@@ -26,6 +28,8 @@ class Fault:
     """A statement to run at the server, or else what to do."""
     is_purged: bool = False
     """The log does not reach the position to resume from, so that only a new snapshot helps."""
+    is_behind: bool = False
+    """Nothing is wrong but that the server, a replica, has yet to receive what was read from another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +43,13 @@ class PreflightReport:
 def check_source(
     connection: "Connection[Any]",
     *,
-    resume_from: GtidSet | None = None,
+    resume_from: BinlogPosition | None = None,
+    is_gtid_passed: Callable[[str], bool] = lambda _: False,
     min_retention_s: int = 86_400,
 ) -> PreflightReport:
     """Check server, log, grants and, when ``resume_from`` is given, that its log continues there. Changes nothing.
 
+    ``is_gtid_passed`` says whether transactions that a server (its uuid) numbered are wanted at all.
     ``min_retention_s``: how long the server should keep its log; a reader that stands still for longer has to copy all rows
     anew. The default leaves a day to notice.
 
@@ -60,8 +66,15 @@ def check_source(
     if not any("REPLICATION CLIENT" in fault.what for fault in faults):
         faults += _replica_faults(connection, variables)
         warnings += _filter_warnings(connection)
-    if resume_from is not None and variables.get("gtid_mode") == "ON":
-        faults += _resume_faults(connection, resume_from)
+    has_gtids = variables.get("gtid_mode", "ON") == "ON"
+    if not has_gtids:
+        warnings.append(_NO_GTIDS)
+    if resume_from is not None and resume_from.by_file:
+        faults += _place_faults(connection, resume_from)
+    elif resume_from is not None and has_gtids:
+        faults += _resume_faults(connection, GtidSet.parse(resume_from.gtid_set), is_gtid_passed)
+    elif resume_from is not None:
+        faults.append(Fault("gtid_mode is not ON, but the log was followed by GTID so far", _NO_GTIDS.mend))
     return PreflightReport(tuple(faults), tuple(warnings))
 
 
@@ -93,18 +106,17 @@ def _setting_faults(variables: Mapping[str, str]) -> list[Fault]:
     return faults
 
 
-# In the order in which they must be mended: gtid_mode needs enforce_gtid_consistency, and goes step by step
-# (manual, "Enabling GTID Transactions Online").
 _WANTED: Final = (
     ("binlog_format", "ROW", "SET PERSIST binlog_format = 'ROW'"),
     ("binlog_row_image", "FULL", "SET PERSIST binlog_row_image = 'FULL'"),
     ("binlog_row_value_options", "", "SET PERSIST binlog_row_value_options = ''"),
-    ("enforce_gtid_consistency", "ON", "SET PERSIST enforce_gtid_consistency = ON"),
-    (
-        "gtid_mode",
-        "ON",
-        "SET PERSIST gtid_mode = OFF_PERMISSIVE; SET PERSIST gtid_mode = ON_PERMISSIVE; SET PERSIST gtid_mode = ON",
-    ),
+)
+# gtid_mode needs enforce_gtid_consistency, and goes step by step (manual, "Enabling GTID Transactions Online").
+_NO_GTIDS: Final = Fault(
+    "gtid_mode is not ON: the log is followed by file and place, so the reader cannot go over to another server, read "
+    "incremental snapshots or follow XA transactions",
+    "SET PERSIST enforce_gtid_consistency = ON; SET PERSIST gtid_mode = OFF_PERMISSIVE; SET PERSIST gtid_mode = "
+    "ON_PERMISSIVE; SET PERSIST gtid_mode = ON",
 )
 
 
@@ -201,10 +213,12 @@ def _filter_warnings(connection: "Connection[Any]") -> list[Fault]:
     ]
 
 
-def _resume_faults(connection: "Connection[Any]", resume_from: GtidSet) -> list[Fault]:
+def _resume_faults(
+    connection: "Connection[Any]", resume_from: GtidSet, is_gtid_passed: Callable[[str], bool]
+) -> list[Fault]:
     """Whether the log holds everything that is not in ``resume_from``, and the server knows all that is."""
     row = _query(connection, "SELECT @@GLOBAL.gtid_purged, @@GLOBAL.gtid_executed")[0]
-    purged, executed = GtidSet.parse(str(row[0])), GtidSet.parse(str(row[1]))
+    purged, executed = (GtidSet.parse(str(text)).without(is_gtid_passed) for text in row)
     faults = []
     if missing := purged.subtract(resume_from):
         faults.append(
@@ -214,15 +228,44 @@ def _resume_faults(connection: "Connection[Any]", resume_from: GtidSet) -> list[
                 is_purged=True,
             )
         )
-    if unknown := resume_from.subtract(executed):
+    if unknown := resume_from.without(is_gtid_passed).subtract(executed):
         faults.append(
             Fault(
                 f"the server does not have transactions that were already read: {unknown}",
                 "wait if it is a replica that lags behind; otherwise it was restored or is another server: re-snapshot",
                 is_purged=True,
+                is_behind=_replicates(connection),
             )
         )
     return faults
+
+
+def _replicates(connection: "Connection[Any]") -> bool:
+    """The server is a replica that receives what another one writes."""
+    with connection.cursor(DictCursor) as cursor:
+        try:
+            cursor.execute("SHOW REPLICA STATUS")
+        except (pymysql.OperationalError, pymysql.ProgrammingError):  # no such statement, or no right to it
+            return False
+        return any(
+            row.get("Replica_IO_Running") == row.get("Replica_SQL_Running") == "Yes" for row in cursor.fetchall()
+        )
+
+
+def _place_faults(connection: "Connection[Any]", resume_from: BinlogPosition) -> list[Fault]:
+    """Whether the log of a server without GTIDs still holds a place."""
+    bytes_of_file = {str(row[0]): int(row[1]) for row in _query(connection, "SHOW BINARY LOGS")}
+    if bytes_of_file.get(resume_from.file, -1) >= resume_from.pos:
+        return []
+    files = f"{min(bytes_of_file)} to {max(bytes_of_file)}" if bytes_of_file else "nothing"
+    return [
+        Fault(
+            f"the log was read up to {resume_from.file}:{resume_from.pos}, which the server does not have any more (it has "
+            f"{files})",
+            "re-snapshot the source, and keep the log longer (binlog_expire_logs_seconds)",
+            is_purged=True,
+        )
+    ]
 
 
 # Asking
@@ -237,6 +280,7 @@ def _variables(connection: "Connection[Any]") -> dict[str, str]:
         "binlog_expire_logs_seconds",
         "log_replica_updates",
         "log_slave_updates",
+        "gtid_mode",
         *(name for name, *_ in _WANTED),
     )
     listed = ", ".join(f"'{name}'" for name in names)

@@ -142,6 +142,15 @@ def _end_of_comment(statement: str, start: int) -> int:
     return end + 2
 
 
+def names_in(statement: str) -> frozenset[str]:
+    """Every word of a statement that may be a name, in lower case, keywords and strings included: a superset, never less."""
+    try:
+        named = (TokenKind.WORD, TokenKind.QUOTED_NAME, TokenKind.STRING)  # "x" is a name with ANSI_QUOTES
+        return frozenset(token.value.lower() for token in _tokens(statement, DEFAULT_SQL_MODE) if token.kind in named)
+    except UnreadableSql:
+        return frozenset(re.findall(rf"{_NAME_CHARACTER}+", statement.lower()))
+
+
 class TokenReader:
     """A place in a statement's tokens; what a hand-written parser needs of them.
 

@@ -10,7 +10,7 @@ events inside have no checksum and no end position; they are given the place of 
 
 import struct
 from collections.abc import Iterator
-from typing import BinaryIO, Final
+from typing import IO, BinaryIO, Final
 
 import zstandard
 
@@ -34,19 +34,26 @@ def inner_events(body: BinaryIO, at: int) -> Iterator[Packets]:
     Raises:
         PipelineHalted: the stream is damaged, or compressed in a way that this release does not know.
     """
-    stream = _decompressed(body, at)
-    rest = b""
     try:
-        while part := stream.read(_PART_BYTES):
-            data = bytearray(rest + part)
-            places, end = _whole_events(data, at)
-            if places:
-                yield Packets(bytes(data), places)
-            rest = bytes(data[end:])
+        yield from whole_events(_decompressed(body, at), f"compressed transaction at {at}", at=at)
     except zstandard.ZstdError as error:
-        raise _damaged(at, str(error)) from error
+        raise _damaged(f"compressed transaction at {at}", str(error)) from error
+
+
+def whole_events(stream: IO[bytes], name: str, *, at: int | None = None) -> Iterator[Packets]:
+    """Events that stand one behind another in ``stream``, whole ones, some at a time; with ``at`` they are given that place.
+
+    Raises PipelineHalted where they are damaged; the message says ``name``.
+    """
+    rest = b""
+    while part := stream.read(_PART_BYTES):
+        data = bytearray(rest + part)
+        places, end = _whole_events(data, name, at)
+        if places:
+            yield Packets(bytes(data), places)
+        rest = bytes(data[end:])
     if rest:
-        raise _damaged(at, "it ends inside an event")
+        raise _damaged(name, "it ends inside an event")
 
 
 def _decompressed(body: BinaryIO, at: int) -> BinaryIO:
@@ -63,7 +70,7 @@ def _decompressed(body: BinaryIO, at: int) -> BinaryIO:
                 size, _ = read_packed(head, place)
             place += length
     except (IndexError, KeyError) as error:
-        raise _damaged(at, "its fields do not end") from error
+        raise _damaged(f"compressed transaction at {at}", "its fields do not end") from error
     begin += place + 1
     if size is not None:
         body.truncate(begin + size)  # a checksum may stand behind it
@@ -78,24 +85,25 @@ def _decompressed(body: BinaryIO, at: int) -> BinaryIO:
     return zstandard.ZstdDecompressor().stream_reader(body, read_size=_PART_BYTES, read_across_frames=True)
 
 
-def _whole_events(data: bytearray, at: int) -> tuple[list[tuple[int, int]], int]:
-    """The whole events at the front, each with its place written into its header, and where the last of them ends."""
+def _whole_events(data: bytearray, name: str, at: int | None) -> tuple[list[tuple[int, int]], int]:
+    """Where the whole events at the front lie, each with its place written into its header, and where the last of them ends."""
     places: list[tuple[int, int]] = []
     place = 0
     while len(data) - place >= HEADER_BYTES:
         size = read_header(data, place)[3]
         if size < HEADER_BYTES:
-            raise _damaged(at, f"it holds an event of {size} bytes")
+            raise _damaged(name, f"it holds an event of {size} bytes")
         if place + size > len(data):
             break
-        _POSITION.pack_into(data, place + END_OFFSET, (at + size) & 0xFFFFFFFF)
+        if at is not None:
+            _POSITION.pack_into(data, place + END_OFFSET, (at + size) & 0xFFFFFFFF)
         places.append((place, place + size))
         place += size
     return places, place
 
 
-def _damaged(at: int, how: str) -> PipelineHalted:
+def _damaged(name: str, how: str) -> PipelineHalted:
     return PipelineHalted(
-        f"the compressed transaction at {at} of the log cannot be read: {how}; check the file with mysqlbinlog "
+        f"the {name} of the log cannot be read: {how}; check the file with mysqlbinlog "
         "--verify-binlog-checksum, then re-snapshot the source"
     )

@@ -117,6 +117,13 @@ READER_SCHEMA_CHANGES = _counter(
     "A storm of them: somebody migrates; expect new columns at the tenants.",
     _PARTITION,
 )
+READER_QUARANTINED_TABLES = _gauge(
+    Area.READER,
+    "headwater_reader_quarantined_tables",
+    "Tables whose rows are passed over because the log could not be read rightly with the schema that is known of them.",
+    "Look up the reason in the reader's log (`table_quarantined`), mend it, and snapshot the table anew.",
+    _PARTITION,
+)
 PUBLISH_TRANSACTION_SECONDS = _histogram(
     Area.READER,
     "headwater_publish_transaction_seconds",

@@ -5,35 +5,47 @@ done, the table maps, the schemas, the transaction that is open. It talks to nob
 (``feed`` yields it) and the caller brings the new schemas back, so that everything here is tested from recorded bytes.
 
 Orders: ``rank`` is the number of transactions executed before and with this one (for the gapless sets that a server
-writes, the sum of the GTID sequence numbers); the ordinal counts a transaction's delivered row events from 1. Both depend
-on nothing but the log and the set of captured tables, so a replay gives them again.
+writes, the sum of the GTID sequence numbers), or without GTIDs its place (``rank_of_place``); the ordinal counts a
+transaction's delivered row events from 1. Both depend on nothing but the log and the settings, so a replay gives them again.
+
+An XA transaction stands in the log when it is prepared, which is no commit. Its rows are held until its XA COMMIT, whose order
+they get, and dropped at its XA ROLLBACK. Until then its GTID is left out of the position: the server sends it again to a
+reader that starts anew.
 """
 
 import io
 import re
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import BinaryIO, Final, Protocol
+from pathlib import Path
+from typing import IO, BinaryIO, Final, Protocol, cast
 
-from libs.errors import PipelineHalted, SchemaUnknown, UndecodableValue
+from libs.errors import PipelineHalted, SchemaContradiction, SchemaUnknown, UndecodableValue
 from libs.events.batch import BatchBuilder, RowRun
 from libs.events.envelope import MysqlSourceBlock, event_tail, json_text, source_tail
 from libs.events.run_rows import RunRows
 from libs.mysql import binlog_events as events
+from libs.mysql.binlog_position import BinlogPosition, rank_of_place
 from libs.mysql.gtid import ExecutedGtids, GtidSet
 from libs.mysql.packets import Packets
 from libs.mysql.row_events import EventFrame, RowsDecoder
 from libs.mysql.row_image import rows_decoder, undecodable, wire_columns
-from libs.mysql.transaction_payload import inner_events
+from libs.mysql.sql_lexer import names_in
+from libs.mysql.transaction_payload import inner_events, whole_events
+from libs.source.spill import out_of_room_named
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
-from services.binlog_reader.position import BinlogPosition
 
 _CRC32: Final = 1
 _MAX_RUN_BYTES: Final = 500_000
 """A run is closed at about so many bytes of JSON, so that a transaction of one table can be cut into batches too."""
-_DDL: Final = re.compile(r"\s*(?:/\*.*?\*/\s*)*(CREATE|ALTER|DROP|RENAME|TRUNCATE)\b", re.IGNORECASE | re.DOTALL)
+_FIRST_WORD: Final = re.compile(r"\s*(?:(?:/\*(?!!).*?\*/|#[^\n]*\n|--\s[^\n]*\n)\s*)*(?:/\*!\d*\s*)?(\w+)", re.DOTALL)
+_DDL: Final = frozenset({"CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE"})
+_ROWS_AS_STATEMENT: Final = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH"})
+_HELD_IN_MEMORY_BYTES: Final = 4 << 20
+"""Of one prepared XA transaction; what is beyond goes to a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +60,9 @@ class DdlStatement:
     server_id: int
     event_position: int
     thread_id: int
-    gtid: str
+    transaction_id: str
+    gtid: str | None
+    """None: the server has none."""
     sql_mode: int
 
 
@@ -93,15 +107,41 @@ class _OpenRun:
     frame: EventFrame
 
 
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What of the log is passed over on purpose."""
+
+    operations: frozenset[str] = frozenset()
+    """``c``, ``u``, ``d``, ``t``."""
+    is_gtid_passed: Callable[[str], bool] = lambda _: False
+    """Rows of transactions that this server (its uuid) numbered; their DDL counts."""
+
+
+_PASS_NOTHING: Final = Passed()
+
+
+@dataclass(frozen=True, slots=True)
+class _XaTransaction:
+    """One that is prepared, or on its way to it: its captured tables' events, as the log has them."""
+
+    gtid: events.GtidEvent
+    file: str
+    events: IO[bytes]
+    captured: set[bytes] = field(default_factory=set)
+    """Numbers of the tables whose rows are held."""
+
+
 @dataclass(slots=True)
 class _Transaction:
     gtid: str
+    """Of a server without GTIDs: the transaction's place, as Debezium names it."""
+    event: events.GtidEvent
     order: EventOrder
     committed_at_us: int
-    uuid: str
-    tag: str
-    number: int
     gtid_json: bytes
+    is_passed: bool
+    xa: _XaTransaction | None = None
+    """The prepared one that this ends."""
     rows: int = 0
     rows_by_table: dict[TableId, int] = field(default_factory=dict)
     thread_id: int = 0
@@ -115,7 +155,7 @@ class LogDecoder:
         self,
         source: str,
         position: BinlogPosition,
-        executed: ExecutedGtids,
+        executed: ExecutedGtids | None,
         schemas: Mapping[TableId, TableSchema],
         *,
         is_captured: Callable[[TableId], bool],
@@ -123,9 +163,17 @@ class LogDecoder:
         checksum_bytes: int,
         transaction_metadata: bool,
         watch: LogWatch | None = None,
+        passed: Passed = _PASS_NOTHING,
+        spill_dir: Path | None = None,
     ) -> None:
+        """``executed``: None for a server without GTIDs, whose log is followed by file and place."""
         self._watch = watch
         self._source = source
+        self._passed = passed
+        self._rows_events = frozenset(
+            kind for kind, operation in _OPERATION_OF_EVENT.items() if operation not in passed.operations
+        )
+        self._spill_dir = spill_dir
         self._executed = executed
         self._is_captured = is_captured
         self._batch = batch
@@ -143,6 +191,13 @@ class LogDecoder:
         """Under which the open run's table was mapped last."""
         self._source_blocks: dict[TableId, MysqlSourceBlock] = {}
         self._transaction: _Transaction | None = None
+        self._holding: _XaTransaction | None = None
+        """An XA transaction whose events are being read."""
+        self._prepared: dict[str, _XaTransaction] = {}
+        """By their xid, as XA COMMIT names it."""
+        self._quarantined = dict(position.quarantined)
+        self._ddl_of: dict[TableId, str] = {}
+        """The last statement that changed a table, where it was read here."""
         self._run: _OpenRun | None = None
         self._room = 0
         self._payload_end = 0
@@ -150,7 +205,7 @@ class LogDecoder:
         self._tails = _tails(time.time_ns())
         self.committed_at_us = 0
         """Commit time of the newest transaction that ended."""
-        self.last_order = EventOrder(epoch=position.epoch, rank=executed.rank(), tx_ordinal=0)
+        self.last_order = EventOrder(epoch=position.epoch, rank=position.rank, tx_ordinal=0)
         """Order of the last event that ended."""
         self.transactions = 0
 
@@ -162,12 +217,35 @@ class LogDecoder:
     @property
     def position(self) -> BinlogPosition:
         """Where the log stands; to resume from only between transactions."""
-        return BinlogPosition(gtid_set=self._executed.text(), file=self._file, pos=self._pos, epoch=self._epoch)
+        return BinlogPosition(
+            gtid_set=self._done(),
+            file=self._file,
+            pos=self._pos,
+            epoch=self._epoch,
+            by_file=self._executed is None,
+            quarantined=self._quarantined,
+        )
+
+    @property
+    def quarantined(self) -> Mapping[str, str]:
+        """Tables whose rows are passed over because they could not be read rightly, each with the reason."""
+        return self._quarantined
 
     @property
     def executed(self) -> GtidSet:
-        """Every transaction that the log has shown whole, or that was executed where it was opened."""
-        return self._executed.snapshot()
+        """Every transaction that the log has shown whole, or that was executed where it was opened; empty without GTIDs."""
+        return self._executed.snapshot() if self._executed is not None else GtidSet()
+
+    def _done(self) -> str:
+        """``executed`` without what is only prepared."""
+        if self._executed is None:
+            return ""
+        if not self._prepared:
+            return self._executed.text()
+        held = GtidSet()
+        for prepared in self._prepared.values():
+            held = held.add(prepared.gtid.uuid, prepared.gtid.tag, prepared.gtid.number)
+        return str(self._executed.snapshot().subtract(held))
 
     @property
     def schemas(self) -> Mapping[TableId, TableSchema]:
@@ -190,11 +268,13 @@ class LogDecoder:
         while nth < len(log):
             place, end = log[nth]
             kind = data[place + events.KIND_OFFSET]
-            if kind == events.TABLE_MAP:
+            if self._holding is not None and kind in _HELD_EVENTS:
+                self._hold(self._holding, kind, events.without_checksum(data[place:end], self._checksum_bytes))
+            elif kind == events.TABLE_MAP:
                 layout = data[place + events.HEADER_BYTES : end - self._checksum_bytes]
                 if layout != self._last_map:
                     self._map_table(layout)
-            elif kind in _ROWS_EVENTS:
+            elif kind in self._rows_events:
                 run = self._run_of(data, place, end)
                 if run is not None:
                     nth = self._rows(run, log, nth)
@@ -206,6 +286,8 @@ class LogDecoder:
                 yield from self.feed_compressed(io.BytesIO(data[place : end - self._checksum_bytes]))
             else:
                 ddl = self._other(kind, data, place, end)
+                if self._transaction is not None and self._transaction.xa is not None:
+                    yield from self._feed_prepared(self._transaction, self._transaction.xa)
                 is_due = self._watch is not None and self._watch.is_due
                 if ddl is not None or self._transaction is None or is_due:
                     yield ddl
@@ -216,14 +298,23 @@ class LogDecoder:
         body = place + events.HEADER_BYTES
         end -= self._checksum_bytes
         if kind == events.XID:
-            self._pos = self._payload_end or end_position
+            self._pos = self._unwrapped(end_position)
             self._end_transaction()
         elif kind == events.GTID:
-            self._begin_transaction(events.parse_gtid(data[body:end]))
+            self._begin_transaction(events.parse_gtid(data[body:end]), end_position - size)
         elif kind == events.GTID_TAGGED:
-            self._begin_transaction(events.parse_gtid_tagged(data[body:end]))
+            self._begin_transaction(events.parse_gtid_tagged(data[body:end]), end_position - size)
+        elif kind == events.ANONYMOUS_GTID:
+            if self._executed is not None:
+                raise self._without_gtid(end_position - size)
+            self._begin_transaction(events.parse_gtid(data[body:end]), end_position - size)
+        elif kind == events.XA_PREPARE:
+            self._pos = self._unwrapped(end_position)
+            self._end_prepare(*events.parse_xa_prepare(data[body:end]))
         elif kind == events.QUERY:
             return self._statement(events.parse_query(data[body:end]), server_id, end_position, size)
+        elif kind == events.EXECUTE_LOAD_QUERY:
+            self._report_statement(events.parse_load_query(data[body:end]), end_position - size)
         elif kind == events.ROTATE:
             self._rotate(data[body:end])
         elif kind == events.FORMAT_DESCRIPTION:
@@ -247,17 +338,33 @@ class LogDecoder:
             self._checksum_bytes = outer_checksum_bytes
             self._payload_end = 0
 
-    def apply_schemas(self, schemas: Mapping[TableId, TableSchema | None]) -> None:
-        """Schemas that are in force from here on; None: the table is gone."""
+    def apply_schemas(self, schemas: Mapping[TableId, TableSchema | None], statement: str = "") -> None:
+        """Schemas that are in force from here on, by which statement; None: the table is gone, and a quarantine with it."""
         for table_id, schema in schemas.items():
+            self._ddl_of[table_id] = statement
             if schema is None:
                 self._schemas.pop(table_id, None)
+                self._ddl_of.pop(table_id)
+                self.release(table_id)
             else:
                 self._schemas[table_id] = schema
+        self._forget_tables()
+
+    def quarantine(self, table_id: TableId, reason: str) -> None:
+        """Pass over the rows of a table from here on; all other tables go on."""
+        self._quarantined[str(table_id)] = reason
+        self._forget_tables()
+
+    def release(self, table_id: TableId) -> None:
+        """End a quarantine: the table's rows have been read anew, with the schema that is known of it now."""
+        if self._quarantined.pop(str(table_id), None) is not None:
+            self._forget_tables()
+
+    def _forget_tables(self) -> None:
         self._tables_by_map.clear()
         self._tables_by_id.clear()
         self._last_map = b""
-        self._run = None
+        self.flush()
 
     def flush(self) -> None:
         """Close the open run, so that the batch can be taken; decoding goes on with a new one."""
@@ -266,17 +373,18 @@ class LogDecoder:
 
     # --- transactions ----------------------------------------------------------------------------------------------------
 
-    def _begin_transaction(self, gtid: events.GtidEvent) -> None:
-        text = str(gtid)
+    def _begin_transaction(self, gtid: events.GtidEvent, at: int) -> None:
+        at = self._unwrapped(at)
+        text = str(gtid) if gtid.number else f"file={self._file},pos={at}"
+        # By GTID: this transaction is one more than those executed.
+        rank = self._executed.rank() + 1 if self._executed is not None else rank_of_place(self._file, at)
         self._transaction = _Transaction(
             gtid=text,
-            # This transaction is one more than those executed.
-            order=EventOrder(epoch=self._epoch, rank=self._executed.rank() + 1, tx_ordinal=0),
+            event=gtid,
+            order=EventOrder(epoch=self._epoch, rank=rank, tx_ordinal=0),
             committed_at_us=gtid.committed_at_us,
-            uuid=gtid.uuid,
-            tag=gtid.tag,
-            number=gtid.number,
-            gtid_json=json_text(text),
+            gtid_json=json_text(text) if gtid.number else b"null",
+            is_passed=bool(gtid.number) and self._passed.is_gtid_passed(gtid.uuid),
         )
         self._run = None
         if self._watch is not None:
@@ -288,8 +396,9 @@ class LogDecoder:
         if transaction is None:
             return
         if self._watch is not None:
-            self._watch.transaction_ends((transaction.uuid, transaction.tag, transaction.number))
-        self._executed.add(transaction.uuid, transaction.tag, transaction.number)
+            self._watch.transaction_ends((transaction.event.uuid, transaction.event.tag, transaction.event.number))
+        if self._executed is not None:
+            self._executed.add(transaction.event.uuid, transaction.event.tag, transaction.event.number)
         self.transactions += 1
         self.committed_at_us = transaction.committed_at_us
         self.last_order = EventOrder(
@@ -299,22 +408,26 @@ class LogDecoder:
             self._batch.add_end(transaction.gtid, transaction.committed_at_us, tuple(transaction.rows_by_table.items()))
 
     def _statement(self, query: events.QueryEvent, server_id: int, end_position: int, size: int) -> DdlStatement | None:
-        self._pos = self._payload_end or end_position
+        self._pos = self._unwrapped(end_position)
         transaction = self._transaction
-        if query.statement == "BEGIN":
-            if transaction is not None:
-                transaction.thread_id = query.thread_id
-            return None
         if transaction is None:
-            raise PipelineHalted(
-                f"the log has a statement without a GTID at {self._where(end_position)}: set gtid_mode=ON at the source"
-            )
+            raise self._without_gtid(end_position - size)
+        if query.statement == "BEGIN":
+            transaction.thread_id = query.thread_id
+            return None
         if query.statement in ("COMMIT", "ROLLBACK"):  # of an engine without transactions: its rows did happen
             self._end_transaction()
             return None
-        if query.statement.startswith(("SAVEPOINT", "ROLLBACK TO", "RELEASE SAVEPOINT", "XA ")):
+        if query.statement.startswith("XA "):
+            self._xa_statement(transaction, query, end_position - size)
             return None
-        is_ddl = _DDL.match(query.statement) is not None
+        word = _FIRST_WORD.match(query.statement)
+        first_word = word[1].upper() if word else ""
+        if first_word in ("SAVEPOINT", "ROLLBACK", "RELEASE"):
+            return None
+        if first_word in _ROWS_AS_STATEMENT:
+            self._report_statement(query, end_position - size)
+            return None
         ddl = DdlStatement(
             database=query.database,
             statement=query.statement,
@@ -324,13 +437,112 @@ class LogDecoder:
             server_id=server_id,
             event_position=end_position - size,
             thread_id=query.thread_id,
-            gtid=transaction.gtid,
+            transaction_id=transaction.gtid,
+            gtid=transaction.gtid if transaction.event.number else None,
             sql_mode=query.sql_mode,
         )
         # CREATE TABLE … SELECT is written as CREATE TABLE … START TRANSACTION, its rows and an XID behind it.
         if not query.statement.rstrip().upper().endswith("START TRANSACTION"):
             self._end_transaction()
-        return ddl if is_ddl else None
+        return ddl if first_word in _DDL else None
+
+    def _report_statement(self, query: events.QueryEvent, at: int) -> None:
+        """A change that the log has as a statement: its rows are not there, so each table that it may concern is incomplete."""
+        names = names_in(query.statement)
+        for table_id in [table_id for table_id in self._schemas if self._is_captured(table_id)]:
+            is_named = table_id.table.lower() in names and (
+                query.database.lower() == table_id.database.lower() or table_id.database.lower() in names
+            )
+            if is_named and str(table_id) not in self._quarantined:
+                self.quarantine(
+                    table_id,
+                    f"{table_id}: the log has a change of it as a statement, without its rows (transaction "
+                    f"{self._gtid_text()}, {self._where(at)}): SET GLOBAL binlog_format = 'ROW', end the sessions that have "
+                    "another one, then re-snapshot the table",
+                )
+
+    def _without_gtid(self, at: int) -> PipelineHalted:
+        return PipelineHalted(
+            f"the log has a transaction without a GTID at {self._where(at)}: set gtid_mode=ON at the source and re-snapshot it"
+        )
+
+    def _gtid_text(self) -> str:
+        return self._transaction.gtid if self._transaction is not None else "none"
+
+    def _unwrapped(self, position: int) -> int:
+        """A header's position, of which the log has 32 bits only, as the place in the file that it means."""
+        if self._payload_end:
+            position = self._payload_end
+        unwrapped = self._pos & ~0xFFFFFFFF | position
+        return unwrapped if unwrapped >= self._pos or position == 0 else unwrapped + (1 << 32)
+
+    # --- XA ----------------------------------------------------------------------------------------------------------------
+
+    def _xa_statement(self, transaction: _Transaction, query: events.QueryEvent, at: int) -> None:
+        """XA START opens what XA_PREPARE ends; XA COMMIT and XA ROLLBACK end a prepared one in a transaction of their own.
+
+        Names as the log writes them: ``XA COMMIT X'7831',X'62',7``.
+        """
+        _, verb, *rest = query.statement.split(None, 2)
+        xid = rest[0] if rest else ""
+        transaction.thread_id = query.thread_id
+        match verb:
+            case "START":
+                folder = str(self._spill_dir) if self._spill_dir is not None else None
+                held = tempfile.SpooledTemporaryFile(max_size=_HELD_IN_MEMORY_BYTES, dir=folder)  # noqa: SIM115
+                self._holding = _XaTransaction(transaction.event, self._file, cast(IO[bytes], held))
+            case "COMMIT":
+                transaction.xa = self._prepared.pop(xid, None)
+                if transaction.xa is None:
+                    raise PipelineHalted(
+                        f"XA transaction {xid} was prepared before the log was followed, so its rows are not known "
+                        f"(transaction {transaction.gtid}, {self._where(at)}): re-snapshot the source"
+                    )
+            case "ROLLBACK":
+                if (prepared := self._prepared.pop(xid, None)) is not None:
+                    prepared.events.close()
+                self._end_transaction()
+
+    def _hold(self, held: _XaTransaction, kind: int, event: bytes) -> None:
+        number = event[events.HEADER_BYTES : events.HEADER_BYTES + events.TABLE_ID_BYTES]
+        if kind == events.TABLE_MAP:
+            mapped = events.parse_table_map(event[events.HEADER_BYTES + events.TABLE_ID_BYTES :])
+            held.captured.discard(number)
+            if self._is_captured(TableId(database=mapped.database, table=mapped.table)):
+                held.captured.add(number)
+        if number in held.captured:
+            with out_of_room_named(self._spill_dir):
+                held.events.write(event)
+
+    def _end_prepare(self, xid: str, is_one_phase: bool) -> None:
+        held, transaction, self._holding = self._holding, self._transaction, None
+        if held is None or transaction is None:
+            return
+        if is_one_phase:
+            transaction.xa = held
+            return
+        if self._executed is None:
+            raise PipelineHalted(
+                f"XA transaction {xid} was prepared (at {self._where(self._pos)}), which cannot be followed without GTIDs: set "
+                "gtid_mode=ON at the source and re-snapshot it"
+            )
+        self._prepared[xid] = held
+        self._end_transaction()
+
+    def _feed_prepared(self, transaction: _Transaction, prepared: _XaTransaction) -> Iterator[DdlStatement | None]:
+        """The rows of a prepared transaction, as those of the one that commits it."""
+        outer = (self._checksum_bytes, self._file, self._file_json)
+        self._checksum_bytes, self._file, self._file_json = 0, prepared.file, json_text(prepared.file)
+        self._last_map = b""
+        transaction.xa = None
+        try:
+            prepared.events.seek(0)
+            for part in whole_events(prepared.events, "XA transaction"):
+                yield from self.feed(part)
+        finally:
+            self._checksum_bytes, self._file, self._file_json = outer
+            prepared.events.close()
+        self._end_transaction()
 
     def _rotate(self, body: bytes) -> None:
         file = events.parse_rotate(body)
@@ -353,7 +565,7 @@ class LogDecoder:
 
     def _table_of(self, mapped: events.TableMapEvent) -> _Table | None:
         table_id = TableId(database=mapped.database, table=mapped.table)
-        if not self._is_captured(table_id):
+        if not self._is_captured(table_id) or str(table_id) in self._quarantined:
             return None
         schema = self._schemas.get(table_id)
         if schema is None:
@@ -364,7 +576,14 @@ class LogDecoder:
         block = self._source_blocks.get(table_id)
         if block is None:
             block = self._source_blocks[table_id] = MysqlSourceBlock(self._source, mapped.database, mapped.table)
-        return _Table(schema, rows_decoder(schema, wire_columns(mapped.column_types, mapped.metadata)), block)
+        try:
+            return _Table(schema, rows_decoder(schema, wire_columns(mapped.column_types, mapped.metadata)), block)
+        except SchemaContradiction as error:
+            statement = self._ddl_of.get(table_id)
+            self._quarantined[str(table_id)] = f"{error} (transaction {self._gtid_text()}, {self._where(self._pos)}" + (
+                f"; the statement that changed the table last: {_shortened(statement)})" if statement else ")"
+            )
+            return None
 
     def _run_of(self, data: bytes, place: int, end: int) -> _OpenRun | None:
         """The open run for a rows event's table; None: nobody captures it."""
@@ -372,7 +591,7 @@ class LogDecoder:
         number = data[body : body + events.TABLE_ID_BYTES]
         table = self._tables_by_id[number]
         transaction = self._transaction
-        if table is None or transaction is None:
+        if table is None or transaction is None or transaction.is_passed:
             return None
         run = self._run
         if run is None or run.table is not table:
@@ -384,6 +603,9 @@ class LogDecoder:
         """Decode a rows event and those of the same table behind it; returns the number of the event to go on with."""
         transaction, decoder = self._transaction, run.table.decoder
         assert transaction is not None
+        whole, offset = log, first
+        if self._passed.operations:  # the decoder takes whatever rows events stand side by side
+            log, first = Packets(log.data, [log[first]]), 0
         try:
             nth, decoded, self._room = decoder.decode(
                 run.frame, run.rows, log, first, self._run_number, self._last_map, self._checksum_bytes, self._room
@@ -395,6 +617,8 @@ class LogDecoder:
             ) from error
         if nth == first:
             raise self._partial_image(run.table)
+        if log is not whole:
+            nth += offset
         transaction.rows += decoded
         if self._transaction_metadata:
             transaction.rows_by_table[run.table.schema.table_id] = run.frame.collection_order
@@ -429,7 +653,7 @@ class LogDecoder:
         )
         middle = source_tail(transaction.thread_id)
         if self._transaction_metadata:
-            middle += b',"transaction":{"id":%b,"total_order":' % transaction.gtid_json
+            middle += b',"transaction":{"id":%b,"total_order":' % json_text(transaction.gtid)
             frame = EventFrame(b',"source":' + head, middle, self._tails, True)
             frame.total_order = transaction.rows
             frame.collection_order = transaction.rows_by_table.get(table.schema.table_id, 0)
@@ -452,12 +676,21 @@ _UNSUPPORTED: Final = {
         "the log has a partial JSON update, which this release does not follow: SET GLOBAL "
         "binlog_row_value_options = '', then re-snapshot"
     ),
-    events.XA_PREPARE: "the log has an XA transaction, which this release does not follow: exclude its tables",
+    events.INCIDENT: (
+        "the server says that its log lacks changes (an incident event, as after a full disk): re-snapshot the source"
+    ),
 }
 
 
 _HEARTBEATS: Final = frozenset((events.HEARTBEAT, events.HEARTBEAT_V2))
-_ROWS_EVENTS: Final = frozenset((events.WRITE_ROWS, events.UPDATE_ROWS, events.DELETE_ROWS))
+_OPERATION_OF_EVENT: Final = {events.WRITE_ROWS: "c", events.UPDATE_ROWS: "u", events.DELETE_ROWS: "d"}
+_HELD_EVENTS: Final = frozenset((events.TABLE_MAP, events.PARTIAL_UPDATE_ROWS, *_OPERATION_OF_EVENT))
+
+
+def _shortened(statement: str) -> str:
+    """A statement for a message."""
+    text = " ".join(statement.split())
+    return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 def _tails(now_ns: int) -> tuple[bytes, bytes, bytes]:

@@ -1,6 +1,7 @@
 """Settings of one binlog reader: one MySQL server, one source."""
 
 import tempfile
+from typing import Literal
 
 import msgspec
 
@@ -27,6 +28,17 @@ class BinlogReaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     include_tables: tuple[str, ...] = (".*",)
     """Regular expressions; a table is captured when one matches its whole ``database.table``."""
     exclude_tables: tuple[str, ...] = ()
+    shadow_tables: tuple[str, ...] = (r"_+.+_(gho|ghc|del)", r"_+.+_(new|old)")
+    """Regular expressions for table names (without database) of tools for online schema changes, here gh-ost's and
+    pt-online-schema-change's. Rows of such tables are no changes of yours: they are not captured, whatever ``include_tables``
+    says, but the schema is followed, so that the rename at the end comes out as one change of the real table."""
+    skipped_operations: tuple[Literal["c", "u", "d", "t"], ...] = ()
+    """Operations that are not published: ``c``, ``u``, ``d``, ``t`` (``skipped.operations``)."""
+    gtid_source_includes: tuple[str, ...] = ()
+    """Regular expressions for server uuids; when there are any, only rows of transactions that such a server numbered are
+    published (``gtid.source.includes``). DDL counts wherever it came from."""
+    gtid_source_excludes: tuple[str, ...] = ()
+    """Regular expressions for server uuids whose transactions' rows are not published (``gtid.source.excludes``)."""
     snapshot: SnapshotSettings = SnapshotSettings()
     signal_table: str | None = None
     """``database.table`` of three columns (id, type, data): a row inserted into it is a signal (``signal.data.collection``).

@@ -9,14 +9,20 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import msgspec
 import structlog
 
-from libs.errors import PositionPurged, SourceMisconfigured
+from libs.errors import (
+    AccessDenied,
+    HeadwaterError,
+    PositionPurged,
+    SourceMisconfigured,
+    SourceUnavailable,
+)
 from libs.events.batch import MAX_BATCH_BYTES, OP_TRUNCATE, BatchBuilder, BatchIdentity, RowRun
 from libs.events.envelope import MysqlSourceBlock, event_tail, json_text, source_place, source_tail
 from libs.events.schema_change import SchemaChangeKind
@@ -34,10 +40,13 @@ from libs.source.mysql.client import (
     Connection,
     PacketReader,
     connect,
+    purged,
     query,
     raise_error_packet,
+    servers_of,
     start_dump,
 )
+from libs.source.mysql.settings import DatabaseSettings
 from libs.source.mysql.snapshot import (
     Chunk,
     CopiedAt,
@@ -63,7 +72,7 @@ from libs.types.checkpoint import Checkpoint, IncrementalSnapshot, SnapshotProgr
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
 from libs.types.table import TableId, TableSchema
-from services.binlog_reader.decode import DdlStatement, LogDecoder
+from services.binlog_reader.decode import DdlStatement, LogDecoder, Passed
 from services.binlog_reader.incremental import (
     IncrementalCopy,
     TableRefused,
@@ -99,14 +108,33 @@ class BinlogSource:
     async def open(self, resume_from: Checkpoint | None, identity: BatchIdentity) -> AsyncIterator["BinlogChangeLog"]:
         """See ``libs.source.port.Source.open``."""
         position = decode_position(resume_from.position) if resume_from is not None else None
-        await asyncio.to_thread(require_sound_source, self._settings, position)
+        database = await asyncio.to_thread(sound_server, self._settings, position)
+        settings = msgspec.structs.replace(self._settings, database=database)
         change_log = BinlogChangeLog(
-            self._settings, self._schema_history, resume_from, identity, signals_since_ms=self._created_ms
+            settings, self._schema_history, resume_from, identity, signals_since_ms=self._created_ms
         )
         try:
             yield change_log
         finally:
             await asyncio.shield(asyncio.to_thread(change_log.close))
+
+
+def sound_server(settings: BinlogReaderSettings, position: BinlogPosition | None) -> DatabaseSettings:
+    """The first of the source's servers that can be followed from ``position`` on. Blocks.
+
+    Raises what ``require_sound_source`` raises for the servers: SourceUnavailable while one of them may still become sound,
+    else what the first one lacks.
+    """
+    errors: list[HeadwaterError] = []
+    for database in servers_of(settings.database):
+        try:
+            require_sound_source(msgspec.structs.replace(settings, database=database), position)
+        except (SourceUnavailable, PositionPurged) as error:
+            errors.append(error)
+            log.warning("server_passed_over", server=f"{database.host}:{database.port}", reason=str(error))
+        else:
+            return database
+    raise next((error for error in errors if isinstance(error, SourceUnavailable)), errors[0])
 
 
 def require_sound_source(settings: BinlogReaderSettings, position: BinlogPosition | None) -> None:
@@ -116,7 +144,9 @@ def require_sound_source(settings: BinlogReaderSettings, position: BinlogPositio
     """
     connection = connect(settings.database)
     try:
-        report = check_source(connection, resume_from=GtidSet.parse(position.gtid_set) if position else None)
+        report = check_source(connection, resume_from=position, is_gtid_passed=gtid_filter(settings))
+        if position is None:
+            require_no_prepared_xa(connection)
     finally:
         connection.close()
     for warning in report.warnings:
@@ -124,14 +154,45 @@ def require_sound_source(settings: BinlogReaderSettings, position: BinlogPositio
     if report.faults:
         listed = "\n".join(f"  - {fault.what}; mend: {fault.mend}" for fault in report.faults)
         where = f"{settings.database.host}:{settings.database.port}"
+        if all(fault.is_behind for fault in report.faults):
+            raise SourceUnavailable(f"MySQL at {where} is a replica that lags behind what was read already:\n{listed}")
         kind = PositionPurged if all(fault.is_purged for fault in report.faults) else SourceMisconfigured
         raise kind(f"MySQL at {where} cannot be followed, {len(report.faults)} fault(s):\n{listed}")
+
+
+def require_no_prepared_xa(connection: Connection) -> None:
+    """A snapshot sees nothing of an XA transaction that is prepared, nor does the log behind it have its rows.
+
+    Raises SourceUnavailable while there is one. Without the right to ask (XA_RECOVER_ADMIN) its XA COMMIT will halt the reader.
+    """
+    try:
+        prepared = query(connection, "XA RECOVER")
+    except (AccessDenied, SourceUnavailable):  # error 1401 for lack of the right
+        return
+    if prepared:
+        raise SourceUnavailable(
+            f"{len(prepared)} XA transaction(s) are prepared at the source (XA RECOVER lists them): the snapshot waits until "
+            "they are committed or rolled back"
+        )
+
+
+def gtid_filter(settings: BinlogReaderSettings) -> Callable[[str], bool]:
+    """Whether rows of transactions that a server (its uuid) numbered are passed over."""
+    include = [re.compile(pattern, re.IGNORECASE) for pattern in settings.gtid_source_includes]
+    exclude = [re.compile(pattern, re.IGNORECASE) for pattern in settings.gtid_source_excludes]
+
+    def is_passed(uuid: str) -> bool:
+        is_included = not include or any(pattern.fullmatch(uuid) for pattern in include)
+        return not is_included or any(pattern.fullmatch(uuid) for pattern in exclude)
+
+    return is_passed
 
 
 def capture_filter(settings: BinlogReaderSettings) -> Callable[[TableId], bool]:
     """Whether a table is captured, by the settings' regular expressions."""
     include = [re.compile(pattern) for pattern in settings.include_tables]
     exclude = [re.compile(pattern) for pattern in settings.exclude_tables]
+    shadow = [re.compile(pattern) for pattern in settings.shadow_tables]
     system = frozenset({"mysql", "sys", "information_schema", "performance_schema"})
     known: dict[TableId, bool] = {}
 
@@ -142,6 +203,7 @@ def capture_filter(settings: BinlogReaderSettings) -> Callable[[TableId], bool]:
                 table_id.database not in system
                 and (name == settings.signal_table or any(pattern.fullmatch(name) for pattern in include))
                 and not any(pattern.fullmatch(name) for pattern in exclude)
+                and not any(pattern.fullmatch(table_id.table) for pattern in shadow)
             )
         return known[table_id]
 
@@ -178,6 +240,8 @@ class BinlogChangeLog:
         self._database_charsets: Mapping[str, str] = {}
         self._statement_context = StatementContext()
         self._connections: list[Connection] = []
+        self._reported: Mapping[str, str] = {}
+        """Quarantined tables that were told of."""
 
     def close(self) -> None:
         """Close every connection. Blocks shortly."""
@@ -207,7 +271,7 @@ class BinlogChangeLog:
         if self._progress is not None:
             if view is None:
                 view = await self._open_view(epoch=position.epoch)
-                async for batch in self._log(position, until=GtidSet.parse(view.position.gtid_set)):
+                async for batch in self._log(position, until=view.position):
                     yield batch
                 position = view.position
             async for batch in self._copy(view):
@@ -360,38 +424,38 @@ class BinlogChangeLog:
         """A DDL statement of the log, at its place: nothing behind it is decoded before its schemas are durable."""
         decoder.flush()
         applied: dict[TableId, TableSchema | None] = {}
-        for change in await self._changes_of(decoder.schemas, ddl):
-            if change.kind is TableChangeKind.TRUNCATE:
-                if self._is_captured(change.table_id):
-                    truncated = self._schemas[change.table_id]
+        changes = await self._changes_of(decoder.schemas, ddl)
+        for change in changes:
+            if change.kind is TableChangeKind.TRUNCATE and self._is_captured(change.table_id):
+                truncated = self._schemas[change.table_id]
+                if "t" not in self._settings.skipped_operations:
                     self._append_truncate(ddl, truncated)
-                    self._incremental.table_changed(change.table_id, truncated, truncated)
+                self._incremental.table_changed(change.table_id, truncated, truncated)
+        for record in _records_of(changes, self._schemas):
+            if not self._is_followed(record.table_id):
                 continue
-            for table_id, kind, schema in _records_of(change):
-                if not self._is_followed(table_id):
-                    continue
-                block_position = msgspec.structs.replace(ddl.position, pos=ddl.event_position)
-                await self._record(
-                    table_id,
-                    kind,
-                    schema,
-                    order=ddl.order,
-                    position=ddl.position,
-                    committed_at_us=ddl.committed_at_us,
-                    ddl=ddl.statement,
-                    source_block=self._source_block(
-                        block_position,
-                        table_id,
-                        ddl.committed_at_us // 1_000 * 1_000,
-                        server_id=ddl.server_id,
-                        gtid=ddl.gtid,
-                    ),
-                    renamed_from=change.previous_id if kind is SchemaChangeKind.ALTER else None,
-                )
-                applied[table_id] = self._schemas.get(table_id)
+            block_position = msgspec.structs.replace(ddl.position, pos=ddl.event_position)
+            await self._record(
+                record.table_id,
+                record.kind,
+                record.schema,
+                order=ddl.order,
+                position=ddl.position,
+                committed_at_us=ddl.committed_at_us,
+                ddl=ddl.statement,
+                source_block=self._source_block(
+                    block_position,
+                    record.table_id,
+                    ddl.committed_at_us // 1_000 * 1_000,
+                    server_id=ddl.server_id,
+                    gtid=ddl.gtid,
+                ),
+                renamed_from=record.renamed_from,
+            )
+            applied[record.table_id] = self._schemas.get(record.table_id)
         for table_id, after in applied.items():
             self._incremental.table_changed(table_id, decoder.schemas.get(table_id), after)
-        decoder.apply_schemas(applied)
+        decoder.apply_schemas(applied, ddl.statement)
 
     async def _changes_of(self, schemas: Mapping[TableId, TableSchema], ddl: DdlStatement) -> Sequence[TableChange]:
         """What the statement does; where its text is not understood, what the source itself says of the tables now.
@@ -420,7 +484,7 @@ class BinlogChangeLog:
             concerned = [table_id for table_id in error.table_ids if self._is_captured(table_id)]
             if not concerned and error.table_ids:
                 return ()
-            log.warning("ddl_not_understood", reason=str(error), gtid=ddl.gtid)
+            log.warning("ddl_not_understood", reason=str(error), transaction=ddl.transaction_id)
             if not concerned:
                 raise
             return await asyncio.to_thread(self._changes_from_source, concerned)
@@ -447,7 +511,7 @@ class BinlogChangeLog:
             RowRun(
                 table_id=schema.table_id,
                 schema_version=schema.version,
-                transaction_id=ddl.gtid,
+                transaction_id=ddl.transaction_id,
                 first_order=msgspec.structs.replace(ddl.order, tx_ordinal=1),
                 committed_at_us=ddl.committed_at_us,
                 is_snapshot=False,
@@ -558,11 +622,11 @@ class BinlogChangeLog:
 
     # --- log ---------------------------------------------------------------------------------------------------------------
 
-    async def _log(self, position: BinlogPosition, until: GtidSet | None) -> AsyncIterator[ReadBatch]:
-        """The log behind ``position``; up to and with the transactions ``until``, or without end."""
-        executed = ExecutedGtids(GtidSet.parse(position.gtid_set))
-        if until is not None and executed.snapshot().is_superset(until):
+    async def _log(self, position: BinlogPosition, until: BinlogPosition | None) -> AsyncIterator[ReadBatch]:
+        """The log behind ``position``; until it has reached another one, or without end."""
+        if until is not None and position.has_reached(until):
             return
+        is_gtid_passed = gtid_filter(self._settings)
         connection = await asyncio.to_thread(connect, self._settings.database)
         self._connections.append(connection)
         checksum = await asyncio.to_thread(query, connection, "SELECT @@GLOBAL.binlog_checksum")
@@ -574,7 +638,9 @@ class BinlogChangeLog:
         reader = await asyncio.to_thread(
             start_dump,
             connection,
-            gtid_set=executed.snapshot().encode_binary(),
+            position,
+            # The log may lack what is passed over: the server would refuse to go on without it.
+            also_done=(await asyncio.to_thread(purged, connection)).without(lambda uuid: not is_gtid_passed(uuid)),
             replica_server_id=self._settings.replica_server_id,
             heartbeat_s=self._settings.database.heartbeat_s,
             spill_dir=Path(self._settings.spill_dir),
@@ -582,13 +648,15 @@ class BinlogChangeLog:
         decoder = LogDecoder(
             self._settings.source,
             position,
-            executed,
+            None if position.by_file else ExecutedGtids(GtidSet.parse(position.gtid_set)),
             self._schemas,
             is_captured=self._is_captured,
             batch=self._batch,
             checksum_bytes=4 if str(checksum[0][0]).upper() == "CRC32" else 0,
             transaction_metadata=self._settings.transaction_metadata,
             watch=self._incremental,
+            passed=Passed(frozenset(self._settings.skipped_operations), is_gtid_passed),
+            spill_dir=Path(self._settings.spill_dir),
         )
         log.info("log_opened", gtid_set=position.gtid_set, file=position.file, pos=position.pos)
         async for batch in self._decoded(reader, decoder, until):
@@ -596,7 +664,7 @@ class BinlogChangeLog:
         await asyncio.to_thread(connection.close)
 
     async def _decoded(
-        self, reader: PacketReader, decoder: LogDecoder, until: GtidSet | None
+        self, reader: PacketReader, decoder: LogDecoder, until: BinlogPosition | None
     ) -> AsyncIterator[ReadBatch]:
         labels = (self._settings.source, SOURCE_PARTITION)
         received, transactions = metrics.READER_BYTES.labels(*labels), metrics.READER_TRANSACTIONS.labels(*labels)
@@ -633,7 +701,7 @@ class BinlogChangeLog:
                     await asyncio.sleep(0)
                 if until is not None and decoder.is_between_transactions and decoder.transactions != transactions_until:
                     transactions_until = decoder.transactions
-                    if GtidSet.parse(decoder.position.gtid_set).is_superset(until):
+                    if decoder.position.has_reached(until):
                         yield self._drained(decoder)
                         return
             if isinstance(packets, Packets):
@@ -657,7 +725,20 @@ class BinlogChangeLog:
     def _decoder_resume_point(self, decoder: LogDecoder) -> ResumePoint | None:
         if not decoder.is_between_transactions:
             return None
+        self._report_quarantined(decoder.quarantined)
         return self._resume_point(decoder.position, decoder.last_order, decoder.committed_at_us)
+
+    def _report_quarantined(self, quarantined: Mapping[str, str]) -> None:
+        if quarantined == self._reported:
+            return
+        for table, reason in quarantined.items():
+            if table not in self._reported:
+                log.error("table_quarantined", table=table, reason=reason)
+        for table in self._reported:
+            if table not in quarantined:
+                log.info("table_released", table=table)
+        self._reported = dict(quarantined)
+        metrics.READER_QUARANTINED_TABLES.labels(self._settings.source, SOURCE_PARTITION).set(len(quarantined))
 
     # --- incremental snapshots ---------------------------------------------------------------------------------------------
 
@@ -724,6 +805,8 @@ class BinlogChangeLog:
             schema = next((s for s in self._captured_schemas() if str(s.table_id) == copy.table), None)
             if schema is None:
                 raise TableRefused(f"{copy.table} is not captured any more")
+            if decoder.position.by_file:
+                raise TableRefused(f"{copy.table}: the source has no GTIDs to read it between; set gtid_mode=ON there")
             if self._chunk_connection is None:
                 self._chunk_connection = await asyncio.to_thread(connect, self._settings.database)
                 self._connections.append(self._chunk_connection)
@@ -800,16 +883,35 @@ def _require_events(packets: Packets, events: int) -> None:
         raise PositionPurged("MySQL ended the log: the server shuts down or the file is gone")
 
 
-def _records_of(change: TableChange) -> Iterator[tuple[TableId, SchemaChangeKind, TableSchema | None]]:
-    """A change as the history records it: a rename is the end of one name and a new version of the other."""
-    match change.kind:
-        case TableChangeKind.CREATE:
-            yield change.table_id, SchemaChangeKind.CREATE, change.schema
-        case TableChangeKind.DROP:
-            yield change.table_id, SchemaChangeKind.DROP, None
-        case TableChangeKind.RENAME:
-            assert change.previous_id is not None
-            yield change.previous_id, SchemaChangeKind.DROP, None
-            yield change.table_id, SchemaChangeKind.ALTER, change.schema
-        case _:
-            yield change.table_id, SchemaChangeKind.ALTER, change.schema
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What a statement made of one table name, as the history keeps it."""
+
+    table_id: TableId
+    kind: SchemaChangeKind
+    schema: TableSchema | None
+    renamed_from: TableId | None = None
+
+
+def _records_of(changes: Iterable[TableChange], before: Mapping[TableId, TableSchema]) -> Sequence[_Record]:
+    """What is left of each name when the statement is through: a rename is the end of one name and a new version of the other.
+
+    ``RENAME TABLE t TO _t_del, _t_gho TO t``, the last step of an online schema change, is one change of ``t``.
+    """
+    records: dict[TableId, _Record] = {}
+    for change in changes:
+        if change.kind is TableChangeKind.TRUNCATE:
+            continue
+        if change.previous_id is not None:
+            records.pop(change.previous_id, None)
+            records[change.previous_id] = _Record(change.previous_id, SchemaChangeKind.DROP, None)
+        kind = _HISTORY_KIND.get(change.kind, SchemaChangeKind.ALTER)
+        records.pop(change.table_id, None)  # behind what it takes the place of
+        records[change.table_id] = _Record(change.table_id, kind, change.schema, change.previous_id)
+    return [record for record in records.values() if record.schema is not None or record.table_id in before]
+
+
+_HISTORY_KIND: Final = {
+    TableChangeKind.CREATE: SchemaChangeKind.CREATE,
+    TableChangeKind.DROP: SchemaChangeKind.DROP,
+}

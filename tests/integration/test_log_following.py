@@ -3,11 +3,14 @@
 import secrets
 from collections.abc import Callable, Iterator
 
+import orjson
 import pytest
 
-from libs.errors import DiskFull
-from tests.conftest import MysqlServer
-from tests.integration.log_reading import LogReading, ids
+from libs.errors import DiskFull, PositionPurged, SourceUnavailable
+from libs.mysql.gtid import GtidSet
+from services.binlog_reader.position import decode_position
+from tests.conftest import MysqlServer, StartMysql
+from tests.integration.log_reading import LogReading, events_of, ids
 
 
 @pytest.fixture
@@ -98,3 +101,272 @@ async def test_a_compressed_transaction_larger_than_a_packet_is_kept_on_disk(
 def _numbered(statements: tuple[str, ...], first: int) -> list[str]:
     """The statements with numbers from ``first`` on for their %d."""
     return [statement % tuple(first + nth for nth in range(statement.count("%d"))) for statement in statements]
+
+
+async def test_an_xa_transaction_counts_when_it_is_committed(
+    reading: LogReading, mysql_server: MysqlServer, database: str
+) -> None:
+    """Its rows come behind what was committed while it was prepared, those of a rolled back one never, over a restart too."""
+    await reading.begin()
+    table = f"{database}.t"
+    for xid, row_id in (("one", 1), ("two", 2)):
+        mysql_server.execute(
+            f"XA START '{xid}', 'b', 3",
+            f"INSERT INTO {table} VALUES ({row_id}, 'held'), ({row_id + 100}, 'held')",
+            f"XA END '{xid}', 'b', 3",
+            f"XA PREPARE '{xid}', 'b', 3",
+        )
+    mysql_server.execute(f"INSERT INTO {table} VALUES (3, 'x')")
+    before = await reading.read(lambda events: len(events) >= 1)  # a reader that then dies
+    mysql_server.execute(f"INSERT INTO {table} VALUES (4, 'x')", "XA COMMIT 'one', 'b', 3", "XA ROLLBACK 'two', 'b', 3")
+    mysql_server.execute(
+        "SET SESSION binlog_transaction_compression = ON",
+        "XA START 'three'",
+        f"INSERT INTO {table} VALUES (5, REPEAT('long', 1000))",
+        "XA END 'three'",
+        "XA COMMIT 'three' ONE PHASE",
+        f"INSERT INTO {table} VALUES (6, 'x')",
+    )
+
+    after = await reading.read(lambda events: len(events) >= 5)
+    mysql_server.execute(f"INSERT INTO {table} VALUES (7, 'x')")
+    last = await reading.read(lambda events: len(events) >= 1)
+
+    assert ids(before) == [3]
+    assert ids(after) == [4, 1, 101, 5, 6]
+    assert ids(last) == [7]
+    orders = [event.order for event in before + after + last]
+    assert orders == sorted(set(orders))
+    (executed,) = mysql_server.execute("SELECT @@GLOBAL.gtid_executed")
+    position = decode_position(reading.checkpoint.position) if reading.checkpoint else None
+    assert position is not None and GtidSet.parse(position.gtid_set) == GtidSet.parse(executed[0])
+
+
+async def test_a_snapshot_waits_for_prepared_transactions(
+    reading: LogReading, mysql_server: MysqlServer, database: str
+) -> None:
+    """Neither the read view nor the log behind it would have their rows."""
+    mysql_server.execute("XA START 'w'", f"INSERT INTO {database}.t VALUES (1, 'x')", "XA END 'w'", "XA PREPARE 'w'")
+
+    with pytest.raises(SourceUnavailable, match="XA RECOVER"):
+        await reading.begin()
+    mysql_server.execute("XA COMMIT 'w'")
+    await reading.begin()
+
+    assert ids(events_of(reading.entries)) == [1]
+
+
+async def test_a_change_logged_as_a_statement_quarantines_its_table_alone(
+    reading: LogReading, mysql_server: MysqlServer, database: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its rows are nowhere in the log. The reason names table, transaction and remedy, and outlasts a restart."""
+    mysql_server.execute(f"CREATE TABLE {database}.other (id INT PRIMARY KEY)")
+    await reading.begin()
+    mysql_server.execute(
+        "SET SESSION binlog_format = STATEMENT",
+        f"USE {database}",
+        "INSERT INTO t VALUES (1, 'x')",
+        "UPDATE `t` SET v = CONCAT(v, RAND()) WHERE id = 1",
+    )
+    mysql_server.execute(f"INSERT INTO {database}.t VALUES (2, 'x')", f"INSERT INTO {database}.other VALUES (3)")
+
+    first = await reading.read(lambda events: len(events) >= 1)
+    mysql_server.execute(f"INSERT INTO {database}.t VALUES (4, 'x')", f"INSERT INTO {database}.other VALUES (5)")
+    second = await reading.read(lambda events: len(events) >= 1)
+    told = capfd.readouterr().out
+
+    assert ids(first + second) == [3, 5]
+    assert "table_quarantined" in told
+    assert f"{database}.t: the log has a change of it as a statement" in told
+    assert "binlog_format = 'ROW'" in told
+
+
+async def test_operations_that_are_not_wanted_are_skipped(
+    reading: LogReading, mysql_server: MysqlServer, database: str
+) -> None:
+    """Within one transaction too, where rows events stand side by side."""
+    reading.settings["skipped_operations"] = ("u", "t")
+    await reading.begin()
+    table = f"{database}.t"
+    mysql_server.execute(
+        "BEGIN",
+        f"INSERT INTO {table} VALUES (1, 'x')",
+        f"UPDATE {table} SET v = 'y' WHERE id = 1",
+        f"INSERT INTO {table} VALUES (2, 'x')",
+        f"DELETE FROM {table} WHERE id = 1",
+        "COMMIT",
+        f"TRUNCATE TABLE {table}",
+        f"INSERT INTO {table} VALUES (3, 'x')",
+    )
+
+    events = await reading.read(lambda events: len(events) >= 4)
+
+    assert [(event.op, *ids([event])) for event in events] == [("c", 1), ("c", 2), ("d", 1), ("c", 3)]
+
+
+async def test_transactions_of_other_servers_can_be_left_out(
+    reading: LogReading, mysql_server: MysqlServer, database: str
+) -> None:
+    """Their rows are passed over, their DDL is not, and the position moves on behind them."""
+    other = "11111111-2222-3333-4444-555555555555"
+    reading.settings["gtid_source_excludes"] = ("1{8}-.*",)
+    await reading.begin()
+    with mysql_server.connect(database) as connection, connection.cursor() as cursor:
+        for number, statement in enumerate(
+            ("INSERT INTO t VALUES (1, 'x')", "ALTER TABLE t ADD COLUMN w INT", "INSERT INTO t VALUES (2, 'x', 2)"), 1
+        ):
+            cursor.execute(f"SET gtid_next = '{other}:{number}'")
+            cursor.execute(statement)
+        cursor.execute("SET gtid_next = AUTOMATIC")
+        cursor.execute("INSERT INTO t VALUES (3, 'x', 3)")
+
+    events = await reading.read(lambda events: len(events) >= 1)
+
+    assert [event.after for event in events] == [{"id": 3, "v": "x", "w": 3}]
+
+
+async def test_an_online_schema_change_is_one_change_of_its_table(
+    reading: LogReading, mysql_server: MysqlServer, database: str
+) -> None:
+    """gh-ost's and pt-online-schema-change's statements: no row of a shadow table, no end of the real one."""
+    mysql_server.execute(f"INSERT INTO {database}.t VALUES (1, 'a'), (2, 'b')")
+    await reading.begin()
+    started = len(reading.entries)
+    gh_ost = (
+        "CREATE /* gh-ost */ TABLE `_t_ghc` (id bigint unsigned auto_increment, last_update timestamp not null DEFAULT "
+        "CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP, hint varchar(64) charset ascii not null, value varchar(4096) "
+        "charset ascii not null, primary key(id), unique key hint_uidx(hint)) auto_increment=256 comment='gh-ost'",
+        "INSERT /* gh-ost */ INTO `_t_ghc` (id, hint, value) VALUES (NULLIF(2, 0), 'state', 'Migrated') "
+        "ON DUPLICATE KEY UPDATE last_update = NOW(), value = VALUES(value)",
+        "CREATE /* gh-ost */ TABLE `_t_gho` LIKE `t`",
+        "ALTER /* gh-ost */ TABLE `_t_gho` ADD COLUMN w INT NOT NULL DEFAULT 7 AFTER id",
+        "INSERT /* gh-ost */ IGNORE INTO `_t_gho` (`id`, `v`) (SELECT `id`, `v` FROM `t` FORCE INDEX (`PRIMARY`) "
+        "WHERE (((`id` > 0)) AND ((`id` < 9))) LOCK IN SHARE MODE)",
+        "INSERT INTO t VALUES (3, 'c')",
+        "REPLACE /* gh-ost */ INTO `_t_gho` (`id`, `v`) VALUES (3, 'c')",
+        "CREATE /* gh-ost */ TABLE `_t_del` (id int auto_increment primary key) comment='ghost-cut-over-sentry'",
+        "DROP /* gh-ost */ TABLE IF EXISTS `_t_del`",
+        "RENAME /* gh-ost */ TABLE `t` TO `_t_del`, `_t_gho` TO `t`",
+        "INSERT INTO t VALUES (4, 8, 'd')",
+        "DROP /* gh-ost */ TABLE IF EXISTS `_t_ghc`",
+        "DROP /* gh-ost */ TABLE IF EXISTS `_t_del`",
+    )
+    pt_osc = (
+        "CREATE TABLE `_t_new` (`id` int NOT NULL, `w` int NOT NULL DEFAULT '7', `v` longtext, PRIMARY KEY (`id`)) "
+        "ENGINE=InnoDB DEFAULT CHARSET=utf8mb4",
+        "ALTER TABLE `_t_new` DROP COLUMN w, ADD COLUMN z VARCHAR(5)",
+        "CREATE TRIGGER `pt_osc_t_del` AFTER DELETE ON `t` FOR EACH ROW DELETE IGNORE FROM `_t_new` "
+        "WHERE `_t_new`.`id` <=> OLD.`id`",
+        "CREATE TRIGGER `pt_osc_t_ins` AFTER INSERT ON `t` FOR EACH ROW REPLACE INTO `_t_new` (`id`, `v`) "
+        "VALUES (NEW.`id`, NEW.`v`)",
+        "INSERT LOW_PRIORITY IGNORE INTO `_t_new` (`id`, `v`) SELECT `id`, `v` FROM `t` LOCK IN SHARE MODE "
+        "/*pt-online-schema-change 4242 copy table*/",
+        "INSERT INTO t VALUES (5, 9, 'e')",
+        f"ANALYZE TABLE `{database}`.`_t_new` /* pt-online-schema-change */",
+        f"RENAME TABLE `{database}`.`t` TO `{database}`.`_t_old`, `{database}`.`_t_new` TO `{database}`.`t`",
+        f"DROP TABLE IF EXISTS `{database}`.`_t_old`",
+        f"DROP TRIGGER IF EXISTS `{database}`.`pt_osc_t_del`",
+        "INSERT INTO t VALUES (6, 'f', 'z')",
+    )
+    mysql_server.execute(*gh_ost, *pt_osc, database=database)
+
+    events = await reading.read(lambda events: len(events) >= 4)
+
+    assert [event.after for event in events] == [
+        {"id": 3, "v": "c"},
+        {"id": 4, "w": 8, "v": "d"},
+        {"id": 5, "w": 9, "v": "e"},
+        {"id": 6, "v": "f", "z": "z"},
+    ]
+    changes = [e.table_change for e in reading.entries[started:] if e.WhichOneof("entry") == "table_change"]
+    assert [(change.table, change.schema_version > 0) for change in changes] == [("t", True), ("t", True)]
+    kinds = [orjson.loads(change.value)["tableChanges"][0]["type"] for change in changes]
+    assert kinds == ["ALTER", "ALTER"]
+
+
+async def test_a_table_that_the_log_contradicts_is_quarantined(
+    reading: LogReading, mysql_server: MysqlServer, database: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A schema that is wrong stops its table, named with the statement that changed it; dropping the table ends that."""
+    mysql_server.execute(f"CREATE TABLE {database}.other (id INT PRIMARY KEY)")
+    await reading.begin()
+    mysql_server.execute("SET SESSION sql_log_bin = OFF", f"ALTER TABLE {database}.t ADD COLUMN unseen INT")
+    mysql_server.execute(f"INSERT INTO {database}.t VALUES (1, 'x', 1)", f"INSERT INTO {database}.other VALUES (2)")
+
+    first = await reading.read(lambda events: len(events) >= 1)
+    mysql_server.execute(
+        "DROP TABLE t", "CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (3)", database=database
+    )
+    second = await reading.read(lambda events: len(events) >= 1)
+    told = capfd.readouterr().out
+
+    assert ids(first + second) == [2, 3]
+    assert f"{database}.t: the log has 3 columns" in told
+    assert "re-snapshot the table" in told
+
+
+async def test_a_server_without_gtids_is_followed_by_place(
+    start_mysql: StartMysql, unique_name: Callable[[str], str]
+) -> None:
+    """Snapshot, log, restart, rotation and compressed transactions; orders grow, and a purged file halts by name."""
+    server = start_mysql(extra_options=("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF", "--binlog-checksum=NONE"))
+    server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v LONGTEXT)")
+    server.execute("INSERT INTO d.t VALUES (1, 'x')")
+    reading = LogReading(server, settings={"include_tables": (r"d\..*",), "transaction_metadata": True})
+    await reading.begin()
+    server.execute(
+        "INSERT INTO d.t VALUES (2, 'x')",
+        "SET SESSION binlog_transaction_compression = ON",
+        "INSERT INTO d.t VALUES (3, REPEAT('x', 1000))",
+    )
+    first = await reading.read(lambda events: len(events) >= 2)
+    server.execute("FLUSH BINARY LOGS", "INSERT INTO d.t VALUES (4, 'x'), (5, 'x')", "INSERT INTO d.t VALUES (6, 'x')")
+
+    second = await reading.read(lambda events: len(events) >= 3)
+
+    assert ids(first + second) == [2, 3, 4, 5, 6]
+    snapshot_rows = [event for event in events_of(reading.entries) if event.is_snapshot]
+    orders = [event.order for event in snapshot_rows + first + second]
+    assert orders == sorted(set(orders))
+    assert [event.value["source"]["gtid"] for event in first] == [None, None]
+    assert second[0].transaction_id == second[1].transaction_id != second[2].transaction_id
+    assert second[0].value["transaction"]["id"] == second[0].transaction_id
+    server.execute("FLUSH BINARY LOGS", "INSERT INTO d.t VALUES (7, 'x')")
+    ((file, *_),) = server.execute("SHOW BINARY LOG STATUS")
+    server.execute(f"PURGE BINARY LOGS TO '{file}'")
+    with pytest.raises(PositionPurged, match=r"binlog\.000002:.*re-snapshot"):
+        await reading.read(lambda events: len(events) >= 1)
+
+
+async def test_another_server_takes_over(start_mysql: StartMysql) -> None:
+    """A replica becomes the source: no change is lost or repeated, orders go on growing, and the old server is passed over
+    when it comes back without what was read."""
+    primary, replica = (start_mysql(server_id=server_id) for server_id in (11, 12))
+    replica.execute(
+        f"CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{primary.host}', SOURCE_PORT = {primary.port}, SOURCE_USER = 'root', "
+        "SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1",
+        "START REPLICA",
+    )
+    primary.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1)")
+    reading = LogReading(
+        primary,
+        settings={"include_tables": (r"d\..*",)},
+        database={"failover_servers": (f"{replica.host}:{replica.port}",), "connect_timeout_s": 2},
+    )
+    await reading.begin()
+    primary.execute("INSERT INTO d.t VALUES (2)")
+    before = await reading.read(lambda events: len(events) >= 1)
+    (executed,) = primary.execute("SELECT @@GLOBAL.gtid_executed")
+    replica.execute(f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{executed[0]}', 60)", "STOP REPLICA", "RESET REPLICA ALL")
+    primary.kill()
+    replica.execute("INSERT INTO d.t VALUES (3)", "INSERT INTO d.t VALUES (4)")
+
+    after = await reading.read(lambda events: len(events) >= 2)
+    primary.restart()
+    replica.execute("INSERT INTO d.t VALUES (5)")
+    last = await reading.read(lambda events: len(events) >= 1)
+
+    assert [ids(events) for events in (before, after, last)] == [[2], [3, 4], [5]]
+    orders = [event.order for event in before + after + last]
+    assert orders == sorted(set(orders))
+    assert before[0].transaction_id.split(":")[0] != after[0].transaction_id.split(":")[0]

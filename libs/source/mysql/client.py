@@ -14,11 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+import msgspec
 import pymysql
 from pymysql.constants import COMMAND
 
 from libs.errors import AccessDenied, HeadwaterError, PipelineHalted, PositionPurged, SourceUnavailable
 from libs.mysql.binlog_events import KIND_OFFSET, TRANSACTION_PAYLOAD, read_packed
+from libs.mysql.binlog_position import BinlogPosition
+from libs.mysql.gtid import GtidSet
 from libs.mysql.packets import MAX_PACKET, Packets, whole_packets
 from libs.source.mysql.settings import DatabaseSettings
 from libs.source.spill import out_of_room_named, spill_file
@@ -30,6 +33,7 @@ _OK, _ERROR, _EOF = 0x00, 0xFF, 0xFE
 
 _DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1370})
 _PURGED: Final = frozenset({1236, 1789})
+_COM_BINLOG_DUMP: Final = 0x12
 _COM_BINLOG_DUMP_GTID: Final = 0x1E
 
 
@@ -58,6 +62,20 @@ def connect(settings: DatabaseSettings) -> Connection:
         )
     except pymysql.Error as error:
         raise as_ours(error, settings) from error
+
+
+def servers_of(settings: DatabaseSettings) -> list[DatabaseSettings]:
+    """The server, then those that may take its place, each as settings of its own."""
+    servers = [settings]
+    for server in settings.failover_servers:
+        host, _, port = server.rpartition(":")
+        servers.append(msgspec.structs.replace(settings, host=host.strip("[]"), port=int(port)))
+    return servers
+
+
+def purged(connection: Connection) -> GtidSet:
+    """Transactions that the server's log does not hold any more."""
+    return GtidSet.parse(str(query(connection, "SELECT @@GLOBAL.gtid_purged")[0][0]))
 
 
 def query(connection: Connection, statement: str, *arguments: object) -> list[tuple[Any, ...]]:
@@ -223,21 +241,32 @@ def select_raw(connection: Connection, statement: str, timeout_s: float) -> Iter
 
 
 def start_dump(
-    connection: Connection, *, gtid_set: bytes, replica_server_id: int, heartbeat_s: float, spill_dir: Path
+    connection: Connection,
+    position: BinlogPosition,
+    *,
+    also_done: GtidSet,
+    replica_server_id: int,
+    heartbeat_s: float,
+    spill_dir: Path,
 ) -> PacketReader:
-    """Ask for the log behind ``gtid_set`` (binary form); events follow, one a packet, each behind an OK byte.
+    """Ask for the log behind ``position``; events follow, one a packet, each behind an OK byte.
+
+    Transactions ``also_done`` are not sent either.
 
     Raises SourceUnavailable, AccessDenied, PositionPurged.
     """
     query(connection, f"SET @source_heartbeat_period = {int(heartbeat_s * 1e9)}")
     # The checksum is announced as the server has it: asking for none would make the server strip each one.
     query(connection, "SET @source_binlog_checksum = @@GLOBAL.binlog_checksum")
-    name = b""
-    payload = (
-        struct.pack("<HII", 0, replica_server_id, len(name)) + name + struct.pack("<QI", 4, len(gtid_set)) + gtid_set
-    )
+    if position.by_file:
+        command = _COM_BINLOG_DUMP
+        payload = struct.pack("<IHI", position.pos, 0, replica_server_id) + position.file.encode()
+    else:
+        command = _COM_BINLOG_DUMP_GTID
+        gtid_set = GtidSet.parse(position.gtid_set).union(also_done).encode_binary()
+        payload = struct.pack("<HIIQI", 0, replica_server_id, 0, 4, len(gtid_set)) + gtid_set
     try:
-        connection._execute_command(_COM_BINLOG_DUMP_GTID, payload)  # type: ignore[attr-defined]
+        connection._execute_command(command, payload)  # type: ignore[attr-defined]
     except pymysql.Error as error:
         raise as_ours(error, None) from error
     # Three heartbeats: one may be late behind a large event, two are a coincidence.

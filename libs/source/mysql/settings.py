@@ -1,6 +1,7 @@
 """How a MySQL server is reached and copied: parts of every MySQL reader's settings."""
 
 import enum
+from typing import Annotated
 
 import msgspec
 
@@ -12,6 +13,9 @@ class DatabaseSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     host: str
     port: int = 3306
+    failover_servers: tuple[Annotated[str, msgspec.Meta(pattern=r"^.+:\d+$")], ...] = ()
+    """Other servers with the same data, ``host:port``, tried in this order when the first does not answer or lacks what was
+    read already. They need GTIDs, and the same user."""
     user: str
     password: Secret = Secret("")
     connect_timeout_s: float = 10.0

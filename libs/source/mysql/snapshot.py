@@ -73,11 +73,18 @@ class Chunk:
 def open_read_view(settings: DatabaseSettings, *, epoch: int) -> ReadView:
     """Open the transaction that all rows are read in. Blocks; holds no lock when it returns.
 
-    Raises SourceUnavailable, AccessDenied.
+    Raises SourceUnavailable, AccessDenied (of a server without GTIDs also where the user may not lock).
     """
     view, locker = connect(settings), connect(settings)
     try:
+        has_gtids = query(view, "SELECT @@GLOBAL.gtid_mode")[0][0] == "ON"
         is_locked = _try_lock(locker)
+        if not (has_gtids or is_locked):
+            # The log's end is further than what the engine has committed: only a lock makes the two one moment.
+            raise AccessDenied(
+                "the snapshot of a server without GTIDs needs a lock for a moment: GRANT RELOAD ON *.* to the user, or set "
+                "gtid_mode=ON"
+            )
         executed = GtidSet() if is_locked else executed_gtids(view)
         query(view, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         query(view, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
@@ -91,11 +98,13 @@ def open_read_view(settings: DatabaseSettings, *, epoch: int) -> ReadView:
         raise
     finally:
         locker.close()
-    log.info("read_view_opened", gtid_set=str(executed), with_lock=is_locked)
+    gtid_set = str(executed) if has_gtids else ""
+    position = BinlogPosition(gtid_set=gtid_set, file=file, pos=pos, epoch=epoch, by_file=not has_gtids)
+    log.info("read_view_opened", gtid_set=gtid_set, file=file, pos=pos, with_lock=is_locked)
     return ReadView(
         connection=view,
-        position=BinlogPosition(gtid_set=str(executed), file=file, pos=pos, epoch=epoch),
-        order=EventOrder(epoch=epoch, rank=executed.transaction_count(), tx_ordinal=0),
+        position=position,
+        order=EventOrder(epoch=epoch, rank=position.rank, tx_ordinal=0),
         taken_at_us=time.time_ns() // 1_000,
     )
 
