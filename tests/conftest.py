@@ -126,7 +126,7 @@ def bootstrap_servers(kafka_broker: KafkaBroker) -> str:
 def mysql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MysqlServer]:
     """The shared MySQL."""
     with ExitStack() as servers:
-        yield _start_mysql(tmp_path_factory.mktemp("mysql"), servers)
+        yield start_mysql_in(tmp_path_factory.mktemp("mysql"), servers)
 
 
 @pytest.fixture(scope="session")
@@ -146,7 +146,7 @@ def shard_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
         def first(count: int) -> list[MysqlServer]:
             while len(started) < count:
                 number = len(started) + 1
-                started.append(_start_mysql(folder / f"shard-{number}", servers, server_id=100 + number))
+                started.append(start_mysql_in(folder / f"shard-{number}", servers, server_id=100 + number))
             return started[:count]
 
         yield first
@@ -191,7 +191,7 @@ def start_mysql(tmp_path: Path) -> Iterator[StartMysql]:
 
         def start_one(*, server_id: int = 1, extra_options: tuple[str, ...] = ()) -> MysqlServer:
             folder = tmp_path / f"mysql-{next(numbers)}"
-            return _start_mysql(folder, servers, server_id=server_id, extra_options=extra_options)
+            return start_mysql_in(folder, servers, server_id=server_id, extra_options=extra_options)
 
         yield start_one
 
@@ -232,9 +232,10 @@ def _start_kafka(folder: Path, servers: ExitStack) -> KafkaBroker:
     return broker
 
 
-def _start_mysql(
+def start_mysql_in(
     folder: Path, servers: ExitStack, *, server_id: int = 1, extra_options: tuple[str, ...] = ()
 ) -> MysqlServer:
+    """A MySQL on data of its own in ``folder``, for a fixture that is shared by a module; ``servers`` stops it."""
     port = free_port()
     spec = mysql.prepare(folder / "data", port=port, server_id=server_id, extra_options=extra_options)
     server = MysqlServer(LOOPBACK, port, _started(spec, folder))

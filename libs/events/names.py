@@ -25,6 +25,11 @@ def changes_topic(source: str) -> str:
     return f"headwater.changes.{source}"
 
 
+def heartbeat_topic(source: str) -> str:
+    """Topic of Debezium's heartbeat records of a source (``topic.heartbeat.prefix`` with its default)."""
+    return f"__debezium-heartbeat.{source}"
+
+
 def row_topic(tenant: str, source: str, table_id: TableId) -> str:
     """Topic of one table's row events for one tenant.
 
@@ -54,9 +59,9 @@ def dead_letter_topic(tenant: str) -> str:
     return f"{tenant}.dead-letter"
 
 
-def source_dead_letters_topic(source: str) -> str:
+def source_dead_letter_topic(source: str) -> str:
     """Topic of what a source's reader could not decode, and was told to set aside."""
-    return f"headwater.dead-letters.{source}"
+    return f"headwater.dead-letter.{source}"
 
 
 def sanitize_topic(name: str) -> str:

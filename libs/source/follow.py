@@ -9,6 +9,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -16,7 +17,7 @@ import structlog
 from libs.config.connections import KafkaSettings
 from libs.errors import Fenced, TransientError
 from libs.events.batch import BatchIdentity
-from libs.events.names import CHECKPOINTS_TOPIC, changes_topic
+from libs.events.names import CHECKPOINTS_TOPIC, changes_topic, heartbeat_topic
 from libs.kafka.clients import TopicSpec, ensure_partitions, ensure_topics
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.source.port import ChangeLog, ConfirmsPosition, ResumePoint, Source
@@ -42,6 +43,8 @@ async def follow(
     lease_s: float,
     status: ReaderStatus,
     changes_partition: int = 0,
+    spill_dir: Path | None = None,
+    heartbeat_interval_s: float = 0.0,
 ) -> None:
     """Read ``source`` and publish it until cancelled; exactly once, in log order.
 
@@ -54,15 +57,28 @@ async def follow(
         Fenced: another reader took the partition over.
     """
     owner = f"{connector}-{uuid.uuid4()}"
-    await asyncio.to_thread(ensure_topics, kafka, _topics(source, kafka, changes_partition))
+    topics = _topics(source, kafka, changes_partition, has_heartbeats=heartbeat_interval_s > 0)
+    await asyncio.to_thread(ensure_topics, kafka, topics)
     if changes_partition:
         topic = changes_topic(source.partition.source)
         await asyncio.to_thread(ensure_partitions, kafka, topic, changes_partition + 1)
+
+    def publisher(token: FencingToken, on_published: Callable[[Published], None]) -> Publisher:
+        return Publisher(
+            kafka,
+            source.partition,
+            fencing_token=token,
+            on_published=on_published,
+            changes_partition=changes_partition,
+            spill_dir=spill_dir,
+            heartbeat_interval_s=heartbeat_interval_s,
+        )
+
     retry_s = _FIRST_RETRY_S
     while True:
         began_s = time.monotonic()
         try:
-            await _follow_once(source, owner, connector, kafka, committer, lease_s, status, changes_partition)
+            await _follow_once(source, owner, connector, publisher, committer, lease_s, status)
         except TransientError as error:
             if time.monotonic() - began_s > _LAST_RETRY_S:
                 retry_s = _FIRST_RETRY_S
@@ -77,11 +93,10 @@ async def _follow_once(
     source: Source,
     owner: str,
     connector: str,
-    kafka: KafkaSettings,
+    publisher_of: Callable[[FencingToken, Callable[[Published], None]], Publisher],
     committer: CheckpointCommitterClient,
     lease_s: float,
     status: ReaderStatus,
-    changes_partition: int,
 ) -> None:
     partition = source.partition
     token = await _acquire(committer, source, owner, lease_s)
@@ -98,9 +113,7 @@ async def _follow_once(
         status.published(published)
         durable.advance(published.resume)
 
-    publisher = Publisher(
-        kafka, partition, fencing_token=token, on_published=on_published, changes_partition=changes_partition
-    )
+    publisher = publisher_of(token, on_published)
     try:
         await publisher.start()
         checkpoint = await committer.checkpoint(partition)
@@ -202,8 +215,12 @@ async def _first_to_end(*works: Callable[[], Awaitable[None]]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _topics(source: Source, kafka: KafkaSettings, changes_partition: int) -> list[TopicSpec]:
+def _topics(source: Source, kafka: KafkaSettings, changes_partition: int, *, has_heartbeats: bool) -> list[TopicSpec]:
+    heartbeats = TopicSpec(
+        name=heartbeat_topic(source.partition.source), replication_factor=kafka.replication_factor, config={}
+    )
     return [
+        *((heartbeats,) if has_heartbeats else ()),
         TopicSpec(
             name=changes_topic(source.partition.source),
             kafka_partitions=changes_partition + 1,

@@ -6,15 +6,18 @@ owner's first act (``init_transactions``) aborts what an older one left open and
 
 librdkafka's calls block, so one thread owns the producer. It gathers what waits, up to a bound, into one transaction: at
 low rates each source transaction is published at once, at high rates the cost of a commit (12 to 27 ms) is shared.
-A Kafka transaction never ends inside a source transaction; when the source breaks off, the open one is aborted.
+A Kafka transaction never ends inside a source transaction. One of several batches is kept until it is read to its end (beyond
+some megabytes on disk): Kafka's is then open for as long as its writing takes, not its reading, and nothing of it is
+written at all when the source breaks off.
 """
 
 import asyncio
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -23,10 +26,12 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable, Fenced, HeadwaterError, PipelineHalted
 from libs.events.checkpoint_codec import checkpoint_key, encode_checkpoint
-from libs.events.names import CHECKPOINTS_TOPIC, changes_topic, source_dead_letters_topic
+from libs.events.heartbeat import heartbeat
+from libs.events.names import CHECKPOINTS_TOPIC, changes_topic, heartbeat_topic, source_dead_letter_topic
 from libs.failpoints import failpoint
 from libs.kafka.clients import client_config
 from libs.source.port import ReadBatch, ResumePoint
+from libs.source.spill import Spool
 from libs.telemetry import metrics
 from libs.types.checkpoint import Checkpoint, FencingToken
 from libs.types.position import SourcePartition
@@ -35,8 +40,10 @@ log = structlog.get_logger()
 
 MAX_RECORD_BYTES: Final = 64 << 20
 """Largest ChangeBatch: a single row may have LONGTEXT columns of many megabytes."""
-_TRANSACTION_TIMEOUT_S: Final = 60.0
-"""How long Kafka keeps a transaction open without its end; an abandoned one blocks ``read_committed`` for so long."""
+_TRANSACTION_TIMEOUT_S: Final = 300.0
+"""How long Kafka keeps a transaction open without its end, 15 min at most: a source transaction must be written within it, at
+50 MB/s and more. An abandoned one blocks ``read_committed`` for so long, or until the next reader starts."""
+_RETRY_S: Final = 60.0
 _KAFKA_CALL_TIMEOUT_S: Final = 30.0  # below the transaction's own timeout, or it would be aborted under the call
 _MAX_TRANSACTION_BATCHES: Final = 16
 _MAX_TRANSACTION_AGE_S: Final = 0.2
@@ -57,6 +64,22 @@ class Published:
     """Row events of this source partition since it was first read."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """A whole source transaction, or several."""
+
+    payloads: Iterable[bytes]
+    """To be gone through once."""
+    dead_letters: Sequence[bytes]
+    rows: int
+    resume: ResumePoint
+
+
+def _drained(spool: Spool) -> Iterator[bytes]:
+    yield from spool.items()
+    spool.close()
+
+
 class Publisher:
     """Owns the transactional producer of one source partition.
 
@@ -72,13 +95,24 @@ class Publisher:
         fencing_token: FencingToken,
         on_published: Callable[[Published], None],
         changes_partition: int = 0,
+        spill_dir: Path | None = None,
+        heartbeat_interval_s: float = 0.0,
     ) -> None:
+        """``spill_dir``: for source transactions that do not fit into memory; None: the system's temporary folder.
+
+        ``heartbeat_interval_s``: how often Debezium's heartbeat record goes beside a checkpoint; 0: never.
+        """
+        self._spill_dir = spill_dir
+        self._heartbeat_interval_s = heartbeat_interval_s
+        self._heartbeat_due_s = 0.0
+        self._left: ReadBatch | None = None
+        """Taken from the queue, for the next Kafka transaction."""
         self._partition = partition
         self._fencing_token = fencing_token
         self._on_published = on_published
         self._topic = changes_topic(partition.source)
         self._changes_partition = changes_partition
-        self._dead_letters_topic = source_dead_letters_topic(partition.source)
+        self._dead_letter_topic = source_dead_letter_topic(partition.source)
         self._rows_published = 0
         self._delivery_error: KafkaError | None = None
         self._queue: queue.Queue[ReadBatch | None] = queue.Queue(_QUEUED_BATCHES)
@@ -174,12 +208,16 @@ class Publisher:
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            while (batch := self._queue.get()) is not None:
+            while (batch := self._next()) is not None:
                 if not self._publish_transaction(batch, loop):
                     return
         except BaseException as error:
             failure = error if isinstance(error, HeadwaterError) else BrokerUnavailable(f"publishing failed: {error!r}")
             loop.call_soon_threadsafe(self._fail, failure)
+
+    def _next(self) -> ReadBatch | None:
+        left, self._left = self._left, None
+        return left or self._queue.get()
 
     def _fail(self, failure: HeadwaterError) -> None:
         if self._failure is not None and not self._failure.done():
@@ -188,42 +226,58 @@ class Publisher:
     def _publish_transaction(self, first: ReadBatch, loop: asyncio.AbstractEventLoop) -> bool:
         """One Kafka transaction that begins with ``first``. False: told to stop."""
         began_s = time.monotonic()
+        gathered = self._gathered(first)
+        if gathered is None:
+            return False
         _call(self._producer.begin_transaction)
-        batch: ReadBatch | None = first
-        resume: ResumePoint | None = None
         rows = batches = 0
-        unfinished = True
+        must_stop = False
         while True:
-            if batch is None:  # told to stop
-                if resume is None or unfinished:
-                    _call(self._producer.abort_transaction, _KAFKA_CALL_TIMEOUT_S)
-                    return False
-                break
-            self._produce(self._topic, batch.payload, kafka_partition=self._changes_partition)
-            for letter in batch.dead_letters:
-                self._produce(self._dead_letters_topic, letter)
-            self._count_queued(-len(batch.payload))
-            rows += batch.rows
-            batches += 1
-            unfinished = batch.resume is None
-            resume = batch.resume or resume
-            if not unfinished and self._is_large_enough(batches, began_s):
+            for payload in gathered.payloads:
+                self._produce(self._topic, payload, kafka_partition=self._changes_partition)
+                batches += 1
+            for letter in gathered.dead_letters:
+                self._produce(self._dead_letter_topic, letter)
+            rows += gathered.rows
+            if self._is_large_enough(batches, began_s):
                 break
             try:
-                batch = self._queue.get(timeout=_KAFKA_CALL_TIMEOUT_S if unfinished else 0.0)
+                batch = self._queue.get_nowait()
             except queue.Empty:
-                if not unfinished:
-                    break
-                self._producer.poll(0)  # a long source transaction: its rest has yet to be read
-                continue
-        assert resume is not None
-        self._commit(resume, rows)
+                break
+            if batch is None:
+                must_stop = True
+                break
+            if batch.resume is None:
+                self._left = batch  # a source transaction of many batches: Kafka's is not kept open until it is read
+                break
+            self._count_queued(-len(batch.payload))
+            gathered = _Gathered((batch.payload,), batch.dead_letters, batch.rows, batch.resume)
+        self._commit(gathered.resume, rows)
         metrics.PUBLISH_TRANSACTION_SECONDS.labels(self._partition.source, self._partition.name).observe(
             time.monotonic() - began_s
         )
-        published = Published(resume=resume, rows_published=self._rows_published)
+        published = Published(resume=gathered.resume, rows_published=self._rows_published)
         loop.call_soon_threadsafe(self._on_published, published)
-        return batch is not None
+        return not must_stop
+
+    def _gathered(self, first: ReadBatch) -> "_Gathered | None":
+        """``first`` and what belongs to its source transaction, once all of it was read; None: told to stop before."""
+        self._count_queued(-len(first.payload))
+        if first.resume is not None:
+            return _Gathered((first.payload,), first.dead_letters, first.rows, first.resume)
+        spool = Spool(self._spill_dir)
+        spool.append(first.payload)
+        rows, dead_letters = first.rows, [*first.dead_letters]
+        while (batch := self._queue.get()) is not None:
+            self._count_queued(-len(batch.payload))
+            spool.append(batch.payload)
+            rows += batch.rows
+            dead_letters += batch.dead_letters
+            if batch.resume is not None:
+                return _Gathered(_drained(spool), dead_letters, rows, batch.resume)
+        spool.close()
+        return None
 
     def _is_large_enough(self, batches: int, began_s: float) -> bool:
         return batches >= _MAX_TRANSACTION_BATCHES or time.monotonic() - began_s >= _MAX_TRANSACTION_AGE_S
@@ -240,6 +294,10 @@ class Publisher:
             snapshot=resume.snapshot,
             incremental=resume.incremental,
         )
+        if self._heartbeat_interval_s and time.monotonic() >= self._heartbeat_due_s:
+            self._heartbeat_due_s = time.monotonic() + self._heartbeat_interval_s
+            key, value = heartbeat(self._partition.source, time.time_ns() // 1_000_000)
+            self._produce(heartbeat_topic(self._partition.source), value, key=key)
         self._produce(CHECKPOINTS_TOPIC, encode_checkpoint(checkpoint), key=checkpoint_key(self._partition))
         failpoint("reader_after_produce_before_commit")
         _call(self._producer.commit_transaction, _KAFKA_CALL_TIMEOUT_S)
@@ -276,7 +334,7 @@ class Publisher:
 
 def _call(function: Callable[..., object], *arguments: object) -> None:
     """A producer call, repeated while librdkafka says that it may be, with its errors as ours."""
-    deadline = time.monotonic() + _TRANSACTION_TIMEOUT_S
+    deadline = time.monotonic() + _RETRY_S
     while True:
         try:
             function(*arguments)

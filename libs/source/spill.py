@@ -4,9 +4,39 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO, Final, cast
 
 from libs.errors import DiskFull
+
+_IN_MEMORY_BYTES: Final = 16 << 20
+
+
+class Spool:
+    """Byte strings, read back in the order in which they were put in; what is beyond 16 MB lies in a file in ``folder``."""
+
+    def __init__(self, folder: Path | None, *, in_memory_bytes: int = _IN_MEMORY_BYTES) -> None:
+        self._folder = folder
+        directory = str(folder) if folder is not None else None
+        spooled = tempfile.SpooledTemporaryFile(max_size=in_memory_bytes, dir=directory)  # noqa: SIM115 - see close
+        self._file = cast(IO[bytes], spooled)
+        self._sizes: list[int] = []
+
+    def append(self, item: bytes) -> None:
+        """Raises DiskFull."""
+        with out_of_room_named(self._folder):
+            self._file.write(item)
+        self._sizes.append(len(item))
+
+    def items(self) -> Iterator[bytes]:
+        """Everything that was put in, from the beginning."""
+        with out_of_room_named(self._folder):
+            self._file.seek(0)
+        for size in self._sizes:
+            yield self._file.read(size)
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._file.close()
 
 
 def spill_file(folder: Path | None) -> BinaryIO:

@@ -252,7 +252,7 @@ DTS_SET_ASIDE = _counter(
     Area.DTS,
     "headwater_dts_set_aside_total",
     "Messages, entries and rows that could not be decoded and stand in the source's dead-letter topic.",
-    "Any rise: read headwater.dead-letters.<source>, mend the cause, and bring the rows over by hand or by a new snapshot.",
+    "Any rise: read headwater.dead-letter.<source>, mend the cause, and bring the rows over by hand or by a new snapshot.",
     _PARTITION,
 )
 

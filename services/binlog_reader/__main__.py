@@ -2,6 +2,7 @@
 
 import sys
 from functools import partial
+from pathlib import Path
 
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.rpc.lifecycle import run_service
@@ -27,6 +28,8 @@ async def follow_binlog(settings: BinlogReaderSettings, status: ReaderStatus) ->
             committer=committer,
             lease_s=settings.lease_s,
             status=status,
+            spill_dir=Path(settings.spill_dir),
+            heartbeat_interval_s=settings.heartbeat_interval_s,
         )
 
 

@@ -49,6 +49,9 @@ class BinlogReaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Fill the ``transaction`` block of each event and publish BEGIN and END (``provide.transaction.metadata``)."""
     lease_s: float = 15.0
     """How long a dead reader's partition stays reserved, in seconds; renewed three times as often."""
+    heartbeat_interval_s: float = 0.0
+    """How often, in seconds, the checkpoint is written and a record goes to ``__debezium-heartbeat.<source>`` when nothing that
+    is captured changes (``heartbeat.interval.ms``); 0: never. It is no finer than ``database.heartbeat_s``."""
     spill_dir: str = tempfile.gettempdir()
     """A folder for transactions that do not fit into memory: it should hold the largest that the source ever writes."""
     kafka: KafkaSettings = KafkaSettings()

@@ -670,6 +670,7 @@ class BinlogChangeLog:
         received, transactions = metrics.READER_BYTES.labels(*labels), metrics.READER_TRANSACTIONS.labels(*labels)
         transactions_counted = transactions_told = transactions_until = 0
         gathers_until_s = 0.0
+        heartbeat_s = time.monotonic()
         while True:
             receiving = asyncio.ensure_future(asyncio.to_thread(reader.receive))
             try:
@@ -710,7 +711,9 @@ class BinlogChangeLog:
                 packets.close()
             if not more_waits or time.monotonic() > gathers_until_s:
                 batch = self._drained(decoder)
-                if batch.payload or decoder.transactions != transactions_told:
+                is_heartbeat = 0 < self._settings.heartbeat_interval_s <= time.monotonic() - heartbeat_s
+                if batch.payload or decoder.transactions != transactions_told or (is_heartbeat and batch.resume):
+                    heartbeat_s = time.monotonic()
                     transactions_told = decoder.transactions
                     yield batch
                 gathers_until_s = time.monotonic() + _MAX_GATHERING_S

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from libs.events.names import source_dead_letters_topic
+from libs.events.names import source_dead_letter_topic
 from libs.kafka.clients import TopicSpec, ensure_topics
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.rpc.lifecycle import run_service
@@ -21,7 +21,7 @@ async def follow_subscription(settings: DtsDecoderSettings, status: ReaderStatus
     """Read and publish until cancelled."""
     if settings.on_undecodable is OnUndecodable.DEAD_LETTER:
         letters = TopicSpec(
-            name=source_dead_letters_topic(settings.source),
+            name=source_dead_letter_topic(settings.source),
             replication_factor=settings.kafka.replication_factor,
             config={"max.message.bytes": str(MAX_RECORD_BYTES), "retention.ms": "-1"},
         )

@@ -1,6 +1,6 @@
 """Dead letters of the decoder: what DTS sent and nobody could read, as it came, with where it stood and why.
 
-They go to ``headwater.dead-letters.<source>`` in the Kafka transaction of what stands around them, so that each is there once.
+They go to ``headwater.dead-letter.<source>`` in the Kafka transaction of what stands around them, so that each is there once.
 """
 
 import msgspec

@@ -66,7 +66,7 @@ class OnUndecodable(enum.Enum):
     HALT = "halt"
     """Stop, with topic, partition and offset in the message: nothing behind it is read until a person has looked."""
     DEAD_LETTER = "dead_letter"
-    """Set it aside in ``headwater.dead-letters.<source>``, as it came, in the transaction of what stands around it; go on."""
+    """Set it aside in ``headwater.dead-letter.<source>``, as it came, in the transaction of what stands around it; go on."""
 
 
 class DtsDecoderSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,8 @@
 """The log of a real MySQL, followed: what each kind of transaction in it gives."""
 
+import os
 import secrets
+import signal
 from collections.abc import Callable, Iterator
 
 import orjson
@@ -10,7 +12,7 @@ from libs.errors import DiskFull, PositionPurged, SourceUnavailable
 from libs.mysql.gtid import GtidSet
 from services.binlog_reader.position import decode_position
 from tests.conftest import MysqlServer, StartMysql
-from tests.integration.log_reading import LogReading, events_of, ids
+from tests.integration.log_reading import Event, LogReading, events_of, ids
 
 
 @pytest.fixture
@@ -370,3 +372,50 @@ async def test_another_server_takes_over(start_mysql: StartMysql) -> None:
     orders = [event.order for event in before + after + last]
     assert orders == sorted(set(orders))
     assert before[0].transaction_id.split(":")[0] != after[0].transaction_id.split(":")[0]
+
+
+async def test_heartbeats_move_the_position_while_nothing_captured_changes(
+    reading: LogReading, mysql_server: MysqlServer, unique_name: Callable[[str], str]
+) -> None:
+    """Behind changes of other tables at once, and at rest every heartbeat_interval_s."""
+    reading.settings["heartbeat_interval_s"] = 0.2
+    reading.database["heartbeat_s"] = 0.2
+    await reading.begin()
+    other = unique_name("other")
+    mysql_server.execute(f"CREATE DATABASE {other}", f"CREATE TABLE {other}.t (id INT)", f"DROP DATABASE {other}")
+    (executed,) = mysql_server.execute("SELECT @@GLOBAL.gtid_executed")
+    given: list[int] = []
+
+    def has_rested(_: object) -> bool:
+        position = decode_position(reading.checkpoint.position) if reading.checkpoint else None
+        if position is not None and GtidSet.parse(position.gtid_set) == GtidSet.parse(executed[0]):
+            given.append(len(reading.batches))
+        return len(given) >= 3
+
+    events = await reading.read(has_rested)
+
+    assert events == []
+    assert all(batch.payload == b"" for batch in reading.batches[given[0] - 1 :])
+
+
+async def test_a_silent_source_is_given_up_and_read_again(start_mysql: StartMysql) -> None:
+    """A connection over which nothing comes, not even a heartbeat, is no connection."""
+    server = start_mysql()
+    server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
+    reading = LogReading(server, settings={"include_tables": (r"d\..*",)}, database={"heartbeat_s": 0.2})
+    await reading.begin()
+    server.execute("INSERT INTO d.t VALUES (1)")
+
+    def freeze(events: list[Event]) -> bool:
+        if events:
+            os.kill(server.running.pid, signal.SIGSTOP)
+        return False
+
+    try:
+        with pytest.raises(SourceUnavailable, match="not even a heartbeat"):
+            await reading.read(freeze)
+    finally:
+        os.kill(server.running.pid, signal.SIGCONT)
+    server.execute("INSERT INTO d.t VALUES (2)")
+
+    assert ids(await reading.read(lambda events: len(events) >= 1)) == [2]

@@ -23,7 +23,7 @@ from libs.mysql.binlog_events import KIND_OFFSET, TRANSACTION_PAYLOAD, read_pack
 from libs.mysql.binlog_position import BinlogPosition
 from libs.mysql.gtid import GtidSet
 from libs.mysql.packets import MAX_PACKET, Packets, whole_packets
-from libs.source.mysql.settings import DatabaseSettings
+from libs.source.mysql.settings import DatabaseSettings, TlsMode
 from libs.source.spill import out_of_room_named, spill_file
 
 Connection = pymysql.Connection
@@ -31,6 +31,7 @@ Connection = pymysql.Connection
 _RECEIVE_BYTES: Final = 1 << 18
 _OK, _ERROR, _EOF = 0x00, 0xFF, 0xFE
 
+_NO_TLS: Final = 2026
 _DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1370})
 _PURGED: Final = frozenset({1236, 1789})
 _COM_BINLOG_DUMP: Final = 0x12
@@ -42,11 +43,9 @@ def connect(settings: DatabaseSettings) -> Connection:
 
     Raises:
         SourceUnavailable: try again.
-        AccessDenied: user or password are wrong.
+        AccessDenied: user or password are wrong, or one side does not trust the other's certificate.
+        PipelineHalted: a file that the settings name cannot be read, or the server cannot do what ``tls_mode`` asks for.
     """
-    tls: dict[str, Any] | None = None
-    if settings.tls_ca_file is not None:
-        tls = {"ca": settings.tls_ca_file, "cert": settings.tls_certificate_file, "key": settings.tls_key_file}
     try:
         return pymysql.connect(
             host=settings.host,
@@ -57,11 +56,40 @@ def connect(settings: DatabaseSettings) -> Connection:
             connect_timeout=int(settings.connect_timeout_s) or 1,
             read_timeout=600,  # a SELECT of one chunk on a slow disk
             autocommit=True,
-            ssl=tls,
             init_command="SET SESSION time_zone = '+00:00', net_write_timeout = 600, sql_mode = ''",
+            **_security(settings),
         )
     except pymysql.Error as error:
         raise as_ours(error, settings) from error
+
+
+def _security(settings: DatabaseSettings) -> dict[str, Any]:
+    """What PyMySQL is told of TLS and of the server's key; it does PREFERRED when it is told nothing."""
+    mode = settings.tls_mode or (TlsMode.VERIFY_IDENTITY if settings.tls_ca_file else TlsMode.PREFERRED)
+    options: dict[str, Any] = {}
+    try:
+        if settings.server_public_key_file is not None:
+            options["server_public_key"] = Path(settings.server_public_key_file).read_bytes()
+        if mode is TlsMode.DISABLED:
+            return options | {"ssl_disabled": True}
+        if mode is TlsMode.PREFERRED and settings.tls_certificate_file is None:
+            return options
+        context = ssl.create_default_context(cafile=settings.tls_ca_file)
+        context.check_hostname = mode is TlsMode.VERIFY_IDENTITY
+        if mode not in (TlsMode.VERIFY_CA, TlsMode.VERIFY_IDENTITY):
+            context.verify_mode = ssl.CERT_NONE
+        if settings.tls_certificate_file is not None:
+            context.load_cert_chain(settings.tls_certificate_file, settings.tls_key_file)
+    except OSError as error:  # ssl.SSLError too
+        files = (
+            settings.tls_ca_file,
+            settings.tls_certificate_file,
+            settings.tls_key_file,
+            settings.server_public_key_file,
+        )
+        named = ", ".join(filter(None, files))
+        raise PipelineHalted(f"a certificate or key cannot be read ({error}): check {named}") from error
+    return options | {"ssl": context}
 
 
 def servers_of(settings: DatabaseSettings) -> list[DatabaseSettings]:
@@ -92,6 +120,14 @@ def as_ours(error: Exception, settings: DatabaseSettings | None) -> HeadwaterErr
     """MySQL's error as one that says what to do next."""
     code, text = (error.args[0], str(error.args[-1])) if error.args else (0, str(error))
     where = f"{settings.host}:{settings.port}" if settings is not None else "the source"
+    cause = getattr(error, "original_exception", None)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return AccessDenied(
+            f"the certificate of MySQL at {where} is not trusted ({cause.verify_message}): check tls_ca_file, or let tls_mode "
+            "ask for less"
+        )
+    if code == _NO_TLS:
+        return PipelineHalted(f"MySQL at {where} offers no TLS: set it up there, or let tls_mode ask for less")
     if code in _DENIED:
         return AccessDenied(f"MySQL denies the reader at {where} ({text}): check user, password and grants")
     if code in _PURGED:

@@ -8,6 +8,21 @@ import msgspec
 from libs.config.load import Secret
 
 
+class TlsMode(enum.Enum):
+    """How a connection to MySQL is encrypted; the words are those of MySQL's own clients (``--ssl-mode``)."""
+
+    DISABLED = "disabled"
+    """Not at all. A password then goes through RSA, by the server's public key."""
+    PREFERRED = "preferred"
+    """Where the server can, whoever it is."""
+    REQUIRED = "required"
+    """Always, whoever the server is."""
+    VERIFY_CA = "verify_ca"
+    """Always, and the server's certificate is signed by ``tls_ca_file``."""
+    VERIFY_IDENTITY = "verify_identity"
+    """As VERIFY_CA, and it is the certificate of ``host``."""
+
+
 class DatabaseSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The MySQL server to follow: a primary, or a replica with ``log_replica_updates``."""
 
@@ -22,10 +37,17 @@ class DatabaseSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long to wait for a connection, in seconds."""
     heartbeat_s: float = 2.0
     """How often a silent server says that it lives, in seconds; three missed ones and the connection counts as lost."""
+    tls_mode: TlsMode | None = None
+    """None: ``verify_identity`` where there is a ``tls_ca_file``, else ``preferred``."""
     tls_ca_file: str | None = None
-    """Certificate authority of the server; with it the connection is TLS and the server's name is checked."""
+    """Certificate authority of the server (PEM); with ``verify_ca`` and ``verify_identity`` None means the system's."""
     tls_certificate_file: str | None = None
+    """Our own certificate (PEM), for an account that is created with REQUIRE X509."""
     tls_key_file: str | None = None
+    """The key to our certificate."""
+    server_public_key_file: str | None = None
+    """The server's RSA key (PEM; status Caching_sha2_password_rsa_public_key), by which a password goes to it without TLS.
+    None: the server is asked for it, which trusts the network."""
 
 
 class SnapshotMode(enum.Enum):

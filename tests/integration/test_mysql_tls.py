@@ -1,0 +1,129 @@
+"""TLS and passwords on a real MySQL: what each mode accepts, and what it refuses by name."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libs.config.load import Secret
+from libs.errors import AccessDenied, PipelineHalted
+from libs.source.mysql.client import connect, query
+from libs.source.mysql.settings import DatabaseSettings, TlsMode
+from tests.certificates import write_certificates
+from tests.conftest import MysqlServer, start_mysql_in
+from tests.integration.log_reading import LogReading, ids
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An authority and a certificate of it for 127.0.0.1, which server and client share."""
+    return write_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, files: dict[str, str]) -> Iterator[MysqlServer]:
+    options = (f"--ssl-ca={files['ca']}", f"--ssl-cert={files['certificate']}", f"--ssl-key={files['key']}")
+    with ExitStack() as servers:
+        server = start_mysql_in(tmp_path_factory.mktemp("mysql-tls"), servers, extra_options=options)
+        server.execute(
+            "CREATE USER reader IDENTIFIED WITH caching_sha2_password BY 'secret'",
+            "GRANT ALL ON *.* TO reader",
+            "CREATE USER strict IDENTIFIED BY 'secret' REQUIRE X509",
+            "CREATE DATABASE d",
+            "CREATE TABLE d.t (id INT PRIMARY KEY)",
+        )
+        yield server
+
+
+def cipher(server: MysqlServer, **settings: Any) -> str:
+    """The cipher of a connection with ``settings``; empty: none."""
+    connection = connect(settings_of(server, **settings))
+    try:
+        return str(query(connection, "SHOW SESSION STATUS LIKE 'Ssl_cipher'")[0][1])
+    finally:
+        connection.close()
+
+
+def settings_of(server: MysqlServer, **settings: Any) -> DatabaseSettings:
+    chosen = {"user": "reader", "password": Secret("secret"), "host": server.host, **settings}
+    return DatabaseSettings(port=server.port, **chosen)
+
+
+def test_each_mode_encrypts_as_it_says(server: MysqlServer, files: dict[str, str]) -> None:
+    """Preferred is the default, and the name is verified once there is an authority."""
+    assert cipher(server)
+    assert cipher(server, tls_mode=TlsMode.DISABLED) == ""
+    assert cipher(server, tls_mode=TlsMode.REQUIRED)
+    assert cipher(server, tls_ca_file=files["ca"])
+    assert cipher(server, tls_ca_file=files["ca"], tls_mode=TlsMode.VERIFY_CA, host="localhost")
+
+
+def test_an_untrusted_certificate_is_refused_by_name(server: MysqlServer, files: dict[str, str]) -> None:
+    """Of another authority, or of another host; no attempt is repeated for ever."""
+    with pytest.raises(AccessDenied, match=r"not trusted.*tls_ca_file"):
+        cipher(server, tls_mode=TlsMode.VERIFY_CA)  # the system's authorities
+    with pytest.raises(AccessDenied, match="not trusted"):
+        cipher(server, tls_ca_file=files["ca"], host="localhost")
+    with pytest.raises(PipelineHalted, match=r"cannot be read.*no-such\.pem"):
+        cipher(server, tls_ca_file="no-such.pem")
+
+
+def test_a_client_shows_its_certificate(server: MysqlServer, files: dict[str, str]) -> None:
+    """An account that requires one is denied without."""
+    own = {"tls_certificate_file": files["certificate"], "tls_key_file": files["key"]}
+
+    assert cipher(server, user="strict", **own)
+    assert cipher(server, user="strict", tls_ca_file=files["ca"], **own)
+    with pytest.raises(AccessDenied):
+        cipher(server, user="strict")
+
+
+def test_a_password_goes_through_rsa_without_tls(server: MysqlServer, tmp_path: Path) -> None:
+    """In full, by the server's key or the one that is given, and then by the server's cache; a wrong one is denied."""
+    [(_, key)] = server.execute("SHOW STATUS LIKE 'Caching_sha2_password_rsa_public_key'")
+    key_file = tmp_path / "server.pem"
+    key_file.write_text(key)
+    plain = {"tls_mode": TlsMode.DISABLED}
+
+    for known in ({}, {"server_public_key_file": str(key_file)}):
+        server.execute("FLUSH PRIVILEGES")  # empties the cache
+        assert cipher(server, **plain, **known) == ""
+        assert cipher(server, **plain) == ""
+    with pytest.raises(AccessDenied):
+        cipher(server, **plain, password=Secret("wrong"))
+
+
+def test_a_server_without_tls_is_refused_where_it_is_required(mysql_without_tls: MysqlServer) -> None:
+    """And accepted where it is preferred."""
+    assert cipher(mysql_without_tls, user="root", password=Secret("")) == ""
+    with pytest.raises(PipelineHalted, match=r"offers no TLS.*tls_mode"):
+        cipher(mysql_without_tls, user="root", password=Secret(""), tls_mode=TlsMode.REQUIRED)
+
+
+@pytest.fixture(scope="module")
+def mysql_without_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MysqlServer]:
+    with ExitStack() as servers:
+        yield start_mysql_in(tmp_path_factory.mktemp("mysql-plain"), servers, extra_options=("--tls-version=",))
+
+
+@pytest.mark.parametrize("mode", [TlsMode.DISABLED, TlsMode.VERIFY_IDENTITY])
+async def test_snapshot_and_log_are_read_with_and_without_tls(
+    server: MysqlServer, files: dict[str, str], mode: TlsMode
+) -> None:
+    """Over many records of TLS, each of 16 KB, in one receive."""
+    database = {
+        "user": "reader", "password": Secret("secret"), "tls_mode": mode, "tls_ca_file": files["ca"],
+    }  # fmt: skip
+    reading = LogReading(server, settings={"include_tables": (r"d\.t",)}, database=database)
+    await reading.begin()
+    server.execute(
+        "SET SESSION cte_max_recursion_depth = 30000",
+        "INSERT INTO d.t WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 30000) SELECT i FROM n",
+        "DELETE FROM d.t",
+    )
+
+    events = await reading.read(lambda events: len(events) >= 60_000)
+
+    assert ids(events) == [*range(1, 30_001)] * 2

@@ -1,0 +1,120 @@
+"""The publisher on a real Kafka: what becomes visible, and when."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from libs.config.connections import KafkaSettings
+from libs.errors import DiskFull
+from libs.events.names import CHECKPOINTS_TOPIC, changes_topic, heartbeat_topic
+from libs.kafka.clients import TopicSpec, ensure_topics
+from libs.source.port import ReadBatch, ResumePoint
+from libs.source.publisher import Published, Publisher
+from libs.types.checkpoint import FencingToken
+from libs.types.order import EventOrder
+from libs.types.position import SourcePartition, SourcePosition
+
+PUBLISHED_WITHIN_S = 30.0
+
+
+class Rig:
+    """One publisher, and what is visible of it."""
+
+    def __init__(self, bootstrap_servers: str, source: str, spill_dir: Path) -> None:
+        self.source = source
+        self._kafka = KafkaSettings(bootstrap_servers=bootstrap_servers)
+        topics = (changes_topic(source), CHECKPOINTS_TOPIC, heartbeat_topic(source))
+        ensure_topics(self._kafka, [TopicSpec(name=name) for name in topics])
+        self.published: asyncio.Queue[Published] = asyncio.Queue()
+        self.publisher = Publisher(
+            self._kafka,
+            SourcePartition(source=source, name="0"),
+            fencing_token=FencingToken(1),
+            on_published=self.published.put_nowait,
+            spill_dir=spill_dir,
+            heartbeat_interval_s=0.001,
+        )
+
+    def visible(self, topic: str) -> list[bytes]:
+        """Values of the committed records, in order."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._kafka.bootstrap_servers,
+                "group.id": "test",
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        values: list[bytes] = []
+        try:
+            while (message := consumer.poll(10.0)) is not None and message.error() is None:
+                values.append(message.value() or b"")
+            return values
+        finally:
+            consumer.close()
+
+
+@pytest.fixture
+async def rig(bootstrap_servers: str, unique_name: Callable[[str], str], tmp_path: Path) -> AsyncIterator[Rig]:
+    rig = Rig(bootstrap_servers, unique_name("source"), tmp_path / "spill")
+    await rig.publisher.start()
+    rig.publisher.run(0)
+    yield rig
+    await rig.publisher.stop(5.0)
+
+
+def batch(payload: bytes, *, position: bytes | None = None) -> ReadBatch:
+    """A batch of one row; ``position``: the source transaction ends with it."""
+    resume = ResumePoint(
+        position=SourcePosition(source_kind="test", token=position or b""),
+        order=EventOrder(epoch=0, rank=1, tx_ordinal=1),
+        committed_at_us=1,
+    )
+    return ReadBatch(payload=payload, rows=1, resume=resume if position is not None else None)
+
+
+async def test_a_transaction_larger_than_memory_becomes_visible_as_one(rig: Rig, tmp_path: Path) -> None:
+    """Its parts lie on disk until its end was read, then stand in order between what came before and after."""
+    (tmp_path / "spill").mkdir()
+    parts = [number.to_bytes(1, "big") * 1_000_000 for number in range(40)]
+    await rig.publisher.publish(batch(b"before", position=b"1"))
+    await asyncio.wait_for(rig.published.get(), PUBLISHED_WITHIN_S)
+    for part in parts:
+        await rig.publisher.publish(batch(part))
+    before_its_end = await asyncio.to_thread(rig.visible, changes_topic(rig.source))
+
+    await rig.publisher.publish(batch(b"end", position=b"2"))
+    published = await asyncio.wait_for(rig.published.get(), PUBLISHED_WITHIN_S)
+    await rig.publisher.publish(batch(b"after", position=b"3"))
+    await asyncio.wait_for(rig.published.get(), PUBLISHED_WITHIN_S)
+
+    assert before_its_end == [b"before"]
+    assert published.resume.position.token == b"2"
+    assert published.rows_published == 42
+    assert await asyncio.to_thread(rig.visible, changes_topic(rig.source)) == [b"before", *parts, b"end", b"after"]
+
+
+async def test_a_full_disk_is_named_and_nothing_is_published(rig: Rig) -> None:
+    """The folder of this rig was never made: no file can be written there."""
+    with pytest.raises(DiskFull, match=r"spill.*spill_dir"):
+        for _ in range(40):
+            await rig.publisher.publish(batch(b"x" * 1_000_000))
+        await rig.publisher.failed()
+
+    assert await asyncio.to_thread(rig.visible, changes_topic(rig.source)) == []
+
+
+async def test_a_heartbeat_moves_the_checkpoint_and_leaves_its_record(rig: Rig) -> None:
+    """Debezium's record, though no event was published."""
+    await rig.publisher.publish(batch(b"", position=b"9"))
+    published = await asyncio.wait_for(rig.published.get(), PUBLISHED_WITHIN_S)
+
+    [value] = await asyncio.to_thread(rig.visible, heartbeat_topic(rig.source))
+    assert published.resume.position.token == b"9"
+    assert list(json.loads(value)) == ["ts_ms"]
+    assert await asyncio.to_thread(rig.visible, changes_topic(rig.source)) == []
