@@ -49,6 +49,10 @@ class BatchIdentity:
     connector: str
     run_id: str
     fencing_token: int
+    removed_fields: tuple[str, ...] = ()
+    """Members that no event has, as ``source.vgtid``."""
+    has_ordered_transactions: bool = False
+    """The transaction block has an epoch and a rank."""
 
 
 class BatchBuilder:
@@ -63,6 +67,8 @@ class BatchBuilder:
             fencing_token=identity.fencing_token,
             run_id=identity.run_id,
             connector=identity.connector,
+            removed_fields=identity.removed_fields,
+            has_ordered_transactions=identity.has_ordered_transactions,
         )
         self._start()
 

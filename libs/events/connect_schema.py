@@ -10,6 +10,7 @@ import base64
 import datetime
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from typing import Any, Final
 
@@ -23,6 +24,20 @@ ConnectSchema = dict[str, Any]
 """A Connect schema in JsonConverter's form."""
 
 
+@dataclass(frozen=True, slots=True)
+class EnvelopeForm:
+    """What the envelopes of one source have in common, beside their tables."""
+
+    connector: str = "mysql"
+    removed_fields: tuple[str, ...] = ()
+    """Members that are left out, as ``source.vgtid``."""
+    has_ordered_transactions: bool = False
+    """The transaction block has an epoch and a rank."""
+
+
+MYSQL_FORM: Final = EnvelopeForm()
+
+
 def key_schema(prefix: str, table: TableSchema) -> ConnectSchema | None:
     """Schema of a table's keys, fields in key order; None where the table has no key."""
     if not table.key:
@@ -31,7 +46,7 @@ def key_schema(prefix: str, table: TableSchema) -> ConnectSchema | None:
     return _struct(fields, name=f"{_schema_name(prefix, table.table_id)}.Key")
 
 
-def value_schema(prefix: str, table: TableSchema) -> ConnectSchema:
+def value_schema(prefix: str, table: TableSchema, form: EnvelopeForm = EnvelopeForm()) -> ConnectSchema:
     """Schema of a table's row events: Debezium's envelope."""
     name = _schema_name(prefix, table.table_id)
     columns = [connect_field(column) for column in table.columns]
@@ -39,16 +54,28 @@ def value_schema(prefix: str, table: TableSchema) -> ConnectSchema:
         [
             _struct(columns, optional=True, name=f"{name}.Value", field="before"),
             _struct(columns, optional=True, name=f"{name}.Value", field="after"),
-            {**_MYSQL_SOURCE, "field": "source"},
-            {**_TRANSACTION_BLOCK, "field": "transaction"},
+            _without(form, {**_source_schema(form), "field": "source"}, "source."),
+            _without(form, {**_transaction_schema(form), "field": "transaction"}, "transaction."),
             _plain("string", "op"),
             _plain("int64", "ts_ms", optional=True),
-            _plain("int64", "ts_us", optional=True),
-            _plain("int64", "ts_ns", optional=True),
+            *(_plain("int64", name, optional=True) for name in ("ts_us", "ts_ns") if name not in form.removed_fields),
         ],
         name=f"{name}.Envelope",
         version=2,
     )
+
+
+def _source_schema(form: EnvelopeForm) -> ConnectSchema:
+    return _VITESS_SOURCE if form.connector == "vitess" else _MYSQL_SOURCE
+
+
+def _transaction_schema(form: EnvelopeForm) -> ConnectSchema:
+    return _ORDERED_TRANSACTION_BLOCK if form.has_ordered_transactions else _TRANSACTION_BLOCK
+
+
+def _without(form: EnvelopeForm, struct: ConnectSchema, place: str) -> ConnectSchema:
+    fields = [field for field in struct["fields"] if place + field["field"] not in form.removed_fields]
+    return {**struct, "fields": fields}
 
 
 def payload_prefix(schema: ConnectSchema) -> bytes:
@@ -337,6 +364,10 @@ def _struct(
     return schema | {member: value for member, value in optional_members.items() if value is not None}
 
 
+_SHARED_SOURCE_MEMBERS: Final = frozenset(
+    {"version", "connector", "name", "ts_ms", "snapshot", "db", "sequence", "ts_us", "ts_ns"}
+)
+"""Of the ``source`` block, in every connector's."""
 _MYSQL_SOURCE: Final = _struct(
     [
         _plain("string", "version"),
@@ -370,8 +401,36 @@ _MYSQL_SOURCE: Final = _struct(
     name="io.debezium.connector.mysql.Source",
     version=1,
 )
-_TRANSACTION_BLOCK: Final = _struct(
-    [_plain("string", "id"), _plain("int64", "total_order"), _plain("int64", "data_collection_order")],
+_VITESS_SOURCE: Final = _struct(
+    [
+        *[field for field in _MYSQL_SOURCE["fields"] if field["field"] in _SHARED_SOURCE_MEMBERS],
+        _plain("string", "keyspace"),
+        _plain("string", "table"),
+        _plain("string", "shard"),
+        _plain("string", "vgtid"),
+    ],
+    name="io.debezium.connector.vitess.Source",
+    version=1,
+)
+_TRANSACTION_MEMBERS: Final = [
+    _plain("string", "id"),
+    _plain("int64", "total_order"),
+    _plain("int64", "data_collection_order"),
+]
+_TRANSACTION_BLOCK: Final = _struct(_TRANSACTION_MEMBERS, optional=True, name="event.block", version=1)
+_ORDERED_TRANSACTION_BLOCK: Final = _struct(
+    [
+        *_TRANSACTION_MEMBERS,
+        _plain("int64", "transaction_epoch"),
+        {
+            "type": "bytes",
+            "optional": False,
+            "name": _DECIMAL,
+            "version": 1,
+            "parameters": {"scale": "0"},
+            "field": "transaction_rank",
+        },
+    ],
     optional=True,
     name="event.block",
     version=1,
@@ -422,23 +481,34 @@ _HISTORY_CHANGE: Final = _struct(
     version=1,
 )
 
-SCHEMA_CHANGE_KEY: Final = _struct(
-    [_plain("string", "databaseName")], name="io.debezium.connector.mysql.SchemaChangeKey", version=1
-)
-"""Key of the records of ``<prefix>``."""
-SCHEMA_CHANGE_VALUE: Final = _struct(
-    [
-        {**_MYSQL_SOURCE, "field": "source"},
-        _plain("int64", "ts_ms"),
-        _plain("string", "databaseName", optional=True),
-        _plain("string", "schemaName", optional=True),
-        _plain("string", "ddl", optional=True),
-        _array(_HISTORY_CHANGE, "tableChanges"),
-    ],
-    name="io.debezium.connector.mysql.SchemaChangeValue",
-    version=1,
-)
-"""Value of the records of ``<prefix>``."""
+
+def schema_change_key_schema(form: EnvelopeForm) -> ConnectSchema:
+    """Key of the records of ``<prefix>``."""
+    name = f"io.debezium.connector.{_schema_owner(form)}.SchemaChangeKey"
+    return _struct([_plain("string", "databaseName")], name=name, version=1)
+
+
+def schema_change_value_schema(form: EnvelopeForm) -> ConnectSchema:
+    """Value of the records of ``<prefix>``."""
+    return _struct(
+        [
+            {**_source_schema(form), "field": "source"},
+            _plain("int64", "ts_ms"),
+            _plain("string", "databaseName", optional=True),
+            _plain("string", "schemaName", optional=True),
+            _plain("string", "ddl", optional=True),
+            _array(_HISTORY_CHANGE, "tableChanges"),
+        ],
+        name=f"io.debezium.connector.{_schema_owner(form)}.SchemaChangeValue",
+        version=1,
+    )
+
+
+def _schema_owner(form: EnvelopeForm) -> str:
+    """Whose schemas the records bear: those of another road to MySQL's changes are MySQL's."""
+    return "vitess" if form.connector == "vitess" else "mysql"
+
+
 TRANSACTION_KEY: Final = _struct(
     [_plain("string", "id")], name="io.debezium.connector.common.TransactionMetadataKey", version=1
 )

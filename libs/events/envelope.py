@@ -56,6 +56,44 @@ class MysqlSourceBlock:
         )
 
 
+class VitessSourceBlock:
+    """The ``source`` block of one table's events from one shard, without the members that ``removed`` names."""
+
+    __slots__ = ("_members",)
+
+    def __init__(
+        self, source: str, keyspace: str, table: str, shard: str, *, removed: frozenset[str] = frozenset()
+    ) -> None:
+        members = (
+            ("version", _text(HEADWATER_VERSION)),
+            ("connector", b'"vitess"'),
+            ("name", _text(source)),
+            ("ts_ms", None),
+            ("snapshot", None),
+            ("db", b'""'),
+            ("sequence", b"null"),
+            ("ts_us", None),
+            ("ts_ns", None),
+            ("keyspace", _text(keyspace)),
+            ("table", _text(table)),
+            ("shard", _text(shard)),
+            ("vgtid", None),
+        )
+        self._members = tuple(member for member in members if f"source.{member[0]}" not in removed)
+
+    def filled(self, *, time_us: int, snapshot: bytes, vgtid: bytes) -> bytes:
+        """The whole block; ``snapshot`` and ``vgtid`` are JSON text, quotes included."""
+        values = {
+            "ts_ms": b"%d" % (time_us // 1000),
+            "snapshot": snapshot,
+            "ts_us": b"%d" % time_us,
+            "ts_ns": b"%d000" % time_us,
+            "vgtid": vgtid,
+        }
+        members = (b'"%b":%b' % (name.encode(), value or values[name]) for name, value in self._members)
+        return b"{%b}" % b",".join(members)
+
+
 def source_place(position: int, row: int) -> bytes:
     """Where a row stands: the place of its rows event in the log's file, and the row's number within it."""
     return b'%d,"row":%d' % (position, row)
@@ -66,9 +104,11 @@ def source_tail(thread_id: int | None) -> bytes:
     return b',"thread":%b,"query":null}' % (b"null" if thread_id is None else b"%d" % thread_id)
 
 
-def event_tail(op: str, now_ns: int) -> bytes:
-    """The end of an event: its operation and when it was processed."""
-    return b',"op":"%b","ts_ms":%d,"ts_us":%d,"ts_ns":%d}' % (op.encode(), now_ns // 1_000_000, now_ns // 1_000, now_ns)
+def event_tail(op: str, now_ns: int, *, removed: frozenset[str] = frozenset()) -> bytes:
+    """The end of an event: its operation and when it was processed, without ``ts_us`` or ``ts_ns`` where removed."""
+    times = (("ts_ms", now_ns // 1_000_000), ("ts_us", now_ns // 1_000), ("ts_ns", now_ns))
+    members = (b',"%b":%d' % (name.encode(), time) for name, time in times if name not in removed)
+    return b',"op":"%b"%b}' % (op.encode(), b"".join(members))
 
 
 def json_text(text: str) -> bytes:

@@ -76,6 +76,8 @@ def logical_type(mysql_type: MysqlType, charset: str | None = None, modes: Value
             return _decimal_type(mysql_type.precision or 0, mysql_type.scale or 0, modes.decimal)
         case "bigint" if mysql_type.is_unsigned and modes.unsigned_bigint is UnsignedBigintMode.PRECISE:
             return LogicalType(kind=LogicalKind.DECIMAL, precision=20)
+        case "bigint" if mysql_type.is_unsigned and modes.unsigned_bigint is UnsignedBigintMode.STRING:
+            return LogicalType(kind=LogicalKind.DECIMAL_TEXT, precision=20)
         case "float":
             # The server keeps a FLOAT(M,D) in as many bits; Debezium declares it a double.
             return LogicalType(kind=LogicalKind.FLOAT32 if mysql_type.precision is None else LogicalKind.FLOAT64)

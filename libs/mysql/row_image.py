@@ -251,6 +251,8 @@ def _integer_reading(column: Column, declared: MysqlType, wire: WireColumn) -> R
     if column.logical_type.kind is LogicalKind.DECIMAL:
         in_base64 = Memo(unscaled_to_base64)
         return _converted(wire.size, lambda stored: in_base64[int.from_bytes(stored, "little")])
+    if column.logical_type.kind is LogicalKind.DECIMAL_TEXT:
+        return _converted(wire.size, lambda stored: str(int.from_bytes(stored, "little")))
     # bigint unsigned wraps: see LogicalKind.INT64
     is_unsigned = declared.is_unsigned and wire.wire_type != LONGLONG
     return Reading(row_events.UNSIGNED if is_unsigned else row_events.INTEGER, wire.size)

@@ -102,6 +102,8 @@ def _expression(column: Column, scope: dict[str, Any], index: int) -> str:
     match declared.name:
         case "bigint" if kind is LogicalKind.DECIMAL:
             scope[name] = decimal_from_text(unscaled_to_base64)
+        case "bigint" if kind is LogicalKind.DECIMAL_TEXT:
+            return "{t}.decode()"
         case "bigint" if declared.is_unsigned:
             scope["_wrapped"] = _wrapped
             return "_wrapped(int({t}))"

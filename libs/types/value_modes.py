@@ -47,6 +47,8 @@ class UnsignedBigintMode(enum.Enum):
     """A signed 64-bit number; above 2**63-1 it wraps to a negative one."""
     PRECISE = "precise"
     """Connect's Decimal of 20 digits."""
+    STRING = "string"
+    """Text (the Vitess connector's default)."""
 
 
 class BinaryMode(enum.Enum):
@@ -70,7 +72,7 @@ class ValueModes(msgspec.Struct, frozen=True, kw_only=True):
     decimal: DecimalMode = DecimalMode.PRECISE
     """``decimal.handling.mode``: precise, double, string."""
     unsigned_bigint: UnsignedBigintMode = UnsignedBigintMode.LONG
-    """``bigint.unsigned.handling.mode``: long, precise."""
+    """``bigint.unsigned.handling.mode``: long, precise, string."""
     binary: BinaryMode = BinaryMode.BYTES
     """``binary.handling.mode``: bytes, base64, base64-url-safe, hex."""
 

@@ -23,11 +23,12 @@ from libs.events.batch import (
 )
 from libs.events.connect_schema import (
     HEADER_TEXT,
-    SCHEMA_CHANGE_KEY,
-    SCHEMA_CHANGE_VALUE,
     TRANSACTION_KEY,
     TRANSACTION_VALUE,
+    EnvelopeForm,
     payload_prefix,
+    schema_change_key_schema,
+    schema_change_value_schema,
 )
 from libs.events.dead_letter import DeadLetter, encode_dead_letter
 from libs.events.names import (
@@ -135,6 +136,7 @@ def targets_of(batch: ChangeBatch, book: RouteBook) -> Iterator[Target]:
         SchemaUnknown, ServiceUnavailable, TopicCollision: see ``RouteBook.routes``.
     """
     seen = set()
+    form = form_of(batch)
     for entry in batch.entries:
         match entry.WhichOneof("entry"):
             case "run":
@@ -142,14 +144,23 @@ def targets_of(batch: ChangeBatch, book: RouteBook) -> Iterator[Target]:
                 version = (run.database, run.table, run.schema_version)
                 if version not in seen:
                     seen.add(version)
-                    yield from _route_targets(book.routes(*version))
+                    yield from _route_targets(book.routes(*version, form))
             case "table_change":
                 change = entry.table_change
                 if change.schema_version:
-                    yield from _route_targets(book.routes(change.database, change.table, change.schema_version))
+                    yield from _route_targets(book.routes(change.database, change.table, change.schema_version, form))
                 yield from (target for _, target in _change_readers(change, book))
             case "transaction_boundary":
                 yield from (target for _, target in _boundary_readers(book))
+
+
+def form_of(batch: ChangeBatch) -> EnvelopeForm:
+    """What the batch's events have in common."""
+    return EnvelopeForm(
+        connector=batch.connector,
+        removed_fields=tuple(batch.removed_fields),
+        has_ordered_transactions=batch.has_ordered_transactions,
+    )
 
 
 def _route_targets(routes: TableRoutes) -> Iterator[Target]:
@@ -161,12 +172,13 @@ def _route_targets(routes: TableRoutes) -> Iterator[Target]:
 class _Context:
     """What all entries of one batch share."""
 
-    __slots__ = ("_headers", "announced", "batch", "book", "max_event_bytes", "place")
+    __slots__ = ("_headers", "announced", "batch", "book", "form", "max_event_bytes", "place")
 
     def __init__(
         self, batch: ChangeBatch, book: RouteBook, announced: Announced, place: BatchPlace, max_event_bytes: int
     ) -> None:
         self.batch = batch
+        self.form = form_of(batch)
         self.book = book
         self.announced = announced
         self.place = place
@@ -210,7 +222,7 @@ def _context_headers(source: str, connector: str, run_id: str, schemas: bool) ->
 
 
 def _deliver_run(run: Run, context: _Context) -> Iterator[Delivery]:
-    routes = context.book.routes(run.database, run.table, run.schema_version)
+    routes = context.book.routes(run.database, run.table, run.schema_version, context.form)
     if not routes.groups and not routes.refused:
         return
     rows = _Rows(run, context)
@@ -441,14 +453,14 @@ def _deliver_table_change(change: TableChange, context: _Context) -> Iterator[De
     """The new schema at once, so a new column is known before its rows; and Debezium's event."""
     book = context.book
     if change.schema_version:
-        for group in book.routes(change.database, change.table, change.schema_version).groups:
+        for group in book.routes(change.database, change.table, change.schema_version, context.form).groups:
             yield from context.announced.still_to_tell(group.announcements)
     for reader, target in _change_readers(change, book):
         schemas = reader.spec.format.schemas
         key, value = change.key, change.value
         if schemas:
-            key = _SCHEMA_CHANGE_KEY_PREFIX + key + b"}"
-            value = _SCHEMA_CHANGE_VALUE_PREFIX + value + b"}"
+            key = payload_prefix(schema_change_key_schema(context.form)) + key + b"}"
+            value = payload_prefix(schema_change_value_schema(context.form)) + value + b"}"
         if len(value) >= context.max_event_bytes:
             continue  # a statement that does not fit into a record: the schema itself was told above
         yield Delivery((target,), _single(key, value, join_headers(*context.headers(schemas=schemas))))
@@ -498,7 +510,5 @@ def _boundary_payload(boundary: TransactionBoundary, reader: Subscriber) -> dict
     }
 
 
-_SCHEMA_CHANGE_KEY_PREFIX: Final = payload_prefix(SCHEMA_CHANGE_KEY)
-_SCHEMA_CHANGE_VALUE_PREFIX: Final = payload_prefix(SCHEMA_CHANGE_VALUE)
 _TRANSACTION_KEY_PREFIX: Final = payload_prefix(TRANSACTION_KEY)
 _TRANSACTION_VALUE_PREFIX: Final = payload_prefix(TRANSACTION_VALUE)

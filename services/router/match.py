@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from libs.errors import PipelineHalted
-from libs.events.connect_schema import key_schema, payload_prefix, value_schema
+from libs.events.connect_schema import MYSQL_FORM, EnvelopeForm, key_schema, payload_prefix, value_schema
 from libs.events.delivered_schema import DeliveredSchema, delivered_schema_key, encode_delivered_schema
 from libs.events.names import (
     dead_letter_topic,
@@ -158,7 +158,7 @@ class RouteBook:
         self._claims = claims
         self.refused_topics: dict[str, str] = {}
         """Topics that Kafka would not create, with the reason."""
-        self._routes: dict[tuple[str, str, int], TableRoutes] = {}
+        self._routes: dict[tuple[str, str, int, EnvelopeForm], TableRoutes] = {}
         self._seen_by: dict[TableId, tuple[Subscriber, ...]] = {}
 
     def who_sees(self, table_id: TableId) -> tuple[Subscriber, ...]:
@@ -174,28 +174,28 @@ class RouteBook:
         self.refused_topics[topic] = reason
         self._routes.clear()
 
-    def routes(self, database: str, table: str, schema_version: int) -> TableRoutes:
-        """The routes of a table version; the first call for it may ask schema_history.
+    def routes(self, database: str, table: str, schema_version: int, form: EnvelopeForm = MYSQL_FORM) -> TableRoutes:
+        """The routes of a table version whose events have that form; the first call for it may ask schema_history.
 
         Raises:
             SchemaUnknown: the version was never recorded.
             ServiceUnavailable: schema_history does not answer; try again.
             TopicCollision: another table is written to the same topic; rename one, or exclude it at the tenant.
         """
-        routes = self._routes.get((database, table, schema_version))
+        routes = self._routes.get((database, table, schema_version, form))
         if routes is None:
-            routes = self._compile(TableId(database=database, table=table), schema_version)
-            self._routes[database, table, schema_version] = routes
+            routes = self._compile(TableId(database=database, table=table), schema_version, form)
+            self._routes[database, table, schema_version, form] = routes
         return routes
 
-    def _compile(self, table_id: TableId, schema_version: int) -> TableRoutes:
+    def _compile(self, table_id: TableId, schema_version: int, form: EnvelopeForm) -> TableRoutes:
         subscribers = self.who_sees(table_id)
         if not subscribers:
             return TableRoutes(table_id)  # nobody asks for it: neither do we
         for subscriber in subscribers:
             self._claims.claim(row_topic(subscriber.tenant, self.source, table_id), self.source, table_id)
         return compile_routes(
-            self.source, self._fetch_schema(table_id, schema_version), subscribers, self.refused_topics
+            self.source, self._fetch_schema(table_id, schema_version), subscribers, self.refused_topics, form
         )
 
 
@@ -216,7 +216,11 @@ class TopicClaims:
 
 
 def compile_routes(
-    source: str, table: TableSchema, subscribers: Sequence[Subscriber], refused_topics: Mapping[str, str]
+    source: str,
+    table: TableSchema,
+    subscribers: Sequence[Subscriber],
+    refused_topics: Mapping[str, str],
+    form: EnvelopeForm = MYSQL_FORM,
 ) -> TableRoutes:
     """The routes of one table version: tenants whose events are equal are put together."""
     groups: dict[tuple[object, ...], list[Subscriber]] = {}
@@ -240,7 +244,7 @@ def compile_routes(
             )
     return TableRoutes(
         table.table_id,
-        tuple(_group(source, projections[likeness], members) for likeness, members in groups.items()),
+        tuple(_group(source, projections[likeness], members, form) for likeness, members in groups.items()),
         tuple(refused),
     )
 
@@ -272,7 +276,7 @@ def _check_topics(subscriber: Subscriber, source: str, table_id: TableId, refuse
             raise InvalidProjection(refused_topics[target.topic.name])
 
 
-def _group(source: str, projection: Projection, members: Sequence[Subscriber]) -> RouteGroup:
+def _group(source: str, projection: Projection, members: Sequence[Subscriber], form: EnvelopeForm) -> RouteGroup:
     event_format = members[0].spec.format
     encoding = Encoding(tombstones=event_format.tombstones)
     if event_format.schemas:
@@ -280,7 +284,7 @@ def _group(source: str, projection: Projection, members: Sequence[Subscriber]) -
         encoding = Encoding(
             tombstones=event_format.tombstones,
             key_prefix=payload_prefix(of_key) if of_key is not None else b"",
-            value_prefix=payload_prefix(value_schema(source, projection.schema)),
+            value_prefix=payload_prefix(value_schema(source, projection.schema, form)),
         )
     targets = tuple(_row_target(member, source, projection.schema.table_id) for member in members)
     return RouteGroup(

@@ -7,13 +7,14 @@ import pytest
 
 from libs.events.connect_schema import (
     HEADER_TEXT,
-    SCHEMA_CHANGE_KEY,
-    SCHEMA_CHANGE_VALUE,
+    MYSQL_FORM,
     TRANSACTION_KEY,
     TRANSACTION_VALUE,
     connect_default,
     key_schema,
     payload_prefix,
+    schema_change_key_schema,
+    schema_change_value_schema,
     value_schema,
 )
 from libs.mysql.logical import column
@@ -58,8 +59,8 @@ def test_schema_change_and_transaction_schemas_are_the_recorded_ones() -> None:
     change, boundary = records("v1")[0], records("v1.transaction")[0]
     header = change["headers"][0][1]
 
-    assert json.dumps(change["key"]["schema"]) == json.dumps(SCHEMA_CHANGE_KEY)
-    assert json.dumps(change["value"]["schema"]) == json.dumps(SCHEMA_CHANGE_VALUE)
+    assert json.dumps(change["key"]["schema"]) == json.dumps(schema_change_key_schema(MYSQL_FORM))
+    assert json.dumps(change["value"]["schema"]) == json.dumps(schema_change_value_schema(MYSQL_FORM))
     assert json.dumps(boundary["key"]["schema"]) == json.dumps(TRANSACTION_KEY)
     assert json.dumps(boundary["value"]["schema"]) == json.dumps(TRANSACTION_VALUE)
     assert header["schema"] == HEADER_TEXT

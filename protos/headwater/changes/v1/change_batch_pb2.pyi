@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ChangeBatch(_message.Message):
-    __slots__ = ("source", "source_partition", "fencing_token", "run_id", "connector", "published_at_us", "entries")
+    __slots__ = ("source", "source_partition", "fencing_token", "run_id", "connector", "published_at_us", "entries", "removed_fields", "has_ordered_transactions")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     SOURCE_PARTITION_FIELD_NUMBER: _ClassVar[int]
     FENCING_TOKEN_FIELD_NUMBER: _ClassVar[int]
@@ -16,6 +16,8 @@ class ChangeBatch(_message.Message):
     CONNECTOR_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_AT_US_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELDS_FIELD_NUMBER: _ClassVar[int]
+    HAS_ORDERED_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
     source: str
     source_partition: str
     fencing_token: int
@@ -23,7 +25,9 @@ class ChangeBatch(_message.Message):
     connector: str
     published_at_us: int
     entries: _containers.RepeatedCompositeFieldContainer[Entry]
-    def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., fencing_token: _Optional[int] = ..., run_id: _Optional[str] = ..., connector: _Optional[str] = ..., published_at_us: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ...) -> None: ...
+    removed_fields: _containers.RepeatedScalarFieldContainer[str]
+    has_ordered_transactions: bool
+    def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., fencing_token: _Optional[int] = ..., run_id: _Optional[str] = ..., connector: _Optional[str] = ..., published_at_us: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ..., removed_fields: _Optional[_Iterable[str]] = ..., has_ordered_transactions: _Optional[bool] = ...) -> None: ...
 
 class Entry(_message.Message):
     __slots__ = ("run", "table_change", "transaction_boundary")
