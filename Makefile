@@ -3,7 +3,7 @@
 PYTHON311 ?= python3.11
 PYTHON := .venv/bin/python
 PYTEST_OPTIONS ?=
-GROUPS := binlog_reader dts_decoder schema_history checkpoint_committer router spark cli
+GROUPS := binlog_reader vstream_reader dts_decoder schema_history checkpoint_committer router spark cli
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --custom-compile-command "make locks"
 

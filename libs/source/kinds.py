@@ -5,4 +5,8 @@ The service is named by a string, so that no arrow points up from here. The cont
 
 from typing import Final
 
-READER_OF_KIND: Final = {"mysql": "services.binlog_reader", "dts": "services.dts_decoder"}
+READER_OF_KIND: Final = {
+    "mysql": "services.binlog_reader",
+    "vitess": "services.vstream_reader",
+    "dts": "services.dts_decoder",
+}

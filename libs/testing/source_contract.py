@@ -58,7 +58,7 @@ class Row:
 async def read_until(
     source: Source, resume_from: Checkpoint | None, is_enough: Callable[[list[Row]], bool]
 ) -> tuple[list[Row], list[ReadBatch]]:
-    """Open the source and read batches until the rows are enough; then close it."""
+    """Open the source and read batches until the rows are enough and no copy is under way; then close it."""
     rows: list[Row] = []
     batches: list[ReadBatch] = []
 
@@ -70,7 +70,7 @@ async def read_until(
             async for batch in all_:
                 batches.append(batch)
                 rows.extend(rows_of(batch))
-                if is_enough(rows) and batch.resume is not None:
+                if is_enough(rows) and batch.resume is not None and batch.resume.snapshot is None:
                     return
 
     await asyncio.wait_for(read(), TIMEOUT_S)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,9 +16,15 @@ from services.binlog_reader.settings import BinlogReaderSettings, DatabaseSettin
 from services.binlog_reader.source import BinlogSource
 from services.dts_decoder.settings import DtsDecoderSettings, SubscriptionSettings
 from services.dts_decoder.source import DtsSource
-from tests.conftest import KafkaBroker, MysqlServer, StartMysql, ValkeyServer
+from services.vstream_reader.settings import VstreamReaderSettings, VtgateSettings
+from services.vstream_reader.source import VstreamSource
+from tests.conftest import KafkaBroker, MysqlServer, StartMysql, StartVtgate, ValkeyServer
 from tests.integration.dts_stand_in import delete_records, stand_in
 from tests.integration.service_process import ServiceProcess
+from tests.vtgate.client import execute
+from tests.vtgate.cluster import on_every_shard
+from tests.vtgate.service import VtgateServer
+from tests.vtgate.topology import Tablet
 
 pytestmark = pytest.mark.integration
 
@@ -107,6 +112,70 @@ class DtsHarness(MysqlHarness):
         self._producer.stop()
 
 
+class VitessHarness:
+    """A keyspace of one shard, a real MySQL server, behind the stand-in for vtgate. Between shards there is no order that
+    could be promised."""
+
+    def __init__(self, vtgate: VtgateServer, schema_history: SchemaHistoryClient, name: str) -> None:
+        self._vtgate = vtgate
+        self._schema_history = schema_history
+        self._name = name
+        self._keyspace = vtgate.topology.keyspaces[0].name
+        on_every_shard(vtgate.topology, self._keyspace, ["CREATE TABLE t (id BIGINT PRIMARY KEY, v VARCHAR(300))"])
+
+    def source(self) -> Source:
+        unused = GrpcClientSettings(address="127.0.0.1:1")
+        settings = VstreamReaderSettings(
+            source=self._name,
+            vtgate=VtgateSettings(host="127.0.0.1", port=int(self._vtgate.address.rpartition(":")[2])),
+            keyspace=self._keyspace,
+            include_tables=(rf"{self._keyspace}\.t",),
+            schema_history=unused,
+            checkpoint_committer=unused,
+        )
+        return VstreamSource(settings, self._schema_history)
+
+    async def insert(self, first: int, last: int) -> None:
+        rows = ",".join(f"({row_id}, REPEAT('v', 200))" for row_id in range(first, last + 1))
+        (shard,) = self._vtgate.topology.serving(self._keyspace)
+        await asyncio.to_thread(shard.primary.execute, f"INSERT INTO t (id, v) VALUES {rows}")
+
+    async def change_and_delete(self, row_id: int) -> None:
+        await self._execute(f"UPDATE t SET v = 'changed' WHERE id = {row_id}", f"DELETE FROM t WHERE id = {row_id}")
+
+    async def add_column_and_insert(self, column: str, row_id: int) -> None:
+        alter = f"ALTER TABLE t ADD COLUMN {column} INT"
+        await asyncio.to_thread(on_every_shard, self._vtgate.topology, self._keyspace, [alter])
+        await self._execute(f"INSERT INTO t (id, v, {column}) VALUES ({row_id}, 'v', 1)")
+
+    async def purge_log(self) -> None:
+        for shard in self._vtgate.topology.serving(self._keyspace):
+            await asyncio.to_thread(_purge, shard.primary)
+
+    async def open_connections(self) -> int:
+        """Of the stand-in, on behalf of its readers."""
+        return sum(
+            [
+                int(str(rows[0][0]))
+                for shard in self._vtgate.topology.serving(self._keyspace)
+                for rows in [await asyncio.to_thread(shard.primary.execute, _COUNT_DUMPS)]
+            ]
+        )
+
+    async def _execute(self, *statements: str) -> None:
+        for statement in statements:
+            await asyncio.to_thread(execute, self._vtgate, statement, self._keyspace)
+
+
+_COUNT_DUMPS = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND LIKE 'Binlog Dump%'"
+
+
+def _purge(tablet: Tablet) -> None:
+    tablet.execute("FLUSH BINARY LOGS")
+    (*_, newest) = tablet.execute("SHOW BINARY LOGS")
+    tablet.execute(f"PURGE BINARY LOGS TO '{newest[0]}'")
+
+
 @pytest.fixture(scope="module")
 def schema_history(
     tmp_path_factory: pytest.TempPathFactory, kafka_broker: KafkaBroker, valkey_server: ValkeyServer
@@ -124,16 +193,20 @@ async def harness(
     schema_history: ServiceProcess,
     start_mysql: StartMysql,
     kafka_broker: KafkaBroker,
+    start_vtgate: StartVtgate,
     unique_name: Callable[[str], str],
-    tmp_path: Path,
 ) -> AsyncIterator[contract.SourceHarness]:
     async with SchemaHistoryClient(schema_history.client_settings) as client:
-        if request.param == "mysql":
-            yield MysqlHarness(start_mysql(), client, unique_name("source"))
-            return
-        harness = DtsHarness(start_mysql(), client, unique_name("source"), kafka_broker.bootstrap_servers)
-        yield harness
-        harness.close()
+        name = unique_name("source")
+        match request.param:
+            case "mysql":
+                yield MysqlHarness(start_mysql(), client, name)
+            case "vitess":
+                yield VitessHarness(start_vtgate(shards=("0",)), client, name)
+            case "dts":
+                dts = DtsHarness(start_mysql(), client, name, kafka_broker.bootstrap_servers)
+                yield dts
+                dts.close()
 
 
 async def test_existing_rows_come_first_then_changes(harness: contract.SourceHarness) -> None:

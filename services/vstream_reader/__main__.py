@@ -1,0 +1,43 @@
+"""``python -m services.vstream_reader --settings FILE``: follow one Vitess keyspace. Wires, waits for SIGTERM, nothing else."""
+
+import asyncio
+import sys
+
+from libs.errors import InvalidSettings
+from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
+from libs.rpc.lifecycle import run_service
+from libs.rpc.schema_history_client import SchemaHistoryClient
+from libs.source.follow import follow
+from libs.source.process import serve_reader
+from libs.source.status import ReaderStatus
+from services.vstream_reader.position import SOURCE_KIND
+from services.vstream_reader.settings import VstreamReaderSettings, mistakes_in
+from services.vstream_reader.source import VstreamSource
+from services.vstream_reader.tasks import partition_name
+
+
+async def follow_vstream(settings: VstreamReaderSettings, status: ReaderStatus) -> None:
+    """Read and publish until cancelled."""
+    async with (
+        SchemaHistoryClient(settings.schema_history) as schema_history,
+        CheckpointCommitterClient(settings.checkpoint_committer) as committer,
+    ):
+        await follow(
+            VstreamSource(settings, schema_history),
+            connector=SOURCE_KIND,
+            kafka=settings.kafka,
+            committer=committer,
+            lease_s=settings.lease_s,
+            status=status,
+        )
+
+
+async def serve(settings: VstreamReaderSettings, stop: asyncio.Event) -> None:
+    """Check the settings, then read until ``stop`` is set."""
+    if mistakes := mistakes_in(settings):
+        raise InvalidSettings("vstream_reader", mistakes)
+    await serve_reader(settings, stop, source_partition=partition_name(settings.tasks), follow=follow_vstream)
+
+
+if __name__ == "__main__":
+    sys.exit(run_service("vstream_reader", VstreamReaderSettings, serve, sys.argv[1:]))

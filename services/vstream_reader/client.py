@@ -1,0 +1,198 @@
+"""Talks to vtgate: a stream's answers as bytes, and the statements that tell of keyspaces, shards and tables.
+
+gRPC's errors become ours here, by code and, where Vitess has but one code for several faults, by MySQL's error number.
+Protocol: ``protos/vitess/vtgateservice.proto``; credentials: Vitess ``go/vt/grpcclient``, StaticAuthClientCreds.
+"""
+
+import re
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import grpc
+
+from libs.errors import (
+    AccessDenied,
+    HeadwaterError,
+    InvalidSettings,
+    PipelineHalted,
+    PositionPurged,
+    SourceMisconfigured,
+    SourceUnavailable,
+)
+from protos.vitess import query_pb2, vtgate_pb2, vtgateservice_pb2
+from services.vstream_reader.settings import VtgateSettings
+
+_SERVICE: Final = vtgateservice_pb2.DESCRIPTOR.services_by_name["Vitess"].full_name
+_FIRST_BACKOFF_MS: Final = 200
+_LAST_BACKOFF_MS: Final = 10_000
+
+
+class Vtgate:
+    """A channel to vtgate; make it inside the event loop that uses it, ``close`` it at the end."""
+
+    def __init__(self, settings: VtgateSettings) -> None:
+        """Raises InvalidSettings: a TLS file cannot be read."""
+        self._settings = settings
+        self._where = f"{settings.host}:{settings.port}"
+        self._metadata = tuple(settings.headers.items())
+        if settings.user is not None:
+            self._metadata += (("username", settings.user), ("password", settings.password.reveal()))
+        self._channel = _open_channel(settings)
+        self._execute = self._channel.unary_unary(
+            f"/{_SERVICE}/Execute",
+            request_serializer=vtgate_pb2.ExecuteRequest.SerializeToString,
+            response_deserializer=vtgate_pb2.ExecuteResponse.FromString,
+        )
+        # Without a deserializer the answers stay bytes: their rows are read by compiled code.
+        self._vstream = self._channel.unary_stream(
+            f"/{_SERVICE}/VStream",
+            request_serializer=vtgate_pb2.VStreamRequest.SerializeToString,
+            response_deserializer=None,
+        )
+
+    async def keyspaces(self) -> list[str]:
+        """The names of the keyspaces. Raises as ``execute``."""
+        return [name for name, *_ in await self.execute("SHOW DATABASES")]
+
+    async def shards(self, keyspace: str) -> list[str]:
+        """The shards of a keyspace that serve now, sorted by name. Raises as ``execute``."""
+        names = [name.partition("/") for name, *_ in await self.execute("SHOW VITESS_SHARDS")]
+        return sorted(shard for owner, _, shard in names if owner == keyspace)
+
+    async def tables(self, keyspace: str) -> list[str]:
+        """The tables of a keyspace. Raises as ``execute``."""
+        return [name for name, *_ in await self.execute("SHOW TABLES", keyspace=keyspace)]
+
+    async def execute(self, statement: str, *, keyspace: str = "") -> list[tuple[str, ...]]:
+        """The rows of a statement as texts; NULL is an empty one.
+
+        Raises:
+            SourceUnavailable: no answer; try again.
+            AccessDenied, SourceMisconfigured, PipelineHalted: a human is needed.
+        """
+        request = vtgate_pb2.ExecuteRequest(
+            session=vtgate_pb2.Session(autocommit=True, target_string=keyspace),
+            query=query_pb2.BoundQuery(sql=statement),
+        )
+        try:
+            answer = await self._execute(request, metadata=self._metadata, timeout=self._settings.timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise self._as_ours(error) from error
+        if answer.error.message:
+            raise PipelineHalted(f"vtgate at {self._where} refuses {statement!r}: {answer.error.message}")
+        return [_texts(row) for row in answer.result.rows]
+
+    async def stream(self, request: vtgate_pb2.VStreamRequest) -> AsyncGenerator[bytes, None]:
+        """The answers of a VStream, serialised; ends where vtgate ends it.
+
+        Raises:
+            SourceUnavailable: connection lost, or a tablet is; open again.
+            PositionPurged: the log from the position asked for is gone.
+            AccessDenied, SourceMisconfigured, PipelineHalted: a human is needed.
+        """
+        call = self._vstream(request, metadata=self._metadata)
+        try:
+            async for answer in call:
+                yield answer
+        except grpc.aio.AioRpcError as error:
+            raise self._as_ours(error) from error
+        finally:
+            call.cancel()
+
+    async def close(self) -> None:
+        """Close the channel; streams are cut off."""
+        await self._channel.close(None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _as_ours(self, error: grpc.aio.AioRpcError) -> HeadwaterError:
+        return error_of(error.code(), error.details() or "", where=self._where)
+
+
+_PURGED: Final = re.compile(r"errno 1236|errno 1789|purged (?:required )?binary logs", re.IGNORECASE)
+_TOO_LARGE: Final = re.compile(r"larger than max \((\d+) vs\.? \d+\)", re.IGNORECASE)
+_UNKNOWN_NAME: Final = re.compile(
+    r"node doesn't exist|unknown database|keyspace .* not found|no keyspace matches|no shards? found|not present in the "
+    r"database|table .* not found|unknown table|unknown column",
+    re.IGNORECASE,
+)
+_MISMATCH: Final = re.compile(r"GTIDSet mismatch|could not decode position", re.IGNORECASE)
+_FIELD_MISMATCH: Final = re.compile(r"cannot determine table columns|schema mismatch|columns? mismatch", re.IGNORECASE)
+
+
+def error_of(code: grpc.StatusCode, details: str, *, where: str) -> HeadwaterError:
+    """Our error for a status of vtgate (grpc.io, "Status codes and their use in gRPC"; Vitess passes on MySQL's numbers)."""
+    text = f"vtgate at {where}: {details or code.name}"
+    if _PURGED.search(details):
+        return PositionPurged(f"{text}; the shard no longer holds the log to resume from: re-snapshot the source")
+    if too_large := _TOO_LARGE.search(details):
+        return PipelineHalted(
+            f"{text}; one answer has {too_large[1]} bytes: raise vtgate.max_message_bytes above that, or exclude the table"
+        )
+    if _FIELD_MISMATCH.search(details):
+        return PipelineHalted(
+            f"{text}; the log was written under another schema than the table has now: run the tablets with "
+            "--track_schema_versions, or copy the table anew"
+        )
+    if _MISMATCH.search(details):
+        return PipelineHalted(
+            f"{text}; the checkpoint is of another cluster, or ahead of it: reset the source's checkpoint"
+        )
+    if _UNKNOWN_NAME.search(details) or code is grpc.StatusCode.NOT_FOUND:
+        return SourceMisconfigured(f"{text}; correct keyspace, shards or include_tables")
+    match code:
+        case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
+            return AccessDenied(f"{text}; check vtgate.user, vtgate.password and the client certificate")
+        case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.UNIMPLEMENTED | grpc.StatusCode.OUT_OF_RANGE:
+            return PipelineHalted(f"{text}; vtgate does not understand what is asked of it: is it of another release?")
+        case _:
+            return SourceUnavailable(text)
+
+
+def _texts(row: query_pb2.Row) -> tuple[str, ...]:
+    texts, place = [], 0
+    for length in row.lengths:
+        texts.append(row.values[place : place + max(length, 0)].decode())
+        place += max(length, 0)
+    return tuple(texts)
+
+
+def _open_channel(settings: VtgateSettings) -> grpc.aio.Channel:
+    target = f"{settings.host}:{settings.port}"
+    options: Sequence[tuple[str, int]] = (
+        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        ("grpc.keepalive_time_ms", int(settings.keepalive_s * 1000)),
+        ("grpc.keepalive_timeout_ms", int(settings.keepalive_s * 1000)),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.initial_reconnect_backoff_ms", _FIRST_BACKOFF_MS),
+        ("grpc.max_reconnect_backoff_ms", _LAST_BACKOFF_MS),
+    )
+    if settings.tls_ca_file is None and settings.tls_certificate_file is None:
+        return grpc.aio.insecure_channel(target, options=options)
+    mistakes: list[str] = []
+    credentials = grpc.ssl_channel_credentials(
+        root_certificates=_read("tls_ca_file", settings.tls_ca_file, mistakes),
+        private_key=_read("tls_key_file", settings.tls_key_file, mistakes),
+        certificate_chain=_read("tls_certificate_file", settings.tls_certificate_file, mistakes),
+    )
+    if mistakes:
+        raise InvalidSettings("vtgate", mistakes)
+    return grpc.aio.secure_channel(target, credentials, options=options)
+
+
+def _read(name: str, path: str | None, mistakes: list[str]) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        mistakes.append(f"{name}: {path} cannot be read ({error.strerror})")
+        return None

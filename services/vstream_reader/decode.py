@@ -1,0 +1,649 @@
+"""From vtgate's answers to batches: events ▶ transactions ▶ rows as Debezium events, in the order of the stream.
+
+``StreamDecoder`` is fed the answers one after another. It keeps what the stream itself has: where each shard stands, the
+epochs, the columns of every table, the transaction that is open. It talks to nobody: a table that it has not met is handed
+out (``feed`` yields it) and the caller brings its version back, so that everything here is tested from recorded bytes.
+
+A transaction's VGTID comes behind its rows and belongs into each of their events, so the answers of a transaction are kept
+until its COMMIT; large ones lie on disk meanwhile (``TransactionStore``). The VGTID is read once a transaction, and of it only
+the shards that changed.
+
+Orders: the rank counts the transactions of the row's own shard up to its place, the epoch is that shard's (``vgtid``); the
+ordinal counts a transaction's delivered rows from 1. Rows that are copied have the place of their copy and ordinal 0. All
+depends on nothing but the stream, so a replay gives them again.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import orjson
+import structlog
+
+from libs.errors import PipelineHalted, SchemaContradiction, SourceUnavailable, UndecodableValue
+from libs.events.batch import BatchBuilder, RowRun
+from libs.events.envelope import VitessSourceBlock, event_tail
+from libs.events.row_images import EventFrame
+from libs.events.run_rows import RunRows
+from libs.mysql.values import unscaled_to_base64
+from libs.types.order import EventOrder
+from libs.types.position import SourcePosition
+from libs.types.table import TableId, TableSchema
+from libs.types.value_modes import ValueModes
+from protos.vitess import binlogdata_pb2
+from services.vstream_reader.fields import reading, table_schema
+from services.vstream_reader.position import VitessPosition, encode_position
+from services.vstream_reader.row_changes import RowChangesDecoder
+from services.vstream_reader.settings import EventSettings, KeyColumns, TransactionMetadata
+from services.vstream_reader.transaction_store import TransactionStore
+from services.vstream_reader.vevents import VEvents, shard_gtids
+from services.vstream_reader.vgtid import (
+    ShardGtid,
+    TableLastKey,
+    inherited_epoch,
+    parse_shard_position,
+    shard_epoch,
+    shard_gtid_from_proto,
+)
+
+log = structlog.get_logger()
+
+_MAX_RUN_BYTES: Final = 500_000
+"""A run is closed at about so many bytes, so that a transaction of one table can be cut into batches too."""
+
+_BEGIN, _COMMIT, _ROW = binlogdata_pb2.BEGIN, binlogdata_pb2.COMMIT, binlogdata_pb2.ROW
+_FIELD, _VGTID, _DDL = binlogdata_pb2.FIELD, binlogdata_pb2.VGTID, binlogdata_pb2.DDL
+_JOURNAL, _COPY_COMPLETED = binlogdata_pb2.JOURNAL, binlogdata_pb2.COPY_COMPLETED
+
+
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """A table as a FIELD event describes it, in a form that has no version yet: the caller answers with ``learn``."""
+
+    schema: TableSchema
+    order: EventOrder
+    position: SourcePosition
+    committed_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class DdlStatement:
+    """A statement that a shard executed. It says nothing of columns: the next FIELD event does."""
+
+    statement: str
+    shard: str
+    order: EventOrder
+    position: SourcePosition
+    committed_at_us: int
+    vgtid: bytes
+    """As JSON text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reshard:
+    """A journal: the shards named in it have ended, others go on."""
+
+    journal: binlogdata_pb2.Journal
+
+
+Found = NewTable | DdlStatement | Reshard
+
+
+@dataclass(slots=True)
+class _Shard:
+    """Where one shard stands."""
+
+    gtid: ShardGtid
+    epoch: int
+    rank: int
+    """Transactions."""
+    debezium_rank: int
+    json: bytes
+    """The ShardGtid as JSON."""
+    quoted: bytes
+    """The same inside a JSON string, without the quotes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A captured table of one shard at its present version."""
+
+    schema: TableSchema
+    decoder: RowChangesDecoder
+    source_block: VitessSourceBlock
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenRun:
+    """Rows of one table and transaction that are being gathered, with what all their values share."""
+
+    table: _Table
+    rows: RunRows
+    frame: EventFrame
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """The transaction whose rows are being decoded."""
+
+    shard: _Shard
+    id: str
+    id_json: bytes
+    local_id_json: bytes
+    is_copy: bool
+    committed_at_us: int
+    rows: int = 0
+    rows_by_table: dict[TableId, int] = field(default_factory=dict)
+    has_begun: bool = False
+
+    @property
+    def order(self) -> EventOrder:
+        return EventOrder(epoch=self.shard.epoch, rank=self.shard.rank, tx_ordinal=0 if self.is_copy else self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderOptions:
+    """What a decoder is told of its source."""
+
+    source: str
+    keyspace: str
+    is_captured: Callable[[TableId], bool]
+    modes: ValueModes
+    events: EventSettings
+    key_columns: Sequence[KeyColumns] = ()
+    spill_dir: Path | None = None
+    is_recopy: bool = False
+    """Only the rows that are copied are delivered: another stream delivers the changes."""
+
+
+class StreamDecoder:
+    """Decodes one VStream from a position on."""
+
+    def __init__(
+        self,
+        options: DecoderOptions,
+        position: VitessPosition,
+        versions: Mapping[TableSchema, TableSchema],
+        *,
+        batch: BatchBuilder,
+        is_copying: bool,
+    ) -> None:
+        """``versions``: every schema that has a version already, with version 0 as the key and the version as the value."""
+        self._options = options
+        self._batch = batch
+        self._versions = dict(versions)
+        self._removed = frozenset(options.events.remove_fields)
+        self.is_copying = is_copying
+        """Tables are still being copied."""
+        self._epochs = dict(position.epochs)
+        self._raw_shards: list[bytes] = []
+        self._shards: list[_Shard] = []
+        self._by_name: dict[str, _Shard] = {}
+        self._set_shards([_shard_at(entry, self._epochs.get(entry.shard, 0)) for entry in position.vgtid])
+        self._copied: dict[str, dict[str, TableLastKey]] = {
+            shard: {table.table_name: table for table in tables} for shard, tables in position.copied.items()
+        }
+        self._tables: dict[tuple[bytes, bytes], _Table | None] = {}
+        self._store = TransactionStore(options.spill_dir)
+        self._is_open = False
+        self._is_committing = False
+        self._vgtid = b""
+        self._transaction: _Transaction | None = None
+        self._copy_advanced: set[str] = set()
+        """Shards whose copy went on with the newest VGTID."""
+        self._held: set[str] = set()
+        """Shards that came to the journal of a reshard."""
+        self._run: _OpenRun | None = None
+        self._room = 0
+        self._now_ns = time.time_ns()
+        self.committed_at_us = 0
+        """Commit time of the newest transaction that ended."""
+        self.last_order = EventOrder(
+            epoch=max((shard.epoch for shard in self._shards), default=0),
+            rank=max((shard.rank for shard in self._shards), default=0),
+            tx_ordinal=0,
+        )
+        """Order of the last event that ended."""
+        self.transactions = 0
+        self.rows_copied = 0
+        self.tables_copied: set[str] = set()
+        """Tables whose copy some shard has finished."""
+        self.table_in_copy = ""
+
+    # --- where it stands ---------------------------------------------------------------------------------------------------
+
+    @property
+    def is_between_transactions(self) -> bool:
+        """No transaction has arrived in part."""
+        return not self._is_open
+
+    @property
+    def is_resumable(self) -> bool:
+        """The stream may be resumed from ``position``: no transaction is in the batch in part."""
+        return not self._is_committing
+
+    @property
+    def position(self) -> SourcePosition:
+        """Where the stream stands, which is behind the last transaction that ended; see ``is_resumable``."""
+        copied = self._copied if self.is_copying else {}
+        return encode_position([shard.json for shard in self._shards], self._epochs, copied)
+
+    @property
+    def place(self) -> VitessPosition:
+        """The same as a record."""
+        return VitessPosition(
+            vgtid=tuple(shard.gtid for shard in self._shards),
+            epochs=dict(self._epochs),
+            copied={shard: tuple(tables.values()) for shard, tables in self._copied.items()},
+        )
+
+    @property
+    def lag_places(self) -> Mapping[str, str]:
+        """The GTID set of each shard."""
+        return {shard.gtid.shard: shard.gtid.gtid for shard in self._shards}
+
+    def tick(self, now_ns: int) -> None:
+        """The time that the next events are marked with as processed."""
+        self._now_ns = now_ns
+
+    def learn(self, unversioned: TableSchema, versioned: TableSchema) -> None:
+        """The version of a table that ``feed`` yielded."""
+        self._versions[unversioned] = versioned
+
+    def flush(self) -> None:
+        """Close the open run, so that the batch can be taken; decoding goes on with a new one."""
+        self._run = None
+        self._batch.close_run()
+
+    # --- events ------------------------------------------------------------------------------------------------------------
+
+    def feed(self, answer: bytes) -> Iterator[Found | None]:
+        """Take one VStreamResponse.
+
+        Yields a ``NewTable`` before any row of it (``learn`` comes before the next step), a statement or a reshard at its
+        place, and None wherever the batch may be taken: behind each transaction, and inside one when a run was closed for its
+        size.
+
+        Raises:
+            SourceUnavailable: vtgate contradicts itself; open the stream again.
+            SchemaContradiction, UndecodableValue, PipelineHalted: the message names table, shard and place.
+        """
+        events = _events_of(answer)
+        began = 0
+        statements: list[int] = []
+        nth = 0
+        while nth < len(events):
+            kind = events.kind(nth)
+            if kind == _ROW:
+                self._require_open()
+                nth = events.behind_rows(nth)
+                continue
+            if kind == _BEGIN:
+                self._begin()
+                began = nth
+            elif kind == _VGTID:
+                self._vgtid = events.payload(nth)
+                if not self._is_open:
+                    self._advance(self._vgtid)
+            elif kind == _COMMIT:
+                self._require_open()
+                yield from self._commit(events, began, nth)
+                yield None
+            elif kind == _DDL:
+                statements.append(nth)
+            elif kind == _JOURNAL:
+                yield from self._reshard_announced(binlogdata_pb2.VEvent.FromString(events.event(nth)))
+            elif kind == _COPY_COMPLETED:
+                self._end_copy(binlogdata_pb2.VEvent.FromString(events.event(nth)))
+            elif kind == _FIELD and not self._is_open:
+                yield from self._take_fields(events.payload(nth))
+            nth += 1
+        if self._is_open:
+            self._store.add(events, began, len(events))
+        for place in statements:  # behind the VGTID that came with them
+            if not self._options.is_recopy:
+                yield self._statement(binlogdata_pb2.VEvent.FromString(events.event(place)))
+
+    def _begin(self) -> None:
+        """A transaction that only told of columns may be followed by another BEGIN: a copy that found no row."""
+        if self._is_open and self._store.has_rows:
+            raise SourceUnavailable("vtgate began a transaction inside another: the stream is opened again")
+        self._is_open = True
+        self._vgtid = b""
+
+    def _require_open(self) -> None:
+        if not self._is_open:
+            raise SourceUnavailable("vtgate sent a row or a COMMIT outside a transaction: the stream is opened again")
+
+    def _commit(self, events: VEvents, began: int, end: int) -> Iterator[Found | None]:
+        if not self._vgtid:
+            if self._store.has_rows or events.behind_rows(began) != end:
+                log.warning("transaction_without_vgtid")
+            raise SourceUnavailable("vtgate sent a transaction without a VGTID: the stream is opened again")
+        self._is_committing = True
+        self._advance(self._vgtid)
+        self._transaction = None
+        for segment in self._store.taken(events, began, end):
+            yield from self._decode(*segment)
+        self._is_open = self._is_committing = False
+        self.flush()
+        self.transactions += 1
+        self._end_transaction()
+
+    def _end_transaction(self) -> None:
+        transaction, self._transaction = self._transaction, None
+        if transaction is None:
+            return
+        if transaction.is_copy:
+            self.rows_copied += transaction.rows
+        else:
+            self.committed_at_us = transaction.committed_at_us
+        self.last_order = transaction.order
+        if self._has_boundaries(transaction) and transaction.rows:
+            self._batch.add_end(transaction.id, transaction.committed_at_us, tuple(transaction.rows_by_table.items()))
+
+    def _statement(self, event: binlogdata_pb2.VEvent) -> DdlStatement:
+        shard = self._by_name.get(event.shard) or (self._shards[0] if self._shards else None)
+        if shard is None:
+            raise SourceUnavailable("vtgate sent a statement before any VGTID: the stream is opened again")
+        return DdlStatement(
+            statement=event.statement,
+            shard=event.shard or shard.gtid.shard,
+            order=EventOrder(epoch=shard.epoch, rank=shard.rank, tx_ordinal=0),
+            position=self.position,
+            committed_at_us=event.timestamp * 1_000_000,
+            vgtid=self._vgtid_json(None),
+        )
+
+    def _reshard_announced(self, event: binlogdata_pb2.VEvent) -> Iterator[Reshard]:
+        """The shard's position stays before its journal until the new shards have taken over: a reader that resumes has to
+        meet the journal again."""
+        if event.journal.migration_type == binlogdata_pb2.SHARDS:
+            self._held.add(event.shard)
+            yield Reshard(event.journal)
+
+    def _end_copy(self, event: binlogdata_pb2.VEvent) -> None:
+        """One without a shard ends the copy of all."""
+        if not event.shard:
+            self.is_copying = False
+            self._copied.clear()
+            self.table_in_copy = ""
+
+    # --- position ----------------------------------------------------------------------------------------------------------
+
+    def _advance(self, vgtid: bytes) -> None:
+        """Put a VGTID into force."""
+        raw_shards, changed = shard_gtids(vgtid, self._raw_shards)
+        self._raw_shards = raw_shards
+        self._copy_advanced.clear()
+        arrived = {place: _shard_gtid(raw_shards[place]) for place in changed}
+        if len(raw_shards) != len(self._shards) or any(
+            self._shards[place].gtid.shard != entry.shard for place, entry in arrived.items()
+        ):
+            self._reshard([_shard_gtid(raw) for raw in raw_shards])
+            return
+        for place, entry in arrived.items():
+            before = self._shards[place]
+            if entry.shard in self._held:
+                continue
+            epoch = shard_epoch(before.epoch, before.gtid.gtid, entry.gtid)
+            self._note_copied(before.gtid, entry)
+            shard = self._shards[place] = _shard_at(entry, epoch)
+            self._by_name[entry.shard] = shard
+            self._epochs[entry.shard] = epoch
+
+    def _reshard(self, current: Sequence[ShardGtid]) -> None:
+        """Shards came or went: those that stayed keep their epochs, the others inherit."""
+        before, epochs = self._by_name, dict(self._epochs)
+        after: list[_Shard] = []
+        for entry in current:
+            known = before.get(entry.shard)
+            if known is not None and entry.shard in self._held:
+                after.append(known)
+                continue
+            if known is not None:
+                self._note_copied(known.gtid, entry)
+                epoch = shard_epoch(known.epoch, known.gtid.gtid, entry.gtid)
+            else:
+                # vtgate lists a keyspace's shards in its first VGTID: until then there is none to inherit from.
+                epoch = inherited_epoch(entry.shard, epochs) if before else int(entry.is_place)
+                log.info("shard_joined", shard=entry.shard, epoch=epoch)
+            after.append(_shard_at(entry, epoch))
+        gone = sorted(set(before) - {entry.shard for entry in current})
+        if gone:
+            log.info("shards_left", shards=gone)
+        self._epochs = {shard.gtid.shard: shard.epoch for shard in after}
+        self._held &= self._epochs.keys()
+        self._set_shards(after)
+        self._tables = {key: table for key, table in self._tables.items() if key[1].decode() in self._by_name}
+
+    def _set_shards(self, shards: list[_Shard]) -> None:
+        self._shards = shards
+        self._by_name = {shard.gtid.shard: shard for shard in shards}
+
+    def _note_copied(self, before: ShardGtid, after: ShardGtid) -> None:
+        if not self.is_copying:
+            return
+        if after.table_p_ks and after.table_p_ks != before.table_p_ks:
+            self._copy_advanced.add(after.shard)
+        known = self._copied.setdefault(after.shard, {})
+        known.update((table.table_name, table) for table in after.table_p_ks)
+        here = {table.table_name for table in after.table_p_ks}
+        self.tables_copied |= {table.table_name for table in before.table_p_ks} - here
+        if here:
+            self.table_in_copy = max(here)
+
+    def _vgtid_json(self, shard: _Shard | None) -> bytes:
+        """The VGTID as JSON text: of all shards, or of one."""
+        if shard is not None:
+            return b'"[%b]"' % shard.quoted
+        return b'"[%b]"' % b",".join([each.quoted for each in self._shards])
+
+    # --- tables ------------------------------------------------------------------------------------------------------------
+
+    def _take_fields(self, payload: bytes) -> Iterator[Found]:
+        event = binlogdata_pb2.FieldEvent.FromString(payload)
+        keyspace = event.keyspace or self._options.keyspace
+        key = (event.table_name.encode(), event.shard.encode())
+        table_id = TableId(database=keyspace, table=event.table_name.removeprefix(f"{keyspace}."))
+        if not self._options.is_captured(table_id):
+            self._tables[key] = None
+            return
+        unversioned = table_schema(event, keyspace, modes=self._options.modes, key_columns=self._options.key_columns)
+        if unversioned not in self._versions:
+            shard = self._by_name.get(event.shard) or self._shards[0]
+            yield NewTable(
+                schema=unversioned,
+                order=EventOrder(epoch=shard.epoch, rank=shard.rank, tx_ordinal=0),
+                position=self.position,
+                committed_at_us=self.committed_at_us or self._now_ns // 1_000,
+            )
+        schema = self._versions[unversioned]
+        # A copy has members as text whatever the flag says (Vitess, uvstreamer and vstreamer).
+        has_text_members = event.enum_set_string_values
+        self._tables[key] = _Table(
+            schema,
+            RowChangesDecoder(
+                [reading(column, has_text_members=has_text_members) for column in schema.columns],
+                [orjson.dumps(column.name) for column in schema.columns],
+                [_place_of(schema, name) for name in schema.key],
+                *key,
+            ),
+            VitessSourceBlock(self._options.source, keyspace, table_id.table, event.shard, removed=self._removed),
+        )
+
+    # --- rows --------------------------------------------------------------------------------------------------------------
+
+    def _decode(self, events: VEvents, nth: int, end: int) -> Iterator[Found | None]:
+        """The FIELD and ROW events from ``nth`` to before ``end``."""
+        while nth < end:
+            kind = events.kind(nth)
+            if kind == _FIELD:
+                self.flush()
+                yield from self._take_fields(events.payload(nth))
+            elif kind == _ROW:
+                table_name, shard_name = events.row_table(nth)
+                table = self._table(table_name, shard_name)
+                transaction = self._transaction
+                if transaction is None:
+                    transaction = self._transaction = self._transaction_of(events, nth, shard_name.decode())
+                if table is None or (self._options.is_recopy and not transaction.is_copy):
+                    nth += 1
+                    continue
+                nth = self._rows(table, transaction, events, nth, end)
+                if self._room < 0:
+                    self.flush()
+                    yield None
+                continue
+            nth += 1
+
+    def _table(self, table_name: bytes, shard_name: bytes) -> _Table | None:
+        try:
+            return self._tables[table_name, shard_name]
+        except KeyError:
+            raise SourceUnavailable(
+                f"vtgate sent a row of {table_name.decode(errors='replace')} (shard {shard_name.decode(errors='replace')}) "
+                "before telling its columns: the stream is opened again"
+            ) from None
+
+    def _transaction_of(self, events: VEvents, nth: int, shard_name: str) -> _Transaction:
+        shard = self._by_name.get(shard_name)
+        if shard is None:
+            if len(self._shards) != 1:
+                raise SourceUnavailable(
+                    f"vtgate sent a row of shard {shard_name!r}, which its VGTID does not name: the stream is opened again"
+                )
+            (shard,) = self._shards
+        timestamp = events.timestamp(nth)
+        is_copy = self.is_copying and (timestamp == 0 or shard.gtid.shard in self._copy_advanced)
+        vgtid = self._vgtid_json(None)
+        return _Transaction(
+            shard=shard,
+            id=msgspec.json.decode(vgtid),
+            id_json=vgtid,
+            local_id_json=self._vgtid_json(shard) if self._options.events.use_local_vgtid else vgtid,
+            is_copy=is_copy,
+            committed_at_us=timestamp * 1_000_000 if timestamp else self._now_ns // 1_000_000_000 * 1_000_000,
+        )
+
+    def _rows(self, table: _Table, transaction: _Transaction, events: VEvents, nth: int, end: int) -> int:
+        """Decode the row events of the same table from ``nth`` on; returns the number of the event to go on with."""
+        run = self._run
+        if run is None or run.table is not table:
+            run = self._run = self._open_run(table, transaction)
+        try:
+            nth_after, decoded, self._room = table.decoder.decode(
+                run.frame, run.rows, events, nth, transaction.is_copy, self._room
+            )
+        except Exception as error:
+            raise self._unreadable(table, transaction) from error
+        assert nth < nth_after <= end
+        transaction.rows += decoded
+        if self._options.events.transaction_metadata is not TransactionMetadata.OFF:
+            transaction.rows_by_table[table.schema.table_id] = run.frame.collection_order
+        return nth_after
+
+    def _unreadable(self, table: _Table, transaction: _Transaction) -> Exception:
+        decoder, schema = table.decoder, table.schema
+        where = f"shard {transaction.shard.gtid.shard}, transaction {transaction.shard.gtid.gtid}"
+        if decoder.cells != len(schema.columns):
+            return SchemaContradiction(
+                f"{schema.table_id}: vtgate sent a row of {decoder.cells} values where its FIELD event has "
+                f"{len(schema.columns)} columns ({where}): run the tablets with --track_schema_versions, or copy the table anew"
+            )
+        column = schema.columns[decoder.column]
+        return UndecodableValue(
+            f"{schema.table_id}.{column.name} at row {decoder.row}: the value does not fit its type {column.source_type} "
+            f"({where}); repair the row at the source, or exclude the table"
+        )
+
+    def _has_boundaries(self, transaction: _Transaction) -> bool:
+        settings = self._options.events
+        return (
+            settings.transaction_metadata is not TransactionMetadata.OFF
+            and not settings.filter_transaction_topic
+            and not transaction.is_copy
+        )
+
+    def _open_run(self, table: _Table, transaction: _Transaction) -> _OpenRun:
+        self._room = _MAX_RUN_BYTES
+        if self._has_boundaries(transaction) and not transaction.has_begun:
+            transaction.has_begun = True
+            self._batch.add_begin(transaction.id, transaction.committed_at_us)
+        run = self._batch.open_run(
+            RowRun(
+                table_id=table.schema.table_id,
+                schema_version=table.schema.version,
+                transaction_id="" if transaction.is_copy else transaction.id,
+                first_order=EventOrder(
+                    epoch=transaction.shard.epoch,
+                    rank=transaction.shard.rank,
+                    tx_ordinal=0 if transaction.is_copy else transaction.rows + 1,
+                ),
+                committed_at_us=transaction.committed_at_us,
+                is_snapshot=transaction.is_copy,
+            )
+        )
+        return _OpenRun(table, run.rows, self._frame(table, transaction))
+
+    def _frame(self, table: _Table, transaction: _Transaction) -> EventFrame:
+        snapshot = b'"false"'
+        if transaction.is_copy:
+            snapshot = b'"incremental"' if self._options.is_recopy else b'"true"'
+        source = b',"source":' + table.source_block.filled(
+            time_us=transaction.committed_at_us, snapshot=snapshot, vgtid=transaction.local_id_json
+        )
+        ends = [event_tail(op, self._now_ns, removed=self._removed) for op in "cudr"]
+        metadata = self._options.events.transaction_metadata
+        if metadata is TransactionMetadata.OFF or transaction.is_copy:
+            return EventFrame(source + b',"transaction":null', ends)
+        identity = b"" if "transaction.id" in self._removed else b'"id":%b,' % transaction.id_json
+        frame = EventFrame(
+            source + b',"transaction":{' + identity + b'"total_order":', ends, self._order_members(transaction) + b"}"
+        )
+        frame.total_order = transaction.rows
+        frame.collection_order = transaction.rows_by_table.get(table.schema.table_id, 0)
+        return frame
+
+    def _order_members(self, transaction: _Transaction) -> bytes:
+        if self._options.events.transaction_metadata is not TransactionMetadata.ORDERED:
+            return b""
+        members = (
+            ("transaction_epoch", b"%d" % transaction.shard.epoch),
+            ("transaction_rank", orjson.dumps(unscaled_to_base64(transaction.shard.debezium_rank))),
+        )
+        return b"".join(
+            b',"%b":%b' % (name.encode(), value)
+            for name, value in members
+            if f"transaction.{name}" not in self._removed
+        )
+
+
+def _events_of(answer: bytes) -> VEvents:
+    try:
+        return VEvents(answer)
+    except ValueError as error:
+        raise SourceUnavailable(f"vtgate sent what is no answer ({error}): the stream is opened again") from error
+
+
+def _shard_gtid(raw: bytes) -> ShardGtid:
+    return shard_gtid_from_proto(binlogdata_pb2.ShardGtid.FromString(raw))
+
+
+def _shard_at(entry: ShardGtid, epoch: int) -> _Shard:
+    transactions = debezium_rank = 0
+    if entry.is_place:
+        try:
+            place = parse_shard_position(entry.gtid)
+        except ValueError as error:
+            raise PipelineHalted(f"shard {entry.shard} stands at a position that cannot be read: {error}") from error
+        transactions, debezium_rank = place.transactions, place.debezium_rank
+    text = msgspec.json.encode(entry)
+    return _Shard(entry, epoch, transactions, debezium_rank, text, orjson.dumps(text.decode())[1:-1])
+
+
+def _place_of(schema: TableSchema, name: str) -> int:
+    return next(place for place, column in enumerate(schema.columns) if column.name == name)

@@ -1,0 +1,303 @@
+"""FIELD events: the columns of a table as vtgate tells them, and how each column's text becomes its wire form.
+
+The types and their forms are those of Debezium's Vitess connector (seed 002, "Data type mappings"): as for MySQL, but that a
+FLOAT is a double, a DECIMAL and a BIGINT UNSIGNED are text unless asked otherwise, and ``isostring`` is the text that MySQL
+prints. BIT, geometries and VECTOR, which it drops, have the forms that they have from MySQL.
+"""
+
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+
+from libs.errors import SourceUnavailable
+from libs.mysql.column_type import MysqlType, UnknownColumnType, parse_column_type
+from libs.mysql.logical import column, logical_type
+from libs.mysql.values import (
+    BINARY_KINDS,
+    Memo,
+    base64_text,
+    binary_writer,
+    bits_base64,
+    decimal_writer,
+    geometry_value,
+    moment_from_text,
+    moment_writer,
+    point_value,
+    set_from_binary,
+    time_from_text,
+    time_writer,
+    unscaled_to_base64,
+    vector_value,
+    zero_moment,
+)
+from libs.types.table import Column, TableId, TableSchema
+from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
+from libs.types.value_modes import TimePrecision, ValueModes
+from protos.vitess import binlogdata_pb2, query_pb2
+from services.vstream_reader import row_changes
+from services.vstream_reader.settings import KeyColumns
+
+# MySQL's column flags (query.proto, MySqlFlag).
+_NOT_NULL: Final = 1
+_PRIMARY_KEY: Final = 2
+_UNIQUE_KEY: Final = 4
+_AUTO_INCREMENT: Final = 512
+_ON_UPDATE_NOW: Final = 8192
+
+_TYPE_OF_VITESS: Final = {
+    "INT8": "tinyint", "UINT8": "tinyint unsigned", "INT16": "smallint", "UINT16": "smallint unsigned",
+    "INT24": "mediumint", "UINT24": "mediumint unsigned", "INT32": "int", "UINT32": "int unsigned", "INT64": "bigint",
+    "UINT64": "bigint unsigned", "FLOAT32": "float", "FLOAT64": "double", "TIMESTAMP": "timestamp", "DATE": "date",
+    "TIME": "time", "DATETIME": "datetime", "YEAR": "year", "DECIMAL": "decimal", "TEXT": "text", "BLOB": "blob",
+    "VARCHAR": "varchar(255)", "VARBINARY": "varbinary(255)", "CHAR": "char(255)", "BINARY": "binary", "BIT": "bit",
+    "GEOMETRY": "geometry", "JSON": "json", "VECTOR": "vector(2048)",
+}  # fmt: skip
+"""For a FIELD that does not say the column's type in MySQL's words, as old vtgates send it."""
+_CONNECTION_CHARSET: Final = "utf8mb4"
+"""Vitess's connections to MySQL use it, so texts come in it."""
+
+
+def table_schema(
+    event: binlogdata_pb2.FieldEvent, keyspace: str, *, modes: ValueModes, key_columns: Sequence[KeyColumns] = ()
+) -> TableSchema:
+    """The table that a FIELD event describes; version 0.
+
+    The key: the columns of ``key_columns`` where one names the table; else the primary key; else the first column that is
+    unique by itself and never NULL.
+
+    Raises:
+        SourceUnavailable: vtgate sent column names of its own making; open the stream again.
+        UnknownColumnType: this release does not know a column's type; leave the table out, or upgrade.
+    """
+    name = event.table_name.removeprefix(f"{keyspace}.")
+    _require_column_names(event.fields, keyspace, name)
+    columns = tuple(_column(field, modes) for field in event.fields)
+    table_id = TableId(database=keyspace, table=name)
+    return TableSchema(table_id=table_id, columns=columns, key=_key(event.fields, table_id, key_columns))
+
+
+def _require_column_names(fields: Sequence[query_pb2.Field], keyspace: str, table: str) -> None:
+    """A tablet that has lost track of a table's schema numbers its columns ``@1``, ``@2`` (seed 002, "invalid column
+    name"). A column that somebody named so is told apart by its number."""
+    if fields and all(field.name == f"@{number}" for number, field in enumerate(fields, 1)):
+        raise SourceUnavailable(
+            f"vtgate names the columns of {keyspace}.{table} @1 to @{len(fields)}: its tablet reads the log with another "
+            "schema than the table has now. This passes when the tablet has reloaded its schema; where it does not, run it "
+            "with --track_schema_versions, or copy the table anew"
+        )
+
+
+def _column(field: query_pb2.Field, modes: ValueModes) -> Column:
+    mysql_type = _mysql_type(field)
+    made = column(
+        field.name,
+        mysql_type,
+        charset=_CONNECTION_CHARSET,
+        is_optional=not field.flags & _NOT_NULL,
+        is_auto_increment=bool(field.flags & _AUTO_INCREMENT),
+        has_on_update=bool(field.flags & _ON_UPDATE_NOW),
+    )
+    return Column(
+        name=made.name,
+        source_type=made.source_type,
+        logical_type=vitess_logical_type(mysql_type, made.charset, modes),
+        is_optional=made.is_optional,
+        charset=made.charset,
+        is_auto_increment=made.is_auto_increment,
+        has_on_update=made.has_on_update,
+    )
+
+
+def _mysql_type(field: query_pb2.Field) -> MysqlType:
+    try:
+        return parse_column_type(field.column_type)
+    except UnknownColumnType:
+        name = _TYPE_OF_VITESS.get(query_pb2.Type.Name(field.type))
+        if name is None:
+            raise
+        return parse_column_type(name)
+
+
+_TIMES: Final = frozenset({"date", "time", "datetime"})
+
+
+def vitess_logical_type(mysql_type: MysqlType, charset: str | None, modes: ValueModes) -> LogicalType:
+    """What a value of the type is."""
+    if mysql_type.name == "float":
+        return LogicalType(kind=LogicalKind.FLOAT64)
+    if mysql_type.name in _TIMES and modes.time_precision is TimePrecision.ISO_STRING:
+        return LogicalType(kind=LogicalKind.STRING)
+    return logical_type(mysql_type, charset, modes)
+
+
+def _key(fields: Sequence[query_pb2.Field], table_id: TableId, key_columns: Sequence[KeyColumns]) -> tuple[str, ...]:
+    for chosen in key_columns:
+        if re.fullmatch(chosen.tables, str(table_id)):
+            return tuple(field.name for field in fields if re.fullmatch(chosen.columns, field.name))
+    primary = tuple(field.name for field in fields if field.flags & _PRIMARY_KEY)
+    if primary:
+        return primary
+    return tuple(field.name for field in fields if field.flags & _UNIQUE_KEY and field.flags & _NOT_NULL)[:1]
+
+
+# --- readings ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How ``row_changes`` reads one column."""
+
+    kind: int
+    convert: Callable[[bytes], bytes] | None = None
+    """From the text to JSON."""
+    zero: bytes = b"null"
+    """What a date without month or day is, as JSON."""
+    unavailable: bytes = b""
+    """What stands for a value that the log does not hold, as JSON; empty: it always holds it."""
+    padded_bytes: int = 0
+    """Of a BINARY(n): shorter values are filled up."""
+    units_per_s: int = 0
+    """What a DATETIME counts in."""
+
+
+_IN_COMPILED_CODE: Final = {
+    LogicalKind.INT16: row_changes.INTEGER,
+    LogicalKind.INT32: row_changes.INTEGER,
+    LogicalKind.INT64: row_changes.INTEGER,
+    LogicalKind.YEAR: row_changes.INTEGER,
+    LogicalKind.STRING: row_changes.TEXT,
+    LogicalKind.DECIMAL_TEXT: row_changes.TEXT,
+    LogicalKind.JSON: row_changes.JSON,
+    LogicalKind.MICRO_TIME: row_changes.TIME,
+}
+_UNITS_PER_S: Final = {
+    LogicalKind.TIMESTAMP_MS: 1_000,
+    LogicalKind.CONNECT_TIMESTAMP: 1_000,
+    LogicalKind.TIMESTAMP_US: 1_000_000,
+}
+_TIME_KINDS: Final = frozenset(
+    {LogicalKind.TIME_MS, LogicalKind.TIME_NS, LogicalKind.CONNECT_TIME, LogicalKind.ISO_TIME}
+)
+_WHOLE_VALUES: Final[Mapping[LogicalKind, Callable[[bytes], object]]] = {
+    LogicalKind.GEOMETRY: geometry_value,
+    LogicalKind.POINT: point_value,
+    LogicalKind.FLOAT_VECTOR: vector_value,
+    LogicalKind.BITS: bits_base64,
+    LogicalKind.BOOLEAN: lambda text: text not in (b"\0", b"0", b""),
+}
+_UNAVAILABLE_TEXT: Final = orjson.dumps(UNAVAILABLE_VALUE)
+_UNAVAILABLE_BYTES: Final = orjson.dumps(base64_text(UNAVAILABLE_VALUE.encode()))
+_MAY_BE_UNAVAILABLE: Final = {
+    LogicalKind.STRING: _UNAVAILABLE_TEXT,
+    LogicalKind.JSON: _UNAVAILABLE_TEXT,
+    LogicalKind.BYTES: _UNAVAILABLE_BYTES,
+    LogicalKind.BASE64: _UNAVAILABLE_BYTES,
+}
+
+
+def reading(of: Column, *, has_text_members: bool) -> Reading:
+    """How a column's values are read. ``has_text_members``: ENUM and SET come as their members, not as numbers."""
+    kind = of.logical_type.kind
+    mysql_type = parse_column_type(of.source_type)
+    zero = orjson.dumps(zero_moment(kind, is_optional=of.is_optional))
+    unavailable = _MAY_BE_UNAVAILABLE.get(kind, b"")
+    if kind is LogicalKind.INT64 and mysql_type.name == "bigint" and mysql_type.is_unsigned:
+        return _converted(_wrapped)
+    if kind in _IN_COMPILED_CODE:
+        return Reading(_IN_COMPILED_CODE[kind], unavailable=unavailable)
+    if kind in _UNITS_PER_S:
+        return Reading(row_changes.DATETIME, zero=zero, units_per_s=_UNITS_PER_S[kind])
+    if kind in BINARY_KINDS:
+        return _binary_reading(kind, mysql_type, unavailable)
+    if kind in _WHOLE_VALUES:
+        convert = _WHOLE_VALUES[kind]
+        return Reading(row_changes.CONVERTED, convert=lambda text: orjson.dumps(convert(text)))
+    match kind:
+        case LogicalKind.DATE | LogicalKind.CONNECT_DATE:
+            return Reading(row_changes.DATE, zero=zero)
+        case LogicalKind.ZONED_TIMESTAMP:
+            return Reading(row_changes.TIMESTAMP, zero=zero)
+        case LogicalKind.ENUM | LogicalKind.ENUM_SET if has_text_members:
+            return Reading(row_changes.TEXT)
+        case LogicalKind.ENUM:
+            return _converted(_enum_reader(mysql_type.members))
+        case LogicalKind.ENUM_SET:
+            return _converted(_set_reader(mysql_type.members))
+        case LogicalKind.FLOAT64 if mysql_type.name == "float":
+            return _converted(_widened)
+        case LogicalKind.FLOAT64:
+            return _converted(float)
+        case LogicalKind.DECIMAL:
+            return _converted(_decimal_reader(of.logical_type, mysql_type))
+        case _ if kind in _TIME_KINDS:
+            write_time = time_writer(kind)
+            return _converted(lambda text: write_time(time_from_text(text)))
+        case _:
+            write_moment = moment_writer(kind, is_optional=of.is_optional)
+            return _converted(lambda text: write_moment(moment_from_text(text)))
+
+
+def _converted(convert: Callable[[bytes], object]) -> Reading:
+    """Of values that are short and repeat: each is converted once."""
+    return Reading(row_changes.CONVERTED, convert=Memo(lambda text: orjson.dumps(convert(text))).__getitem__)
+
+
+def _binary_reading(kind: LogicalKind, mysql_type: MysqlType, unavailable: bytes) -> Reading:
+    size = (mysql_type.length or 1) if mysql_type.name == "binary" else 0
+    write = binary_writer(kind)
+
+    def convert(stored: bytes) -> bytes:
+        return orjson.dumps(write(stored.ljust(size, b"\0")))
+
+    if kind in (LogicalKind.BYTES, LogicalKind.BASE64):
+        return Reading(row_changes.BINARY, convert=convert, unavailable=unavailable, padded_bytes=size)
+    return Reading(row_changes.CONVERTED, convert=convert)
+
+
+def _decimal_reader(of: LogicalType, mysql_type: MysqlType) -> Callable[[bytes], object]:
+    if mysql_type.name == "bigint":
+        return lambda text: unscaled_to_base64(int(text))
+    write = decimal_writer(of, of.scale)
+    return lambda text: write(int(text.replace(b".", b"")))
+
+
+def _enum_reader(members: tuple[str, ...]) -> Callable[[bytes], str]:
+    """0 is what MySQL stores for a value that it refused. A text that is a member's is that member: a copy has texts."""
+
+    def read(text: bytes) -> str:
+        number = int(text) if text.isdigit() else -1
+        if 0 <= number <= len(members):
+            return ("", *members)[number]
+        member = text.decode()
+        if member not in members:
+            raise ValueError("an ENUM's value is beyond its members")
+        return member
+
+    return read
+
+
+def _set_reader(members: tuple[str, ...]) -> Callable[[bytes], str]:
+    of_bits = set_from_binary(members)
+
+    def read(text: bytes) -> str:
+        if text.isdigit():
+            chosen: str = of_bits[int(text)]
+            return chosen
+        return text.decode()
+
+    return read
+
+
+def _widened(text: bytes) -> float:
+    """The double that the stored FLOAT is: Debezium declares a double and fills it so."""
+    widened: float = struct.unpack("<f", struct.pack("<f", float(text)))[0]
+    return widened
+
+
+def _wrapped(text: bytes) -> int:
+    number = int(text)
+    return number - (1 << 64) if number >> 63 else number

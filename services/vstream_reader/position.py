@@ -1,0 +1,77 @@
+"""The VStream reader's source position: a VGTID, the epoch of each shard, and what a running copy has finished."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from libs.errors import PipelineHalted
+from libs.types.position import SourcePosition
+from services.vstream_reader.vgtid import ShardGtid, TableLastKey, Vgtid
+
+SOURCE_KIND: Final = "vitess"
+
+
+class VitessPosition(msgspec.Struct, frozen=True, kw_only=True):
+    """Token of a SourcePosition."""
+
+    vgtid: Vgtid
+    epochs: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """``EventOrder.epoch`` of each shard."""
+    copied: Mapping[str, tuple[TableLastKey, ...]] = msgspec.field(default_factory=dict)
+    """While tables are copied: the last key of every table of a shard, finished ones too. vtgate forgets a table that is
+    finished, and would copy it again for a client that resumes."""
+
+
+_decoder = msgspec.json.Decoder(VitessPosition)
+_encoder = msgspec.json.Encoder()
+
+
+def decode_position(position: SourcePosition) -> VitessPosition:
+    """What ``encode_position`` wrote.
+
+    Raises:
+        PipelineHalted: another kind of reader wrote it, or a newer release; reset the checkpoint or upgrade.
+    """
+    if position.source_kind != SOURCE_KIND:
+        raise PipelineHalted(
+            f"the checkpoint belongs to a {position.source_kind!r} source, not to {SOURCE_KIND!r}: "
+            "give this source another name, or reset its checkpoint"
+        )
+    try:
+        return _decoder.decode(position.token)
+    except msgspec.DecodeError as error:
+        raise PipelineHalted(f"the checkpoint's position cannot be read ({error}): reset the checkpoint") from error
+
+
+def encode_position(
+    shards: Sequence[bytes],
+    epochs: Mapping[str, int],
+    copied: Mapping[str, Mapping[str, TableLastKey]],
+) -> SourcePosition:
+    """The position as everybody else carries it; ``shards`` are JSON already, one ShardGtid each."""
+    token = b'{"vgtid":[%b],"epochs":%b' % (b",".join(shards), _encoder.encode(epochs))
+    if copied:
+        token += b',"copied":' + _encoder.encode({shard: tuple(tables.values()) for shard, tables in copied.items()})
+    return SourcePosition(source_kind=SOURCE_KIND, token=token + b"}")
+
+
+def resume_vgtid(vgtid: Vgtid, copied: Mapping[str, Sequence[TableLastKey]]) -> Vgtid:
+    """What to ask vtgate for: the place reached, and for a copy that goes on the last key of every table.
+
+    A table that is finished is asked for behind its last key: rows that came after it are copied, none again.
+    """
+    return tuple(
+        ShardGtid(
+            keyspace=entry.keyspace,
+            shard=entry.shard,
+            gtid=entry.gtid,
+            table_p_ks=_united(copied.get(entry.shard, ()), entry.table_p_ks),
+        )
+        for entry in vgtid
+    )
+
+
+def _united(known: Sequence[TableLastKey], newest: Sequence[TableLastKey]) -> tuple[TableLastKey, ...]:
+    tables = {table.table_name: table for table in (*known, *newest)}
+    return tuple(tables[name] for name in sorted(tables))

@@ -1,0 +1,37 @@
+"""Types of ``row_changes.pyx``."""
+
+from collections.abc import Sequence
+
+from libs.events.row_images import EventFrame
+from libs.events.run_rows import RunRows
+from services.vstream_reader.fields import Reading
+from services.vstream_reader.vevents import VEvents
+
+INTEGER: int
+TEXT: int
+BINARY: int
+JSON: int
+DATE: int
+TIME: int
+DATETIME: int
+TIMESTAMP: int
+CONVERTED: int
+
+class RowChangesDecoder:
+    """Decodes the rows of one table version of one shard."""
+
+    column: int
+    row: int
+    cells: int
+
+    def __init__(
+        self,
+        readings: Sequence[Reading],
+        names: Sequence[bytes],
+        key_places: Sequence[int],
+        table_name: bytes,
+        shard: bytes,
+    ) -> None: ...
+    def decode(
+        self, frame: EventFrame, run: RunRows, events: VEvents, nth: int, is_copy: bool, room: int
+    ) -> tuple[int, int, int]: ...

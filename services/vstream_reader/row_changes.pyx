@@ -1,0 +1,471 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""ROW events of a VStream → Debezium events in a run, without a Python object a row.
+
+Values come as MySQL prints them, with all values of a row behind one another and their lengths apart. ``RowChangesDecoder`` is
+made once for each version of a table and shard from a ``Reading`` for each column (``fields``). Types that are rare or
+intricate (``Reading.kind`` CONVERTED) are converted by a Python function each.
+
+Messages: ``protos/vitess/binlogdata.proto`` (RowEvent, RowChange), ``query.proto`` (Row). Wire forms: ``libs.types.value``.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcmp, memcpy
+
+from libs.events.json_text cimport append, days_since_1970, write_base64, write_integer, write_literal, write_text
+from libs.events.row_images cimport EventFrame, RowImages
+from libs.events.run_rows cimport Bytes, RunRows, reserve
+from services.vstream_reader.vevents cimport Field, VEvents, next_field, varint
+
+from libs.events import batch
+from protos.vitess import binlogdata_pb2, query_pb2
+
+cdef uint8_t _OP_CREATE = batch.OP_CREATE
+cdef uint8_t _OP_UPDATE = batch.OP_UPDATE
+cdef uint8_t _OP_DELETE = batch.OP_DELETE
+cdef uint8_t _OP_READ = batch.OP_READ
+cdef int _ROW = binlogdata_pb2.ROW
+cdef int _TABLE_NAME = binlogdata_pb2.RowEvent.TABLE_NAME_FIELD_NUMBER
+cdef int _ROW_CHANGES = binlogdata_pb2.RowEvent.ROW_CHANGES_FIELD_NUMBER
+cdef int _SHARD = binlogdata_pb2.RowEvent.SHARD_FIELD_NUMBER
+cdef int _BEFORE = binlogdata_pb2.RowChange.BEFORE_FIELD_NUMBER
+cdef int _AFTER = binlogdata_pb2.RowChange.AFTER_FIELD_NUMBER
+cdef int _DATA_COLUMNS = binlogdata_pb2.RowChange.DATA_COLUMNS_FIELD_NUMBER
+cdef int _JSON_PARTIAL_VALUES = binlogdata_pb2.RowChange.JSON_PARTIAL_VALUES_FIELD_NUMBER
+cdef int _BITMAP_COLUMNS = binlogdata_pb2.RowChange.Bitmap.COLS_FIELD_NUMBER
+cdef int _LENGTHS = query_pb2.Row.LENGTHS_FIELD_NUMBER
+cdef int _VALUES = query_pb2.Row.VALUES_FIELD_NUMBER
+
+cdef enum:
+    _INTEGER = 0
+    _TEXT
+    _BINARY
+    _JSON
+    _DATE
+    _TIME
+    _DATETIME
+    _TIMESTAMP
+    _CONVERTED
+
+# The same for Python, which makes readings of them.
+INTEGER, TEXT, BINARY, JSON, DATE, TIME = _INTEGER, _TEXT, _BINARY, _JSON, _DATE, _TIME
+DATETIME, TIMESTAMP, CONVERTED = _DATETIME, _TIMESTAMP, _CONVERTED
+
+cdef enum:
+    _LENGTH_DELIMITED = 2
+    _LONGEST_NUMBER = 24
+    _FRACTION_DIGITS = 6
+    _FIRST_LENGTHS = 64
+    _EVENT_OVERHEAD_BYTES = 500  # of an event beside its images, roughly
+
+cdef struct Column:
+    int kind
+    Py_ssize_t padded_bytes  # shorter values of a BINARY(n) are converted
+    int64_t units_per_s
+    const char* zero  # what a zero date is in JSON
+    Py_ssize_t zero_size
+    const char* unavailable  # what stands for a value that the log does not hold
+    Py_ssize_t unavailable_size
+
+cdef struct Bits:
+    const uint8_t* data  # NULL: all ones
+    Py_ssize_t size
+
+
+cdef class RowChangesDecoder(RowImages):
+    """Decodes the rows of one table version of one shard."""
+
+    cdef Column* _columns
+    cdef tuple _zeros, _unavailables, _converters
+    cdef bytes _table_name, _shard
+    cdef int64_t* _lengths
+    cdef Py_ssize_t _lengths_capacity
+    cdef Bytes _scratch
+    cdef readonly int column
+    """Where decoding stands: the column, and the row among those of the call. After an error, where it happened."""
+    cdef readonly int row
+    cdef readonly int cells
+    """How many values the row has that was read last."""
+
+    def __cinit__(self, readings, names, key_places, table_name, shard) -> None:
+        self._columns = <Column*>malloc(max(1, len(readings)) * sizeof(Column))
+        self._lengths_capacity = _FIRST_LENGTHS
+        self._lengths = <int64_t*>malloc(_FIRST_LENGTHS * sizeof(int64_t))
+        if self._columns == NULL or self._lengths == NULL:
+            raise MemoryError
+
+    def __init__(self, readings, names, key_places, bytes table_name not None, bytes shard not None) -> None:
+        """One of ``readings`` and of ``names`` (JSON text) a column; ``key_places``: the columns of the key, in its order;
+        ``table_name`` and ``shard`` as ROW events name them."""
+        cdef int index
+        cdef Column* column
+        RowImages.__init__(self, names, key_places)
+        self._table_name = table_name
+        self._shard = shard
+        self._zeros = tuple(reading.zero for reading in readings)
+        self._unavailables = tuple(reading.unavailable for reading in readings)
+        self._converters = tuple(reading.convert for reading in readings)
+        for index in range(self.column_count):
+            column = &self._columns[index]
+            column.kind = readings[index].kind
+            column.padded_bytes = readings[index].padded_bytes
+            column.units_per_s = readings[index].units_per_s
+            column.zero = PyBytes_AS_STRING(self._zeros[index])
+            column.zero_size = PyBytes_GET_SIZE(self._zeros[index])
+            column.unavailable = PyBytes_AS_STRING(self._unavailables[index])
+            column.unavailable_size = PyBytes_GET_SIZE(self._unavailables[index])
+
+    def __dealloc__(self):
+        free(self._columns)
+        free(self._lengths)
+        free(self._scratch.data)
+
+    def decode(
+        self, EventFrame frame not None, RunRows run not None, VEvents events not None, Py_ssize_t nth, bint is_copy,
+        Py_ssize_t room,
+    ) -> tuple[int, int, int]:
+        """Add the rows of ``events[nth]`` and of those behind it to ``run``, as long as they are this table's.
+
+        Stops before the first event that is no ROW of the table and shard, and when ``room`` is used up (bytes). Rows that are
+        copied become reads. Rows before a bad one have been added when this raises.
+
+        Returns the number of the event that it stopped before, the row events added, and the room that is left.
+
+        Raises:
+            ValueError, and whatever a converter raises: ``row``, ``column`` and ``cells`` tell the place.
+        """
+        cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(events.data)
+        cdef int decoded = 0
+        cdef int added
+        self.row = 0
+        while nth < events.count and events.events[nth].kind == _ROW and room >= 0:
+            if not self._is_mine(data, events.events[nth].payload_begin, events.events[nth].payload_end):
+                break
+            added = self._decode_event(
+                frame, run, data, events.events[nth].payload_begin, events.events[nth].payload_end, is_copy
+            )
+            decoded += added
+            room -= events.events[nth].end - events.events[nth].begin + added * _EVENT_OVERHEAD_BYTES
+            nth += 1
+        return nth, decoded, room
+
+    cdef bint _is_mine(self, const uint8_t* data, Py_ssize_t place, Py_ssize_t end) except -1:
+        cdef Field field
+        cdef bint has_table = False
+        cdef bint has_shard = PyBytes_GET_SIZE(self._shard) == 0
+        while place < end:
+            place = next_field(data, place, end, &field)
+            if field.number == _TABLE_NAME:
+                has_table = _equal(self._table_name, data, &field)
+            elif field.number == _SHARD:
+                has_shard = _equal(self._shard, data, &field)
+        return has_table and has_shard
+
+    cdef int _decode_event(
+        self, EventFrame frame, RunRows run, const uint8_t* data, Py_ssize_t place, Py_ssize_t end, bint is_copy
+    ) except -1:
+        """The row changes of a RowEvent; returns how many events they make."""
+        cdef Field field
+        cdef int events = 0
+        while place < end:
+            place = next_field(data, place, end, &field)
+            if field.number == _ROW_CHANGES:
+                events += self._decode_change(frame, run, data, field.begin, field.end, is_copy)
+                self.row += 1
+        return events
+
+    cdef int _decode_change(
+        self, EventFrame frame, RunRows run, const uint8_t* data, Py_ssize_t place, Py_ssize_t end, bint is_copy
+    ) except -1:
+        cdef Field field, before, after
+        cdef Bits present, partial, all_ones
+        cdef Py_ssize_t before_size
+        cdef bint has_before = False
+        cdef bint has_after = False
+        present.data = partial.data = all_ones.data = NULL
+        present.size = partial.size = all_ones.size = 0
+        while place < end:
+            place = next_field(data, place, end, &field)
+            if field.number == _BEFORE:
+                has_before, before = True, field
+            elif field.number == _AFTER:
+                has_after, after = True, field
+            elif field.number == _DATA_COLUMNS:
+                _read_bitmap(data, &field, &present)
+            elif field.number == _JSON_PARTIAL_VALUES:
+                _read_bitmap(data, &field, &partial)
+        if not (has_before or has_after):
+            raise ValueError("a row change has neither a row before nor a row after")
+        self.begin_row()
+        if has_before:
+            self._write_image(data, before.begin, before.end, &all_ones, &partial)
+        before_size = self.images.size
+        if has_after:
+            self._write_image(data, after.begin, after.end, &present, &partial)
+        if has_before and has_after:
+            return self.add(run, frame, _OP_UPDATE, before_size, True, True)
+        if has_after:
+            return self.add(run, frame, _OP_READ if is_copy else _OP_CREATE, 0, False, True)
+        return self.add(run, frame, _OP_DELETE, before_size, True, False)
+
+    # --- one image
+
+    cdef int _write_image(
+        self, const uint8_t* data, Py_ssize_t place, Py_ssize_t end, Bits* present, Bits* partial
+    ) except -1:
+        """The Row between ``place`` and ``end`` as a JSON object behind the images, and its key."""
+        cdef Field field
+        cdef Column* column
+        cdef const uint8_t* values = data
+        cdef Py_ssize_t values_size = 0
+        cdef Py_ssize_t at = 0
+        cdef int64_t length
+        cdef int index
+        self.cells = 0
+        self.column = 0
+        while place < end:
+            place = next_field(data, place, end, &field)
+            if field.number == _LENGTHS:
+                self._read_lengths(data, &field)
+            elif field.number == _VALUES:
+                values, values_size = data + field.begin, field.end - field.begin
+        if self.cells != self.column_count:
+            raise ValueError("a row has another number of values than its table has columns")
+        for index in range(self.column_count):
+            self.column = index
+            column = &self._columns[index]
+            length = self._lengths[index]
+            self.begin_cell(index)
+            reserve(&self.images, _LONGEST_NUMBER + 16 + column.unavailable_size + column.zero_size)
+            if not _bit(present, index) or (partial.data != NULL and length >= 0 and _partial_bit(partial, index)):
+                write_literal(&self.images, column.unavailable, column.unavailable_size)
+                at += max(length, 0)
+            elif length < 0:
+                write_literal(&self.images, b"null", 4)
+            else:
+                if length > values_size - at:
+                    raise ValueError("a row's values end before their lengths do")
+                self._write_cell(column, values + at, length)
+                at += length
+            self.end_cell(index)
+        self.end_image()
+        return 0
+
+    cdef int _read_lengths(self, const uint8_t* data, Field* field) except -1:
+        """sint64, packed or one by one."""
+        cdef uint64_t value
+        cdef Py_ssize_t place = field.begin
+        while place < field.end:
+            place = varint(data, place, field.end, &value)
+            if self.cells == self._lengths_capacity:
+                self._lengths_capacity *= 2
+                lengths = <int64_t*>realloc(self._lengths, self._lengths_capacity * sizeof(int64_t))
+                if lengths == NULL:
+                    raise MemoryError
+                self._lengths = lengths
+            self._lengths[self.cells] = <int64_t>(value >> 1) ^ -<int64_t>(value & 1)
+            self.cells += 1
+        return 0
+
+    # --- one cell
+
+    cdef int _write_cell(self, Column* column, const uint8_t* cell, Py_ssize_t size) except -1:
+        cdef Bytes* out = &self.images
+        if column.kind == _INTEGER:
+            _copy_integer(out, cell, size)
+        elif column.kind == _TEXT:
+            if not write_text(out, cell, size):
+                PyUnicode_DecodeUTF8(<const char*>cell, size, NULL)  # raises where it is not UTF-8
+        elif column.kind == _BINARY and size >= column.padded_bytes:
+            write_base64(out, cell, size)
+        elif column.kind == _JSON:
+            self._write_json(cell, size)
+        elif column.kind == _DATE:
+            _write_date(out, column, cell, size)
+        elif column.kind == _TIME:
+            write_integer(out, _time_us(cell, size))
+        elif column.kind == _DATETIME:
+            _write_datetime(out, column, cell, size)
+        elif column.kind == _TIMESTAMP:
+            _write_timestamp(out, column, cell, size)
+        else:
+            append(out, self._converters[self.column](PyBytes_FromStringAndSize(<const char*>cell, size)))
+        return 0
+
+    cdef int _write_json(self, const uint8_t* cell, Py_ssize_t size) except -1:
+        """A document as text, without the space that MySQL prints behind commas and colons: a stream's has none."""
+        cdef Bytes* scratch = &self._scratch
+        cdef Py_ssize_t place = 0
+        cdef bint is_inside = False
+        cdef uint8_t byte
+        scratch.size = 0
+        reserve(scratch, size)
+        while place < size:
+            byte = cell[place]
+            if byte == c"\\" and is_inside and place + 1 < size:
+                scratch.data[scratch.size] = <char>byte
+                scratch.size += 1
+                place += 1
+                byte = cell[place]
+            elif byte == c'"':
+                is_inside = not is_inside
+            elif byte == c" " and not is_inside:
+                place += 1
+                continue
+            scratch.data[scratch.size] = <char>byte
+            scratch.size += 1
+            place += 1
+        if not write_text(&self.images, <const uint8_t*>scratch.data, scratch.size):
+            PyUnicode_DecodeUTF8(scratch.data, scratch.size, NULL)
+        return 0
+
+
+cdef inline bint _equal(bytes text, const uint8_t* data, Field* field) noexcept:
+    return PyBytes_GET_SIZE(text) == field.end - field.begin and (
+        memcmp(PyBytes_AS_STRING(text), data + field.begin, field.end - field.begin) == 0
+    )
+
+
+cdef int _read_bitmap(const uint8_t* data, Field* message, Bits* bits) except -1:
+    cdef Field field
+    cdef Py_ssize_t place = message.begin
+    while place < message.end:
+        place = next_field(data, place, message.end, &field)
+        if field.number == _BITMAP_COLUMNS:
+            bits.data, bits.size = data + field.begin, field.end - field.begin
+    return 0
+
+
+cdef inline bint _bit(Bits* bits, int index) noexcept:
+    """Whether a column is in the image; without a bitmap all are."""
+    return bits.data == NULL or (index >> 3 < bits.size and bits.data[index >> 3] >> (index & 7) & 1)
+
+
+cdef inline bint _partial_bit(Bits* bits, int index) noexcept:
+    return index >> 3 < bits.size and bits.data[index >> 3] >> (index & 7) & 1
+
+
+# --- numbers, dates and times as MySQL prints them ------------------------------------------------------------------------
+
+cdef object _malformed(str what):
+    return ValueError(f"a value is no {what}")
+
+
+cdef int _copy_integer(Bytes* out, const uint8_t* cell, Py_ssize_t size) except -1:
+    """Digits as they are, without the zeros that a ZEROFILL column has in front."""
+    cdef Py_ssize_t place = 0
+    cdef Py_ssize_t index
+    reserve(out, size + 1)
+    if size and cell[0] == c"-":
+        write_literal(out, b"-", 1)
+        place = 1
+    if place == size:
+        raise _malformed("integer")
+    for index in range(place, size):
+        if not 48 <= cell[index] <= 57:
+            raise _malformed("integer")
+    while place < size - 1 and cell[place] == 48:
+        place += 1
+    memcpy(out.data + out.size, cell + place, size - place)
+    out.size += size - place
+    return 0
+
+
+cdef int64_t _digits(const uint8_t* cell, Py_ssize_t size) except? -1:
+    cdef int64_t number = 0
+    cdef Py_ssize_t index
+    if size <= 0:
+        raise _malformed("date or time")
+    for index in range(size):
+        if not 48 <= cell[index] <= 57:
+            raise _malformed("date or time")
+        number = 10 * number + cell[index] - 48
+    return number
+
+
+cdef int64_t _day(const uint8_t* cell, Py_ssize_t size, bint* is_zero) except? -1:
+    """Days since 1970 of ``2024-01-31``; zero where month or day is."""
+    if size != 10 or cell[4] != c"-" or cell[7] != c"-":
+        raise _malformed("date")
+    cdef int64_t month = _digits(cell + 5, 2)
+    cdef int64_t day = _digits(cell + 8, 2)
+    is_zero[0] = not (month and day)
+    return days_since_1970(_digits(cell, 4), month, day)
+
+
+cdef int64_t _clock_us(const uint8_t* cell, Py_ssize_t size) except? -1:
+    """Microseconds of ``12:34:56.789``; hours may have more digits."""
+    cdef Py_ssize_t colon = 0
+    cdef Py_ssize_t digits
+    cdef int64_t seconds
+    cdef int64_t us = 0
+    while colon < size and cell[colon] != c":":
+        colon += 1
+    if size < colon + 6 or cell[colon + 3] != c":":
+        raise _malformed("time")
+    seconds = (_digits(cell, colon) * 60 + _digits(cell + colon + 1, 2)) * 60 + _digits(cell + colon + 4, 2)
+    digits = size - colon - 7
+    if size > colon + 6:
+        if cell[colon + 6] != c"." or digits > _FRACTION_DIGITS:
+            raise _malformed("time")
+        us = _digits(cell + colon + 7, digits)
+        while digits < _FRACTION_DIGITS:
+            us *= 10
+            digits += 1
+    return seconds * 1_000_000 + us
+
+
+cdef int64_t _time_us(const uint8_t* cell, Py_ssize_t size) except? -1:
+    if size and cell[0] == c"-":
+        return -_clock_us(cell + 1, size - 1)
+    return _clock_us(cell, size)
+
+
+cdef int _write_date(Bytes* out, Column* column, const uint8_t* cell, Py_ssize_t size) except -1:
+    cdef bint is_zero = False
+    cdef int64_t day = _day(cell, size, &is_zero)
+    if is_zero:
+        write_literal(out, column.zero, column.zero_size)
+    else:
+        write_integer(out, day)
+    return 0
+
+
+cdef int _write_datetime(Bytes* out, Column* column, const uint8_t* cell, Py_ssize_t size) except -1:
+    """``2024-01-31 12:34:56.789`` → units since 1970."""
+    cdef bint is_zero = False
+    cdef int64_t us
+    if size < 19:
+        raise _malformed("date and time")
+    cdef int64_t day = _day(cell, 10, &is_zero)
+    if is_zero:
+        write_literal(out, column.zero, column.zero_size)
+        return 0
+    us = _clock_us(cell + 11, size - 11)
+    # A moment of day 0 to 23:59:59 is never negative, so the division cuts down, before 1970 too.
+    if column.units_per_s > 1_000_000:
+        write_integer(out, day * 86400 * column.units_per_s + us * (column.units_per_s // 1_000_000))
+    else:
+        write_integer(out, day * 86400 * column.units_per_s + us // (1_000_000 // column.units_per_s))
+    return 0
+
+
+cdef int _write_timestamp(Bytes* out, Column* column, const uint8_t* cell, Py_ssize_t size) except -1:
+    """``2024-01-31 12:34:56.789`` in UTC → ISO 8601."""
+    cdef bint is_zero = False
+    if size < 19:
+        raise _malformed("timestamp")
+    _day(cell, 10, &is_zero)
+    if is_zero:
+        write_literal(out, column.zero, column.zero_size)
+        return 0
+    _clock_us(cell + 11, size - 11)
+    reserve(out, size + 4)
+    write_literal(out, b'"', 1)
+    write_literal(out, <const char*>cell, 10)
+    write_literal(out, b"T", 1)
+    write_literal(out, <const char*>cell + 11, size - 11)
+    write_literal(out, b'Z"', 2)
+    return 0

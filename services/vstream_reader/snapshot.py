@@ -1,0 +1,167 @@
+"""What vtgate is asked for: where a stream begins, which tables it has, and which of them are copied first.
+
+The copy itself is vtgate's (VStream copy): in key order, with the changes of rows already copied sent between its chunks.
+What it tells of its progress is in every position (``position``), so that a copy goes on where it stopped.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from libs.mysql.identifiers import quote_identifier
+from libs.types.table import TableId
+from protos.vitess import binlogdata_pb2, topodata_pb2, vtgate_pb2
+from services.vstream_reader.position import VitessPosition, resume_vgtid
+from services.vstream_reader.settings import (
+    SnapshotMode,
+    StreamSettings,
+    TabletType,
+    VstreamReaderSettings,
+)
+from services.vstream_reader.vgtid import CURRENT, EMPTY, ShardGtid, begins_copy, parse_vgtid, vgtid_to_proto
+
+_TABLET_TYPES: Final = {
+    TabletType.PRIMARY: topodata_pb2.PRIMARY,
+    TabletType.REPLICA: topodata_pb2.REPLICA,
+    TabletType.RDONLY: topodata_pb2.RDONLY,
+}
+_EXCLUDED: Final = "exclude"
+"""A rule's filter that leaves its tables out (Vitess, ``vstreamer``, ``ExcludeStr``)."""
+_FOLLOWS: Final = frozenset({SnapshotMode.NO_DATA, SnapshotMode.NEVER})
+
+
+def capture_filter(settings: VstreamReaderSettings) -> Callable[[TableId], bool]:
+    """Whether a table is captured, by the settings' regular expressions."""
+    return _matcher(settings.include_tables, settings.exclude_tables)
+
+
+def _matcher(include: Iterable[str], exclude: Iterable[str] = ()) -> Callable[[TableId], bool]:
+    included, excluded = [re.compile(p) for p in include], [re.compile(p) for p in exclude]
+    known: dict[TableId, bool] = {}
+
+    def is_matched(table_id: TableId) -> bool:
+        if table_id not in known:
+            name = str(table_id)
+            known[table_id] = any(pattern.fullmatch(name) for pattern in included) and not any(
+                pattern.fullmatch(name) for pattern in excluded
+            )
+        return known[table_id]
+
+    return is_matched
+
+
+def first_position(settings: VstreamReaderSettings, shards: Sequence[str]) -> VitessPosition:
+    """Where a source begins that was never read; an empty GTID has its tables copied."""
+    if settings.start_vgtid:
+        vgtid = start_vgtid(settings, shards)
+    else:
+        gtid = CURRENT if settings.snapshot.mode in _FOLLOWS else EMPTY
+        vgtid = tuple(ShardGtid(keyspace=settings.keyspace, shard=shard, gtid=gtid) for shard in shards)
+    return VitessPosition(vgtid=vgtid, epochs={entry.shard: 0 for entry in vgtid})
+
+
+def anew(settings: VstreamReaderSettings, position: VitessPosition, shards: Sequence[str]) -> VitessPosition:
+    """The beginning of another copy of everything. The epochs go on, so its rows win over all before."""
+    newest = max(position.epochs.values(), default=0)
+    return VitessPosition(
+        vgtid=tuple(ShardGtid(keyspace=settings.keyspace, shard=shard, gtid=EMPTY) for shard in shards),
+        epochs={shard: position.epochs.get(shard, newest) for shard in shards},
+    )
+
+
+def start_vgtid(settings: VstreamReaderSettings, shards: Sequence[str]) -> tuple[ShardGtid, ...]:
+    """``settings.start_vgtid`` for ``shards``; a GTID set alone stands for the one shard that is read."""
+    text = settings.start_vgtid.strip()
+    if not text.startswith("["):
+        return tuple(ShardGtid(keyspace=settings.keyspace, shard=shard, gtid=text) for shard in settings.shards)
+    return tuple(entry for entry in parse_vgtid(text) if not entry.shard or entry.shard in shards)
+
+
+def is_copy_due(position: VitessPosition) -> bool:
+    """A stream from ``position`` copies tables first."""
+    return begins_copy(position.vgtid)
+
+
+def stream_request(
+    settings: VstreamReaderSettings, position: VitessPosition, *, tables_to_copy: Sequence[str] = ()
+) -> vtgate_pb2.VStreamRequest:
+    """The stream from ``position`` on; ``tables_to_copy`` empty: a copy is of all its tables."""
+    stream = settings.stream
+    return vtgate_pb2.VStreamRequest(
+        tablet_type=_TABLET_TYPES[stream.tablet_type],
+        vgtid=vgtid_to_proto(resume_vgtid(position.vgtid, position.copied)),
+        filter=stream_filter(settings.keyspace, settings.include_tables, settings.exclude_tables),
+        flags=_flags(stream, tables_to_copy),
+    )
+
+
+def recopy_request(
+    settings: VstreamReaderSettings, position: VitessPosition, table: str, condition: str
+) -> vtgate_pb2.VStreamRequest:
+    """A second stream, which copies one table, or its rows that meet an SQL condition, and has nothing else."""
+    request = stream_request(settings, position)
+    selected = f"select * from {quote_identifier(table)} where {condition}" if condition else ""
+    request.filter.CopyFrom(binlogdata_pb2.Filter(rules=[binlogdata_pb2.Rule(match=table, filter=selected)]))
+    return request
+
+
+def _flags(stream: StreamSettings, tables_to_copy: Sequence[str]) -> vtgate_pb2.VStreamFlags:
+    return vtgate_pb2.VStreamFlags(
+        minimize_skew=stream.minimize_skew,
+        heartbeat_interval=stream.heartbeat_interval_s,
+        stop_on_reshard=stream.stop_on_reshard,
+        cells=",".join(stream.cells),
+        cell_preference=stream.cell_preference,
+        tablet_order=stream.tablet_order,
+        stream_keyspace_heartbeats=stream.stream_keyspace_heartbeats,
+        # Without the journal a stream that stops at a reshard does not say where to go on.
+        include_reshard_journal_events=stream.include_reshard_journal_events or stream.stop_on_reshard,
+        tables_to_copy=tables_to_copy,
+        exclude_keyspace_from_table_name=stream.exclude_keyspace_from_table_name,
+    )
+
+
+def stream_filter(keyspace: str, include: Sequence[str], exclude: Sequence[str]) -> binlogdata_pb2.Filter:
+    """The rules by which vtgate chooses tables; they may let more through than the patterns, never less.
+
+    vtgate matches a table's name without its keyspace, so a pattern is passed on where it plainly begins with the keyspace.
+    The rules are for tables to come too: one that is created later is captured at once when its name matches.
+    """
+    everything = binlogdata_pb2.Filter(rules=[binlogdata_pb2.Rule(match="/.*")])
+    included = [_table_pattern(keyspace, pattern) for pattern in include]
+    if None in included:
+        return everything
+    excluded = [_table_pattern(keyspace, pattern) for pattern in exclude]
+    rules = [binlogdata_pb2.Rule(match=pattern, filter=_EXCLUDED) for pattern in excluded if pattern is not None]
+    rules += [binlogdata_pb2.Rule(match=pattern) for pattern in included if pattern is not None]
+    return binlogdata_pb2.Filter(rules=rules)
+
+
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_$]+")
+# What Python and Go (RE2) read alike; look-arounds and back-references are Python's own.
+_SHARED_SYNTAX: Final = re.compile(r"(?:[A-Za-z0-9_$.*+?|\[\]()-]|\\[.$])+")
+
+
+def _table_pattern(keyspace: str, pattern: str) -> str | None:
+    """The part of a pattern that is a table's, as vtgate takes it; None: the two cannot be told apart."""
+    for prefix in (f"{re.escape(keyspace)}\\.", f"{keyspace}\\.", f"{keyspace}."):
+        if pattern.startswith(prefix):
+            table = pattern.removeprefix(prefix)
+            if _PLAIN_NAME.fullmatch(table):
+                return table
+            if _SHARED_SYNTAX.fullmatch(table) and "(?" not in table:
+                return f"/^(?:{table})$"
+    return None
+
+
+def chosen_tables(settings: VstreamReaderSettings, tables: Iterable[str]) -> tuple[str, ...]:
+    """Of a keyspace's tables those that are captured."""
+    is_captured = capture_filter(settings)
+    return tuple(sorted(t for t in tables if is_captured(TableId(database=settings.keyspace, table=t))))
+
+
+def copied_tables(settings: VstreamReaderSettings, captured: Sequence[str]) -> tuple[str, ...]:
+    """Of the captured tables those whose rows are copied; empty: all of them."""
+    is_copied = _matcher(settings.snapshot.include_tables)
+    chosen = tuple(t for t in captured if is_copied(TableId(database=settings.keyspace, table=t)))
+    return () if len(chosen) == len(captured) else chosen

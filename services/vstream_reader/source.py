@@ -1,0 +1,582 @@
+"""The Vitess source: a copy where one is due, then the stream, as batches.
+
+This module wires: ``client`` reads answers, ``decode`` makes rows of them, ``snapshot`` says what to ask for, schema_history
+keeps the columns that FIELD events tell of.
+"""
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from libs.errors import (
+    HeadwaterError,
+    PipelineHalted,
+    PositionPurged,
+    SchemaUnknown,
+    SourceMisconfigured,
+    SourceUnavailable,
+    TransientError,
+)
+from libs.events.batch import BatchBuilder, BatchIdentity
+from libs.events.envelope import VitessSourceBlock
+from libs.events.schema_change import SchemaChangeKind
+from libs.events.schema_change_event import schema_change_key, schema_change_value
+from libs.failpoints import failpoint
+from libs.mysql.ddl import apply_ddl
+from libs.mysql.ddl_syntax import DdlNotUnderstood
+from libs.mysql.identifiers import quote_identifier
+from libs.rpc.schema_history_client import SchemaHistoryClient
+from libs.source.port import ReadBatch, ResumePoint
+from libs.telemetry import metrics
+from libs.types.checkpoint import NO_INCREMENTAL, Checkpoint, IncrementalSnapshot, SnapshotProgress
+from libs.types.position import SourcePartition
+from libs.types.table import TableId, TableSchema
+from protos.vitess import binlogdata_pb2, vtgate_pb2
+from services.vstream_reader.client import Vtgate
+from services.vstream_reader.decode import DdlStatement, DecoderOptions, Found, NewTable, Reshard, StreamDecoder
+from services.vstream_reader.position import VitessPosition, decode_position
+from services.vstream_reader.recopy import Recopy
+from services.vstream_reader.settings import SnapshotMode, TransactionMetadata, VstreamReaderSettings
+from services.vstream_reader.snapshot import (
+    anew,
+    capture_filter,
+    chosen_tables,
+    copied_tables,
+    first_position,
+    is_copy_due,
+    stream_request,
+)
+from services.vstream_reader.tasks import dealt_shards, partition_name
+from services.vstream_reader.vgtid import inherited_epoch, shard_gtid_from_proto
+
+log = structlog.get_logger()
+
+_ANSWERS_AHEAD: Final = 32
+"""Answers between vtgate and the decoder; a tablet's packet is 250 KB unless one row is larger."""
+_MAX_GATHERING_S: Final = 0.1
+"""While more of the stream waits, a batch is gathered until it is full, but no longer than this: it bounds latency."""
+_MISSED_HEARTBEATS: Final = 3
+_SIGNAL_POLL_S: Final = 0.2
+
+
+class VstreamSource:
+    """One keyspace, or one task's shards of it, as a ``libs.source.port.Source``."""
+
+    def __init__(self, settings: VstreamReaderSettings, schema_history: SchemaHistoryClient) -> None:
+        self._settings = settings
+        self._schema_history = schema_history
+        self._copies_anew = settings.snapshot.mode is SnapshotMode.ALWAYS
+        self._created_ms = time.time_ns() // 1_000_000
+        self.partition = SourcePartition(source=settings.source, name=partition_name(settings.tasks))
+
+    @asynccontextmanager
+    async def open(self, resume_from: Checkpoint | None, identity: BatchIdentity) -> AsyncIterator["VstreamChangeLog"]:
+        """See ``libs.source.port.Source.open``."""
+        async with Vtgate(self._settings.vtgate) as vtgate:
+            shards, tables = await require_sound_source(self._settings, vtgate)
+            position = decode_position(resume_from.position) if resume_from is not None else None
+            is_copying = resume_from is not None and resume_from.snapshot is not None
+            if position is None:
+                position = first_position(self._settings, shards)
+                is_copying = is_copy_due(position)
+            elif self._copies_anew:
+                position, is_copying = anew(self._settings, position, shards), True
+            self._copies_anew = False
+            change_log = VstreamChangeLog(
+                self._settings,
+                self._schema_history,
+                vtgate,
+                identity,
+                position,
+                shards=shards,
+                tables=tables,
+                progress=(resume_from.snapshot if resume_from is not None else None) or SnapshotProgress(),
+                incremental=resume_from.incremental if resume_from is not None else NO_INCREMENTAL,
+                is_copying=is_copying,
+                signals_since_ms=self._created_ms,
+            )
+            try:
+                yield change_log
+            finally:
+                await asyncio.shield(asyncio.to_thread(change_log.close))
+
+
+async def require_sound_source(settings: VstreamReaderSettings, vtgate: Vtgate) -> tuple[Sequence[str], Sequence[str]]:
+    """The pre-flight: the shards to read and the tables captured, sorted.
+
+    Raises:
+        SourceUnavailable: no answer; try again.
+        SourceMisconfigured: every fault, with its mend. AccessDenied, PipelineHalted.
+    """
+    keyspaces = await vtgate.keyspaces()
+    if settings.keyspace not in keyspaces:
+        known = ", ".join(sorted(keyspaces)) or "none"
+        raise SourceMisconfigured(f"vtgate has no keyspace {settings.keyspace!r}; known: {known}; correct 'keyspace'")
+    serving = await vtgate.shards(settings.keyspace)
+    unknown = [shard for shard in settings.shards if shard not in serving]
+    if unknown:
+        raise SourceMisconfigured(
+            f"keyspace {settings.keyspace} has no shard {', '.join(unknown)}; it has {', '.join(serving)}: correct 'shards', "
+            "or leave it empty to read all of them, through reshards too"
+        )
+    tables = chosen_tables(settings, await vtgate.tables(settings.keyspace))
+    if not tables:
+        raise SourceMisconfigured(
+            f"no table of keyspace {settings.keyspace} matches include_tables ({', '.join(settings.include_tables)}): "
+            "correct the pattern (it must match keyspace.table)"
+        )
+    return dealt_shards(settings.tasks, settings.shards or serving), tables
+
+
+class VstreamChangeLog:
+    """An open Vitess source (``libs.source.port.ChangeLog``)."""
+
+    def __init__(
+        self,
+        settings: VstreamReaderSettings,
+        schema_history: SchemaHistoryClient,
+        vtgate: Vtgate,
+        identity: BatchIdentity,
+        position: VitessPosition,
+        *,
+        shards: Sequence[str],
+        tables: Sequence[str],
+        progress: SnapshotProgress,
+        incremental: IncrementalSnapshot,
+        is_copying: bool,
+        signals_since_ms: int,
+    ) -> None:
+        self._settings = settings
+        self._schema_history = schema_history
+        self._vtgate = vtgate
+        self._position = position
+        self._shards = shards
+        self._tables = tables
+        self._progress = progress
+        self._is_copying = is_copying
+        self._batch = BatchBuilder(
+            dataclasses.replace(
+                identity,
+                removed_fields=settings.events.remove_fields,
+                has_ordered_transactions=settings.events.transaction_metadata is TransactionMetadata.ORDERED,
+            )
+        )
+        self._labels = (settings.source, identity.source_partition)
+        self._schemas: dict[TableId, TableSchema] = {}
+        """The newest version of each table that was met."""
+        self._versions: dict[TableSchema, TableSchema] = {}
+        self._journal: binlogdata_pb2.Journal | None = None
+        self._options = DecoderOptions(
+            source=settings.source,
+            keyspace=settings.keyspace,
+            is_captured=capture_filter(settings),
+            modes=settings.values,
+            events=settings.events,
+            key_columns=settings.key_columns,
+            spill_dir=Path(settings.spill_dir),
+        )
+        self._signals_since_ms = signals_since_ms
+        self._recopy = Recopy(
+            settings,
+            incremental,
+            labels=self._labels,
+            make_decoder=self._copying_decoder,
+        )
+
+    def close(self) -> None:
+        """End what runs beside the streams. Blocks shortly."""
+        self._recopy.close()
+
+    async def batches(self) -> AsyncIterator[ReadBatch]:
+        """See ``libs.source.port.ChangeLog.batches``."""
+        self._recopy.follow_signals(self._settings.kafka, since_ms=self._signals_since_ms)
+        for schema in await self._schema_history.list_tables(self._settings.source):
+            self._remember(schema)
+        while True:
+            decoder = StreamDecoder(
+                self._options, self._position, self._versions, batch=self._batch, is_copying=self._is_copying
+            )
+            try:
+                async with aclosing(self._stream(decoder)) as stream:
+                    async for batch in stream:
+                        yield batch
+            except PositionPurged as error:
+                if self._settings.snapshot.mode is not SnapshotMode.WHEN_NEEDED:
+                    raise
+                log.warning("copy_needed", reason=str(error))
+                self._position, self._is_copying = anew(self._settings, decoder.place, self._shards), True
+                self._progress = SnapshotProgress()
+                continue
+            self._follow_journal(decoder)
+
+    def _follow_journal(self, decoder: StreamDecoder) -> None:
+        """vtgate ended the stream: at a reshard, when it was told to; the new shards go on where the old ones ended."""
+        journal, self._journal = self._journal, None
+        if journal is None:
+            raise SourceUnavailable("vtgate ended the stream: it is opened again")
+        ended = {participant.shard for participant in journal.participants}
+        place = decoder.place
+        if not ended <= place.epochs.keys():
+            raise PipelineHalted(
+                f"a reshard joins shards that other tasks read ({', '.join(sorted(ended - place.epochs.keys()))}): stop all "
+                "tasks and start them as the next generation (tasks.generation), whose tasks are dealt the new shards"
+            )
+        born = tuple(shard_gtid_from_proto(entry) for entry in journal.shard_gtids)
+        kept = tuple(entry for entry in place.vgtid if entry.shard not in ended)
+        epochs = {entry.shard: place.epochs[entry.shard] for entry in kept}
+        epochs |= {entry.shard: inherited_epoch(entry.shard, place.epochs) for entry in born}
+        self._position = msgspec.structs.replace(place, vgtid=(*kept, *born), epochs=epochs)
+        self._is_copying = decoder.is_copying
+        log.info("reshard_followed", ended=sorted(ended), born=[entry.shard for entry in born])
+
+    # --- one stream --------------------------------------------------------------------------------------------------------
+
+    async def _stream(self, decoder: StreamDecoder) -> AsyncGenerator[ReadBatch, None]:
+        """The batches of one stream, until vtgate ends it; a second one that copies tables again runs beside it."""
+        request = stream_request(
+            self._settings, self._position, tables_to_copy=copied_tables(self._settings, self._tables)
+        )
+        log.info("stream_opened", shards=[entry.shard for entry in self._position.vgtid], is_copy=self._is_copying)
+        pace = _Pace(self._labels)
+        async with _Answers(self._vtgate, self._settings.stream.heartbeat_interval_s) as answers:
+            answers.open(decoder, request)
+            while True:
+                arrived = await answers.next(_SIGNAL_POLL_S)
+                if arrived is not None and arrived.decoder is not decoder:
+                    async for batch in self._recopied(decoder, answers, arrived):
+                        yield batch
+                elif arrived is not None:
+                    if arrived.answer is None:
+                        return
+                    async for batch in self._decoded(decoder, arrived.answer, pace):
+                        yield batch
+                if decoder.is_resumable and pace.is_due(answers.more_wait):
+                    decoder.flush()
+                    if not self._batch.is_empty or pace.has_moved(decoder) or self._is_copying != decoder.is_copying:
+                        yield self._take(decoder, pace)
+                if not decoder.is_copying and self._recopy.take_signals(self._captured()):
+                    yield self._take(decoder, pace)  # nothing else may come, and what a signal did is to be kept
+                self._direct_recopy(decoder, answers)
+                self._observe(decoder, pace)
+
+    async def _decoded(self, decoder: StreamDecoder, answer: bytes, pace: "_Pace") -> AsyncGenerator[ReadBatch, None]:
+        """One answer; batches that are full within it."""
+        metrics.READER_BYTES.labels(*self._labels).inc(len(answer))
+        decoder.tick(time.time_ns())
+        for found in decoder.feed(answer):
+            if found is not None:
+                await self._handle(found, decoder)
+            elif self._batch.is_full and (decoder.is_resumable or self._batch.is_overfull):
+                yield self._take(decoder, pace)
+                await asyncio.sleep(0)
+
+    async def _recopied(
+        self, decoder: StreamDecoder, answers: "_Answers", arrived: "_Arrived"
+    ) -> AsyncGenerator[ReadBatch, None]:
+        """An answer of the second stream: its rows are one batch, with the place that it reached in the resume point."""
+        second = arrived.decoder
+        if second is not self._recopy.decoder:
+            return  # of a stream that was ended meanwhile
+        if arrived.error is not None:
+            answers.end(second)
+            self._recopy.refuse(arrived.error)
+        elif arrived.answer is not None:
+            second.tick(time.time_ns())
+            for found in second.feed(arrived.answer):
+                if isinstance(found, NewTable):
+                    await self._learn(found, second)
+            self._recopy.delivered()
+            second.flush()
+        if arrived.answer is None or self._recopy.is_done:
+            answers.end(second)
+            self._recopy.ended()
+        yield self._take(decoder, None)
+        failpoint("reader_between_incremental_chunks")
+
+    def _direct_recopy(self, decoder: StreamDecoder, answers: "_Answers") -> None:
+        """Open or end the second stream, as signals want it."""
+        second = self._recopy.decoder
+        if second is not None and self._recopy.is_to_end:
+            answers.end(second)
+            self._recopy.ended()
+        if not decoder.is_copying and (request := self._recopy.due(decoder.place)) is not None:
+            assert self._recopy.decoder is not None
+            answers.open(self._recopy.decoder, request)
+
+    def _copying_decoder(self, position: VitessPosition) -> StreamDecoder:
+        options = dataclasses.replace(self._options, is_recopy=True)
+        return StreamDecoder(options, position, self._versions, batch=self._batch, is_copying=True)
+
+    def _captured(self) -> list[str]:
+        return [str(TableId(database=self._settings.keyspace, table=table)) for table in self._tables]
+
+    def _take(self, decoder: StreamDecoder, pace: "_Pace | None") -> ReadBatch:
+        if pace is not None:
+            pace.taken(decoder)
+        payload, rows = self._batch.take(time.time_ns() // 1_000)
+        return ReadBatch(payload=payload, rows=rows, resume=self._resume_point(decoder))
+
+    def _resume_point(self, decoder: StreamDecoder) -> ResumePoint | None:
+        if not decoder.is_resumable:
+            return None
+        self._is_copying = decoder.is_copying
+        return ResumePoint(
+            position=decoder.position,
+            order=decoder.last_order,
+            committed_at_us=decoder.committed_at_us or time.time_ns() // 1_000,
+            snapshot=self._progress_of(decoder) if decoder.is_copying else None,
+            incremental=self._recopy.state,
+        )
+
+    def _progress_of(self, decoder: StreamDecoder) -> SnapshotProgress:
+        return SnapshotProgress(
+            finished_tables=tuple(sorted({*self._progress.finished_tables, *decoder.tables_copied})),
+            current_table=decoder.table_in_copy,
+            rows_copied=self._progress.rows_copied + decoder.rows_copied,
+            rows_estimated=self._progress.rows_estimated,
+        )
+
+    def _observe(self, decoder: StreamDecoder, pace: "_Pace") -> None:
+        pace.count(decoder)
+        if not decoder.is_copying:
+            return
+        copied = self._progress.rows_copied + decoder.rows_copied
+        metrics.SNAPSHOT_ROWS.labels(*self._labels).set(copied)
+        metrics.SNAPSHOT_ROWS_ESTIMATED.labels(*self._labels).set(self._progress.rows_estimated)
+        rate = decoder.rows_copied / pace.elapsed_s
+        left = max(0, self._progress.rows_estimated - copied)
+        metrics.SNAPSHOT_REMAINING.labels(*self._labels).set(left / rate if rate else 0.0)
+        failpoint("reader_between_snapshot_chunks")
+
+    # --- what the stream tells besides rows --------------------------------------------------------------------------------
+
+    async def _handle(self, found: Found, decoder: StreamDecoder) -> None:
+        match found:
+            case NewTable():
+                await self._learn(found, decoder)
+            case DdlStatement():
+                self._tell(found)
+            case Reshard():
+                self._journal = found.journal
+                log.info(
+                    "reshard_announced",
+                    ended=[participant.shard for participant in found.journal.participants],
+                    born=[entry.shard for entry in found.journal.shard_gtids],
+                )
+
+    def _remember(self, schema: TableSchema) -> None:
+        self._schemas[schema.table_id] = schema
+        self._versions[_unversioned(schema)] = schema
+
+    async def _learn(self, found: NewTable, decoder: StreamDecoder) -> None:
+        """Find the version of a table's form in the history, or record it as a new one.
+
+        Shards change their tables one after another, and a stream that is opened again tells of every table anew: a form that
+        was there before is that version again, whichever shard or replay brings it.
+        """
+        table_id = found.schema.table_id
+        version = 1
+        while found.schema not in self._versions:
+            try:
+                known = await self._schema_history.table_schema(self._settings.source, table_id, version)
+            except SchemaUnknown:
+                break
+            self._versions[_unversioned(known)] = known
+            version += 1
+        if found.schema not in self._versions:
+            recorded = await self._schema_history.record_schema_change(
+                source=self._settings.source,
+                table_id=table_id,
+                kind=SchemaChangeKind.ALTER if table_id in self._schemas else SchemaChangeKind.SNAPSHOT,
+                order=found.order,
+                position=found.position,
+                committed_at_us=found.committed_at_us,
+                ddl=create_statement(found.schema),
+                table_schema=found.schema,
+            )
+            failpoint("reader_after_schema_recorded_before_publish")
+            self._remember(msgspec.structs.replace(found.schema, version=recorded))
+            metrics.READER_SCHEMA_CHANGES.labels(*self._labels).inc()
+        versioned = self._versions[found.schema]
+        decoder.learn(found.schema, versioned)
+        # The schema at once, so that a new column is known before its rows. No event: Debezium tells of statements only.
+        self._batch.add_table_change(
+            table_id,
+            schema_version=versioned.version,
+            order=found.order,
+            committed_at_us=found.committed_at_us,
+            is_snapshot=False,
+            key=b"",
+            value=b"",
+        )
+
+    def _tell(self, found: DdlStatement) -> None:
+        """A statement, for the schema-change topics of those who see its tables."""
+        keyspace = self._settings.keyspace
+        for table_id in _tables_of(self._schemas, keyspace, found.statement):
+            if not self._options.is_captured(table_id):
+                continue
+            if found.statement.lstrip()[:8].upper() == "TRUNCATE":
+                log.warning("truncate_not_followed", table=str(table_id), shard=found.shard)
+            block = VitessSourceBlock(self._settings.source, keyspace, table_id.table, found.shard)
+            self._batch.add_table_change(
+                table_id,
+                schema_version=0,
+                order=found.order,
+                committed_at_us=found.committed_at_us,
+                is_snapshot=False,
+                key=schema_change_key(keyspace),
+                value=schema_change_value(
+                    source_block=block.filled(time_us=found.committed_at_us, snapshot=b'"false"', vgtid=found.vgtid),
+                    ts_ms=time.time_ns() // 1_000_000,
+                    database=keyspace,
+                    ddl=found.statement,
+                    table_id=None,
+                    schema=None,
+                    kind="ALTER",
+                ),
+            )
+
+
+def _unversioned(schema: TableSchema) -> TableSchema:
+    return msgspec.structs.replace(schema, version=0)
+
+
+def _tables_of(schemas: dict[TableId, TableSchema], keyspace: str, statement: str) -> Sequence[TableId]:
+    """The tables that a statement concerns."""
+    try:
+        changes = apply_ddl(schemas, keyspace, statement)
+    except DdlNotUnderstood as error:
+        return sorted(error.table_ids)
+    return sorted({table for change in changes for table in (change.table_id, change.previous_id) if table is not None})
+
+
+def create_statement(schema: TableSchema) -> str:
+    """A table's form as a statement, for people who read the history: vtgate tells columns, not the statement behind them."""
+    columns = [
+        f"{quote_identifier(column.name)} {column.source_type}{'' if column.is_optional else ' NOT NULL'}"
+        for column in schema.columns
+    ]
+    key = [f"PRIMARY KEY ({', '.join(map(quote_identifier, schema.key))})"] if schema.key else []
+    return f"CREATE TABLE {quote_identifier(schema.table_id.table)} ({', '.join([*columns, *key])})"
+
+
+class _Pace:
+    """When a batch is handed over, and what was counted of the stream until then."""
+
+    def __init__(self, labels: tuple[str, str]) -> None:
+        self._transactions = metrics.READER_TRANSACTIONS.labels(*labels)
+        self._began_s = time.monotonic()
+        self._gathers_until_s = 0.0
+        self._counted = self._told = 0
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since the stream was opened."""
+        return time.monotonic() - self._began_s
+
+    def is_due(self, more_wait: bool) -> bool:
+        """Nothing more has arrived, or too much time has passed."""
+        return not more_wait or time.monotonic() > self._gathers_until_s
+
+    def has_moved(self, decoder: StreamDecoder) -> bool:
+        """Transactions have ended since a batch was taken: the position is another."""
+        return decoder.transactions != self._told
+
+    def taken(self, decoder: StreamDecoder) -> None:
+        """A batch was taken."""
+        self._told = decoder.transactions
+        self._gathers_until_s = time.monotonic() + _MAX_GATHERING_S
+
+    def count(self, decoder: StreamDecoder) -> None:
+        """Put what has come since the last call into the metrics."""
+        self._transactions.inc(decoder.transactions - self._counted)
+        self._counted = decoder.transactions
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrived:
+    """What a stream brought: an answer, its end (neither), or why a second stream failed."""
+
+    decoder: StreamDecoder
+    answer: bytes | None
+    error: HeadwaterError | None = None
+
+
+class _Answers:
+    """The answers of a main stream, and of a second one, read ahead of their decoders."""
+
+    def __init__(self, vtgate: Vtgate, heartbeat_s: int) -> None:
+        self._vtgate = vtgate
+        self._silent_s = _MISSED_HEARTBEATS * heartbeat_s + 2.0
+        self._queue: asyncio.Queue[_Arrived] = asyncio.Queue(_ANSWERS_AHEAD)
+        self._tasks: dict[StreamDecoder, asyncio.Task[None]] = {}
+        self._main: StreamDecoder | None = None
+        self._heard_s = 0.0
+
+    async def __aenter__(self) -> "_Answers":
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def open(self, decoder: StreamDecoder, request: vtgate_pb2.VStreamRequest) -> None:
+        """Read a stream for ``decoder``; the first is the main one."""
+        if self._main is None:
+            self._main, self._heard_s = decoder, time.monotonic()
+        self._tasks[decoder] = asyncio.create_task(self._read(decoder, request))
+
+    def end(self, decoder: StreamDecoder) -> None:
+        """Read no more for it; what was read already still comes."""
+        self._tasks[decoder].cancel()
+
+    @property
+    def more_wait(self) -> bool:
+        """vtgate is ahead of the decoders."""
+        return not self._queue.empty()
+
+    async def next(self, timeout_s: float) -> _Arrived | None:
+        """What arrives next; None: nothing did within ``timeout_s``.
+
+        Raises as ``Vtgate.stream`` for the main stream, and SourceUnavailable when it is silent: not even heartbeats came.
+        """
+        try:
+            arrived = self._queue.get_nowait()
+        except asyncio.QueueEmpty:
+            try:
+                arrived = await asyncio.wait_for(self._queue.get(), timeout_s)
+            except TimeoutError:
+                self._require_sign_of_life()
+                return None
+        if arrived.decoder is self._main:
+            self._heard_s = time.monotonic()
+            if arrived.error is not None:
+                raise arrived.error
+        elif isinstance(arrived.error, TransientError):
+            raise arrived.error
+        return arrived
+
+    def _require_sign_of_life(self) -> None:
+        if time.monotonic() - self._heard_s > self._silent_s:
+            raise SourceUnavailable(
+                f"vtgate sent nothing for {self._silent_s:.0f} s, not even a heartbeat: the stream counts as lost"
+            )
+
+    async def _read(self, decoder: StreamDecoder, request: vtgate_pb2.VStreamRequest) -> None:
+        try:
+            async with aclosing(self._vtgate.stream(request)) as stream:
+                async for answer in stream:
+                    await self._queue.put(_Arrived(decoder, answer))
+            await self._queue.put(_Arrived(decoder, None))
+        except HeadwaterError as error:
+            await self._queue.put(_Arrived(decoder, None, error))

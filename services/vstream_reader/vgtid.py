@@ -1,0 +1,308 @@
+"""VGTIDs: where each shard of a keyspace stands, and the epoch and rank that make an order of it.
+
+A VGTID is a list of shards, each with its GTID set and, while tables are being copied, the last primary key of each. It is
+written as Debezium's Vitess connector writes it (``Vgtid``, ``TablePrimaryKeys``), so that a position can be carried from the
+one to the other. Epochs follow its ``VitessEpochProvider`` and ``ShardLineage``, with the epoch always inherited; how they
+differ is in docs/vitess-differences.md.
+"""
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from libs.errors import PipelineHalted
+from protos.vitess import binlogdata_pb2, query_pb2
+
+CURRENT: Final = "current"
+"""Instead of a GTID set: from now on."""
+EMPTY: Final = ""
+"""Instead of a GTID set: copy the tables first."""
+
+
+class KeyField(msgspec.Struct, frozen=True, kw_only=True):
+    """One column of a primary key."""
+
+    name: str
+    type: str
+    """Name of the ``query.Type``."""
+    charset: int = 0
+    flags: int = 0
+
+
+class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A primary key's values, one behind the other."""
+
+    lengths: tuple[str, ...]
+    values: str | UnsetType = UNSET
+    values_base64: str | UnsetType = UNSET
+    """Instead of ``values`` where they are no UTF-8 (a BINARY key): Debezium loses such values."""
+
+
+class LastKey(msgspec.Struct, frozen=True, kw_only=True):
+    """The last primary key that was copied."""
+
+    fields: tuple[KeyField, ...] = ()
+    rows: tuple[KeyRow, ...] = ()
+
+
+class TableLastKey(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one table's copy got."""
+
+    table_name: str
+    lastpk: LastKey | None = None
+
+
+class ShardGtid(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one shard stands."""
+
+    keyspace: str
+    shard: str = ""
+    gtid: str = ""
+    """``MySQL56/`` and a GTID set; ``current``; or empty."""
+    table_p_ks: tuple[TableLastKey, ...] = ()
+
+    @property
+    def is_place(self) -> bool:
+        """It names a place in the log."""
+        return self.gtid not in (CURRENT, EMPTY)
+
+
+Vgtid = tuple[ShardGtid, ...]
+"""One for each shard."""
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Vgtid)
+
+
+def parse_vgtid(text: str | bytes) -> Vgtid:
+    """The VGTID that ``format_vgtid``, or Debezium, wrote.
+
+    Raises:
+        ValueError: the text is no VGTID; says where.
+    """
+    try:
+        return _decoder.decode(text)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"is no VGTID ({error})") from error
+
+
+def format_vgtid(vgtid: Vgtid) -> str:
+    """The VGTID as Debezium writes it.
+
+    >>> format_vgtid((ShardGtid(keyspace="ks", shard="-80", gtid="MySQL56/a:1-10"),))
+    '[{"keyspace":"ks","shard":"-80","gtid":"MySQL56/a:1-10","table_p_ks":[]}]'
+    """
+    return _encoder.encode(vgtid).decode()
+
+
+def local_vgtid(vgtid: Vgtid, shard: str) -> Vgtid:
+    """The part of one shard."""
+    return tuple(entry for entry in vgtid if entry.shard == shard)
+
+
+def begins_copy(vgtid: Vgtid) -> bool:
+    """A stream from here copies tables first."""
+    return any(entry.gtid == EMPTY or entry.table_p_ks for entry in vgtid)
+
+
+def vgtid_to_proto(vgtid: Vgtid) -> binlogdata_pb2.VGtid:
+    """As vtgate takes it."""
+    return binlogdata_pb2.VGtid(
+        shard_gtids=[
+            binlogdata_pb2.ShardGtid(
+                keyspace=entry.keyspace,
+                shard=entry.shard,
+                gtid=entry.gtid,
+                table_p_ks=[_last_key_to_proto(table) for table in entry.table_p_ks],
+            )
+            for entry in vgtid
+        ]
+    )
+
+
+def shard_gtid_from_proto(message: binlogdata_pb2.ShardGtid) -> ShardGtid:
+    """As vtgate sends it."""
+    return ShardGtid(
+        keyspace=message.keyspace,
+        shard=message.shard,
+        gtid=message.gtid,
+        table_p_ks=tuple(_last_key_from_proto(table) for table in message.table_p_ks),
+    )
+
+
+def _last_key_to_proto(table: TableLastKey) -> binlogdata_pb2.TableLastPK:
+    if table.lastpk is None:
+        return binlogdata_pb2.TableLastPK(table_name=table.table_name)
+    return binlogdata_pb2.TableLastPK(
+        table_name=table.table_name,
+        lastpk=query_pb2.QueryResult(
+            fields=[
+                query_pb2.Field(
+                    name=field.name,
+                    type=field.type,
+                    charset=field.charset,
+                    flags=field.flags,
+                )
+                for field in table.lastpk.fields
+            ],
+            rows=[
+                query_pb2.Row(lengths=[int(length) for length in row.lengths], values=_values_of(row))
+                for row in table.lastpk.rows
+            ],
+        ),
+    )
+
+
+def _last_key_from_proto(message: binlogdata_pb2.TableLastPK) -> TableLastKey:
+    if not message.HasField("lastpk"):
+        return TableLastKey(table_name=message.table_name)
+    return TableLastKey(
+        table_name=message.table_name,
+        lastpk=LastKey(
+            fields=tuple(
+                KeyField(
+                    name=field.name,
+                    type=query_pb2.Type.Name(field.type),
+                    charset=field.charset,
+                    flags=field.flags,
+                )
+                for field in message.lastpk.fields
+            ),
+            rows=tuple(_key_row(row) for row in message.lastpk.rows),
+        ),
+    )
+
+
+def _key_row(row: query_pb2.Row) -> KeyRow:
+    lengths = tuple(str(length) for length in row.lengths)
+    try:
+        return KeyRow(lengths=lengths, values=row.values.decode())
+    except UnicodeDecodeError:
+        return KeyRow(lengths=lengths, values_base64=base64.b64encode(row.values).decode())
+
+
+def _values_of(row: KeyRow) -> bytes:
+    if isinstance(row.values_base64, str):
+        return base64.b64decode(row.values_base64)
+    return row.values.encode() if isinstance(row.values, str) else b""
+
+
+# --- one shard's GTID set ----------------------------------------------------------------------------------------------
+
+
+class ShardPosition(NamedTuple):
+    """What the order needs of a shard's GTID set."""
+
+    version: str
+    """``MySQL56``; empty where the text names none."""
+    hosts: tuple[str, ...]
+    sequences: tuple[int, ...]
+    """For each host, where its first run of transactions ends: Debezium's reading."""
+    transactions: int
+    """How many transactions the set holds."""
+
+    @property
+    def debezium_rank(self) -> int:
+        """``transaction_rank`` of the transaction block: the sum of the sequences."""
+        return sum(self.sequences)
+
+
+def parse_shard_position(gtid: str) -> ShardPosition:
+    """Read ``MySQL56/host1:1-3:7-9,host2:5``. Runs of a tagged GTID (``host:tag:1-3``) belong to ``host:tag``.
+
+    Hosts may be any word: Vitess promises a UUID for MySQL only.
+
+    Raises:
+        ValueError: the text is no GTID set.
+    """
+    version, slash, text = gtid.rpartition("/")
+    hosts: list[str] = []
+    sequences: list[int] = []
+    transactions = 0
+    for group in text.split(","):
+        uuid, *runs = group.strip().split(":")
+        host = uuid
+        for run in runs:
+            first, dash, last = run.partition("-")
+            if not first.isdigit():  # a tag: what follows is counted by itself
+                host = f"{uuid}:{run}"
+                continue
+            end = int(last) if dash else int(first)
+            transactions += end - int(first) + 1
+            if not hosts or hosts[-1] != host:
+                hosts.append(host)
+                sequences.append(end)
+    if not hosts:
+        raise ValueError(f"{gtid!r} is no GTID set")
+    return ShardPosition(version if slash else "", tuple(hosts), tuple(sequences), transactions)
+
+
+# --- epochs ------------------------------------------------------------------------------------------------------------
+
+
+def shard_epoch(epoch: int, previous: str, current: str) -> int:
+    """The epoch of a shard that went from one GTID set to another: one more when a host of the previous set is gone,
+    or when the shard had no place in the log before.
+
+    Raises:
+        PipelineHalted: the shard lost its place; reset the checkpoint.
+    """
+    if previous in (CURRENT, EMPTY):
+        return epoch if current in (CURRENT, EMPTY) else epoch + 1
+    if current in (CURRENT, EMPTY):
+        raise PipelineHalted(
+            f"vtgate sent the GTID {current!r} for a shard that stood at {previous}: no order can be made of it; "
+            "reset the source's checkpoint to copy the tables anew"
+        )
+    try:
+        before, after = parse_shard_position(previous), parse_shard_position(current)
+    except ValueError as error:
+        raise PipelineHalted(f"vtgate sent a position that cannot be read: {error}") from error
+    return epoch if set(before.hosts) <= set(after.hosts) else epoch + 1
+
+
+def inherited_epoch(shard: str, epochs: Mapping[str, int]) -> int:
+    """The epoch of a new shard: one more than the greatest of the shards that its key range overlaps; 0 without any.
+
+    >>> inherited_epoch("-40", {"-80": 3, "80-": 7})
+    4
+    """
+    return 1 + max((epoch for other, epoch in epochs.items() if _overlap(shard, other)), default=-1)
+
+
+def next_epochs(
+    epochs: Mapping[str, int], previous: Iterable[ShardGtid], current: Sequence[ShardGtid]
+) -> dict[str, int]:
+    """The epoch of every shard of ``current``, from those of ``previous``.
+
+    Raises:
+        PipelineHalted: a shard of ``previous`` has no epoch, or as ``shard_epoch``.
+    """
+    before = {entry.shard: entry.gtid for entry in previous}
+    after: dict[str, int] = {}
+    for entry in current:
+        if entry.shard not in before:
+            after[entry.shard] = inherited_epoch(entry.shard, epochs)
+        elif entry.shard not in epochs:
+            raise PipelineHalted(
+                f"shard {entry.shard} has a position but no epoch in the checkpoint: reset the source's checkpoint"
+            )
+        else:
+            after[entry.shard] = shard_epoch(epochs[entry.shard], before[entry.shard], entry.gtid)
+    return after
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Key ranges share a key. Bounds are hexadecimal fractions: they compare as texts (Vitess, "Sharding", key ranges)."""
+    one_begin, one_end = _key_range(one)
+    other_begin, other_end = _key_range(other)
+    return (not other_end or one_begin < other_end) and (not one_end or other_begin < one_end)
+
+
+def _key_range(shard: str) -> tuple[str, str]:
+    """Begin and end; an empty one is open. A name without a hyphen (``0``) is the whole range."""
+    begin, hyphen, end = shard.lower().partition("-")
+    return (begin, end) if hyphen else ("", "")

@@ -1,0 +1,524 @@
+"""What the decoder makes of a stream: transactions, orders, positions, and what it refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libs.errors import PipelineHalted, SchemaContradiction, SourceUnavailable, UndecodableValue
+from libs.types.table import TableId
+from protos.headwater.changes.v1.change_batch_pb2 import TransactionBoundary
+from protos.vitess import binlogdata_pb2, query_pb2
+from services.vstream_reader.decode import NewTable, Reshard
+from services.vstream_reader.position import decode_position, resume_vgtid
+from services.vstream_reader.settings import EventSettings, KeyColumns, TransactionMetadata
+from services.vstream_reader.transaction_store import TransactionStore
+from services.vstream_reader.vevents import VEvents, shard_gtids
+from services.vstream_reader.vgtid import format_vgtid
+from tests.unit.vstream_reader.stream import (
+    ID_AND_V,
+    answer,
+    column,
+    event,
+    fields,
+    inserted,
+    last_key,
+    replay,
+    row,
+    rows,
+    start_of,
+    transaction,
+    vgtid,
+)
+
+ONE_SHARD = start_of("-80", gtid="MySQL56/a:1-10")
+
+
+# --- transactions ------------------------------------------------------------------------------------------------------
+
+
+def test_a_transaction_is_put_together_over_many_answers() -> None:
+    """BEGIN in the first, COMMIT in the last; no row is lost, and no place between is one to resume from."""
+    stream = replay(ONE_SHARD)
+
+    stream.feed(answer(event("BEGIN"), fields(), inserted(1, "a")))
+    assert not stream.decoder.is_between_transactions
+    stream.feed(answer(inserted(2, "b"), inserted(3, "c")))
+    stream.feed(answer(inserted(4, "d"), vgtid({"-80": "a:1-11"}), event("COMMIT")))
+
+    assert stream.decoder.is_between_transactions
+    (run,) = stream.runs()
+    assert list(run.keys) == [b'{"id":1}', b'{"id":2}', b'{"id":3}', b'{"id":4}']
+    assert (run.epoch, run.rank, run.first_tx_ordinal) == (0, "11", 1)
+
+
+def test_a_large_transaction_lies_on_disk_until_its_commit(tmp_path: Path) -> None:
+    """What is read back is what was put in, in order, and the file is gone afterwards."""
+    store = TransactionStore(tmp_path, max_bytes_in_memory=100)
+    parts = [VEvents(answer(event("BEGIN"), *(inserted(n, "v" * 50) for n in range(3)))) for _ in range(4)]
+    for part in parts:
+        store.add(part, 0, len(part))
+
+    taken = list(store.taken(parts[-1], 1, 2))
+
+    assert [(part.data, first, last) for part, first, last in taken] == [
+        *((part.data, 0, 4) for part in parts),
+        (parts[-1].data, 1, 2),
+    ]
+    assert not store.has_rows
+
+
+def test_several_transactions_in_one_answer_keep_their_own_places() -> None:
+    """Each has the VGTID that came with it."""
+    stream = replay(ONE_SHARD).feed(
+        answer(
+            event("BEGIN"),
+            fields(),
+            inserted(1, "a"),
+            vgtid({"-80": "a:1-11"}),
+            event("COMMIT"),
+            event("BEGIN"),
+            inserted(2, "b"),
+            vgtid({"-80": "a:1-12"}),
+            event("COMMIT"),
+        )
+    )
+
+    first, second = stream.runs()
+
+    assert (first.rank, second.rank) == ("11", "12")
+    assert json.loads(second.values[0])["source"]["vgtid"].count("a:1-12") == 1
+
+
+def test_an_empty_transaction_moves_the_position_alone() -> None:
+    """BEGIN, VGTID, COMMIT: no event, another place."""
+    stream = replay(ONE_SHARD).feed(transaction({"-80": "a:1-11"}))
+
+    assert stream.runs() == []
+    assert decode_position(stream.decoder.position).vgtid[0].gtid == "MySQL56/a:1-11"
+
+
+def test_current_and_heartbeats_are_taken() -> None:
+    """The first answer to ``current`` is VGTID and OTHER for each shard; a HEARTBEAT says nothing."""
+    stream = replay(start_of("-80", "80-", gtid="current"))
+
+    stream.feed(answer(vgtid({"-80": "a:1-5", "80-": "current"}), event("OTHER")), answer(event("HEARTBEAT")))
+
+    place = decode_position(stream.decoder.position)
+    assert [entry.gtid for entry in place.vgtid] == ["MySQL56/a:1-5", "current"]
+
+
+def test_a_begin_after_columns_only_is_taken() -> None:
+    """A copy that finds no row leaves its first BEGIN without a COMMIT (Vitess, uvstreamer)."""
+    stream = replay(start_of("-80"), is_copying=True)
+
+    stream.feed(
+        answer(event("BEGIN"), fields()), transaction({"-80": "a:1-3"}, fields(), inserted(1, "a", timestamp=0))
+    )
+
+    assert [run.ops for run in stream.runs()] == [b"r"]
+
+
+# --- positions and orders ----------------------------------------------------------------------------------------------
+
+
+def test_only_the_shards_that_changed_are_read_again() -> None:
+    """Of 256 shards' positions 255 are the very bytes of before."""
+    before = binlogdata_pb2.VGtid(
+        shard_gtids=[
+            binlogdata_pb2.ShardGtid(keyspace="ks", shard=f"{n:02x}-", gtid="MySQL56/a:1-9") for n in range(256)
+        ]
+    )
+    after = binlogdata_pb2.VGtid()
+    after.CopyFrom(before)
+    after.shard_gtids[7].gtid = "MySQL56/a:1-10"
+    shards, changed = shard_gtids(before.SerializeToString(), [])
+    assert changed == list(range(256))
+
+    shards_after, changed = shard_gtids(after.SerializeToString(), shards)
+
+    assert changed == [7]
+    assert all(one is other for n, (one, other) in enumerate(zip(shards, shards_after, strict=True)) if n != 7)
+
+
+def test_a_lost_host_makes_an_epoch_of_its_shard() -> None:
+    """A smaller rank of the next epoch is still later."""
+    stream = replay(start_of("-80", "80-", gtid="MySQL56/a:1-10,b:1-5"))
+    stream.feed(
+        transaction({"-80": "a:1-11,b:1-5", "80-": "a:1-10,b:1-5"}, fields(), inserted(1, "x")),
+        transaction({"-80": "a:1-12", "80-": "a:1-10,b:1-5"}, inserted(1, "y")),
+    )
+
+    before, after = stream.runs()
+
+    assert (before.epoch, before.rank) == (0, "16")
+    assert (after.epoch, after.rank) == (1, "12")
+    assert decode_position(stream.decoder.position).epochs == {"-80": 1, "80-": 0}
+
+
+def test_ranks_go_beyond_64_bits() -> None:
+    """Three hosts of 2**63 transactions each."""
+    huge = 2**63 - 2
+    stream = replay(ONE_SHARD, events=EventSettings(transaction_metadata=TransactionMetadata.ORDERED))
+    stream.feed(transaction({"-80": f"a:1-{huge},b:1-{huge},c:1-{huge}"}, fields(), inserted(1, "x")))
+
+    (run,) = stream.runs()
+
+    assert run.rank == str(3 * huge)
+
+
+def test_new_shards_inherit_the_epoch_of_those_they_overlap() -> None:
+    """A split and a merge; rows of the new shards are later than all of the old ones."""
+    stream = replay(start_of("-80", "80-", gtid="MySQL56/a:1-900"))
+    stream.feed(
+        transaction({"-80": "a:1-901", "80-": "a:1-900"}, fields(), inserted(1, "x")),
+        transaction(
+            {"-40": "c:1-2", "40-80": "d:1-1", "80-": "a:1-900"}, fields(shard="-40"), inserted(1, "y", shard="-40")
+        ),
+        transaction({"-": "e:1-3"}, fields(shard="-"), inserted(1, "z", shard="-")),
+    )
+
+    assert [(run.epoch, int(run.rank)) for run in stream.runs()] == [(0, 901), (1, 2), (2, 3)]
+    assert decode_position(stream.decoder.position).epochs == {"-": 2}
+
+
+def test_a_position_resumes_where_it_was_taken() -> None:
+    """Encoded and decoded, and as vtgate is asked for it."""
+    stream = replay(start_of("-80", "80-", gtid="MySQL56/a:1-10"))
+    stream.feed(transaction({"-80": "a:1-11", "80-": "a:1-10"}, fields(), inserted(1, "x")))
+
+    place = decode_position(stream.decoder.position)
+
+    assert place == stream.decoder.place
+    assert format_vgtid(resume_vgtid(place.vgtid, place.copied)) == (
+        '[{"keyspace":"ks","shard":"-80","gtid":"MySQL56/a:1-11","table_p_ks":[]},'
+        '{"keyspace":"ks","shard":"80-","gtid":"MySQL56/a:1-10","table_p_ks":[]}]'
+    )
+
+
+def test_a_shard_waits_before_its_journal_until_others_took_over() -> None:
+    """A reader that resumes has to meet the journal again: its shard's position does not pass it."""
+    journal = binlogdata_pb2.Journal(
+        id=1,
+        migration_type=binlogdata_pb2.SHARDS,
+        participants=[binlogdata_pb2.KeyspaceShard(keyspace="ks", shard="-80")],
+        shard_gtids=[binlogdata_pb2.ShardGtid(keyspace="ks", shard="-40", gtid="MySQL56/n:1")],
+    )
+    stream = replay(start_of("-80", "80-", gtid="MySQL56/a:1-10"))
+
+    stream.feed(
+        answer(
+            event("BEGIN"),
+            event("JOURNAL", journal=journal),
+            vgtid({"-80": "a:1-11", "80-": "a:1-10"}),
+            event("COMMIT"),
+        ),
+        transaction({"-80": "a:1-11", "80-": "a:1-12"}, fields(shard="80-"), inserted(9, "x", shard="80-")),
+    )
+
+    assert [type(found) for found in stream.found] == [Reshard, NewTable]
+    assert [entry.gtid for entry in stream.decoder.place.vgtid] == ["MySQL56/a:1-10", "MySQL56/a:1-12"]
+
+
+# --- copy --------------------------------------------------------------------------------------------------------------
+
+
+def copy_of(*row_ids: int, place: str = "a:1-5") -> bytes:
+    """A packet of the copy: rows without a time, and the last key with the position."""
+    return answer(
+        event("BEGIN"),
+        fields(),
+        *(inserted(row_id, "v", timestamp=0) for row_id in row_ids),
+        vgtid({"-80": place}, {"-80": row_ids[-1]}),
+        event("COMMIT"),
+    )
+
+
+def test_copied_rows_are_reads_before_any_later_change() -> None:
+    """With the place of their copy and ordinal 0; changes between the packets are changes."""
+    stream = replay(start_of("-80"), is_copying=True)
+    stream.feed(
+        copy_of(1, 2),
+        answer(
+            event("BEGIN"),
+            fields(),
+            rows((row(1, "v"), row(1, "w"))),
+            vgtid({"-80": "a:1-6"}, {"-80": 2}),
+            event("COMMIT"),
+        ),
+        copy_of(3, 4, place="a:1-6"),
+    )
+
+    first, change, second = stream.runs()
+
+    assert (first.ops, change.ops, second.ops) == (b"rr", b"u", b"rr")
+    assert (first.epoch, first.rank, first.first_tx_ordinal, first.is_snapshot) == (1, "5", 0, True)
+    assert (change.epoch, change.rank, change.first_tx_ordinal) == (1, "6", 1)
+    assert json.loads(first.values[0])["source"]["snapshot"] == "true"
+
+
+def test_a_finished_table_is_not_copied_again() -> None:
+    """vtgate forgets it in its positions; the reader asks for it behind its last key."""
+    stream = replay(start_of("-80"), is_copying=True)
+    stream.feed(copy_of(1, 2), transaction({"-80": "a:1-5"}))
+
+    place = decode_position(stream.decoder.position)
+
+    assert place.vgtid[0].table_p_ks == ()
+    (table,) = resume_vgtid(place.vgtid, place.copied)[0].table_p_ks
+    assert table.lastpk is not None
+    assert table.lastpk.rows[0].values == "2"
+    assert stream.decoder.tables_copied == {"t"}
+
+
+def test_the_end_of_the_copy_is_that_of_all_shards() -> None:
+    """A COPY_COMPLETED with a shard is only that shard's."""
+    stream = replay(start_of("-80"), is_copying=True).feed(copy_of(1))
+
+    stream.feed(answer(event("COPY_COMPLETED")))
+    assert stream.decoder.is_copying
+    stream.feed(answer(event("COPY_COMPLETED", shard="")))
+
+    assert not stream.decoder.is_copying
+    assert decode_position(stream.decoder.position).copied == {}
+
+
+def test_a_recopy_delivers_copied_rows_only() -> None:
+    """The changes come in the main stream."""
+    stream = replay(start_of("-80"), is_copying=True, is_recopy=True)
+    stream.feed(
+        copy_of(1, 2),
+        answer(event("BEGIN"), rows((row(1, "v"), None)), vgtid({"-80": "a:1-6"}, {"-80": 2}), event("COMMIT")),
+    )
+
+    (run,) = stream.runs()
+
+    assert run.ops == b"rr"
+    assert json.loads(run.values[0])["source"]["snapshot"] == "incremental"
+
+
+# --- events ------------------------------------------------------------------------------------------------------------
+
+
+def test_ordered_metadata_stands_in_the_transaction_block() -> None:
+    """Epoch, and the rank as Connect's Decimal of scale 0."""
+    stream = replay(ONE_SHARD, events=EventSettings(transaction_metadata=TransactionMetadata.ORDERED))
+    stream.feed(transaction({"-80": "a:1-1513"}, fields(), inserted(1, "x"), inserted(2, "y")))
+
+    block = stream.events()[1]["transaction"]
+
+    assert list(block) == ["id", "total_order", "data_collection_order", "transaction_epoch", "transaction_rank"]
+    assert (block["total_order"], block["transaction_epoch"], block["transaction_rank"]) == (2, 0, "Bek=")
+
+
+def test_transactions_begin_and_end_with_their_counts() -> None:
+    """For the transaction topic; not where the setting filters them."""
+    change = transaction({"-80": "a:1-11"}, fields(), inserted(1, "x"), inserted(2, "y"))
+    told = replay(ONE_SHARD, events=EventSettings(transaction_metadata=TransactionMetadata.ON)).feed(change)
+    filtered = replay(
+        ONE_SHARD, events=EventSettings(transaction_metadata=TransactionMetadata.ON, filter_transaction_topic=True)
+    ).feed(change)
+
+    boundaries = [entry.transaction_boundary for entry in told.entries() if entry.HasField("transaction_boundary")]
+
+    assert [boundary.status for boundary in boundaries] == [
+        TransactionBoundary.STATUS_BEGIN,
+        TransactionBoundary.STATUS_END,
+    ]
+    assert [(count.database, count.table, count.events) for count in boundaries[1].table_event_counts] == [
+        ("ks", "t", 2)
+    ]
+    assert not any(entry.HasField("transaction_boundary") for entry in filtered.entries())
+
+
+def test_the_local_vgtid_names_the_events_shard() -> None:
+    """In the source block; the transaction's id stays whole."""
+    settings = EventSettings(use_local_vgtid=True, transaction_metadata=TransactionMetadata.ON)
+    stream = replay(start_of("-80", "80-", gtid="MySQL56/a:1-10"), events=settings)
+    stream.feed(transaction({"-80": "a:1-11", "80-": "a:1-10"}, fields(), inserted(1, "x")))
+
+    (made,) = stream.events()
+
+    assert [entry["shard"] for entry in json.loads(made["source"]["vgtid"])] == ["-80"]
+    assert [entry["shard"] for entry in json.loads(made["transaction"]["id"])] == ["-80", "80-"]
+
+
+def test_removed_members_are_in_no_event() -> None:
+    """As the RemoveField transformation."""
+    removed = ("source.vgtid", "source.db", "transaction.id", "ts_ns", "transaction.transaction_rank")
+    settings = EventSettings(remove_fields=removed, transaction_metadata=TransactionMetadata.ORDERED)
+    stream = replay(ONE_SHARD, events=settings).feed(transaction({"-80": "a:1-11"}, fields(), inserted(1, "x")))
+
+    (made,) = stream.events()
+
+    assert not {"vgtid", "db"} & made["source"].keys()
+    assert list(made["transaction"]) == ["total_order", "data_collection_order", "transaction_epoch"]
+    assert list(made) == ["before", "after", "source", "transaction", "op", "ts_ms", "ts_us"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "chosen", "key"),
+    [
+        (ID_AND_V, (), ("id",)),
+        ((column("a", query_pb2.INT64, "bigint", 3), column("b", query_pb2.INT64, "bigint", 3)), (), ("a", "b")),
+        ((column("n", query_pb2.INT64, "bigint", 4), column("u", query_pb2.INT64, "bigint", 5)), (), ("u",)),
+        ((column("n", query_pb2.INT64, "bigint", 4),), (), ()),
+        (ID_AND_V, (KeyColumns(tables=r"ks\.t", columns="v|id"),), ("id", "v")),
+        (ID_AND_V, (KeyColumns(tables=r"ks\.other", columns="v"),), ("id",)),
+    ],
+)
+def test_keys_follow_the_rules(columns: Any, chosen: tuple[KeyColumns, ...], key: tuple[str, ...]) -> None:
+    """The chosen columns, the primary key, the first column that is unique and never NULL; else none."""
+    stream = replay(ONE_SHARD, key_columns=chosen).feed(transaction({"-80": "a:1-11"}, fields(*columns)))
+
+    (schema,) = stream.schemas
+
+    assert schema.key == key
+
+
+def test_a_values_absence_is_told_from_null() -> None:
+    """A row image of ``binlog_row_image=noblob`` lacks a column that did not change."""
+    change = binlogdata_pb2.RowChange(
+        before=row(1, "long text"),
+        after=row(1, None),
+        data_columns=binlogdata_pb2.RowChange.Bitmap(count=2, cols=b"\x01"),
+    )
+    update = rows((row(1, "a"), row(1, "b")))
+    update.row_event.row_changes[0].CopyFrom(change)
+
+    (made,) = replay(ONE_SHARD).feed(transaction({"-80": "a:1-11"}, fields(), update)).events()
+
+    assert made["after"]["v"] == "__debezium_unavailable_value"
+    assert made["before"]["v"] == "long text"
+
+
+def test_tables_that_are_not_captured_are_passed_over() -> None:
+    """Their rows are not read, whatever they hold."""
+    stream = replay(ONE_SHARD, is_captured=lambda table_id: table_id == TableId(database="ks", table="t"))
+    stream.feed(
+        transaction(
+            {"-80": "a:1-11"},
+            fields(table="other"),
+            fields(),
+            inserted(1, table="other"),
+            inserted(1, "x"),
+            inserted(2, table="other"),
+            inserted(2, "y"),
+        )
+    )
+
+    assert [key for run in stream.runs() for key in run.keys] == [b'{"id":1}', b'{"id":2}']
+
+
+def test_shards_with_different_columns_have_their_own_versions() -> None:
+    """While a change of the table goes through the shards; a form that comes again is the version that it was."""
+    wider = (*ID_AND_V, column("w", query_pb2.INT64, "bigint"))
+    stream = replay(start_of("-80", "80-", gtid="MySQL56/a:1-10"))
+    stream.feed(
+        transaction({"-80": "a:1-11", "80-": "a:1-10"}, fields(*wider), inserted(1, "x", 5)),
+        transaction({"-80": "a:1-11", "80-": "a:1-11"}, fields(shard="80-"), inserted(2, "y", shard="80-")),
+        transaction({"-80": "a:1-11", "80-": "a:1-12"}, fields(*wider, shard="80-"), inserted(3, "z", 6, shard="80-")),
+    )
+
+    assert [run.schema_version for run in stream.runs()] == [1, 2, 1]
+    assert len(stream.schemas) == 2
+
+
+# --- bad input ---------------------------------------------------------------------------------------------------------
+
+
+def test_column_names_of_vtgates_own_making_are_not_taken() -> None:
+    """The stream is opened again: the tablet may have reloaded its schema by then."""
+    numbered = (column("@1", query_pb2.INT64, "bigint"), column("@2", query_pb2.VARCHAR, "varchar(9)"))
+
+    with pytest.raises(SourceUnavailable, match=r"ks\.t @1 to @2.*track_schema_versions"):
+        replay(ONE_SHARD).feed(transaction({"-80": "a:1-11"}, fields(*numbered), inserted(1, "x")))
+
+
+def test_a_column_may_be_named_with_an_at_sign() -> None:
+    """Debezium refuses it; only numbers in order are vtgate's."""
+    named = (column("id", query_pb2.INT64, "bigint", 3), column("@1", query_pb2.VARCHAR, "varchar(9)"))
+
+    (made,) = replay(ONE_SHARD).feed(transaction({"-80": "a:1-11"}, fields(*named), inserted(1, "x"))).events()
+
+    assert made["after"] == {"id": 1, "@1": "x"}
+
+
+def test_a_row_that_contradicts_its_columns_halts() -> None:
+    """Named: table, counts, shard, transaction and remedy."""
+    with pytest.raises(
+        SchemaContradiction, match=r"ks\.t: .*3 values.*2 columns.*shard -80.*a:1-11.*copy the table anew"
+    ):
+        replay(ONE_SHARD).feed(transaction({"-80": "a:1-11"}, fields(), inserted(1, "x", "too much")))
+
+
+def test_a_row_before_its_columns_opens_the_stream_again() -> None:
+    """vtgate tells the columns at the front of every stream."""
+    with pytest.raises(SourceUnavailable, match=r"row of ks\.t \(shard -80\) before telling its columns"):
+        replay(ONE_SHARD).feed(transaction({"-80": "a:1-11"}, inserted(1, "x")))
+
+
+@pytest.mark.parametrize("value", ["12x", "", "-", "1.5"])
+def test_a_value_that_is_no_number_is_named_and_not_shown(value: str) -> None:
+    """Table, column, row, type and place; never the value."""
+    with pytest.raises(UndecodableValue, match=r"ks\.t\.id at row 1.*bigint.*shard -80.*a:1-11") as raised:
+        replay(ONE_SHARD).feed(transaction({"-80": "a:1-11"}, fields(), inserted(1, "x"), inserted(value, "secret")))
+
+    assert "secret" not in str(raised.value)
+
+
+def test_a_text_that_is_not_utf8_is_refused() -> None:
+    """It would not be text in any event."""
+    with pytest.raises(UndecodableValue, match=r"ks\.t\.v at row 0"):
+        replay(ONE_SHARD).feed(transaction({"-80": "a:1-11"}, fields(), inserted(1, b"\xff\xfe")))
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (event("COMMIT"),),
+        (inserted(1, "x"),),
+        (event("BEGIN"), fields(), inserted(1, "x"), event("COMMIT")),
+        (
+            event("BEGIN"),
+            fields(),
+            inserted(1, "x", shard="no-such"),
+            vgtid({"-80": "a:1", "80-": "b:1"}),
+            event("COMMIT"),
+        ),
+    ],
+)
+def test_a_stream_that_contradicts_itself_is_opened_again(events: tuple[binlogdata_pb2.VEvent, ...]) -> None:
+    """A COMMIT or row outside a transaction, a transaction without a VGTID, a shard that no position names."""
+    with pytest.raises(SourceUnavailable, match="opened again"):
+        replay(start_of("-80", "80-", gtid="MySQL56/a:1")).feed(answer(*events))
+
+
+def test_a_second_begin_behind_rows_is_refused() -> None:
+    """Nothing of the first transaction is delivered by halves."""
+    stream = replay(ONE_SHARD).feed(answer(event("BEGIN"), fields(), inserted(1, "x")))
+
+    with pytest.raises(SourceUnavailable, match="inside another"):
+        stream.feed(answer(event("BEGIN")))
+    assert stream.runs() == []
+
+
+def test_a_position_that_cannot_be_read_halts() -> None:
+    """A GTID set that is none."""
+    with pytest.raises(PipelineHalted, match="position that cannot be read"):
+        replay(ONE_SHARD).feed(transaction({"-80": "nonsense"}))
+
+
+@pytest.mark.parametrize("cut", [1, 7, 20, 60])
+def test_a_damaged_answer_is_refused(cut: int) -> None:
+    """Bytes that end too early are not read beyond."""
+    whole = transaction({"-80": "a:1-11"}, fields(), inserted(1, "x"))
+
+    with pytest.raises(SourceUnavailable):
+        replay(ONE_SHARD).feed(whole[:-cut])
+
+
+def test_the_last_keys_of_a_copy_are_vtgates() -> None:
+    """The helper above writes what vtgate sends: guards the tests themselves."""
+    assert last_key(7).lastpk.rows[0].values == b"7"
