@@ -2,6 +2,8 @@
 
 import asyncio
 import sys
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from libs.errors import InvalidSettings
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
@@ -10,10 +12,11 @@ from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.follow import follow
 from libs.source.process import serve_reader
 from libs.source.status import ReaderStatus
+from libs.types.checkpoint import Checkpoint
 from services.vstream_reader.position import SOURCE_KIND
 from services.vstream_reader.settings import VstreamReaderSettings, mistakes_in
 from services.vstream_reader.source import VstreamSource
-from services.vstream_reader.tasks import partition_name
+from services.vstream_reader.tasks import partition_name, previous_checkpoints
 
 
 async def follow_vstream(settings: VstreamReaderSettings, status: ReaderStatus) -> None:
@@ -23,13 +26,28 @@ async def follow_vstream(settings: VstreamReaderSettings, status: ReaderStatus) 
         CheckpointCommitterClient(settings.checkpoint_committer) as committer,
     ):
         await follow(
-            VstreamSource(settings, schema_history),
+            VstreamSource(settings, schema_history, _takeover(settings, committer)),
             connector=SOURCE_KIND,
             kafka=settings.kafka,
             committer=committer,
             lease_s=settings.lease_s,
             status=status,
         )
+
+
+def _takeover(
+    settings: VstreamReaderSettings, committer: CheckpointCommitterClient
+) -> Callable[[], Awaitable[Sequence[Sequence[Checkpoint]]]] | None:
+    if settings.tasks is None:
+        return None
+    return partial(
+        previous_checkpoints,
+        settings.source,
+        settings.tasks,
+        committer=committer,
+        kafka=settings.kafka,
+        lease_s=settings.lease_s,
+    )
 
 
 async def serve(settings: VstreamReaderSettings, stop: asyncio.Event) -> None:

@@ -7,7 +7,7 @@ keeps the columns that FIELD events tell of.
 import asyncio
 import dataclasses
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +54,7 @@ from services.vstream_reader.snapshot import (
     is_copy_due,
     stream_request,
 )
-from services.vstream_reader.tasks import dealt_shards, partition_name
+from services.vstream_reader.tasks import dealt_shards, partition_name, positions_of, taken_over
 from services.vstream_reader.vgtid import inherited_epoch, shard_gtid_from_proto
 
 log = structlog.get_logger()
@@ -70,9 +70,16 @@ _SIGNAL_POLL_S: Final = 0.2
 class VstreamSource:
     """One keyspace, or one task's shards of it, as a ``libs.source.port.Source``."""
 
-    def __init__(self, settings: VstreamReaderSettings, schema_history: SchemaHistoryClient) -> None:
+    def __init__(
+        self,
+        settings: VstreamReaderSettings,
+        schema_history: SchemaHistoryClient,
+        previous_checkpoints: Callable[[], Awaitable[Sequence[Sequence[Checkpoint]]]] | None = None,
+    ) -> None:
+        """``previous_checkpoints``: of the generations of tasks before this one, newest first."""
         self._settings = settings
         self._schema_history = schema_history
+        self._previous_checkpoints = previous_checkpoints
         self._copies_anew = settings.snapshot.mode is SnapshotMode.ALWAYS
         self._created_ms = time.time_ns() // 1_000_000
         self.partition = SourcePartition(source=settings.source, name=partition_name(settings.tasks))
@@ -81,12 +88,12 @@ class VstreamSource:
     async def open(self, resume_from: Checkpoint | None, identity: BatchIdentity) -> AsyncIterator["VstreamChangeLog"]:
         """See ``libs.source.port.Source.open``."""
         async with Vtgate(self._settings.vtgate) as vtgate:
-            shards, tables = await require_sound_source(self._settings, vtgate)
+            serving, tables = await require_sound_source(self._settings, vtgate)
+            shards = dealt_shards(self._settings.tasks, serving)
             position = decode_position(resume_from.position) if resume_from is not None else None
             is_copying = resume_from is not None and resume_from.snapshot is not None
             if position is None:
-                position = first_position(self._settings, shards)
-                is_copying = is_copy_due(position)
+                position, is_copying = await self._beginning(shards, serving)
             elif self._copies_anew:
                 position, is_copying = anew(self._settings, position, shards), True
             self._copies_anew = False
@@ -108,9 +115,20 @@ class VstreamSource:
             finally:
                 await asyncio.shield(asyncio.to_thread(change_log.close))
 
+    async def _beginning(self, shards: Sequence[str], serving: Sequence[str]) -> tuple[VitessPosition, bool]:
+        """Where a source partition without a checkpoint begins, and whether tables are being copied there."""
+        if self._previous_checkpoints is not None:
+            generations = await self._previous_checkpoints()
+            position = taken_over(shards, serving, positions_of(generations))
+            if position is not None:
+                log.info("positions_taken_over", shards=list(shards))
+                return position, any(checkpoint.snapshot for generation in generations for checkpoint in generation)
+        position = first_position(self._settings, shards)
+        return position, is_copy_due(position)
+
 
 async def require_sound_source(settings: VstreamReaderSettings, vtgate: Vtgate) -> tuple[Sequence[str], Sequence[str]]:
-    """The pre-flight: the shards to read and the tables captured, sorted.
+    """The pre-flight: the shards that are read, by this task or another, and the tables captured; sorted.
 
     Raises:
         SourceUnavailable: no answer; try again.
@@ -133,7 +151,7 @@ async def require_sound_source(settings: VstreamReaderSettings, vtgate: Vtgate) 
             f"no table of keyspace {settings.keyspace} matches include_tables ({', '.join(settings.include_tables)}): "
             "correct the pattern (it must match keyspace.table)"
         )
-    return dealt_shards(settings.tasks, settings.shards or serving), tables
+    return sorted(settings.shards or serving), tables
 
 
 class VstreamChangeLog:

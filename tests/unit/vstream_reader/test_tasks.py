@@ -1,0 +1,114 @@
+"""Who reads which shards, and whose positions a new generation takes over (``c_vitess.json``, tables)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libs.errors import PipelineHalted
+from services.vstream_reader.position import VitessPosition
+from services.vstream_reader.settings import SnapshotMode, SnapshotSettings, TaskSettings, VstreamReaderSettings
+from services.vstream_reader.snapshot import first_position
+from services.vstream_reader.tasks import dealt_shards, partition_name, previous_partitions, taken_over
+from services.vstream_reader.vgtid import ShardGtid
+
+CASES = json.loads((Path(__file__).parents[2] / "golden" / "cases" / "c_vitess.json").read_text(encoding="utf-8"))
+
+
+def tables(kind: str) -> list[Any]:
+    return [pytest.param(table, id=table["id"]) for table in CASES["tables"] if table["kind"] == kind]
+
+
+def place(gtids: dict[str, str], epochs: dict[str, int] | None = None) -> VitessPosition:
+    return VitessPosition(
+        vgtid=tuple(ShardGtid(keyspace="ks", shard=shard, gtid=gtid) for shard, gtid in gtids.items()),
+        epochs=epochs or dict.fromkeys(gtids, 0),
+    )
+
+
+@pytest.mark.parametrize("case", tables("task_assignment"))
+def test_shards_are_dealt_as_in_the_reference(case: dict[str, Any]) -> None:
+    """Round-robin over the sorted shards, under the reference's names; a copy begins with an empty GTID."""
+    count = min(case["max_tasks"], len(case["shards"]))
+    for number, expected in enumerate(case["expect"]):
+        tasks = TaskSettings(number=number, of=count, generation=case["config"]["vitess.offset.storage.task.key.gen"])
+        shards = dealt_shards(tasks, case["shards"])
+
+        if "key" in expected:
+            assert partition_name(tasks) == expected["key"]
+            assert list(shards) == expected["shards"]
+        if "gtid" in expected:
+            mode = SnapshotMode(case["config"]["snapshot.mode"])
+            position = first_position(_settings(SnapshotSettings(mode=mode)), shards)
+            assert {entry.gtid for entry in position.vgtid} == {expected["gtid"]}
+
+
+def _settings(snapshot: SnapshotSettings) -> VstreamReaderSettings:
+    unused: Any = {"address": "127.0.0.1:1"}
+    return VstreamReaderSettings(
+        source="s",
+        vtgate=None,  # type: ignore[arg-type]  # not asked here
+        keyspace="ks",
+        snapshot=snapshot,
+        schema_history=unused,
+        checkpoint_committer=unused,
+    )
+
+
+@pytest.mark.parametrize("case", tables("offset_migration"))
+def test_positions_move_as_in_the_reference(case: dict[str, Any]) -> None:
+    """Per shard from the newest generation that has it; a shard that nobody would read any more is refused."""
+    generations = generations_of(case)
+    wanted: dict[str, Any] = {}
+    for part in case.get("expect", {}).values():
+        wanted |= part if isinstance(part, dict) else {}
+    if case.get("expect") and not wanted:
+        wanted = case["expect"]
+    if "expect_error" in case:
+        with pytest.raises(PipelineHalted, match="re-cut"):
+            taken_over(case["shards"], case["shards"], generations)
+        return
+
+    moved: dict[str, str] = {}
+    epochs: dict[str, int] = {}
+    for number in range(case["tasks"]):
+        mine = dealt_shards(TaskSettings(number=number, of=case["tasks"]), case["shards"])
+        position = taken_over(mine, case["shards"], generations)
+        assert position is not None
+        moved |= {entry.shard: entry.gtid for entry in position.vgtid}
+        epochs |= position.epochs
+
+    if wanted:
+        assert moved == wanted
+    if "expect_epochs" in case:
+        assert epochs == case["expect_epochs"]
+
+
+def generations_of(case: dict[str, Any]) -> list[list[VitessPosition]]:
+    """A reader's own generation counts first, then the one before, then the reader without tasks."""
+    by_generation: dict[int, list[VitessPosition]] = {}
+    for name in {**case.get("task_offsets", {}), **case.get("task_epochs", {})}:
+        epochs = case.get("task_epochs", {}).get(name)
+        gtids = case.get("task_offsets", {}).get(name) or dict.fromkeys(epochs, "MySQL56/a:1")
+        by_generation.setdefault(int(name.rpartition("_")[2]), []).append(place(gtids, epochs))
+    whole = case.get("server_offset") or dict.fromkeys(case.get("server_epochs", {}), "MySQL56/a:1")
+    generations = [by_generation[number] for number in sorted(by_generation, reverse=True)]
+    return [*generations, [place(whole, case.get("server_epochs"))] if whole else []]
+
+
+def test_a_first_generation_follows_a_reader_without_tasks() -> None:
+    """Also when it begins with generation 1, as the reference advises."""
+    assert previous_partitions(TaskSettings(number=0, of=2)) == [["0"]]
+    assert previous_partitions(TaskSettings(number=0, of=2, generation=1)) == [["task0_1_0"], ["0"]]
+
+
+def test_without_any_position_a_task_begins_by_itself() -> None:
+    """Nothing was read before."""
+    assert taken_over(["-80"], ["-80", "80-"], [[], []]) is None
+
+
+def test_a_shard_without_a_position_is_told() -> None:
+    """It came by a reshard while nothing ran: beginning it anywhere would lose or repeat rows."""
+    with pytest.raises(PipelineHalted, match=r"gone: 80-; without a position: 80-c0"):
+        taken_over(["80-c0"], ["-80", "80-c0", "c0-"], [[place({"-80": "MySQL56/a:1", "80-": "MySQL56/a:1"})]])
