@@ -24,6 +24,7 @@ from libs.config.load import convert_document
 from libs.errors import InvalidSettings, SourceUnavailable
 from libs.local.dts.encode import read_image
 from libs.mysql import binlog_events as events
+from libs.mysql.binlog_position import BinlogPosition
 from libs.mysql.ddl import DdlNotUnderstood, TableChangeKind, apply_ddl, show_create_to_schema
 from libs.mysql.gtid import ExecutedGtids, GtidSet
 from libs.mysql.packets import Packets
@@ -308,7 +309,8 @@ class StandIn:
         connection = connect(settings.database)
         reader = start_dump(
             connection,
-            gtid_set=self._encoder.executed.snapshot().encode_binary(),
+            BinlogPosition(gtid_set=str(self._encoder.executed.snapshot()), file="", pos=0),
+            also_done=GtidSet(),
             replica_server_id=settings.replica_server_id,
             heartbeat_s=_SILENT_S / 4,
             spill_dir=Path(tempfile.gettempdir()),
