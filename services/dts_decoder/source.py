@@ -19,7 +19,7 @@ import msgspec
 import structlog
 from prometheus_client import Counter
 
-from libs.errors import PipelineHalted, PositionPurged, UndecodableMessage
+from libs.errors import InvalidEvent, PipelineHalted, PositionPurged, UndecodableMessage
 from libs.events.batch import BatchBuilder, BatchIdentity
 from libs.failpoints import failpoint
 from libs.mysql.gtid import GtidSet
@@ -349,12 +349,17 @@ class DtsChangeLog:
                 return
             received = await asyncio.to_thread(self._client.receive, _RECEIVE_TIMEOUT_S)
             decoder.tick(time.time_ns())
-            for message in received.messages:
-                for whole in self._assembled(assembler, message):
-                    async for batch in self._decoded(decoder, whole):
-                        told = decoder.position.offset, decoder.position.entry
-                        yield batch
-                        gathers_until_s = time.monotonic() + _MAX_GATHERING_S
+            try:
+                for message in received.messages:
+                    for whole in self._assembled(assembler, message):
+                        async for batch in self._decoded(decoder, whole):
+                            told = decoder.position.offset, decoder.position.entry
+                            yield batch
+                            gathers_until_s = time.monotonic() + _MAX_GATHERING_S
+            except (InvalidEvent, PipelineHalted):
+                if decoder.is_between_transactions:
+                    yield self._drained(decoder)  # what stands before the fault is good
+                raise
             await self._observe(received, assembler, decoder)
             if not received.more_waits or time.monotonic() > gathers_until_s:
                 stands = decoder.position.offset, decoder.position.entry

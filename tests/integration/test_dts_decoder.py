@@ -1,0 +1,404 @@
+"""The DTS decoder on a real Kafka, fed by a stand-in for DTS that follows a real MySQL's binlog."""
+
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from libs.config.connections import KafkaSettings
+from libs.events.names import source_dead_letters_topic
+from libs.kafka.clients import TopicSpec, ensure_topics
+from protos.dts import subscription_pb2 as pb
+from services.dts_decoder.dead_letters import decode_letter
+from tests.conftest import KafkaBroker, MysqlServer, ValkeyServer
+from tests.integration.dts_stand_in import RunningStandIn, delete_records, stand_in
+from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline, start_pipeline
+from tests.integration.service_process import ServiceProcess
+from tests.integration.test_binlog_reader import ALL_TYPES, VALUES
+from tests.unit.dts_decoder.topic import begin, checkpoint, commit, dml, insert
+
+EXIT_HALTED = 3
+
+
+class Subscription:
+    """A topic with a stand-in that fills it from the shared server, and a decoder of one database of it."""
+
+    def __init__(
+        self, folder: Path, kafka: KafkaBroker, valkey: ValkeyServer, mysql: MysqlServer, database: str
+    ) -> None:
+        self.folder, self.kafka, self.valkey, self.mysql, self.database = folder, kafka, valkey, mysql, database
+        self.topic = f"topic-subs-{database}"
+        self.group = f"consumer-grp-{database}"
+        ensure_topics(KafkaSettings(bootstrap_servers=kafka.bootstrap_servers), [TopicSpec(name=self.topic)])
+        self.pipelines: list[ReaderPipeline] = []
+        self.stand_ins: list[RunningStandIn] = []
+
+    def fill(self, **settings: Any) -> RunningStandIn:
+        """From now on what the server logs comes by the topic."""
+        self.stand_ins.append(stand_in(self.mysql, self.kafka.bootstrap_servers, self.topic, **settings))
+        return self.stand_ins[-1]
+
+    def decoder(self, *, with_database: bool = True, **settings: Any) -> ReaderPipeline:
+        """Not started yet, and the services that it needs."""
+        pipeline = self._pipeline(self.database)
+        old = pipeline.reader.settings
+        named = {"database": old["database"]} if with_database else {}
+        pipeline.reader = ServiceProcess.of(
+            "dts_decoder",
+            self.folder,
+            {
+                **{
+                    name: old[name] for name in ("source", "lease_s", "kafka", "schema_history", "checkpoint_committer")
+                },
+                **named,
+                "subscription": {
+                    "bootstrap_servers": self.kafka.bootstrap_servers,
+                    "topic": self.topic,
+                    "group_id": self.group,
+                },
+                "include_tables": [rf"{self.database}\..*"],
+                **settings,
+            },
+        )
+        return pipeline
+
+    def binlog_reader(self, **settings: Any) -> ReaderPipeline:
+        """A binlog reader of the same database, under another source."""
+        pipeline = self._pipeline(f"{self.database}_log")
+        pipeline.reader.settings = {
+            **{name: value for name, value in pipeline.reader.settings.items() if name != "subscription"},
+            "include_tables": [rf"{self.database}\..*"],
+            **settings,
+        }
+        return pipeline
+
+    def _pipeline(self, source: str) -> ReaderPipeline:
+        """With the two services, which all of a test share."""
+        if not self.pipelines:
+            pipeline = start_pipeline(self.folder, source, self.kafka, self.valkey, self.mysql)
+        else:
+            first = self.pipelines[0]
+            reader = ServiceProcess.of(
+                "binlog_reader", self.folder / source, {**first.reader.settings, "source": source}
+            )
+            pipeline = ReaderPipeline(source, self.kafka, reader, [])
+        self.pipelines.append(pipeline)
+        return pipeline
+
+    def send(self, *entries: pb.Entry, ps: int) -> None:
+        """A message of the test's own."""
+        data = pb.Entries(items=entries).SerializeToString()
+        self.send_value(pb.Envelope(version=1, total=1, data=data).SerializeToString(), ps=ps)
+
+    def send_value(self, value: bytes, *, ps: int) -> None:
+        producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers})
+        producer.produce(self.topic, value=value, partition=0, headers=[("ps", str(ps).encode())])
+        assert producer.flush(30.0) == 0
+
+    def group_offset(self) -> int:
+        """Where DTS's console sees the consumer group."""
+        consumer = Consumer({"bootstrap.servers": self.kafka.bootstrap_servers, "group.id": self.group})
+        try:
+            [found] = consumer.committed([TopicPartition(self.topic, 0)], timeout=30.0)
+            return int(found.offset)
+        finally:
+            consumer.close()
+
+    def stop(self) -> None:
+        for running in self.stand_ins:
+            running.stop()
+        for pipeline in self.pipelines:
+            pipeline.stop()
+
+
+@pytest.fixture
+def database(mysql_server: MysqlServer, unique_name: Callable[[str], str]) -> Iterator[str]:
+    name = unique_name("db")
+    mysql_server.execute(f"CREATE DATABASE {name}")
+    yield name
+    mysql_server.execute(f"DROP DATABASE {name}")
+
+
+@pytest.fixture
+def subscription(
+    tmp_path: Path, kafka_broker: KafkaBroker, valkey_server: ValkeyServer, mysql_server: MysqlServer, database: str
+) -> Iterator[Subscription]:
+    one = Subscription(tmp_path, kafka_broker, valkey_server, mysql_server, database)
+    yield one
+    one.stop()
+
+
+def _comparable(rows: list[PublishedRow]) -> list[tuple[Any, ...]]:
+    """Everything of the live events but the source block, the order's rank and when they were processed."""
+    return [
+        (
+            row.table,
+            row.op,
+            row.key,
+            {name: value for name, value in row.value.items() if name not in ("source", "ts_ms", "ts_us", "ts_ns")},
+            row.order[2],
+        )
+        for row in rows
+        if not row.is_snapshot
+    ]
+
+
+def test_the_same_traffic_gives_equal_events_by_both_roads(
+    subscription: Subscription, mysql_server: MysqlServer, database: str
+) -> None:
+    """Every type and every extreme, updates, deletes, DDL: by the binlog reader and by the DTS decoder."""
+    lenient = "SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'"
+    mysql_server.execute(
+        ALL_TYPES, "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20) CHARACTER SET gb18030)", database=database
+    )
+    mysql_server.execute(lenient, f"INSERT INTO types VALUES (900, {VALUES[3]})", database=database)
+    subscription.fill(max_message_bytes=20_000)  # most messages come in parts
+    by_dts = subscription.decoder(transaction_metadata=True)
+    by_log = subscription.binlog_reader(
+        transaction_metadata=True, database=by_dts.reader.settings["database"], replica_server_id=6_999
+    )
+    for pipeline in (by_log, by_dts):
+        pipeline.reader.start()
+        pipeline.wait_for_rows(lambda rows: len(rows) >= 1, timeout_s=120.0)
+
+    for number, values in enumerate(VALUES):
+        mysql_server.execute(lenient, f"INSERT INTO types VALUES ({number}, {values})", database=database)
+    mysql_server.execute(
+        "UPDATE types SET id = id + 100 WHERE id < 2",
+        "DELETE FROM types WHERE id = 2",
+        "INSERT INTO t VALUES (1, '漢字'), (2, NULL)",
+        "ALTER TABLE t ADD COLUMN w BIT(12) FIRST, MODIFY v VARCHAR(30) CHARACTER SET gbk",
+        "UPDATE t SET v = '字', w = b'101' WHERE id = 2",
+        "RENAME TABLE t TO u",
+        "INSERT INTO u VALUES (NULL, 3, 'z')",
+        "TRUNCATE TABLE u",
+        "DELETE FROM types",
+        database=database,
+    )
+    enough = lambda rows: sum(row.op == "d" for row in rows) >= 1 + len(VALUES)  # noqa: E731
+    expected = _comparable(by_log.wait_for_rows(enough))
+    found = _comparable(by_dts.wait_for_rows(enough))
+
+    assert found == expected
+    assert len(found) > 2 * len(VALUES)
+
+
+@pytest.mark.parametrize(
+    "failpoint",
+    [
+        "reader_after_produce_before_commit=kill@3",
+        "reader_after_commit=kill@3",
+        "reader_between_snapshot_chunks=kill@2",
+    ],
+)
+def test_kill_9_loses_nothing_and_repeats_nothing(
+    subscription: Subscription, mysql_server: MysqlServer, database: str, failpoint: str
+) -> None:
+    """In the snapshot, before a commit and behind one; the stand-in restarts too, and repeats as DTS does."""
+    mysql_server.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", database=database)
+    mysql_server.execute(f"INSERT INTO t VALUES {','.join(f'({n}, 0)' for n in range(300))}", database=database)
+    filling = subscription.fill()
+    pipeline = subscription.decoder(snapshot={"chunk_rows": 50})
+    pipeline.reader.start(failpoints=failpoint, waits=False)
+    ids = itertools.count(1_000)
+
+    def write(transactions: int) -> None:
+        for _ in range(transactions):
+            mysql_server.execute(
+                f"INSERT INTO t VALUES ({next(ids)}, 1), ({next(ids)}, 1)",
+                "UPDATE t SET v = v + 1 WHERE id = 7",
+                database=database,
+            )
+            time.sleep(0.02)
+
+    write(20)
+    pipeline.reader.wait_for_exit(60.0)
+    filling.stop()
+    subscription.fill()
+    write(10)
+    pipeline.reader.start()
+    write(10)
+    last = next(ids) - 1
+    rows = pipeline.wait_for_rows(lambda rows: any(row.key == {"id": last} for row in rows))
+    rows = pipeline.wait_for_rows(lambda rows: sum(row.op == "u" for row in rows) >= 1 and rows[-1].op == "u")
+
+    state: dict[int, int] = {}
+    for row in sorted(rows, key=lambda row: row.order):
+        state[row.value["after"]["id"]] = row.value["after"]["v"]
+    assert state == dict(mysql_server.execute("SELECT id, v FROM t", database=database))
+    live = [row.order for row in rows if not row.is_snapshot]
+    assert live == sorted(set(live))
+    copied = [row.key["id"] for row in rows if row.is_snapshot and row.key]
+    assert len(copied) == len(set(copied))
+
+
+def test_the_group_is_set_behind_a_checkpoint_and_only_there(
+    subscription: Subscription, mysql_server: MysqlServer, database: str
+) -> None:
+    """DTS's console sees how far it was read; never further than what is durable."""
+    pipeline = subscription.decoder(with_database=False)
+    pipeline.reader.start()
+    subscription.send(begin(1), insert(1, schemaName=database), commit(1), ps=1)
+    pipeline.wait_for_rows(lambda rows: len(rows) >= 1)
+    assert subscription.group_offset() < 0
+
+    subscription.send(checkpoint(), ps=2)
+    subscription.send(begin(2), insert(2, gtid=2, schemaName=database), ps=3)
+    deadline_s = time.monotonic() + 30
+    while subscription.group_offset() < 0:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.2)
+
+    assert subscription.group_offset() == 2
+
+
+def test_tables_are_learned_from_messages_where_there_is_no_server(subscription: Subscription, database: str) -> None:
+    """Typed by originalType; a restart goes on with the same version."""
+    pipeline = subscription.decoder(with_database=False)
+    subscription.send(begin(1), insert(1, schemaName=database), commit(1), ps=1)
+    pipeline.reader.start()
+    pipeline.wait_for_rows(lambda rows: len(rows) >= 1)
+    pipeline.reader.kill()
+    subscription.send(
+        begin(1),
+        insert(1, schemaName=database),
+        commit(1),
+        begin(2),
+        insert(2, gtid=2, schemaName=database),
+        commit(2),
+        ps=2,
+    )
+
+    pipeline.reader.start()
+    rows = pipeline.wait_for_rows(lambda rows: len(rows) >= 2)
+
+    assert [(row.op, row.value["after"], row.schema_version) for row in rows] == [
+        ("c", {"id": 1, "v": "v1"}, 1),
+        ("c", {"id": 2, "v": "v2"}, 1),
+    ]
+
+
+def test_what_cannot_be_decoded_halts_with_its_place(subscription: Subscription, database: str) -> None:
+    """Topic, partition and offset; nothing behind it is published."""
+    pipeline = subscription.decoder(with_database=False)
+    subscription.send(begin(1), insert(1, schemaName=database), commit(1), ps=1)
+    subscription.send_value(b"\xff rubbish", ps=2)
+    subscription.send(begin(2), insert(2, gtid=2, schemaName=database), commit(2), ps=3)
+
+    pipeline.reader.start(waits=False)
+
+    assert pipeline.reader.wait_for_exit(60.0) == EXIT_HALTED
+    assert f"{subscription.topic}[0]@1: no Envelope" in pipeline.reader.log_text
+    assert [row.key for row in pipeline.rows()] == [{"id": 1}]
+
+
+def test_by_policy_it_is_set_aside_once_and_reading_goes_on(subscription: Subscription, database: str) -> None:
+    """A message, an entry and a row, in the transaction of what stands around them."""
+    pipeline = subscription.decoder(with_database=False, on_undecodable="dead_letter")
+    too_large = pb.RowChange(newColumns=[pb.Data(dataType=pb.DATA_TYPE_INT32, sv="9" * 12), pb.Data()])
+    subscription.send(begin(1), insert(1, schemaName=database), dml([too_large], schemaName=database), commit(1), ps=1)
+    subscription.send_value(b"\xff rubbish", ps=2)
+    subscription.send(begin(2), insert(2, gtid=2, schemaName=database), commit(2), ps=3)
+    pipeline.reader.start(failpoints="reader_after_produce_before_commit=kill@2", waits=False)
+    time.sleep(3.0)
+    pipeline.reader.kill()
+
+    pipeline.reader.start()
+    pipeline.wait_for_rows(lambda rows: len(rows) >= 2)
+
+    letters = [decode_letter(value) for value in _records(subscription.kafka, source_dead_letters_topic(database))]
+    assert [(letter.offset, letter.entry) for letter in letters] == [(0, 2), (1, None)]
+    assert letters[1].envelope == b"\xff rubbish"
+    assert [row.key for row in pipeline.rows()] == [{"id": 1}, {"id": 2}]
+
+
+def _records(kafka: KafkaBroker, topic: str) -> list[bytes]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": "test-reads",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values = []
+    try:
+        while (message := consumer.poll(10.0)) is not None and message.error() is None:
+            values.append(message.value() or b"")
+        return values
+    finally:
+        consumer.close()
+
+
+def test_a_lost_range_halts_with_the_range_and_the_remedy(subscription: Subscription, database: str) -> None:
+    """DTS deleted what was not read: never a jump in silence."""
+    pipeline = subscription.decoder(with_database=False)
+    subscription.send(begin(1), insert(1, schemaName=database), commit(1), ps=1)
+    pipeline.reader.start()
+    pipeline.wait_for_rows(lambda rows: len(rows) >= 1)
+    pipeline.reader.stop()
+    subscription.send(begin(2), insert(2, gtid=2, schemaName=database), commit(2), ps=2)
+    delete_records(subscription.kafka.bootstrap_servers, subscription.topic)
+
+    pipeline.reader.start(waits=False)
+
+    assert pipeline.reader.wait_for_exit(60.0) == EXIT_HALTED
+    assert "messages 1 to 1 were deleted" in pipeline.reader.log_text
+    assert "re-snapshot" in pipeline.reader.log_text
+
+
+def test_little_headroom_is_warned_of(subscription: Subscription, database: str) -> None:
+    """/readyz says how many hours are left, and the metric how many seconds."""
+    pipeline = subscription.decoder(with_database=False)
+    settings = dict(pipeline.reader.settings)
+    settings["subscription"] = {**settings["subscription"], "retention_h": 5.0}  # type: ignore[dict-item]
+    pipeline.reader.settings = settings
+    subscription.send(begin(1), insert(1, schemaName=database), commit(1), ps=1)
+
+    pipeline.reader.start()
+    pipeline.wait_for_rows(lambda rows: len(rows) >= 1)
+
+    status, text = pipeline.reader.get("/readyz")
+    assert status == 200
+    assert "deletes messages that were not read in 5.0 h" in text
+    assert "headwater_dts_headroom_seconds" in pipeline.reader.get("/metrics")[1]
+
+
+def test_two_partitions_are_two_source_partitions(
+    subscription: Subscription, database: str, kafka_broker: KafkaBroker
+) -> None:
+    """Each decoder reads one; both publish to the source's changes topic, each to a Kafka partition of its own."""
+    settings = KafkaSettings(bootstrap_servers=kafka_broker.bootstrap_servers)
+    subscription.topic = f"{subscription.topic}-two"
+    ensure_topics(settings, [TopicSpec(name=subscription.topic, kafka_partitions=2)])
+    first = subscription.decoder(with_database=False)
+    second = ServiceProcess.of(
+        "dts_decoder",
+        subscription.folder / "second",
+        {**first.reader.settings, "subscription": {**first.reader.settings["subscription"], "partition": 1}},  # type: ignore[dict-item]
+    )
+    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers})
+    for partition in (0, 1):
+        entries = [begin(1), insert(partition, schemaName=database), commit(1)]
+        data = pb.Entries(items=entries).SerializeToString()
+        value = pb.Envelope(version=1, total=1, data=data).SerializeToString()
+        producer.produce(subscription.topic, value=value, partition=partition, headers=[("ps", b"1")])
+    producer.flush(30.0)
+    first.reader.start()
+    second.start()
+    try:
+        assert [row.key for row in first.wait_for_rows(lambda rows: len(rows) >= 1)] == [{"id": 0}]
+        assert json.dumps([row.key for row in _of_partition(first, 1)]) == '[{"id": 1}]'
+    finally:
+        second.stop()
+
+
+def _of_partition(pipeline: ReaderPipeline, partition: int) -> list[PublishedRow]:
+    pipeline.partition = partition
+    return pipeline.wait_for_rows(lambda rows: len(rows) >= 1)
