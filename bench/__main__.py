@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from bench import dts
+from bench.calibrate import loop_cpu_ms
 from bench.catch_up import CatchUp, PeerCatchUp, measure_catch_up
 from bench.debezium import peer_jars
 from bench.sink import PeerFigures, SinkFigures, measure_sink
@@ -24,7 +26,7 @@ from libs.local.cache import cache_dir
 
 RESULTS: Final = Path(__file__).with_name("RESULTS.md")
 ROW_EVENTS: Final = 500_000
-PARTS: Final = ("catch-up", "sink")
+PARTS: Final = ("catch-up", "sink", "dts")
 BOUND_CPU_S: Final = 12
 BOUND_RATIO: Final = 0.22  # the bound above, on the machine where tuned Debezium takes 55 CPU s
 
@@ -52,6 +54,8 @@ def main() -> int:
             sections.append(_run_catch_up(arguments.row_events, with_peer=not arguments.without_peer))
         if "sink" in parts:
             sections.append(_run_sink(with_peer=not arguments.without_peer))
+        if "dts" in parts:
+            sections.append(_run_dts())
     except HeadwaterError as error:
         _say(f"bench failed: {error}")
         return 1
@@ -82,6 +86,25 @@ def _run_sink(*, with_peer: bool) -> str:
         sink = measure_sink(Path(folder, "sink"), with_peer=with_peer)
     _say(f"sink: {sink.sustained_per_s:,.0f} changes/s in the second half")
     return _sink_section(sink)
+
+
+def _run_dts() -> str:
+    _say(f"dts: {dts.ROWS:,} rows twice, and a message of 512 MB; making them takes two minutes")
+    with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
+        bulk = dts.measure_decode(Path(folder), dts.ROWS, rows_per_entry=100)
+        single = dts.measure_decode(Path(folder), dts.ROWS, rows_per_entry=1)
+        split = dts.measure_split(Path(folder))
+    return f"""## DTS: Kafka's bytes to ChangeBatch
+
+{bulk.rows:,} inserts of ten columns, a transaction of 100 rows a message; the decoder alone, in a process of its own. 100,000
+additions in pure Python took {loop_cpu_ms():.1f} ms of CPU at the time.
+
+| | rows a CPU second | bound | peak RSS, MB | bound |
+|---|---|---|---|---|
+| an entry of 100 rows | {bulk.rows_per_cpu_s:,.0f} | 120,000 | {bulk.peak_rss_mb:.0f} | 250 |
+| an entry a row | {single.rows_per_cpu_s:,.0f} | | {single.peak_rss_mb:.0f} | 250 |
+| one message of 512 MB in parts, rows of 10 kB | {split.rows_per_cpu_s:,.0f} | | {split.peak_rss_mb:.0f} | 400 |
+"""
 
 
 def _heading(load_before: float) -> str:
