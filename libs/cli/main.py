@@ -11,6 +11,7 @@ import click
 
 from libs.cli.check import check_command
 from libs.cli.demo import demo
+from libs.cli.dts import dts
 from libs.cli.lifecycle import down, init, up, validate, version
 from libs.cli.query import query
 from libs.cli.signal import signal
@@ -45,7 +46,7 @@ def headwater() -> None:
     """Hold the subcommands."""
 
 
-for command in (init, validate, up, down, status, tail, query, signal, check_command, demo, version):
+for command in (init, validate, up, down, status, tail, query, signal, check_command, demo, dts, version):
     headwater.add_command(command)
 
 
