@@ -61,7 +61,7 @@ class Reading:
     """Of an INTEGER."""
     highest: int = _LARGEST
     padded_bytes: int = 0
-    """Of a BINARY(n), whose zero bytes at the end the log drops; a shorter value is converted."""
+    """A BINARY value shorter than this is converted: a BINARY(n)'s, whose zero bytes at the end the log drops."""
     precision: int = 0
     """Digits of a DECIMAL; with ``scale`` of them behind the point."""
     scale: int = 0
@@ -210,7 +210,7 @@ def _reading(column: Column, declared: MysqlType) -> Reading:
     if kind in BINARY_KINDS:
         return _binary_reading(kind, declared)
     value_of = _value_of(column, declared)
-    convert: Callable[[bytes], bytes] = lambda text: _json_bytes(value_of(text))  # noqa: E731
+    convert: Callable[[bytes], bytes] = lambda text: orjson.dumps(value_of(text))  # noqa: E731
     match kind:
         case LogicalKind.FLOAT64 if declared.name in ("float", "double"):
             return Reading(row_changes.DOUBLE, convert=convert)
@@ -233,12 +233,8 @@ def _binary_reading(kind: LogicalKind, declared: MysqlType) -> Reading:
     write = binary_writer(kind)
     convert: Callable[[bytes], bytes] = lambda stored: orjson.dumps(write(stored.ljust(size, b"\0")))  # noqa: E731
     is_base64 = kind in (LogicalKind.BYTES, LogicalKind.BASE64)
-    # A value that is longer than this many bytes is written as base64 in place.
+    # Base64 is written by compiled code; in another form every value is "shorter" than this, and so converted.
     return Reading(row_changes.BINARY, padded_bytes=size if is_base64 else _LARGEST, convert=convert)
-
-
-def _json_bytes(value: object) -> bytes:
-    return orjson.dumps(value)
 
 
 def _value_of(column: Column, declared: MysqlType) -> Callable[[bytes], object]:

@@ -135,7 +135,9 @@ class BinlogEncoder:
         table_id, wires = self._maps[body[: events.TABLE_ID_BYTES]]
         schema = self._schemas.get(table_id)
         if schema is None or len(schema.columns) != len(wires):
-            return
+            raise SourceUnavailable(
+                f"{table_id}: the stand-in knows the table otherwise than the log; begin a new topic"
+            )
         columns: list[tuple[Column, WireColumn]] = list(zip(schema.columns, wires, strict=True))
         place = events.ROWS_POST_HEADER_BYTES
         place += int.from_bytes(body[place : place + 2], "little")
