@@ -35,7 +35,7 @@ class ReaderStatus:
         """Until the first table of the incremental snapshot is done; None: no rate to tell by."""
         self._incremental_began: tuple[str, float, int] | None = None
         self.warning: str | None = None
-        """What an operator should see to before it stops the reader; ``/readyz`` and ``headwater status`` show it."""
+        """What an operator should see to before it stops the reader; ``/readyz`` says it."""
         self._may_read = asyncio.Event()
         self._may_read.set()
 
