@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from libs.config.connections import KafkaSettings
-from libs.events.names import source_dead_letters_topic
+from libs.events.names import source_dead_letter_topic
 from libs.kafka.clients import TopicSpec, ensure_topics
 from protos.dts import subscription_pb2 as pb
 from services.dts_decoder.dead_letters import decode_letter
@@ -311,7 +311,7 @@ def test_by_policy_it_is_set_aside_once_and_reading_goes_on(subscription: Subscr
     pipeline.reader.start()
     pipeline.wait_for_rows(lambda rows: len(rows) >= 2)
 
-    letters = [decode_letter(value) for value in _records(subscription.kafka, source_dead_letters_topic(database))]
+    letters = [decode_letter(value) for value in _records(subscription.kafka, source_dead_letter_topic(database))]
     assert [(letter.offset, letter.entry) for letter in letters] == [(0, 2), (1, None)]
     assert letters[1].envelope == b"\xff rubbish"
     assert [row.key for row in pipeline.rows()] == [{"id": 1}, {"id": 2}]

@@ -24,6 +24,7 @@ from sqlglot import exp
 
 from libs.errors import PositionPurged, SourceUnavailable
 from libs.mysql import binlog_events as events
+from libs.mysql.binlog_position import BinlogPosition
 from libs.mysql.gtid import ExecutedGtids, GtidSet
 from libs.mysql.packets import Packets
 from libs.mysql.row_image import wire_columns
@@ -145,7 +146,8 @@ class LogStream:
         try:
             reader = start_dump(
                 dump,
-                gtid_set=self.position.encode_binary(),
+                BinlogPosition(gtid_set=str(self.position), file="", pos=0),
+                also_done=GtidSet(),
                 replica_server_id=next(_replica_ids),
                 heartbeat_s=LOG_HEARTBEAT_S,
                 spill_dir=Path(tempfile.gettempdir()),
