@@ -104,9 +104,14 @@ class SchemaHistoryClient:
     async def list_changes(self, source: str, order: EventOrder | None = None) -> list[SchemaChange]:
         """As ``list_tables``, each with the change that brought its schema about."""
         request = pb.ListTablesRequest(source=source, order=order_to_proto(order) if order is not None else None)
-        call = self._stub.ListTables(request, timeout=self._timeout_s, wait_for_ready=True)
-        answer: pb.ListTablesResponse = await answer_of(call, service=_SERVICE)
-        return [schema_change_from_proto(message) for message in answer.tables]
+        changes: list[SchemaChange] = []
+        while True:
+            call = self._stub.ListTables(request, timeout=self._timeout_s, wait_for_ready=True)
+            answer: pb.ListTablesResponse = await answer_of(call, service=_SERVICE)
+            changes += [schema_change_from_proto(message) for message in answer.tables]
+            if not answer.HasField("more_behind"):
+                return changes
+            request.behind.CopyFrom(answer.more_behind)
 
     async def watch(self, source: str) -> AsyncIterator[SchemaChange]:
         """The newest change of each table, then every change from now on, in log order, without an end.

@@ -17,7 +17,7 @@ Register = Callable[[grpc.aio.Server], None]
 """Adds one servicer to a server, as the generated ``add_…_to_server`` does."""
 
 MESSAGE_LIMIT_BYTES = 64 * 1024 * 1024
-"""Largest message either side takes: ListTables of some 10,000 tables, far above gRPC's own 4 MiB."""
+"""Largest message either side takes: a table of thousands of columns, far above gRPC's own 4 MiB."""
 
 CONCURRENT_CALLS = 2_000
 """Beyond them a call is refused with RESOURCE_EXHAUSTED; streams count as long as they stand."""

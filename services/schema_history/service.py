@@ -1,8 +1,9 @@
 """The gRPC service: checks requests, decides versions, waits for the log, answers."""
 
+from bisect import bisect_right
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import grpc
 import structlog
@@ -12,6 +13,7 @@ from libs.events.checkpoint_codec import order_from_proto
 from libs.events.schema_change import SchemaChange, schema_change_from_proto
 from libs.kafka.state_log import Decision, StateLog
 from libs.telemetry.metrics import SCHEMA_HISTORY_CHANGES, SCHEMA_HISTORY_REPEATS
+from libs.types.order import EventOrder
 from libs.types.table import TableId
 from protos.headwater.schema_history.v1 import schema_history_pb2 as pb
 from protos.headwater.schema_history.v1 import schema_history_pb2_grpc
@@ -19,6 +21,8 @@ from services.schema_history.history import RecordedChange, find_repeat, recorde
 from services.schema_history.log import LARGEST_CHANGE_BYTES, encode
 from services.schema_history.tables import Tables
 
+_LIST_PART_BYTES: Final = 8 << 20
+"""Of one answer to ListTables, well below the largest message; a source may have tens of thousands of tables."""
 SERVICE_NAME = "headwater.schema_history.v1.SchemaHistory"
 
 log = structlog.get_logger()
@@ -105,15 +109,29 @@ class SchemaHistoryService(schema_history_pb2_grpc.SchemaHistoryServicer):
         try:
             order = order_from_proto(request.order) if request.HasField("order") else None
             await self._log.barrier(self._barrier_timeout_s)
-            found = [
-                await self._tables.at((request.source, table_id), order)
-                for table_id, _ in self._tables.heads_of(request.source)
-            ]
+            return await self._part_of_tables(request, order)
         except TransientError as error:
             await _abort_unavailable(context, error)
         except ValueError:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "order.rank is no decimal number")
-        return pb.ListTablesResponse(tables=[_message(change) for change in found if change is not None])
+
+    async def _part_of_tables(self, request: pb.ListTablesRequest, order: EventOrder | None) -> pb.ListTablesResponse:
+        names = [table_id for table_id, _ in self._tables.heads_of(request.source)]
+        if request.HasField("behind"):
+            behind = TableId(database=request.behind.database, table=request.behind.table)
+            names = names[bisect_right(names, behind) :]
+        answer = pb.ListTablesResponse()
+        held_bytes = 0
+        for nth, table_id in enumerate(names):
+            if held_bytes >= _LIST_PART_BYTES:
+                last = names[nth - 1]
+                answer.more_behind.CopyFrom(pb.TableName(database=last.database, table=last.table))
+                break
+            change = await self._tables.at((request.source, table_id), order)
+            if change is not None:
+                answer.tables.append(_message(change))
+                held_bytes += len(change.wire)
+        return answer
 
     async def WatchSchemaChanges(
         self, request: pb.WatchSchemaChangesRequest, context: _Context

@@ -399,3 +399,19 @@ def _covered_offset(view: "redis.Redis") -> int:
 def _was_loaded_from_view(service: ServiceProcess) -> bool:
     started = [json.loads(line) for line in service.log_text.splitlines() if '"service_started"' in line]
     return bool(started[-1]["is_from_view"])
+
+
+async def test_tables_are_listed_in_parts(start_service: StartService, clients: Clients) -> None:
+    """Tens of thousands of tables do not fit into one message: the client asks on until all are there, dropped ones not."""
+    client = clients(start_service())
+    columns = [f"{number:060d}" for number in range(2_000)]  # 780 KB a table, of which 8 MB are a part
+    tables = [TableId(database="wide", table=f"t{number:02d}") for number in range(24)]
+    for table_id in tables:
+        await record(client, 10, *columns, table_id=table_id)
+    await record(client, 20, table_id=tables[11], kind=SchemaChangeKind.DROP)
+
+    listed = await client.list_tables("erp", order(30))
+    before = await client.list_tables("erp", order(10))
+
+    assert [found.table_id for found in listed] == [*tables[:11], *tables[12:]]
+    assert [found.table_id for found in before] == tables

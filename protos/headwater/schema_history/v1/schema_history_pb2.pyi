@@ -79,18 +79,30 @@ class GetTableSchemaResponse(_message.Message):
     def __init__(self, change: _Optional[_Union[SchemaChange, _Mapping]] = ...) -> None: ...
 
 class ListTablesRequest(_message.Message):
-    __slots__ = ("source", "order")
+    __slots__ = ("source", "order", "behind")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     ORDER_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_FIELD_NUMBER: _ClassVar[int]
     source: str
     order: _checkpoint_pb2.EventOrder
-    def __init__(self, source: _Optional[str] = ..., order: _Optional[_Union[_checkpoint_pb2.EventOrder, _Mapping]] = ...) -> None: ...
+    behind: TableName
+    def __init__(self, source: _Optional[str] = ..., order: _Optional[_Union[_checkpoint_pb2.EventOrder, _Mapping]] = ..., behind: _Optional[_Union[TableName, _Mapping]] = ...) -> None: ...
 
 class ListTablesResponse(_message.Message):
-    __slots__ = ("tables",)
+    __slots__ = ("tables", "more_behind")
     TABLES_FIELD_NUMBER: _ClassVar[int]
+    MORE_BEHIND_FIELD_NUMBER: _ClassVar[int]
     tables: _containers.RepeatedCompositeFieldContainer[SchemaChange]
-    def __init__(self, tables: _Optional[_Iterable[_Union[SchemaChange, _Mapping]]] = ...) -> None: ...
+    more_behind: TableName
+    def __init__(self, tables: _Optional[_Iterable[_Union[SchemaChange, _Mapping]]] = ..., more_behind: _Optional[_Union[TableName, _Mapping]] = ...) -> None: ...
+
+class TableName(_message.Message):
+    __slots__ = ("database", "table")
+    DATABASE_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    database: str
+    table: str
+    def __init__(self, database: _Optional[str] = ..., table: _Optional[str] = ...) -> None: ...
 
 class WatchSchemaChangesRequest(_message.Message):
     __slots__ = ("source",)

@@ -75,7 +75,7 @@ class SchemaHistoryServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListTables(self, request, context):
-        """The tables of a source that exist at an order (absent: now), each with its newest version then.
+        """The tables of a source that exist at an order (absent: now), each with its newest version then, by name and in parts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
