@@ -183,6 +183,9 @@ class TableMapEvent:
     table: str
     column_types: bytes
     metadata: bytes
+    """Of the types: widths, lengths, precisions."""
+    optional_metadata: bytes
+    """What ``table_map_metadata`` reads."""
 
 
 def parse_table_map(body: bytes) -> TableMapEvent:
@@ -197,8 +200,13 @@ def parse_table_map(body: bytes) -> TableMapEvent:
     columns, place = read_packed(body, place)
     types = body[place : place + columns]
     metadata_length, place = read_packed(body, place + columns)
+    nulls_place = place + metadata_length
     return TableMapEvent(
-        database=database, table=table, column_types=types, metadata=body[place : place + metadata_length]
+        database=database,
+        table=table,
+        column_types=types,
+        metadata=body[place:nulls_place],
+        optional_metadata=body[nulls_place + (columns + 7) // 8 :],
     )
 
 

@@ -33,6 +33,7 @@ from libs.mysql.packets import Packets
 from libs.mysql.row_events import EventFrame, RowsDecoder
 from libs.mysql.row_image import rows_decoder, undecodable, wire_columns
 from libs.mysql.sql_lexer import names_in
+from libs.mysql.table_map_metadata import parse_facts, require_agreement
 from libs.mysql.transaction_payload import inner_events, whole_events
 from libs.source.spill import out_of_room_named
 from libs.types.order import EventOrder
@@ -577,11 +578,13 @@ class LogDecoder:
         if block is None:
             block = self._source_blocks[table_id] = MysqlSourceBlock(self._source, mapped.database, mapped.table)
         try:
-            return _Table(schema, rows_decoder(schema, wire_columns(mapped.column_types, mapped.metadata)), block)
+            decoder = rows_decoder(schema, wire_columns(mapped.column_types, mapped.metadata))
+            require_agreement(schema, parse_facts(mapped.optional_metadata))
+            return _Table(schema, decoder, block)
         except SchemaContradiction as error:
             statement = self._ddl_of.get(table_id)
             self._quarantined[str(table_id)] = f"{error} (transaction {self._gtid_text()}, {self._where(self._pos)}" + (
-                f"; the statement that changed the table last: {_shortened(statement)})" if statement else ")"
+                f"; the statement that changed the table last: {shortened(statement)})" if statement else ")"
             )
             return None
 
@@ -687,7 +690,7 @@ _OPERATION_OF_EVENT: Final = {events.WRITE_ROWS: "c", events.UPDATE_ROWS: "u", e
 _HELD_EVENTS: Final = frozenset((events.TABLE_MAP, events.PARTIAL_UPDATE_ROWS, *_OPERATION_OF_EVENT))
 
 
-def _shortened(statement: str) -> str:
+def shortened(statement: str) -> str:
     """A statement for a message."""
     text = " ".join(statement.split())
     return text if len(text) <= 200 else f"{text[:200]}…"

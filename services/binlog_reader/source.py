@@ -34,7 +34,7 @@ from libs.mysql.gtid import ExecutedGtids, GtidSet
 from libs.mysql.logical import in_value_modes
 from libs.mysql.packets import Packets
 from libs.mysql.preflight import check_source
-from libs.mysql.sql_lexer import SqlMode
+from libs.mysql.sql_lexer import SqlMode, names_in
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.mysql.client import (
     Connection,
@@ -72,7 +72,7 @@ from libs.types.checkpoint import Checkpoint, IncrementalSnapshot, SnapshotProgr
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
 from libs.types.table import TableId, TableSchema
-from services.binlog_reader.decode import DdlStatement, LogDecoder, Passed
+from services.binlog_reader.decode import DdlStatement, LogDecoder, Passed, shortened
 from services.binlog_reader.incremental import (
     IncrementalCopy,
     TableRefused,
@@ -359,8 +359,12 @@ class BinlogChangeLog:
         ddl: str,
         source_block: bytes,
         renamed_from: TableId | None = None,
+        is_told: bool = True,
     ) -> None:
-        """Make a change of a captured table durable in the history, put it into force, and into the batch."""
+        """Make a change of a captured table durable in the history, put it into force, and into the batch.
+
+        ``is_told``: with an event of its own in the schema-change topic.
+        """
         if schema is not None:
             schema = in_value_modes(schema, self._settings.values)
         version = await self._schema_history.record_schema_change(
@@ -397,7 +401,9 @@ class BinlogChangeLog:
                 table_id=table_id,
                 schema=schema,
                 kind="CREATE" if kind in (SchemaChangeKind.SNAPSHOT, SchemaChangeKind.CREATE) else kind.name,
-            ),
+            )
+            if is_told
+            else b"",
         )
 
     def _source_block(
@@ -424,7 +430,7 @@ class BinlogChangeLog:
         """A DDL statement of the log, at its place: nothing behind it is decoded before its schemas are durable."""
         decoder.flush()
         applied: dict[TableId, TableSchema | None] = {}
-        changes = await self._changes_of(decoder.schemas, ddl)
+        changes = await self._changes_of(decoder, ddl)
         for change in changes:
             if change.kind is TableChangeKind.TRUNCATE and self._is_captured(change.table_id):
                 truncated = self._schemas[change.table_id]
@@ -451,17 +457,18 @@ class BinlogChangeLog:
                     gtid=ddl.gtid,
                 ),
                 renamed_from=record.renamed_from,
+                is_told=not (record.renamed_to is not None and self._is_captured(record.renamed_to)),
             )
             applied[record.table_id] = self._schemas.get(record.table_id)
         for table_id, after in applied.items():
             self._incremental.table_changed(table_id, decoder.schemas.get(table_id), after)
         decoder.apply_schemas(applied, ddl.statement)
 
-    async def _changes_of(self, schemas: Mapping[TableId, TableSchema], ddl: DdlStatement) -> Sequence[TableChange]:
+    async def _changes_of(self, decoder: LogDecoder, ddl: DdlStatement) -> Sequence[TableChange]:
         """What the statement does; where its text is not understood, what the source itself says of the tables now.
 
-        The source may be further than the log. Then the next table map does not fit, which halts with the remedy: no row
-        is read by a wrong schema.
+        The source may be further than the log. Then the next table map does not fit, and the table is quarantined: no row is
+        read by a wrong schema.
         """
         context = replace(
             self._statement_context,
@@ -474,35 +481,54 @@ class BinlogChangeLog:
             charsets = self._database_charsets
             self._database_charsets = apply_database_ddl(charsets, ddl.database, ddl.statement, context=context)
             changes = apply_ddl(
-                schemas, ddl.database, ddl.statement, database_charsets=self._database_charsets, context=context
+                decoder.schemas, ddl.database, ddl.statement, database_charsets=self._database_charsets, context=context
             )
             # A table renamed from one that is not followed is known to the source alone.
             unknown = [c.table_id for c in changes if c.kind is TableChangeKind.RENAME and c.schema is None]
-            learned = await asyncio.to_thread(self._changes_from_source, list(filter(self._is_followed, unknown)))
+            learned = await self._changes_from_source(decoder, ddl, list(filter(self._is_followed, unknown)))
             return [*(c for c in changes if c.table_id not in unknown), *learned]
         except DdlNotUnderstood as error:
-            concerned = [table_id for table_id in error.table_ids if self._is_captured(table_id)]
+            concerned = [table_id for table_id in error.table_ids if self._is_followed(table_id)]
             if not concerned and error.table_ids:
                 return ()
             log.warning("ddl_not_understood", reason=str(error), transaction=ddl.transaction_id)
             if not concerned:
                 raise
-            return await asyncio.to_thread(self._changes_from_source, concerned)
+            return await self._changes_from_source(decoder, ddl, concerned)
 
-    def _changes_from_source(self, tables: Sequence[TableId]) -> list[TableChange]:
+    async def _changes_from_source(
+        self, decoder: LogDecoder, ddl: DdlStatement, tables: Sequence[TableId]
+    ) -> list[TableChange]:
+        """What the source says of ``tables`` now; a captured one that cannot be known by that is quarantined."""
+        definitions = await asyncio.to_thread(self._definitions, tables) if tables else {}
+        # With row-based logging the rows of CREATE TABLE … SELECT stand behind a CREATE TABLE without the SELECT.
+        lacks_rows = {"create", "select"} <= names_in(ddl.statement)
+        changes = []
+        for table_id in tables:
+            definition = definitions.get(table_id)
+            reason = "its rows were logged as a statement (binlog_format is not ROW)" if lacks_rows else ""
+            try:
+                schema = show_create_to_schema(table_id, *definition) if definition is not None else None
+            except DdlNotUnderstood as error:
+                schema, reason = decoder.schemas.get(table_id), str(error)
+            if schema is None:
+                changes.append(TableChange(TableChangeKind.DROP, table_id, None))
+                continue
+            changes.append(TableChange(TableChangeKind.ALTER, table_id, schema))
+            if reason and self._is_captured(table_id):
+                decoder.quarantine(
+                    table_id,
+                    f"{table_id}: {reason} (transaction {ddl.transaction_id}, {ddl.position.file}:{ddl.event_position}, "
+                    f"statement: {shortened(ddl.statement)}); re-snapshot the table",
+                )
+        return changes
+
+    def _definitions(self, tables: Sequence[TableId]) -> dict[TableId, tuple[str, str]]:
+        """``create_statement`` of those that exist."""
         connection = connect(self._settings.database)
         try:
             existing = set(captured_tables(connection))
-            return [
-                TableChange(
-                    TableChangeKind.ALTER,
-                    table_id,
-                    show_create_to_schema(table_id, *create_statement(connection, table_id)),
-                )
-                if table_id in existing
-                else TableChange(TableChangeKind.DROP, table_id, None)
-                for table_id in tables
-            ]
+            return {table_id: create_statement(connection, table_id) for table_id in tables if table_id in existing}
         finally:
             connection.close()
 
@@ -894,6 +920,8 @@ class _Record:
     kind: SchemaChangeKind
     schema: TableSchema | None
     renamed_from: TableId | None = None
+    renamed_to: TableId | None = None
+    """Under whose event, as with Debezium, the end of this name is told."""
 
 
 def _records_of(changes: Iterable[TableChange], before: Mapping[TableId, TableSchema]) -> Sequence[_Record]:
@@ -907,7 +935,9 @@ def _records_of(changes: Iterable[TableChange], before: Mapping[TableId, TableSc
             continue
         if change.previous_id is not None:
             records.pop(change.previous_id, None)
-            records[change.previous_id] = _Record(change.previous_id, SchemaChangeKind.DROP, None)
+            records[change.previous_id] = _Record(
+                change.previous_id, SchemaChangeKind.DROP, None, renamed_to=change.table_id
+            )
         kind = _HISTORY_KIND.get(change.kind, SchemaChangeKind.ALTER)
         records.pop(change.table_id, None)  # behind what it takes the place of
         records[change.table_id] = _Record(change.table_id, kind, change.schema, change.previous_id)

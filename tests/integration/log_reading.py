@@ -144,7 +144,7 @@ def events_of(entries: list[Entry]) -> list[Event]:
     return events
 
 
-def ids(events: list[Event]) -> list[int]:
+def ids(events: list[Event]) -> list[Any]:
     """The column ``id`` of each event's row."""
     return [(event.after or event.value["before"])["id"] for event in events]
 

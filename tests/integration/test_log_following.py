@@ -307,6 +307,48 @@ async def test_a_table_that_the_log_contradicts_is_quarantined(
     assert "re-snapshot the table" in told
 
 
+async def test_a_renamed_column_that_was_not_seen_is_found_by_the_log_itself(
+    reading: LogReading, mysql_server: MysqlServer, database: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Widths agree; with binlog_row_metadata=FULL the log has the names, so no value comes under a wrong one."""
+    mysql_server.execute(
+        f"CREATE TABLE {database}.all_of (y YEAR, u INT UNSIGNED, s INT, e ENUM('a','ź') CHARACTER SET latin2, "
+        "st SET('x','y'), f FLOAT UNSIGNED, d DECIMAL(5,2), v VARCHAR(9), id BIGINT UNSIGNED PRIMARY KEY, b BIT(3), j JSON)",
+        f"CREATE TABLE {database}.prefixed (id VARCHAR(50), v INT, PRIMARY KEY (id(5)))",
+    )
+    await reading.begin()
+    mysql_server.execute("SET SESSION sql_log_bin = OFF", f"ALTER TABLE {database}.t RENAME COLUMN v TO w")
+    mysql_server.execute("SET GLOBAL binlog_row_metadata = FULL")
+    try:
+        mysql_server.execute(
+            f"INSERT INTO {database}.t VALUES (1, 'x')",
+            f"INSERT INTO {database}.prefixed VALUES ('x', 1)",
+            f"INSERT INTO {database}.all_of (id) VALUES (2)",
+        )
+    finally:
+        mysql_server.execute("SET GLOBAL binlog_row_metadata = MINIMAL")
+    mysql_server.execute(f"INSERT INTO {database}.all_of (id) VALUES (3)")
+
+    events = await reading.read(lambda events: len(events) >= 3)
+
+    assert ids(events) == ["x", 2, 3]
+    assert f"{database}.t.v: the log calls it 'w'" in capfd.readouterr().out
+
+
+async def test_a_rename_is_told_once(reading: LogReading, mysql_server: MysqlServer, database: str) -> None:
+    """As Debezium tells it: an ALTER of the new name; the end of the old one is for the router alone."""
+    await reading.begin()
+    started = len(reading.entries)
+    mysql_server.execute("RENAME TABLE t TO u", "INSERT INTO u VALUES (1, 'x')", database=database)
+    await reading.read(lambda events: len(events) >= 1)
+
+    changes = [e.table_change for e in reading.entries[started:] if e.WhichOneof("entry") == "table_change"]
+    assert [(change.table, change.schema_version > 0, bool(change.value)) for change in changes] == [
+        ("t", False, False),
+        ("u", True, True),
+    ]
+
+
 async def test_a_server_without_gtids_is_followed_by_place(
     start_mysql: StartMysql, unique_name: Callable[[str], str]
 ) -> None:

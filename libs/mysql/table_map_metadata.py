@@ -1,0 +1,134 @@
+"""What a table map says of its columns beyond their widths, compared with the schema that is held of the table.
+
+A statement that was read wrongly, or never seen, often leaves a table of the same widths: a renamed column, an ENUM with other
+members, ``INT`` for ``INT UNSIGNED``. The table map tells: with ``binlog_row_metadata=FULL`` names, members and key of the
+table, by default (MINIMAL) which numbers are unsigned. It is looked at once for each layout of a table: it costs a row nothing.
+
+Layout: MySQL source ``libs/mysql/binlog/event/rows_event.h``, ``Table_map_event::Optional_metadata_field_type``.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from libs.errors import SchemaContradiction
+from libs.mysql.binlog_events import read_packed
+from libs.mysql.charsets import python_codec
+from libs.mysql.column_type import parse_column_type
+from libs.types.table import Column, TableSchema
+
+_SIGNEDNESS, _COLUMN_NAME, _SET_MEMBERS, _ENUM_MEMBERS = 1, 4, 5, 6
+_SIMPLE_KEY, _KEY_WITH_PREFIX = 8, 9
+_NUMERIC: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double", "year"})
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """What one table map says; None: nothing about this."""
+
+    unsigned: bytes | None = None
+    """A bit for each numeric column, the highest first."""
+    names: tuple[str, ...] | None = None
+    set_members: tuple[tuple[bytes, ...], ...] | None = None
+    """Of each SET column, in its own character set."""
+    enum_members: tuple[tuple[bytes, ...], ...] | None = None
+    key: tuple[int, ...] | None = None
+    """Places of the primary key's columns, in key order."""
+
+
+def parse_facts(metadata: bytes) -> TableFacts:
+    """The fields behind a table map's null bitmap, each type, length and value; those of no use here are passed over."""
+    found: dict[int, bytes] = {}
+    place = 0
+    while place < len(metadata):
+        kind = metadata[place]
+        length, begin = read_packed(metadata, place + 1)
+        found[kind] = metadata[begin : begin + length]
+        place = begin + length
+    key = found.get(_SIMPLE_KEY)
+    prefixed = found.get(_KEY_WITH_PREFIX)
+    if prefixed is not None:
+        places: tuple[int, ...] | None = tuple(_numbers(prefixed))[::2]
+    else:
+        places = tuple(_numbers(key)) if key is not None else None
+    return TableFacts(
+        unsigned=found.get(_SIGNEDNESS),
+        names=tuple(text.decode("utf-8") for text in _texts(found[_COLUMN_NAME])) if _COLUMN_NAME in found else None,
+        set_members=tuple(_members(found[_SET_MEMBERS])) if _SET_MEMBERS in found else None,
+        enum_members=tuple(_members(found[_ENUM_MEMBERS])) if _ENUM_MEMBERS in found else None,
+        key=places,
+    )
+
+
+def _numbers(data: bytes) -> Iterator[int]:
+    place = 0
+    while place < len(data):
+        number, place = read_packed(data, place)
+        yield number
+
+
+def _texts(data: bytes) -> Iterator[bytes]:
+    place = 0
+    while place < len(data):
+        length, place = read_packed(data, place)
+        yield data[place : place + length]
+        place += length
+
+
+def _members(data: bytes) -> Iterator[tuple[bytes, ...]]:
+    """Of each column: how many there are, then each with its length."""
+    place = 0
+    while place < len(data):
+        count, place = read_packed(data, place)
+        members = []
+        for _ in range(count):
+            length, place = read_packed(data, place)
+            members.append(data[place : place + length])
+            place += length
+        yield tuple(members)
+
+
+def require_agreement(schema: TableSchema, facts: TableFacts) -> None:
+    """Raises SchemaContradiction where the log says something else of a column than ``schema``, which has as many columns."""
+    if facts.names is not None:
+        for column, name in zip(schema.columns, facts.names, strict=True):
+            _require(column.name.lower() == name.lower(), schema, column, f"calls it {name!r}")
+    if facts.unsigned is not None:
+        numeric = [column for column in schema.columns if parse_column_type(column.source_type).name in _NUMERIC]
+        for place, column in enumerate(numeric):
+            is_unsigned = bool(facts.unsigned[place >> 3] & 0x80 >> (place & 7))
+            declared = parse_column_type(column.source_type)
+            agrees = declared.name == "year" or declared.is_unsigned == is_unsigned
+            _require(agrees, schema, column, "has it " + ("unsigned" if is_unsigned else "signed"))
+    _require_members(schema, "enum", facts.enum_members)
+    _require_members(schema, "set", facts.set_members)
+    if facts.key is not None and facts.names is not None:
+        names = [schema.columns[place].name for place in facts.key]
+        if tuple(names) != schema.key:
+            raise SchemaContradiction(
+                f"{schema.table_id}: the log has the primary key ({', '.join(names)}) where version {schema.version} of the "
+                f"schema has ({', '.join(schema.key)}); re-snapshot the table"
+            )
+
+
+def _require_members(schema: TableSchema, kind: str, logged: tuple[tuple[bytes, ...], ...] | None) -> None:
+    if logged is None:
+        return
+    columns = [column for column in schema.columns if parse_column_type(column.source_type).name == kind]
+    for column, members in zip(columns, logged, strict=True):
+        read = _decoder(column)
+        agrees = tuple(map(read, members)) == parse_column_type(column.source_type).members
+        _require(agrees, schema, column, f"gives the {kind} other members")
+
+
+def _decoder(column: Column) -> Callable[[bytes], str]:
+    codec = python_codec(column.charset or "utf8mb4")
+    return lambda text: text.decode(codec)
+
+
+def _require(agrees: bool, schema: TableSchema, column: Column, what: str) -> None:
+    if not agrees:
+        raise SchemaContradiction(
+            f"{schema.table_id}.{column.name}: the log {what} where version {schema.version} of the schema has "
+            f"{column.name} {column.source_type}; re-snapshot the table"
+        )

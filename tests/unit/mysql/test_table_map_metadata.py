@@ -1,0 +1,72 @@
+"""What a table map says beyond widths, against the schema that is held."""
+
+import pytest
+
+from libs.errors import SchemaContradiction
+from libs.mysql.ddl import show_create_to_schema
+from libs.mysql.table_map_metadata import TableFacts, parse_facts, require_agreement
+from libs.types.table import TableId, TableSchema
+
+TABLE = """CREATE TABLE t (
+  y YEAR, u INT UNSIGNED NOT NULL, s BIGINT, e ENUM('a','ź') CHARACTER SET latin2, st SET('x','y'), name VARCHAR(9),
+  PRIMARY KEY (u)
+)"""
+NAMES = ("y", "u", "s", "e", "st", "name")
+
+
+def schema(definition: str = TABLE) -> TableSchema:
+    return show_create_to_schema(TableId(database="d", table="t"), definition)
+
+
+def packed(*texts: bytes) -> bytes:
+    return b"".join(bytes((len(text),)) + text for text in texts)
+
+
+def field(kind: int, value: bytes) -> bytes:
+    return bytes((kind, len(value))) + value
+
+
+def metadata(*, unsigned: int = 0b1100_0000, key: bytes = b"\x01", members: bytes = b"\xbc") -> bytes:
+    """As a server with binlog_row_metadata=FULL writes it, character sets (which are not looked at) included."""
+    return b"".join(
+        (
+            field(1, bytes((unsigned,))),
+            field(2, b"\xff"),
+            field(4, packed(*(name.encode() for name in NAMES))),
+            field(5, b"\x02" + packed(b"x", b"y")),
+            field(6, b"\x02" + packed(b"a", members)),
+            field(8, key),
+        )
+    )
+
+
+def test_all_facts_are_read() -> None:
+    """Fields stand in any order, each behind its type and length."""
+    assert parse_facts(metadata()) == TableFacts(
+        unsigned=b"\xc0", names=NAMES, set_members=((b"x", b"y"),), enum_members=((b"a", b"\xbc"),), key=(1,)
+    )
+    assert parse_facts(field(9, b"\x01\x00\x05\x0a")).key == (1, 5)
+    assert parse_facts(b"") == TableFacts()
+
+
+def test_a_true_schema_agrees() -> None:
+    """Members are compared in their column's character set, and a YEAR is no sign of anything."""
+    require_agreement(schema(), parse_facts(metadata()))
+    require_agreement(schema(), parse_facts(b""))
+
+
+@pytest.mark.parametrize(
+    ("facts", "definition", "told"),
+    [
+        (metadata(), TABLE.replace("name VARCHAR", "nick VARCHAR"), r"d\.t\.nick: the log calls it 'name'"),
+        (metadata(unsigned=0b1110_0000), TABLE, r"d\.t\.s: the log has it unsigned"),
+        (metadata(unsigned=0b1000_0000), TABLE, r"d\.t\.u: the log has it signed"),
+        (metadata(members=b"b"), TABLE, r"d\.t\.e: the log gives the enum other members"),
+        (metadata(), TABLE.replace("'y'", "'z'"), r"d\.t\.st: the log gives the set other members"),
+        (metadata(key=b"\x02"), TABLE, r"primary key \(s\) where .* \(u\)"),
+    ],
+)
+def test_a_contradiction_names_the_column(facts: bytes, definition: str, told: str) -> None:
+    """Though the widths of both are the same."""
+    with pytest.raises(SchemaContradiction, match=told):
+        require_agreement(schema(definition), parse_facts(facts))
