@@ -76,6 +76,7 @@ class VtgateServer:
         self._wanted_port = port
         self._streams: set[VStream] = set()
         self._server: grpc.Server | None = None
+        self.is_stopping = False
         self.port = 0
 
     def start(self) -> "VtgateServer":
@@ -106,6 +107,7 @@ class VtgateServer:
     def stop(self) -> None:
         """Break every stream off; returns when their threads have ended."""
         assert self._server is not None
+        self.is_stopping = True
         streams = tuple(self._streams)
         for stream in streams:
             stream.close()
@@ -166,6 +168,8 @@ class _Vitess(VitessServicer):
         context.add_callback(stream.close)
         try:
             yield from stream.responses()
+            if self._server.is_stopping:
+                context.abort(grpc.StatusCode.UNAVAILABLE, "vtgate is shutting down")
         except Refused as error:
             context.abort(grpc.StatusCode[error.code], str(error))
         finally:
