@@ -80,7 +80,7 @@ def vtgate(shard_servers, unique_name) -> Iterator[VtgateServer]:
     keyspace = unique_name("dbz")
     server = VtgateServer(topology_of({keyspace: places})).start()
     on_every_shard(server.topology, keyspace, [TABLE])
-    _insert(server, range(1, 21))
+    insert(server, range(1, 21))
     try:
         yield server
     finally:
@@ -94,7 +94,7 @@ def test_copy_stream_and_reshard(vtgate: VtgateServer, shard_servers, bootstrap_
         "poll.interval.ms": 20,
         "provide.transaction.metadata": "true",
         "transaction.metadata.factory": ORDERED,
-        "vitess.inherit_epoch": "true",  # without it a new shard begins at epoch 0, below its rows' older events
+        "vitess.inherit.epoch": "true",  # without it a new shard begins at epoch 0, below its rows' older events
         "table.include.list": f"{keyspace}.t",
     }
     peer = debezium_vitess(
@@ -114,14 +114,14 @@ def test_copy_stream_and_reshard(vtgate: VtgateServer, shard_servers, bootstrap_
             "DELETE FROM t WHERE id = 2",
         ):
             execute(vtgate, statement, keyspace)
-        _insert(vtgate, range(21, 31))
+        insert(vtgate, range(21, 31))
         streamed = tuple(topic.until(20 + 2 + 2 + 10, connector))[20:]
         targets = [
             new_shard(keyspace, name, 900 + number, server.host, server.port)
             for number, (name, server) in enumerate(zip(("-40", "40-80"), shard_servers(4)[2:], strict=True))
         ]
         reshard(vtgate, targets)
-        _insert(vtgate, range(31, 61))
+        insert(vtgate, range(31, 61))
         execute(vtgate, "UPDATE t SET name = 'behind' WHERE id = 1", keyspace)
         records = tuple(topic.until(34 + 30 + 1, connector))
         topic.close()
@@ -175,7 +175,8 @@ def _epochs(records: tuple[Record, ...]) -> dict[str, int]:
     }
 
 
-def _insert(vtgate: VtgateServer, ids: range) -> None:
+def insert(vtgate: VtgateServer, ids: range) -> None:
+    """Rows of these numbers."""
     values = ", ".join(
         f"({n}, 'n{n}', {n}.50, 'a', 'y', '2024-02-29', '2024-02-29 12:00:00.123456', '{{\"n\": {n}}}', {n})"
         for n in ids
