@@ -59,7 +59,7 @@ class MysqlSourceBlock:
 class VitessSourceBlock:
     """The ``source`` block of one table's events from one shard, without the members that ``removed`` names."""
 
-    __slots__ = ("_members",)
+    __slots__ = ("_open", "_template")
 
     def __init__(
         self, source: str, keyspace: str, table: str, shard: str, *, removed: frozenset[str] = frozenset()
@@ -79,7 +79,11 @@ class VitessSourceBlock:
             ("shard", _text(shard)),
             ("vgtid", None),
         )
-        self._members = tuple(member for member in members if f"source.{member[0]}" not in removed)
+        kept = [(name, value) for name, value in members if f"source.{name}" not in removed]
+        self._open = tuple(name for name, value in kept if value is None)
+        self._template = b"{%b}" % b",".join(
+            b'"%b":%b' % (name.encode(), b"%b" if value is None else value.replace(b"%", b"%%")) for name, value in kept
+        )
 
     def filled(self, *, time_us: int, snapshot: bytes, vgtid: bytes) -> bytes:
         """The whole block; ``snapshot`` and ``vgtid`` are JSON text, quotes included."""
@@ -90,8 +94,7 @@ class VitessSourceBlock:
             "ts_ns": b"%d000" % time_us,
             "vgtid": vgtid,
         }
-        members = (b'"%b":%b' % (name.encode(), value or values[name]) for name, value in self._members)
-        return b"{%b}" % b",".join(members)
+        return self._template % tuple([values[name] for name in self._open])
 
 
 def source_place(position: int, row: int) -> bytes:

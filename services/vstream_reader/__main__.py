@@ -32,6 +32,7 @@ async def follow_vstream(settings: VstreamReaderSettings, status: ReaderStatus) 
             committer=committer,
             lease_s=settings.lease_s,
             status=status,
+            changes_partition=settings.tasks.number if settings.tasks is not None else 0,
         )
 
 

@@ -124,7 +124,8 @@ _UNKNOWN_NAME: Final = re.compile(
     r"database|table .* not found|unknown table|unknown column",
     re.IGNORECASE,
 )
-_MISMATCH: Final = re.compile(r"GTIDSet mismatch|could not decode position", re.IGNORECASE)
+_OTHERS_SHARDS: Final = re.compile(r"journaling participants are (?:not )?in the stream", re.IGNORECASE)
+_GTID_MISMATCH: Final = re.compile(r"GTIDSet mismatch|could not decode position", re.IGNORECASE)
 _FIELD_MISMATCH: Final = re.compile(r"cannot determine table columns|schema mismatch|columns? mismatch", re.IGNORECASE)
 
 
@@ -142,7 +143,12 @@ def error_of(code: grpc.StatusCode, details: str, *, where: str) -> HeadwaterErr
             f"{text}; the log was written under another schema than the table has now: run the tablets with "
             "--track_schema_versions, or copy the table anew"
         )
-    if _MISMATCH.search(details):
+    if _OTHERS_SHARDS.search(details):
+        return PipelineHalted(
+            f"{text}; a reshard joins shards that other tasks read: stop all tasks and start them as the next generation "
+            "(tasks.generation)"
+        )
+    if _GTID_MISMATCH.search(details):
         return PipelineHalted(
             f"{text}; the checkpoint is of another cluster, or ahead of it: reset the source's checkpoint"
         )

@@ -100,6 +100,8 @@ class _Shard:
     epoch: int
     rank: int
     """Transactions."""
+    hosts: frozenset[str]
+    """Of its GTID set."""
     debezium_rank: int
     json: bytes
     """The ShardGtid as JSON."""
@@ -199,6 +201,7 @@ class StreamDecoder:
         self._run: _OpenRun | None = None
         self._room = 0
         self._now_ns = time.time_ns()
+        self._tails: tuple[bytes, ...] | None = None
         self.committed_at_us = 0
         """Commit time of the newest transaction that ended."""
         self.last_order = EventOrder(
@@ -248,6 +251,7 @@ class StreamDecoder:
     def tick(self, now_ns: int) -> None:
         """The time that the next events are marked with as processed."""
         self._now_ns = now_ns
+        self._tails = None
 
     def learn(self, unversioned: TableSchema, versioned: TableSchema) -> None:
         """The version of a table that ``feed`` yielded."""
@@ -389,9 +393,11 @@ class StreamDecoder:
             before = self._shards[place]
             if entry.shard in self._held:
                 continue
-            epoch = shard_epoch(before.epoch, before.gtid.gtid, entry.gtid)
             self._note_copied(before.gtid, entry)
-            shard = self._shards[place] = _shard_at(entry, epoch)
+            shard = self._shards[place] = _shard_at(entry, before.epoch)
+            if not before.hosts or not before.hosts <= shard.hosts:
+                shard.epoch = shard_epoch(before.epoch, before.gtid.gtid, entry.gtid)
+            epoch = shard.epoch
             self._by_name[entry.shard] = shard
             self._epochs[entry.shard] = epoch
 
@@ -596,7 +602,7 @@ class StreamDecoder:
         source = b',"source":' + table.source_block.filled(
             time_us=transaction.committed_at_us, snapshot=snapshot, vgtid=transaction.local_id_json
         )
-        ends = [event_tail(op, self._now_ns, removed=self._removed) for op in "cudr"]
+        ends = self._ends()
         metadata = self._options.events.transaction_metadata
         if metadata is TransactionMetadata.OFF or transaction.is_copy:
             return EventFrame(source + b',"transaction":null', ends)
@@ -607,6 +613,12 @@ class StreamDecoder:
         frame.total_order = transaction.rows
         frame.collection_order = transaction.rows_by_table.get(table.schema.table_id, 0)
         return frame
+
+    def _ends(self) -> tuple[bytes, ...]:
+        """The ends of a create, an update, a delete and a read: the same for all that is taken in one tick."""
+        if self._tails is None:
+            self._tails = tuple(event_tail(op, self._now_ns, removed=self._removed) for op in "cudr")
+        return self._tails
 
     def _order_members(self, transaction: _Transaction) -> bytes:
         if self._options.events.transaction_metadata is not TransactionMetadata.ORDERED:
@@ -635,14 +647,15 @@ def _shard_gtid(raw: bytes) -> ShardGtid:
 
 def _shard_at(entry: ShardGtid, epoch: int) -> _Shard:
     transactions = debezium_rank = 0
+    hosts: tuple[str, ...] = ()
     if entry.is_place:
         try:
             place = parse_shard_position(entry.gtid)
         except ValueError as error:
             raise PipelineHalted(f"shard {entry.shard} stands at a position that cannot be read: {error}") from error
-        transactions, debezium_rank = place.transactions, place.debezium_rank
+        hosts, transactions, debezium_rank = place.hosts, place.transactions, place.debezium_rank
     text = msgspec.json.encode(entry)
-    return _Shard(entry, epoch, transactions, debezium_rank, text, orjson.dumps(text.decode())[1:-1])
+    return _Shard(entry, epoch, transactions, frozenset(hosts), debezium_rank, text, orjson.dumps(text.decode())[1:-1])
 
 
 def _place_of(schema: TableSchema, name: str) -> int:

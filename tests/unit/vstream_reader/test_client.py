@@ -1,0 +1,59 @@
+"""What a status of vtgate means to the reader: by code, and where Vitess has one code for several faults, by its text."""
+
+import grpc
+import pytest
+
+from libs.errors import (
+    AccessDenied,
+    HeadwaterError,
+    PipelineHalted,
+    PositionPurged,
+    SourceMisconfigured,
+    SourceUnavailable,
+)
+from services.vstream_reader.client import error_of
+
+UNKNOWN, UNAVAILABLE = grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "error", "remedy"),
+    [
+        (UNAVAILABLE, "connection refused", SourceUnavailable, "connection refused"),
+        (UNKNOWN, "vttablet: rpc error: code = Unavailable", SourceUnavailable, "vttablet"),
+        (
+            UNKNOWN,
+            "stream (at source tablet) error @ x: purged required binary logs (errno 1236)",
+            PositionPurged,
+            "re-snap",
+        ),
+        (UNKNOWN, "cannot determine table columns for t: event has …", PipelineHalted, "--track_schema_versions"),
+        (UNKNOWN, "not all journaling participants are in the stream: journal: …", PipelineHalted, "tasks.generation"),
+        (UNKNOWN, "table t is not present in the database", SourceMisconfigured, "include_tables"),
+        (grpc.StatusCode.NOT_FOUND, "node doesn't exist: keyspaces/ks", SourceMisconfigured, "correct keyspace"),
+        (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "could not decode position: x",
+            PipelineHalted,
+            "reset the source's checkpoint",
+        ),
+        (grpc.StatusCode.UNAUTHENTICATED, "invalid password", AccessDenied, "vtgate.user"),
+        (grpc.StatusCode.UNIMPLEMENTED, "", PipelineHalted, "another release"),
+        (
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            "CLIENT: Received message larger than max (70000000 vs. 67108864)",
+            PipelineHalted,
+            "one answer has 70000000 bytes: raise vtgate.max_message_bytes",
+        ),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams", SourceUnavailable, "too many streams"),
+    ],
+)
+def test_a_status_says_what_to_do_next(
+    code: grpc.StatusCode, details: str, error: type[HeadwaterError], remedy: str
+) -> None:
+    """The class is the next step, the message names vtgate and ends with the remedy."""
+    found = error_of(code, details, where="vtgate.example:15991")
+
+    assert type(found) is error
+    assert "vtgate.example:15991" in str(found)
+    assert remedy in str(found)
