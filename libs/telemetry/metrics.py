@@ -96,6 +96,21 @@ READER_LAG = _gauge(
     "or Kafka is away, see headwater_publish_transaction_seconds.",
     _PARTITION,
 )
+READER_SHARD_COMMITTED = _gauge(
+    Area.READER,
+    "headwater_reader_shard_committed_timestamp_seconds",
+    "When the newest transaction that was read of a Vitess shard was committed there, in seconds since 1970.",
+    "time() minus this is the shard's lag. One shard far behind the others: its tablet lags, or its writes are more than one "
+    "stream carries; see tasks (docs/vitess.md).",
+    (*_PARTITION, "shard"),
+)
+READER_RESHARDS = _counter(
+    Area.READER,
+    "headwater_reader_reshards_total",
+    "How often shards of a Vitess keyspace were replaced by others under a running stream.",
+    "Nothing to do: reshards are followed; the log names the shards.",
+    _PARTITION,
+)
 READER_CONNECTED = _gauge(
     Area.READER,
     "headwater_reader_connected",

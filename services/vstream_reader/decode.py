@@ -211,6 +211,9 @@ class StreamDecoder:
         )
         """Order of the last event that ended."""
         self.transactions = 0
+        self.reshards = 0
+        self.shards_committed_at_s: dict[str, int] = {}
+        """Of each shard that was read of: when its newest transaction was committed, in seconds since 1970."""
         self.rows_copied = 0
         self.tables_copied: set[str] = set()
         """Tables whose copy some shard has finished."""
@@ -345,6 +348,7 @@ class StreamDecoder:
             self.rows_copied += transaction.rows
         else:
             self.committed_at_us = transaction.committed_at_us
+            self.shards_committed_at_s[transaction.shard.gtid.shard] = transaction.committed_at_us // 1_000_000
         self.last_order = transaction.order
         if self._has_boundaries(transaction) and transaction.rows:
             self._batch.add_end(transaction.id, transaction.committed_at_us, tuple(transaction.rows_by_table.items()))
@@ -420,6 +424,7 @@ class StreamDecoder:
             after.append(_shard_at(entry, epoch))
         gone = sorted(set(before) - {entry.shard for entry in current})
         if gone:
+            self.reshards += 1
             log.info("shards_left", shards=gone)
         self._epochs = {shard.gtid.shard: shard.epoch for shard in after}
         self._held &= self._epochs.keys()

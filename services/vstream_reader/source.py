@@ -491,10 +491,12 @@ class _Pace:
     """When a batch is handed over, and what was counted of the stream until then."""
 
     def __init__(self, labels: tuple[str, str]) -> None:
+        self._labels = labels
         self._transactions = metrics.READER_TRANSACTIONS.labels(*labels)
+        self._reshards = metrics.READER_RESHARDS.labels(*labels)
         self._began_s = time.monotonic()
         self._gathers_until_s = 0.0
-        self._counted = self._told = 0
+        self._counted = self._told = self._reshards_counted = 0
 
     @property
     def elapsed_s(self) -> float:
@@ -518,6 +520,11 @@ class _Pace:
         """Put what has come since the last call into the metrics."""
         self._transactions.inc(decoder.transactions - self._counted)
         self._counted = decoder.transactions
+        self._reshards.inc(decoder.reshards - self._reshards_counted)
+        self._reshards_counted = decoder.reshards
+        while decoder.shards_committed_at_s:
+            shard, committed_at_s = decoder.shards_committed_at_s.popitem()
+            metrics.READER_SHARD_COMMITTED.labels(*self._labels, shard).set(committed_at_s)
 
 
 @dataclass(frozen=True, slots=True)
