@@ -1,0 +1,340 @@
+"""The VStream reader against the stand-in for vtgate over real MySQL shards: what it gathers is what the shards hold."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.config.connections import GrpcClientSettings, KafkaSettings
+from libs.config.load import Secret
+from libs.errors import (
+    AccessDenied,
+    HeadwaterError,
+    PipelineHalted,
+    SchemaUnknown,
+    SourceMisconfigured,
+    SourceUnavailable,
+)
+from libs.events.batch import BatchIdentity
+from libs.kafka.clients import ensure_topics
+from libs.source.port import ReadBatch
+from libs.source.signal_topic import send_signal, signals_topic
+from libs.testing.source_contract import checkpoint_of
+from libs.types.checkpoint import Checkpoint
+from libs.types.table import TableId, TableSchema
+from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
+from services.vstream_reader.settings import (
+    SnapshotMode,
+    SnapshotSettings,
+    StreamSettings,
+    VstreamReaderSettings,
+    VtgateSettings,
+)
+from services.vstream_reader.source import VstreamSource
+from tests.conftest import KafkaBroker, MysqlServer, StartVtgate
+from tests.vtgate.client import execute
+from tests.vtgate.cluster import new_shard, on_every_shard
+from tests.vtgate.faults import AnonymousColumns, Delay, Drop, Fault, MissingField, OversizedRow, WrongFields
+from tests.vtgate.reshard import reshard
+from tests.vtgate.service import Security, VtgateServer
+from tests.vtgate.topology import Shard
+from tests.vtgate.vstream import ServerOptions
+
+pytestmark = pytest.mark.integration
+
+TIMEOUT_S = 90.0
+UNUSED = GrpcClientSettings(address="127.0.0.1:1")
+
+
+class MemoryHistory:
+    """schema_history without its process: versions as it counts them."""
+
+    def __init__(self) -> None:
+        self._versions: dict[TableId, list[TableSchema]] = {}
+
+    async def list_tables(self, source: str) -> list[TableSchema]:
+        return [versions[-1] for versions in self._versions.values()]
+
+    async def table_schema(self, source: str, table_id: TableId, version: int) -> TableSchema:
+        try:
+            return self._versions[table_id][version - 1]
+        except (KeyError, IndexError):
+            raise SchemaUnknown(f"{table_id} {version}") from None
+
+    async def record_schema_change(self, *, table_id: TableId, table_schema: TableSchema, **rest: object) -> int:
+        versions = self._versions.setdefault(table_id, [])
+        versions.append(msgspec.structs.replace(table_schema, version=len(versions) + 1))
+        return len(versions)
+
+
+class Follower:
+    """Reads a source by turns, as a reader that is killed and started again; keeps what a sink would keep."""
+
+    def __init__(self, server: VtgateServer, *, history: MemoryHistory | None = None, **settings: Any) -> None:
+        self.server = server
+        self.keyspace = server.topology.keyspaces[0].name
+        self._history = history or MemoryHistory()
+        self._settings = VstreamReaderSettings(
+            **{
+                "source": f"src-{self.keyspace}",
+                "vtgate": VtgateSettings(host="127.0.0.1", port=server.port),
+                "keyspace": self.keyspace,
+                "include_tables": (rf"{self.keyspace}\.t",),
+                "schema_history": UNUSED,
+                "checkpoint_committer": UNUSED,
+                **settings,
+            }
+        )
+        self.checkpoint: Checkpoint | None = None
+        self.ops: list[str] = []
+        self.rows: dict[int, tuple[tuple[int, int, int], dict[str, Any] | None]] = {}
+        """By key: the newest order, and the row; None: deleted."""
+
+    @property
+    def table(self) -> dict[int, Any]:
+        """What a sink has."""
+        return {key: row["v"] for key, (_, row) in sorted(self.rows.items()) if row is not None}
+
+    async def read(self, is_enough: Callable[["Follower"], bool]) -> None:
+        """Read on from the last checkpoint until it is enough; then break off, wherever that is."""
+        await asyncio.wait_for(self._read(is_enough), TIMEOUT_S)
+
+    async def _read(self, is_enough: Callable[["Follower"], bool]) -> None:
+        while True:
+            source = VstreamSource(self._settings, self._history)  # type: ignore[arg-type]  # the same methods
+            identity = BatchIdentity(
+                source=self._settings.source, source_partition="0", connector="vitess", run_id="r", fencing_token=1
+            )
+            try:
+                async with (
+                    source.open(self.checkpoint, identity) as change_log,
+                    aclosing(change_log.batches()) as batches,
+                ):  # type: ignore[type-var]
+                    async for batch in batches:
+                        self._take(batch)
+                        if batch.resume is not None:
+                            self.checkpoint = msgspec.structs.replace(
+                                checkpoint_of(source, batch.resume), incremental=batch.resume.incremental
+                            )
+                            if is_enough(self):
+                                return
+            except SourceUnavailable:
+                await asyncio.sleep(0.1)  # as libs.source.follow: again from the last checkpoint
+
+    def _take(self, batch: ReadBatch) -> None:
+        for entry in ChangeBatch.FromString(batch.payload).entries:
+            run = entry.run
+            for index, (op, key, value) in enumerate(zip(run.ops.decode(), run.keys, run.values, strict=True)):
+                ordinal = 0 if run.is_snapshot else run.first_tx_ordinal + index
+                order = (run.epoch, int(run.rank), ordinal)
+                row_id, image = json.loads(key)["id"], json.loads(value)["after"]
+                self.ops.append(op)
+                if row_id not in self.rows or self.rows[row_id][0] <= order:
+                    self.rows[row_id] = (order, image)
+
+
+def shards_hold(vtgate: VtgateServer) -> dict[int, Any]:
+    """The rows of all serving shards."""
+    keyspace = vtgate.topology.keyspaces[0].name
+    found: dict[int, Any] = {}
+    for shard in vtgate.topology.serving(keyspace):
+        found |= {int(str(row_id)): v for row_id, v in shard.primary.execute("SELECT id, v FROM t")}
+    return dict(sorted(found.items()))
+
+
+def has_all(follower: Follower) -> bool:
+    return follower.table == shards_hold(follower.server)
+
+
+@pytest.fixture
+def vtgate(start_vtgate: StartVtgate) -> VtgateServer:
+    """Two shards with 40 rows; a packet of the stand-in's copy holds few of them."""
+    server = start_vtgate()
+    fill(server)
+    return server
+
+
+def fill(server: VtgateServer) -> None:
+    keyspace = server.topology.keyspaces[0].name
+    on_every_shard(server.topology, keyspace, ["CREATE TABLE t (id BIGINT PRIMARY KEY, v VARCHAR(40))"])
+    write(server, "INSERT INTO t (id, v) VALUES " + ",".join(f"({row_id}, 'v{row_id}')" for row_id in range(1, 41)))
+
+
+def write(server: VtgateServer, *statements: str) -> None:
+    for statement in statements:
+        execute(server, statement, server.topology.keyspaces[0].name)
+
+
+# --- copy and stream ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_copy_that_is_broken_off_goes_on(start_vtgate: StartVtgate) -> None:
+    """Killed behind each packet, with writes between: every row is there once, and right."""
+    server = start_vtgate(options=ServerOptions())
+    fill(server)
+    follower = Follower(server)
+    for kill in range(1, 5):
+        before = len(follower.ops)
+        await follower.read(lambda f, before=before: len(f.ops) > before)
+        write(
+            server, f"UPDATE t SET v = 'u{kill}' WHERE id = {kill}", f"INSERT INTO t (id, v) VALUES ({100 + kill}, 'n')"
+        )
+        write(server, f"DELETE FROM t WHERE id = {20 + kill}")
+
+    await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None and has_all(f))
+
+    assert follower.table == shards_hold(server)
+
+
+async def test_changes_of_both_shards_arrive(vtgate: VtgateServer) -> None:
+    """Inserts, updates, deletes and a changed key, behind the copy."""
+    follower = Follower(vtgate)
+    await follower.read(has_all)
+    write(
+        vtgate,
+        "UPDATE t SET v = 'w' WHERE id = 3",
+        "DELETE FROM t WHERE id = 4",
+        "INSERT INTO t (id, v) VALUES (90, 'x')",
+    )
+
+    await follower.read(has_all)
+
+    assert follower.ops.count("r") == 40
+    assert {"u", "d", "c"} <= set(follower.ops)
+
+
+async def test_a_purged_log_is_copied_anew_when_needed(vtgate: VtgateServer) -> None:
+    """The rows of the second copy win over all before, deleted ones aside: those are gone from the log for good."""
+    follower = Follower(vtgate, snapshot=SnapshotSettings(mode=SnapshotMode.WHEN_NEEDED))
+    await follower.read(has_all)
+    await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None)
+    write(vtgate, "UPDATE t SET v = 'new' WHERE id < 10")
+    for shard in vtgate.topology.serving(follower.keyspace):
+        shard.primary.execute("FLUSH BINARY LOGS")
+        (*_, newest) = shard.primary.execute("SHOW BINARY LOGS")
+        shard.primary.execute(f"PURGE BINARY LOGS TO '{newest[0]}'")
+
+    await follower.read(has_all)
+
+    assert {order[0] for order, _ in follower.rows.values()} == {2}
+
+
+# --- reshards ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stops", [False, True])
+async def test_a_split_and_a_merge_lose_nothing(
+    stops: bool, vtgate: VtgateServer, shard_servers: Callable[[int], list[MysqlServer]]
+) -> None:
+    """Old shards are read to their journals, then the new ones; their rows are later, in the next epoch. So with a stream that
+    vtgate ends at the reshard."""
+    follower = Follower(vtgate, stream=StreamSettings(stop_on_reshard=stops))
+    await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None)
+    write(vtgate, "UPDATE t SET v = 'before' WHERE id IN (1, 2, 3, 4, 5, 6)")
+    one, _, third = shard_servers(3)
+    halves = [_shard(follower.keyspace, "-40", 500, one), _shard(follower.keyspace, "40-80", 600, third)]
+
+    await asyncio.to_thread(reshard, vtgate, halves)
+    write(vtgate, "UPDATE t SET v = 'split' WHERE id IN (1, 2, 3)")
+    await follower.read(has_all)
+    await asyncio.to_thread(reshard, vtgate, [_shard(follower.keyspace, "-", 700, one)])
+    write(vtgate, "UPDATE t SET v = 'merged' WHERE id = 1", "DELETE FROM t WHERE id = 2")
+    await follower.read(has_all)
+
+    assert follower.table == shards_hold(vtgate)
+    assert follower.rows[1][0][0] == 3  # copied in epoch 1, split, merged
+
+
+def _shard(keyspace: str, name: str, uid: int, server: MysqlServer) -> Shard:
+    return new_shard(keyspace, name, uid, server.host, server.port)
+
+
+# --- execute-snapshot --------------------------------------------------------------------------------------------------
+
+
+async def test_a_signal_copies_a_table_again(vtgate: VtgateServer, kafka_broker: KafkaBroker) -> None:
+    """While the stream goes on: every row comes again as a read, and later changes still win."""
+    kafka = KafkaSettings(bootstrap_servers=kafka_broker.bootstrap_servers)
+    ensure_topics(kafka, [signals_topic(1)])
+    follower = Follower(vtgate, kafka=kafka)
+    await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None)
+    await follower.read(lambda f: f.checkpoint.incremental.signals_offset is not None)
+    copied = follower.ops.count("r")
+    signal = {"id": "1", "type": "execute-snapshot", "data": {"data-collections": [f"{follower.keyspace}.t"]}}
+    await asyncio.to_thread(send_signal, kafka, f"src-{follower.keyspace}", json.dumps(signal))
+    write(vtgate, "UPDATE t SET v = 'w' WHERE id = 3", "DELETE FROM t WHERE id = 4")
+
+    await follower.read(lambda f: f.ops.count("r") >= copied + 39 and not f.checkpoint.incremental.tables)
+    write(vtgate, "UPDATE t SET v = 'later' WHERE id = 5")
+    await follower.read(has_all)
+
+    assert follower.table == shards_hold(vtgate)
+
+
+# --- faults ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Drop(7), Drop(30), Delay(12.0), AnonymousColumns("t"), MissingField("t")],
+    ids=lambda fault: type(fault).__name__,
+)
+async def test_what_passes_is_read_again(vtgate: VtgateServer, fault: Fault) -> None:
+    """A broken or silent stream, columns named @1, rows without their columns: opened again, nothing lost."""
+    vtgate.faults.arm(fault)
+    follower = Follower(vtgate, stream=StreamSettings(heartbeat_interval_s=1))
+
+    await follower.read(has_all)
+    write(vtgate, "UPDATE t SET v = 'w' WHERE id = 3")
+    await follower.read(has_all)
+
+    assert not vtgate.faults.armed
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (WrongFields("t"), r"\.t: vtgate sent a row of 2 values where its FIELD event has 3 columns"),
+        (OversizedRow("t", 80_000), r"raise vtgate.max_message_bytes above that"),
+    ],
+)
+async def test_what_does_not_pass_halts_with_its_remedy(vtgate: VtgateServer, fault: Fault, message: str) -> None:
+    """Nothing of it is delivered; the place is named."""
+    vtgate.faults.arm(fault)
+    small = VtgateSettings(host="127.0.0.1", port=vtgate.port, max_message_bytes=60_000)
+
+    with pytest.raises(PipelineHalted, match=message):
+        await Follower(vtgate, vtgate=small).read(has_all)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ({"keyspace": "no_such"}, SourceMisconfigured, r"no keyspace 'no_such'; known: "),
+        ({"shards": ("-80", "c0-")}, SourceMisconfigured, r"has no shard c0-; it has -80, 80-"),
+        ({"include_tables": (r"ks\.nothing",)}, SourceMisconfigured, r"no table of keyspace .* matches include_tables"),
+    ],
+)
+async def test_what_does_not_exist_is_told_before_reading(
+    vtgate: VtgateServer, wrong: dict[str, Any], error: type[HeadwaterError], message: str
+) -> None:
+    """With what does."""
+    with pytest.raises(error, match=message):
+        await Follower(vtgate, **wrong).read(has_all)
+
+
+async def test_credentials_are_asked_for(start_vtgate: StartVtgate) -> None:
+    """Static authentication: with the password rows come, without it the reader says what to check."""
+    server = start_vtgate(security=Security(users={"headwater": "secret"}))
+    keyspace = server.topology.keyspaces[0].name
+    on_every_shard(server.topology, keyspace, ["CREATE TABLE t (id BIGINT PRIMARY KEY, v VARCHAR(40))"])
+    server.topology.serving(keyspace)[0].primary.execute("INSERT INTO t VALUES (1, 'v')")
+    right = VtgateSettings(host="127.0.0.1", port=server.port, user="headwater", password=Secret("secret"))
+
+    with pytest.raises(AccessDenied, match=r"vtgate\.user, vtgate\.password"):
+        await Follower(server).read(has_all)
+    await Follower(server, vtgate=right).read(has_all)
