@@ -25,6 +25,7 @@ from libs.types.value_modes import ValueModes
 NAME_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 """A source's name stands in topic names, in process names and in file names."""
 
+KINDS: Final = ("mysql", "dts")
 SNAPSHOT_MODES: Final = ("initial", "no_data")
 
 
@@ -45,11 +46,29 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Rows read at once."""
 
 
+class SubscriptionDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A Tencent DTS subscription of the database, as DTS's console shows it (docs/dts.md)."""
+
+    bootstrap_servers: str
+    topic: str
+    group_id: str
+    username: str | None = None
+    password: Secret = Secret("")
+    security_protocol: str | None = None
+    """None: SASL_PLAINTEXT with a user, else PLAINTEXT."""
+    sasl_mechanism: str = "SCRAM-SHA-512"
+    partition: int = 0
+    """The embedded stack reads one Kafka partition of a subscription."""
+
+
 class SourceDocument(msgspec.Struct, frozen=True, kw_only=True):
     """``sources/<name>.yaml``."""
 
     database: DatabaseSettings
     kind: str = "mysql"
+    """``mysql``: the database's own log; ``dts``: a Tencent DTS subscription of it."""
+    subscription: SubscriptionDocument | None = None
+    """With ``dts`` only."""
     include_tables: tuple[str, ...] = (".*",)
     exclude_tables: tuple[str, ...] = ()
     replica_server_id: int | None = None
@@ -109,8 +128,12 @@ def _read_source(path: Path, mistakes: list[str]) -> SourceDocument | None:
     if not NAME_PATTERN.fullmatch(path.stem):
         found.append(f"file name {path.name!r}: a source's name is lower-case letters, digits and '-', at most 40")
     if document is not None:
-        if document.kind != "mysql":
-            found.append(f"kind: {document.kind!r} cannot be followed; known: mysql")
+        if document.kind not in KINDS:
+            found.append(f"kind: {document.kind!r} cannot be followed; known: {', '.join(KINDS)}")
+        elif document.kind == "dts" and document.subscription is None:
+            found.append("subscription: is missing, and kind is 'dts' (docs/dts.md)")
+        elif document.kind != "dts" and document.subscription is not None:
+            found.append(f"subscription: is for kind 'dts', and kind is {document.kind!r}")
         if not 0 < document.database.port < 65_536:
             found.append(f"database.port: {document.database.port} is no port")
         if document.snapshot.mode not in SNAPSHOT_MODES:

@@ -109,7 +109,7 @@ def is_initialised(home: Home) -> bool:
 EXAMPLE_SOURCE: Final = """\
 # A database to follow. The file's name is the source's name: it stands in topic names and in the events.
 # Remove the "#" in front of a line to set it; what is shown is the default, unless said otherwise.
-kind: mysql
+kind: mysql                  # or dts: a Tencent DTS subscription of the database (docs/dts.md)
 database:
   host: 127.0.0.1
   port: 3306

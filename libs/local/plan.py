@@ -184,7 +184,7 @@ def _reader(home: Home, name: str, source: SourceDocument, ports: Mapping[str, i
     process = reader_name(name)
     return PlannedProcess(
         name=process,
-        module="services.binlog_reader",
+        module="services.binlog_reader" if source.subscription is None else "services.dts_decoder",
         stage=STAGE_PIPELINE,
         settings={
             "source": name,
@@ -194,7 +194,7 @@ def _reader(home: Home, name: str, source: SourceDocument, ports: Mapping[str, i
                 "user": source.database.user,
                 "password": source.database.password.reveal(),
             },
-            "replica_server_id": replica_server_id(home.sources_dir / f"{name}.yaml", source),
+            **_log_of(home, name, source),
             "include_tables": list(source.include_tables),
             "exclude_tables": list(source.exclude_tables),
             "values": msgspec.to_builtins(source.values),
@@ -210,6 +210,19 @@ def _reader(home: Home, name: str, source: SourceDocument, ports: Mapping[str, i
         http_port=ports[f"{process}-http"],
         grpc_port=ports[f"{process}-grpc"],
     )
+
+
+def _log_of(home: Home, name: str, source: SourceDocument) -> dict[str, Any]:
+    """Where the reader finds the source's log."""
+    subscription = source.subscription
+    if subscription is None:
+        return {"replica_server_id": replica_server_id(home.sources_dir / f"{name}.yaml", source)}
+    return {
+        "subscription": {
+            **{field: value for field, value in msgspec.structs.asdict(subscription).items() if value is not None},
+            "password": subscription.password.reveal(),
+        }
+    }
 
 
 def _router(home: Home, documents: Documents, ports: Mapping[str, int]) -> PlannedProcess:

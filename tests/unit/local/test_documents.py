@@ -74,6 +74,21 @@ def test_every_mistake_of_a_source_is_listed(home: Home) -> None:
         assert part in text
 
 
+@pytest.mark.parametrize(
+    ("source", "mistake"),
+    [
+        ("kind: dts\ndatabase: {user: u}\n", "subscription: is missing"),
+        ("database: {user: u}\nsubscription: {bootstrap_servers: b, topic: t, group_id: g}\n", "is for kind 'dts'"),
+        ("kind: dts\ndatabase: {user: u}\nsubscription: {bootstrap_servers: b, topc: t, group_id: g}\n", "'topic'"),
+    ],
+)
+def test_a_subscription_belongs_to_a_dts_source(home: Home, source: str, mistake: str) -> None:
+    """And to no other."""
+    put(home, source=source)
+
+    assert mistake in "".join(read_documents(home).source_mistakes)
+
+
 @pytest.mark.parametrize("content", ["[1, 2", "- a\n- b\n", "", "database: 3", "\x00"])
 def test_what_is_no_document_is_a_mistake(home: Home, content: str) -> None:
     """Broken YAML, a list, an empty file: told with the file's name, never a traceback."""

@@ -20,6 +20,7 @@ from libs.local.plan import (
 )
 from services.binlog_reader.settings import BinlogReaderSettings
 from services.checkpoint_committer.settings import CheckpointCommitterSettings
+from services.dts_decoder.settings import DtsDecoderSettings
 from services.router.settings import RouterSettings
 from services.schema_history.settings import SchemaHistorySettings
 from spark.jobs.settings import SinkJobSettings
@@ -29,7 +30,7 @@ SETTINGS = {
     "schema_history": SchemaHistorySettings,
     "checkpoint_committer": CheckpointCommitterSettings,
     "reader-shop": BinlogReaderSettings,
-    "reader-crm": BinlogReaderSettings,
+    "reader-crm": DtsDecoderSettings,
     "router": RouterSettings,
     "sink": SinkJobSettings,
 }
@@ -37,11 +38,13 @@ SETTINGS = {
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    """A home with two sources and one tenant of both."""
+    """A home with a MySQL, a subscription of another, and one tenant of both."""
     made = home_at(tmp_path)
     write_examples(made)
-    for name in ("shop", "crm"):
-        (made.sources_dir / f"{name}.yaml").write_text("database: {user: reader, password: s3cret}\n")
+    database = "database: {user: reader, password: s3cret}\n"
+    (made.sources_dir / "shop.yaml").write_text(database)
+    subscription = "{bootstrap_servers: '10.0.0.5:9092', topic: t, group_id: g, username: u, password: p, partition: 1}"
+    (made.sources_dir / "crm.yaml").write_text(f"kind: dts\n{database}subscription: {subscription}\n")
     (made.tenants_dir / "acme.yaml").write_text("tenant: acme\nsources: [{name: shop}, {name: crm}]\n")
     return made
 
