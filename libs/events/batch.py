@@ -27,6 +27,22 @@ OP_CREATE, OP_UPDATE, OP_DELETE, OP_READ, OP_TRUNCATE = b"cudrt"
 OP_KEY_CHANGE_DELETE, OP_KEY_CHANGE_CREATE = b"DC"
 
 
+@dataclass(frozen=True, slots=True)
+class EncodedRows:
+    """The rows of a run as bytes: what another process gathered in a ``RunRows``."""
+
+    ops: bytes
+    fields: bytes
+    """``RunRows.encoded()``."""
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    def encoded(self) -> bytes:
+        """As ``RunRows.encoded``."""
+        return self.fields
+
+
 @dataclass(slots=True)
 class RowRun:
     """Rows of one table, schema version and transaction, in log order."""
@@ -105,8 +121,15 @@ class BatchBuilder:
     def close_run(self) -> None:
         """Copy the open run's rows into the batch; no row is appended to it afterwards."""
         run, self._run = self._run, None
-        if run is None or not len(run.rows):
-            return
+        if run is not None and len(run.rows):
+            self._add_run(run, run.rows)
+
+    def add_encoded(self, run: RowRun, rows: EncodedRows) -> None:
+        """Rows that are encoded already, as a run of their own with what ``run`` says of them."""
+        self.close_run()
+        self._add_run(run, rows)
+
+    def _add_run(self, run: RowRun, gathered: RunRows | EncodedRows) -> None:
         head = Run(
             database=run.table_id.database,
             table=run.table_id.table,
@@ -117,13 +140,13 @@ class BatchBuilder:
             first_tx_ordinal=run.first_order.tx_ordinal,
             committed_at_us=run.committed_at_us,
             is_snapshot=run.is_snapshot,
-            ops=run.rows.ops,
+            ops=gathered.ops,
         ).SerializeToString()
-        rows = run.rows.encoded()
+        rows = gathered.encoded()
         size = len(head) + len(rows)
         opening = _opening(Entry.RUN_FIELD_NUMBER, size)
         self._entries += (_opening(ChangeBatch.ENTRIES_FIELD_NUMBER, len(opening) + size), opening, head, rows)
-        self.rows += len(run.rows)
+        self.rows += len(gathered)
         self.row_bytes += size
 
     def _add(self, entry: Entry) -> None:

@@ -6,7 +6,14 @@ reads them back. ``libs/rpc`` uses the same conversions for gRPC.
 
 import msgspec
 
-from libs.types.checkpoint import Checkpoint, FencingToken, IncrementalSnapshot, SnapshotProgress, TableCopy
+from libs.types.checkpoint import (
+    Checkpoint,
+    FencingToken,
+    IncrementalSnapshot,
+    RangeProgress,
+    SnapshotProgress,
+    TableCopy,
+)
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition, SourcePosition
 from protos.headwater.checkpoints.v1 import checkpoint_pb2
@@ -91,6 +98,7 @@ def snapshot_to_proto(snapshot: SnapshotProgress) -> checkpoint_pb2.SnapshotProg
         last_key=snapshot.last_key,
         rows_copied=snapshot.rows_copied,
         rows_estimated=snapshot.rows_estimated,
+        ranges=[checkpoint_pb2.RangeProgress(**msgspec.structs.asdict(each)) for each in snapshot.ranges],
     )
 
 
@@ -102,6 +110,9 @@ def snapshot_from_proto(message: checkpoint_pb2.SnapshotProgress) -> SnapshotPro
         last_key=message.last_key,
         rows_copied=message.rows_copied,
         rows_estimated=message.rows_estimated,
+        ranges=tuple(
+            RangeProgress(table=each.table, last_key=each.last_key, until=each.until) for each in message.ranges
+        ),
     )
 
 

@@ -46,5 +46,8 @@ so that the caller has yet to see whether they are UTF-8."""
 cdef int write_base64(Bytes* out, const uint8_t* cell, Py_ssize_t size) except -1
 """Bytes as a JSON string in base64; reserves its room."""
 
+cdef int write_unscaled(Bytes* out, int64_t unscaled) except -1
+"""Connect's Decimal: the unscaled number as the shortest big-endian two's complement, in base64; reserves its room."""
+
 cdef int64_t days_since_1970(int64_t year, int64_t month, int64_t day) noexcept
 """``libs.mysql.values.days_since_1970``: proleptic Gregorian; a day past the month's end runs into the next."""

@@ -130,6 +130,17 @@ cdef int write_base64(Bytes* out, const uint8_t* cell, Py_ssize_t size) except -
     return 0
 
 
+cdef int write_unscaled(Bytes* out, int64_t unscaled) except -1:
+    cdef uint8_t[8] stored
+    cdef int size = 1
+    cdef int index
+    while size < 8 and not -(<int64_t>1 << (8 * size - 1)) <= unscaled < <int64_t>1 << (8 * size - 1):
+        size += 1
+    for index in range(size):
+        stored[index] = <uint8_t>(unscaled >> 8 * (size - 1 - index) & 0xFF)
+    return write_base64(out, stored, size)
+
+
 cdef int64_t days_since_1970(int64_t year, int64_t month, int64_t day) noexcept:
     cdef int64_t shifted = year - (month <= 2)
     cdef int64_t era = floor_divided(shifted, 400)

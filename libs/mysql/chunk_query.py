@@ -44,7 +44,7 @@ def can_order_by(schema: TableSchema, key: Sequence[str]) -> bool:
 def snapshot_key(schema: TableSchema, surrogate: str = "") -> tuple[str, ...]:
     """The columns along which a table is read: its key, or the surrogate key with the key behind it.
 
-    The key makes a surrogate unique, or rows that share its value would be lost at the end of a chunk.
+    The key makes a surrogate unique: rows that share its value would else have to be read in one chunk.
 
     Raises:
         ValueError: the table has no such column, or cannot be read along it; the message says what to name instead.
@@ -58,15 +58,22 @@ def snapshot_key(schema: TableSchema, surrogate: str = "") -> tuple[str, ...]:
         raise ValueError(f"surrogate-key: {schema.table_id} has no column {surrogate!r}; it has {', '.join(columns)}")
     if columns[surrogate].is_optional:
         raise ValueError(f"surrogate-key: {schema.table_id}.{surrogate} may be NULL; name a NOT NULL column")
-    is_unique = any(
-        index.is_unique and index.columns == (surrogate,) and not any(index.prefix_lengths) for index in schema.indexes
-    )
-    key = (surrogate,) if is_unique else (surrogate, *(name for name in schema.key if name != surrogate))
-    if len(key) == 1 and not is_unique and schema.key != (surrogate,):
-        raise ValueError(f"surrogate-key: {schema.table_id}.{surrogate} is not unique and the table has no key")
+    key: tuple[str, ...] = (surrogate,)
+    if not is_unique_key(schema, key):
+        key = (surrogate, *(name for name in schema.key if name != surrogate))
     if not can_order_by(schema, key):
         raise ValueError(f"surrogate-key: {schema.table_id} cannot be ordered by {', '.join(key)}")
     return key
+
+
+def is_unique_key(schema: TableSchema, key: Sequence[str]) -> bool:
+    """No two rows have the same values in the columns ``key``."""
+    if schema.key and set(schema.key) <= set(key):
+        return True
+    return any(
+        index.is_unique and index.columns and set(index.columns) <= set(key) and not any(index.prefix_lengths)
+        for index in schema.indexes
+    )
 
 
 def chunk_statement(
@@ -78,26 +85,36 @@ def chunk_statement(
     until: KeyPlace = b"",
     condition: str = "",
     limit: int,
+    table: str = "",
 ) -> str:
-    """The rows behind one place and up to another, b"" meaning the table's ends, that meet the SQL ``condition``."""
-    columns = [schema.column(name) for name in key]
-    return _statement(
-        schema,
-        select_list,
-        [
-            condition,
-            _behind(columns, unpack_key(behind)) if behind else "",
-            f"NOT ({_behind(columns, unpack_key(until))})" if until else "",
-        ],
-        f" ORDER BY {', '.join(quote_identifier(name) for name in key)} LIMIT {limit}",
-    )
+    """The first ``limit`` rows (0: all) behind one place and up to another, b"" meaning the table's ends, that meet the SQL
+    ``condition``. A place may hold the first values of a key alone: behind it means behind all rows that share them.
+
+    Without a ``key`` in whatever order; ``table``: SQL to read from instead of the table itself.
+    """
+    order = ", ".join(quote_identifier(name) for name in key)
+    tail = (f" ORDER BY {order}" if order else "") + (f" LIMIT {limit}" if limit else "")
+    between = _between(schema, key, behind, until, condition)
+    return _statement(schema, select_list, between, tail, table=table)
 
 
-def last_key_statement(schema: TableSchema, key: Sequence[str], condition: str = "") -> str:
-    """The key of the table's last row: where a snapshot that begins now will end."""
+def last_key_statement(
+    schema: TableSchema,
+    key: Sequence[str],
+    *,
+    behind: KeyPlace = b"",
+    until: KeyPlace = b"",
+    condition: str = "",
+    nth: int = 0,
+) -> str:
+    """The key of the last of those rows, where a snapshot that begins now will end; or of the ``nth`` one, from 1."""
     names = [quote_identifier(name) for name in key]
-    order = ", ".join(f"{name} DESC" for name in names)
-    return _statement(schema, key_list(schema, key), [condition], f" ORDER BY {order} LIMIT 1")
+    tail = (
+        f" ORDER BY {', '.join(names)} LIMIT {nth - 1}, 1"
+        if nth
+        else f" ORDER BY {', '.join(f'{name} DESC' for name in names)} LIMIT 1"
+    )
+    return _statement(schema, key_list(schema, key), _between(schema, key, behind, until, condition), tail)
 
 
 def key_list(schema: TableSchema, key: Sequence[str]) -> str:
@@ -110,16 +127,29 @@ def key_list(schema: TableSchema, key: Sequence[str]) -> str:
     )
 
 
-def _statement(schema: TableSchema, select_list: str, conditions: Sequence[str], tail: str) -> str:
+def _between(
+    schema: TableSchema, key: Sequence[str], behind: KeyPlace, until: KeyPlace, condition: str
+) -> tuple[str, str, str]:
+    columns = [schema.column(name) for name in key]
+    return (
+        condition,
+        _behind(columns, unpack_key(behind)) if behind else "",
+        f"NOT ({_behind(columns, unpack_key(until))})" if until else "",
+    )
+
+
+def _statement(schema: TableSchema, select_list: str, conditions: Sequence[str], tail: str, *, table: str = "") -> str:
     where = " AND ".join(f"({condition})" for condition in conditions if condition.strip())
-    return f"SELECT {select_list} FROM {quote_table(schema.table_id)}{f' WHERE {where}' if where else ''}{tail}"
+    return (
+        f"SELECT {select_list} FROM {table or quote_table(schema.table_id)}{f' WHERE {where}' if where else ''}{tail}"
+    )
 
 
 def _behind(key: Sequence[Column], values: Sequence[bytes]) -> str:
     """``(a, b) > (x, y)`` written out: MySQL uses no index for the short form (manual 10.2.1.22, "Range Optimization
     of Row Constructor Expressions")."""
     alternatives = []
-    for index, (column, value) in enumerate(zip(key, values, strict=True)):
+    for index, (column, value) in enumerate(zip(key, values, strict=False)):
         equal = [
             f"{quote_identifier(c.name)} = {_literal(c, v)}" for c, v in zip(key[:index], values[:index], strict=True)
         ]

@@ -27,6 +27,7 @@ from libs.events.json_text cimport (
     write_integer as _write_integer,
     write_literal as _write_literal,
     write_text as _write_text,
+    write_unscaled as _write_unscaled,
 )
 from libs.events.run_rows cimport Bytes, RunRows, reserve
 from libs.mysql.packets cimport Packets
@@ -544,17 +545,8 @@ cdef inline int64_t _unscaled(Column* column, const uint8_t* cell) except? -1:
 
 
 cdef int _write_decimal(Bytes* out, Column* column, const uint8_t* cell) except -1:
-    """Connect's Decimal: the unscaled number as the shortest big-endian two's complement, in base64."""
-    cdef int64_t unscaled = _unscaled(column, cell)
-    cdef uint8_t[8] stored
-    cdef int size = 1
-    cdef int index
-    while size < 8 and not -(<int64_t>1 << (8 * size - 1)) <= unscaled < <int64_t>1 << (8 * size - 1):
-        size += 1
-    for index in range(size):
-        stored[index] = <uint8_t>(unscaled >> 8 * (size - 1 - index) & 0xFF)
-    _write_base64(out, stored, size)
-    return 0
+    """Connect's Decimal."""
+    return _write_unscaled(out, _unscaled(column, cell))
 
 
 cdef int _write_decimal_text(Bytes* out, Column* column, const uint8_t* cell) except -1:

@@ -1,19 +1,20 @@
-"""Rows of a snapshot's SELECT → JSON: one generated decoder for each table version.
+"""How the rows of a snapshot's SELECT are read: a ``TextReading`` for each column of a table version.
 
-The text protocol sends each value as its printed text behind a length (MySQL manual, "Text Resultset Row"). Integers are
-copied; everything else goes through the same kind of memoised converters as the log's row images, and ends in the same
-wire form. ``select_list`` asks for each column in the one form that loses nothing.
-
-    image, key, last_key = decode(packet)
+The text protocol sends each value as its printed text behind a length (MySQL manual, "Text Resultset Row"). From the readings
+``text_rows`` (compiled) makes the decoder; every value ends in the wire form that the log's row images give it.
+``select_list`` asks for each column in the one form that loses nothing.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
 
+from libs.mysql import text_rows
 from libs.mysql.column_type import parse_column_type
 from libs.mysql.identifiers import quote_identifier
+from libs.mysql.text_rows import TextRowsDecoder
 from libs.mysql.values import (
     BINARY_KINDS,
     EPOCH_TEXT,
@@ -38,9 +39,6 @@ from libs.mysql.values import (
 from libs.types.table import Column, TableSchema
 from libs.types.value import LogicalKind
 
-DecodeTextRow = Callable[[bytes], tuple[bytes, bytes, tuple[bytes | None, ...]]]
-"""packet → (row as a JSON object, key as a JSON object or b"", the key's columns as printed)."""
-
 _WRAP: Final = 1 << 64
 
 
@@ -57,41 +55,102 @@ def select_list(schema: TableSchema) -> str:
     )
 
 
-def compile_text_decoder(schema: TableSchema) -> DecodeTextRow:
-    """The decoder for rows of ``SELECT select_list(schema)`` in a session with utf8mb4 and time zone +00:00."""
-    scope: dict[str, Any] = {"_dumps": orjson.dumps, "_int": int.from_bytes}
-    lines = ["def decode(packet):", "    place = 0"]
-    for index, column in enumerate(schema.columns):
-        expression = _expression(column, scope, index)
-        lines += [
-            "    n = packet[place]",
-            "    if n < 251:",
-            "        place += 1",
-            "    elif n != 251:",
-            "        width = n - 250 if n != 254 else 8",
-            "        n = _int(packet[place + 1 : place + 1 + width], 'little')",
-            "        place += 1 + width",
-            "    else:",
-            "        place += 1",
-            "        n = -1",
-            "    if n < 0:",
-            f"        t{index} = None",
-            f"        v{index} = {null_value(column.logical_type, is_optional=column.is_optional)!r}",
-            "    else:",
-            f"        t{index} = packet[place : place + n]",
-            "        place += n",
-            f"        v{index} = {expression.replace('{t}', f't{index}')}",
-        ]
+@dataclass(frozen=True, slots=True)
+class TextReading:
+    """How one column's printed values become JSON."""
+
+    kind: int
+    """One of ``text_rows``'s kinds."""
+    convert: Callable[[bytes], bytes]
+    """The printed value → JSON: of CONVERTED, and of what is unusual for its kind."""
+    units_per_s: int = 0
+    """What a DATETIME counts in."""
+    zero: bytes = b"null"
+    """JSON of a date without month or day."""
+    null: bytes = b"null"
+    """JSON of NULL."""
+
+
+def text_rows_decoder(schema: TableSchema) -> TextRowsDecoder:
+    """The decoder for rows of ``SELECT select_list(schema)`` in a session with utf8mb4 and time zone +00:00.
+
+    Columns that the SELECT has behind those of the schema are passed over.
+    """
     places = {column.name: index for index, column in enumerate(schema.columns)}
-    members = ", ".join(f"{column.name!r}: v{index}" for index, column in enumerate(schema.columns))
-    key_members = ", ".join(f"{name!r}: v{places[name]}" for name in schema.key)
-    key = f"_dumps({{{key_members}}})" if schema.key else "b''"
-    last_key = "(" + "".join(f"t{places[name]}, " for name in schema.key) + ")"
-    lines.append(f"    return _dumps({{{members}}}), {key}, {last_key}")
-    # The text is made of column names as Python literals and of our own expressions; no value of a row enters it.
-    exec(compile("\n".join(lines), "<text row decoder>", "exec"), scope)  # noqa: S102
-    decode: DecodeTextRow = scope["decode"]
-    return decode
+    return TextRowsDecoder(
+        [replace(_reading(column), null=_null(column)) for column in schema.columns],
+        [orjson.dumps(column.name) for column in schema.columns],
+        [places[name] for name in schema.key],
+    )
+
+
+def row_cells(packet: bytes) -> list[bytes | None]:
+    """The printed values of a row; None: NULL. For the few rows that are looked into."""
+    cells: list[bytes | None] = []
+    place = 0
+    while place < len(packet):
+        size = packet[place]
+        place += 1
+        if size == _NULL:
+            cells.append(None)
+            continue
+        if size > _NULL:
+            width = 8 if size == 0xFE else size - 0xFA
+            size = int.from_bytes(packet[place : place + width], "little")
+            place += width
+        cells.append(packet[place : place + size])
+        place += size
+    return cells
+
+
+def _reading(column: Column) -> TextReading:
+    """Compiled where the form is a common one; a form that a handling mode chose is converted."""
+    declared = parse_column_type(column.source_type)
+    convert, kind = _converter(column), column.logical_type.kind
+    date_zero = b"null" if column.is_optional else b"0"
+    match kind:
+        case LogicalKind.INT64 if declared.name == "bigint" and declared.is_unsigned:
+            return TextReading(text_rows.WRAPPED, convert)
+        case LogicalKind.INT16 | LogicalKind.INT32 | LogicalKind.INT64 | LogicalKind.YEAR if declared.name in _PRINTED:
+            return TextReading(text_rows.INTEGER, convert)
+        case LogicalKind.FLOAT64 if declared.name == "double":
+            return TextReading(text_rows.DOUBLE, convert)
+        case LogicalKind.DECIMAL if declared.name == "decimal" and (declared.precision or 99) <= _MAX_DECIMAL_DIGITS:
+            return TextReading(text_rows.DECIMAL, convert)
+        case LogicalKind.DATE if declared.name == "date":
+            return TextReading(text_rows.DATE, convert, zero=date_zero)
+        case LogicalKind.TIMESTAMP_MS if declared.name == "datetime":
+            return TextReading(text_rows.DATETIME, convert, units_per_s=1_000, zero=date_zero)
+        case LogicalKind.TIMESTAMP_US if declared.name == "datetime":
+            return TextReading(text_rows.DATETIME, convert, units_per_s=1_000_000, zero=date_zero)
+        case LogicalKind.ZONED_TIMESTAMP if declared.name == "timestamp":
+            epoch = b"null" if column.is_optional else orjson.dumps(EPOCH_TEXT)
+            return TextReading(text_rows.TIMESTAMP, convert, zero=epoch)
+        case LogicalKind.STRING | LogicalKind.ENUM | LogicalKind.ENUM_SET if declared.name in _TEXTS:
+            return TextReading(text_rows.TEXT, convert)
+        case LogicalKind.BYTES if declared.name in _BYTES:
+            return TextReading(text_rows.BINARY, convert)
+        case _:
+            return TextReading(text_rows.CONVERTED, convert)
+
+
+_NULL: Final = 0xFB
+_MAX_DECIMAL_DIGITS: Final = 18  # they fit into 64 bits
+_PRINTED: Final = frozenset(("tinyint", "smallint", "mediumint", "int", "bigint", "year"))
+_TEXTS: Final = frozenset(("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"))
+_BYTES: Final = frozenset(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"))
+
+
+def _null(column: Column) -> bytes:
+    return orjson.dumps(null_value(column.logical_type, is_optional=column.is_optional))
+
+
+def _converter(column: Column) -> Callable[[bytes], bytes]:
+    scope: dict[str, Any] = {}
+    expression = _expression(column, scope, 0).replace("{t}", "text")
+    # Made of our own expressions; neither a column's name nor a value enters it.
+    value: Callable[[bytes], object] = eval(f"lambda text: {expression}", scope)  # noqa: S307
+    return lambda text: orjson.dumps(value(text))
 
 
 def _expression(column: Column, scope: dict[str, Any], index: int) -> str:

@@ -175,6 +175,13 @@ SNAPSHOT_REMAINING = _gauge(
     "Rising: the source answers ever slower; check that its log is kept for longer than this.",
     _PARTITION,
 )
+SNAPSHOT_REPLICA_LAG = _gauge(
+    Area.READER,
+    "headwater_snapshot_replica_lag_seconds",
+    "Lag of the slowest replica that a snapshot takes care of (snapshot.max_replica_lag_s).",
+    "Above the limit: the snapshot waits; mend the replica, or raise the limit.",
+    _PARTITION,
+)
 INCREMENTAL_TABLES = _gauge(
     Area.READER,
     "headwater_incremental_tables",

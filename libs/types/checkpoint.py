@@ -11,13 +11,26 @@ FencingToken = NewType("FencingToken", int)
 """Who may advance a checkpoint; grows at each takeover and is never a sort key."""
 
 
+class RangeProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """A key range of a table whose copying has begun and not ended."""
+
+    table: str
+    """``database.table``."""
+    last_key: bytes = b""
+    """Where the last chunk ended, in the reader's own encoding; empty: the table's beginning."""
+    until: bytes = b""
+    """Where the range ends; empty: the table's end."""
+
+
 class SnapshotProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How far an unfinished initial snapshot got."""
 
     finished_tables: tuple[str, ...] = ()
     current_table: str = ""
     last_key: bytes = b""
-    """Last key copied of ``current_table``, in the reader's own encoding; empty: none yet."""
+    """Last key copied of ``current_table``, in the reader's own encoding; empty: none yet, or ``ranges`` say it."""
+    ranges: tuple[RangeProgress, ...] = ()
+    """Of tables that are copied in several ranges at a time: what is left of those that have begun."""
     rows_copied: int = 0
     rows_estimated: int = 0
 

@@ -14,7 +14,7 @@ Beside the algorithm (``libs.mysql.watermarks``) two things keep it right:
   the table that the log shows before has the same effect.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,6 +29,7 @@ from libs.failpoints import failpoint
 from libs.mysql.chunk_query import (
     KeyPlace,
     chunk_statement,
+    is_unique_key,
     key_list,
     last_key_statement,
     pack_key,
@@ -38,7 +39,7 @@ from libs.mysql.column_type import parse_column_type
 from libs.mysql.ddl import show_create_to_schema
 from libs.mysql.gtid import GtidSet
 from libs.mysql.identifiers import quote_table
-from libs.mysql.text_row import compile_text_decoder, select_list
+from libs.mysql.text_row import row_cells, select_list, text_rows_decoder
 from libs.mysql.watermarks import (
     Gtid,
     Window,
@@ -83,7 +84,7 @@ class Chunk:
     schema: TableSchema
     window: Window
     rows: dict[bytes, tuple[bytes, bytes]] = field(default_factory=dict)
-    """(row as JSON, key as JSON), by what identifies a row."""
+    """(row as JSON, key as JSON) by its key; by its number where the table has none."""
     is_last: bool = False
     is_stale: bool = False
     """Nothing of it may be delivered: read it again when the window is closed."""
@@ -153,64 +154,46 @@ def _read_rows(connection: Connection, chunk: Chunk, chunk_rows: int) -> None:
         return
     key = snapshot_key(schema, copy.surrogate_key)
     if not copy.maximum_key:
-        maximum = _last_key(connection, schema, key, copy.condition)
+        maximum = _key_of_first(connection, last_key_statement(schema, key, condition=copy.condition))
         if not maximum:
             chunk.is_last = True
             return
         copy = msgspec.structs.replace(
             copy, maximum_key=maximum, rows_estimated=estimated_rows(connection, [schema.table_id])
         )
-    columns = f"{select_list(schema)}, {key_list(schema, key)}"
+    until, limit = copy.maximum_key, chunk_rows
+    if not is_unique_key(schema, key):
+        # Rows that share the value at which the chunk ends belong into it, or they would be lost.
+        end = last_key_statement(
+            schema, key, behind=copy.last_key, until=until, condition=copy.condition, nth=chunk_rows
+        )
+        until, limit = _key_of_first(connection, end) or until, 0
     statement = chunk_statement(
-        schema, columns, key, behind=copy.last_key, until=copy.maximum_key, condition=copy.condition, limit=chunk_rows
+        schema,
+        f"{select_list(schema)}, {key_list(schema, key)}",
+        key,
+        behind=copy.last_key,
+        until=until,
+        condition=copy.condition,
+        limit=limit,
     )
-    decode, identify = compile_text_decoder(schema), _identity(schema, key)
-    count, last_packet = 0, b""
+    decoder = text_rows_decoder(schema)
+    packet = b""
     for packet in select_raw(connection, statement, _SELECT_TIMEOUT_S):
-        image, row_key, _ = decode(packet)
-        chunk.rows[identify(image, row_key)] = (image, row_key)
-        count, last_packet = count + 1, packet
-    last_key = pack_key(_last_cells(last_packet, len(schema.columns))) if count else copy.last_key
+        image, row_key = decoder.row(packet)
+        chunk.rows[row_key or b"%d" % len(chunk.rows)] = (image, row_key)
+    count = len(chunk.rows)
+    last_key = pack_key(row_cells(packet)[len(schema.columns) :]) if count else copy.last_key
     chunk.is_last = count < chunk_rows or last_key == copy.maximum_key
     chunk.copy = msgspec.structs.replace(
         copy, last_key=last_key, rows_read=copy.rows_read + count, chunks_read=copy.chunks_read + 1
     )
 
 
-def _last_key(connection: Connection, schema: TableSchema, key: Sequence[str], condition: str) -> KeyPlace:
-    for packet in select_raw(connection, last_key_statement(schema, key, condition), _SELECT_TIMEOUT_S):
-        return pack_key(_last_cells(packet, 0))
-    return b""
-
-
-def _last_cells(packet: bytes, skip: int) -> list[bytes | None]:
-    """A text row's cells behind the first ``skip`` ones (MySQL manual, "Text Resultset Row")."""
-    cells: list[bytes | None] = []
-    place = 0
-    while place < len(packet):
-        size = packet[place]
-        place += 1
-        if size == 251:
-            cells.append(None)
-            continue
-        if size > 251:
-            width = 8 if size == 254 else size - 250
-            size = int.from_bytes(packet[place : place + width], "little")
-            place += width
-        cells.append(packet[place : place + size])
-        place += size
-    return cells[skip:]
-
-
-def _identity(schema: TableSchema, key: Sequence[str]) -> Callable[[bytes, bytes], bytes]:
-    """What a row of a chunk and a row of the log have in common: the event's key, else the columns read along."""
-    if schema.key:
-        return lambda image, row_key: row_key
-    return lambda image, row_key: _cells_of(orjson.loads(image), key)
-
-
-def _cells_of(row: dict[str, object], key: Sequence[str]) -> bytes:
-    return orjson.dumps([row[name] for name in key])
+def _key_of_first(connection: Connection, statement: str) -> KeyPlace:
+    """b"": there is no row."""
+    packets = list(select_raw(connection, statement, _SELECT_TIMEOUT_S))
+    return pack_key(row_cells(packets[0])) if packets else b""
 
 
 def difference(ours: TableSchema, theirs: TableSchema) -> str:
@@ -371,17 +354,12 @@ class IncrementalCopy:
         chunk = self.chunk
         if rows is None or chunk is None:
             return
-        for identity in _changed(chunk, rows):
-            if chunk.rows.pop(identity, None) is not None:
+        if not chunk.schema.key:  # which of the chunk's rows these were, nobody can tell
+            chunk.is_stale = True
+            return
+        for key in rows.keys():  # noqa: SIM118 - a run is no mapping
+            if chunk.rows.pop(key, None) is not None:
                 chunk.dropped_rows += 1
-
-
-def _changed(chunk: Chunk, rows: RunRows) -> Iterable[bytes]:
-    if chunk.schema.key:
-        return rows.keys()
-    key = snapshot_key(chunk.schema, chunk.copy.surrogate_key)
-    images = (orjson.loads(value)[side] for value in rows.values() for side in ("before", "after"))
-    return [_cells_of(image, key) for image in images if image is not None]
 
 
 def _order_changed(before: TableSchema, after: TableSchema, surrogate: str) -> bool:

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -48,7 +49,6 @@ from libs.source.mysql.client import (
 )
 from libs.source.mysql.settings import DatabaseSettings
 from libs.source.mysql.snapshot import (
-    Chunk,
     CopiedAt,
     Place,
     ReadView,
@@ -57,18 +57,18 @@ from libs.source.mysql.snapshot import (
     create_statement,
     database_charsets,
     estimated_rows,
-    is_chunked,
     log_end,
-    open_read_view,
-    read_chunk,
-    read_whole,
+    oldest_position,
+    replica_lag_s,
     statement_context,
 )
+from libs.source.mysql.snapshot_mode import Beginning, beginning
+from libs.source.mysql.table_copy import CopiedChunk, Readers, TableRange, open_readers, table_ranges
 from libs.source.port import ReadBatch, ResumePoint
 from libs.source.signal_topic import SignalTopic
 from libs.source.signals import InvalidSignal, LogMessage, Signal, parse_signal, signal_of
 from libs.telemetry import metrics
-from libs.types.checkpoint import Checkpoint, IncrementalSnapshot, SnapshotProgress
+from libs.types.checkpoint import Checkpoint, IncrementalSnapshot, RangeProgress, SnapshotProgress
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
 from libs.types.table import TableId, TableSchema
@@ -80,7 +80,7 @@ from services.binlog_reader.incremental import (
     read_between_watermarks,
 )
 from services.binlog_reader.position import BinlogPosition, decode_position, encode_position
-from services.binlog_reader.settings import BinlogReaderSettings, SnapshotMode
+from services.binlog_reader.settings import BinlogReaderSettings
 
 log = structlog.get_logger()
 
@@ -91,6 +91,9 @@ SOURCE_PARTITION: Final = "0"
 """A MySQL server has one log."""
 _ROWS_PER_SNAPSHOT_BATCH: Final = 2_000
 _SIGNAL_POLL_S: Final = 0.2
+_REPLICA_LAG_POLL_S: Final = 1.0
+_RANGES_PER_READER: Final = 4
+"""More than one, so that a reader whose ranges were small goes on with another's."""
 _MAX_GATHERING_S: Final = 0.1
 """While more of the log waits, a batch is gathered until it is full, but no longer than this: it bounds latency."""
 
@@ -101,6 +104,7 @@ class BinlogSource:
     def __init__(self, settings: BinlogReaderSettings, schema_history: SchemaHistoryClient) -> None:
         self._settings = settings
         self._schema_history = schema_history
+        self._has_begun = False
         self._created_ms = time.time_ns() // 1_000_000
         self.partition = SourcePartition(source=settings.source, name=SOURCE_PARTITION)
 
@@ -108,15 +112,42 @@ class BinlogSource:
     async def open(self, resume_from: Checkpoint | None, identity: BatchIdentity) -> AsyncIterator["BinlogChangeLog"]:
         """See ``libs.source.port.Source.open``."""
         position = decode_position(resume_from.position) if resume_from is not None else None
-        database = await asyncio.to_thread(sound_server, self._settings, position)
-        settings = msgspec.structs.replace(self._settings, database=database)
+        database, start = await asyncio.to_thread(self._find_beginning, resume_from, position)
         change_log = BinlogChangeLog(
-            settings, self._schema_history, resume_from, identity, signals_since_ms=self._created_ms
+            msgspec.structs.replace(self._settings, database=database),
+            self._schema_history,
+            resume_from,
+            identity,
+            beginning=start,
+            signals_since_ms=self._created_ms,
         )
+        self._has_begun = True
         try:
             yield change_log
         finally:
             await asyncio.shield(asyncio.to_thread(change_log.close))
+
+    def _find_beginning(
+        self, resume_from: Checkpoint | None, position: BinlogPosition | None
+    ) -> tuple[DatabaseSettings, Beginning]:
+        """The server to follow, and what comes first. Raises as ``sound_server``."""
+        database, missing = self._settings.database, None
+        try:
+            database = sound_server(self._settings, position)
+        except PositionPurged as error:
+            missing = error
+        start = beginning(
+            self._settings.snapshot.mode,
+            has_checkpoint=resume_from is not None,
+            is_copying=resume_from is not None and resume_from.snapshot is not None,
+            is_purged=missing is not None,
+            is_process_start=not self._has_begun,
+        )
+        if missing is not None:
+            if not start.begins_anew:
+                raise missing
+            log.warning("snapshot_needed", reason=str(missing))
+        return database, start
 
 
 def sound_server(settings: BinlogReaderSettings, position: BinlogPosition | None) -> DatabaseSettings:
@@ -220,6 +251,7 @@ class BinlogChangeLog:
         resume_from: Checkpoint | None,
         identity: BatchIdentity,
         *,
+        beginning: Beginning,
         signals_since_ms: int,
     ) -> None:
         self._settings = settings
@@ -229,6 +261,8 @@ class BinlogChangeLog:
             resume_from.incremental if resume_from else IncrementalSnapshot(),
             signal_table=settings.signal_table or "",
         )
+        self._beginning = beginning
+        self._readers: Readers | None = None
         self._signals_since_ms = signals_since_ms
         self._signal_topic: SignalTopic | None = None
         self._chunk_connection: Connection | None = None
@@ -247,6 +281,8 @@ class BinlogChangeLog:
         """Close every connection. Blocks shortly."""
         if self._signal_topic is not None:
             self._signal_topic.close()
+        if self._readers is not None:
+            self._readers.close()
         while self._connections:
             connection = self._connections.pop()
             if connection.open:
@@ -254,33 +290,47 @@ class BinlogChangeLog:
 
     async def batches(self) -> AsyncIterator[ReadBatch]:
         """See ``libs.source.port.ChangeLog.batches``."""
-        checkpoint = self._resume_from
-        if checkpoint is None:
-            view = await self._open_view(epoch=0)
-            position = view.position
-            await self._learn_schemas(view)
-            if self._settings.snapshot.mode is SnapshotMode.INITIAL:
-                self._progress = SnapshotProgress(rows_estimated=await self._estimate(view))
+        checkpoint, start = self._resume_from, self._beginning
+        readers: Readers | None = None
+        if checkpoint is None or start.begins_anew:
+            epoch = 0 if checkpoint is None else decode_position(checkpoint.position).epoch + 1
+            if start.from_oldest_log:
+                position = await asyncio.to_thread(oldest_position, self._settings.database, epoch=epoch)
+            else:
+                readers = await self._open_readers(epoch=epoch)
+                position = readers.view.position
+                await self._learn_schemas(readers.view, readers.view)
         else:
             position = decode_position(checkpoint.position)
             self._progress = checkpoint.snapshot
             schemas = await self._schema_history.list_tables(self._settings.source, checkpoint.order)
             self._schemas = {schema.table_id: schema for schema in schemas}
             self._follow_databases_of(self._schemas)
-            view = None
-        if self._progress is not None:
-            if view is None:
-                view = await self._open_view(epoch=position.epoch)
-                async for batch in self._log(position, until=view.position):
+            if start.learns_schemas:
+                readers = await self._open_readers(epoch=position.epoch)
+                await self._learn_schemas(
+                    readers.view, CopiedAt(position, checkpoint.order, checkpoint.committed_at_us)
+                )
+                yield self._take(self._resume_point(position, checkpoint.order, checkpoint.committed_at_us))
+                await self._close_readers()
+                readers = None
+        if start.copies:
+            if readers is None:
+                readers = await self._open_readers(epoch=position.epoch)
+                async for batch in self._log(position, until=readers.view.position):
                     yield batch
-                position = view.position
-            async for batch in self._copy(view):
+                position = readers.view.position
+            if self._progress is None or start.copies_again:
+                self._progress = SnapshotProgress(rows_estimated=await self._estimate(readers.view))
+            async for batch in self._copy(readers):
                 yield batch
             self._progress = None
-        elif view is not None:  # no_data: the schemas alone are published
-            yield self._take(self._resume_point(position, view.order, view.taken_at_us))
-        if view is not None:
-            await asyncio.to_thread(view.connection.close)
+        elif readers is not None:  # no_data: the schemas alone are published
+            yield self._take(self._resume_point(position, readers.view.order, readers.view.taken_at_us))
+        await self._close_readers()
+        if not start.follows_log:
+            log.info("snapshot_only_finished", mode=self._settings.snapshot.mode.value)
+            await asyncio.Event().wait()
         self._signal_topic = SignalTopic(
             self._settings.kafka,
             self._settings.source,
@@ -316,12 +366,17 @@ class BinlogChangeLog:
 
     # --- schemas -----------------------------------------------------------------------------------------------------------
 
-    async def _open_view(self, *, epoch: int) -> ReadView:
-        view = await asyncio.to_thread(open_read_view, self._settings.database, epoch=epoch)
-        self._connections.append(view.connection)
-        return view
+    async def _open_readers(self, *, epoch: int) -> Readers:
+        processes = self._settings.snapshot.readers if self._beginning.copies else 1
+        self._readers = await asyncio.to_thread(open_readers, self._settings.database, epoch=epoch, processes=processes)
+        return self._readers
 
-    async def _learn_schemas(self, view: ReadView) -> None:
+    async def _close_readers(self) -> None:
+        if self._readers is not None:
+            await asyncio.to_thread(self._readers.close)
+            self._readers = None
+
+    async def _learn_schemas(self, view: ReadView, at: ReadView | CopiedAt) -> None:
         """Record every captured table as it is now; published at the front of the snapshot.
 
         A table that changes between the view and this is found out when its rows are read: MySQL refuses the view then.
@@ -340,11 +395,11 @@ class BinlogChangeLog:
                 table_id,
                 SchemaChangeKind.SNAPSHOT,
                 schema,
-                order=view.order,
-                position=view.position,
-                committed_at_us=view.taken_at_us,
+                order=at.order,
+                position=at.position,
+                committed_at_us=at.taken_at_us,
                 ddl=statement,
-                source_block=self._source_block(view.position, table_id, view.taken_at_us, is_snapshot=True),
+                source_block=self._source_block(at.position, table_id, at.taken_at_us, is_snapshot=True),
             )
 
     async def _record(
@@ -565,78 +620,113 @@ class BinlogChangeLog:
             estimated_rows, view.connection, tuple(schema.table_id for schema in self._captured_schemas())
         )
 
-    async def _copy(self, view: ReadView) -> AsyncIterator[ReadBatch]:
+    async def _copy(self, readers: Readers) -> AsyncIterator[ReadBatch]:
         """The rows still to be copied, with a resume point behind each chunk."""
         progress = self._progress or SnapshotProgress()
-        tables = [schema.table_id for schema in self._captured_schemas()]
+        parts = await self._ranges_left(readers, progress)
+        left = {
+            number: RangeProgress(table=part.name, last_key=part.behind, until=part.until)
+            for number, part in enumerate(parts)
+        }
+        begun = {each.table for each in progress.ranges}
         began_s, copied_before = time.monotonic(), progress.rows_copied
-        for index, table_id in enumerate(tables):
-            if str(table_id) in progress.finished_tables:
-                continue
-            schema = self._schemas[table_id]
-            last_key = progress.last_key if progress.current_table == str(table_id) else b""
-            async for chunk, begins, ends in self._chunks(view, schema, last_key):
-                place = Place(
-                    is_first_table=index == 0,
-                    is_last_table=index == len(tables) - 1,
-                    begins_table=begins,
-                    ends_table=ends,
-                )
-                finished = (*progress.finished_tables, str(table_id)) if ends else progress.finished_tables
-                progress = SnapshotProgress(
-                    finished_tables=finished,
-                    current_table="" if ends else str(table_id),
-                    last_key=chunk.last_key,
-                    rows_copied=progress.rows_copied + len(chunk.rows),
-                    rows_estimated=progress.rows_estimated,
-                )
-                is_done = len(finished) == len(tables)
-                self._progress = None if is_done else progress
-                can_resume = ends or bool(chunk.last_key)
-                async for batch in self._chunk_batches(view, schema, chunk, place, can_resume):
-                    yield batch
-                self._observe(progress, copied_before, time.monotonic() - began_s)
-                failpoint("reader_between_snapshot_chunks")
-        log.info("snapshot_finished", rows=progress.rows_copied, tables=len(tables))
+        chunks = readers.copy_all(
+            parts,
+            source=self._settings.source,
+            chunk_rows=self._settings.snapshot.chunk_rows,
+            wait=self._wait_for_replicas,
+        )
+        async for number, chunk in chunks:
+            table = parts[number].name
+            begins = table not in begun
+            begun.add(table)
+            if chunk.is_last:
+                del left[number]
+            elif chunk.last_key:
+                left[number] = msgspec.structs.replace(left[number], last_key=chunk.last_key)
+            ends = all(each.table != table for each in left.values())
+            place = Place(
+                is_first_table=progress.rows_copied == 0, is_last_table=not left, begins_table=begins, ends_table=ends
+            )
+            progress = SnapshotProgress(
+                finished_tables=(*progress.finished_tables, table) if ends else progress.finished_tables,
+                current_table="" if ends else table,
+                rows_copied=progress.rows_copied + chunk.rows,
+                rows_estimated=progress.rows_estimated,
+                ranges=tuple(each for each in left.values() if each.table in begun),
+            )
+            self._progress = progress if left else None
+            can_resume = chunk.is_last or bool(chunk.last_key)
+            async for batch in self._chunk_batches(readers.view, parts[number].schema, chunk, place, can_resume):
+                yield batch
+            self._observe(progress, copied_before, time.monotonic() - began_s)
+            failpoint("reader_between_snapshot_chunks")
+        if not parts:
+            self._progress = None
+            yield self._take(self._resume_point(readers.view.position, readers.view.order, readers.view.taken_at_us))
+        log.info("snapshot_finished", rows=progress.rows_copied, tables=len(progress.finished_tables))
 
-    async def _chunks(
-        self, view: ReadView, schema: TableSchema, last_key: bytes
-    ) -> AsyncIterator[tuple[Chunk, bool, bool]]:
-        """(chunk, begins the table, ends it)."""
-        begins = not last_key
-        if not is_chunked(schema):
-            parts = read_whole(view, schema)
-            rows: list[tuple[bytes, bytes]] | None = await asyncio.to_thread(next, parts)
-            while rows is not None:
-                following = await asyncio.to_thread(next, parts, None)
-                yield Chunk(rows=rows, last_key=b"", has_more=following is not None), begins, following is None
-                rows, begins = following, False
-            return
-        while True:
-            chunk = await asyncio.to_thread(read_chunk, view, schema, last_key, self._settings.snapshot.chunk_rows)
-            yield chunk, begins, not chunk.has_more
-            if not chunk.has_more:
-                return
-            last_key, begins = chunk.last_key, False
+    async def _ranges_left(self, readers: Readers, progress: SnapshotProgress) -> list[TableRange]:
+        """Those that an earlier run left, then the tables that it had not begun."""
+        snapshot = self._settings.snapshot
+        parts: list[TableRange] = []
+        for schema in self._captured_schemas():
+            name = str(schema.table_id)
+            select = snapshot.select_overrides.get(name, "")
+            kept = [each for each in progress.ranges if each.table == name]
+            if name in progress.finished_tables:
+                continue
+            if kept:
+                parts += [TableRange(schema, each.last_key, each.until, select) for each in kept]
+            elif progress.current_table == name and progress.last_key:  # a checkpoint of an earlier release
+                parts.append(TableRange(schema, progress.last_key, select=select))
+            else:
+                parts += await asyncio.to_thread(
+                    table_ranges,
+                    readers.view.connection,
+                    schema,
+                    parts=_RANGES_PER_READER * snapshot.readers if snapshot.readers > 1 else 1,
+                    chunk_rows=snapshot.chunk_rows,
+                    select=select,
+                )
+        return parts
 
     async def _chunk_batches(
-        self, view: ReadView, schema: TableSchema, chunk: Chunk, place: Place, can_resume: bool
+        self, view: ReadView, schema: TableSchema, chunk: CopiedChunk, place: Place, can_resume: bool
     ) -> AsyncIterator[ReadBatch]:
-        size = _ROWS_PER_SNAPSHOT_BATCH
-        parts: Sequence[int] = range(0, len(chunk.rows), size) or (0,)
-        for start in parts:
-            is_last = start + size >= len(chunk.rows)
-            append_rows(
-                self._batch,
-                chunk.rows[start : start + size],
-                source=self._settings.source,
-                schema=schema,
-                view=view,
-                marker=place.of_part(is_first=start == 0, is_last=is_last).marker,
-            )
-            resume = self._resume_point(view.position, view.order, view.taken_at_us) if is_last and can_resume else None
-            yield self._take(resume)
-            await asyncio.sleep(0)
+        run = RowRun(
+            table_id=schema.table_id,
+            schema_version=schema.version,
+            transaction_id="",
+            first_order=view.order,
+            committed_at_us=view.taken_at_us,
+            is_snapshot=True,
+        )
+        append_edge = partial(append_rows, self._batch, source=self._settings.source, schema=schema, view=view)
+        is_only = chunk.rows == 1
+        if chunk.first is not None:
+            append_edge([chunk.first], marker=place.of_part(is_first=True, is_last=is_only).marker)
+        for rows in chunk.runs:
+            if self._batch.is_full:
+                yield self._take(None)
+            self._batch.add_encoded(run, rows)
+        if chunk.last is not None:
+            append_edge([chunk.last], marker=place.of_part(is_first=is_only, is_last=True).marker)
+        resume = self._resume_point(view.position, view.order, view.taken_at_us) if can_resume else None
+        yield self._take(resume)
+
+    async def _wait_for_replicas(self) -> None:
+        """Before a chunk is read: until the replicas are near enough (``max_replica_lag_s``)."""
+        snapshot = self._settings.snapshot
+        if snapshot.max_replica_lag_s is None:
+            return
+        while True:
+            lag_s = await asyncio.to_thread(replica_lag_s, self._settings.database, snapshot.lag_replicas)
+            metrics.SNAPSHOT_REPLICA_LAG.labels(self._settings.source, SOURCE_PARTITION).set(lag_s)
+            if lag_s <= snapshot.max_replica_lag_s:
+                return
+            log.info("snapshot_waits_for_replicas", lag_s=lag_s, max_replica_lag_s=snapshot.max_replica_lag_s)
+            await asyncio.sleep(_REPLICA_LAG_POLL_S)
 
     def _observe(self, progress: SnapshotProgress, copied_before: int, elapsed_s: float) -> None:
         labels = (self._settings.source, SOURCE_PARTITION)
@@ -779,10 +869,12 @@ class BinlogChangeLog:
             if self._take_signals():
                 yield self._drained(decoder)  # nothing else may come, and what a signal did is to be kept
             if self._incremental.wants_chunk:
+                before = self._incremental.state
                 await self._read_chunk(decoder)
                 if self._incremental.is_due:
                     async for batch in self._due_chunk(decoder):
                         yield batch
+                if self._incremental.state != before:  # rows were delivered, or a table was refused
                     yield self._drained(decoder)
                     failpoint("reader_between_incremental_chunks")
             if receiving.done():
@@ -830,6 +922,7 @@ class BinlogChangeLog:
     async def _read_chunk(self, decoder: LogDecoder) -> None:
         """Read the next chunk of the first table that waits, the log standing still."""
         copy = self._incremental.state.tables[0]
+        await self._wait_for_replicas()
         try:
             schema = next((s for s in self._captured_schemas() if str(s.table_id) == copy.table), None)
             if schema is None:

@@ -8,10 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from confluent_kafka import Producer
 
 from libs.events.names import SIGNALS_TOPIC
+from protos.headwater.reader_control.v1 import reader_control_pb2 as pb
+from protos.headwater.reader_control.v1.reader_control_pb2_grpc import ReaderControlStub
 from tests.conftest import KafkaBroker, MysqlServer, ValkeyServer
 from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline, start_pipeline
 
@@ -102,6 +105,205 @@ def test_existing_rows_come_as_reads_once_and_changes_go_on(
     assert {row.value["source"]["snapshot"] for row in reads} == {"incremental"}
     assert {row.value["source"]["snapshot"] for row in rows if row.op != "r"} == {"false"}
     assert "no captured table has this name" in pipeline.reader.log_text
+
+
+def test_a_reader_killed_anywhere_loses_and_repeats_nothing_of_a_chunk(
+    start: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
+) -> None:
+    """kill -9 between watermarks, between chunks and around commits, under writes: the signal acts once, no row comes twice."""
+    mysql_server.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
+        "INSERT INTO t VALUES " + ",".join(f"({number}, 0)" for number in range(600)),
+        database=database,
+    )
+    pipeline = start(chunk_rows=40)
+    pipeline.reader.start()
+    pipeline.wait_for_log()
+    send(pipeline, "execute-snapshot", **{"data-collections": [f"{database}.t"]})
+    kills = (
+        "reader_between_watermarks=kill@2",
+        "reader_between_incremental_chunks=kill@3",
+        "reader_after_produce_before_commit=kill@4",
+        "reader_after_commit=kill@4",
+    )
+
+    with writing(mysql_server, database, "UPDATE t SET v = v + 1 WHERE id % 7 = 1 ORDER BY RAND() LIMIT 5"):
+        pipeline.reader.kill()
+        for failpoints in kills:
+            pipeline.reader.start(failpoints=failpoints, waits=False)
+            assert pipeline.reader.has_ended(within_s=60), pipeline.reader.log_text[-2000:]
+        pipeline.reader.start()
+        wait_until_finished(pipeline, f"{database}.t")
+    mysql_server.execute("INSERT INTO t VALUES (9999, 9)", database=database)
+    rows = pipeline.wait_for_rows(lambda rows: any(row.key == {"id": 9999} for row in rows))
+
+    assert_final_rows(rows, mysql_server, database, ["t"])
+    changes = [row.order for row in rows if row.op != "r"]
+    assert changes == sorted(set(changes))
+    reads = [row.key["id"] for row in rows if row.op == "r" and row.key]
+    assert len(reads) == len(set(reads))
+
+
+def test_ddl_during_a_snapshot_has_the_chunk_read_again(
+    start: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
+) -> None:
+    """Columns come and go, a shadow table is renamed into place, while chunks are read: every row has the columns of its
+    schema version, and the last event of each row is the row."""
+    mysql_server.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
+        "CREATE TABLE gone (id INT PRIMARY KEY, v INT)",
+        "INSERT INTO t VALUES " + ",".join(f"({number}, 0)" for number in range(800)),
+        "INSERT INTO gone VALUES " + ",".join(f"({number}, 0)" for number in range(50)),
+        database=database,
+    )
+    pipeline = start(chunk_rows=20)
+    pipeline.reader.start()
+    pipeline.wait_for_log()
+    send(pipeline, "execute-snapshot", **{"data-collections": [f"{database}.t", f"{database}.gone"]})
+
+    with writing(mysql_server, database, "UPDATE t SET v = v + 1 WHERE id % 50 = 3"):
+        for number in range(4):
+            mysql_server.execute(
+                f"ALTER TABLE t ADD COLUMN extra_{number} VARCHAR(10) NOT NULL DEFAULT 'new' FIRST", database=database
+            )
+            mysql_server.execute(f"ALTER TABLE t MODIFY v {'BIGINT' if number % 2 else 'INT'}", database=database)
+        mysql_server.execute("DROP TABLE gone", database=database)
+        wait_until_finished(pipeline, f"{database}.t")
+    mysql_server.execute("INSERT INTO t (id, v) VALUES (9999, 9)", database=database)
+    rows = pipeline.wait_for_rows(lambda rows: any(row.key == {"id": 9999} for row in rows))
+
+    assert_final_rows(rows, mysql_server, database, ["t"])
+    widths: dict[int, set[tuple[str, ...]]] = {}
+    for row in rows:
+        if row.table.endswith(".t"):
+            widths.setdefault(row.schema_version, set()).add(tuple(row.value["after"]))
+    assert all(len(columns) == 1 for columns in widths.values())
+
+
+def test_pausing_stopping_and_conditions(
+    start: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
+) -> None:
+    """By gRPC: what is refused is answered with every mistake; the rest acts on the tables it names."""
+    mysql_server.execute(
+        "CREATE TABLE a (id INT PRIMARY KEY, v INT, colour VARCHAR(10))",
+        "CREATE TABLE b (id INT PRIMARY KEY, v INT)",
+        "CREATE TABLE c (seq INT NOT NULL, v INT, UNIQUE KEY (seq))",
+        "CREATE TABLE d (v INT, seq BIGINT NOT NULL, INDEX (seq))",
+        "INSERT INTO a VALUES " + ",".join(f"({n}, {n}, '{'blue' if n % 3 else 'red'}')" for n in range(100)),
+        "INSERT INTO b VALUES (1, 1)",
+        "INSERT INTO c VALUES (1, 1), (2, 2)",
+        "INSERT INTO d VALUES (1, 1), (2, 1)",
+        database=database,
+    )
+    pipeline = start()
+    pipeline.reader.start()
+    pipeline.wait_for_log()
+    with grpc.insecure_channel(pipeline.reader.client_settings.address) as channel:
+        control = ReaderControlStub(channel)  # type: ignore[no-untyped-call]
+
+        def signal(kind: str, **data: Any) -> None:
+            text = json.dumps({"id": kind, "type": kind, "data": data})
+            control.SendSignal(pb.SendSignalRequest(signal=text), timeout=20)
+
+        with pytest.raises(grpc.RpcError) as refused:
+            signal("execute-snapshot", **{"data-collections": [], "type": "BLOCKING"})
+        signal("pause-snapshot")
+        signal(
+            "execute-snapshot",
+            **{
+                "data-collections": [f"{database}.{name}" for name in "badc"],
+                "additional-conditions": [
+                    {"data-collection": f"{database}.a", "filter": "colour = 'blue'"},
+                    {"data-collection": f"{database}.c", "filter": "this is no SQL"},
+                ],
+            },
+        )
+        signal("stop-snapshot", **{"data-collections": [f"{database}.b"]})
+        eventually(
+            lambda: [t.table[-1] for t in control.GetStatus(pb.GetStatusRequest()).incremental.tables] == [*"adc"]
+        )
+        assert control.GetStatus(pb.GetStatusRequest()).incremental.is_paused
+        assert not [row for row in pipeline.rows() if row.op == "r"]
+        signal("resume-snapshot")
+        wait_until_finished(pipeline, f"{database}.a")
+        eventually(lambda: not control.GetStatus(pb.GetStatusRequest()).incremental.tables)
+
+    rows = pipeline.rows()
+    assert "data-collections: names no table" in str(refused.value)
+    assert "BLOCKING" in str(refused.value)
+    assert {row.table for row in rows} == {f"{database}.a"}
+    assert sorted(row.value["after"]["id"] for row in rows) == [n for n in range(100) if n % 3]
+    assert pipeline.reader.log_text.count('"incremental_table_refused"') == 2  # d has no key, c's condition is no SQL
+
+
+def test_a_signal_table_and_a_surrogate_key(
+    start: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
+) -> None:
+    """A row of the signal table acts once; rows that share a surrogate's value are all read, with a key behind and without."""
+    mysql_server.execute(
+        "CREATE TABLE signals (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))",
+        "CREATE TABLE keyless (v INT, seq BIGINT NOT NULL, INDEX (seq))",
+        "INSERT INTO keyless (v, seq) VALUES " + ",".join(f"({n}, {n // 7})" for n in range(90)),
+        "CREATE TABLE ranked (id INT PRIMARY KEY, v INT, grade INT NOT NULL)",
+        "INSERT INTO ranked VALUES " + ",".join(f"({n}, {n}, {n % 4})" for n in range(90)),
+        database=database,
+    )
+    pipeline = start(signal_table=f"{database}.signals", chunk_rows=20)
+    pipeline.reader.start()
+    pipeline.wait_for_log()
+    data = {"data-collections": [f"{database}.ranked"], "surrogate-key": "grade"}
+    keyless = {"data-collections": [f"{database}.keyless"], "surrogate-key": "seq"}
+    mysql_server.execute(
+        f"INSERT INTO signals VALUES ('one', 'execute-snapshot', '{json.dumps(data)}')",
+        f"INSERT INTO signals VALUES ('two', 'execute-snapshot', '{json.dumps(keyless)}')",
+        "INSERT INTO signals VALUES ('three', 'log', '{\"message\": \"hello\"}')",
+        "INSERT INTO signals VALUES ('four', 'no-such-type', '{}')",
+        database=database,
+    )
+    wait_until_finished(pipeline, f"{database}.ranked", f"{database}.keyless")
+    pipeline.reader.kill()
+    pipeline.reader.start()
+    mysql_server.execute("INSERT INTO ranked VALUES (999, 9, 9)", database=database)
+    rows = pipeline.wait_for_rows(lambda rows: any(row.key == {"id": 999} for row in rows))
+
+    assert sorted(row.value["after"]["id"] for row in rows if row.op == "r" and row.table.endswith("ranked")) == [
+        *range(90)
+    ]
+    assert sorted(row.value["after"]["v"] for row in rows if row.op == "r" and row.table.endswith("keyless")) == [
+        *range(90)
+    ]
+    assert pipeline.reader.log_text.count('"signal_taken"') == 2
+    assert pipeline.reader.log_text.count('"signal_logged"') == 1
+    assert "no-such-type" in pipeline.reader.log_text
+
+
+def test_a_signal_sent_while_the_reader_stands_still_acts_when_it_is_back(
+    start: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
+) -> None:
+    """And one with another source's name does not."""
+    mysql_server.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1)", database=database)
+    pipeline = start()
+    pipeline.reader.start()
+    pipeline.wait_for_log()
+    send(pipeline, "log", message="seen")
+    eventually(lambda: '"signal_logged"' in pipeline.reader.log_text)
+    assert pipeline.reader.stop() == 0
+
+    send(pipeline, "execute-snapshot", key="another-source", **{"data-collections": [f"{database}.t"]})
+    send(pipeline, "execute-snapshot", **{"data-collections": [f"{database}.t"]})
+    pipeline.reader.start()
+    wait_until_finished(pipeline, f"{database}.t")
+
+    rows = pipeline.wait_for_rows(lambda rows: bool(rows))
+    assert [(row.op, row.value["after"]) for row in rows] == [("r", {"id": 1, "v": 1})]
+    assert pipeline.reader.log_text.count('"signal_taken"') == 1
+
+
+def eventually(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
 
 
 def wait_until_finished(pipeline: ReaderPipeline, *tables: str, times: int = 1, timeout_s: float = 60.0) -> None:

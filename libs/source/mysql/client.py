@@ -246,8 +246,8 @@ def _payload_bytes(data: bytes, place: int) -> int:
     return data[place] | data[place + 1] << 8 | data[place + 2] << 16
 
 
-def select_raw(connection: Connection, statement: str, timeout_s: float) -> Iterator[bytes]:
-    """The rows of ``statement`` as undecoded text-protocol packets.
+def select_packets(connection: Connection, statement: str, timeout_s: float) -> Iterator[tuple[Packets, int, int]]:
+    """The rows of ``statement`` as undecoded text-protocol packets, many at a time: ``packets[first:end]`` are rows.
 
     The whole answer must be consumed before the connection is used again. Raises SourceUnavailable, AccessDenied,
     PipelineHalted.
@@ -261,19 +261,31 @@ def select_raw(connection: Connection, statement: str, timeout_s: float) -> Iter
     while True:
         packets, _ = reader.receive()
         assert isinstance(packets, Packets)  # only the log has what is spilled
-        data = packets.data
-        for place, end in packets:
+        data, first = packets.data, 0
+        while first < len(packets) and definitions_left != 0:
+            place, end = packets[first]
             if definitions_left < 0:
                 raise_error_packet(data, place, end)
-                definitions_left = read_packed(data, place)[0] + 1  # and the mark that ends them
-            elif definitions_left > 0:
-                definitions_left -= 1
-            elif data[place] == _EOF and end - place < 9:
-                return
-            else:
-                if data[place] == _ERROR:
-                    raise_error_packet(data, place, end)
-                yield data[place:end]
+                definitions_left = read_packed(data, place)[0] + 2  # and the mark that ends them
+            definitions_left -= 1
+            first += 1
+        if first == len(packets):
+            continue
+        # What ends the answer is its last packet, and nothing follows it until the next statement.
+        place, end = packets[len(packets) - 1]
+        raise_error_packet(data, place, end)
+        is_end = data[place] == _EOF and end - place < 9
+        yield packets, first, len(packets) - is_end
+        if is_end:
+            return
+
+
+def select_raw(connection: Connection, statement: str, timeout_s: float) -> Iterator[bytes]:
+    """As ``select_packets``, a row at a time."""
+    for packets, first, end in select_packets(connection, statement, timeout_s):
+        for nth in range(first, end):
+            place, place_end = packets[nth]
+            yield packets.data[place:place_end]
 
 
 def start_dump(

@@ -51,12 +51,25 @@ class DatabaseSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SnapshotMode(enum.Enum):
-    """What a reader does that finds no checkpoint."""
+    """What a reader does when it starts; Debezium's ``snapshot.mode``. A copy that was broken off always goes on."""
 
     INITIAL = "initial"
-    """Copy the rows there are, then follow the log."""
+    """Without a checkpoint: copy the rows there are, then follow the log."""
+    ALWAYS = "always"
+    """At each start: copy all rows, then follow the log. With a checkpoint the log is followed up to the copy first."""
+    INITIAL_ONLY = "initial_only"
+    """Without a checkpoint: copy the rows there are. The log is not followed."""
     NO_DATA = "no_data"
-    """Learn the tables' schemas, then follow the log from now."""
+    """Without a checkpoint: learn the tables' schemas, then follow the log from now."""
+    SCHEMA_ONLY = "schema_only"
+    """Debezium's older name of ``no_data``."""
+    NEVER = "never"
+    """Without a checkpoint: follow the log from its beginning, which must hold every CREATE TABLE."""
+    WHEN_NEEDED = "when_needed"
+    """As ``initial``; and when the source no longer holds the log to resume from, copy all rows anew."""
+    RECOVERY = "recovery"
+    """With a checkpoint: learn the tables' schemas anew, as they are now, then follow the log: for a schema history that was
+    lost while no table changed. Set the mode back afterwards."""
 
 
 class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,3 +81,13 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     incremental_chunk_rows: int = 2_000
     """Rows of one chunk of an incremental snapshot. The log stands still while it is read, and its rows stay in memory until
     the window closes: larger is faster, smaller keeps the latency of changes low."""
+    readers: int = 1
+    """Processes that read tables and key ranges of the initial copy side by side, each with a connection of its own, and with
+    about 80 MB; 1: the reader itself."""
+    select_overrides: dict[str, str] = {}
+    """What the initial copy reads of a table (``database.table``) instead of all its rows: an SQL condition
+    (``deleted = 0``), or a SELECT whose rows have the table's columns (``snapshot.select.statement.overrides``)."""
+    max_replica_lag_s: float | None = None
+    """While the source, being a replica, or one of ``lag_replicas`` is further behind than this, no chunk is read; seconds."""
+    lag_replicas: tuple[DatabaseSettings, ...] = ()
+    """Replicas of the source that a snapshot must not hold up."""

@@ -1,9 +1,9 @@
 """The initial copy: every row of the captured tables as of one position of the log.
 
-**Consistency.** All rows are read in one REPEATABLE READ transaction, so they are those of one moment. Its position is
-taken at that moment: ``FLUSH TABLES WITH READ LOCK`` holds commits back while the transaction opens and ``gtid_executed``
-is read, a few milliseconds, and is released before the first row is read. Where the user may not lock, the position is
-read before the transaction opens: MySQL adds a GTID to ``gtid_executed`` after the engine's commit, so the copy holds at
+**Consistency.** All rows are read in REPEATABLE READ transactions that were opened together, so they are those of one moment.
+Their position is taken at that moment: ``FLUSH TABLES WITH READ LOCK`` holds commits back while they open and
+``gtid_executed`` is read, a few milliseconds, and is released before the first row is read. Where the user may not lock, the
+position is read before they open: MySQL adds a GTID to ``gtid_executed`` after the engine's commit, so each of them holds at
 least everything up to that position, and what it holds beyond comes again from the log, where it changes nothing.
 
 **Resuming.** A table is read in chunks along its key, and each chunk is published with the place it ends at. After a crash a
@@ -18,9 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import pymysql
 import structlog
+from pymysql.cursors import DictCursor
 
-from libs.errors import AccessDenied, PipelineHalted, SourceUnavailable
+from libs.errors import AccessDenied, PipelineHalted, SourceMisconfigured, SourceUnavailable
 from libs.events.batch import MAX_BATCH_ROWS, OP_READ, BatchBuilder, RowRun
 from libs.events.envelope import BEFORE_NULL_AFTER, MysqlSourceBlock, event_tail, json_text, source_place, source_tail
 from libs.mysql.binlog_position import BinlogPosition
@@ -28,8 +30,8 @@ from libs.mysql.chunk_query import KeyPlace, can_order_by, chunk_statement, pack
 from libs.mysql.ddl_syntax import StatementContext
 from libs.mysql.gtid import GtidSet
 from libs.mysql.identifiers import quote_table
-from libs.mysql.text_row import compile_text_decoder, select_list
-from libs.source.mysql.client import Connection, connect, query, select_raw
+from libs.mysql.text_row import row_cells, select_list, text_rows_decoder
+from libs.source.mysql.client import Connection, as_ours, connect, query, select_raw
 from libs.source.mysql.settings import DatabaseSettings
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
@@ -70,8 +72,17 @@ class Chunk:
     has_more: bool
 
 
-def open_read_view(settings: DatabaseSettings, *, epoch: int) -> ReadView:
+def begin_view(connection: Connection) -> None:
+    """Begin the transaction that rows are read in: it shows what is committed now, whatever follows. Blocks."""
+    query(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+
+
+def open_read_view(settings: DatabaseSettings, *, epoch: int, beside: Callable[[], None] | None = None) -> ReadView:
     """Open the transaction that all rows are read in. Blocks; holds no lock when it returns.
+
+    ``beside`` is called in the same moment: it opens further views, of the same position. Where the user may not lock, each
+    shows at least everything up to it; what one shows beyond comes from the log too, with a greater order.
 
     Raises SourceUnavailable, AccessDenied (of a server without GTIDs also where the user may not lock).
     """
@@ -85,11 +96,10 @@ def open_read_view(settings: DatabaseSettings, *, epoch: int) -> ReadView:
                 "the snapshot of a server without GTIDs needs a lock for a moment: GRANT RELOAD ON *.* to the user, or set "
                 "gtid_mode=ON"
             )
-        executed = GtidSet() if is_locked else executed_gtids(view)
-        query(view, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        query(view, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
-        if is_locked:
-            executed = executed_gtids(locker)
+        executed = executed_gtids(locker)
+        begin_view(view)
+        if beside is not None:
+            beside()
         file, pos = log_end(locker)
         if is_locked:
             query(locker, "UNLOCK TABLES")
@@ -131,6 +141,41 @@ def log_end(connection: Connection) -> tuple[str, int]:
     except PipelineHalted:
         rows = query(connection, "SHOW MASTER STATUS")
     return (str(rows[0][0]), int(rows[0][1])) if rows else ("", 0)
+
+
+def oldest_position(settings: DatabaseSettings, *, epoch: int) -> BinlogPosition:
+    """Where the log that the server still holds begins. Blocks. Raises SourceUnavailable, AccessDenied."""
+    connection = connect(settings)
+    try:
+        purged = GtidSet.parse(str(query(connection, "SELECT @@GLOBAL.gtid_purged")[0][0]))
+        logs = query(connection, "SHOW BINARY LOGS")
+        return BinlogPosition(gtid_set=str(purged), file=str(logs[0][0]) if logs else "", pos=4, epoch=epoch)
+    finally:
+        connection.close()
+
+
+def replica_lag_s(source: DatabaseSettings, replicas: Sequence[DatabaseSettings]) -> float:
+    """Seconds that the source, where it is a replica itself, or the slowest of ``replicas`` is behind; one that does not
+    replicate counts as infinitely far. Blocks.
+
+    Raises SourceUnavailable, AccessDenied (REPLICATION CLIENT is needed).
+    """
+    lags = [0.0]
+    for settings in (source, *replicas):
+        connection = connect(settings)
+        try:
+            with connection.cursor(DictCursor) as cursor:
+                cursor.execute("SHOW REPLICA STATUS")
+                rows = cursor.fetchall()
+        except pymysql.Error as error:
+            raise as_ours(error, settings) from error
+        finally:
+            connection.close()
+        if not rows and settings is not source:
+            raise SourceMisconfigured(f"snapshot.lag_replicas: {settings.host}:{settings.port} is no replica")
+        behind = [row["Seconds_Behind_Source"] for row in rows]
+        lags += [float("inf") if lag is None else float(lag) for lag in behind]
+    return max(lags)
 
 
 def captured_tables(connection: Connection) -> list[TableId]:
@@ -207,27 +252,32 @@ def read_chunk(view: ReadView, schema: TableSchema, last_key: bytes, chunk_rows:
     Raises:
         SourceUnavailable: connection lost, or the table changed since the view was opened; resume with a new view.
     """
-    decode = compile_text_decoder(schema)
+    decoder = text_rows_decoder(schema)
     limit = chunk_rows if is_chunked(schema) else None
     rows: list[tuple[bytes, bytes]] = []
-    printed_key: tuple[bytes | None, ...] = ()
+    last_packet = b""
     has_more = False
     for packet in select_raw(view.connection, _statement(schema, last_key, chunk_rows), _SELECT_TIMEOUT_S):
         if len(rows) == limit:
             has_more = True
             continue
-        image, key, printed_key = decode(packet)
-        rows.append((image, key))
-    return Chunk(rows=rows, last_key=pack_key(printed_key) if has_more else b"", has_more=has_more)
+        rows.append(decoder.row(packet))
+        last_packet = packet
+    return Chunk(rows=rows, last_key=key_place(schema, last_packet) if has_more else b"", has_more=has_more)
+
+
+def key_place(schema: TableSchema, packet: bytes) -> KeyPlace:
+    """Where a row of ``SELECT select_list(schema)`` stands in the table's key."""
+    cells = dict(zip((column.name for column in schema.columns), row_cells(packet), strict=True))
+    return pack_key([cells[name] for name in schema.key])
 
 
 def read_whole(view: ReadView, schema: TableSchema) -> Iterator[list[tuple[bytes, bytes]]]:
     """All rows of a table that cannot be chunked, some at a time. Blocks. Raises as ``read_chunk``."""
-    decode = compile_text_decoder(schema)
+    decoder = text_rows_decoder(schema)
     rows: list[tuple[bytes, bytes]] = []
     for packet in select_raw(view.connection, _statement(schema, b"", 0), _SELECT_TIMEOUT_S):
-        image, key, _ = decode(packet)
-        rows.append((image, key))
+        rows.append(decoder.row(packet))
         if len(rows) > MAX_BATCH_ROWS:
             yield rows[:-1]  # the last row is kept back: it may be the table's last, which is marked
             rows = rows[-1:]
@@ -283,25 +333,26 @@ def append_rows(
             is_snapshot=True,
         )
     )
-    block = MysqlSourceBlock(source, schema.table_id.database, schema.table_id.table, connector=connector)
-    file = json_text(view.position.file)
-    tail = (
-        source_place(view.position.pos, 0)
-        + source_tail(None)
-        + b',"transaction":null'
-        + event_tail("r", time.time_ns())
-    )
-    heads = {
-        text: block.head(
-            time_us=view.taken_at_us // 1_000_000 * 1_000_000,
-            snapshot=text,
-            server_id=0,
-            gtid=b"null",
-            file=file,
-        )
+    tails = {
+        text: copied_tail(view, schema.table_id, source, text, time.time_ns(), connector=connector)
         for text in {marker(row, len(rows)) for row in (0, 1, len(rows) - 2, len(rows) - 1)}
     }
     for row, (image, key) in enumerate(rows):
-        head = heads[marker(row, len(rows))]
-        run.rows.append(OP_READ, key, b'%b%b,"source":%b%b' % (BEFORE_NULL_AFTER, image, head, tail))
+        tail = tails[marker(row, len(rows))]
+        run.rows.append(OP_READ, key, b"%b%b%b" % (BEFORE_NULL_AFTER, image, tail))
     batch.close_run()
+
+
+def copied_tail(
+    view: ReadView | CopiedAt, table_id: TableId, source: str, marker: bytes, now_ns: int, *, connector: str = "mysql"
+) -> bytes:
+    """What stands behind the image of a copied row; ``marker``: its ``source.snapshot``, as JSON text."""
+    head = MysqlSourceBlock(source, table_id.database, table_id.table, connector=connector).head(
+        time_us=view.taken_at_us // 1_000_000 * 1_000_000,
+        snapshot=marker,
+        server_id=0,
+        gtid=b"null",
+        file=json_text(view.position.file),
+    )
+    place = source_place(view.position.pos, 0) + source_tail(None)
+    return b',"source":' + head + place + b',"transaction":null' + event_tail("r", now_ns)

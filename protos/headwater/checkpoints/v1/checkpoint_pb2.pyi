@@ -81,18 +81,30 @@ class TableCopy(_message.Message):
     def __init__(self, table: _Optional[str] = ..., condition: _Optional[str] = ..., surrogate_key: _Optional[str] = ..., signal_id: _Optional[str] = ..., last_key: _Optional[bytes] = ..., maximum_key: _Optional[bytes] = ..., rows_read: _Optional[int] = ..., rows_estimated: _Optional[int] = ..., chunks_read: _Optional[int] = ...) -> None: ...
 
 class SnapshotProgress(_message.Message):
-    __slots__ = ("finished_tables", "current_table", "last_key", "rows_copied", "rows_estimated")
+    __slots__ = ("finished_tables", "current_table", "last_key", "rows_copied", "rows_estimated", "ranges")
     FINISHED_TABLES_FIELD_NUMBER: _ClassVar[int]
     CURRENT_TABLE_FIELD_NUMBER: _ClassVar[int]
     LAST_KEY_FIELD_NUMBER: _ClassVar[int]
     ROWS_COPIED_FIELD_NUMBER: _ClassVar[int]
     ROWS_ESTIMATED_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
     finished_tables: _containers.RepeatedScalarFieldContainer[str]
     current_table: str
     last_key: bytes
     rows_copied: int
     rows_estimated: int
-    def __init__(self, finished_tables: _Optional[_Iterable[str]] = ..., current_table: _Optional[str] = ..., last_key: _Optional[bytes] = ..., rows_copied: _Optional[int] = ..., rows_estimated: _Optional[int] = ...) -> None: ...
+    ranges: _containers.RepeatedCompositeFieldContainer[RangeProgress]
+    def __init__(self, finished_tables: _Optional[_Iterable[str]] = ..., current_table: _Optional[str] = ..., last_key: _Optional[bytes] = ..., rows_copied: _Optional[int] = ..., rows_estimated: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[RangeProgress, _Mapping]]] = ...) -> None: ...
+
+class RangeProgress(_message.Message):
+    __slots__ = ("table", "last_key", "until")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    LAST_KEY_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    last_key: bytes
+    until: bytes
+    def __init__(self, table: _Optional[str] = ..., last_key: _Optional[bytes] = ..., until: _Optional[bytes] = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("source", "source_partition", "owner", "fencing_token", "granted_at_us", "lease_ms")

@@ -1,0 +1,321 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""Rows of a snapshot's SELECT → Debezium ``r`` events in a run, without a Python object a row.
+
+The text protocol sends each value as its printed text behind a length (MySQL manual, "Text Resultset Row"). ``TextRowsDecoder``
+is made once for each table version from a ``TextReading`` for each column (``text_row.text_rows_decoder``). What is common is
+read here; the rest (``CONVERTED``) by the Python function that decides its form. Both end in the wire form that the log's rows
+have, byte for byte.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memchr, memcpy
+
+from libs.events.json_text cimport append, days_since_1970, write_base64, write_integer, write_literal, write_text, write_unscaled
+from libs.events.run_rows cimport Bytes, RunRows, reserve
+from libs.mysql.packets cimport Packets
+
+from libs.events import batch
+from libs.events.envelope import BEFORE_NULL_AFTER
+
+cdef uint8_t _OP_READ = batch.OP_READ
+cdef bytes _BEFORE_NULL_AFTER = BEFORE_NULL_AFTER
+
+cdef enum:
+    _INTEGER = 0
+    _WRAPPED
+    _DOUBLE
+    _DECIMAL
+    _DATE
+    _DATETIME
+    _TIMESTAMP
+    _TEXT
+    _BINARY
+    _CONVERTED
+
+# The same for Python, which makes readings of them.
+INTEGER, WRAPPED, DOUBLE, DECIMAL, DATE = _INTEGER, _WRAPPED, _DOUBLE, _DECIMAL, _DATE
+DATETIME, TIMESTAMP, TEXT, BINARY, CONVERTED = _DATETIME, _TIMESTAMP, _TEXT, _BINARY, _CONVERTED
+
+cdef enum:
+    _NULL = 0xFB
+    _LONGEST_NUMBER = 32
+    _KEPT_IMAGE_BYTES = 4_000_000
+
+cdef struct Column:
+    int kind
+    bint is_key
+    int64_t units_per_s
+    const char* opening  # ``,"name":``
+    Py_ssize_t opening_size
+    const char* zero  # what a zero date is in JSON
+    Py_ssize_t zero_size
+    const char* null  # what NULL is in JSON
+    Py_ssize_t null_size
+
+
+cdef class TextRowsDecoder:
+    """Decodes the rows of ``SELECT select_list(schema)`` of one table version."""
+
+    cdef Column* _columns
+    cdef int _column_count
+    cdef tuple _openings, _zeros, _nulls, _converters, _key_openings, _key_places
+    cdef Bytes _image, _key
+    cdef Py_ssize_t* _key_begins
+    cdef Py_ssize_t* _key_ends
+    cdef readonly int column
+    """Where decoding stands; after an error, where it happened."""
+
+    def __cinit__(self, readings, names, key_places) -> None:
+        count = len(readings)
+        self._columns = <Column*>malloc(max(1, count) * sizeof(Column))
+        self._key_begins = <Py_ssize_t*>malloc(max(1, count) * sizeof(Py_ssize_t))
+        self._key_ends = <Py_ssize_t*>malloc(max(1, count) * sizeof(Py_ssize_t))
+        if self._columns == NULL or self._key_begins == NULL or self._key_ends == NULL:
+            raise MemoryError
+
+    def __init__(self, readings, names, key_places) -> None:
+        """One of ``readings`` and of ``names`` (JSON text) a column; ``key_places``: the columns of the key, in its order."""
+        cdef int index
+        cdef Column* column
+        self._column_count = len(readings)
+        self._openings = _openings(names)
+        self._key_places = tuple(key_places)
+        self._key_openings = _openings([names[place] for place in key_places])
+        self._zeros = tuple(reading.zero for reading in readings)
+        self._nulls = tuple(reading.null for reading in readings)
+        self._converters = tuple(reading.convert for reading in readings)
+        for index in range(self._column_count):
+            column = &self._columns[index]
+            column.kind = readings[index].kind
+            column.is_key = index in key_places
+            column.units_per_s = readings[index].units_per_s
+            column.opening = PyBytes_AS_STRING(self._openings[index])
+            column.opening_size = PyBytes_GET_SIZE(self._openings[index])
+            column.zero = PyBytes_AS_STRING(self._zeros[index])
+            column.zero_size = PyBytes_GET_SIZE(self._zeros[index])
+            column.null = PyBytes_AS_STRING(self._nulls[index])
+            column.null_size = PyBytes_GET_SIZE(self._nulls[index])
+
+    def __dealloc__(self):
+        free(self._columns)
+        free(self._key_begins)
+        free(self._key_ends)
+        free(self._image.data)
+        free(self._key.data)
+
+    def decode(
+        self, RunRows run not None, Packets packets not None, Py_ssize_t nth, Py_ssize_t end, bytes tail not None, Py_ssize_t room
+    ) -> int:
+        """Add the rows in ``packets[nth:end]`` to ``run``, until ``room`` bytes are used up; ``tail`` stands behind each image.
+
+        Returns the number of the packet that it stopped before; at least one row is added.
+
+        Raises:
+            ValueError, and whatever a converter raises: ``column`` tells where.
+        """
+        cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(packets.data)
+        cdef Py_ssize_t size
+        cdef Py_ssize_t around = PyBytes_GET_SIZE(_BEFORE_NULL_AFTER) + PyBytes_GET_SIZE(tail)
+        if not 0 <= nth <= end <= packets.count:
+            raise IndexError(nth)
+        while nth < end:
+            self._write_row(data, packets.places[nth].begin, packets.places[nth].end)
+            size = self._image.size + around
+            run.begin_row(_OP_READ, self._key.data, self._key.size, size)
+            run.add_part(PyBytes_AS_STRING(_BEFORE_NULL_AFTER), PyBytes_GET_SIZE(_BEFORE_NULL_AFTER))
+            run.add_part(self._image.data, self._image.size)
+            run.add_part(PyBytes_AS_STRING(tail), PyBytes_GET_SIZE(tail))
+            nth += 1
+            room -= size
+            if room <= 0:
+                break
+        if self._image.capacity > _KEPT_IMAGE_BYTES:  # a single large row should not stay in memory
+            free(self._image.data)
+            self._image.data = NULL
+            self._image.size = self._image.capacity = 0
+        return nth
+
+    def row(self, bytes packet not None) -> tuple[bytes, bytes]:
+        """One row by itself: its image and its key, as JSON. Raises as ``decode``."""
+        self._write_row(<const uint8_t*>PyBytes_AS_STRING(packet), 0, PyBytes_GET_SIZE(packet))
+        return (
+            PyBytes_FromStringAndSize(self._image.data, self._image.size),
+            PyBytes_FromStringAndSize(self._key.data, self._key.size),
+        )
+
+    # --- one row
+
+    cdef int _write_row(self, const uint8_t* data, Py_ssize_t place, Py_ssize_t end) except -1:
+        cdef Bytes* out = &self._image
+        cdef Column* column
+        cdef Py_ssize_t size
+        cdef int index, width
+        out.size = 0
+        self.column = 0
+        for index in range(self._column_count):
+            self.column = index
+            column = &self._columns[index]
+            if place >= end:
+                raise _cut_off()
+            size = data[place]
+            place += 1
+            if size > _NULL:
+                width = 8 if size == 0xFE else <int>size - 0xFA
+                if end - place < width:
+                    raise _cut_off()
+                size = 0
+                memcpy(&size, data + place, width)  # MySQL and we run on little-endian machines alike
+                place += width
+            reserve(out, column.opening_size + column.null_size)
+            memcpy(out.data + out.size, column.opening, column.opening_size)
+            out.size += column.opening_size
+            if column.is_key:
+                self._key_begins[index] = out.size
+            if size == _NULL and data[place - 1] == _NULL:
+                write_literal(out, column.null, column.null_size)
+            else:
+                if size < 0 or end - place < size:
+                    raise _cut_off()
+                self._write_cell(column, data + place, size)
+                place += size
+            if column.is_key:
+                self._key_ends[index] = out.size
+        reserve(out, 1)
+        write_literal(out, b"}", 1)
+        return self._write_key()
+
+    cdef int _write_key(self) except -1:
+        cdef Bytes* key = &self._key
+        cdef Py_ssize_t size
+        cdef int place, nth
+        cdef bytes opening
+        key.size = 0
+        if not self._key_places:
+            return 0
+        for nth in range(len(self._key_places)):
+            place = self._key_places[nth]
+            opening = self._key_openings[nth]
+            size = self._key_ends[place] - self._key_begins[place]
+            append(key, opening)
+            reserve(key, size + 1)
+            write_literal(key, self._image.data + self._key_begins[place], size)
+        write_literal(key, b"}", 1)
+        return 0
+
+    cdef int _write_cell(self, Column* column, const uint8_t* cell, Py_ssize_t size) except -1:
+        cdef Bytes* out = &self._image
+        if column.kind == _TEXT:
+            if not write_text(out, cell, size):
+                PyUnicode_DecodeUTF8(<char*>cell, size, NULL)  # raises where it is not
+            return 0
+        if column.kind == _BINARY:
+            return write_base64(out, cell, size)
+        if size < _LONGEST_NUMBER:
+            reserve(out, 2 * _LONGEST_NUMBER + column.zero_size)
+            if column.kind == _INTEGER and size and (cell[0] != 48 or size == 1):
+                write_literal(out, <const char*>cell, size)
+                return 0
+            if column.kind == _WRAPPED:
+                write_integer(out, <int64_t>_unsigned(cell, size))
+                return 0
+            if column.kind == _DOUBLE and _is_plain_double(cell, size):
+                write_literal(out, <const char*>cell, size)
+                if memchr(cell, 46, size) == NULL:
+                    write_literal(out, b".0", 2)
+                return 0
+            if column.kind == _DECIMAL and size <= 20:
+                return write_unscaled(out, _unscaled(cell, size))
+            if column.kind == _DATE and size == 10 or column.kind == _DATETIME and size >= 19:
+                _write_moment(out, column, cell, size)
+                return 0
+            if column.kind == _TIMESTAMP and size >= 19:
+                _write_timestamp(out, column, cell, size)
+                return 0
+        cdef bytes text = self._converters[self.column](PyBytes_FromStringAndSize(<const char*>cell, size))
+        append(out, text)
+        return 0
+
+
+cdef tuple _openings(names):
+    return tuple([(b"," if nth else b"{") + name + b":" for nth, name in enumerate(names)])
+
+
+cdef object _cut_off():
+    return ValueError("a row ends before its columns do: the table has changed since its schema was read")
+
+
+# --- printed values -----------------------------------------------------------------------------------------------------
+
+cdef inline uint64_t _unsigned(const uint8_t* cell, Py_ssize_t size) noexcept:
+    cdef uint64_t number = 0
+    cdef Py_ssize_t index
+    for index in range(size):
+        number = number * 10 + (cell[index] - 48)
+    return number
+
+
+cdef inline int64_t _unscaled(const uint8_t* cell, Py_ssize_t size) noexcept:
+    """A DECIMAL of at most 18 digits, without its point."""
+    cdef int64_t number = 0
+    cdef Py_ssize_t index
+    cdef bint is_negative = size > 0 and cell[0] == 45
+    for index in range(is_negative, size):
+        if cell[index] != 46:
+            number = number * 10 + (cell[index] - 48)
+    return -number if is_negative else number
+
+
+cdef inline bint _is_plain_double(const uint8_t* cell, Py_ssize_t size) noexcept:
+    """MySQL's shortest digits are also orjson's where neither writes an exponent."""
+    cdef Py_ssize_t begin = 1 if size and cell[0] == 45 else 0
+    cdef Py_ssize_t point = begin
+    while point < size and 48 <= cell[point] <= 57:
+        point += 1
+    if point == begin or point - begin > 15:
+        return False
+    if point == size:
+        return True
+    cdef Py_ssize_t place = point + 1
+    if cell[point] != 46 or place == size:
+        return False
+    while place < size and 48 <= cell[place] <= 57:
+        place += 1
+    # Below 0.001 the two differ in when they begin to write an exponent.
+    return place == size and not (
+        point - begin == 1 and cell[begin] == 48 and size - point > 3
+        and cell[point + 1] == 48 and cell[point + 2] == 48 and cell[point + 3] == 48
+    )
+
+
+cdef void _write_moment(Bytes* out, Column* column, const uint8_t* cell, Py_ssize_t size) noexcept:
+    """``2024-01-31`` → days; ``2024-01-31 12:34:56.789`` → milliseconds or microseconds since 1970."""
+    cdef int64_t month = _unsigned(cell + 5, 2)
+    cdef int64_t day = _unsigned(cell + 8, 2)
+    cdef int64_t days, seconds, fraction_us
+    cdef Py_ssize_t index
+    if not (month and day):
+        write_literal(out, column.zero, column.zero_size)
+        return
+    days = days_since_1970(_unsigned(cell, 4), month, day)
+    if column.kind == _DATE:
+        write_integer(out, days)
+        return
+    seconds = days * 86400 + _unsigned(cell + 11, 2) * 3600 + _unsigned(cell + 14, 2) * 60 + _unsigned(cell + 17, 2)
+    fraction_us = 0
+    for index in range(20, 26):
+        fraction_us = fraction_us * 10 + (cell[index] - 48 if index < size else 0)
+    write_integer(out, seconds * column.units_per_s + fraction_us * column.units_per_s // 1_000_000)
+
+
+cdef void _write_timestamp(Bytes* out, Column* column, const uint8_t* cell, Py_ssize_t size) noexcept:
+    """``2024-01-31 12:34:56.789`` in a session at +00:00 → ISO 8601 text."""
+    if _unsigned(cell, 4) == 0 and _unsigned(cell + 5, 2) == 0:
+        write_literal(out, column.zero, column.zero_size)
+        return
+    write_literal(out, b'"', 1)
+    write_literal(out, <const char*>cell, size)
+    out.data[out.size - size + 10] = b"T"
+    write_literal(out, b'Z"', 2)

@@ -1,0 +1,47 @@
+"""What a reader does first, by its ``snapshot.mode`` and what it finds: a plain function, one table."""
+
+from dataclasses import dataclass
+
+from libs.source.mysql.settings import SnapshotMode
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What comes before the log is followed."""
+
+    learns_schemas: bool = False
+    """Record every captured table as it is at the source now."""
+    copies: bool = False
+    """Copy rows: all of them, or what is left of a copy that was broken off."""
+    copies_again: bool = False
+    """All rows, whatever an earlier copy did."""
+    begins_anew: bool = False
+    """Nothing of the checkpoint counts, neither its position nor a copy's progress; what follows has a new epoch."""
+    from_oldest_log: bool = False
+    """Follow from the first transaction that the source still holds."""
+    follows_log: bool = True
+
+
+def beginning(
+    mode: SnapshotMode, *, has_checkpoint: bool, is_copying: bool, is_purged: bool, is_process_start: bool
+) -> Beginning:
+    """``is_copying``: the checkpoint is of an unfinished copy. ``is_purged``: the source no longer holds the log behind the
+    checkpoint. ``is_process_start``: not a connection that is opened again by the same process.
+
+    A purged position is the caller's error unless what comes back ``begins_anew``.
+    """
+    follows_log = mode is not SnapshotMode.INITIAL_ONLY
+    if is_purged and mode is SnapshotMode.WHEN_NEEDED:
+        return Beginning(learns_schemas=True, copies=True, begins_anew=True)
+    if not has_checkpoint:
+        if mode is SnapshotMode.NEVER:
+            return Beginning(from_oldest_log=True)
+        has_rows = mode not in (SnapshotMode.NO_DATA, SnapshotMode.SCHEMA_ONLY)
+        return Beginning(learns_schemas=True, copies=has_rows, follows_log=follows_log)
+    copies_again = mode is SnapshotMode.ALWAYS and is_process_start
+    return Beginning(
+        learns_schemas=mode is SnapshotMode.RECOVERY and is_process_start,
+        copies=is_copying or copies_again,
+        copies_again=copies_again,
+        follows_log=follows_log,
+    )

@@ -1,0 +1,392 @@
+"""Copying rows of several tables and key ranges at once, out of read views of one moment.
+
+``copy_range`` reads one range in chunks and encodes its rows as events; a ``RangeReader`` runs it, in a thread of this process
+or in one of its own with a connection of its own; ``open_readers`` opens all their views at one position. Encoding is the
+whole cost of a snapshot, so readers in processes make it faster until MySQL is the limit.
+
+The first and the last row of a range stand apart: whether they are the first or last of their table, or of all, is known only
+where all ranges come together.
+"""
+
+import asyncio
+import itertools
+import multiprocessing
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
+from typing import Final
+
+from libs.errors import HeadwaterError, SourceUnavailable
+from libs.events.batch import MAX_BATCH_BYTES, MAX_BATCH_ROWS, EncodedRows
+from libs.events.run_rows import RunRows
+from libs.mysql.chunk_query import KeyPlace, chunk_statement, pack_key
+from libs.mysql.column_type import parse_column_type
+from libs.mysql.identifiers import quote_identifier, quote_table
+from libs.mysql.packets import Packets
+from libs.mysql.text_row import select_list, text_rows_decoder
+from libs.mysql.text_rows import TextRowsDecoder
+from libs.source.mysql.client import Connection, connect, query, select_packets
+from libs.source.mysql.settings import DatabaseSettings
+from libs.source.mysql.snapshot import (
+    CopiedAt,
+    ReadView,
+    begin_view,
+    copied_tail,
+    estimated_rows,
+    is_chunked,
+    key_place,
+    open_read_view,
+)
+from libs.types.table import TableSchema
+
+_SELECT_TIMEOUT_S: Final = 600.0
+_OPEN_TIMEOUT_S: Final = 30.0
+"""How long a reader's process may take to be there: it starts Python and loads its modules."""
+_END_TIMEOUT_S: Final = 5.0
+_CHUNKS_WORTH_SPLITTING: Final = 4
+_RUNS_OF_A_WHOLE_TABLE: Final = 8
+"""Runs of a table that cannot be chunked that are handed on at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRange:
+    """Rows of one table to copy: those behind one place of its key, up to another."""
+
+    schema: TableSchema
+    behind: KeyPlace = b""
+    until: KeyPlace = b""
+    select: str = ""
+    """What to read instead of the table: an SQL condition, or a SELECT whose rows have the table's columns."""
+
+    @property
+    def name(self) -> str:
+        """The table, as ``database.table``."""
+        return str(self.schema.table_id)
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedChunk:
+    """Some rows of a range, in key order, as events."""
+
+    first: tuple[bytes, bytes] | None
+    """(row as JSON, key as JSON) of the range's first row; not in ``runs``."""
+    runs: Sequence[EncodedRows]
+    """Each fits into a batch."""
+    last: tuple[bytes, bytes] | None
+    """Of the range's last row, where it is in this chunk."""
+    rows: int
+    """All of these."""
+    last_key: KeyPlace
+    """Where to go on behind this chunk; b"": the range cannot be entered in its middle."""
+    is_last: bool
+
+
+class _Rows:
+    """Encodes a range's rows; all but its first and its last one as events."""
+
+    def __init__(self, decoder: TextRowsDecoder) -> None:
+        self._decoder = decoder
+        self._has_begun = False
+        self.tail = b""
+        self._start()
+
+    def _start(self) -> None:
+        self.first: tuple[bytes, bytes] | None = None
+        self._runs: list[EncodedRows] = []
+        self._run = RunRows()
+        self.newest = b""
+        """The newest row, held back until another one follows: it may be the last."""
+        self.count = 0
+
+    @property
+    def runs(self) -> int:
+        """Full ones."""
+        return len(self._runs)
+
+    def add(self, packets: Packets, nth: int, end: int) -> None:
+        """Rows of an answer, at least one."""
+        self._release()
+        newest = _packet(packets, end - 1)
+        if nth < end - 1 and not self._has_begun:
+            self._write_first(_packet(packets, nth))
+            nth += 1
+            self.count += 1
+        self._write(packets, nth, end - 1)
+        self.count += end - nth
+        self.newest = newest
+
+    def take(self, *, last_key: KeyPlace, is_last: bool) -> CopiedChunk:
+        """Everything so far; of the range's last chunk the last row stands apart, else none is held back."""
+        last = self._decoder.row(self.newest) if is_last and self.newest else None
+        if not is_last:
+            self._release()
+        self._close_run()
+        chunk = CopiedChunk(self.first, self._runs, last, self.count, last_key, is_last)
+        self._start()
+        return chunk
+
+    def _release(self) -> None:
+        if not self.newest:
+            return
+        if self._has_begun:
+            self._write(Packets(self.newest, [(0, len(self.newest))]), 0, 1)
+        else:
+            self._write_first(self.newest)
+        self.newest = b""
+
+    def _write_first(self, packet: bytes) -> None:
+        self.first, self._has_begun = self._decoder.row(packet), True
+
+    def _write(self, packets: Packets, nth: int, end: int) -> None:
+        while nth < end:
+            until = min(end, nth + MAX_BATCH_ROWS - len(self._run))
+            room = MAX_BATCH_BYTES - self._run.size_bytes
+            nth = self._decoder.decode(self._run, packets, nth, until, self.tail, room)
+            if len(self._run) >= MAX_BATCH_ROWS or self._run.size_bytes >= MAX_BATCH_BYTES:
+                self._close_run()
+
+    def _close_run(self) -> None:
+        if len(self._run):
+            self._runs.append(EncodedRows(self._run.ops, self._run.encoded()))
+        self._run = RunRows()
+
+
+def copy_range(
+    connection: Connection, part: TableRange, at: CopiedAt, *, source: str, chunk_rows: int
+) -> Iterator[CopiedChunk]:
+    """All rows of ``part``, a chunk at a time, of which the last says so. Blocks.
+
+    A table without a key that can be compared comes whole: it cannot be resumed behind any chunk but the last.
+
+    Raises:
+        SourceUnavailable: connection lost, or the table changed since the view was opened; resume with new views.
+        PipelineHalted, AccessDenied: MySQL refuses the SELECT.
+    """
+    rows = _Rows(text_rows_decoder(part.schema))
+    limit = chunk_rows if is_chunked(part.schema) else 0
+    behind = part.behind
+    while True:
+        rows.tail = copied_tail(at, part.schema.table_id, source, b'"true"', time.time_ns())
+        has_more = False
+        for packets, nth, end in select_packets(connection, _statement(part, behind, limit), _SELECT_TIMEOUT_S):
+            kept = min(end, nth + limit - rows.count) if limit else end
+            has_more |= kept < end
+            if kept > nth:
+                rows.add(packets, nth, kept)
+            if not limit and rows.runs > _RUNS_OF_A_WHOLE_TABLE:
+                yield rows.take(last_key=b"", is_last=False)
+        behind = key_place(part.schema, rows.newest) if has_more else b""
+        yield rows.take(last_key=behind, is_last=not has_more)
+        if not has_more:
+            return
+
+
+def _packet(packets: Packets, nth: int) -> bytes:
+    place, end = packets[nth]
+    return packets.data[place:end]
+
+
+def _statement(part: TableRange, behind: KeyPlace, limit: int) -> str:
+    """One more row than the limit tells of more."""
+    schema = part.schema
+    is_select = part.select.lstrip()[:6].upper() == "SELECT"
+    table = f"({part.select}) AS {quote_table(schema.table_id).partition('.')[2]}" if is_select else ""
+    return chunk_statement(
+        schema,
+        select_list(schema),
+        schema.key if limit else (),
+        behind=behind,
+        until=part.until,
+        condition="" if is_select else part.select,
+        limit=limit and limit + 1,
+        table=table,
+    )
+
+
+def table_ranges(
+    connection: Connection, schema: TableSchema, *, parts: int, chunk_rows: int, select: str = ""
+) -> list[TableRange]:
+    """A table as at most ``parts`` ranges of about the same width; as one where it is small or its key does not begin with an
+    integer. Blocks. Raises SourceUnavailable."""
+    whole = TableRange(schema, select=select)
+    if parts < 2 or not is_chunked(schema) or select.lstrip()[:6].upper() == "SELECT":
+        return [whole]
+    name = schema.key[0]
+    is_integer = parse_column_type(schema.column(name).source_type).name.endswith("int")
+    if not is_integer or estimated_rows(connection, [schema.table_id]) < _CHUNKS_WORTH_SPLITTING * chunk_rows:
+        return [whole]
+    column = quote_identifier(name)
+    [(first, last)] = query(connection, f"SELECT MIN({column}), MAX({column}) FROM {quote_table(schema.table_id)}")
+    if first is None:
+        return [whole]
+    ends = sorted({first + (last - first) * part // parts for part in range(1, parts)} - {last})
+    places = [b"", *(pack_key([b"%d" % end]) for end in ends), b""]
+    return [TableRange(schema, behind, until, select) for behind, until in itertools.pairwise(places)]
+
+
+# --- readers ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What a reader's process is told to copy."""
+
+    part: TableRange
+    at: CopiedAt
+    source: str
+    chunk_rows: int
+
+
+class RangeReader:
+    """One view, and who reads out of it: a thread of this process, or a process with a connection of its own."""
+
+    def __init__(self, view: ReadView | None, worker: "_Worker | None") -> None:
+        self._view = view
+        self._worker = worker
+
+    async def copy(self, job: _Job) -> AsyncIterator[CopiedChunk]:
+        """As ``copy_range``."""
+        if self._worker is not None:
+            await asyncio.to_thread(self._worker.pipe.send, job)
+            receive: Callable[[], CopiedChunk] = self._worker.receive
+        else:
+            assert self._view is not None
+            chunks = copy_range(self._view.connection, job.part, job.at, source=job.source, chunk_rows=job.chunk_rows)
+            receive = chunks.__next__
+        while True:
+            chunk = await asyncio.to_thread(receive)
+            yield chunk
+            if chunk.is_last:
+                return
+
+
+class _Worker:
+    """The parent's side of a reader's process."""
+
+    def __init__(self, settings: DatabaseSettings) -> None:
+        context = multiprocessing.get_context(
+            "spawn"
+        )  # a fork would share librdkafka's threads, which it does not have
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_work, args=(theirs, settings), name="snapshot-reader", daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def receive(self, timeout_s: float = _SELECT_TIMEOUT_S) -> "CopiedChunk":
+        """What the process sends next. Raises what it raised; SourceUnavailable when it is gone."""
+        try:
+            if not self.pipe.poll(timeout_s):
+                raise SourceUnavailable("a snapshot reader's process does not answer")
+            answer = self.pipe.recv()
+        except (EOFError, OSError) as error:
+            raise SourceUnavailable("a snapshot reader's process has died") from error
+        if isinstance(answer, Exception):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """End the process."""
+        self.pipe.close()
+        self.process.join(_END_TIMEOUT_S)
+        if self.process.is_alive():
+            self.process.kill()
+
+
+def _work(pipe: Pipe, settings: DatabaseSettings) -> None:
+    """A reader's process: connect, open a view when told to, copy what is asked for, until the parent is gone."""
+    try:
+        connection = connect(settings)
+        pipe.send(None)
+        pipe.recv()
+        begin_view(connection)
+        pipe.send(None)
+        while True:
+            job: _Job = pipe.recv()
+            for chunk in copy_range(connection, job.part, job.at, source=job.source, chunk_rows=job.chunk_rows):
+                pipe.send(chunk)
+    except (EOFError, BrokenPipeError, KeyboardInterrupt):
+        return
+    except HeadwaterError as error:
+        with suppress(OSError):
+            pipe.send(error)
+
+
+class Readers:
+    """Readers whose views are of one position."""
+
+    def __init__(self, view: ReadView, workers: Sequence[_Worker]) -> None:
+        self.view = view
+        """Of the same moment, for whatever else is to be asked of the source."""
+        self._workers = workers
+
+    async def copy_all(
+        self, parts: Sequence[TableRange], *, source: str, chunk_rows: int, wait: Callable[[], Awaitable[None]]
+    ) -> AsyncIterator[tuple[int, CopiedChunk]]:
+        """(number of the range, chunk), each range in its order; several ranges at a time. Raises as ``copy_range``.
+
+        ``wait`` is awaited after each chunk: while it lasts, no reader goes further than the chunks that wait already.
+        Tables that come whole are copied at the end, one after another: nothing can be resumed while one is on its way.
+        """
+        at = CopiedAt(self.view.position, self.view.order, self.view.taken_at_us)
+        readers = [RangeReader(None, worker) for worker in self._workers] or [RangeReader(self.view, None)]
+        whole = [number for number, part in enumerate(parts) if not is_chunked(part.schema)]
+        waiting = [number for number in range(len(parts)) if number not in whole]
+        chunks: asyncio.Queue[tuple[int, CopiedChunk] | None] = asyncio.Queue(2 * len(readers))
+
+        async def read(reader: RangeReader, numbers: list[int]) -> None:
+            while numbers:
+                number = numbers.pop(0)
+                async for chunk in reader.copy(_Job(parts[number], at, source, chunk_rows)):
+                    await chunks.put((number, chunk))
+                    await wait()
+
+        async def read_all() -> None:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for reader in readers:
+                        group.create_task(read(reader, waiting))
+                await read(readers[0], whole)
+            finally:
+                await chunks.put(None)
+
+        reading = asyncio.create_task(read_all())
+        try:
+            while (found := await chunks.get()) is not None:
+                yield found
+            await reading
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from group
+        finally:
+            reading.cancel()
+
+    def close(self) -> None:
+        """End the processes and the view. Blocks shortly."""
+        for worker in self._workers:
+            worker.close()
+        if self.view.connection.open:
+            self.view.connection.close()
+
+
+def open_readers(settings: DatabaseSettings, *, epoch: int, processes: int) -> Readers:
+    """Views of one moment: one read in this process, or ``processes`` (more than 1) of their own. Blocks; no lock remains.
+
+    Raises SourceUnavailable, AccessDenied.
+    """
+    workers = [_Worker(settings) for _ in range(processes if processes > 1 else 0)]
+    try:
+        for worker in workers:
+            worker.receive(_OPEN_TIMEOUT_S)
+
+        def open_all() -> None:
+            for worker in workers:
+                worker.pipe.send(None)
+            for worker in workers:
+                worker.receive(_OPEN_TIMEOUT_S)
+
+        return Readers(open_read_view(settings, epoch=epoch, beside=open_all), workers)
+    except BaseException:
+        for worker in workers:
+            worker.close()
+        raise

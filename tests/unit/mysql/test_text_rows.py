@@ -1,0 +1,134 @@
+"""Compiled reading of printed rows gives, byte for byte, what the Python converters give."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from libs.events.run_rows import RunRows
+from libs.mysql import text_row, text_rows
+from libs.mysql.ddl import show_create_to_schema
+from libs.mysql.packets import Packets
+from libs.mysql.text_row import row_cells, text_rows_decoder
+from libs.mysql.text_rows import TextRowsDecoder
+from libs.types.table import TableId, TableSchema
+
+COLUMNS = {
+    "small": ("smallint NOT NULL", st.integers(-(2**15), 2**15 - 1).map(str)),
+    "zero_filled": ("int(6) unsigned zerofill", st.integers(0, 2**32 - 1).map(lambda n: f"{n:06d}")),
+    "big": ("bigint unsigned", st.integers(0, 2**64 - 1).map(str)),
+    "yr": ("year", st.sampled_from(("0000", "1901", "2155"))),
+    "amount": (
+        "decimal(18,4)",
+        st.integers(-(10**18) + 1, 10**18 - 1).map(lambda n: f"{'-' * (n < 0)}{abs(n) // 10**4}.{abs(n) % 10**4:04d}"),
+    ),
+    "wide": ("decimal(40,0)", st.integers(-(10**40) + 1, 10**40 - 1).map(str)),
+    "dbl": (
+        "double",
+        st.floats(allow_nan=False, allow_infinity=False).map(lambda n: repr(n).removesuffix(".0").replace("e+", "e"))
+        | st.decimals(-1000, 1000, places=5).map(lambda n: repr(float(n)).removesuffix(".0")),
+    ),
+    "day": (
+        "date",
+        st.dates().map(lambda d: d.isoformat()) | st.sampled_from(("0000-00-00", "2024-02-31", "2024-00-10")),
+    ),
+    "moment": (
+        "datetime(3)",
+        st.datetimes().map(lambda d: f"{d:%H:%M:%S}.{d.microsecond // 1000:03d}").map(lambda t: f"2024-02-29 {t}"),
+    ),
+    "fine": (
+        "datetime(6)",
+        st.datetimes().map(lambda d: d.isoformat(" ", "microseconds")) | st.just("0000-00-00 00:00:00.000000"),
+    ),
+    "plain": (
+        "datetime NOT NULL",
+        st.datetimes().map(lambda d: d.isoformat(" ", "seconds")) | st.just("0000-00-00 00:00:00"),
+    ),
+    "stamp": (
+        "timestamp(6) NULL",
+        st.datetimes().map(lambda d: d.isoformat(" ", "microseconds")) | st.just("0000-00-00 00:00:00.000000"),
+    ),
+    "clock": ("time(2)", st.sampled_from(("-838:59:59.00", "00:00:00.01", "12:34:56.78"))),
+    "words": ("varchar(300) CHARACTER SET gbk", st.text(max_size=300)),
+    "raw": ("varbinary(300)", st.binary(max_size=300)),
+    "choice": ("enum('a','b\\'c','ż')", st.sampled_from(("", "a", "b'c", "ż"))),
+    "some": ("set('x','y')", st.sampled_from(("", "x", "x,y"))),
+    "doc": ("json", st.sampled_from(('{"a": [1, "b: c, d"]}', "null", "[]"))),
+}
+DEFINITION = ", ".join(f"`{name}` {kind}" for name, (kind, _) in COLUMNS.items())
+SCHEMA = show_create_to_schema(
+    TableId(database="s", table="t"), f"CREATE TABLE `t` ({DEFINITION}, PRIMARY KEY (`words`, `small`))", "utf8mb4"
+)
+ROWS = st.tuples(
+    *(values if name in ("words", "small") else st.none() | values for name, (_, values) in COLUMNS.items())
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(row=ROWS)
+def test_compiled_and_converted_values_are_equal(row: Sequence[str | bytes | None]) -> None:
+    packet = printed(row)
+
+    assert text_rows_decoder(SCHEMA).row(packet) == converting_decoder(SCHEMA).row(packet)
+    assert [cell if cell is None or isinstance(cell, bytes) else cell.encode() for cell in row] == row_cells(packet)
+
+
+def test_rows_become_events_until_the_room_is_used_up() -> None:
+    """At least one row; whoever calls goes on behind the last."""
+    schema = show_create_to_schema(
+        TableId(database="s", table="t"),
+        "CREATE TABLE `t` (`id` int NOT NULL, `v` text, PRIMARY KEY (`id`))",
+        "utf8mb4",
+    )
+    rows = [printed((str(number), "x" * 70_000)) for number in range(5)]
+    data = b"".join(rows)
+    packets = Packets(data, [(sum(map(len, rows[:n])), sum(map(len, rows[: n + 1]))) for n in range(5)])
+    run = RunRows()
+
+    assert text_rows_decoder(schema).decode(run, packets, 0, 5, b',"tail":1}', 100_000) == 2
+    assert text_rows_decoder(schema).decode(run, packets, 2, 4, b',"tail":1}', 10**9) == 4
+
+    assert run.keys() == [b'{"id":%d}' % number for number in range(4)]
+    assert orjson.loads(run.values()[3]) == {"before": None, "after": {"id": 3, "v": "x" * 70_000}, "tail": 1}
+    assert run.ops == b"rrrr"
+
+
+@pytest.mark.parametrize("cut", [0, 1, 5])
+def test_a_row_that_ends_too_early_is_refused(cut: int) -> None:
+    """Never read past it: the table has other columns than the schema says."""
+    schema = show_create_to_schema(TableId(database="s", table="t"), "CREATE TABLE `t` (`a` text, `b` text)", "utf8mb4")
+
+    with pytest.raises(ValueError, match="ends before its columns do"):
+        text_rows_decoder(schema).row(printed(("abc", "defg"))[: cut or 4])
+
+
+def converting_decoder(schema: TableSchema) -> TextRowsDecoder:
+    readings = [
+        dataclasses.replace(text_row._reading(column), kind=text_rows.CONVERTED, null=text_row._null(column))
+        for column in schema.columns
+    ]
+    names = [column.name for column in schema.columns]
+    return TextRowsDecoder(readings, [orjson.dumps(name) for name in names], [names.index(name) for name in schema.key])
+
+
+def printed(row: Sequence[str | bytes | None]) -> bytes:
+    """The row as MySQL's text protocol sends it."""
+    cells = []
+    for value in row:
+        if value is None:
+            cells.append(b"\xfb")
+            continue
+        cell = value if isinstance(value, bytes) else value.encode()
+        size = len(cell)
+        length = (
+            bytes([size])
+            if size < 251
+            else b"\xfc" + size.to_bytes(2, "little")
+            if size < 1 << 16
+            else b"\xfd" + size.to_bytes(3, "little")
+        )
+        cells.append(length + cell)
+    return b"".join(cells)
