@@ -19,6 +19,7 @@ import yaml
 from libs.config.load import Secret, convert_document
 from libs.config.tenants import TenantFolder, TenantSet
 from libs.local.home import Home
+from libs.source.mysql.settings import SnapshotMode
 from libs.types.tenant import TenantSpec
 from libs.types.value_modes import ValueModes
 
@@ -26,7 +27,7 @@ NAME_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 """A source's name stands in topic names, in process names and in file names."""
 
 KINDS: Final = ("mysql", "dts")
-SNAPSHOT_MODES: Final = ("initial", "no_data")
+SNAPSHOT_MODES: Final = tuple(mode.value for mode in SnapshotMode)
 
 
 class DatabaseSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +45,14 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     mode: str = "initial"
     chunk_rows: int = 20_000
     """Rows read at once."""
+    readers: int = 1
+    """Processes that read side by side."""
+    incremental_chunk_rows: int = 2_000
+    """Rows read at once of an incremental snapshot."""
+    select_overrides: dict[str, str] = {}
+    """An SQL condition, or a SELECT, for each table (``database.table``) that is not to be copied whole."""
+    max_replica_lag_s: float | None = None
+    """While the source, being a replica, is further behind than this, no chunk is read."""
 
 
 class SubscriptionDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +85,8 @@ class SourceDocument(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: SnapshotSettings = SnapshotSettings()
     values: ValueModes = ValueModes()
     """Which of Debezium's forms times, decimals, unsigned BIGINTs and bytes take."""
+    signal_table: str | None = None
+    """``database.table`` whose inserted rows are signals; see docs/snapshots.md."""
     transaction_metadata: bool = False
 
 
@@ -139,8 +150,9 @@ def _read_source(path: Path, mistakes: list[str]) -> SourceDocument | None:
         if document.snapshot.mode not in SNAPSHOT_MODES:
             mode = document.snapshot.mode
             found.append(f"snapshot.mode: {mode!r} is unknown; {nearest(mode, SNAPSHOT_MODES)}")
-        if document.snapshot.chunk_rows < 1:
-            found.append("snapshot.chunk_rows: must be at least 1")
+        for name in ("chunk_rows", "incremental_chunk_rows", "readers"):
+            if getattr(document.snapshot, name) < 1:
+                found.append(f"snapshot.{name}: must be at least 1")
         for name in ("include_tables", "exclude_tables"):
             found.extend(_bad_patterns(name, getattr(document, name)))
     mistakes.extend(f"{path}: {mistake}" for mistake in found)

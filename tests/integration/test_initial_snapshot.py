@@ -1,0 +1,139 @@
+"""The initial copy of a real MySQL: side by side, broken off, overridden, and begun by each mode."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import KafkaBroker, MysqlServer, ValkeyServer
+from tests.integration.reader_pipeline import ReaderPipeline, start_pipeline
+from tests.integration.test_incremental_snapshot import assert_final_rows, eventually, writing
+
+
+@pytest.fixture
+def database(mysql_server: MysqlServer, unique_name: Callable[[str], str]) -> Iterator[str]:
+    name = unique_name("initial")
+    mysql_server.execute(f"CREATE DATABASE {name}")
+    yield name
+    mysql_server.execute(f"DROP DATABASE {name}")
+
+
+@pytest.fixture
+def start(
+    tmp_path: Path, kafka_broker: KafkaBroker, valkey_server: ValkeyServer, mysql_server: MysqlServer, database: str
+) -> Iterator[Callable[..., ReaderPipeline]]:
+    """A pipeline that captures the test's own database, with these settings of its snapshot."""
+    pipelines: list[ReaderPipeline] = []
+
+    def start_one(**snapshot: Any) -> ReaderPipeline:
+        captured = {"include_tables": [rf"{database}\..*"], "snapshot": snapshot}
+        pipelines.append(start_pipeline(tmp_path, database, kafka_broker, valkey_server, mysql_server, **captured))
+        return pipelines[-1]
+
+    yield start_one
+    for pipeline in pipelines:
+        pipeline.stop()
+
+
+def test_ranges_are_read_side_by_side_through_a_kill(
+    start: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
+) -> None:
+    """Three processes, four tables, one of them without a key; killed after some chunks: every row once, and true."""
+    tables = {"a": "PRIMARY KEY (id)", "b": "PRIMARY KEY (id, v)", "c": "UNIQUE KEY (id)", "keyless": "INDEX (v)"}
+    for name, key in tables.items():
+        mysql_server.execute(f"CREATE TABLE {name} (id INT NOT NULL, v INT NOT NULL, {key})", database=database)
+        rows = ",".join(f"({-900 + 3 * n}, {n})" for n in range(600))
+        mysql_server.execute(f"INSERT INTO {name} VALUES {rows}", f"ANALYZE TABLE {name}", database=database)
+    pipeline = start(readers=3, chunk_rows=25)
+
+    pipeline.reader.start(failpoints="reader_between_snapshot_chunks=kill@12", waits=False)
+    with writing(mysql_server, database, "UPDATE a SET v = v + 1 WHERE id > 880 ORDER BY RAND() LIMIT 1"):
+        assert pipeline.reader.has_ended(within_s=90)
+        pipeline.reader.start()
+        pipeline.wait_for_log()
+        eventually(lambda: '"snapshot_finished"' in pipeline.reader.log_text)
+    mysql_server.execute("INSERT INTO a VALUES (9999, 9)", database=database)
+    rows_read = pipeline.wait_for_rows(lambda rows: any(row.key == {"id": 9999} for row in rows))
+
+    assert_final_rows([row for row in rows_read if row.key], mysql_server, database, ["a", "b", "c"])
+    reads = [(row.table, *(row.key or row.value["after"]).values()) for row in rows_read if row.op == "r"]
+    assert len(reads) == len(set(reads)) == 4 * 600
+    markers = [row.value["source"]["snapshot"] for row in rows_read if row.op == "r"]
+    assert markers.count("first") == 1
+    assert markers.count("first_in_data_collection") == 3
+    assert markers.count("last_in_data_collection") == 3
+    assert [marker for marker in markers if marker == "last"] == markers[-1:]
+
+
+def test_select_overrides_choose_the_rows(
+    start: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
+) -> None:
+    """A condition, or a whole SELECT as Debezium has it; tables that none names are copied whole."""
+    for name in ("a", "b", "c"):
+        mysql_server.execute(
+            f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)",
+            f"INSERT INTO {name} VALUES " + ",".join(f"({n}, {n % 5})" for n in range(40)),
+            database=database,
+        )
+    pipeline = start(
+        chunk_rows=3,
+        select_overrides={
+            f"{database}.a": "v = 3",
+            f"{database}.b": f"SELECT * FROM {database}.b WHERE id BETWEEN 10 AND 19 ORDER BY v DESC",
+        },
+    )
+
+    pipeline.reader.start()
+    rows = pipeline.wait_for_rows(lambda rows: any(row.value["source"]["snapshot"] == "last" for row in rows))
+
+    copied = {name: [row.value["after"]["id"] for row in rows if row.table == f"{database}.{name}"] for name in "abc"}
+    assert copied == {"a": [*range(3, 40, 5)], "b": [*range(10, 20)], "c": [*range(40)]}
+
+
+def test_always_copies_at_each_start_and_initial_only_follows_nothing(
+    start: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
+) -> None:
+    mysql_server.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1)", database=database)
+    pipeline = start(mode="always")
+    pipeline.reader.start()
+    pipeline.wait_for_log()
+    pipeline.reader.stop()
+    mysql_server.execute("UPDATE t SET v = 2", database=database)
+
+    pipeline.reader.settings = {**pipeline.reader.settings, "snapshot": {"mode": "initial_only"}}
+    pipeline.reader.start()
+    eventually(lambda: '"snapshot_only_finished"' in pipeline.reader.log_text)
+    pipeline.reader.stop()
+    before = pipeline.rows()
+    pipeline.reader.settings = {**pipeline.reader.settings, "snapshot": {"mode": "always"}}
+    pipeline.reader.start()
+    rows = pipeline.wait_for_rows(lambda rows: len(rows) >= 3)
+
+    assert [(row.op, row.value["after"]["v"]) for row in before] == [("r", 1)]
+    assert [(row.op, row.value["after"]["v"]) for row in rows] == [("r", 1), ("u", 2), ("r", 2)]
+
+
+def test_never_follows_the_log_from_its_beginning_and_when_needed_copies_past_a_gap(
+    start: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
+) -> None:
+    """The shared server holds its whole log. Then its log is cut off while the reader stands still."""
+    mysql_server.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1)", database=database)
+    pipeline = start(mode="never")
+    pipeline.reader.start()
+    rows = pipeline.wait_for_rows(lambda rows: len(rows) >= 1)
+    assert [(row.op, row.value["after"]) for row in rows] == [("c", {"id": 1, "v": 1})]
+    pipeline.reader.stop()
+
+    mysql_server.execute("INSERT INTO t VALUES (2, 2)", "FLUSH BINARY LOGS", database=database)
+    (*_, newest) = mysql_server.execute("SHOW BINARY LOGS")
+    mysql_server.execute(f"PURGE BINARY LOGS TO '{newest[0]}'")
+    pipeline.reader.start(waits=False)
+    assert pipeline.reader.wait_for_exit(60) != 0
+    assert "re-snapshot" in pipeline.reader.log_text
+
+    pipeline.reader.settings = {**pipeline.reader.settings, "snapshot": {"mode": "when_needed"}}
+    pipeline.reader.start()
+    rows = pipeline.wait_for_rows(lambda rows: len(rows) >= 3)
+    assert [(row.op, row.value["after"]["id"]) for row in rows[1:]] == [("r", 1), ("r", 2)]
+    assert all(row.order > rows[0].order for row in rows[1:])
