@@ -20,13 +20,16 @@ from bench.calibrate import loop_cpu_ms
 from bench.catch_up import CatchUp, PeerCatchUp, measure_catch_up
 from bench.debezium import peer_jars
 from bench.sink import PeerFigures, SinkFigures, measure_sink
+from bench.snapshot import SnapshotFigures, measure_snapshot
 from libs.errors import HeadwaterError
 from libs.local import jar_download
 from libs.local.cache import cache_dir
 
 RESULTS: Final = Path(__file__).with_name("RESULTS.md")
 ROW_EVENTS: Final = 500_000
-PARTS: Final = ("catch-up", "sink", "dts")
+PARTS: Final = ("catch-up", "snapshot", "sink", "dts")
+SNAPSHOT_PROCESSES: Final = (1, 2, 3)
+BOUND_SNAPSHOT_ROWS: Final = 200_000
 BOUND_CPU_S: Final = 12
 BOUND_RATIO: Final = 0.22  # the bound above, on the machine where tuned Debezium takes 55 CPU s
 
@@ -52,6 +55,8 @@ def main() -> int:
     try:
         if "catch-up" in parts:
             sections.append(_run_catch_up(arguments.row_events, with_peer=not arguments.without_peer))
+        if "snapshot" in parts:
+            sections.append(_run_snapshot(arguments.row_events, with_peer=not arguments.without_peer))
         if "sink" in parts:
             sections.append(_run_sink(with_peer=not arguments.without_peer))
         if "dts" in parts:
@@ -78,6 +83,16 @@ def _run_catch_up(row_events: int, *, with_peer: bool) -> str:
         catch_up = measure_catch_up(Path(folder, "catch-up"), row_events, with_peer=with_peer)
     _say(f"catch-up: {catch_up.cpu_s_per_million:.1f} CPU s per 1M events")
     return _catch_up_section(catch_up)
+
+
+def _run_snapshot(rows: int, *, with_peer: bool) -> str:
+    if with_peer:
+        jar_download.fetched(peer_jars(), cache_dir())
+    _say(f"snapshot of {rows:,} rows: writing them takes a minute")
+    with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
+        figures = measure_snapshot(Path(folder, "snapshot"), rows, processes=SNAPSHOT_PROCESSES, with_peer=with_peer)
+    _say(f"snapshot: {rows / figures.runs[0].cpu_s:,.0f} rows per CPU second of the reader")
+    return _snapshot_section(figures)
 
 
 def _run_sink(*, with_peer: bool) -> str:
@@ -156,6 +171,44 @@ The bound of {BOUND_CPU_S} CPU s was set on a machine where tuned Debezium needs
 {BOUND_RATIO}. Those 55 include
 its task's start and what its JVM compiles on the way, as the first row does: with fewer events than 500,000 that row
 tells little. The additions, in pure Python, say how fast this machine was at either time.
+"""
+
+
+def _snapshot_section(figures: SnapshotFigures) -> str:
+    rows = figures.rows
+    runs = "\n".join(
+        f"| {run.processes} | {rows / run.wall_s:,.0f} | {rows / run.cpu_s:,.0f} | {rows / run.steady_cpu_s:,.0f} "
+        f"| {run.peak_rss_mb:.0f} |"
+        for run in figures.runs
+    )
+    return f"""## Snapshot: a table that is there already
+
+{rows:,} rows of ten columns, copied into the changes topic by a reader that starts with nothing, its start counted in.
+
+| reader processes | rows/s by the clock | rows per CPU s | the same, second half | peak RSS of the reader, MB |
+|---|---|---|---|---|
+{runs}
+
+Bound: {BOUND_SNAPSHOT_ROWS:,} rows per CPU second. MySQL, Kafka and all processes share the {os.cpu_count()} cores: no more
+processes than that can be faster.
+{_snapshot_peer(figures)}"""
+
+
+def _snapshot_peer(figures: SnapshotFigures) -> str:
+    if figures.peer_wall_s is None or figures.peer_cpu_s is None or figures.peer_steady_cpu_s is None:
+        return ""
+    ours = figures.runs[0].cpu_s + figures.router_cpu_s
+    per_million = 1e6 / figures.rows
+    return f"""
+The first of them with a router behind it, up to one tenant's topic, and Debezium's snapshot of the same table:
+
+| | Headwater | Debezium | ratio |
+|---|---|---|---|
+| CPU s per 1M rows | {ours * per_million:.1f} | {figures.peer_cpu_s * per_million:.1f} | {ours / figures.peer_cpu_s:.2f} |
+| the same, Debezium at the price of its second half | {ours * per_million:.1f} \
+| {figures.peer_steady_cpu_s * per_million:.1f} | {ours / figures.peer_steady_cpu_s:.2f} |
+| rows/s by the clock, its start counted in | {figures.rows / figures.delivered_wall_s:,.0f} \
+| {figures.rows / figures.peer_wall_s:,.0f} | |
 """
 
 

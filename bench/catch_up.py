@@ -75,10 +75,10 @@ def measure_catch_up(folder: Path, row_events: int, *, with_peer: bool = False) 
         ServiceUnavailable: Debezium did not start, or failed on the way; the message has the end of its log.
     """
     with bench_stack(folder) as (servers, start_service):
-        _make_table(servers)
+        make_table(servers)
         ours = _start_ours(folder, servers, start_service)
         with debezium(folder / "debezium", servers) if with_peer else nullcontext() as peer:
-            peer_end = _EndOfTopic(servers, PEER_TOPIC)
+            peer_end = EndOfTopic(servers, PEER_TOPIC)
             if peer is not None:
                 _see_it_stream(peer, peer_end, servers)
                 peer.suspend()
@@ -127,7 +127,7 @@ class _Ours:
     reader: Service
     router: Service
     control: ReaderControlStub
-    end: "_EndOfTopic"
+    end: "EndOfTopic"
 
     def usages(self) -> tuple[Usage, ...]:
         return self.reader.usage(), self.router.usage()
@@ -152,17 +152,17 @@ def _start_ours(folder: Path, servers: Servers, start_service: Callable[[str, Ma
         "schema_history": {"address": history.grpc_address},
         "checkpoint_committer": {"address": committer.grpc_address},
     }
-    reader = start_service("binlog_reader", {**clients, **_reader_settings(servers)})
-    router = start_service("router", {**clients, **_router_settings(folder)})
+    reader = start_service("binlog_reader", {**clients, **reader_settings(servers)})
+    router = start_service("router", {**clients, **router_settings(folder)})
     with servers.connect() as connection, connection.cursor() as cursor:
         cursor.execute(f"INSERT INTO {DATABASE}.{TABLE} SELECT 0, 0, '', 0, 0, 0, NOW(), NOW(), NULL, ''")
-    end = _EndOfTopic(servers, row_topic(TENANT, SOURCE, TableId(database=DATABASE, table=TABLE)))
+    end = EndOfTopic(servers, row_topic(TENANT, SOURCE, TableId(database=DATABASE, table=TABLE)))
     wait_until(lambda: end.shows(0), timeout_s=_FIRST_EVENT_TIMEOUT_S, what="the first event")
     control = ReaderControlStub(grpc.insecure_channel(reader.grpc_address))  # type: ignore[no-untyped-call]
     return _Ours(reader, router, control, end)
 
 
-def _see_it_stream(peer: Connector, end: "_EndOfTopic", servers: Servers) -> None:
+def _see_it_stream(peer: Connector, end: "EndOfTopic", servers: Servers) -> None:
     """Change row 0 until the peer delivers it: its begin in the log lies somewhere after its start."""
 
     def is_seen() -> bool:
@@ -172,7 +172,7 @@ def _see_it_stream(peer: Connector, end: "_EndOfTopic", servers: Servers) -> Non
     peer.wait_until(is_seen, timeout_s=_FIRST_EVENT_TIMEOUT_S, what="the first event")
 
 
-def _measure_peer(peer: Connector, end: "_EndOfTopic", row_events: int) -> PeerCatchUp:
+def _measure_peer(peer: Connector, end: "EndOfTopic", row_events: int) -> PeerCatchUp:
     samples: list[tuple[int, float]] = []  # the topic's end, CPU seconds of the JVM at that time
 
     def is_done() -> bool:
@@ -206,14 +206,16 @@ def _touch_row_0(servers: Servers) -> None:
         cursor.execute(f"UPDATE {DATABASE}.{TABLE} SET quantity = quantity + 1 WHERE id = 0")
 
 
-def _make_table(servers: Servers) -> None:
+def make_table(servers: Servers) -> None:
+    """The bench's database and its empty table."""
     with servers.connect() as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE {DATABASE}")
         cursor.execute(f"USE {DATABASE}")
         cursor.execute(CREATE_TABLE)
 
 
-def _reader_settings(servers: Servers) -> dict[str, Any]:
+def reader_settings(servers: Servers) -> dict[str, Any]:
+    """Of a reader that follows the bench's table."""
     return {
         "source": SOURCE,
         "database": {"host": LOOPBACK, "port": servers.mysql_port, "user": "root"},
@@ -222,7 +224,8 @@ def _reader_settings(servers: Servers) -> dict[str, Any]:
     }
 
 
-def _router_settings(folder: Path) -> dict[str, Any]:
+def router_settings(folder: Path) -> dict[str, Any]:
+    """Of a router with one tenant, whose document is written into ``folder``."""
     tenants = folder / "tenants"
     tenants.mkdir()
     document = {"tenant": TENANT, "sources": [{"name": SOURCE}], "sink": None}
@@ -230,7 +233,7 @@ def _router_settings(folder: Path) -> dict[str, Any]:
     return {"sources": [SOURCE], "tenants_folder": str(tenants), "state_folder": str(folder / "router")}
 
 
-class _EndOfTopic:
+class EndOfTopic:
     """Looks at the last committed records of a topic, without reading it."""
 
     def __init__(self, servers: Servers, topic: str) -> None:

@@ -19,14 +19,16 @@ from libs.local.ports import LOOPBACK
 TOPIC: Final = f"debezium.{DATABASE}.{TABLE}"
 
 
-def debezium(folder: Path, servers: Servers) -> AbstractContextManager[Connector]:
+def debezium(folder: Path, servers: Servers, *, snapshot_mode: str = "no_data") -> AbstractContextManager[Connector]:
     """Connect with its connector, which follows the bench's table into ``TOPIC``; ended with the block. The table exists.
+
+    ``snapshot_mode`` as Debezium has it; by default nothing is read but what is written to the log from now on.
 
     Raises:
         SetupFailed: the jars could not be fetched.
         ServiceUnavailable: Connect did not start; the message has the end of its log.
     """
-    return kafka_connect(folder, servers.bootstrap_servers, peer_jars(), _connector_settings(servers))
+    return kafka_connect(folder, servers.bootstrap_servers, peer_jars(), _connector_settings(servers, snapshot_mode))
 
 
 def peer_jars() -> JarSet:
@@ -34,7 +36,7 @@ def peer_jars() -> JarSet:
     return jar_set("debezium", LOCKS_DIR)
 
 
-def _connector_settings(servers: Servers) -> dict[str, object]:
+def _connector_settings(servers: Servers, snapshot_mode: str) -> dict[str, object]:
     """Debezium 3.6 documentation, "MySQL connector properties". What is not named is as by default, headers included."""
     return {
         "name": "debezium",
@@ -48,7 +50,8 @@ def _connector_settings(servers: Servers) -> dict[str, object]:
         "database.include.list": DATABASE,
         "schema.history.internal.kafka.bootstrap.servers": servers.bootstrap_servers,
         "schema.history.internal.kafka.topic": "debezium-schema-history",
-        "snapshot.mode": "no_data",  # only what is written to the log from now on
+        "snapshot.mode": snapshot_mode,
+        "snapshot.fetch.size": 20_000,  # as our chunks
         "snapshot.locking.mode": "none",  # no statement changes a table meanwhile
         "tombstones.on.delete": "true",  # the default, and what ours writes
         "max.batch.size": 8_192,  # 2,048 by default: fewer, larger hand-overs to Connect

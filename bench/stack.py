@@ -119,7 +119,7 @@ def process_usage(running: Running) -> Usage:
         raise RuntimeError(f"{running.spec.name} ended by itself\n{last_log_lines(running)}")
     process = psutil.Process(running.pid)
     family = [process, *process.children(recursive=True)]
-    cpu_s = sum(sum(member.cpu_times()[:2]) for member in family)
+    cpu_s = sum(sum(member.cpu_times()[:4]) for member in family)  # with children that have ended
     status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
     peak_kb = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
     return Usage(cpu_s=cpu_s, peak_rss_mb=peak_kb / 1024)

@@ -59,6 +59,17 @@ def write_changes(connection: "pymysql.Connection[Any]", row_events: int, *, see
     cursor.execute("SET SESSION autocommit = 1")
 
 
+def write_rows(connection: "pymysql.Connection[Any]", rows: int, *, seed: int = 7) -> None:
+    """Fill the table, which exists and is empty, with rows 0 to ``rows`` - 1. Blocks, for a minute."""
+    chance = random.Random(seed)
+    cursor = connection.cursor()
+    for first in range(0, rows, _ROWS_PER_INSERT):
+        values = ",".join(_row(row_id, chance) for row_id in range(first, min(rows, first + _ROWS_PER_INSERT)))
+        cursor.execute(f"INSERT INTO {DATABASE}.{TABLE} VALUES {values}")
+    cursor.execute(f"ANALYZE TABLE {DATABASE}.{TABLE}")
+
+
+_ROWS_PER_INSERT: Final = 1_000
 _STATUSES: Final = ("new", "paid", "packed", "shipped", "returned")
 
 
