@@ -1,0 +1,129 @@
+"""Signals in Debezium's form, and what they change of the snapshot that is under way."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libs.source.incremental import begin_again, chunk_delivered, drop_table, take_signal
+from libs.source.signals import (
+    ExecuteSnapshot,
+    InvalidSignal,
+    LogMessage,
+    PauseSnapshot,
+    ResumeSnapshot,
+    Signal,
+    StopSnapshot,
+    parse_signal,
+    signal_of,
+)
+from libs.types.checkpoint import IncrementalSnapshot, TableCopy
+
+SIGNALS = json.loads(Path("tests/golden/cases/f_incremental_snapshot.json").read_text(encoding="utf-8"))["signals"]
+CAPTURED = ["p.a", "p.b", "p.c", "q.a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("execute", ExecuteSnapshot("", ("db.table",))),
+        ("stop", StopSnapshot("", ("db.table",))),
+        ("pause", PauseSnapshot("")),
+        ("resume", ResumeSnapshot("")),
+    ],
+)
+def test_the_recorded_signals_are_understood(name: str, expected: Signal) -> None:
+    assert parse_signal(json.dumps(SIGNALS[name])) == expected
+
+
+def test_conditions_and_surrogate_key() -> None:
+    """The older form of one condition is for every table."""
+    data = {
+        "data-collections": ["p.a", r"q\..*"],
+        "additional-conditions": [
+            {"data-collection": "p.a", "filter": "v = 1"},
+            {"data-collection": "q.a", "filter": " "},
+        ],
+        "surrogate-key": "seq",
+        "type": "incremental",
+    }
+    assert signal_of("s1", "execute-snapshot", data) == ExecuteSnapshot(
+        "s1", ("p.a", r"q\..*"), (("p.a", "v = 1"),), "seq"
+    )
+    old = {"data-collections": ["p.a"], "additional-condition": "v = 2"}
+    assert signal_of("s2", "execute-snapshot", json.dumps(old)) == ExecuteSnapshot("s2", ("p.a",), ((".*", "v = 2"),))
+    assert signal_of("s3", "log", '{"message": "hello"}') == LogMessage("s3", "hello")
+    assert signal_of("s4", "stop-snapshot", None) == StopSnapshot("s4")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "is not JSON"),
+        ("[1]", "must be a JSON object"),
+        ('{"type": "execute-snapshott"}', "known: execute-snapshot"),
+        ('{"type": "pause-snapshot", "dat": {}}', "unknown member(s) dat"),
+        ('{"type": "execute-snapshot"}', "data-collections: must be a list"),
+        ('{"type": "execute-snapshot", "data": {"data-collections": "p.a"}}', "data-collections: must be a list"),
+        (
+            '{"type": "execute-snapshot", "data": {"data-collections": ["p.("]}}',
+            "neither a name nor a regular expression",
+        ),
+        ('{"type": "execute-snapshot", "data": {"data-collections": [], "type": "BLOCKING"}}', "BLOCKING"),
+        ('{"type": "execute-snapshot", "data": "{"}', "is not JSON"),
+        (b"\xff\xfe", "is not JSON"),
+    ],
+)
+def test_a_signal_that_cannot_act_is_refused_with_its_mistake(text: str | bytes, says: str) -> None:
+    with pytest.raises(InvalidSignal) as refused:
+        parse_signal(text)
+
+    assert says in str(refused.value)
+
+
+def test_tables_are_queued_once_and_unknown_ones_are_told_of() -> None:
+    """The recorded scenarios invalid-table-in-list and correlation-latest-wins: each table keeps its own signal's id."""
+    state, notes = take(IncrementalSnapshot(), ExecuteSnapshot("s1", ("p.none", "p.a", "p.b", "p.a")))
+    state, _ = take(state, ExecuteSnapshot("s2", ("p.b", r".*\.c")))
+
+    assert [(copy.table, copy.signal_id) for copy in state.tables] == [("p.a", "s1"), ("p.b", "s1"), ("p.c", "s2")]
+    assert notes == ["p.none: no captured table has this name"]
+
+
+def test_a_table_that_is_being_read_is_read_again_behind() -> None:
+    state = IncrementalSnapshot(tables=(TableCopy(table="p.a", last_key=b"k", maximum_key=b"m"),))
+
+    state, _ = take(state, ExecuteSnapshot("s2", ("p.a",)))
+
+    assert [copy.last_key for copy in state.tables] == [b"k", b""]
+
+
+def test_pausing_stopping_and_going_on() -> None:
+    state, _ = take(IncrementalSnapshot(signals_offset=7), ExecuteSnapshot("s", ("p.a", "p.b", "p.c")))
+    state, _ = take(state, PauseSnapshot(""))
+    assert state.is_paused
+    state, _ = take(state, ResumeSnapshot(""))
+    state, notes = take(state, StopSnapshot("", ("p.b", "q.a")))
+    assert not state.is_paused
+    assert [copy.table for copy in state.tables] == ["p.a", "p.c"]
+    assert notes == ["q.a: no snapshot of it to stop"]
+    state, _ = take(state, StopSnapshot(""))
+    assert state == IncrementalSnapshot(signals_offset=7)
+
+
+def test_chunks_move_the_first_table_on_and_its_last_takes_it_off() -> None:
+    state, _ = take(IncrementalSnapshot(), ExecuteSnapshot("s", ("p.a", "p.b")))
+    moved = TableCopy(table="p.a", last_key=b"k", rows_read=5)
+
+    state = chunk_delivered(state, moved, is_last=False)
+    assert state.tables[0] == moved
+    assert begin_again(state, "p.a").tables[0].last_key == b""
+    assert chunk_delivered(state, TableCopy(table="p.x"), is_last=True) == state  # it was stopped meanwhile
+    state = chunk_delivered(state, moved, is_last=True)
+    assert [copy.table for copy in state.tables] == ["p.b"]
+    assert drop_table(state, "p.b").tables == ()
+
+
+def take(state: IncrementalSnapshot, signal: Any) -> tuple[IncrementalSnapshot, list[str]]:
+    return take_signal(state, signal, CAPTURED)
