@@ -28,6 +28,7 @@ NAME_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
 KINDS: Final = ("mysql", "dts")
 SNAPSHOT_MODES: Final = tuple(mode.value for mode in SnapshotMode)
+DTS_SNAPSHOT_MODES: Final = ("initial", "no_data")
 
 
 class DatabaseSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,6 +134,21 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return f"known: {', '.join(sorted(known))}" if known else "there is none yet"
 
 
+def _not_of_dts(document: SourceDocument) -> list[str]:
+    """What the DTS decoder does not have: it must not be passed over."""
+    found = []
+    if document.snapshot.mode in SNAPSHOT_MODES and document.snapshot.mode not in DTS_SNAPSHOT_MODES:
+        known = " or ".join(DTS_SNAPSHOT_MODES)
+        found.append(f"snapshot.mode: {document.snapshot.mode!r} is for kind 'mysql'; a DTS subscription has {known}")
+    unset = SnapshotSettings()
+    for name in ("readers", "incremental_chunk_rows", "select_overrides", "max_replica_lag_s"):
+        if getattr(document.snapshot, name) != getattr(unset, name):
+            found.append(f"snapshot.{name}: is for kind 'mysql'; leave it out")
+    if document.signal_table is not None:
+        found.append("signal_table: is for kind 'mysql'; leave it out")
+    return found
+
+
 def _read_source(path: Path, mistakes: list[str]) -> SourceDocument | None:
     found: list[str] = []
     document = convert_document(SourceDocument, _parse(path, found), place="", mistakes=found) if not found else None
@@ -153,6 +169,8 @@ def _read_source(path: Path, mistakes: list[str]) -> SourceDocument | None:
         for name in ("chunk_rows", "incremental_chunk_rows", "readers"):
             if getattr(document.snapshot, name) < 1:
                 found.append(f"snapshot.{name}: must be at least 1")
+        if document.kind == "dts":
+            found.extend(_not_of_dts(document))
         for name in ("include_tables", "exclude_tables"):
             found.extend(_bad_patterns(name, getattr(document, name)))
     mistakes.extend(f"{path}: {mistake}" for mistake in found)

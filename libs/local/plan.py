@@ -198,8 +198,6 @@ def _reader(home: Home, name: str, source: SourceDocument, ports: Mapping[str, i
             "include_tables": list(source.include_tables),
             "exclude_tables": list(source.exclude_tables),
             "values": msgspec.to_builtins(source.values),
-            "snapshot": msgspec.structs.asdict(source.snapshot),
-            "signal_table": source.signal_table,
             "transaction_metadata": source.transaction_metadata,
             "lease_s": READER_LEASE_S,
             "kafka": {"bootstrap_servers": kafka_address(ports)},
@@ -214,15 +212,20 @@ def _reader(home: Home, name: str, source: SourceDocument, ports: Mapping[str, i
 
 
 def _log_of(home: Home, name: str, source: SourceDocument) -> dict[str, Any]:
-    """Where the reader finds the source's log."""
+    """Where the reader finds the source's log, and what it copies."""
     subscription = source.subscription
     if subscription is None:
-        return {"replica_server_id": replica_server_id(home.sources_dir / f"{name}.yaml", source)}
+        return {
+            "replica_server_id": replica_server_id(home.sources_dir / f"{name}.yaml", source),
+            "snapshot": msgspec.structs.asdict(source.snapshot),
+            "signal_table": source.signal_table,
+        }
     return {
+        "snapshot": {"mode": source.snapshot.mode, "chunk_rows": source.snapshot.chunk_rows},
         "subscription": {
             **{field: value for field, value in msgspec.structs.asdict(subscription).items() if value is not None},
             "password": subscription.password.reveal(),
-        }
+        },
     }
 
 

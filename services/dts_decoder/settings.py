@@ -7,7 +7,7 @@ import msgspec
 
 from libs.config.connections import GrpcClientSettings, GrpcServerSettings, KafkaSettings, TelemetrySettings
 from libs.config.load import Secret
-from libs.source.mysql.settings import DatabaseSettings, SnapshotMode, SnapshotSettings
+from libs.source.mysql.settings import DatabaseSettings
 from libs.types.value_modes import ValueModes
 
 __all__ = [
@@ -18,6 +18,23 @@ __all__ = [
     "SnapshotSettings",
     "SubscriptionSettings",
 ]
+
+
+class SnapshotMode(enum.Enum):
+    """What the decoder does when it was never started before."""
+
+    INITIAL = "initial"
+    """Copy the captured tables from the server, then read the topic."""
+    NO_DATA = "no_data"
+    """Read the topic; the tables' definitions come from the server."""
+
+
+class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The initial copy of the captured tables, by one connection."""
+
+    mode: SnapshotMode = SnapshotMode.INITIAL
+    chunk_rows: int = 20_000
+    """Rows read by one SELECT."""
 
 
 class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -164,3 +164,16 @@ def test_secrets_do_not_print(home: Home) -> None:
 def test_nearest_names_what_there_is(name: str, known: list[str], clause: str) -> None:
     """The clause that every such error ends with."""
     assert nearest(name, known) == clause
+
+
+def test_a_subscription_is_told_what_is_for_mysql_alone(home: Home) -> None:
+    """Settings that would have no effect are mistakes, all of them at once."""
+    put(
+        home,
+        source="kind: dts\ndatabase: {user: u}\nsubscription: {bootstrap_servers: b, topic: t, group_id: g}\n"
+        "signal_table: a.signals\nsnapshot: {mode: always, readers: 3}\n",
+    )
+
+    mistakes = [mistake.split(": ")[1] for mistake in read_documents(home).source_mistakes]
+
+    assert mistakes == ["snapshot.mode", "snapshot.readers", "signal_table"]
