@@ -1,6 +1,13 @@
-"""MySQL's character sets as Python codecs (MySQL 9 manual, 12.13 "Supported Character Sets and Collations")."""
+"""MySQL's character sets as Python codecs (MySQL 9 manual, 12.13 "Supported Character Sets and Collations").
+
+Where Python's codec of that name reads some bytes otherwise than the server, or lacks the set, one of our own stands in its
+place: every byte and pair of bytes that the server knows is read as the server reads it
+(``tests/integration/test_mysql_values.py`` asks it). Decoding is strict: bytes without a character are an error.
+"""
 
 import codecs
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from libs.errors import PipelineHalted
@@ -17,29 +24,35 @@ _CODECS: Final = {
     "latin2": "iso8859_2",
     "latin5": "iso8859_9",
     "latin7": "iso8859_13",
-    "greek": "iso8859_7",
-    "hebrew": "iso8859_8",
-    "big5": "big5hkscs",
+    "greek": "headwater_mysql_greek",
+    "hebrew": "headwater_mysql_hebrew",
+    "big5": "headwater_mysql_big5",
     "gb2312": "gb2312",
     "gbk": "gbk",
-    "gb18030": "gb18030",
-    "sjis": "shift_jis",
+    "gb18030": "headwater_mysql_gb18030",
+    "sjis": "headwater_mysql_sjis",
     "cp932": "cp932",
-    "ujis": "euc_jp",
-    "eucjpms": "euc_jp",
-    "euckr": "euc_kr",
+    "ujis": "headwater_mysql_ujis",
+    "eucjpms": "headwater_mysql_eucjpms",
+    "euckr": "cp949",
     "cp1250": "cp1250",
     "cp1251": "cp1251",
     "cp1256": "cp1256",
     "cp1257": "cp1257",
     "cp850": "cp850",
     "cp852": "cp852",
-    "cp866": "cp866",
+    "cp866": "headwater_mysql_cp866",
     "koi8r": "koi8_r",
-    "koi8u": "koi8_u",
+    "koi8u": "headwater_mysql_koi8u",
     "tis620": "tis_620",
     "macroman": "mac_roman",
     "macce": "mac_latin2",
+    "hp8": "hp_roman8",
+    "armscii8": "headwater_mysql_armscii8",
+    "dec8": "headwater_mysql_dec8",
+    "geostd8": "headwater_mysql_geostd8",
+    "keybcs2": "headwater_mysql_keybcs2",
+    "swe7": "headwater_mysql_swe7",
     # MySQL's latin1 is Windows-1252, with its five undefined bytes read as C1 controls (manual 12.10.2).
     "latin1": "headwater_mysql_latin1",
 }
@@ -55,18 +68,133 @@ def python_codec(charset: str) -> str:
     return codec
 
 
-_LATIN1_DECODING: Final = "".join(bytes([byte]).decode("cp1252", errors="ignore") or chr(byte) for byte in range(256))
-_LATIN1_ENCODING: Final = codecs.charmap_build(_LATIN1_DECODING)
+_OWN: Final = "headwater_mysql_"
+_UNDEFINED: Final = "\ufffe"
+"""Python's mark of a byte that has no character (codecs.charmap_decode)."""
+_ASCII: Final = bytes(range(128)).decode("ascii")
+
+_TABLES: Final = {
+    "latin1": "".join(bytes([byte]).decode("cp1252", errors="ignore") or chr(byte) for byte in range(256)),
+    "swe7": _ASCII[:127].translate(str.maketrans("@[\\]^`{|}~", "ÉÄÖÅÜéäöåü")),
+    "armscii8": _ASCII
+    + (
+        "\x80\x81\x82\x83\x84\x85\x86\x87\x88\x89\x8a\x8b\x8c\x8d\x8e\x8f\x90\x91\x92\x93\x94\x95\x96\x97\x98\x99\x9a\x9b\x9c\x9d\x9e\x9f"
+        "\xa0❁§։)(»«—.՝,-՟…՜՛՞ԱաԲբԳգԴդԵեԶզԷէ"
+        "ԸըԹթԺժԻիԼլԽխԾծԿկՀհՁձՂղՃճՄմՅյՆնՇշ"
+        "ՈոՉչՊպՋջՌռՍսՎվՏտՐրՑցՒւՓփՔքՕօՖֆ’'"
+    ),
+    "dec8": _ASCII
+    + (
+        "\x80\x81\x82\x83\x84\x85\x86\x87\x88\x89\x8a\x8b\x8c\x8d\x8e\x8f\x90\x91\x92\x93\x94\x95\x96\x97\x98\x99\x9a\x9b\x9c\x9d\x9e\x9f"
+        "\xa0¡¢£\ufffe¥\ufffe§¤©ª«\ufffe\ufffe\ufffe\ufffe°±²³\ufffeµ¶·\ufffe¹º»¼½\ufffe¿"
+        "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏ\ufffeÑÒÓÔÕÖŒØÙÚÛÜŸ\ufffeß"
+        "àáâãäåæçèéêëìíîï\ufffeñòóôõöœøùúûüÿ\ufffe\ufffe"
+    ),
+    "geostd8": _ASCII
+    + (
+        "€\ufffe‚\ufffe„…†‡\ufffe‰\ufffe‹\ufffe\ufffe\ufffe\ufffe\ufffe‘’“”•–—\ufffe\ufffe\ufffe›\ufffe\ufffe\ufffe\ufffe"
+        "\xa0¡¢£¤¥¦§¨©ª«¬\xad®¯°±²³´µ¶·¸¹º»¼½¾¿"
+        "აბგდევზჱთიკლმნჲოპჟრსტჳუფქღყშჩცძწ"
+        "ჭხჴჯჰჵ\ufffe\ufffe\ufffe\ufffe\ufffe\ufffe\ufffe\ufffe\ufffe\ufffe\ufffe\ufffe\ufffe\ufffe\ufffe\ufffe\ufffe\ufffe\ufffe\ufffe\ufffe\ufffe\ufffe№\ufffe\ufffe"
+    ),
+    "keybcs2": _ASCII
+    + (
+        "ČüéďäĎŤčěĚĹÍľĺÄÁÉžŽôöÓůÚýÖÜŠĽÝŘť"
+        "áíóúňŇŮÔšřŕŔ¼¡«»░▒▓│┤╡╢╖╕╣║╗╝╜╛┐"
+        "└┴┬├─┼╞╟╚╔╩╦╠═╬╧╨╤╥╙╘╒╓╫╪┘┌█▄▌▐▀"
+        "αßΓπΣσµτΦΘΩδ∞φε∩≡±≥≤⌠⌡÷≈°∙·√ⁿ²■\xa0"
+    ),
+}
+"""Sets of one byte, as MySQL 9.7 converts them: the character of each byte from 0 on."""
 
 
-def _find_latin1(name: str) -> codecs.CodecInfo | None:
-    if name != "headwater_mysql_latin1":
+@dataclass(frozen=True, slots=True)
+class _Variant:
+    """A codec of Python's that reads some bytes otherwise than MySQL 9.7."""
+
+    base: str
+    changed: Mapping[int, str] = field(default_factory=dict)
+    """By the character that the base gives."""
+    added: Mapping[bytes, str] = field(default_factory=dict)
+    """By bytes of which the base knows none."""
+
+
+def _user_defined(prefix: bytes, first: int) -> dict[bytes, str]:
+    """Rows 85 to 94 of a Japanese set, its users' own, are Unicode's private use area from ``first`` on."""
+    return {prefix + bytes((0xF5 + place // 94, 0xA1 + place % 94)): chr(first + place) for place in range(10 * 94)}
+
+
+_PRIVATE: Final = _user_defined(b"", 0xE000) | _user_defined(b"\x8f", 0xE3AC)
+_NEC_ROW_13: Final = (
+    "①②③④⑤⑥⑦⑧⑨⑩⑪⑫⑬⑭⑮⑯⑰⑱⑲⑳ⅠⅡⅢⅣⅤⅥⅦⅧⅨⅩ\ufffe㍉㌔㌢㍍㌘㌧㌃㌶㍑㍗㌍㌦㌣㌫㍊㌻"
+    "㎜㎝㎞㎎㎏㏄㎡\ufffe\ufffe\ufffe\ufffe\ufffe\ufffe\ufffe\ufffe㍻〝〟№㏍℡㊤㊥㊦㊧㊨㈱㈲㈹㍾㍽㍼≒≡∫∮∑√⊥∠∟⊿∵∩∪\ufffe\ufffe"
+)
+_IBM_EXTENSIONS: Final = (
+    "ⅰⅱⅲⅳⅴⅵⅶⅷⅸⅹⅠⅡⅢⅣⅤⅥⅦⅧⅨⅩ＇＂㈱№℡炻仼僴凬匇匤﨎咊坙﨏塚增寬峵嵓﨑德悅愠敎昻晥晴朗栁﨓﨔橫"
+    "櫢淸淲瀨凞猪甁皂皞益礰礼神祥福竧靖精綠緖羽荢﨟薰蘒﨡蠇諸譿賴赶﨣﨤逸郞都鄕﨧﨨閒隆﨩霻靍靑飯飼館馞髙魲鶴黑"
+)
+_EUCJPMS_ADDED: Final = {
+    **_PRIVATE,
+    **{bytes((0xAD, 0xA1 + place)): char for place, char in enumerate(_NEC_ROW_13) if char != _UNDEFINED},
+    **{
+        bytes((0x8F, 0xF3 + (place + 82) // 94, 0xA1 + (place + 82) % 94)): char
+        for place, char in enumerate(_IBM_EXTENSIONS)
+    },
+}
+_VARIANTS: Final = {
+    "cp866": _Variant("cp866", str.maketrans("№¤", "ⁿ²")),
+    "greek": _Variant("iso8859_7", str.maketrans("‘’", "ʽʼ")),
+    "hebrew": _Variant("iso8859_8", str.maketrans("¯", "‾")),
+    "koi8u": _Variant("koi8_u", str.maketrans("∙", "•")),
+    "sjis": _Variant("shift_jis", str.maketrans("＼", "\\")),
+    "ujis": _Variant("euc_jp", str.maketrans("＼", "\\"), _PRIVATE),
+    "eucjpms": _Variant("euc_jp", str.maketrans("〜‖−¢£¬¦", "～∥－￠￡￢￤"), _EUCJPMS_ADDED),
+    "gb18030": _Variant("gb18030", str.maketrans("\ue7c7ḿ", "ḿ\ue7c7")),
+    "big5": _Variant("big5", added={bytes((0xF9, 0xD6 + place)): char for place, char in enumerate("碁銹裏墻恒粧嫺")}),
+}
+
+
+def _find(name: str) -> codecs.CodecInfo | None:
+    charset = name.removeprefix(_OWN)
+    if charset == name:
         return None
+    if charset in _TABLES:
+        return _table_codec(name, _TABLES[charset])
+    return _variant_codec(name, _VARIANTS[charset]) if charset in _VARIANTS else None
+
+
+def _table_codec(name: str, table: str) -> codecs.CodecInfo:
+    encoding = codecs.charmap_build(table)
     return codecs.CodecInfo(
         name=name,
-        encode=lambda text, errors="strict": codecs.charmap_encode(text, errors, _LATIN1_ENCODING),
-        decode=lambda data, errors="strict": codecs.charmap_decode(bytes(data), errors, _LATIN1_DECODING),
+        encode=lambda text, errors="strict": codecs.charmap_encode(text, errors, encoding),
+        decode=lambda data, errors="strict": codecs.charmap_decode(bytes(data), errors, table),
     )
 
 
-codecs.register(_find_latin1)
+def _variant_codec(name: str, variant: _Variant) -> codecs.CodecInfo:
+    """Decodes only: nothing is written back to a source."""
+    codecs.register_error(name, _adding(variant.added))
+
+    def decode(data: bytes, errors: str = "strict") -> tuple[str, int]:
+        text = bytes(data).decode(variant.base, name if errors == "strict" else errors)
+        return text.translate(variant.changed), len(data)
+
+    return codecs.CodecInfo(name=name, encode=codecs.lookup(variant.base).encode, decode=decode)
+
+
+def _adding(added: Mapping[bytes, str]) -> Callable[[UnicodeError], tuple[str, int]]:
+    """An error handler that knows some more bytes than the codec it is given to."""
+
+    def handle(error: UnicodeError) -> tuple[str, int]:
+        assert isinstance(error, UnicodeDecodeError)
+        for size in (3, 2):
+            found = error.object[error.start : error.start + size]
+            if found in added:
+                return added[found], error.start + len(found)
+        raise error
+
+    return handle
+
+
+codecs.register(_find)
