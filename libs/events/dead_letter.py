@@ -1,7 +1,11 @@
-"""DeadLetter: one event that could not be delivered to a tenant, set aside with where it stood and why.
+"""What could not be handled and was set aside, with where it stood and why.
 
-The router writes it to the tenant's dead-letter topic in the same Kafka transaction as the events around it. With the
-changes topic's coordinates the event can be replayed as long as that topic holds it.
+DeadLetter: an event that could not be delivered to a tenant. The router writes it to the tenant's dead-letter topic in the same
+Kafka transaction as the events around it. With the changes topic's coordinates the event can be replayed as long as
+that topic holds it.
+
+UndecodedRow: a row that a reader could not decode, so that no tenant's event was ever made of it. The reader writes it to
+``headwater.dead-letter.<source>`` in the same Kafka transaction as the events around it; that topic is Headwater's own.
 """
 
 import msgspec
@@ -37,6 +41,43 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     event_key: bytes | None = None
     event_value: bytes | None = None
     """The event as the reader wrote it; base64 in the JSON."""
+
+
+class UndecodedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One record."""
+
+    source: str
+    source_partition: str
+    database: str
+    table: str
+    column: str
+    """At which decoding failed."""
+    schema_version: int
+    reason: str
+    """What was wrong, and the remedy, in words for an operator; never a row's values."""
+    transaction_id: str
+    order: EventOrder
+    """The place in the source's log that the row's event would have had."""
+    file: str
+    position: int
+    """Of the rows event in the file."""
+    row: int
+    """Number of the row in its event."""
+    images: bytes
+    """The row as the log holds it; base64 in the JSON."""
+
+
+_row_decoder = msgspec.json.Decoder(UndecodedRow)
+
+
+def encode_undecoded_row(row: UndecodedRow) -> bytes:
+    """The record's value."""
+    return _encoder.encode(row)
+
+
+def decode_undecoded_row(value: bytes) -> UndecodedRow:
+    """The record that ``encode_undecoded_row`` wrote. Raises msgspec.DecodeError for anything else."""
+    return _row_decoder.decode(value)
 
 
 _encoder = msgspec.json.Encoder()

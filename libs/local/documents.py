@@ -19,6 +19,7 @@ import yaml
 from libs.config.load import Secret, convert_document
 from libs.config.tenants import TenantFolder, TenantSet
 from libs.local.home import Home
+from libs.source.failure_handling import FailureHandling
 from libs.source.mysql.settings import SnapshotMode
 from libs.types.tenant import TenantSpec
 from libs.types.value_modes import ValueModes
@@ -88,6 +89,8 @@ class SourceDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Which of Debezium's forms times, decimals, unsigned BIGINTs and bytes take."""
     signal_table: str | None = None
     """``database.table`` whose inserted rows are signals; see docs/snapshots.md."""
+    failure_handling: FailureHandling = FailureHandling.FAIL
+    """What becomes of a row that cannot be decoded."""
     transaction_metadata: bool = False
 
 

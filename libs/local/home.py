@@ -133,6 +133,8 @@ include_tables: ['shop\\..*']
 #   unsigned_bigint: long        # or precise
 #   binary: bytes                # or base64, base64-url-safe, hex
 
+# failure_handling: fail         # of a row that cannot be decoded; or warn, skip, dead-letter
+
 # transaction_metadata: false   # BEGIN/END events and a "transaction" block in each event
 """
 

@@ -197,6 +197,7 @@ def _reader(home: Home, name: str, source: SourceDocument, ports: Mapping[str, i
             **_log_of(home, name, source),
             "include_tables": list(source.include_tables),
             "exclude_tables": list(source.exclude_tables),
+            "failure_handling": source.failure_handling.value,
             "values": msgspec.to_builtins(source.values),
             "transaction_metadata": source.transaction_metadata,
             "lease_s": READER_LEASE_S,

@@ -8,7 +8,7 @@ place: every byte and pair of bytes that the server knows is read as the server 
 import codecs
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from libs.errors import PipelineHalted
 
@@ -113,7 +113,7 @@ class _Variant:
     """A codec of Python's that reads some bytes otherwise than MySQL 9.7."""
 
     base: str
-    changed: Mapping[int, str] = field(default_factory=dict)
+    changed: Mapping[int, int] = field(default_factory=dict)
     """By the character that the base gives."""
     added: Mapping[bytes, str] = field(default_factory=dict)
     """By bytes of which the base knows none."""
@@ -176,9 +176,10 @@ def _variant_codec(name: str, variant: _Variant) -> codecs.CodecInfo:
     """Decodes only: nothing is written back to a source."""
     codecs.register_error(name, _adding(variant.added))
 
-    def decode(data: bytes, errors: str = "strict") -> tuple[str, int]:
-        text = bytes(data).decode(variant.base, name if errors == "strict" else errors)
-        return text.translate(variant.changed), len(data)
+    def decode(data: Any, errors: str = "strict", /) -> tuple[str, int]:
+        stored = bytes(data)
+        text = stored.decode(variant.base, name if errors == "strict" else errors)
+        return text.translate(variant.changed), len(stored)
 
     return codecs.CodecInfo(name=name, encode=codecs.lookup(variant.base).encode, decode=decode)
 

@@ -4,12 +4,16 @@ Numbers are printed as ``CAST(column AS CHAR)`` prints them, so that a row has o
 Format: MySQL source ``sql-common/json_binary.h`` (layout) and ``json_dom.cc`` (printing).
 """
 
+import json
+import re
 import struct
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import orjson
 
 from libs.errors import UndecodableValue
+from libs.mysql.binlog_events import read_packed
 from libs.mysql.values import base64_text, decimal_size, decimal_unscaled, unscaled_text
 
 _SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY = 0x00, 0x01, 0x02, 0x03
@@ -37,6 +41,93 @@ def json_text(stored: bytes) -> str:
         return _value(stored, stored[0], 1, 0)
     except (IndexError, struct.error, UnicodeDecodeError, KeyError, RecursionError) as error:
         raise UndecodableValue("binary JSON is truncated or damaged") from error
+
+
+_REPLACE, _INSERT, _REMOVE = 0, 1, 2
+_LEG: Final = re.compile(r'\.(?:("(?:[^"\\]|\\.)*")|([^.\["]+))|\[(\d+)\]', re.DOTALL)
+
+
+class _Number(str):
+    """A number as it is printed."""
+
+
+def changed_json_text(before: bytes, diffs: bytes) -> str:
+    """The JSON text of a document that the log holds as changes to the one before it (``PARTIAL_JSON``).
+
+    Layout: MySQL source ``sql-common/json_diff.h`` (operation, path, value). Object members stay in MySQL's order: by length,
+    then by bytes.
+
+    Raises:
+        UndecodableValue: the changes do not fit the document; the row is damaged.
+    """
+    document = json.loads(json_text(before), parse_float=_Number, parse_int=_Number)
+    place = 0
+    try:
+        while place < len(diffs):
+            operation = diffs[place]
+            length, place = read_packed(diffs, place + 1)
+            legs = _path_legs(_exactly(diffs, place, length).decode("utf-8"))
+            place += length
+            value = None
+            if operation != _REMOVE:
+                length, place = read_packed(diffs, place)
+                text = json_text(_exactly(diffs, place, length))
+                value = json.loads(text, parse_float=_Number, parse_int=_Number)
+                place += length
+            _change(document, legs, operation, value)
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise UndecodableValue("a partial JSON update does not fit the document before it") from error
+    return _printed(document)
+
+
+def _path_legs(path: str) -> list[str | int]:
+    """``$.a."b c"[2]`` → a, b c, 2."""
+    legs: list[str | int] = []
+    place = 1 if path.startswith("$") else 0
+    while place < len(path):
+        leg = _LEG.match(path, place)
+        if leg is None:
+            raise ValueError("no path")
+        quoted, bare, index = leg.groups()
+        legs.append(int(index) if index is not None else json.loads(quoted) if quoted is not None else bare)
+        place = leg.end()
+    return legs
+
+
+def _change(document: Any, legs: Sequence[str | int], operation: int, value: Any) -> None:
+    parent = document
+    for leg in legs[:-1]:
+        parent = parent[leg]
+    last = legs[-1]
+    if operation == _REMOVE:
+        del parent[last]
+    elif operation == _INSERT and isinstance(parent, list):
+        parent.insert(int(last), value)
+    elif operation == _INSERT:
+        parent[last] = value
+        for name in sorted(parent, key=lambda name: (len(name.encode()), name.encode())):
+            parent[name] = parent.pop(name)
+    elif operation == _REPLACE:
+        parent[last]  # it must be there
+        parent[last] = value
+    else:
+        raise ValueError("no operation")
+
+
+def _printed(value: Any) -> str:
+    match value:
+        case dict():
+            return "{" + ",".join(f"{_quoted(name)}:{_printed(member)}" for name, member in value.items()) + "}"
+        case list():
+            return "[" + ",".join(map(_printed, value)) + "]"
+        case _Number():
+            return str(value)
+        case str():
+            return _quoted(value)
+        case None:
+            return "null"
+        case _:
+            return "true" if value else "false"
 
 
 def _value(data: bytes, kind: int, place: int, depth: int) -> str:

@@ -46,6 +46,7 @@ def check_source(
     resume_from: BinlogPosition | None = None,
     is_gtid_passed: Callable[[str], bool] = lambda _: False,
     min_retention_s: int = 86_400,
+    needs_full_images: bool = True,
 ) -> PreflightReport:
     """Check server, log, grants and, when ``resume_from`` is given, that its log continues there. Changes nothing.
 
@@ -61,7 +62,7 @@ def check_source(
         return PreflightReport((wrong_server,))  # its settings have other names
     variables = _variables(connection)
     grants = [str(row[0]) for row in _query(connection, "SHOW GRANTS")]
-    faults = [*_setting_faults(variables), *_grant_faults(grants)]
+    faults = [*_setting_faults(variables, needs_full_images), *_grant_faults(grants)]
     warnings = [*_retention_warnings(variables, min_retention_s), *_grant_warnings(grants)]
     if not any("REPLICATION CLIENT" in fault.what for fault in faults):
         faults += _replica_faults(connection, variables)
@@ -92,7 +93,7 @@ def _server_fault(version: str, version_comment: str) -> Fault | None:
 # Settings
 
 
-def _setting_faults(variables: Mapping[str, str]) -> list[Fault]:
+def _setting_faults(variables: Mapping[str, str], needs_full_images: bool) -> list[Fault]:
     """Wrong settings. One that a newer server no longer has is as it must be: it was removed with its other values."""
     faults = []
     if variables.get("log_bin", "OFF") != "ON":
@@ -101,7 +102,7 @@ def _setting_faults(variables: Mapping[str, str]) -> list[Fault]:
         faults.append(Fault("server_id is 0: the server lets no replica read its log", "SET PERSIST server_id = 1"))
     for name, wanted, mend in _WANTED:
         value = variables.get(name, wanted)
-        if value != wanted:
+        if value != wanted and (needs_full_images or name != "binlog_row_image"):
             faults.append(Fault(f"{name} is {value or 'empty'}, must be {wanted or 'empty'}", mend))
     return faults
 
@@ -109,7 +110,6 @@ def _setting_faults(variables: Mapping[str, str]) -> list[Fault]:
 _WANTED: Final = (
     ("binlog_format", "ROW", "SET PERSIST binlog_format = 'ROW'"),
     ("binlog_row_image", "FULL", "SET PERSIST binlog_row_image = 'FULL'"),
-    ("binlog_row_value_options", "", "SET PERSIST binlog_row_value_options = ''"),
 )
 # gtid_mode needs enforce_gtid_consistency, and goes step by step (manual, "Enabling GTID Transactions Online").
 _NO_GTIDS: Final = Fault(
@@ -286,7 +286,7 @@ def _variables(connection: "Connection[Any]") -> dict[str, str]:
     listed = ", ".join(f"'{name}'" for name in names)
     rows = _query(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({listed})")
     values = {str(name): str(value) for name, value in rows}
-    return {name: value if name == "binlog_row_value_options" else value.upper() for name, value in values.items()}
+    return {name: value.upper() for name, value in values.items()}
 
 
 def _query(connection: "Connection[Any]", statement: str, older: str | None = None) -> list[tuple[Any, ...]]:

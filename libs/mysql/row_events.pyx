@@ -35,12 +35,17 @@ from libs.mysql.packets cimport Packets
 from libs.events import batch
 from libs.events.envelope import AFTER, AFTER_NULL, BEFORE, BEFORE_NULL_AFTER
 from libs.mysql import binlog_events
+from libs.mysql.values import UnwritableValue
 
 cdef uint8_t _OP_CREATE = batch.OP_CREATE
 cdef uint8_t _OP_UPDATE = batch.OP_UPDATE
 cdef uint8_t _OP_DELETE = batch.OP_DELETE
 cdef uint8_t _OP_KEY_CHANGE_DELETE = batch.OP_KEY_CHANGE_DELETE
 cdef uint8_t _OP_KEY_CHANGE_CREATE = batch.OP_KEY_CHANGE_CREATE
+_LACKING = (
+    "the row image in the log lacks this column: set binlog_row_image = FULL globally and in every session, then snapshot the "
+    "table anew; or name a values.unavailable_placeholder"
+)
 cdef bytes _BEFORE = BEFORE
 cdef bytes _AFTER = AFTER
 cdef bytes _AFTER_NULL = AFTER_NULL
@@ -48,6 +53,7 @@ cdef bytes _BEFORE_NULL_AFTER = BEFORE_NULL_AFTER
 cdef int _WRITE_ROWS = binlog_events.WRITE_ROWS
 cdef int _UPDATE_ROWS = binlog_events.UPDATE_ROWS
 cdef int _DELETE_ROWS = binlog_events.DELETE_ROWS
+cdef int _PARTIAL_UPDATE_ROWS = binlog_events.PARTIAL_UPDATE_ROWS
 cdef int _TABLE_MAP = binlog_events.TABLE_MAP
 cdef Py_ssize_t _EVENT_HEADER_BYTES = binlog_events.HEADER_BYTES
 cdef Py_ssize_t _KIND_OFFSET = binlog_events.KIND_OFFSET
@@ -134,7 +140,11 @@ cdef class RowsDecoder:
 
     cdef Column* _columns
     cdef int _column_count
-    cdef tuple _openings, _nulls, _zeros, _members, _converters, _key_openings
+    cdef tuple _openings, _nulls, _zeros, _members, _converters, _mergers, _key_openings
+    cdef bytes _unavailable
+    cdef int _json_count
+    cdef list _ranges
+    cdef list _stored
     cdef tuple _key_places
     cdef int _bitmap_bytes
     cdef Bytes _images, _key, _old_key, _place
@@ -145,8 +155,14 @@ cdef class RowsDecoder:
     cdef readonly int row
     cdef readonly int64_t position
     """The place of the rows event in the log's file."""
+    cdef readonly Py_ssize_t event
+    """The number of the rows event among those that were given."""
+    cdef readonly int64_t added
+    """Row events that the last call of ``decode`` added before it ended or failed."""
+    cdef Py_ssize_t _row_begin  # where the row's images begin in the data
+    cdef Py_ssize_t _begin_at  # where the next call goes on within its first event; 0: at its beginning
 
-    def __cinit__(self, readings, names, key_places) -> None:
+    def __cinit__(self, readings, names, key_places, unavailable) -> None:
         count = len(readings)
         self._columns = <Column*>malloc(max(1, count) * sizeof(Column))
         self._key_begins = <Py_ssize_t*>malloc(max(1, count) * sizeof(Py_ssize_t))
@@ -154,8 +170,9 @@ cdef class RowsDecoder:
         if self._columns == NULL or self._key_begins == NULL or self._key_ends == NULL:
             raise MemoryError
 
-    def __init__(self, readings, names, key_places) -> None:
-        """One of ``readings`` and of ``names`` (JSON text) a column; ``key_places``: the columns of the key, in its order."""
+    def __init__(self, readings, names, key_places, bytes unavailable) -> None:
+        """One of ``readings`` and of ``names`` (JSON text) a column; ``key_places``: the columns of the key, in its order;
+        ``unavailable``: JSON of a value that the log does not hold; None: such a row is an error."""
         cdef int index
         cdef Column* column
         self._column_count = len(readings)
@@ -166,6 +183,11 @@ cdef class RowsDecoder:
         self._nulls = tuple(reading.null for reading in readings)
         self._zeros = tuple(reading.zero for reading in readings)
         self._members = tuple(reading.members for reading in readings)
+        self._mergers = tuple(reading.merge for reading in readings)
+        self._json_count = sum(reading.merge is not None for reading in readings)
+        self._unavailable = unavailable
+        self._ranges = [None] * self._column_count
+        self._stored = [None] * self._column_count
         self._converters = tuple(reading.convert for reading in readings)
         for index in range(self._column_count):
             reading = readings[index]
@@ -204,7 +226,7 @@ cdef class RowsDecoder:
     ) -> tuple[int, int, int]:
         """Add the rows of ``events[nth]`` and of those behind it to ``run``, as long as they are this table's.
 
-        Stops before the first event that is neither a rows event of the table ``number`` (with all columns in its images) nor
+        Stops before the first event that is neither a rows event of the table ``number`` nor
         a table map equal to ``table_map``, and when ``room`` is used up: bytes, counting ``ENVELOPE_BYTES`` an event. An
         update whose key changed becomes two, as Debezium writes it: delete of the old key, create of the new. Rows before a
         bad one have been added when this raises.
@@ -216,8 +238,9 @@ cdef class RowsDecoder:
         """
         cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(events.data)
         cdef Py_ssize_t body, end, size
-        cdef int kind, added
-        cdef int decoded = 0
+        cdef int kind
+        cdef int64_t added_before
+        self.added = 0
         while nth < events.count and room >= 0:
             body = events.places[nth].begin + _EVENT_HEADER_BYTES
             end = events.places[nth].end - checksum_bytes
@@ -230,46 +253,123 @@ cdef class RowsDecoder:
                     break
                 nth += 1
                 continue
-            if kind != _WRITE_ROWS and kind != _UPDATE_ROWS and kind != _DELETE_ROWS:
+            if kind != _WRITE_ROWS and kind != _UPDATE_ROWS and kind != _DELETE_ROWS and kind != _PARTIAL_UPDATE_ROWS:
                 break
             if memcmp(data + body, PyBytes_AS_STRING(number), _TABLE_ID_BYTES) != 0:
                 break
             size = end + checksum_bytes - events.places[nth].begin
             self.position = <int64_t>_little_endian(data + body - _EVENT_HEADER_BYTES + _END_OFFSET, 4) - size
-            self.row = self.column = 0
-            body = self._images_begin(kind, data, body, end)
-            if body == 0:
-                break
-            added = self._decode_event(frame, run, kind, data, body, end)
-            decoded += added
-            room -= size + added * _ENVELOPE_BYTES
+            self.event = nth
+            self.column = 0
+            if not self._begin_at:
+                self.row = 0
+            added_before = self.added
+            body = self._bitmaps_begin(kind, data, body, end)
+            if kind != _PARTIAL_UPDATE_ROWS and self._are_whole(kind, data + body):
+                body += self._bitmap_bytes * (2 if kind == _UPDATE_ROWS else 1)
+                self._decode_event(frame, run, kind, data, body, end)
+            else:
+                self._decode_scarce_event(frame, run, kind, data, body, end)
+            room -= size + (self.added - added_before) * _ENVELOPE_BYTES
             nth += 1
-        return nth, decoded, room
+        return nth, self.added, room
 
-    cdef Py_ssize_t _images_begin(self, int kind, const uint8_t* data, Py_ssize_t place, Py_ssize_t end) except -1:
-        """Where the images of the rows event begin whose body is at ``place``; 0 where some columns are left out of them."""
-        cdef int image, index
+    def pass_over(self, Packets events not None, int checksum_bytes) -> tuple[bytes, bool]:
+        """After ``decode`` failed: the bytes of the row that it failed at, and whether more rows of its event stand behind it.
+
+        If so, the next call of ``decode``, with the same event first, goes on there. Where the row's end cannot be told, the
+        bytes are those of the rest of the event.
+        """
+        cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(events.data)
+        cdef Py_ssize_t body = events.places[self.event].begin + _EVENT_HEADER_BYTES
+        cdef Py_ssize_t end = events.places[self.event].end - checksum_bytes
+        cdef int kind = data[body - _EVENT_HEADER_BYTES + _KIND_OFFSET]
+        cdef Py_ssize_t begin = self._row_begin
+        cdef Py_ssize_t place = begin
+        cdef const uint8_t* present
+        try:
+            present = data + self._bitmaps_begin(kind, data, body, end)
+            place = self._skimmed(data, place, end, present, False)
+            if kind == _UPDATE_ROWS or kind == _PARTIAL_UPDATE_ROWS:
+                place = self._skimmed(data, place, end, present + self._bitmap_bytes, kind == _PARTIAL_UPDATE_ROWS)
+        except ValueError:
+            place = end
+        self._begin_at = place if place < end else 0
+        self.row += 1
+        return PyBytes_FromStringAndSize(<const char*>data + begin, place - begin), place < end
+
+    cdef Py_ssize_t _skimmed(
+        self, const uint8_t* data, Py_ssize_t place, Py_ssize_t end, const uint8_t* present, bint has_options
+    ) except -1:
+        """Where the image at ``place`` ends, by its cells' sizes alone."""
+        cdef const uint8_t* partial = NULL
+        cdef const uint8_t* nulls
+        cdef int index, nth_present = 0, nth_json = 0, count = 0
+        cdef Py_ssize_t size
+        cdef bint is_partial
+        for index in range(self._column_count):
+            count += present[index >> 3] >> (index & 7) & 1
+        if has_options:
+            if place >= end:
+                raise _too_short()
+            if data[place] & 1:
+                partial = data + place + 1
+                place += (self._json_count + 7) // 8
+            place += 1
+        nulls = data + place
+        place += (count + 7) // 8
+        if place > end:
+            raise _too_short()
+        for index in range(self._column_count):
+            is_partial = False
+            if self._mergers[index] is not None:
+                is_partial = partial != NULL and partial[nth_json >> 3] >> (nth_json & 7) & 1
+                nth_json += 1
+            if not present[index >> 3] >> (index & 7) & 1:
+                continue
+            nth_present += 1
+            if nulls[nth_present - 1 >> 3] >> (nth_present - 1 & 7) & 1:
+                continue
+            size = 4 if is_partial else self._columns[index].size
+            if end - place < size:
+                raise _too_short()
+            if is_partial or self._columns[index].is_variable:
+                size += <Py_ssize_t>_little_endian(data + place, size)
+            if end - place < size:
+                raise _too_short()
+            place += size
+        return place
+
+    cdef Py_ssize_t _bitmaps_begin(self, int kind, const uint8_t* data, Py_ssize_t place, Py_ssize_t end) except -1:
+        """Where the bitmaps of the columns present begin, in the rows event whose body is at ``place``."""
         place += _ROWS_POST_HEADER_BYTES
         place += data[place] | data[place + 1] << 8  # the extra data's length counts itself
         place += 1 if self._column_count < 251 else 3  # the number of columns, a length-encoded integer
         if end - place < 2 * self._bitmap_bytes:
             raise _too_short()
+        return place
+
+    cdef bint _are_whole(self, int kind, const uint8_t* present) noexcept:
+        """All columns are in the images."""
+        cdef int image, index
         for image in range(2 if kind == _UPDATE_ROWS else 1):
             for index in range(self._column_count // 8):
-                if data[place + index] != 0xFF:
-                    return 0
-            if ~data[place + self._column_count // 8] & ((1 << self._column_count % 8) - 1):
-                return 0
-            place += self._bitmap_bytes
-        return place
+                if present[index] != 0xFF:
+                    return False
+            if ~present[self._column_count // 8] & ((1 << self._column_count % 8) - 1):
+                return False
+            present += self._bitmap_bytes
+        return True
 
     cdef int _decode_event(
         self, EventFrame frame, RunRows run, int kind, const uint8_t* bytes_, Py_ssize_t place, Py_ssize_t end
     ) except -1:
-        """Add the rows whose images lie between ``place`` and ``end``; returns how many events they make."""
+        """Add the rows whose images lie between ``place`` and ``end``."""
         cdef Py_ssize_t before_size
-        cdef int events = 0
+        if self._begin_at:
+            place, self._begin_at = self._begin_at, 0
         while place < end:
+            self._row_begin = place
             self._images.size = 0
             place = self._write_image(bytes_, place, end, &self._key)
             self._write_place(frame)
@@ -279,23 +379,148 @@ cdef class RowsDecoder:
                 place = self._write_image(bytes_, place, end, &self._key)
                 if self._key_is_unchanged():
                     self._add(run, frame, _OP_UPDATE, &self._key, before_size, True, True)
-                    events += 1
+                    self.added += 1
                 else:
                     self._add(run, frame, _OP_KEY_CHANGE_DELETE, &self._old_key, before_size, True, False)
                     self._add(run, frame, _OP_KEY_CHANGE_CREATE, &self._key, before_size, False, True)
-                    events += 2
+                    self.added += 2
             elif kind == _WRITE_ROWS:
                 self._add(run, frame, _OP_CREATE, &self._key, 0, False, True)
-                events += 1
+                self.added += 1
             else:
                 self._add(run, frame, _OP_DELETE, &self._key, self._images.size, True, False)
-                events += 1
+                self.added += 1
             self.row += 1
         if self._images.capacity > _KEPT_IMAGE_BYTES:  # a single large row should not stay in memory
             free(self._images.data)
             self._images.data = NULL
             self._images.size = self._images.capacity = 0
-        return events
+        return 0
+
+    cdef int _decode_scarce_event(
+        self, EventFrame frame, RunRows run, int kind, const uint8_t* data, Py_ssize_t place, Py_ssize_t end
+    ) except -1:
+        """``_decode_event`` for images that lack columns (``binlog_row_image`` other than FULL) or hold a JSON document as
+        changes to the one before (``binlog_row_value_options``). ``place``: of the bitmaps. Rare, so that plainness counts."""
+        cdef bint is_update = kind == _UPDATE_ROWS or kind == _PARTIAL_UPDATE_ROWS
+        cdef const uint8_t* present = data + place
+        cdef const uint8_t* present_after = present + self._bitmap_bytes
+        cdef Py_ssize_t before_size
+        place += self._bitmap_bytes * (2 if is_update else 1)
+        if self._begin_at:
+            place, self._begin_at = self._begin_at, 0
+        while place < end:
+            self._row_begin = place
+            self._images.size = 0
+            place = self._write_scarce_image(data, place, end, present, False, False, &self._key)
+            self._write_place(frame)
+            if is_update:
+                before_size = self._images.size
+                self._key, self._old_key = self._old_key, self._key
+                place = self._write_scarce_image(
+                    data, place, end, present_after, True, kind == _PARTIAL_UPDATE_ROWS, &self._key
+                )
+                if self._key_is_unchanged():
+                    self._add(run, frame, _OP_UPDATE, &self._key, before_size, True, True)
+                    self.added += 1
+                else:
+                    self._add(run, frame, _OP_KEY_CHANGE_DELETE, &self._old_key, before_size, True, False)
+                    self._add(run, frame, _OP_KEY_CHANGE_CREATE, &self._key, before_size, False, True)
+                    self.added += 2
+            elif kind == _WRITE_ROWS:
+                self._add(run, frame, _OP_CREATE, &self._key, 0, False, True)
+                self.added += 1
+            else:
+                self._add(run, frame, _OP_DELETE, &self._key, self._images.size, True, False)
+                self.added += 1
+            self.row += 1
+        return 0
+
+    cdef Py_ssize_t _write_scarce_image(
+        self, const uint8_t* data, Py_ssize_t place, Py_ssize_t end, const uint8_t* present, bint is_after,
+        bint has_options, Bytes* key
+    ) except -1:
+        """``_write_image`` of the columns that ``present`` has. A column that an image after the change lacks did not change:
+        it is copied from the image before. What neither holds is unavailable."""
+        cdef Bytes* out = &self._images
+        cdef Column* column
+        cdef const uint8_t* partial = NULL
+        cdef const uint8_t* nulls
+        cdef int index, nth_present = 0, nth_json = 0, count = 0
+        cdef Py_ssize_t begin, cell, size
+        cdef bint is_partial
+        self.column = 0
+        for index in range(self._column_count):
+            count += present[index >> 3] >> (index & 7) & 1
+        if has_options:
+            if place >= end:
+                raise _too_short()
+            if data[place] & 1:  # PARTIAL_JSON; a bit for each JSON column of the table
+                partial = data + place + 1
+                place += (self._json_count + 7) // 8
+            place += 1
+        nulls = data + place
+        place += (count + 7) // 8
+        if place > end:
+            raise _too_short()
+        for index in range(self._column_count):
+            self.column = index
+            column = &self._columns[index]
+            is_partial = False
+            if self._mergers[index] is not None:
+                is_partial = partial != NULL and partial[nth_json >> 3] >> (nth_json & 7) & 1
+                nth_json += 1
+            _append(out, <bytes>self._openings[index])
+            begin = out.size
+            if not present[index >> 3] >> (index & 7) & 1:
+                before = self._ranges[index] if is_after else None
+                if before is None and (column.is_key or self._unavailable is None):
+                    raise UnwritableValue(_LACKING)
+                _append(out, self._unavailable if before is None else before)
+                if not is_after:
+                    self._ranges[index] = self._stored[index] = None
+            elif nulls[nth_present >> 3] >> (nth_present & 7) & 1:
+                _append(out, <bytes>self._nulls[index])
+                nth_present += 1
+                if not is_after:
+                    self._stored[index] = None
+            else:
+                nth_present += 1
+                cell = place
+                if is_partial:
+                    place = self._write_changed_json(data, place, end)
+                else:
+                    place = self._write_cell(column, data, place, end)
+                if not is_after and self._mergers[index] is not None:
+                    size = column.size
+                    self._stored[index] = PyBytes_FromStringAndSize(<const char*>data + cell + size, place - cell - size)
+            if not is_after and present[index >> 3] >> (index & 7) & 1:
+                self._ranges[index] = PyBytes_FromStringAndSize(out.data + begin, out.size - begin)
+            if column.is_key:
+                self._key_begins[index] = begin
+                self._key_ends[index] = out.size
+        _append(out, b"}")
+        self._write_key(key)
+        return place
+
+    cdef Py_ssize_t _write_changed_json(self, const uint8_t* data, Py_ssize_t place, Py_ssize_t end) except -1:
+        """A JSON column as changes to the document before, behind a length of four bytes."""
+        cdef Py_ssize_t size
+        if end - place < 4:
+            raise _too_short()
+        size = <Py_ssize_t>_little_endian(data + place, 4)
+        place += 4
+        if end - place < size:
+            raise _too_short()
+        before = self._stored[self.column]
+        if before is None:
+            if self._unavailable is None:
+                raise UnwritableValue(_LACKING)
+            _append(&self._images, self._unavailable)
+        else:
+            merge = self._mergers[self.column]
+            _append(&self._images, merge(before, PyBytes_FromStringAndSize(<const char*>data + place, size)))
+        return place + size
 
     # --- one image
 

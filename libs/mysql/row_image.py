@@ -18,7 +18,7 @@ from libs.errors import SchemaContradiction, UndecodableValue
 from libs.mysql import row_events
 from libs.mysql.charsets import python_codec
 from libs.mysql.column_type import MysqlType, parse_column_type
-from libs.mysql.json_binary import json_text
+from libs.mysql.json_binary import changed_json_text, json_text
 from libs.mysql.row_events import RowsDecoder
 from libs.mysql.values import (
     BINARY_KINDS,
@@ -30,6 +30,7 @@ from libs.mysql.values import (
     decimal_size,
     decimal_unscaled,
     decimal_writer,
+    failure_reason,
     geometry_value,
     moment_from_date,
     moment_from_datetime2,
@@ -118,12 +119,16 @@ class Reading:
     """JSON of a date without month or day."""
     members: tuple[bytes, ...] = ()
     """JSON of an ENUM's members, by index."""
+    merge: Callable[[bytes, bytes], bytes] | None = None
+    """Of JSON: the stored document before, and the changes to it, → JSON of the document after."""
     convert: Callable[[bytes], bytes] | None = None
     """The cell's bytes → JSON: of CONVERTED, of TEXT that is neither ASCII nor UTF-8, of a BINARY to be padded."""
 
 
-def rows_decoder(schema: TableSchema, columns: Sequence[WireColumn]) -> RowsDecoder:
+def rows_decoder(schema: TableSchema, columns: Sequence[WireColumn], *, unavailable: str | None = None) -> RowsDecoder:
     """The decoder for one table version under one layout of the log.
+
+    ``unavailable`` stands for a value that the log does not hold; None: a row with such a value is an error.
 
     Raises SchemaContradiction where the log's columns are not those of ``schema``, PipelineHalted for an unknown charset.
     """
@@ -139,16 +144,14 @@ def rows_decoder(schema: TableSchema, columns: Sequence[WireColumn]) -> RowsDeco
         ],
         [orjson.dumps(column.name) for column in schema.columns],
         [places[name] for name in schema.key],
+        None if unavailable is None else orjson.dumps(unavailable),
     )
 
 
-def undecodable(schema: TableSchema, decoder: RowsDecoder) -> UndecodableValue:
-    """The error to raise when ``decoder`` failed: names table, row and column, never the value."""
+def undecodable(schema: TableSchema, decoder: RowsDecoder, error: Exception) -> UndecodableValue:
+    """The error to raise when ``decoder`` failed with ``error``: names table, row and column, never the value."""
     column = schema.columns[decoder.column]
-    return UndecodableValue(
-        f"{schema.table_id}.{column.name} at row {decoder.row}: the stored bytes do not fit its type "
-        f"{column.source_type}; repair the row at the source, or exclude the table"
-    )
+    return UndecodableValue(f"{schema.table_id}.{column.name} at row {decoder.row}: {failure_reason(column, error)}")
 
 
 def wire_columns(types: bytes, metadata: bytes) -> list[WireColumn]:
@@ -331,7 +334,8 @@ _WHOLE_VALUES: Final[dict[LogicalKind, Callable[[bytes], object]]] = {
 def _variable_reading(column: Column, declared: MysqlType, wire: WireColumn) -> Reading:
     kind = column.logical_type.kind
     if declared.name == "json":
-        return _converted(wire.length_bytes, json_text, is_variable=True)
+        document = _converted(wire.length_bytes, json_text, is_variable=True)
+        return replace(document, merge=lambda before, diffs: orjson.dumps(changed_json_text(before, diffs)))
     if kind in _WHOLE_VALUES:
         return _converted(wire.length_bytes, _WHOLE_VALUES[kind], is_variable=True)
     if kind in BINARY_KINDS:

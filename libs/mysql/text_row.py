@@ -5,13 +5,16 @@ The text protocol sends each value as its printed text behind a length (MySQL ma
 ``select_list`` asks for each column in the one form that loses nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
 
+from libs.errors import UndecodableValue
 from libs.mysql import text_rows
+from libs.mysql.charsets import python_codec
 from libs.mysql.column_type import parse_column_type
 from libs.mysql.identifiers import quote_identifier
 from libs.mysql.text_rows import TextRowsDecoder
@@ -24,6 +27,7 @@ from libs.mysql.values import (
     compact_json,
     decimal_from_text,
     decimal_writer,
+    failure_reason,
     float32_from_text,
     geometry_value,
     moment_from_text,
@@ -45,14 +49,27 @@ _WRAP: Final = 1 << 64
 def select_list(schema: TableSchema) -> str:
     """The columns to SELECT, in order.
 
-    A FLOAT is cast: MySQL prints six digits of it and stores up to nine.
+    A FLOAT is cast: MySQL prints six digits of it and stores up to nine. A text of a charset that is no part of UTF-8 comes as
+    it is stored: it is decoded as the log's is, and the server cannot put a question mark for what it cannot convert.
     """
-    return ", ".join(
-        f"CAST({quote_identifier(column.name)} AS DOUBLE)"
-        if parse_column_type(column.source_type).name == "float"
-        else quote_identifier(column.name)
-        for column in schema.columns
-    )
+    return ", ".join(map(_selected, schema.columns))
+
+
+def _selected(column: Column) -> str:
+    name = quote_identifier(column.name)
+    if parse_column_type(column.source_type).name == "float":
+        return f"CAST({name} AS DOUBLE)"
+    return f"CAST({name} AS BINARY)" if _stored_codec(column) else name
+
+
+_SENT_AS_STORED: Final = frozenset({"utf8mb4", "utf8mb3", "ascii"})
+
+
+def _stored_codec(column: Column) -> str | None:
+    """The codec of a text that is sent as stored; None: it comes as UTF-8."""
+    if column.logical_type.kind is not LogicalKind.STRING or column.charset in (None, *_SENT_AS_STORED):
+        return None
+    return python_codec(column.charset or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +99,12 @@ def text_rows_decoder(schema: TableSchema) -> TextRowsDecoder:
         [orjson.dumps(column.name) for column in schema.columns],
         [places[name] for name in schema.key],
     )
+
+
+def utf8_cell(column: Column, cell: bytes | None) -> bytes | None:
+    """A cell of ``SELECT select_list`` as MySQL prints the column in a session with utf8mb4."""
+    codec = _stored_codec(column)
+    return cell if cell is None or codec is None else cell.decode(codec).encode()
 
 
 def row_cells(packet: bytes) -> list[bytes | None]:
@@ -126,6 +149,8 @@ def _reading(column: Column) -> TextReading:
         case LogicalKind.ZONED_TIMESTAMP if declared.name == "timestamp":
             epoch = b"null" if column.is_optional else orjson.dumps(EPOCH_TEXT)
             return TextReading(text_rows.TIMESTAMP, convert, zero=epoch)
+        case LogicalKind.STRING if _stored_codec(column) is not None:
+            return TextReading(text_rows.CONVERTED, convert)
         case LogicalKind.STRING | LogicalKind.ENUM | LogicalKind.ENUM_SET if declared.name in _TEXTS:
             return TextReading(text_rows.TEXT, convert)
         case LogicalKind.BYTES if declared.name in _BYTES:
@@ -151,6 +176,21 @@ def _converter(column: Column) -> Callable[[bytes], bytes]:
     # Made of our own expressions; neither a column's name nor a value enters it.
     value: Callable[[bytes], object] = eval(f"lambda text: {expression}", scope)  # noqa: S307
     return lambda text: orjson.dumps(value(text))
+
+
+@contextmanager
+def named_failures(schema: TableSchema, decoder: TextRowsDecoder) -> Iterator[None]:
+    """Whatever ``decoder`` raises inside, as ``undecodable_text``."""
+    try:
+        yield
+    except Exception as error:
+        raise undecodable_text(schema, decoder, error) from error
+
+
+def undecodable_text(schema: TableSchema, decoder: TextRowsDecoder, error: Exception) -> UndecodableValue:
+    """The error to raise when ``decoder`` failed with ``error``: names table and column, never the value."""
+    column = schema.columns[decoder.column]
+    return UndecodableValue(f"{schema.table_id}.{column.name} in the snapshot: {failure_reason(column, error)}")
 
 
 def _expression(column: Column, scope: dict[str, Any], index: int) -> str:
@@ -206,7 +246,8 @@ def _whole_value(column: Column) -> Callable[[bytes], Any]:
         case kind if kind in BINARY_KINDS:
             return binary_writer(kind)
         case _:
-            return bytes.decode
+            codec = _stored_codec(column)
+            return bytes.decode if codec is None else lambda stored: stored.decode(codec)
 
 
 def _wrapped(value: int) -> int:

@@ -20,7 +20,23 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
+from libs.types.table import Column
 from libs.types.value import LogicalKind, LogicalType
+
+
+class UnwritableValue(ValueError):
+    """A sound value that the wire form chosen for its column cannot hold; the message holds the remedy, and no value."""
+
+
+def failure_reason(column: Column, error: Exception) -> str:
+    """Why a value of ``column`` could not be decoded, and what to do: ``error`` in words that hold no value."""
+    remedy = "repair the row at the source, or exclude the table"
+    if isinstance(error, UnwritableValue):
+        return str(error)
+    if isinstance(error, UnicodeDecodeError) and column.charset is not None:
+        return f"the stored bytes are no {column.charset} text; {remedy}"
+    return f"the stored bytes do not fit its type {column.source_type}; {remedy}"
+
 
 _MAX_MEMOISED = 50_000
 """Entries of one converter: at about 150 bytes each, 7 MB at most."""
@@ -177,7 +193,7 @@ def zero_moment(kind: LogicalKind, *, is_optional: bool) -> int | str | None:
 def moment_writer(kind: LogicalKind, *, is_optional: bool) -> Callable[[Moment], int | str | None]:
     """A DATE or DATETIME → its wire form.
 
-    The function raises ValueError where the form cannot hold the value: a year that 64 bits of nanoseconds do not reach.
+    The function raises UnwritableValue where the form cannot hold the value: a year that 64 bits of nanoseconds do not reach.
     """
     zero = zero_moment(kind, is_optional=is_optional)
     write = _MOMENT_WRITERS[kind]
@@ -200,7 +216,9 @@ def _epoch_us(moment: Moment) -> int:
 def _epoch_ns(moment: Moment) -> int:
     nanoseconds = _epoch_us(moment) * 1000
     if not -_INT64_MAX - 1 <= nanoseconds <= _INT64_MAX:
-        raise ValueError("beyond what 64 bits of nanoseconds hold; set values.time_precision to another mode")
+        raise UnwritableValue(
+            "the value is beyond what 64 bits of nanoseconds hold; set values.time_precision to another mode"
+        )
     return nanoseconds
 
 
@@ -251,14 +269,16 @@ def timestamp_from_text(*, zero: str | None) -> Memo:
 def time_writer(kind: LogicalKind) -> Callable[[int], int | str]:
     """Microseconds of a TIME → its wire form.
 
-    The function raises ValueError where the form cannot hold the value: Connect's Time is of one day.
+    The function raises UnwritableValue where the form cannot hold the value: Connect's Time is of one day.
     """
     return _TIME_WRITERS[kind]
 
 
 def _connect_time(us: int) -> int:
     if not 0 <= us < _DAY_US:
-        raise ValueError("no time of day, which Connect's Time is; set values.time_precision to another mode")
+        raise UnwritableValue(
+            "the value is no time of day, which Connect's Time is; set values.time_precision to another mode"
+        )
     return us // 1000
 
 

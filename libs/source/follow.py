@@ -17,7 +17,7 @@ import structlog
 from libs.config.connections import KafkaSettings
 from libs.errors import Fenced, TransientError
 from libs.events.batch import BatchIdentity
-from libs.events.names import CHECKPOINTS_TOPIC, changes_topic, heartbeat_topic
+from libs.events.names import CHECKPOINTS_TOPIC, changes_topic, heartbeat_topic, source_dead_letter_topic
 from libs.kafka.clients import TopicSpec, ensure_partitions, ensure_topics
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.source.port import ChangeLog, ConfirmsPosition, ResumePoint, Source
@@ -224,6 +224,11 @@ def _topics(source: Source, kafka: KafkaSettings, changes_partition: int, *, has
         TopicSpec(
             name=changes_topic(source.partition.source),
             kafka_partitions=changes_partition + 1,
+            replication_factor=kafka.replication_factor,
+            config={"max.message.bytes": str(MAX_RECORD_BYTES)},
+        ),
+        TopicSpec(
+            name=source_dead_letter_topic(source.partition.source),
             replication_factor=kafka.replication_factor,
             config={"max.message.bytes": str(MAX_RECORD_BYTES)},
         ),

@@ -139,6 +139,13 @@ READER_QUARANTINED_TABLES = _gauge(
     "Look up the reason in the reader's log (`table_quarantined`), mend it, and snapshot the table anew.",
     _PARTITION,
 )
+READER_ROWS_SET_ASIDE = _counter(
+    Area.READER,
+    "headwater_reader_rows_set_aside_total",
+    "Rows of captured tables that could not be decoded and were left out, by the setting failure_handling.",
+    "Any at all: read the reader's log or headwater.dead-letter.<source>, repair the rows, snapshot the table anew.",
+    (*_PARTITION, "handling"),
+)
 PUBLISH_TRANSACTION_SECONDS = _histogram(
     Area.READER,
     "headwater_publish_transaction_seconds",

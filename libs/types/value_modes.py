@@ -75,6 +75,11 @@ class ValueModes(msgspec.Struct, frozen=True, kw_only=True):
     """``bigint.unsigned.handling.mode``: long, precise, string."""
     binary: BinaryMode = BinaryMode.BYTES
     """``binary.handling.mode``: bytes, base64, base64-url-safe, hex."""
+    unavailable_placeholder: str | None = None
+    """``unavailable.value.placeholder``: what stands for a value that the log does not hold, because a row image lacks columns
+    (``binlog_row_image`` other than FULL). None: such a row fails. Debezium's text is ``__debezium_unavailable_value``, which
+    row filters and masks know too; set it only where no tenant mirrors the tables, since a mirror would store the text.
+    """
 
 
 DEFAULT_MODES: Final = ValueModes()

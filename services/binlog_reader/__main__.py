@@ -10,9 +10,9 @@ from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.follow import follow
 from libs.source.process import serve_reader
 from libs.source.status import ReaderStatus
-from services.binlog_reader.position import SOURCE_KIND
+from services.binlog_reader.position import SOURCE_KIND, SOURCE_PARTITION
 from services.binlog_reader.settings import BinlogReaderSettings
-from services.binlog_reader.source import SOURCE_PARTITION, BinlogSource
+from services.binlog_reader.source import BinlogSource
 
 
 async def follow_binlog(settings: BinlogReaderSettings, status: ReaderStatus) -> None:

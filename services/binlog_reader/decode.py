@@ -24,6 +24,7 @@ from typing import IO, BinaryIO, Final, Protocol, cast
 
 from libs.errors import PipelineHalted, SchemaContradiction, SchemaUnknown, UndecodableValue
 from libs.events.batch import BatchBuilder, RowRun
+from libs.events.dead_letter import UndecodedRow
 from libs.events.envelope import MysqlSourceBlock, event_tail, json_text, source_tail
 from libs.events.run_rows import RunRows
 from libs.mysql import binlog_events as events
@@ -38,6 +39,7 @@ from libs.mysql.transaction_payload import inner_events, whole_events
 from libs.source.spill import out_of_room_named
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
+from services.binlog_reader.position import SOURCE_PARTITION
 
 _CRC32: Final = 1
 _MAX_RUN_BYTES: Final = 500_000
@@ -163,6 +165,8 @@ class LogDecoder:
         batch: BatchBuilder,
         checksum_bytes: int,
         transaction_metadata: bool,
+        unavailable_placeholder: str | None = None,
+        set_aside: Callable[[UndecodedRow], None] | None = None,
         watch: LogWatch | None = None,
         passed: Passed = _PASS_NOTHING,
         spill_dir: Path | None = None,
@@ -175,6 +179,8 @@ class LogDecoder:
             kind for kind, operation in _OPERATION_OF_EVENT.items() if operation not in passed.operations
         )
         self._spill_dir = spill_dir
+        self._unavailable_placeholder = unavailable_placeholder
+        self._set_aside = set_aside
         self._executed = executed
         self._is_captured = is_captured
         self._batch = batch
@@ -578,7 +584,11 @@ class LogDecoder:
         if block is None:
             block = self._source_blocks[table_id] = MysqlSourceBlock(self._source, mapped.database, mapped.table)
         try:
-            decoder = rows_decoder(schema, wire_columns(mapped.column_types, mapped.metadata))
+            decoder = rows_decoder(
+                schema,
+                wire_columns(mapped.column_types, mapped.metadata),
+                unavailable=self._unavailable_placeholder,
+            )
             require_agreement(schema, parse_facts(mapped.optional_metadata))
             return _Table(schema, decoder, block)
         except SchemaContradiction as error:
@@ -614,18 +624,63 @@ class LogDecoder:
                 run.frame, run.rows, log, first, self._run_number, self._last_map, self._checksum_bytes, self._room
             )
         except Exception as error:
-            raise UndecodableValue(
-                f"{undecodable(run.table.schema, decoder)} "
-                f"(transaction {transaction.gtid}, {self._where(decoder.position)})"
-            ) from error
+            nth = self._pass_over(run.table, log, self._failure(run.table, error))
+            return nth if log is whole else nth + offset
         if nth == first:
-            raise self._partial_image(run.table)
+            raise UndecodableValue(f"{run.table.schema.table_id}: a rows event is cut off at {self._where(self._pos)}")
         if log is not whole:
             nth += offset
         transaction.rows += decoded
         if self._transaction_metadata:
             transaction.rows_by_table[run.table.schema.table_id] = run.frame.collection_order
         return nth
+
+    def _failure(self, table: _Table, error: Exception) -> UndecodableValue:
+        transaction, decoder = self._transaction, table.decoder
+        assert transaction is not None
+        failure = UndecodableValue(
+            f"{undecodable(table.schema, decoder, error)} "
+            f"(transaction {transaction.gtid}, {self._where(decoder.position)})"
+        )
+        failure.__cause__ = error
+        return failure
+
+    def _pass_over(self, table: _Table, log: Packets, failure: UndecodableValue) -> int:
+        """Set aside the row that ``failure`` is of; returns the number of the event to go on with.
+
+        Its place in the transaction's order stays its own, so a replay gives every other row the order it had.
+        """
+        transaction, decoder, schema = self._transaction, table.decoder, table.schema
+        assert transaction is not None
+        if self._set_aside is None:
+            raise failure
+        transaction.rows += decoder.added + 1
+        run = self._run
+        if run is not None and self._transaction_metadata:
+            transaction.rows_by_table[schema.table_id] = run.frame.collection_order
+        row, column = decoder.row, schema.columns[decoder.column].name
+        images, has_more = decoder.pass_over(log, self._checksum_bytes)
+        self._set_aside(
+            UndecodedRow(
+                source=self._source,
+                source_partition=SOURCE_PARTITION,
+                database=schema.table_id.database,
+                table=schema.table_id.table,
+                column=column,
+                schema_version=schema.version,
+                reason=str(failure),
+                transaction_id=transaction.gtid,
+                order=EventOrder(
+                    epoch=transaction.order.epoch, rank=transaction.order.rank, tx_ordinal=transaction.rows
+                ),
+                file=self._file,
+                position=decoder.position,
+                row=row,
+                images=images,
+            )
+        )
+        self.flush()
+        return decoder.event if has_more else decoder.event + 1
 
     def _open_run(self, table: _Table, transaction: _Transaction, data: bytes, place: int) -> _OpenRun:
         """Rows events of one table that stand side by side in a transaction share a run."""
@@ -664,21 +719,11 @@ class LogDecoder:
             frame = EventFrame(b',"source":' + head, middle + b',"transaction":null', self._tails, False)
         return _OpenRun(table, run.rows, frame)
 
-    def _partial_image(self, table: _Table) -> PipelineHalted:
-        return PipelineHalted(
-            f"{table.schema.table_id}: a session wrote partial row images at {self._where(table.decoder.position)}; "
-            "set binlog_row_image=FULL globally and for every session, then re-snapshot the table"
-        )
-
     def _where(self, pos: int) -> str:
         return f"{self._file}:{pos}"
 
 
 _UNSUPPORTED: Final = {
-    events.PARTIAL_UPDATE_ROWS: (
-        "the log has a partial JSON update, which this release does not follow: SET GLOBAL "
-        "binlog_row_value_options = '', then re-snapshot"
-    ),
     events.INCIDENT: (
         "the server says that its log lacks changes (an incident event, as after a full disk): re-snapshot the source"
     ),
@@ -686,8 +731,13 @@ _UNSUPPORTED: Final = {
 
 
 _HEARTBEATS: Final = frozenset((events.HEARTBEAT, events.HEARTBEAT_V2))
-_OPERATION_OF_EVENT: Final = {events.WRITE_ROWS: "c", events.UPDATE_ROWS: "u", events.DELETE_ROWS: "d"}
-_HELD_EVENTS: Final = frozenset((events.TABLE_MAP, events.PARTIAL_UPDATE_ROWS, *_OPERATION_OF_EVENT))
+_OPERATION_OF_EVENT: Final = {
+    events.WRITE_ROWS: "c",
+    events.UPDATE_ROWS: "u",
+    events.DELETE_ROWS: "d",
+    events.PARTIAL_UPDATE_ROWS: "u",
+}
+_HELD_EVENTS: Final = frozenset((events.TABLE_MAP, *_OPERATION_OF_EVENT))
 
 
 def shortened(statement: str) -> str:

@@ -8,9 +8,11 @@ from libs.errors import PipelineHalted
 from libs.mysql.binlog_position import BinlogPosition
 from libs.types.position import SourcePosition
 
-__all__ = ["SOURCE_KIND", "BinlogPosition", "decode_position", "encode_position"]
+__all__ = ["SOURCE_KIND", "SOURCE_PARTITION", "BinlogPosition", "decode_position", "encode_position"]
 
 SOURCE_KIND: Final = "mysql"
+SOURCE_PARTITION: Final = "0"
+"""A MySQL server has one log."""
 
 
 _decoder = msgspec.json.Decoder(BinlogPosition)

@@ -11,6 +11,7 @@ from libs.config.connections import (
     KafkaSettings,
     TelemetrySettings,
 )
+from libs.source.failure_handling import FailureHandling
 from libs.source.mysql.settings import DatabaseSettings, SnapshotMode, SnapshotSettings
 from libs.types.value_modes import ValueModes
 
@@ -45,6 +46,8 @@ class BinlogReaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     It is captured as any other table. Signals come by ``headwater.signals`` too, which needs no table at the source."""
     values: ValueModes = ValueModes()
     """Which of Debezium's forms times, decimals, unsigned BIGINTs and bytes take."""
+    failure_handling: FailureHandling = FailureHandling.FAIL
+    """What becomes of a row that cannot be decoded: fail, warn, skip, dead-letter."""
     transaction_metadata: bool = False
     """Fill the ``transaction`` block of each event and publish BEGIN and END (``provide.transaction.metadata``)."""
     lease_s: float = 15.0

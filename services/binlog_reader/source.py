@@ -25,6 +25,7 @@ from libs.errors import (
     SourceUnavailable,
 )
 from libs.events.batch import MAX_BATCH_BYTES, OP_TRUNCATE, BatchBuilder, BatchIdentity, RowRun
+from libs.events.dead_letter import UndecodedRow, encode_undecoded_row
 from libs.events.envelope import MysqlSourceBlock, event_tail, json_text, source_place, source_tail
 from libs.events.schema_change import SchemaChangeKind
 from libs.events.schema_change_event import schema_change_key, schema_change_value
@@ -37,6 +38,7 @@ from libs.mysql.packets import Packets
 from libs.mysql.preflight import check_source
 from libs.mysql.sql_lexer import SqlMode, names_in
 from libs.rpc.schema_history_client import SchemaHistoryClient
+from libs.source.failure_handling import FailureHandling
 from libs.source.mysql.client import (
     Connection,
     PacketReader,
@@ -79,7 +81,7 @@ from services.binlog_reader.incremental import (
     prepare_connection,
     read_between_watermarks,
 )
-from services.binlog_reader.position import BinlogPosition, decode_position, encode_position
+from services.binlog_reader.position import SOURCE_PARTITION, BinlogPosition, decode_position, encode_position
 from services.binlog_reader.settings import BinlogReaderSettings
 
 log = structlog.get_logger()
@@ -87,8 +89,6 @@ log = structlog.get_logger()
 # MySQL source sql/system_variables.h.
 _MODE_ANSI_QUOTES: Final = 4
 _MODE_NO_BACKSLASH_ESCAPES: Final = 1 << 20
-SOURCE_PARTITION: Final = "0"
-"""A MySQL server has one log."""
 _ROWS_PER_SNAPSHOT_BATCH: Final = 2_000
 _SIGNAL_POLL_S: Final = 0.2
 _REPLICA_LAG_POLL_S: Final = 1.0
@@ -175,7 +175,12 @@ def require_sound_source(settings: BinlogReaderSettings, position: BinlogPositio
     """
     connection = connect(settings.database)
     try:
-        report = check_source(connection, resume_from=position, is_gtid_passed=gtid_filter(settings))
+        report = check_source(
+            connection,
+            resume_from=position,
+            is_gtid_passed=gtid_filter(settings),
+            needs_full_images=settings.values.unavailable_placeholder is None,
+        )
         if position is None:
             require_no_prepared_xa(connection)
     finally:
@@ -267,6 +272,7 @@ class BinlogChangeLog:
         self._signal_topic: SignalTopic | None = None
         self._chunk_connection: Connection | None = None
         self._batch = BatchBuilder(identity)
+        self._dead_letters: list[bytes] = []
         self._is_captured = capture_filter(settings)
         self._schemas: dict[TableId, TableSchema] = {}
         self._progress: SnapshotProgress | None = None
@@ -342,7 +348,17 @@ class BinlogChangeLog:
 
     def _take(self, resume: ResumePoint | None) -> ReadBatch:
         payload, rows = self._batch.take(time.time_ns() // 1_000)
-        return ReadBatch(payload=payload, rows=rows, resume=resume)
+        letters, self._dead_letters = tuple(self._dead_letters), []
+        return ReadBatch(payload=payload, rows=rows, resume=resume, dead_letters=letters)
+
+    def _set_aside(self, row: UndecodedRow) -> None:
+        """Tell of a row that cannot be decoded, and keep it if it is to be a dead letter."""
+        handling = self._settings.failure_handling
+        metrics.READER_ROWS_SET_ASIDE.labels(self._settings.source, SOURCE_PARTITION, handling.value).inc()
+        if handling is not FailureHandling.SKIP:
+            log.warning("row_set_aside", handling=handling.value, reason=row.reason)
+        if handling is FailureHandling.DEAD_LETTER:
+            self._dead_letters.append(encode_undecoded_row(row))
 
     def _resume_point(self, position: BinlogPosition, order: EventOrder, committed_at_us: int) -> ResumePoint:
         return ResumePoint(
@@ -770,6 +786,8 @@ class BinlogChangeLog:
             batch=self._batch,
             checksum_bytes=4 if str(checksum[0][0]).upper() == "CRC32" else 0,
             transaction_metadata=self._settings.transaction_metadata,
+            unavailable_placeholder=self._settings.values.unavailable_placeholder,
+            set_aside=None if self._settings.failure_handling is FailureHandling.FAIL else self._set_aside,
             watch=self._incremental,
             passed=Passed(frozenset(self._settings.skipped_operations), is_gtid_passed),
             spill_dir=Path(self._settings.spill_dir),

@@ -30,7 +30,8 @@ from libs.mysql.chunk_query import KeyPlace, can_order_by, chunk_statement, pack
 from libs.mysql.ddl_syntax import StatementContext
 from libs.mysql.gtid import GtidSet
 from libs.mysql.identifiers import quote_table
-from libs.mysql.text_row import row_cells, select_list, text_rows_decoder
+from libs.mysql.text_row import row_cells, select_list, text_rows_decoder, undecodable_text, utf8_cell
+from libs.mysql.text_rows import TextRowsDecoder
 from libs.source.mysql.client import Connection, as_ours, connect, query, select_raw
 from libs.source.mysql.settings import DatabaseSettings
 from libs.types.order import EventOrder
@@ -251,6 +252,7 @@ def read_chunk(view: ReadView, schema: TableSchema, last_key: bytes, chunk_rows:
 
     Raises:
         SourceUnavailable: connection lost, or the table changed since the view was opened; resume with a new view.
+        UndecodableValue: a value does not fit its column; the message names it.
     """
     decoder = text_rows_decoder(schema)
     limit = chunk_rows if is_chunked(schema) else None
@@ -261,15 +263,22 @@ def read_chunk(view: ReadView, schema: TableSchema, last_key: bytes, chunk_rows:
         if len(rows) == limit:
             has_more = True
             continue
-        rows.append(decoder.row(packet))
+        rows.append(_decoded(schema, decoder, packet))
         last_packet = packet
     return Chunk(rows=rows, last_key=key_place(schema, last_packet) if has_more else b"", has_more=has_more)
+
+
+def _decoded(schema: TableSchema, decoder: TextRowsDecoder, packet: bytes) -> tuple[bytes, bytes]:
+    try:
+        return decoder.row(packet)
+    except Exception as error:
+        raise undecodable_text(schema, decoder, error) from error
 
 
 def key_place(schema: TableSchema, packet: bytes) -> KeyPlace:
     """Where a row of ``SELECT select_list(schema)`` stands in the table's key."""
     cells = dict(zip((column.name for column in schema.columns), row_cells(packet), strict=True))
-    return pack_key([cells[name] for name in schema.key])
+    return pack_key([utf8_cell(schema.column(name), cells[name]) for name in schema.key])
 
 
 def read_whole(view: ReadView, schema: TableSchema) -> Iterator[list[tuple[bytes, bytes]]]:
@@ -277,7 +286,7 @@ def read_whole(view: ReadView, schema: TableSchema) -> Iterator[list[tuple[bytes
     decoder = text_rows_decoder(schema)
     rows: list[tuple[bytes, bytes]] = []
     for packet in select_raw(view.connection, _statement(schema, b"", 0), _SELECT_TIMEOUT_S):
-        rows.append(decoder.row(packet))
+        rows.append(_decoded(schema, decoder, packet))
         if len(rows) > MAX_BATCH_ROWS:
             yield rows[:-1]  # the last row is kept back: it may be the table's last, which is marked
             rows = rows[-1:]

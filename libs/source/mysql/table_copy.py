@@ -25,7 +25,7 @@ from libs.mysql.chunk_query import KeyPlace, chunk_statement, pack_key
 from libs.mysql.column_type import parse_column_type
 from libs.mysql.identifiers import quote_identifier, quote_table
 from libs.mysql.packets import Packets
-from libs.mysql.text_row import select_list, text_rows_decoder
+from libs.mysql.text_row import named_failures, select_list, text_rows_decoder
 from libs.mysql.text_rows import TextRowsDecoder
 from libs.source.mysql.client import Connection, connect, query, select_packets
 from libs.source.mysql.settings import DatabaseSettings
@@ -163,8 +163,10 @@ def copy_range(
     Raises:
         SourceUnavailable: connection lost, or the table changed since the view was opened; resume with new views.
         PipelineHalted, AccessDenied: MySQL refuses the SELECT.
+        UndecodableValue: a value does not fit its column; the message names it.
     """
-    rows = _Rows(text_rows_decoder(part.schema))
+    decoder = text_rows_decoder(part.schema)
+    rows = _Rows(decoder)
     limit = chunk_rows if is_chunked(part.schema) else 0
     behind = part.behind
     while True:
@@ -174,11 +176,14 @@ def copy_range(
             kept = min(end, nth + limit - rows.count) if limit else end
             has_more |= kept < end
             if kept > nth:
-                rows.add(packets, nth, kept)
+                with named_failures(part.schema, decoder):
+                    rows.add(packets, nth, kept)
             if not limit and rows.runs > _RUNS_OF_A_WHOLE_TABLE:
                 yield rows.take(last_key=b"", is_last=False)
         behind = key_place(part.schema, rows.newest) if has_more else b""
-        yield rows.take(last_key=behind, is_last=not has_more)
+        with named_failures(part.schema, decoder):
+            chunk = rows.take(last_key=behind, is_last=not has_more)
+        yield chunk
         if not has_more:
             return
 

@@ -221,10 +221,12 @@ def table(columns: Sequence[str], key: Sequence[int] = ()) -> TableSchema:
     return show_create_to_schema(TableId(database="d", table="t"), statement, "utf8mb4")
 
 
-def decoder_of(cells: Sequence[Cell], key: Sequence[int] = ()) -> tuple[TableSchema, RowsDecoder]:
+def decoder_of(
+    cells: Sequence[Cell], key: Sequence[int] = (), *, unavailable: str | None = None
+) -> tuple[TableSchema, RowsDecoder]:
     schema = table([cell.declared for cell in cells], key)
     types, metadata = bytes(cell.wire_type for cell in cells), b"".join(cell.metadata for cell in cells)
-    return schema, rows_decoder(schema, wire_columns(types, metadata))
+    return schema, rows_decoder(schema, wire_columns(types, metadata), unavailable=unavailable)
 
 
 def image(cells: Sequence[Cell], values: Sequence[Any]) -> bytes:
@@ -361,12 +363,53 @@ def test_stops_when_the_room_is_used_up() -> None:
     assert left < 0
 
 
-def test_partial_images_are_left_to_the_caller() -> None:
-    _, decoder = decoder_of(PAIR)
-    row = event(binlog_events.WRITE_ROWS, 2, image(PAIR, (1, "a")), present=b"\x01")
-    assert decode(decoder, row, row)[:2] == (0, 0)
+def test_columns_that_an_image_lacks_are_unavailable_or_unchanged() -> None:
+    _, decoder = decoder_of(PAIR, key=(0,), unavailable="__debezium_unavailable_value")
+    before, after = b"\xfe" + ID.stored(1), b"\xfe" + NAME.stored("b")
+    bitmaps = b"\x01\x02"  # before: the key; after: the name
+    body = NUMBER + b"\0\0\x02\0\x02" + bitmaps + before + after
+    update = struct.pack("<IBIIIH", 0, binlog_events.UPDATE_ROWS, 1, 19 + len(body), 1000, 0) + body
+    *_, run = decode(decoder, update)
+    [(op, key, value)] = rows_of(run)
+    assert (op, key) == ("u", b'{"c0":1}')
+    assert value["before"] == {"c0": 1, "c1": "__debezium_unavailable_value"}
+    assert value["after"] == {"c0": 1, "c1": "b"}
     # the bits beyond the last column are as they happen to be
-    assert decode(decoder, event(binlog_events.WRITE_ROWS, 2, image(PAIR, (1, "a")), present=b"\x03"))[:2] == (1, 1)
+    whole = event(binlog_events.WRITE_ROWS, 2, image(PAIR, (1, "a")), present=b"\x03")
+    assert decode(decoder, whole)[:2] == (1, 1)
+
+
+@pytest.mark.parametrize("unavailable", [None, "x"])
+def test_a_key_that_the_log_lacks_is_an_error(unavailable: str | None) -> None:
+    _, decoder = decoder_of(PAIR, key=(0,), unavailable=unavailable)
+    row = event(binlog_events.WRITE_ROWS, 2, b"\0" + NAME.stored("x"), present=b"\x02")
+    with pytest.raises(ValueError, match="binlog_row_image"):
+        decode(decoder, row)
+
+
+def test_decoding_goes_on_behind_a_row_that_was_passed_over() -> None:
+    """Rows before it have been added, rows behind it come with the next call, and its bytes are handed out."""
+    _, decoder = decoder_of(PAIR)
+    good, bad, last = image(PAIR, (1, "a")), b"\0" + ID.stored(2) + b"\x02\xc3\x28", image(PAIR, (3, "c"))
+    log = packets(event(binlog_events.WRITE_ROWS, 2, good + bad + last), event(binlog_events.WRITE_ROWS, 2, good))
+    run = RunRows()
+    with pytest.raises(ValueError):
+        decoder.decode(frame(), run, log, 0, NUMBER, TABLE_MAP, 0, ENOUGH)
+    assert (decoder.added, decoder.event, decoder.row, decoder.column) == (1, 0, 1, 1)
+    assert decoder.pass_over(log, 0) == (bad, True)
+    nth, added, _ = decoder.decode(frame(), run, log, 0, NUMBER, TABLE_MAP, 0, ENOUGH)
+    assert (nth, added) == (2, 2)
+    assert [value["after"]["c0"] for *_, value in rows_of(run)] == [1, 3, 1]
+    assert [value["source"]["row"] for *_, value in rows_of(run)] == [0, 2, 0]
+
+
+def test_a_row_without_an_end_takes_the_rest_of_its_event_along() -> None:
+    _, decoder = decoder_of(PAIR)
+    cut = b"\0" + ID.stored(1) + b"\xff" + b"abc"
+    log = packets(event(binlog_events.WRITE_ROWS, 2, cut))
+    with pytest.raises(ValueError):
+        decoder.decode(frame(), RunRows(), log, 0, NUMBER, TABLE_MAP, 0, ENOUGH)
+    assert decoder.pass_over(log, 0) == (cut, False)
 
 
 @pytest.mark.parametrize(
@@ -385,10 +428,10 @@ def test_damaged_values_are_told_by_row_and_column(cell: Cell, stored: bytes) ->
     cells = (ID, cell)
     schema, decoder = decoder_of(cells)
     images = image(cells, (1, None)) + b"\0" + ID.stored(2) + stored
-    with pytest.raises((ValueError, UndecodableValue)):
+    with pytest.raises((ValueError, UndecodableValue)) as failed:
         decode(decoder, event(binlog_events.WRITE_ROWS, 2, images))
-    told = str(undecodable(schema, decoder))
-    assert "d.t.c1 at row 1: the stored bytes do not fit its type" in told
+    told = str(undecodable(schema, decoder, failed.value))
+    assert "d.t.c1 at row 1: the stored bytes " in told
 
 
 @given(st.binary(max_size=200), st.sampled_from((30, 31, 32, 19)), st.integers(0, 8))

@@ -106,7 +106,7 @@ def _decoded(case: dict[str, Any]) -> Any:
     try:
         *_, run = decode(decoder, event(binlog_events.WRITE_ROWS, 1, nulls + stored))
     except ValueError as error:
-        raise undecodable(schema, decoder) from error
+        raise undecodable(schema, decoder, error) from error
     [(_, _, value)] = rows_of(run)
     return value["after"]["c"]
 
