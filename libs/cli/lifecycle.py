@@ -10,9 +10,10 @@ import click
 from libs.cli.home import home_option
 from libs.errors import InvalidSettings
 from libs.local import stack
-from libs.local.documents import read_documents
+from libs.local.documents import Documents, nearest, read_documents
 from libs.local.home import Home, is_initialised, write_examples
 from libs.local.plan import IMPORT_ROOT
+from libs.local.preflight import preflight
 from libs.local.state import ServicePhase, StackPhase, StackState
 from libs.local.supervisor import StackEvent
 
@@ -47,11 +48,18 @@ def init(home: Home) -> None:
 
 
 @click.command()
+@click.argument("source", required=False)
 @home_option
-def validate(home: Home) -> None:
-    """List every mistake in sources/ and tenants/; exits with 2 when there is one.
+def validate(home: Home, source: str | None) -> None:
+    """List every mistake in sources/ and tenants/; with SOURCE, ask its server too. Exits with 2 when there is any.
 
-    Whether a database is set up for change data capture is looked at when its reader starts.
+    With SOURCE the pre-flight runs that a reader makes at each start: server, log, grants and settings, each fault with the
+    statement that mends it. Nothing is changed, and no stack need be up. Exits with 1 when the server does not answer.
+
+    \b
+    Examples:
+      headwater validate              the documents alone
+      headwater validate shop         and the server of sources/shop.yaml
     """
     if not is_initialised(home):
         raise InvalidSettings(str(home.root), ["is no Headwater home: run `headwater init`, or name one with --home"])
@@ -59,10 +67,27 @@ def validate(home: Home) -> None:
     mistakes = [*documents.source_mistakes, *documents.tenant_mistakes]
     if mistakes:
         raise InvalidSettings(str(home.root), mistakes)
+    if source is not None:
+        _validate_server(home, documents, source)
     click.echo(
         f"no mistakes: {len(documents.sources)} source(s) ({', '.join(documents.sources) or 'none'}), "
         f"{len(documents.tenants)} tenant(s) ({', '.join(documents.tenants) or 'none'})"
     )
+
+
+def _validate_server(home: Home, documents: Documents, source: str) -> None:
+    document = documents.sources.get(source)
+    if document is None:
+        raise InvalidSettings(
+            f"source {source}", [f"has no document in {home.sources_dir}; {nearest(source, sorted(documents.sources))}"]
+        )
+    report = preflight(document)
+    for warning in report.warnings:
+        click.secho(f"warning: {warning.what}; mend: {warning.mend}", fg="yellow", err=True)
+    if report.faults:
+        where = f"{document.database.host}:{document.database.port}"
+        raise InvalidSettings(f"MySQL at {where}", [f"{fault.what}; mend: {fault.mend}" for fault in report.faults])
+    click.echo(f"{source}: the server can be followed")
 
 
 @click.command()

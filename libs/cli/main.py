@@ -13,6 +13,7 @@ from libs.cli.check import check_command
 from libs.cli.demo import demo
 from libs.cli.dts import dts
 from libs.cli.lifecycle import down, init, up, validate, version
+from libs.cli.migrate import migrate_command
 from libs.cli.query import query
 from libs.cli.signal import signal
 from libs.cli.status import status
@@ -28,7 +29,9 @@ HELP = """Follow databases' change logs into each tenant's topics and tables.
 \b
 The embedded stack runs in a home folder (--home, else $HEADWATER_HOME, else ./.headwater):
   headwater init                                  write commented examples
+  headwater migrate debezium connector.json       write a source's document from a Debezium connector
   headwater validate                              list every mistake in sources/ and tenants/
+  headwater validate shop                         ask the source's server too: log, grants, settings
   headwater up --detach                           start Kafka, Valkey, all services and Spark
   headwater status                                what runs, how far each tenant got
   headwater tail acme orders                      live events, readable
@@ -46,7 +49,21 @@ def headwater() -> None:
     """Hold the subcommands."""
 
 
-for command in (init, validate, up, down, status, tail, query, signal, check_command, demo, dts, version):
+for command in (
+    init,
+    migrate_command,
+    validate,
+    up,
+    down,
+    status,
+    tail,
+    query,
+    signal,
+    check_command,
+    demo,
+    dts,
+    version,
+):
     headwater.add_command(command)
 
 

@@ -1,11 +1,15 @@
 """Pre-flight against real servers, well and badly set up."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from pymysql.connections import Connection
 
+from libs.cli.main import headwater
+from libs.errors import InvalidSettings
 from libs.mysql.binlog_position import BinlogPosition
 from libs.mysql.gtid import GtidSet
 from libs.mysql.preflight import PreflightReport, check_source
@@ -165,3 +169,25 @@ def test_a_place_that_the_log_does_not_reach_is_told(start_mysql: StartMysql) ->
     assert [[fault.is_purged for fault in report.faults] for report in reports] == [[], [True], [True]]
     assert "binlog.999999:4" in of(reports[2])
     assert "gtid_mode is not ON" in of(by_gtid)
+
+
+def test_a_person_can_run_the_pre_flight(mysql_server: MysqlServer, tmp_path: Path) -> None:
+    """``headwater validate SOURCE``: a sound server passes, a user without grants is told each one that is missing."""
+    mysql_server.execute("CREATE USER IF NOT EXISTS nobody@'%'")
+    (tmp_path / "tenants").mkdir()
+    (tmp_path / "sources").mkdir()
+    for name, user in (("sound", "root"), ("poor", "nobody")):
+        database = f"{{host: {mysql_server.host}, port: {mysql_server.port}, user: {user}}}"
+        (tmp_path / "sources" / f"{name}.yaml").write_text(f"database: {database}\n", encoding="utf-8")
+
+    sound, poor, missing = (
+        CliRunner().invoke(headwater, ["validate", name, "--home", str(tmp_path)])
+        for name in ("sound", "poor", "soudn")
+    )
+
+    assert sound.exit_code == 0
+    assert "can be followed" in sound.output
+    assert isinstance(poor.exception, InvalidSettings)
+    assert len(poor.exception.mistakes) >= 3
+    assert all("mend: " in mistake for mistake in poor.exception.mistakes)
+    assert "did you mean 'sound'?" in str(missing.exception)

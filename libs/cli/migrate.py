@@ -1,0 +1,55 @@
+"""``headwater migrate``: from another tool's configuration to ours."""
+
+from pathlib import Path
+
+import click
+
+from libs.cli.home import home_option
+from libs.errors import InvalidSettings
+from libs.local.debezium.migrate import PASSWORD, migrate
+from libs.local.home import Home
+
+
+@click.group(name="migrate")
+def migrate_command() -> None:
+    """Write our documents from another tool's configuration."""
+
+
+@migrate_command.command()
+@click.argument("config", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@click.option("--name", help="Name of the source; default: the connector's topic.prefix.")
+@click.option("--stdout", "is_printed", is_flag=True, help="Print the document instead of writing it.")
+@home_option
+def debezium(config: Path, name: str | None, is_printed: bool, home: Home) -> None:
+    """Write sources/NAME.yaml from CONFIG, the JSON of a Debezium MySQL connector ("-": standard input).
+
+    CONFIG is what Kafka Connect's REST interface gives, {"name": …, "config": {…}}, or the config alone. What belongs to the
+    tenants' documents and what is not carried over is listed, each with the reason; docs/debezium-properties.md has every
+    property. A misspelt property is refused, with the nearest right name, and nothing is written then. The password is not
+    copied. An existing document is not overwritten.
+
+    \b
+    Examples:
+      headwater migrate debezium connector.json
+      curl -s localhost:8083/connectors/shop | headwater migrate debezium - --name shop
+      headwater migrate debezium connector.json --stdout
+    """
+    text = click.get_text_stream("stdin").read() if str(config) == "-" else config.read_text(encoding="utf-8")
+    found = migrate(text, subject=str(config), name=name)
+    if is_printed:
+        click.echo(found.text(), nl=False)
+        return
+    path = home.sources_dir / f"{found.source}.yaml"
+    if path.exists():
+        raise InvalidSettings(str(path), ["is there already; move it away, or give another --name"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(found.text(), encoding="utf-8")
+    click.echo(f"wrote {path}")
+    if found.document.get("database", {}).get("password") == PASSWORD:
+        click.echo(f"set database.password there: {PASSWORD!r} stands for the connector's")
+    for title, lines in (("for the tenants' documents", found.tenant), ("not carried over", found.left_out)):
+        if lines:
+            click.echo(f"{title}:")
+        for line in lines:
+            click.echo(f"  - {line}")
+    click.echo(f"next: `headwater validate {found.source}`")

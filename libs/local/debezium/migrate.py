@@ -1,0 +1,244 @@
+"""A Debezium connector's configuration → our source document, with what could not be carried over.
+
+Both forms of the JSON are read: Kafka Connect's REST form ``{"name":…,"config":{…}}`` and the bare ``config``. Nothing is
+guessed: a property that nobody knows is refused with the nearest right name, one that has no place here is told with
+the way that there is instead. No secret is printed or written.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+
+from libs.errors import InvalidSettings
+from libs.local.debezium.properties import PROPERTIES, Where, find
+from libs.source.failure_handling import FailureHandling
+from libs.source.mysql.settings import SnapshotMode
+from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode
+
+PASSWORD: Final = "change-me"  # noqa: S105
+"""What stands in the written document: the connector's own is not copied."""
+_OVERRIDES: Final = "snapshot.select.statement.overrides.<table>"
+_CONNECTOR: Final = "io.debezium.connector.mysql.MySqlConnector"
+
+
+@dataclass(slots=True)
+class Migration:
+    """What came of one connector."""
+
+    source: str
+    document: dict[str, Any] = field(default_factory=dict)
+    """``sources/<source>.yaml``."""
+    tenant: list[str] = field(default_factory=list)
+    """For each tenant's document, one line each."""
+    left_out: list[str] = field(default_factory=list)
+    """What was not carried over, and why, one line each."""
+
+    def text(self) -> str:
+        """The document as YAML, with the notes as comments."""
+        lines = [f"# Written from the Debezium connector {self.source!r} by `headwater migrate debezium`."]
+        lines += [f"# for the tenants' documents: {each}" for each in self.tenant]
+        lines += [f"# not carried over: {each}" for each in self.left_out]
+        return "\n".join(lines) + "\n" + yaml.safe_dump(self.document, sort_keys=False, allow_unicode=True)
+
+
+def migrate(text: str, *, subject: str, name: str | None = None) -> Migration:
+    """Judge every property of a connector's JSON. ``name``: of the source; None: the connector's ``topic.prefix``.
+
+    Raises:
+        InvalidSettings: ``subject`` is no configuration of Debezium's MySQL connector, or properties are misspelt or hold
+            what they cannot; every mistake is listed.
+    """
+    config = _config_of(text, subject)
+    mistakes: list[str] = []
+    prefix = name or config.get("topic.prefix") or config.get("database.server.name") or config.get("name") or ""
+    migration = Migration(re.sub(r"[^a-z0-9-]+", "-", prefix.lower()).strip("-")[:40])
+    if not migration.source:
+        mistakes.append("topic.prefix: is missing; it names the source (or give --name)")
+    elif migration.source != prefix:
+        migration.left_out.append(
+            f"topic.prefix {prefix!r}: a source's name has lower-case letters, digits and '-' only; topics begin with "
+            f"<tenant>.{migration.source}"
+        )
+    if config.get("connector.class", _CONNECTOR) != _CONNECTOR:
+        mistakes.append(f"connector.class: {config['connector.class']!r} is not {_CONNECTOR}")
+    for key, value in config.items():
+        if key == "database.include.list" and config.get("table.include.list"):
+            # Debezium wants a table to match both; ours takes one list, and the names of tables hold their databases.
+            migration.left_out.append(f"{key}: table.include.list alone says which tables; see that it names no others")
+            continue
+        _judge(key, value, migration, mistakes)
+    for key in ("database.hostname", "database.user"):
+        if key not in config:
+            mistakes.append(f"{key}: is missing")
+    if mistakes:
+        raise InvalidSettings(subject, mistakes)
+    return migration
+
+
+def _config_of(text: str, subject: str) -> dict[str, str]:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise InvalidSettings(subject, [f"is no JSON ({error})"]) from error
+    config = document.get("config", document) if isinstance(document, dict) else None
+    if not isinstance(config, dict) or not config:
+        raise InvalidSettings(subject, ['holds no configuration; give {"name": …, "config": {…}} or the config itself'])
+    named = {"name": document["name"]} if "config" in document and "name" in document else {}
+    return {
+        key: json.dumps(value) if isinstance(value, bool | dict | list) else str(value)
+        for key, value in {**named, **config}.items()
+    }
+
+
+def _judge(key: str, value: str, migration: Migration, mistakes: list[str]) -> None:
+    known = find(key)
+    if known is None:
+        close = difflib.get_close_matches(key, [each.name for each in PROPERTIES if "<" not in each.name], n=1)
+        hint = f"did you mean {close[0]!r}?" if close else "see docs/debezium-properties.md"
+        mistakes.append(f"{key}: Debezium's MySQL connector has no such property; {hint}")
+        return
+    if known.name == _OVERRIDES:
+        overrides = migration.document.setdefault("snapshot", {}).setdefault("select_overrides", {})
+        overrides[key.removeprefix(_OVERRIDES.partition("<")[0])] = value
+        return
+    carry = _CARRIED.get(known.name)
+    if carry is not None:
+        try:
+            carry(value, migration)
+        except ValueError as error:
+            mistakes.append(f"{key}: {error}")
+    elif known.where is Where.TENANT:
+        migration.tenant.append(_tenant_line(key, known.name, value, known.ours))
+    elif known.where in (Where.READER, Where.ABSENT) and not _is_secret(key):
+        place = f"set {known.ours} of the reader" if known.where is Where.READER else known.note
+        migration.left_out.append(f"{key}: {place}")
+
+
+def _is_secret(key: str) -> bool:
+    return "password" in key or "sasl" in key
+
+
+def _tenant_line(key: str, family: str, value: str, ours: str) -> str:
+    """A property of a tenant's document. A salt stands in the property's own name: it is not repeated."""
+    shown = family if "salt" in key else key
+    if shown == "column.include.list":
+        names = "|".join(part.strip() for part in value.split(","))
+        return f"column.include.list: sources[].exclude_columns: ['^(?!(?:{names})$).*$']"
+    stars = re.fullmatch(r"column\.mask\.with\.(\d+)\.chars", key)
+    if stars:
+        return f"{key}: sources[].masks: {{columns: '{_joined(value)}', constant: '{'*' * int(stars[1])}'}}"
+    if "salt" in key:
+        return f"{family}: sources[].masks: {{columns: '{_joined(value)}', hash: {{salt: the connector's}}}}"
+    return f"{shown} = {value}: {ours}"
+
+
+def _joined(value: str) -> str:
+    return "|".join(part.strip() for part in value.split(","))
+
+
+Carry = Callable[[str, Migration], None]
+
+
+def _group(migration: Migration, path: str, value: object) -> None:
+    target = migration.document
+    *groups, last = path.split(".")
+    for group in groups:
+        target = target.setdefault(group, {})
+    target[last] = value
+
+
+def _text(path: str) -> Carry:
+    return lambda value, migration: _group(migration, path, value)
+
+
+def _number(path: str) -> Carry:
+    def carry(value: str, migration: Migration) -> None:
+        if not value.isdigit():
+            raise ValueError(f"{value!r} is no whole number")
+        _group(migration, path, int(value))
+
+    return carry
+
+
+def _switch(path: str) -> Carry:
+    def carry(value: str, migration: Migration) -> None:
+        if value.lower() not in ("true", "false"):
+            raise ValueError(f"{value!r} is neither true nor false")
+        _group(migration, path, value.lower() == "true")
+
+    return carry
+
+
+def _choice(path: str, choices: Mapping[str, str]) -> Carry:
+    def carry(value: str, migration: Migration) -> None:
+        chosen = choices.get(value.lower())
+        if chosen is None:
+            close = difflib.get_close_matches(value.lower(), choices, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(choices))}"
+            raise ValueError(f"{value!r} is no value of it; {hint}")
+        _group(migration, path, chosen)
+
+    return carry
+
+
+def _patterns(path: str, form: str) -> Carry:
+    def carry(value: str, migration: Migration) -> None:
+        for part in filter(None, (part.strip() for part in value.split(","))):
+            try:
+                re.compile(part)
+            except re.error as error:
+                raise ValueError(f"{part!r} is no regular expression ({error})") from error
+            patterns = migration.document.setdefault(path, [])
+            patterns.append(form.format(part))
+
+    return carry
+
+
+def _snapshot_mode(value: str, migration: Migration) -> None:
+    """Ours by Debezium's names; those that a plug-in of Debezium's would answer have no counterpart."""
+    if value.lower() in ("configuration_based", "custom", "schema_only_recovery"):
+        migration.left_out.append(
+            f"snapshot.mode = {value.lower()}: initial stands; see docs/snapshots.md for the others"
+        )
+        return
+    _choice("snapshot.mode", _names(SnapshotMode))(value, migration)
+
+
+def _names(members: Any) -> dict[str, str]:
+    return {member.value: member.value for member in members}
+
+
+_FAILURES: Final = {**_names(FailureHandling), "ignore": FailureHandling.SKIP.value}
+_CARRIED: Final[Mapping[str, Carry]] = {
+    "name": lambda value, migration: None,
+    "topic.prefix": lambda value, migration: None,
+    "connector.class": lambda value, migration: None,
+    "database.hostname": _text("database.host"),
+    "database.port": _number("database.port"),
+    "database.user": _text("database.user"),
+    "database.password": lambda value, migration: _group(migration, "database.password", PASSWORD),
+    "database.server.id": _number("replica_server_id"),
+    "database.include.list": _patterns("include_tables", r"(?:{})\..*"),
+    "database.exclude.list": _patterns("exclude_tables", r"(?:{})\..*"),
+    "table.include.list": _patterns("include_tables", "{}"),
+    "table.exclude.list": _patterns("exclude_tables", "{}"),
+    "snapshot.mode": _snapshot_mode,
+    "snapshot.fetch.size": _number("snapshot.chunk_rows"),
+    "snapshot.max.threads": _number("snapshot.readers"),
+    "snapshot.select.statement.overrides": lambda value, migration: None,
+    "incremental.snapshot.chunk.size": _number("snapshot.incremental_chunk_rows"),
+    "signal.data.collection": _text("signal_table"),
+    "time.precision.mode": _choice("values.time_precision", _names(TimePrecision)),
+    "decimal.handling.mode": _choice("values.decimal", _names(DecimalMode)),
+    "bigint.unsigned.handling.mode": _choice("values.unsigned_bigint", _names(UnsignedBigintMode)),
+    "binary.handling.mode": _choice("values.binary", _names(BinaryMode)),
+    "unavailable.value.placeholder": _text("values.unavailable_placeholder"),
+    "event.processing.failure.handling.mode": _choice("failure_handling", _FAILURES),
+    "event.deserialization.failure.handling.mode": _choice("failure_handling", _FAILURES),
+    "provide.transaction.metadata": _switch("transaction_metadata"),
+}

@@ -1,0 +1,304 @@
+"""Every property of Debezium's MySQL connector, and where Headwater has it.
+
+One table for three readers: ``headwater migrate debezium`` judges a connector's configuration by it,
+docs/debezium-properties.md is written from it (``python -m libs.local.debezium.properties``), and a test holds it against the
+names that Debezium 3.6.1's own ``config()`` lists (``tests/golden/debezium-mysql/properties.tsv``).
+"""
+
+import enum
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+
+class Where(enum.Enum):
+    """Which document has the setting."""
+
+    SOURCE = "source"
+    """``sources/<name>.yaml``"""
+    TENANT = "tenant"
+    """``tenants/<name>.yaml``: it is each team's own choice."""
+    READER = "reader"
+    """The reader's own settings, in Kubernetes; the embedded stack sets them."""
+    ALWAYS = "always"
+    """No setting: what the note says is always so."""
+    ABSENT = "absent"
+    """Not offered; the note says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """A property, or a family of them: ``<…>`` stands for any text."""
+
+    name: str
+    where: Where
+    ours: str
+    """The setting's path; empty where there is none."""
+    note: str
+
+    def matches(self, name: str) -> bool:
+        """Whether ``name`` is this property, or one of its family."""
+        pattern = ".+".join(re.escape(part) for part in re.split(r"<[^>]*>", self.name))
+        return re.fullmatch(pattern, name) is not None
+
+
+def find(name: str) -> Property | None:
+    """The property of that name; one that is named whole goes before a family."""
+    exact = next((each for each in PROPERTIES if each.name == name), None)
+    return exact or next((each for each in PROPERTIES if each.matches(name)), None)
+
+
+def _all(where: Where, *rows: tuple[str, str, str]) -> list[Property]:
+    return [Property(name, where, ours, note) for name, ours, note in rows]
+
+
+PROPERTIES: Final = (
+    *_all(
+        Where.SOURCE,
+        ("name", "", "the file's name"),
+        ("topic.prefix", "", "the file's name: it stands in topic names and in source.name"),
+        ("connector.class", "kind", "kind: mysql"),
+        ("database.hostname", "database.host", ""),
+        ("database.port", "database.port", ""),
+        ("database.user", "database.user", ""),
+        ("database.password", "database.password", "never printed; put it in by hand"),
+        ("database.server.id", "replica_server_id", "derived from the document's path where none is given"),
+        ("database.include.list", "include_tables", "becomes <database>\\..* of each"),
+        ("database.exclude.list", "exclude_tables", "becomes <database>\\..* of each"),
+        ("table.include.list", "include_tables", "the same regular expressions, case-sensitive here"),
+        ("table.exclude.list", "exclude_tables", "the same regular expressions, case-sensitive here"),
+        ("snapshot.mode", "snapshot.mode", "the same names (docs/snapshots.md)"),
+        ("snapshot.fetch.size", "snapshot.chunk_rows", "rows of one SELECT"),
+        ("snapshot.max.threads", "snapshot.readers", "processes that copy side by side, under one position"),
+        ("snapshot.select.statement.overrides", "snapshot.select_overrides", "a mapping of database.table to SELECT"),
+        ("snapshot.select.statement.overrides.<table>", "snapshot.select_overrides", "the table's entry"),
+        ("incremental.snapshot.chunk.size", "snapshot.incremental_chunk_rows", ""),
+        ("signal.data.collection", "signal_table", "signals come by headwater.signals too, which needs no table"),
+        ("time.precision.mode", "values.time_precision", "the same names"),
+        ("decimal.handling.mode", "values.decimal", "the same names"),
+        ("bigint.unsigned.handling.mode", "values.unsigned_bigint", "the same names"),
+        ("binary.handling.mode", "values.binary", "the same names"),
+        ("unavailable.value.placeholder", "values.unavailable_placeholder", "unset: a row that lacks a value fails"),
+        ("event.processing.failure.handling.mode", "failure_handling", "the same names, and dead-letter"),
+        (
+            "event.converting.failure.handling.mode",
+            "failure_handling",
+            "one mode for both; nothing becomes null in silence",
+        ),
+        ("event.deserialization.failure.handling.mode", "failure_handling", "the older name"),
+        ("provide.transaction.metadata", "transaction_metadata", ""),
+    ),
+    *_all(
+        Where.TENANT,
+        ("column.exclude.list", "sources.exclude_columns", "per tenant; the same regular expressions"),
+        ("column.include.list", "sources.exclude_columns", "an expression that excludes the others: ^(?!(a|b)$).*$"),
+        (
+            "column.mask.hash.<algorithm>.with.salt.<salt>",
+            "sources.masks.hash",
+            "digests salt and text as Debezium's v2 does",
+        ),
+        (
+            "column.mask.hash.v2.<algorithm>.with.salt.<salt>",
+            "sources.masks.hash",
+            "the same digest; not cut to the column's length",
+        ),
+        ("column.mask.with.<length>.chars", "sources.masks.constant", "a constant of that many asterisks"),
+        ("tombstones.on.delete", "format.tombstones", ""),
+        ("include.schema.changes", "topics.schema_changes", ""),
+        ("key.converter", "format.kind", "JSON"),
+        ("value.converter", "format.kind", "JSON"),
+        ("key.converter.schemas.enable", "format.schemas", "one switch for key and value"),
+        ("value.converter.schemas.enable", "format.schemas", "one switch for key and value"),
+        ("topic.creation.<group>", "topics.kafka_partitions", "partitions and replication of a tenant's topics"),
+    ),
+    *_all(
+        Where.READER,
+        ("connect.timeout.ms", "database.connect_timeout_s", "in seconds"),
+        ("heartbeat.interval.ms", "heartbeat_interval_s", "in seconds; the checkpoint moves without it too"),
+        ("database.ssl.mode", "database.tls_mode", "disabled, preferred, required, verify_ca, verify_identity"),
+        ("skipped.operations", "skipped_operations", "c, u, d, t; Debezium skips t by default, the reader nothing"),
+        ("gtid.source.includes", "gtid_source_includes", "the same regular expressions, over server uuids"),
+        ("gtid.source.excludes", "gtid_source_excludes", "the same regular expressions, over server uuids"),
+        ("database.ssl.truststore", "database.tls_ca_file", "a PEM file"),
+        ("database.ssl.keystore", "database.tls_certificate_file", "PEM files, with tls_key_file"),
+    ),
+    *_all(
+        Where.ALWAYS,
+        ("tasks.max", "", "a source has one reader; every partition of work is owned by a lease"),
+        ("connect.keep.alive", "", "a lost connection is opened again, with growing pauses"),
+        ("connect.keep.alive.interval.ms", "", "as connect.keep.alive"),
+        (
+            "connection.validation.timeout.ms",
+            "",
+            "the pre-flight asks the server at each start; `headwater validate SOURCE` at any time",
+        ),
+        ("database.query.timeout.ms", "", "600 s for the first row of a chunk"),
+        ("errors.max.retries", "", "transient errors are retried for ever, with growing pauses"),
+        ("retriable.restart.connector.wait.ms", "", "as errors.max.retries"),
+        ("errors.retry.<setting>", "", "as errors.max.retries"),
+        ("extended.headers.enabled", "", "the __debezium.context.* headers are always there"),
+        ("gtid.source.filter.dml.events", "", "rows of servers that are not included are passed over, DDL counts"),
+        ("heartbeat.topics.prefix", "", "heartbeat_topic of libs/events/names.py: one for each source"),
+        ("topic.heartbeat.prefix", "", "as heartbeat.topics.prefix"),
+        ("include.schema.comments", "", "comments are in the schema-change events"),
+        ("incremental.snapshot.allow.schema.changes", "", "a chunk whose table changed is read again"),
+        ("incremental.snapshot.watermarking.strategy", "", "GTID watermarks: nothing is written to the source"),
+        ("read.only", "", "nothing is ever written to the source"),
+        ("max.batch.size", "", "batches are bounded by rows and bytes"),
+        ("max.queue.size", "", "queues are bounded by batches and bytes"),
+        ("max.queue.size.in.bytes", "", "as max.queue.size"),
+        ("poll.interval.ms", "", "nothing polls: what has come is sent at once"),
+        ("min.row.count.to.stream.results", "", "every table is streamed"),
+        ("query.fetch.size", "", "every table is streamed"),
+        ("schema.history.internal", "", "schema_history keeps every version in headwater.schema-history"),
+        ("schema.history.internal.<setting>", "", "as schema.history.internal; its Kafka is Headwater's own"),
+        ("snapshot.locking.mode", "", "one global read lock for some milliseconds where the user may lock; else none"),
+        ("snapshot.lock.timeout.ms", "", "10 s, then the snapshot goes on without the lock"),
+        ("snapshot.query.mode", "", "select_all"),
+        ("table.ignore.builtin", "", "mysql, sys, information_schema and performance_schema are never captured"),
+        ("statistics.metrics.enabled", "", "docs/metrics.md"),
+        ("use.nongraceful.disconnect", "", "a reader leaves within seconds"),
+        ("executor.shutdown.timeout.ms", "", "SIGTERM drains and ends in 10 s"),
+        ("exactly.once.support", "", "every hop is exactly once (ADR 2)"),
+        ("transaction.boundary", "", "a Kafka transaction never ends inside a source transaction"),
+        ("offset.<setting>", "", "checkpoints are written with the events they cover"),
+        ("offsets.<setting>", "", "as offset.<setting>"),
+        ("guardrail.collections.<setting>", "", "memory does not grow with tables that are not captured"),
+        ("inconsistent.schema.handling.mode", "", "a row that fits no known schema halts with the remedy"),
+        ("signal.enabled.channels", "", "topic, signal table, gRPC and `headwater signal` are all heard"),
+        ("signal.kafka.<setting>", "", "the topic is headwater.signals, on Headwater's Kafka"),
+        ("signal.consumer.<setting>", "", "as signal.kafka.<setting>"),
+        ("signal.poll.interval.ms", "", "signals are read as they come"),
+        ("topic.delimiter", "", "a dot"),
+        ("topic.naming.strategy", "", "<tenant>.<source>.<database>.<table>"),
+        ("topic.cache.size", "", "topics are known by schema version"),
+        ("topic.transaction", "", "<tenant>.<source>.transaction"),
+        ("transaction.metadata.factory", "", "Debezium's own form"),
+        ("sourceinfo.struct.maker", "", "Debezium's own form"),
+        ("memory.management.<setting>", "", "schemas are records in memory, for captured databases alone"),
+        (
+            "binlog.buffer.size",
+            "",
+            "transactions are streamed; only compressed ones are held, beyond 16 MB in spill_dir",
+        ),
+    ),
+    *_all(
+        Where.ABSENT,
+        ("column.truncate.to.<length>.chars", "", "mask or exclude the column in the tenant's document"),
+        (
+            "column.propagate.source.type",
+            "",
+            "the type is in the table's schema (headwater.table-schemas topic) and in schema changes",
+        ),
+        ("datatype.propagate.source.type", "", "as column.propagate.source.type"),
+        ("message.key.columns", "", "the key is the primary key, else the first unique key without NULLs"),
+        ("converters", "", "handling modes and masks only; every type has one form"),
+        ("converters.<setting>", "", "as converters"),
+        ("post.processors", "", "transform behind the tenant's topics"),
+        (
+            "transforms",
+            "",
+            "Kafka Connect's: projections and filters are in the tenant's document, other work behind the topics",
+        ),
+        ("transforms.<setting>", "", "as transforms"),
+        ("predicates", "", "as transforms"),
+        ("predicates.<setting>", "", "as transforms"),
+        ("enable.time.adjuster", "", "the server has read two-digit years already; a stored year 18 is year 18"),
+        ("include.query", "", "source.query is null; statements may hold what a mask hides"),
+        ("skip.messages.without.change", "", "an update that changes no column of the tenant is delivered"),
+        ("gtid.ignore.on.recovery", "", "a purged position halts with the missing range"),
+        (
+            "snapshot.include.collection.list",
+            "",
+            "snapshot.mode no_data, then `headwater signal SOURCE execute-snapshot` for the tables wanted",
+        ),
+        ("snapshot.delay.ms", "", "start the reader later"),
+        ("streaming.delay.ms", "", "start the reader later"),
+        ("snapshot.max.threads.multiplier", "", "snapshot.readers alone"),
+        ("legacy.snapshot.max.threads", "", "snapshot.readers alone"),
+        ("snapshot.mode.<setting>", "", "snapshot.mode itself, or a signal"),
+        ("snapshot.query.mode.custom.name", "", "snapshot.select_overrides"),
+        ("snapshot.locking.mode.custom.name", "", "as snapshot.locking.mode"),
+        ("snapshot.tables.order.by.row.count", "", "by name"),
+        ("heartbeat.action.query", "", "not needed: the checkpoint moves with the server's own heartbeats"),
+        ("notification.enabled.channels", "", "logs, metrics and `headwater status`"),
+        ("notification.sink.topic.name", "", "as notification.enabled.channels"),
+        ("custom.metric.tags", "", "add labels where Prometheus scrapes"),
+        ("custom.sanitize.pattern", "", "secrets print as *** everywhere"),
+        ("openlineage.integration.<setting>", "", "not there"),
+        ("ddl.parser.type", "", "one parser (ADR 7)"),
+        ("database.initial.statements", "", "set them for the user at the server"),
+        ("database.jdbc.driver", "", "no JDBC"),
+        ("database.protocol", "", "no JDBC"),
+        ("driver.<setting>", "", "no JDBC"),
+        ("database.server.id.offset", "", "one connection reads the log"),
+        ("database.ssl.keystore.password", "", "PEM files, readable by the reader alone"),
+        ("database.ssl.truststore.password", "", "as database.ssl.keystore.password"),
+        ("binlog.net.read.timeout", "", "the server's net_read_timeout"),
+        ("binlog.net.write.timeout", "", "the server's net_write_timeout"),
+        ("schema.name.adjustment.mode", "", "names stay; topics have the characters replaced that Kafka forbids"),
+        ("field.name.adjustment.mode", "", "names stay"),
+        ("sanitize.field.names", "", "names stay"),
+        ("header.converter", "", "headers are written as JsonConverter writes them"),
+        ("key.converter.<setting>", "", "JSON only"),
+        ("value.converter.<setting>", "", "JSON only"),
+        ("errors.<setting>", "", "a tenant's rows that cannot be delivered go to <tenant>.dead-letter"),
+        ("config.action.reload", "", "Kafka Connect's"),
+        ("producer.override.<setting>", "", "Kafka Connect's"),
+        ("consumer.override.<setting>", "", "Kafka Connect's"),
+        ("admin.override.<setting>", "", "Kafka Connect's"),
+        ("internal.<setting>", "", "Debezium's own switches"),
+    ),
+)
+
+_TITLES: Final = {
+    Where.SOURCE: ("In the source's document", "`sources/<name>.yaml`"),
+    Where.TENANT: (
+        "In each tenant's document",
+        "`tenants/<name>.yaml`: one reader serves all tenants, and each chooses for itself",
+    ),
+    Where.READER: (
+        "In the reader's settings",
+        "`python -m services.binlog_reader --settings FILE`; the embedded stack sets them",
+    ),
+    Where.ALWAYS: ("Always so", "no setting is needed"),
+    Where.ABSENT: ("Not offered", "and what to do instead"),
+}
+
+
+def page() -> str:
+    """docs/debezium-properties.md."""
+    lines = [
+        "# Debezium's properties",
+        "",
+        "Every property of Debezium's MySQL connector 3.6.1, and where Headwater has it. Written by",
+        "`python -m libs.local.debezium.properties`; a test holds it against the names that the connector itself lists.",
+        "`headwater migrate debezium CONFIG.json` carries a connector's configuration over ([cli.md](cli.md)).",
+    ]
+    for where, (title, subtitle) in _TITLES.items():
+        lines += ["", f"## {title}", "", f"{subtitle[0].upper()}{subtitle[1:]}.", ""]
+        lines += (
+            ["| Debezium | ours | how |", "|---|---|---|"] if where in _NAMED else ["| Debezium | how |", "|---|---|"]
+        )
+        lines += [_row(each) for each in sorted(_of(where), key=lambda each: each.name)]
+    return "\n".join(lines) + "\n"
+
+
+_NAMED: Final = (Where.SOURCE, Where.TENANT, Where.READER)
+
+
+def _of(where: Where) -> Iterable[Property]:
+    return (each for each in PROPERTIES if each.where is where)
+
+
+def _row(each: Property) -> str:
+    cells = [f"`{each.name}`", each.note.replace("|", "\\|")]
+    if each.where in _NAMED:
+        cells.insert(1, f"`{each.ours}`" if each.ours else "")
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
