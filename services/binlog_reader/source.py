@@ -312,6 +312,7 @@ class BinlogChangeLog:
             schemas = await self._schema_history.list_tables(self._settings.source, checkpoint.order)
             self._schemas = {schema.table_id: schema for schema in schemas}
             self._follow_databases_of(self._schemas)
+            await self._follow_value_modes(checkpoint, position)
             if start.learns_schemas:
                 readers = await self._open_readers(epoch=position.epoch)
                 await self._learn_schemas(
@@ -417,6 +418,25 @@ class BinlogChangeLog:
                 ddl=statement,
                 source_block=self._source_block(at.position, table_id, at.taken_at_us, is_snapshot=True),
             )
+
+    async def _follow_value_modes(self, checkpoint: Checkpoint, position: BinlogPosition) -> None:
+        """Where ``values`` was changed since the schemas were recorded: a new version of each table that it concerns, from here
+        on. Rows that were delivered keep the form they had."""
+        modes = self._settings.values
+        for schema in self._captured_schemas():
+            if in_value_modes(schema, modes) != schema:
+                log.info("value_modes_changed", table=str(schema.table_id))
+                await self._record(
+                    schema.table_id,
+                    SchemaChangeKind.ALTER,
+                    schema,
+                    order=checkpoint.order,
+                    position=position,
+                    committed_at_us=checkpoint.committed_at_us,
+                    # No statement did it; the text tells this change from another at the same place.
+                    ddl=f"/* Headwater: values = {msgspec.json.encode(modes).decode()} */",
+                    source_block=self._source_block(position, schema.table_id, checkpoint.committed_at_us),
+                )
 
     async def _record(
         self,

@@ -160,6 +160,27 @@ async def test_values_that_a_mode_cannot_hold_are_named_errors(mysql_server: Mys
     assert "-01" not in str(failed.value)
 
 
+async def test_other_modes_at_a_restart_make_a_new_version(mysql_server: MysqlServer, database: str) -> None:
+    """Rows from there on have the new form under a schema that says so; those before keep theirs."""
+    reading = reading_of(mysql_server, database)
+    mysql_server.execute(f"CREATE TABLE {database}.t (id INT PRIMARY KEY, d DECIMAL(6,2), n INT)")
+    await snapshot(reading)
+    mysql_server.execute(f"INSERT INTO {database}.t VALUES (1, 1.50, 1)")
+    before = await reading.read(lambda events: bool(events))
+    reading.settings["values"] = ValueModes(decimal=DecimalMode.STRING)
+    mysql_server.execute(f"INSERT INTO {database}.t VALUES (2, 2.50, 2)")
+
+    after = await reading.read(lambda events: bool(events))
+    versions = len(reading.history.changes)
+    mysql_server.execute(f"INSERT INTO {database}.t VALUES (3, 3.50, 3)")
+    again = await reading.read(lambda events: bool(events))
+
+    assert [event.after["d"] for event in (*before, *after, *again)] == ["AJY=", "2.50", "3.50"]
+    schemas = [schema for _, _, schema in reading.history.changes if schema is not None]
+    assert [schema.column("d").logical_type.kind.value for schema in schemas] == ["decimal", "decimal_text"]
+    assert len(reading.history.changes) == versions
+
+
 async def test_every_mode_but_fail_goes_on_behind_a_bad_row(mysql_server: MysqlServer, database: str) -> None:
     """The rows around it arrive with the orders they always have; the dead letter says where it stood."""
     values = ValueModes(time_precision=TimePrecision.CONNECT)
