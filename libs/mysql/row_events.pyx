@@ -159,7 +159,7 @@ cdef class RowsDecoder:
     """The number of the rows event among those that were given."""
     cdef readonly int64_t added
     """Row events that the last call of ``decode`` added before it ended or failed."""
-    cdef Py_ssize_t _row_begin  # where the row's images begin in the data
+    cdef Py_ssize_t _row_begin  # where the row's images begin in the data; 0: before the event's first
     cdef Py_ssize_t _begin_at  # where the next call goes on within its first event; 0: at its beginning
 
     def __cinit__(self, readings, names, key_places, unavailable) -> None:
@@ -261,6 +261,7 @@ cdef class RowsDecoder:
             self.position = <int64_t>_little_endian(data + body - _EVENT_HEADER_BYTES + _END_OFFSET, 4) - size
             self.event = nth
             self.column = 0
+            self._row_begin = 0
             if not self._begin_at:
                 self.row = 0
             added_before = self.added
@@ -287,6 +288,8 @@ cdef class RowsDecoder:
         cdef Py_ssize_t begin = self._row_begin
         cdef Py_ssize_t place = begin
         cdef const uint8_t* present
+        if begin == 0:  # it failed before the first row
+            begin, place = body, end
         try:
             present = data + self._bitmaps_begin(kind, data, body, end)
             place = self._skimmed(data, place, end, present, False)

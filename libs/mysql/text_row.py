@@ -246,8 +246,8 @@ def _whole_value(column: Column) -> Callable[[bytes], Any]:
         case kind if kind in BINARY_KINDS:
             return binary_writer(kind)
         case _:
-            codec = _stored_codec(column)
-            return bytes.decode if codec is None else lambda stored: stored.decode(codec)
+            codec = _stored_codec(column) or "utf-8"
+            return lambda stored: stored.decode(codec)
 
 
 def _wrapped(value: int) -> int:

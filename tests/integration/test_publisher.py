@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from libs.config.connections import KafkaSettings
 from libs.errors import DiskFull
-from libs.events.names import CHECKPOINTS_TOPIC, changes_topic, heartbeat_topic
+from libs.events.names import CHECKPOINTS_TOPIC, changes_topic, heartbeat_topic, source_dead_letter_topic
 from libs.kafka.clients import TopicSpec, ensure_topics
 from libs.source.port import ReadBatch, ResumePoint
 from libs.source.publisher import Published, Publisher
@@ -27,7 +28,7 @@ class Rig:
     def __init__(self, bootstrap_servers: str, source: str, spill_dir: Path) -> None:
         self.source = source
         self._kafka = KafkaSettings(bootstrap_servers=bootstrap_servers)
-        topics = (changes_topic(source), CHECKPOINTS_TOPIC, heartbeat_topic(source))
+        topics = (changes_topic(source), CHECKPOINTS_TOPIC, heartbeat_topic(source), source_dead_letter_topic(source))
         ensure_topics(self._kafka, [TopicSpec(name=name) for name in topics])
         self.published: asyncio.Queue[Published] = asyncio.Queue()
         self.publisher = Publisher(
@@ -117,4 +118,16 @@ async def test_a_heartbeat_moves_the_checkpoint_and_leaves_its_record(rig: Rig) 
     [value] = await asyncio.to_thread(rig.visible, heartbeat_topic(rig.source))
     assert published.resume.position.token == b"9"
     assert list(json.loads(value)) == ["ts_ms"]
+    assert await asyncio.to_thread(rig.visible, changes_topic(rig.source)) == []
+
+
+async def test_dead_letters_become_visible_with_their_batch_and_not_before(rig: Rig) -> None:
+    """Those of a transaction that is broken off never do."""
+    topic = source_dead_letter_topic(rig.source)
+    await rig.publisher.publish(replace(batch(b"", position=b"1"), dead_letters=(b"one", b"two")))
+    await asyncio.wait_for(rig.published.get(), PUBLISHED_WITHIN_S)
+    await rig.publisher.publish(replace(batch(b"unfinished"), dead_letters=(b"three",)))
+    await rig.publisher.stop(20.0)
+
+    assert await asyncio.to_thread(rig.visible, topic) == [b"one", b"two"]
     assert await asyncio.to_thread(rig.visible, changes_topic(rig.source)) == []

@@ -410,6 +410,11 @@ def test_a_row_without_an_end_takes_the_rest_of_its_event_along() -> None:
     with pytest.raises(ValueError):
         decoder.decode(frame(), RunRows(), log, 0, NUMBER, TABLE_MAP, 0, ENOUGH)
     assert decoder.pass_over(log, 0) == (cut, False)
+    # cut off before its first row: nothing of an earlier event is taken for it
+    short = struct.pack("<IBIIIH", 0, binlog_events.UPDATE_ROWS, 1, 30, 0, 0) + NUMBER + b"\0\0\x02\0\x02"
+    with pytest.raises(ValueError):
+        decoder.decode(frame(), RunRows(), packets(short), 0, NUMBER, TABLE_MAP, 0, ENOUGH)
+    assert decoder.pass_over(packets(short), 0)[1] is False
 
 
 @pytest.mark.parametrize(
