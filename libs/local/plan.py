@@ -14,7 +14,7 @@ import msgspec
 
 import libs
 from libs.errors import InvalidSettings
-from libs.local.documents import Documents, SourceDocument, replica_server_id
+from libs.local.documents import ON_UNDECODABLE, Documents, SourceDocument, replica_server_id
 from libs.local.home import Home
 from libs.local.ports import LOOPBACK
 from libs.local.process import ProcessSpec
@@ -197,7 +197,6 @@ def _reader(home: Home, name: str, source: SourceDocument, ports: Mapping[str, i
             **_log_of(home, name, source),
             "include_tables": list(source.include_tables),
             "exclude_tables": list(source.exclude_tables),
-            "failure_handling": source.failure_handling.value,
             "values": msgspec.to_builtins(source.values),
             "transaction_metadata": source.transaction_metadata,
             "lease_s": READER_LEASE_S,
@@ -220,9 +219,11 @@ def _log_of(home: Home, name: str, source: SourceDocument) -> dict[str, Any]:
             "replica_server_id": replica_server_id(home.sources_dir / f"{name}.yaml", source),
             "snapshot": msgspec.structs.asdict(source.snapshot),
             "signal_table": source.signal_table,
+            "failure_handling": source.failure_handling.value,
         }
     return {
         "snapshot": {"mode": source.snapshot.mode, "chunk_rows": source.snapshot.chunk_rows},
+        "on_undecodable": ON_UNDECODABLE[source.failure_handling],
         "subscription": {
             **{field: value for field, value in msgspec.structs.asdict(subscription).items() if value is not None},
             "password": subscription.password.reveal(),
