@@ -119,6 +119,10 @@ def test_a_reader_killed_anywhere_loses_and_repeats_nothing_of_a_chunk(
     pipeline = start(chunk_rows=40)
     pipeline.reader.start()
     pipeline.wait_for_log()
+    # Killed before its first checkpoint, it would not know that the signal was meant for it.
+    mysql_server.execute("UPDATE t SET v = 1 WHERE id = 1", database=database)
+    pipeline.wait_for_rows(bool)
+    pipeline.reader.kill()
     send(pipeline, "execute-snapshot", **{"data-collections": [f"{database}.t"]})
     kills = (
         "reader_between_watermarks=kill@2",
@@ -128,7 +132,6 @@ def test_a_reader_killed_anywhere_loses_and_repeats_nothing_of_a_chunk(
     )
 
     with writing(mysql_server, database, "UPDATE t SET v = v + 1 WHERE id % 7 = 1 ORDER BY RAND() LIMIT 5"):
-        pipeline.reader.kill()
         for failpoints in kills:
             pipeline.reader.start(failpoints=failpoints, waits=False)
             assert pipeline.reader.has_ended(within_s=60), pipeline.reader.log_text[-2000:]
