@@ -914,7 +914,6 @@ class BinlogChangeLog:
                         yield batch
                 if self._incremental.state != before:  # rows were delivered, or a table was refused
                     yield self._drained(decoder)
-                    failpoint("reader_between_incremental_chunks")
             if receiving.done():
                 return
             pause_s = 0.0 if self._incremental.wants_chunk else _SIGNAL_POLL_S
@@ -1022,6 +1021,7 @@ class BinlogChangeLog:
             dropped_rows=chunk.dropped_rows,
             rows_read=chunk.copy.rows_read,
         )
+        failpoint("reader_between_incremental_chunks")
         if chunk.is_last:
             log.info("incremental_table_finished", table=chunk.copy.table, rows_read=chunk.copy.rows_read)
 
