@@ -8,4 +8,6 @@ class EventFrame:
     total_order: int
     collection_order: int
 
-    def __init__(self, source: bytes, ends: Sequence[bytes], behind_numbers: bytes | None = None) -> None: ...
+    def __init__(
+        self, source: bytes, behind_place: bytes, ends: Sequence[bytes], behind_numbers: bytes | None = None
+    ) -> None: ...

@@ -1,5 +1,7 @@
 """What other compiled modules may call of ``run_rows``."""
 
+from libc.string cimport memcpy
+
 
 cdef struct Bytes:
     char* data
@@ -25,4 +27,11 @@ cdef class RunRows:
     cdef int begin_row(
         self, unsigned char op, const char* key, Py_ssize_t key_size, Py_ssize_t value_size
     ) except -1
-    cdef inline void add_part(self, const char* part, Py_ssize_t size) noexcept
+    """A row whose value follows by ``add_part``: exactly ``value_size`` bytes of it."""
+
+    cdef inline void add_part(self, const char* part, Py_ssize_t size) noexcept:
+        memcpy(self._values.data + self._values.size, part, size)
+        self._values.size += size
+
+    cdef inline Py_ssize_t value_bytes(self) noexcept:
+        return self._values.size

@@ -84,7 +84,6 @@ cdef class RunRows:
     cdef int begin_row(
         self, unsigned char op, const char* key, Py_ssize_t key_size, Py_ssize_t value_size
     ) except -1:
-        """A row whose value follows by ``add_part``: exactly ``value_size`` bytes of it."""
         reserve(&self._ops, 1)
         reserve(&self._keys, _LONGEST_OPENING + key_size)
         reserve(&self._values, _LONGEST_OPENING + value_size)
@@ -95,10 +94,6 @@ cdef class RunRows:
         self._keys.size += key_size
         _open(&self._values, _VALUE_TAG, value_size)
         return 0
-
-    cdef inline void add_part(self, const char* part, Py_ssize_t size) noexcept:
-        memcpy(self._values.data + self._values.size, part, size)
-        self._values.size += size
 
     def keys(self) -> list[bytes]:
         """The key of each row. For the few who look into a run; its way goes by ``encoded``."""

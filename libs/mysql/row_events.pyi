@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 
+from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
 from libs.mysql.packets import Packets
 from libs.mysql.row_image import Reading
@@ -19,12 +20,6 @@ TEXT: int
 BINARY: int
 CONVERTED: int
 MAX_DECIMAL_DIGITS: int
-ENVELOPE_BYTES: int
-
-class EventFrame:
-    total_order: int
-    collection_order: int
-    def __init__(self, source: bytes, middle: bytes, ends: tuple[bytes, bytes, bytes], is_numbered: bool) -> None: ...
 
 class RowsDecoder:
     @property

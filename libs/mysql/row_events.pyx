@@ -29,27 +29,21 @@ from libs.events.json_text cimport (
     write_text as _write_text,
     write_unscaled as _write_unscaled,
 )
+from libs.events.row_images cimport ENVELOPE_BYTES, EventFrame, RowImages
 from libs.events.run_rows cimport Bytes, RunRows, reserve
 from libs.mysql.packets cimport Packets
 
 from libs.events import batch
-from libs.events.envelope import AFTER, AFTER_NULL, BEFORE, BEFORE_NULL_AFTER
 from libs.mysql import binlog_events
 from libs.mysql.values import UnwritableValue
 
 cdef uint8_t _OP_CREATE = batch.OP_CREATE
 cdef uint8_t _OP_UPDATE = batch.OP_UPDATE
 cdef uint8_t _OP_DELETE = batch.OP_DELETE
-cdef uint8_t _OP_KEY_CHANGE_DELETE = batch.OP_KEY_CHANGE_DELETE
-cdef uint8_t _OP_KEY_CHANGE_CREATE = batch.OP_KEY_CHANGE_CREATE
 _LACKING = (
     "the row image in the log lacks this column: set binlog_row_image = FULL globally and in every session, then snapshot the "
     "table anew; or name a values.unavailable_placeholder"
 )
-cdef bytes _BEFORE = BEFORE
-cdef bytes _AFTER = AFTER
-cdef bytes _AFTER_NULL = AFTER_NULL
-cdef bytes _BEFORE_NULL_AFTER = BEFORE_NULL_AFTER
 cdef int _WRITE_ROWS = binlog_events.WRITE_ROWS
 cdef int _UPDATE_ROWS = binlog_events.UPDATE_ROWS
 cdef int _DELETE_ROWS = binlog_events.DELETE_ROWS
@@ -60,10 +54,6 @@ cdef Py_ssize_t _KIND_OFFSET = binlog_events.KIND_OFFSET
 cdef Py_ssize_t _END_OFFSET = binlog_events.END_OFFSET
 cdef Py_ssize_t _TABLE_ID_BYTES = binlog_events.TABLE_ID_BYTES
 cdef Py_ssize_t _ROWS_POST_HEADER_BYTES = binlog_events.ROWS_POST_HEADER_BYTES
-
-ENVELOPE_BYTES = 500
-"""Of a row's event beside its images, roughly."""
-cdef Py_ssize_t _ENVELOPE_BYTES = ENVELOPE_BYTES
 
 cdef enum:
     _INTEGER = 0
@@ -89,7 +79,6 @@ TEXT, BINARY, CONVERTED = _TEXT, _BINARY, _CONVERTED
 cdef enum:
     _LONGEST_NUMBER = 24
     _LONGEST_TIMESTAMP = 32
-    _KEPT_IMAGE_BYTES = 4_000_000
     _MAX_DECIMAL_GROUPS = 4
 
 MAX_DECIMAL_DIGITS = 18
@@ -99,7 +88,6 @@ cdef struct Column:
     int kind
     int size  # bytes of a fixed-width value, or of the length that opens a variable one
     bint is_variable
-    bint is_key
     bint is_nullable  # NULL is null in JSON
     Py_ssize_t padded_bytes  # shorter values of a BINARY(n) are converted
     int fraction_bytes
@@ -109,47 +97,20 @@ cdef struct Column:
     int group_bytes[_MAX_DECIMAL_GROUPS]
     int64_t group_weight[_MAX_DECIMAL_GROUPS]
     int decimal_scale
-    const char* opening  # ``,"name":``
-    Py_ssize_t opening_size
     const char* zero  # what a zero date is in JSON
     Py_ssize_t zero_size
 
 
-cdef class EventFrame:
-    """What the values of a run's events have around their images."""
-
-    cdef bytes _source, _middle, _create_end, _update_end, _delete_end
-    cdef bint _is_numbered
-    cdef public int64_t total_order
-    """Of the transaction's last event; counted only where events carry the transaction block."""
-    cdef public int64_t collection_order
-    """Of the transaction's last event in this table."""
-
-    def __init__(self, bytes source not None, bytes middle not None, ends, bint is_numbered) -> None:
-        """``source``: from ``,"source":`` to the position; ``middle``: behind the row's number; ``ends``: of a create, an
-        update and a delete. Numbered: the event's numbers in its transaction stand between middle and end."""
-        self._source = source
-        self._middle = middle
-        self._create_end, self._update_end, self._delete_end = ends
-        self._is_numbered = is_numbered
-        self.total_order = self.collection_order = 0
-
-
-cdef class RowsDecoder:
+cdef class RowsDecoder(RowImages):
     """Decodes the rows events of one table version, for one layout of the binlog."""
 
     cdef Column* _columns
-    cdef int _column_count
-    cdef tuple _openings, _nulls, _zeros, _members, _converters, _mergers, _key_openings
+    cdef tuple _nulls, _zeros, _members, _converters, _mergers
     cdef bytes _unavailable
     cdef int _json_count
     cdef list _ranges
     cdef list _stored
-    cdef tuple _key_places
     cdef int _bitmap_bytes
-    cdef Bytes _images, _key, _old_key, _place
-    cdef Py_ssize_t* _key_begins
-    cdef Py_ssize_t* _key_ends
     cdef readonly int column
     """Where decoding stands: the column, and the row of its event. After an error, where it happened."""
     cdef readonly int row
@@ -163,11 +124,8 @@ cdef class RowsDecoder:
     cdef Py_ssize_t _begin_at  # where the next call goes on within its first event; 0: at its beginning
 
     def __cinit__(self, readings, names, key_places, unavailable) -> None:
-        count = len(readings)
-        self._columns = <Column*>malloc(max(1, count) * sizeof(Column))
-        self._key_begins = <Py_ssize_t*>malloc(max(1, count) * sizeof(Py_ssize_t))
-        self._key_ends = <Py_ssize_t*>malloc(max(1, count) * sizeof(Py_ssize_t))
-        if self._columns == NULL or self._key_begins == NULL or self._key_ends == NULL:
+        self._columns = <Column*>malloc(max(1, len(readings)) * sizeof(Column))
+        if self._columns == NULL:
             raise MemoryError
 
     def __init__(self, readings, names, key_places, bytes unavailable) -> None:
@@ -175,27 +133,23 @@ cdef class RowsDecoder:
         ``unavailable``: JSON of a value that the log does not hold; None: such a row is an error."""
         cdef int index
         cdef Column* column
-        self._column_count = len(readings)
-        self._bitmap_bytes = (self._column_count + 7) // 8
-        self._openings = _openings(names)
-        self._key_places = tuple(key_places)
-        self._key_openings = _openings([names[place] for place in key_places])
+        RowImages.__init__(self, names, key_places)
+        self._bitmap_bytes = (self.column_count + 7) // 8
         self._nulls = tuple(reading.null for reading in readings)
         self._zeros = tuple(reading.zero for reading in readings)
         self._members = tuple(reading.members for reading in readings)
         self._mergers = tuple(reading.merge for reading in readings)
         self._json_count = sum(reading.merge is not None for reading in readings)
         self._unavailable = unavailable
-        self._ranges = [None] * self._column_count
-        self._stored = [None] * self._column_count
+        self._ranges = [None] * self.column_count
+        self._stored = [None] * self.column_count
         self._converters = tuple(reading.convert for reading in readings)
-        for index in range(self._column_count):
+        for index in range(self.column_count):
             reading = readings[index]
             column = &self._columns[index]
             column.kind = reading.kind
             column.size = reading.size
             column.is_variable = reading.is_variable
-            column.is_key = index in key_places
             column.padded_bytes = reading.padded_bytes
             column.fractional_digits = reading.fractional_digits
             column.fraction_bytes = (reading.fractional_digits + 1) // 2
@@ -205,20 +159,12 @@ cdef class RowsDecoder:
             for group, (size, weight) in enumerate(reading.decimal_groups):
                 column.group_bytes[group] = size
                 column.group_weight[group] = weight
-            column.opening = PyBytes_AS_STRING(self._openings[index])
-            column.opening_size = PyBytes_GET_SIZE(self._openings[index])
             column.is_nullable = reading.null == b"null"
             column.zero = PyBytes_AS_STRING(self._zeros[index])
             column.zero_size = PyBytes_GET_SIZE(self._zeros[index])
 
     def __dealloc__(self):
         free(self._columns)
-        free(self._key_begins)
-        free(self._key_ends)
-        free(self._images.data)
-        free(self._key.data)
-        free(self._old_key.data)
-        free(self._place.data)
 
     def decode(
         self, EventFrame frame not None, RunRows run not None, Packets events not None, Py_ssize_t nth, bytes number not None,
@@ -271,7 +217,7 @@ cdef class RowsDecoder:
                 self._decode_event(frame, run, kind, data, body, end)
             else:
                 self._decode_scarce_event(frame, run, kind, data, body, end)
-            room -= size + (self.added - added_before) * _ENVELOPE_BYTES
+            room -= size + (self.added - added_before) * ENVELOPE_BYTES
             nth += 1
         return nth, self.added, room
 
@@ -310,7 +256,7 @@ cdef class RowsDecoder:
         cdef int index, nth_present = 0, nth_json = 0, count = 0
         cdef Py_ssize_t size
         cdef bint is_partial
-        for index in range(self._column_count):
+        for index in range(self.column_count):
             count += present[index >> 3] >> (index & 7) & 1
         if has_options:
             if place >= end:
@@ -323,7 +269,7 @@ cdef class RowsDecoder:
         place += (count + 7) // 8
         if place > end:
             raise _too_short()
-        for index in range(self._column_count):
+        for index in range(self.column_count):
             is_partial = False
             if self._mergers[index] is not None:
                 is_partial = partial != NULL and partial[nth_json >> 3] >> (nth_json & 7) & 1
@@ -347,7 +293,7 @@ cdef class RowsDecoder:
         """Where the bitmaps of the columns present begin, in the rows event whose body is at ``place``."""
         place += _ROWS_POST_HEADER_BYTES
         place += data[place] | data[place + 1] << 8  # the extra data's length counts itself
-        place += 1 if self._column_count < 251 else 3  # the number of columns, a length-encoded integer
+        place += 1 if self.column_count < 251 else 3  # the number of columns, a length-encoded integer
         if end - place < 2 * self._bitmap_bytes:
             raise _too_short()
         return place
@@ -356,10 +302,10 @@ cdef class RowsDecoder:
         """All columns are in the images."""
         cdef int image, index
         for image in range(2 if kind == _UPDATE_ROWS else 1):
-            for index in range(self._column_count // 8):
+            for index in range(self.column_count // 8):
                 if present[index] != 0xFF:
                     return False
-            if ~present[self._column_count // 8] & ((1 << self._column_count % 8) - 1):
+            if ~present[self.column_count // 8] & ((1 << self.column_count % 8) - 1):
                 return False
             present += self._bitmap_bytes
         return True
@@ -373,31 +319,18 @@ cdef class RowsDecoder:
             place, self._begin_at = self._begin_at, 0
         while place < end:
             self._row_begin = place
-            self._images.size = 0
-            place = self._write_image(bytes_, place, end, &self._key)
-            self._write_place(frame)
+            self.begin_row()
+            self._write_place()
+            place = self._write_image(bytes_, place, end)
             if kind == _UPDATE_ROWS:
-                before_size = self._images.size
-                self._key, self._old_key = self._old_key, self._key
-                place = self._write_image(bytes_, place, end, &self._key)
-                if self._key_is_unchanged():
-                    self._add(run, frame, _OP_UPDATE, &self._key, before_size, True, True)
-                    self.added += 1
-                else:
-                    self._add(run, frame, _OP_KEY_CHANGE_DELETE, &self._old_key, before_size, True, False)
-                    self._add(run, frame, _OP_KEY_CHANGE_CREATE, &self._key, before_size, False, True)
-                    self.added += 2
+                before_size = self.images.size
+                place = self._write_image(bytes_, place, end)
+                self.added += self.add(run, frame, _OP_UPDATE, before_size, True, True)
             elif kind == _WRITE_ROWS:
-                self._add(run, frame, _OP_CREATE, &self._key, 0, False, True)
-                self.added += 1
+                self.added += self.add(run, frame, _OP_CREATE, 0, False, True)
             else:
-                self._add(run, frame, _OP_DELETE, &self._key, self._images.size, True, False)
-                self.added += 1
+                self.added += self.add(run, frame, _OP_DELETE, self.images.size, True, False)
             self.row += 1
-        if self._images.capacity > _KEPT_IMAGE_BYTES:  # a single large row should not stay in memory
-            free(self._images.data)
-            self._images.data = NULL
-            self._images.size = self._images.capacity = 0
         return 0
 
     cdef int _decode_scarce_event(
@@ -414,38 +347,27 @@ cdef class RowsDecoder:
             place, self._begin_at = self._begin_at, 0
         while place < end:
             self._row_begin = place
-            self._images.size = 0
-            place = self._write_scarce_image(data, place, end, present, False, False, &self._key)
-            self._write_place(frame)
+            self.begin_row()
+            self._write_place()
+            place = self._write_scarce_image(data, place, end, present, False, False)
             if is_update:
-                before_size = self._images.size
-                self._key, self._old_key = self._old_key, self._key
-                place = self._write_scarce_image(
-                    data, place, end, present_after, True, kind == _PARTIAL_UPDATE_ROWS, &self._key
-                )
-                if self._key_is_unchanged():
-                    self._add(run, frame, _OP_UPDATE, &self._key, before_size, True, True)
-                    self.added += 1
-                else:
-                    self._add(run, frame, _OP_KEY_CHANGE_DELETE, &self._old_key, before_size, True, False)
-                    self._add(run, frame, _OP_KEY_CHANGE_CREATE, &self._key, before_size, False, True)
-                    self.added += 2
+                before_size = self.images.size
+                place = self._write_scarce_image(data, place, end, present_after, True, kind == _PARTIAL_UPDATE_ROWS)
+                self.added += self.add(run, frame, _OP_UPDATE, before_size, True, True)
             elif kind == _WRITE_ROWS:
-                self._add(run, frame, _OP_CREATE, &self._key, 0, False, True)
-                self.added += 1
+                self.added += self.add(run, frame, _OP_CREATE, 0, False, True)
             else:
-                self._add(run, frame, _OP_DELETE, &self._key, self._images.size, True, False)
-                self.added += 1
+                self.added += self.add(run, frame, _OP_DELETE, self.images.size, True, False)
             self.row += 1
         return 0
 
     cdef Py_ssize_t _write_scarce_image(
         self, const uint8_t* data, Py_ssize_t place, Py_ssize_t end, const uint8_t* present, bint is_after,
-        bint has_options, Bytes* key
+        bint has_options
     ) except -1:
         """``_write_image`` of the columns that ``present`` has. A column that an image after the change lacks did not change:
         it is copied from the image before. What neither holds is unavailable."""
-        cdef Bytes* out = &self._images
+        cdef Bytes* out = &self.images
         cdef Column* column
         cdef const uint8_t* partial = NULL
         cdef const uint8_t* nulls
@@ -453,7 +375,7 @@ cdef class RowsDecoder:
         cdef Py_ssize_t begin, cell, size
         cdef bint is_partial
         self.column = 0
-        for index in range(self._column_count):
+        for index in range(self.column_count):
             count += present[index >> 3] >> (index & 7) & 1
         if has_options:
             if place >= end:
@@ -466,18 +388,18 @@ cdef class RowsDecoder:
         place += (count + 7) // 8
         if place > end:
             raise _too_short()
-        for index in range(self._column_count):
+        for index in range(self.column_count):
             self.column = index
             column = &self._columns[index]
             is_partial = False
             if self._mergers[index] is not None:
                 is_partial = partial != NULL and partial[nth_json >> 3] >> (nth_json & 7) & 1
                 nth_json += 1
-            _append(out, <bytes>self._openings[index])
+            self.begin_cell(index, 0)
             begin = out.size
             if not present[index >> 3] >> (index & 7) & 1:
                 before = self._ranges[index] if is_after else None
-                if before is None and (column.is_key or self._unavailable is None):
+                if before is None and (self.cells[index].is_key or self._unavailable is None):
                     raise UnwritableValue(_LACKING)
                 _append(out, self._unavailable if before is None else before)
                 if not is_after:
@@ -499,11 +421,8 @@ cdef class RowsDecoder:
                     self._stored[index] = PyBytes_FromStringAndSize(<const char*>data + cell + size, place - cell - size)
             if not is_after and present[index >> 3] >> (index & 7) & 1:
                 self._ranges[index] = PyBytes_FromStringAndSize(out.data + begin, out.size - begin)
-            if column.is_key:
-                self._key_begins[index] = begin
-                self._key_ends[index] = out.size
-        _append(out, b"}")
-        self._write_key(key)
+            self.end_cell(index)
+        self.end_image()
         return place
 
     cdef Py_ssize_t _write_changed_json(self, const uint8_t* data, Py_ssize_t place, Py_ssize_t end) except -1:
@@ -519,34 +438,28 @@ cdef class RowsDecoder:
         if before is None:
             if self._unavailable is None:
                 raise UnwritableValue(_LACKING)
-            _append(&self._images, self._unavailable)
+            _append(&self.images, self._unavailable)
         else:
             merge = self._mergers[self.column]
-            _append(&self._images, merge(before, PyBytes_FromStringAndSize(<const char*>data + place, size)))
+            _append(&self.images, merge(before, PyBytes_FromStringAndSize(<const char*>data + place, size)))
         return place + size
 
     # --- one image
 
-    cdef Py_ssize_t _write_image(
-        self, const uint8_t* data, Py_ssize_t place, Py_ssize_t end, Bytes* key
-    ) except -1:
+    cdef Py_ssize_t _write_image(self, const uint8_t* data, Py_ssize_t place, Py_ssize_t end) except -1:
         """Write the row at ``place`` as a JSON object behind the images, and its key; returns where the next one begins."""
         cdef const uint8_t* nulls = data + place
-        cdef Bytes* out = &self._images
+        cdef Bytes* out = &self.images
         cdef Column* column
         cdef int index
         self.column = 0
         place += self._bitmap_bytes
         if place > end:
             raise _too_short()
-        for index in range(self._column_count):
+        for index in range(self.column_count):
             self.column = index
             column = &self._columns[index]
-            reserve(out, column.opening_size + 8)
-            memcpy(out.data + out.size, column.opening, column.opening_size)
-            out.size += column.opening_size
-            if column.is_key:
-                self._key_begins[index] = out.size
+            self.begin_cell(index, 8)
             if nulls[index >> 3] >> (index & 7) & 1:
                 if column.is_nullable:
                     memcpy(out.data + out.size, b"null", 4)
@@ -555,45 +468,16 @@ cdef class RowsDecoder:
                     _append(out, <bytes>self._nulls[index])
             else:
                 place = self._write_cell(column, data, place, end)
-            if column.is_key:
-                self._key_ends[index] = out.size
-        reserve(out, 1)
-        out.data[out.size] = b"}"
-        out.size += 1
-        self._write_key(key)
+            self.end_cell(index)
+        self.end_image()
         return place
-
-    cdef int _write_key(self, Bytes* key) except -1:
-        cdef Py_ssize_t size
-        cdef int place
-        cdef bytes opening
-        key.size = 0
-        if not self._key_places:
-            return 0
-        for nth in range(len(self._key_places)):
-            place = self._key_places[nth]
-            opening = self._key_openings[nth]
-            size = self._key_ends[place] - self._key_begins[place]
-            reserve(key, PyBytes_GET_SIZE(opening) + size + 1)
-            memcpy(key.data + key.size, PyBytes_AS_STRING(opening), PyBytes_GET_SIZE(opening))
-            key.size += PyBytes_GET_SIZE(opening)
-            memcpy(key.data + key.size, self._images.data + self._key_begins[place], size)
-            key.size += size
-        key.data[key.size] = b"}"
-        key.size += 1
-        return 0
-
-    cdef inline bint _key_is_unchanged(self) noexcept:
-        return self._key.size == self._old_key.size and (
-            self._key.size == 0 or memcmp(self._key.data, self._old_key.data, self._key.size) == 0
-        )
 
     # --- one cell
 
     cdef Py_ssize_t _write_cell(
         self, Column* column, const uint8_t* data, Py_ssize_t place, Py_ssize_t end
     ) except -1:
-        cdef Bytes* out = &self._images
+        cdef Bytes* out = &self.images
         cdef Py_ssize_t size = column.size
         if end - place < size:
             raise _too_short()
@@ -645,7 +529,7 @@ cdef class RowsDecoder:
     cdef int _write_text(self, const uint8_t* cell, Py_ssize_t size) except -1:
         """Text as a JSON string. UTF-8 passes as it is once it is known to be UTF-8; another charset is converted, unless it
         is all ASCII."""
-        cdef Bytes* out = &self._images
+        cdef Bytes* out = &self.images
         cdef Py_ssize_t begin = out.size
         if _write_text(out, cell, size):
             return 0
@@ -658,72 +542,27 @@ cdef class RowsDecoder:
 
     cdef int _write_converted(self, const uint8_t* cell, Py_ssize_t size) except -1:
         cdef bytes text = self._converters[self.column](PyBytes_FromStringAndSize(<const char*>cell, size))
-        _append(&self._images, text)
+        _append(&self.images, text)
         return 0
 
     cdef int _write_member(self, uint64_t index) except -1:
         cdef tuple members = self._members[self.column]
         if index >= <uint64_t>len(members):
             raise ValueError("an ENUM's index is beyond its members")
-        _append(&self._images, members[index])
+        _append(&self.images, members[index])
         return 0
 
     # --- one event
 
-    cdef int _write_place(self, EventFrame frame) except -1:
-        """``,"source":{…,"pos":4,"row":0`` and what follows up to the numbers or the end."""
-        cdef Bytes* out = &self._place
+    cdef int _write_place(self) except -1:
+        """``4,"row":0``: the event's position, and the row's number in it."""
+        cdef Bytes* out = &self.place_in_source
         out.size = 0
-        _append(out, frame._source)
         reserve(out, 2 * _LONGEST_NUMBER + 8)
         _write_integer(out, self.position)
         _write_literal(out, b',"row":', 7)
         _write_integer(out, self.row)
-        _append(out, frame._middle)
         return 0
-
-    cdef int _add(
-        self, RunRows run, EventFrame frame, uint8_t op, Bytes* key, Py_ssize_t before_size, bint has_before, bint has_after
-    ) except -1:
-        """One event of the images at hand: the first ``before_size`` bytes are the row before, the rest the row after."""
-        cdef char[2 * _LONGEST_NUMBER + 32] number_bytes
-        cdef Bytes numbers
-        cdef bytes opening, joint
-        cdef bytes tail = frame._update_end
-        if not has_before:
-            opening, joint, tail = _BEFORE_NULL_AFTER, b"", frame._create_end
-        elif has_after:
-            opening, joint = _BEFORE, _AFTER
-        else:
-            opening, joint, tail = _BEFORE, _AFTER_NULL, frame._delete_end
-        numbers.data, numbers.size, numbers.capacity = number_bytes, 0, sizeof(number_bytes)
-        if frame._is_numbered:
-            frame.total_order += 1
-            frame.collection_order += 1
-            _write_integer(&numbers, frame.total_order)
-            _write_literal(&numbers, b',"data_collection_order":', 25)
-            _write_integer(&numbers, frame.collection_order)
-            _write_literal(&numbers, b"}", 1)
-        cdef Py_ssize_t after_size = self._images.size - before_size
-        run.begin_row(
-            op, key.data, key.size,
-            PyBytes_GET_SIZE(opening) + has_before * before_size + PyBytes_GET_SIZE(joint) + has_after * after_size
-            + self._place.size + numbers.size + PyBytes_GET_SIZE(tail),
-        )
-        run.add_part(PyBytes_AS_STRING(opening), PyBytes_GET_SIZE(opening))
-        if has_before:
-            run.add_part(self._images.data, before_size)
-        run.add_part(PyBytes_AS_STRING(joint), PyBytes_GET_SIZE(joint))
-        if has_after:
-            run.add_part(self._images.data + before_size, after_size)
-        run.add_part(self._place.data, self._place.size)
-        run.add_part(numbers.data, numbers.size)
-        run.add_part(PyBytes_AS_STRING(tail), PyBytes_GET_SIZE(tail))
-        return 0
-
-
-cdef tuple _openings(names):
-    return tuple([(b"," if nth else b"{") + name + b":" for nth, name in enumerate(names)])
 
 
 cdef object _too_short():

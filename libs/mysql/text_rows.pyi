@@ -1,6 +1,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
 from libs.mysql.packets import Packets
 
@@ -18,5 +19,5 @@ CONVERTED: int
 class TextRowsDecoder:
     column: int
     def __init__(self, readings: Sequence[Any], names: Sequence[bytes], key_places: Sequence[int]) -> None: ...
-    def decode(self, run: RunRows, packets: Packets, nth: int, end: int, tail: bytes, room: int) -> int: ...
+    def decode(self, frame: EventFrame, run: RunRows, packets: Packets, nth: int, end: int, room: int) -> int: ...
     def row(self, packet: bytes) -> tuple[bytes, bytes]: ...

@@ -14,14 +14,13 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, memcpy
 
 from libs.events.json_text cimport append, days_since_1970, write_base64, write_integer, write_literal, write_text, write_unscaled
+from libs.events.row_images cimport EventFrame, RowImages
 from libs.events.run_rows cimport Bytes, RunRows, reserve
 from libs.mysql.packets cimport Packets
 
 from libs.events import batch
-from libs.events.envelope import BEFORE_NULL_AFTER
 
 cdef uint8_t _OP_READ = batch.OP_READ
-cdef bytes _BEFORE_NULL_AFTER = BEFORE_NULL_AFTER
 
 cdef enum:
     _INTEGER = 0
@@ -42,58 +41,41 @@ DATETIME, TIMESTAMP, TEXT, BINARY, CONVERTED = _DATETIME, _TIMESTAMP, _TEXT, _BI
 cdef enum:
     _NULL = 0xFB
     _LONGEST_NUMBER = 32
-    _KEPT_IMAGE_BYTES = 4_000_000
 
 cdef struct Column:
     int kind
-    bint is_key
     int64_t units_per_s
-    const char* opening  # ``,"name":``
-    Py_ssize_t opening_size
     const char* zero  # what a zero date is in JSON
     Py_ssize_t zero_size
     const char* null  # what NULL is in JSON
     Py_ssize_t null_size
 
 
-cdef class TextRowsDecoder:
+cdef class TextRowsDecoder(RowImages):
     """Decodes the rows of ``SELECT select_list(schema)`` of one table version."""
 
     cdef Column* _columns
-    cdef int _column_count
-    cdef tuple _openings, _zeros, _nulls, _converters, _key_openings, _key_places
-    cdef Bytes _image, _key
-    cdef Py_ssize_t* _key_begins
-    cdef Py_ssize_t* _key_ends
+    cdef tuple _zeros, _nulls, _converters
     cdef readonly int column
     """Where decoding stands; after an error, where it happened."""
 
     def __cinit__(self, readings, names, key_places) -> None:
-        count = len(readings)
-        self._columns = <Column*>malloc(max(1, count) * sizeof(Column))
-        self._key_begins = <Py_ssize_t*>malloc(max(1, count) * sizeof(Py_ssize_t))
-        self._key_ends = <Py_ssize_t*>malloc(max(1, count) * sizeof(Py_ssize_t))
-        if self._columns == NULL or self._key_begins == NULL or self._key_ends == NULL:
+        self._columns = <Column*>malloc(max(1, len(readings)) * sizeof(Column))
+        if self._columns == NULL:
             raise MemoryError
 
     def __init__(self, readings, names, key_places) -> None:
         """One of ``readings`` and of ``names`` (JSON text) a column; ``key_places``: the columns of the key, in its order."""
         cdef int index
         cdef Column* column
-        self._column_count = len(readings)
-        self._openings = _openings(names)
-        self._key_places = tuple(key_places)
-        self._key_openings = _openings([names[place] for place in key_places])
+        RowImages.__init__(self, names, key_places)
         self._zeros = tuple(reading.zero for reading in readings)
         self._nulls = tuple(reading.null for reading in readings)
         self._converters = tuple(reading.convert for reading in readings)
-        for index in range(self._column_count):
+        for index in range(self.column_count):
             column = &self._columns[index]
             column.kind = readings[index].kind
-            column.is_key = index in key_places
             column.units_per_s = readings[index].units_per_s
-            column.opening = PyBytes_AS_STRING(self._openings[index])
-            column.opening_size = PyBytes_GET_SIZE(self._openings[index])
             column.zero = PyBytes_AS_STRING(self._zeros[index])
             column.zero_size = PyBytes_GET_SIZE(self._zeros[index])
             column.null = PyBytes_AS_STRING(self._nulls[index])
@@ -101,15 +83,12 @@ cdef class TextRowsDecoder:
 
     def __dealloc__(self):
         free(self._columns)
-        free(self._key_begins)
-        free(self._key_ends)
-        free(self._image.data)
-        free(self._key.data)
 
     def decode(
-        self, RunRows run not None, Packets packets not None, Py_ssize_t nth, Py_ssize_t end, bytes tail not None, Py_ssize_t room
+        self, EventFrame frame not None, RunRows run not None, Packets packets not None, Py_ssize_t nth, Py_ssize_t end,
+        Py_ssize_t room,
     ) -> int:
-        """Add the rows in ``packets[nth:end]`` to ``run``, until ``room`` bytes are used up; ``tail`` stands behind each image.
+        """Add the rows in ``packets[nth:end]`` to ``run``, until ``room`` bytes are used up.
 
         Returns the number of the packet that it stopped before; at least one row is added.
 
@@ -117,45 +96,37 @@ cdef class TextRowsDecoder:
             ValueError, and whatever a converter raises: ``column`` tells where.
         """
         cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(packets.data)
-        cdef Py_ssize_t size
-        cdef Py_ssize_t around = PyBytes_GET_SIZE(_BEFORE_NULL_AFTER) + PyBytes_GET_SIZE(tail)
+        cdef Py_ssize_t before
         if not 0 <= nth <= end <= packets.count:
             raise IndexError(nth)
         while nth < end:
+            before = run.value_bytes()
             self._write_row(data, packets.places[nth].begin, packets.places[nth].end)
-            size = self._image.size + around
-            run.begin_row(_OP_READ, self._key.data, self._key.size, size)
-            run.add_part(PyBytes_AS_STRING(_BEFORE_NULL_AFTER), PyBytes_GET_SIZE(_BEFORE_NULL_AFTER))
-            run.add_part(self._image.data, self._image.size)
-            run.add_part(PyBytes_AS_STRING(tail), PyBytes_GET_SIZE(tail))
+            self.add(run, frame, _OP_READ, 0, False, True)
             nth += 1
-            room -= size
+            room -= run.value_bytes() - before
             if room <= 0:
                 break
-        if self._image.capacity > _KEPT_IMAGE_BYTES:  # a single large row should not stay in memory
-            free(self._image.data)
-            self._image.data = NULL
-            self._image.size = self._image.capacity = 0
         return nth
 
     def row(self, bytes packet not None) -> tuple[bytes, bytes]:
         """One row by itself: its image and its key, as JSON. Raises as ``decode``."""
         self._write_row(<const uint8_t*>PyBytes_AS_STRING(packet), 0, PyBytes_GET_SIZE(packet))
         return (
-            PyBytes_FromStringAndSize(self._image.data, self._image.size),
-            PyBytes_FromStringAndSize(self._key.data, self._key.size),
+            PyBytes_FromStringAndSize(self.images.data, self.images.size),
+            PyBytes_FromStringAndSize(self.key.data, self.key.size),
         )
 
     # --- one row
 
     cdef int _write_row(self, const uint8_t* data, Py_ssize_t place, Py_ssize_t end) except -1:
-        cdef Bytes* out = &self._image
+        cdef Bytes* out = &self.images
         cdef Column* column
         cdef Py_ssize_t size
         cdef int index, width
-        out.size = 0
+        self.begin_row()
         self.column = 0
-        for index in range(self._column_count):
+        for index in range(self.column_count):
             self.column = index
             column = &self._columns[index]
             if place >= end:
@@ -169,11 +140,7 @@ cdef class TextRowsDecoder:
                 size = 0
                 memcpy(&size, data + place, width)  # MySQL and we run on little-endian machines alike
                 place += width
-            reserve(out, column.opening_size + column.null_size)
-            memcpy(out.data + out.size, column.opening, column.opening_size)
-            out.size += column.opening_size
-            if column.is_key:
-                self._key_begins[index] = out.size
+            self.begin_cell(index, column.null_size)
             if size == _NULL and data[place - 1] == _NULL:
                 write_literal(out, column.null, column.null_size)
             else:
@@ -181,32 +148,11 @@ cdef class TextRowsDecoder:
                     raise _cut_off()
                 self._write_cell(column, data + place, size)
                 place += size
-            if column.is_key:
-                self._key_ends[index] = out.size
-        reserve(out, 1)
-        write_literal(out, b"}", 1)
-        return self._write_key()
-
-    cdef int _write_key(self) except -1:
-        cdef Bytes* key = &self._key
-        cdef Py_ssize_t size
-        cdef int place, nth
-        cdef bytes opening
-        key.size = 0
-        if not self._key_places:
-            return 0
-        for nth in range(len(self._key_places)):
-            place = self._key_places[nth]
-            opening = self._key_openings[nth]
-            size = self._key_ends[place] - self._key_begins[place]
-            append(key, opening)
-            reserve(key, size + 1)
-            write_literal(key, self._image.data + self._key_begins[place], size)
-        write_literal(key, b"}", 1)
-        return 0
+            self.end_cell(index)
+        return self.end_image()
 
     cdef int _write_cell(self, Column* column, const uint8_t* cell, Py_ssize_t size) except -1:
-        cdef Bytes* out = &self._image
+        cdef Bytes* out = &self.images
         if column.kind == _TEXT:
             if not write_text(out, cell, size):
                 PyUnicode_DecodeUTF8(<char*>cell, size, NULL)  # raises where it is not
@@ -237,10 +183,6 @@ cdef class TextRowsDecoder:
         cdef bytes text = self._converters[self.column](PyBytes_FromStringAndSize(<const char*>cell, size))
         append(out, text)
         return 0
-
-
-cdef tuple _openings(names):
-    return tuple([(b"," if nth else b"{") + name + b":" for nth, name in enumerate(names)])
 
 
 cdef object _cut_off():

@@ -26,12 +26,13 @@ from libs.errors import PipelineHalted, SchemaContradiction, SchemaUnknown, Unde
 from libs.events.batch import BatchBuilder, RowRun
 from libs.events.dead_letter import UndecodedRow
 from libs.events.envelope import MysqlSourceBlock, event_tail, json_text, source_tail
+from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
 from libs.mysql import binlog_events as events
 from libs.mysql.binlog_position import BinlogPosition, rank_of_place
 from libs.mysql.gtid import ExecutedGtids, GtidSet
 from libs.mysql.packets import Packets
-from libs.mysql.row_events import EventFrame, RowsDecoder
+from libs.mysql.row_events import RowsDecoder
 from libs.mysql.row_image import rows_decoder, undecodable, wire_columns
 from libs.mysql.sql_lexer import names_in
 from libs.mysql.table_map_metadata import parse_facts, require_agreement
@@ -712,11 +713,11 @@ class LogDecoder:
         middle = source_tail(transaction.thread_id)
         if self._transaction_metadata:
             middle += b',"transaction":{"id":%b,"total_order":' % json_text(transaction.gtid)
-            frame = EventFrame(b',"source":' + head, middle, self._tails, True)
+            frame = EventFrame(b',"source":' + head, middle, self._tails, b"}")
             frame.total_order = transaction.rows
             frame.collection_order = transaction.rows_by_table.get(table.schema.table_id, 0)
         else:
-            frame = EventFrame(b',"source":' + head, middle + b',"transaction":null', self._tails, False)
+            frame = EventFrame(b',"source":' + head, middle + b',"transaction":null', self._tails)
         return _OpenRun(table, run.rows, frame)
 
     def _where(self, pos: int) -> str:

@@ -24,6 +24,7 @@ from google.protobuf.message import DecodeError, Message
 from libs.errors import InvalidEvent, PipelineHalted, TransientError, UndecodableMessage
 from libs.events.batch import BatchBuilder, RowRun
 from libs.events.envelope import MysqlSourceBlock, event_tail, json_text, source_tail
+from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
 from libs.events.varint import varint
 from libs.mysql.gtid import ExecutedGtids, GtidSet, InvalidGtid, parse_gtid
@@ -33,7 +34,7 @@ from protos.dts import subscription_pb2 as pb
 from services.dts_decoder.assembly import WholeMessage
 from services.dts_decoder.messages import EntryReader
 from services.dts_decoder.position import SOURCE_KIND, DtsPosition
-from services.dts_decoder.row_changes import RowChangeDecoder, RowFrame
+from services.dts_decoder.row_changes import RowChangeDecoder
 from services.dts_decoder.values import DtsColumn, read_columns, require_agreement, row_change_decoder, undecodable
 
 _LENGTH_DELIMITED: Final = 2  # the wire type of bytes, text and messages
@@ -585,7 +586,7 @@ class SubscriptionDecoder:
         self._run = (table, run.rows)
         return run.rows
 
-    def _frame(self, table: _Table, transaction: _Transaction, reader: EntryReader) -> RowFrame:
+    def _frame(self, table: _Table, transaction: _Transaction, reader: EntryReader) -> EventFrame:
         head = table.source_block.head(
             time_us=reader.timestamp_s * 1_000_000,
             snapshot=b'"false"',
@@ -597,9 +598,9 @@ class SubscriptionDecoder:
         source = b',"source":%b%d,"row":' % (head, reader.position)
         middle = source_tail(transaction.thread_id)
         if not self._transaction_metadata:
-            return RowFrame(source, middle + b',"transaction":null', self._tails, False)
+            return EventFrame(source, middle + b',"transaction":null', self._tails)
         middle += b',"transaction":{"id":%b,"total_order":' % transaction.id_json
-        frame = RowFrame(source, middle, self._tails, True)
+        frame = EventFrame(source, middle, self._tails, b"}")
         frame.total_order = transaction.rows
         frame.collection_order = transaction.rows_by_table.get(table.schema.table_id, 0)
         return frame

@@ -1,5 +1,6 @@
 from collections.abc import Callable, Sequence
 
+from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
 from services.dts_decoder.messages import EntryReader
 from services.dts_decoder.values import Reading
@@ -13,12 +14,6 @@ DATE: int
 DATETIME: int
 TIMESTAMP: int
 CONVERTED: int
-ENVELOPE_BYTES: int
-
-class RowFrame:
-    total_order: int
-    collection_order: int
-    def __init__(self, source: bytes, middle: bytes, ends: tuple[bytes, bytes, bytes], is_numbered: bool) -> None: ...
 
 class RowChangeDecoder:
     row: int
@@ -36,5 +31,5 @@ class RowChangeDecoder:
         to_utf8: Callable[[bytes, int], Callable[[bytes], bytes] | None],
     ) -> None: ...
     def decode(
-        self, frame: RowFrame, run: RunRows, entry: EntryReader, dml_type: int, place: int, room: int
+        self, frame: EventFrame, run: RunRows, entry: EntryReader, dml_type: int, place: int, room: int
     ) -> tuple[int, int]: ...

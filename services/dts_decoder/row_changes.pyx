@@ -17,26 +17,20 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, strlen
 
 from libs.events.json_text cimport (
-    append, days_since_1970, write_base64, write_integer, write_literal, write_text
+    append, days_since_1970, write_base64, write_integer, write_literal, write_text, write_unscaled
 )
+from libs.events.row_images cimport ENVELOPE_BYTES, EventFrame, RowImages
 from libs.events.run_rows cimport Bytes, RunRows, reserve
 from services.dts_decoder.messages cimport EntryReader
 from services.dts_decoder.wire cimport LENGTH_DELIMITED, VARINT, Cursor, Field, read_field, require
 
 from libs.events import batch
-from libs.events.envelope import AFTER, AFTER_NULL, BEFORE, BEFORE_NULL_AFTER
 from libs.types.value import UNAVAILABLE_VALUE
 from protos.dts import subscription_pb2
 
 cdef uint8_t _OP_CREATE = batch.OP_CREATE
 cdef uint8_t _OP_UPDATE = batch.OP_UPDATE
 cdef uint8_t _OP_DELETE = batch.OP_DELETE
-cdef uint8_t _OP_KEY_CHANGE_DELETE = batch.OP_KEY_CHANGE_DELETE
-cdef uint8_t _OP_KEY_CHANGE_CREATE = batch.OP_KEY_CHANGE_CREATE
-cdef bytes _BEFORE = BEFORE
-cdef bytes _AFTER = AFTER
-cdef bytes _AFTER_NULL = AFTER_NULL
-cdef bytes _BEFORE_NULL_AFTER = BEFORE_NULL_AFTER
 cdef bytes _UNAVAILABLE = b'"' + UNAVAILABLE_VALUE.encode() + b'"'
 cdef int _INSERT = subscription_pb2.DML_TYPE_INSERT
 cdef int _UPDATE = subscription_pb2.DML_TYPE_UPDATE
@@ -48,10 +42,6 @@ cdef int _BYTES_TYPE = subscription_pb2.DATA_TYPE_BYTES
 cdef int _DECIMAL_TYPE = subscription_pb2.DATA_TYPE_DECIMAL
 cdef int _STRING_TYPE = subscription_pb2.DATA_TYPE_STRING
 cdef int _NA = subscription_pb2.DATA_TYPE_NA
-
-ENVELOPE_BYTES = 500
-"""Of a row's event beside its images, roughly."""
-cdef Py_ssize_t _ENVELOPE_BYTES = ENVELOPE_BYTES
 
 cdef enum:
     _INTEGER = 0
@@ -82,19 +72,15 @@ cdef enum:
     _CLOCK_SIZE = 19  # 2021-05-17 07:22:42
     _ZONE_SIZE = 7  # a space and +00:00
     _SAFE_DIGITS = 18  # so many always fit into 64 bits
-    _KEPT_IMAGE_BYTES = 4_000_000
 
 cdef struct Column:
     int kind
-    bint is_key
     int64_t lowest
     int64_t highest
     Py_ssize_t padded_bytes
     int precision
     int scale  # digits behind the point, of a number or a second
     int units_per_s
-    const char* opening  # ``,"name":``
-    Py_ssize_t opening_size
 
 cdef struct Cell:
     int data_type
@@ -103,37 +89,13 @@ cdef struct Cell:
     Field bv
 
 
-cdef class RowFrame:
-    """What the values of a run's events have around their images."""
-
-    cdef bytes _source, _middle, _create_end, _update_end, _delete_end
-    cdef bint _is_numbered
-    cdef public int64_t total_order
-    """Of the transaction's last event; counted only where events carry the transaction block."""
-    cdef public int64_t collection_order
-    """Of the transaction's last event in this table."""
-
-    def __init__(self, bytes source not None, bytes middle not None, ends, bint is_numbered) -> None:
-        """``source``: from ``,"source":`` to the row's number; ``middle``: behind it; ``ends``: of a create, an update and a
-        delete. Numbered: the event's numbers in its transaction stand between middle and end."""
-        self._source = source
-        self._middle = middle
-        self._create_end, self._update_end, self._delete_end = ends
-        self._is_numbered = is_numbered
-        self.total_order = self.collection_order = 0
-
-
-cdef class RowChangeDecoder:
+cdef class RowChangeDecoder(RowImages):
     """Decodes the rows of one table version under one set of columns."""
 
     cdef Column* _columns
-    cdef int _column_count
-    cdef tuple _openings, _converters, _nulls, _key_openings, _key_places
+    cdef tuple _converters, _nulls
     cdef object _to_utf8
     cdef dict _charsets
-    cdef Bytes _images, _key, _old_key, _place
-    cdef Py_ssize_t* _key_begins
-    cdef Py_ssize_t* _key_ends
     cdef readonly int column
     """Where decoding stands: the column, and the row of its event. After an error, where it happened."""
     cdef public int row
@@ -143,11 +105,8 @@ cdef class RowChangeDecoder:
     """Behind the row that was read last, also where it could not be decoded: decoding may go on from here."""
 
     def __cinit__(self, readings, names, key_places, to_utf8) -> None:
-        count = len(readings)
-        self._columns = <Column*>malloc(max(1, count) * sizeof(Column))
-        self._key_begins = <Py_ssize_t*>malloc(max(1, count) * sizeof(Py_ssize_t))
-        self._key_ends = <Py_ssize_t*>malloc(max(1, count) * sizeof(Py_ssize_t))
-        if self._columns == NULL or self._key_begins == NULL or self._key_ends == NULL:
+        self._columns = <Column*>malloc(max(1, len(readings)) * sizeof(Column))
+        if self._columns == NULL:
             raise MemoryError
 
     def __init__(self, readings, names, key_places, to_utf8) -> None:
@@ -156,37 +115,25 @@ cdef class RowChangeDecoder:
         else a function that makes UTF-8 of them."""
         cdef int index
         cdef Column* column
-        self._column_count = len(readings)
-        self._openings = _openings(names)
-        self._key_places = tuple(key_places)
-        self._key_openings = _openings([names[place] for place in key_places])
+        RowImages.__init__(self, names, key_places)
         self._converters = tuple(reading.convert for reading in readings)
         self._nulls = tuple(reading.null for reading in readings)
         self._to_utf8 = to_utf8
         self._charsets = {}
-        for index in range(self._column_count):
+        for index in range(self.column_count):
             reading = readings[index]
             column = &self._columns[index]
             column.kind = reading.kind
-            column.is_key = index in key_places
             column.lowest, column.highest = reading.lowest, reading.highest
             column.padded_bytes = reading.padded_bytes
             column.precision, column.scale = reading.precision, reading.scale
             column.units_per_s = reading.units_per_s
-            column.opening = PyBytes_AS_STRING(self._openings[index])
-            column.opening_size = PyBytes_GET_SIZE(self._openings[index])
 
     def __dealloc__(self):
         free(self._columns)
-        free(self._key_begins)
-        free(self._key_ends)
-        free(self._images.data)
-        free(self._key.data)
-        free(self._old_key.data)
-        free(self._place.data)
 
     def decode(
-        self, RowFrame frame not None, RunRows run not None, EntryReader entry not None, int dml_type, Py_ssize_t place,
+        self, EventFrame frame not None, RunRows run not None, EntryReader entry not None, int dml_type, Py_ssize_t place,
         Py_ssize_t room,
     ) -> tuple[int, int]:
         """Add the rows of ``entry`` from ``place`` on to ``run``, until its end or until ``room`` (bytes) is used up.
@@ -217,44 +164,34 @@ cdef class RowChangeDecoder:
                 self.place = event.place
                 events = self._decode_row(frame, run, dml_type, event.data, field.begin, field.end)
                 added += events
-                room -= field.end - field.begin + events * _ENVELOPE_BYTES
+                room -= field.end - field.begin + events * ENVELOPE_BYTES
                 self.row += 1
             elif field.number <= 2:
                 raise ValueError("columns stand behind rows")
             self.place = event.place
-        if self._images.capacity > _KEPT_IMAGE_BYTES:  # a single large row should not stay in memory
-            free(self._images.data)
-            self._images.data = NULL
-            self._images.size = self._images.capacity = 0
         return added, room
 
     cdef int _decode_row(
-        self, RowFrame frame, RunRows run, int dml_type, const uint8_t* data, Py_ssize_t begin, Py_ssize_t end
+        self, EventFrame frame, RunRows run, int dml_type, const uint8_t* data, Py_ssize_t begin, Py_ssize_t end
     ) except -1:
+        """Returns how many events the row makes."""
         cdef Py_ssize_t before_size
-        self._images.size = 0
-        self._write_place(frame)
+        self.begin_row()
+        self._write_place()
         if dml_type == _INSERT:
-            self._write_image(data, begin, end, 2, &self._key)
+            self._write_image(data, begin, end, 2)
             self._require_none(data, begin, end, 1)
-            self._add(run, frame, _OP_CREATE, &self._key, 0, False, True)
-        elif dml_type == _DELETE:
-            self._write_image(data, begin, end, 1, &self._key)
+            return self.add(run, frame, _OP_CREATE, 0, False, True)
+        if dml_type == _DELETE:
+            self._write_image(data, begin, end, 1)
             self._require_none(data, begin, end, 2)
-            self._add(run, frame, _OP_DELETE, &self._key, self._images.size, True, False)
-        elif dml_type == _UPDATE:
-            self._write_image(data, begin, end, 1, &self._old_key)
-            before_size = self._images.size
-            self._write_image(data, begin, end, 2, &self._key)
-            if self._key_is_unchanged():
-                self._add(run, frame, _OP_UPDATE, &self._key, before_size, True, True)
-                return 1
-            self._add(run, frame, _OP_KEY_CHANGE_DELETE, &self._old_key, before_size, True, False)
-            self._add(run, frame, _OP_KEY_CHANGE_CREATE, &self._key, before_size, False, True)
-            return 2
-        else:
-            raise ValueError("an unknown kind of row change")
-        return 1
+            return self.add(run, frame, _OP_DELETE, self.images.size, True, False)
+        if dml_type == _UPDATE:
+            self._write_image(data, begin, end, 1)
+            before_size = self.images.size
+            self._write_image(data, begin, end, 2)
+            return self.add(run, frame, _OP_UPDATE, before_size, True, True)
+        raise ValueError("an unknown kind of row change")
 
     # --- one image
 
@@ -268,72 +205,35 @@ cdef class RowChangeDecoder:
                 raise ValueError("an INSERT has old values, or a DELETE new ones")
         return 0
 
-    cdef int _write_image(
-        self, const uint8_t* data, Py_ssize_t begin, Py_ssize_t end, int number, Bytes* key
-    ) except -1:
+    cdef int _write_image(self, const uint8_t* data, Py_ssize_t begin, Py_ssize_t end, int number) except -1:
         """Write the values in the row's fields ``number`` as a JSON object behind the images, and their key."""
         cdef Cursor row = Cursor(data, begin, end)
         cdef Field field
         cdef Cell cell
-        cdef Bytes* out = &self._images
-        cdef Column* column
         cdef int index = 0
-        reserve(out, 2)
-        if self._column_count == 0:
-            write_literal(out, b"{", 1)
         while row.place < row.end:
             self.column = -1
             read_field(&row, &field)
             if field.number != number:
                 continue
             require(&field, LENGTH_DELIMITED)
-            if index == self._column_count:
+            if index == self.column_count:
                 raise ValueError("a row has more values than there are columns")
             self.column = index
-            column = &self._columns[index]
-            reserve(out, column.opening_size + 8)
-            write_literal(out, column.opening, column.opening_size)
-            if column.is_key:
-                self._key_begins[index] = out.size
+            self.begin_cell(index, 0)
             _read_cell(&cell, data, field.begin, field.end)
-            self._write_cell(column, &cell, data)
-            if column.is_key:
-                self._key_ends[index] = out.size
+            self._write_cell(&self._columns[index], &cell, data)
+            self.end_cell(index)
             index += 1
         self.column = -1
-        if index != self._column_count:
+        if index != self.column_count:
             raise ValueError("a row has fewer values than there are columns")
-        reserve(out, 1)
-        write_literal(out, b"}", 1)
-        self._write_key(key)
-        return 0
-
-    cdef int _write_key(self, Bytes* key) except -1:
-        cdef Py_ssize_t size
-        cdef int place
-        cdef bytes opening
-        key.size = 0
-        if not self._key_places:
-            return 0
-        for nth in range(len(self._key_places)):
-            place = self._key_places[nth]
-            opening = self._key_openings[nth]
-            size = self._key_ends[place] - self._key_begins[place]
-            reserve(key, PyBytes_GET_SIZE(opening) + size + 1)
-            write_literal(key, PyBytes_AS_STRING(opening), PyBytes_GET_SIZE(opening))
-            write_literal(key, self._images.data + self._key_begins[place], size)
-        write_literal(key, b"}", 1)
-        return 0
-
-    cdef inline bint _key_is_unchanged(self) noexcept:
-        return self._key.size == self._old_key.size and (
-            self._key.size == 0 or memcmp(self._key.data, self._old_key.data, self._key.size) == 0
-        )
+        return self.end_image()
 
     # --- one cell
 
     cdef int _write_cell(self, Column* column, Cell* cell, const uint8_t* data) except -1:
-        cdef Bytes* out = &self._images
+        cdef Bytes* out = &self.images
         cdef Field* value = &cell.bv
         cdef const uint8_t* raw
         cdef Py_ssize_t size
@@ -344,7 +244,7 @@ cdef class RowChangeDecoder:
             append(out, <bytes>self._nulls[self.column])
             return 0
         if cell.data_type == _NA:
-            if column.is_key:
+            if self.cells[self.column].is_key:
                 raise ValueError("the value of a key column is not in the message")
             append(out, _UNAVAILABLE)
             return 0
@@ -383,10 +283,13 @@ cdef class RowChangeDecoder:
 
     cdef bint _write_usual(self, Column* column, int data_type, const uint8_t* raw, Py_ssize_t size) except -1:
         """Write a value in the print that DTS always uses; False: it is another, or wrong."""
-        cdef Bytes* out = &self._images
+        cdef Bytes* out = &self.images
         cdef int64_t number = 0
         if column.kind == _DECIMAL:
-            return _read_decimal(column, raw, size, &number) and _write_unscaled(out, number)
+            if not _read_decimal(column, raw, size, &number):
+                return False
+            write_unscaled(out, number)
+            return True
         if column.kind == _DOUBLE:
             return _write_double(out, raw, size)
         if column.kind == _DATE:
@@ -417,8 +320,8 @@ cdef class RowChangeDecoder:
             number = -number
         if not column.lowest <= number <= column.highest:
             raise ValueError("a number that its column cannot hold")
-        reserve(&self._images, _LONGEST_NUMBER)
-        write_integer(&self._images, number)
+        reserve(&self.images, _LONGEST_NUMBER)
+        write_integer(&self.images, number)
         return 0
 
     cdef bytes _as_utf8(self, Cell* cell, const uint8_t* data, const uint8_t* raw, Py_ssize_t size):
@@ -443,63 +346,18 @@ cdef class RowChangeDecoder:
 
     cdef int _write_converted(self, const uint8_t* cell, Py_ssize_t size) except -1:
         cdef bytes text = self._converters[self.column](PyBytes_FromStringAndSize(<const char*>cell, size))
-        append(&self._images, text)
+        append(&self.images, text)
         return 0
 
     # --- one event
 
-    cdef int _write_place(self, RowFrame frame) except -1:
-        """``,"source":{…,"row":0`` and what follows up to the numbers or the end."""
-        cdef Bytes* out = &self._place
+    cdef int _write_place(self) except -1:
+        """The row's number in its event."""
+        cdef Bytes* out = &self.place_in_source
         out.size = 0
-        append(out, frame._source)
         reserve(out, _LONGEST_NUMBER)
         write_integer(out, self.row)
-        append(out, frame._middle)
         return 0
-
-    cdef int _add(
-        self, RunRows run, RowFrame frame, uint8_t op, Bytes* key, Py_ssize_t before_size, bint has_before, bint has_after
-    ) except -1:
-        """One event of the images at hand: the first ``before_size`` bytes are the row before, the rest the row after."""
-        cdef char[2 * _LONGEST_NUMBER + 32] number_bytes
-        cdef Bytes numbers
-        cdef bytes opening, joint
-        cdef bytes tail = frame._update_end
-        if not has_before:
-            opening, joint, tail = _BEFORE_NULL_AFTER, b"", frame._create_end
-        elif has_after:
-            opening, joint = _BEFORE, _AFTER
-        else:
-            opening, joint, tail = _BEFORE, _AFTER_NULL, frame._delete_end
-        numbers.data, numbers.size, numbers.capacity = number_bytes, 0, sizeof(number_bytes)
-        if frame._is_numbered:
-            frame.total_order += 1
-            frame.collection_order += 1
-            write_integer(&numbers, frame.total_order)
-            write_literal(&numbers, b',"data_collection_order":', 25)
-            write_integer(&numbers, frame.collection_order)
-            write_literal(&numbers, b"}", 1)
-        cdef Py_ssize_t after_size = self._images.size - before_size
-        run.begin_row(
-            op, key.data, key.size,
-            PyBytes_GET_SIZE(opening) + has_before * before_size + PyBytes_GET_SIZE(joint) + has_after * after_size
-            + self._place.size + numbers.size + PyBytes_GET_SIZE(tail),
-        )
-        run.add_part(PyBytes_AS_STRING(opening), PyBytes_GET_SIZE(opening))
-        if has_before:
-            run.add_part(self._images.data, before_size)
-        run.add_part(PyBytes_AS_STRING(joint), PyBytes_GET_SIZE(joint))
-        if has_after:
-            run.add_part(self._images.data + before_size, after_size)
-        run.add_part(self._place.data, self._place.size)
-        run.add_part(numbers.data, numbers.size)
-        run.add_part(PyBytes_AS_STRING(tail), PyBytes_GET_SIZE(tail))
-        return 0
-
-
-cdef tuple _openings(names):
-    return tuple([(b"," if nth else b"{") + name + b":" for nth, name in enumerate(names)])
 
 
 # --- values in their usual print; False where it is another ---------------------------------------------------------------
@@ -527,19 +385,6 @@ cdef bint _read_decimal(Column* column, const uint8_t* text, Py_ssize_t size, in
     if size == is_negative or max(fraction, 0) != column.scale or whole > column.precision - column.scale:
         return False
     unscaled[0] = -number if is_negative else number
-    return True
-
-
-cdef bint _write_unscaled(Bytes* out, int64_t unscaled) except -1:
-    """Connect's Decimal: the shortest big-endian two's complement, in base64."""
-    cdef uint8_t[8] stored
-    cdef int size = 1
-    cdef int nth
-    while size < 8 and not -(<int64_t>1 << (8 * size - 1)) <= unscaled < <int64_t>1 << (8 * size - 1):
-        size += 1
-    for nth in range(size):
-        stored[nth] = <uint8_t>(unscaled >> 8 * (size - 1 - nth) & 0xFF)
-    write_base64(out, stored, size)
     return True
 
 

@@ -610,10 +610,10 @@ class StreamDecoder:
         ends = self._ends()
         metadata = self._options.events.transaction_metadata
         if metadata is TransactionMetadata.OFF or transaction.is_copy:
-            return EventFrame(source + b',"transaction":null', ends)
+            return EventFrame(source, b',"transaction":null', ends)
         identity = b"" if "transaction.id" in self._removed else b'"id":%b,' % transaction.id_json
         frame = EventFrame(
-            source + b',"transaction":{' + identity + b'"total_order":', ends, self._order_members(transaction) + b"}"
+            source, b',"transaction":{' + identity + b'"total_order":', ends, self._order_members(transaction) + b"}"
         )
         frame.total_order = transaction.rows
         frame.collection_order = transaction.rows_by_table.get(table.schema.table_id, 0)

@@ -15,7 +15,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
 from libs.events.json_text cimport append, days_since_1970, write_base64, write_integer, write_literal, write_text
-from libs.events.row_images cimport EventFrame, RowImages
+from libs.events.row_images cimport ENVELOPE_BYTES, EventFrame, RowImages
 from libs.events.run_rows cimport Bytes, RunRows, reserve
 from services.vstream_reader.vevents cimport Field, VEvents, next_field, varint
 
@@ -58,7 +58,6 @@ cdef enum:
     _LONGEST_NUMBER = 24
     _FRACTION_DIGITS = 6
     _FIRST_LENGTHS = 64
-    _EVENT_OVERHEAD_BYTES = 500  # of an event beside its images, roughly
 
 cdef struct Column:
     int kind
@@ -147,7 +146,7 @@ cdef class RowChangesDecoder(RowImages):
                 frame, run, data, events.events[nth].payload_begin, events.events[nth].payload_end, is_copy
             )
             decoded += added
-            room -= events.events[nth].end - events.events[nth].begin + added * _EVENT_OVERHEAD_BYTES
+            room -= events.events[nth].end - events.events[nth].begin + added * ENVELOPE_BYTES
             nth += 1
         return nth, decoded, room
 
@@ -237,8 +236,7 @@ cdef class RowChangesDecoder(RowImages):
             self.column = index
             column = &self._columns[index]
             length = self._lengths[index]
-            self.begin_cell(index)
-            reserve(&self.images, _LONGEST_NUMBER + 16 + column.unavailable_size + column.zero_size)
+            self.begin_cell(index, _LONGEST_NUMBER + 16 + column.unavailable_size + column.zero_size)
             if not _bit(present, index) or (partial.data != NULL and length >= 0 and _partial_bit(partial, index)):
                 write_literal(&self.images, column.unavailable, column.unavailable_size)
                 at += max(length, 0)

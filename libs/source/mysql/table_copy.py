@@ -20,6 +20,7 @@ from typing import Final
 
 from libs.errors import HeadwaterError, SourceUnavailable
 from libs.events.batch import MAX_BATCH_BYTES, MAX_BATCH_ROWS, EncodedRows
+from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
 from libs.mysql.chunk_query import KeyPlace, chunk_statement, pack_key
 from libs.mysql.column_type import parse_column_type
@@ -86,10 +87,11 @@ class CopiedChunk:
 class _Rows:
     """Encodes a range's rows; all but its first and its last one as events."""
 
-    def __init__(self, decoder: TextRowsDecoder) -> None:
+    def __init__(self, decoder: TextRowsDecoder, frame: EventFrame) -> None:
         self._decoder = decoder
         self._has_begun = False
-        self.tail = b""
+        self.frame = frame
+        """Around the images of the rows to come."""
         self._start()
 
     def _start(self) -> None:
@@ -143,7 +145,7 @@ class _Rows:
         while nth < end:
             until = min(end, nth + MAX_BATCH_ROWS - len(self._run))
             room = MAX_BATCH_BYTES - self._run.size_bytes
-            nth = self._decoder.decode(self._run, packets, nth, until, self.tail, room)
+            nth = self._decoder.decode(self.frame, self._run, packets, nth, until, room)
             if len(self._run) >= MAX_BATCH_ROWS or self._run.size_bytes >= MAX_BATCH_BYTES:
                 self._close_run()
 
@@ -166,11 +168,11 @@ def copy_range(
         UndecodableValue: a value does not fit its column; the message names it.
     """
     decoder = text_rows_decoder(part.schema)
-    rows = _Rows(decoder)
+    rows = _Rows(decoder, _frame(at, part, source))
     limit = chunk_rows if is_chunked(part.schema) else 0
     behind = part.behind
     while True:
-        rows.tail = copied_tail(at, part.schema.table_id, source, b'"true"', time.time_ns())
+        rows.frame = _frame(at, part, source)
         has_more = False
         for packets, nth, end in select_packets(connection, _statement(part, behind, limit), _SELECT_TIMEOUT_S):
             kept = min(end, nth + limit - rows.count) if limit else end
@@ -186,6 +188,12 @@ def copy_range(
         yield chunk
         if not has_more:
             return
+
+
+def _frame(at: CopiedAt, part: TableRange, source: str) -> EventFrame:
+    """Around the images of copied rows, which have no place of their own in the log: all of it stands behind them."""
+    tail = copied_tail(at, part.schema.table_id, source, b'"true"', time.time_ns())
+    return EventFrame(tail, b"", (b"", b"", b"", b""))
 
 
 def _packet(packets: Packets, nth: int) -> bytes:

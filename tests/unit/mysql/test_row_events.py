@@ -15,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.errors import UndecodableValue
+from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
 from libs.mysql import binlog_events
 from libs.mysql.ddl import show_create_to_schema
 from libs.mysql.packets import Packets
-from libs.mysql.row_events import EventFrame, RowsDecoder
+from libs.mysql.row_events import RowsDecoder
 from libs.mysql.row_image import rows_decoder, undecodable, wire_columns
 from libs.types.table import TableId, TableSchema
 from protos.headwater.changes.v1.change_batch_pb2 import Run
@@ -252,7 +253,7 @@ def packets(*events: bytes) -> Packets:
 
 
 def frame() -> EventFrame:
-    return EventFrame(b',"source":{"pos":', b"}", (b',"op":"c"}', b',"op":"u"}', b',"op":"d"}'), False)
+    return EventFrame(b',"source":{"pos":', b"}", (b',"op":"c"}', b',"op":"u"}', b',"op":"d"}'))
 
 
 def rows_of(run: RunRows) -> list[tuple[str, bytes, dict[str, Any]]]:
@@ -329,7 +330,7 @@ def test_position_and_row_number_stand_in_the_source() -> None:
 
 def test_numbers_count_through_the_events_of_a_transaction() -> None:
     _, decoder = decoder_of(PAIR, key=(0,))
-    numbered = EventFrame(b',"source":{"pos":', b'},"transaction":{"total_order":', (b"}", b"}", b"}"), True)
+    numbered = EventFrame(b',"source":{"pos":', b'},"transaction":{"total_order":', (b"}", b"}", b"}"), b"}")
     numbered.total_order, numbered.collection_order = 10, 3
     run = RunRows()
     moved = image(PAIR, (1, "a")) + image(PAIR, (2, "a"))

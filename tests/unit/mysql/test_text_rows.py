@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
 from libs.mysql import text_row, text_rows
 from libs.mysql.ddl import show_create_to_schema
@@ -87,12 +88,18 @@ def test_rows_become_events_until_the_room_is_used_up() -> None:
     data = b"".join(rows)
     packets = Packets(data, [(sum(map(len, rows[:n])), sum(map(len, rows[: n + 1]))) for n in range(5)])
     run = RunRows()
+    frame = EventFrame(b',"source":7', b"", (b"", b"", b"", b',"op":"r"}'))
 
-    assert text_rows_decoder(schema).decode(run, packets, 0, 5, b',"tail":1}', 100_000) == 2
-    assert text_rows_decoder(schema).decode(run, packets, 2, 4, b',"tail":1}', 10**9) == 4
+    assert text_rows_decoder(schema).decode(frame, run, packets, 0, 5, 100_000) == 2
+    assert text_rows_decoder(schema).decode(frame, run, packets, 2, 4, 10**9) == 4
 
     assert run.keys() == [b'{"id":%d}' % number for number in range(4)]
-    assert orjson.loads(run.values()[3]) == {"before": None, "after": {"id": 3, "v": "x" * 70_000}, "tail": 1}
+    assert orjson.loads(run.values()[3]) == {
+        "before": None,
+        "after": {"id": 3, "v": "x" * 70_000},
+        "source": 7,
+        "op": "r",
+    }
     assert run.ops == b"rrrr"
 
 
