@@ -13,6 +13,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from libs.errors import InvalidSettings
@@ -23,6 +24,7 @@ from libs.local.step import Progress, folder_bytes, run
 
 FOLDERS = ("libs", "services")
 DONE_FILE = "headwater-compiled.sha256"
+"""A line a module: what it was made of, and its name."""
 COMPILE_TIMEOUT_S = 600.0
 CFLAGS = ("-O3", "-g", "-fwrapv", "-fPIC", "-shared", "-fvisibility=hidden")
 COMPILERS = ("cc", "gcc", "clang")
@@ -33,12 +35,7 @@ SOURCE_REMEDY = "mend the module, or restore it with git, and run `make setup` a
 
 def are_built(repository: Path) -> bool:
     """Whether every module is there, made of the sources as they are now."""
-    try:
-        done = (repository / ".venv" / DONE_FILE).read_text()
-    except OSError:
-        return False
-    sources = list(_sources(repository))
-    return done == _fingerprint(repository, sources) and all(_built(source).exists() for source in sources)
+    return not _stale(repository)
 
 
 def require_built(repository: Path) -> None:
@@ -53,36 +50,73 @@ def build(cache: Path, repository: Path, progress: Progress) -> None:
     Raises:
         SetupFailed: no compiler or no headers could be had, or a module is wrong.
     """
-    sources = list(_sources(repository))
-    fingerprint = _fingerprint(repository, sources)
+    stale = _stale(repository)
     compiler, environ = _compiler(cache, repository, progress)
     includes = [f"-I{folder}" for folder in _header_dirs(cache, progress)]
+    digests = _digests(repository)
+    done = _recorded(repository)
+
+    def compile_one(source: Path) -> Path:
+        _compile(repository, source, [*compiler, *CFLAGS, *includes], environ)
+        return source
+
+    progress.now(f"{len(stale)} modules")
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        compiled = [pool.submit(compile_one, source) for source in stale]
+        try:
+            for count, finished in enumerate(as_completed(compiled), 1):
+                name = str(finished.result().relative_to(repository))
+                done[name] = digests[name]
+                record = "".join(f"{done[name]} {name}\n" for name in sorted(done.keys() & digests.keys()))
+                (repository / ".venv" / DONE_FILE).write_text(record)
+                progress.now(f"{name} ({count} of {len(stale)})")
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _compile(repository: Path, source: Path, compile_command: list[str | Path], environ: dict[str, str]) -> None:
+    name = source.relative_to(repository)
+    built = _built(source)
+    staged = built.with_name(f".{built.name}.{os.getpid()}")
     with tempfile.TemporaryDirectory() as folder:
-        for nth, source in enumerate(sources, 1):
-            name = source.relative_to(repository)
-            progress.now(f"{name} ({nth} of {len(sources)})")
-            translated = Path(folder) / f"{nth}.c"
+        translated = Path(folder) / f"{source.stem}.c"
+        run(
+            [venv_python(repository), "-m", "cython", "-3", name, "-o", translated],
+            purpose=f"translating {name}",
+            remedy=SOURCE_REMEDY,
+            timeout_s=COMPILE_TIMEOUT_S,
+            cwd=repository,
+        )
+        try:
             run(
-                [venv_python(repository), "-m", "cython", "-3", name, "-o", translated],
-                purpose=f"translating {name}",
-                remedy=SOURCE_REMEDY,
+                [*compile_command, translated, "-o", staged],
+                purpose=f"compiling {name}",
+                remedy=COMPILER_REMEDY,
                 timeout_s=COMPILE_TIMEOUT_S,
-                cwd=repository,
+                environ=environ,
             )
-            built = _built(source)
-            staged = built.with_name(f".{built.name}.{os.getpid()}")
-            try:
-                run(
-                    [*compiler, *CFLAGS, *includes, translated, "-o", staged],
-                    purpose=f"compiling {name}",
-                    remedy=COMPILER_REMEDY,
-                    timeout_s=COMPILE_TIMEOUT_S,
-                    environ=environ,
-                )
-                staged.rename(built)
-            finally:
-                staged.unlink(missing_ok=True)
-    (repository / ".venv" / DONE_FILE).write_text(fingerprint)
+            staged.rename(built)
+        finally:
+            staged.unlink(missing_ok=True)
+
+
+def _stale(repository: Path) -> list[Path]:
+    """Modules that are missing, or were made of other sources."""
+    done, digests = _recorded(repository), _digests(repository)
+    return [
+        source
+        for source in _sources(repository)
+        if done.get(name := str(source.relative_to(repository))) != digests[name] or not _built(source).exists()
+    ]
+
+
+def _recorded(repository: Path) -> dict[str, str]:
+    """What each module that is there was made of: its digest by its source's name."""
+    try:
+        lines = (repository / ".venv" / DONE_FILE).read_text().splitlines()
+    except OSError:
+        return {}
+    return {name: digest for digest, _, name in (line.partition(" ") for line in lines)}
 
 
 def _sources(repository: Path) -> Iterator[Path]:
@@ -94,13 +128,19 @@ def _built(source: Path) -> Path:
     return source.with_name(source.stem + sysconfig.get_config_var("EXT_SUFFIX"))
 
 
-def _fingerprint(repository: Path, sources: list[Path]) -> str:
-    """Of all that decides what the modules become: sources, what they include, and Cython itself (in the lock)."""
-    digest = hashlib.sha256(f"{sysconfig.get_config_var('EXT_SUFFIX')} {' '.join(CFLAGS)}\n".encode())
+def _digests(repository: Path) -> dict[str, str]:
+    """Of all that decides what a module becomes, by its source's name: the source, what it may include, and Cython itself
+    (in the lock)."""
+    shared = hashlib.sha256(f"{sysconfig.get_config_var('EXT_SUFFIX')} {' '.join(CFLAGS)}\n".encode())
     included = sorted(path for folder in FOLDERS for path in (repository / folder).rglob("*.pxd"))
-    for path in (*sources, *included, repository / "requirements" / "dev.txt"):
-        digest.update(f"{path.relative_to(repository)}\n".encode() + path.read_bytes())
-    return digest.hexdigest()
+    for path in (*included, repository / "requirements" / "dev.txt"):
+        shared.update(f"{path.relative_to(repository)}\n".encode() + path.read_bytes())
+    digests = {}
+    for source in _sources(repository):
+        own = shared.copy()
+        own.update(source.read_bytes())
+        digests[str(source.relative_to(repository))] = own.hexdigest()
+    return digests
 
 
 def _compiler(cache: Path, repository: Path, progress: Progress) -> tuple[list[str | Path], dict[str, str]]:

@@ -50,6 +50,22 @@ def test_modules_are_built_once_and_again_when_they_change(repository: Path, tmp
         compiled_modules.require_built(repository)
 
 
+def test_only_what_changed_is_made_anew(repository: Path, tmp_path: Path) -> None:
+    """A declaration that others may include concerns all of them."""
+    (repository / "services" / "other.pyx").write_text("cpdef other(): pass\n")
+    compiled_modules.build(tmp_path / "cache", repository, Progress())
+    [answer], [other] = (repository / "libs").glob("*.so"), (repository / "services").glob("*.so")
+    made = answer.stat().st_mtime_ns, other.stat().st_mtime_ns
+
+    (repository / "services" / "other.pyx").write_text("cpdef other(): return 1\n")
+    compiled_modules.build(tmp_path / "cache", repository, Progress())
+    assert answer.stat().st_mtime_ns == made[0]
+    assert other.stat().st_mtime_ns > made[1]
+
+    (repository / "services" / "other.pxd").write_text("cpdef other()\n")
+    assert [path.name for path in compiled_modules._stale(repository)] == ["answer.pyx", "other.pyx"]
+
+
 def test_a_module_that_is_wrong_is_named_with_the_remedy(repository: Path, tmp_path: Path) -> None:
     (repository / "libs" / "answer.pyx").write_text("def answer(:\n")
     with pytest.raises(SetupFailed, match=r"translating libs/answer\.pyx.*make setup"):
