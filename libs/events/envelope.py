@@ -41,18 +41,30 @@ class MysqlSourceBlock:
         ``snapshot``, ``gtid``, ``file`` and ``sequence`` (what orders events besides) are JSON text, quotes included, or
         ``null``.
         """
-        return b'%b%d,"snapshot":%b%b%b,"ts_us":%d,"ts_ns":%d000%b%d,"gtid":%b,"file":%b,"pos":' % (
-            self._before_times,
+        before, behind_ms, behind_sequence, between, behind_times = self.pieces(
+            snapshot=snapshot, server_id=server_id, gtid=gtid, file=file
+        )
+        return b"%b%d%b%b%b%d%b%d000%b" % (
+            before,
             time_us // 1000,
-            snapshot,
-            self._after_snapshot,
+            behind_ms,
             sequence,
+            behind_sequence,
             time_us,
+            between,
             time_us,
-            self._table,
-            server_id,
-            gtid,
-            file,
+            behind_times,
+        )
+
+    def pieces(self, *, snapshot: bytes, server_id: int, gtid: bytes, file: bytes) -> tuple[bytes, ...]:
+        """What stands before, between and behind ``ts_ms``, ``sequence``, ``ts_us`` and ``ts_ns``: of rows events that differ
+        in these and in their position alone."""
+        return (
+            self._before_times,
+            b',"snapshot":%b%b' % (snapshot, self._after_snapshot),
+            b',"ts_us":',
+            b',"ts_ns":',
+            b'%b%d,"gtid":%b,"file":%b,"pos":' % (self._table, server_id, gtid, file),
         )
 
 

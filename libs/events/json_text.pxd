@@ -4,7 +4,7 @@ Where no more is said, the caller has reserved the room (``run_rows.reserve``).
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from libs.events.run_rows cimport Bytes, reserve
@@ -38,6 +38,8 @@ cdef inline int64_t floor_divided(int64_t number, int64_t by) noexcept:
 
 
 cdef void write_integer(Bytes* out, int64_t number) noexcept
+
+cdef void write_unsigned(Bytes* out, uint64_t number) noexcept
 
 cdef bint write_text(Bytes* out, const uint8_t* cell, Py_ssize_t size) except -1
 """A JSON string with orjson's escapes; reserves its room. False: there was a byte beyond ASCII; all were written as they are,

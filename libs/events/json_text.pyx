@@ -12,18 +12,22 @@ cdef enum:
 
 
 cdef void write_integer(Bytes* out, int64_t number) noexcept:
-    cdef char[20] digits
-    cdef int begin = 20
-    cdef uint64_t rest = <uint64_t>number
     if number < 0:
         out.data[out.size] = b"-"
         out.size += 1
-        rest = 0 - rest
+        write_unsigned(out, 0 - <uint64_t>number)
+    else:
+        write_unsigned(out, <uint64_t>number)
+
+
+cdef void write_unsigned(Bytes* out, uint64_t number) noexcept:
+    cdef char[20] digits
+    cdef int begin = 20
     while True:
         begin -= 1
-        digits[begin] = <char>(48 + rest % 10)
-        rest //= 10
-        if rest == 0:
+        digits[begin] = <char>(48 + number % 10)
+        number //= 10
+        if number == 0:
             break
     memcpy(out.data + out.size, digits + begin, 20 - begin)
     out.size += 20 - begin

@@ -1,6 +1,7 @@
 """Rows on their way to events, for the compiled decoders of every source: the images of a row and its key, and the envelope
 around them."""
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
@@ -16,10 +17,16 @@ cdef struct Text:
     Py_ssize_t size
 
 
+cdef inline Text text_of(bytes held):
+    """Points into ``held``, which has to be kept."""
+    return Text(PyBytes_AS_STRING(held), PyBytes_GET_SIZE(held))
+
+
 cdef class EventFrame:
     """What the values of a run's events have around their images."""
 
-    cdef tuple _held  # what the texts point into
+    cdef object held
+    """What the texts point into."""
     cdef Text _source, _behind_place, _behind_numbers
     cdef Text[4] _ends
     cdef bint _is_numbered

@@ -1,7 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """See ``row_images.pxd``."""
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
@@ -16,11 +15,11 @@ cdef uint8_t _OP_UPDATE = batch.OP_UPDATE
 cdef uint8_t _OP_READ = batch.OP_READ
 cdef uint8_t _OP_KEY_CHANGE_DELETE = batch.OP_KEY_CHANGE_DELETE
 cdef uint8_t _OP_KEY_CHANGE_CREATE = batch.OP_KEY_CHANGE_CREATE
-cdef Text _BEFORE = _text(BEFORE)
-cdef Text _AFTER = _text(AFTER)
-cdef Text _AFTER_NULL = _text(AFTER_NULL)
-cdef Text _BEFORE_NULL_AFTER = _text(BEFORE_NULL_AFTER)
-cdef Text _NOTHING = _text(b"")
+cdef Text _BEFORE = text_of(BEFORE)
+cdef Text _AFTER = text_of(AFTER)
+cdef Text _AFTER_NULL = text_of(AFTER_NULL)
+cdef Text _BEFORE_NULL_AFTER = text_of(BEFORE_NULL_AFTER)
+cdef Text _NOTHING = text_of(b"")
 
 cdef enum:
     _LONGEST_NUMBER = 24
@@ -34,12 +33,12 @@ cdef class EventFrame:
         to its number in the transaction, where ``behind_numbers`` is given: what follows the numbers. ``ends``: of a create,
         an update, a delete and, where there are any, a read."""
         cdef int nth
-        self._held = (source, behind_place, behind_numbers, *ends)
-        self._source = _text(source)
-        self._behind_place = _text(behind_place)
-        self._behind_numbers = _text(behind_numbers or b"")
+        self.held = (source, behind_place, behind_numbers, *ends)
+        self._source = text_of(source)
+        self._behind_place = text_of(behind_place)
+        self._behind_numbers = text_of(behind_numbers or b"")
         for nth in range(4):
-            self._ends[nth] = _text(ends[nth] if nth < len(ends) else b"")
+            self._ends[nth] = text_of(ends[nth] if nth < len(ends) else b"")
         self._is_numbered = behind_numbers is not None
         self.total_order = self.collection_order = 0
 
@@ -59,10 +58,10 @@ cdef class RowImages:
         self._openings = _openings(names)
         self._key_openings = _openings([names[place] for place in key_places])
         for nth in range(self.column_count):
-            self.cells[nth].opening = _text(self._openings[nth])
+            self.cells[nth].opening = text_of(self._openings[nth])
             self.cells[nth].is_key = nth in key_places
         for nth in range(self._key_count):
-            self._key_cells[nth].opening = _text(self._key_openings[nth])
+            self._key_cells[nth].opening = text_of(self._key_openings[nth])
             self._key_cells[nth].column = key_places[nth]
 
     def __dealloc__(self):
@@ -158,8 +157,3 @@ cdef bint _are_equal(Bytes* one, Bytes* other) noexcept:
 
 cdef tuple _openings(names):
     return tuple([(b"," if nth else b"{") + name + b":" for nth, name in enumerate(names)])
-
-
-cdef Text _text(bytes held):
-    """Points into ``held``, which has to be kept."""
-    return Text(PyBytes_AS_STRING(held), PyBytes_GET_SIZE(held))

@@ -24,7 +24,6 @@ from google.protobuf.message import DecodeError, Message
 from libs.errors import InvalidEvent, PipelineHalted, TransientError, UndecodableMessage
 from libs.events.batch import BatchBuilder, RowRun
 from libs.events.envelope import MysqlSourceBlock, event_tail, json_text, source_tail
-from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
 from libs.events.varint import varint
 from libs.mysql.gtid import ExecutedGtids, GtidSet, InvalidGtid, parse_gtid
@@ -34,7 +33,7 @@ from protos.dts import subscription_pb2 as pb
 from services.dts_decoder.assembly import WholeMessage
 from services.dts_decoder.messages import EntryReader
 from services.dts_decoder.position import SOURCE_KIND, DtsPosition
-from services.dts_decoder.row_changes import RowChangeDecoder
+from services.dts_decoder.row_changes import EntryFrame, RowChangeDecoder
 from services.dts_decoder.values import DtsColumn, read_columns, require_agreement, row_change_decoder, undecodable
 
 _LENGTH_DELIMITED: Final = 2  # the wire type of bytes, text and messages
@@ -165,7 +164,6 @@ class SubscriptionDecoder:
         self._repeated: str | None = None
         """GTID of the transaction whose entries are dropped: it came already, or was rolled back."""
         self._run: tuple[_Table, RunRows] | None = None
-        self._room = 0
         self._tails = _tails(time.time_ns())
         self._gtid: tuple[bytes, str, tuple[str, str, int] | None] = (b"", "", None)
         self.committed_at_us = 0
@@ -223,23 +221,22 @@ class SubscriptionDecoder:
         reader = EntryReader(message.data)
         done = self._position.entry if message.first_offset == self._position.offset else 0
         while True:
-            nth = reader.entries
             try:
                 if not reader.advance():
                     break
             except ValueError as error:
                 rest = reader.piece(reader.entry_begin, len(message.data))
-                self._refuse(message, nth, f"entry {nth} cannot be read: {error}", rest)
+                self._refuse(message, reader.entries, f"entry {reader.entries} cannot be read: {error}", rest)
                 break
-            if nth < done:
+            if reader.entries <= done:
                 continue
             try:
-                yield from self._entry(message, reader, nth)
+                yield from self._entry(message, reader, reader.entries - 1)
             except InvalidEvent as error:
                 entry = reader.piece(reader.entry_begin, reader.entry_end)
-                self._refuse(message, nth, str(error), entry, error)
+                self._refuse(message, reader.entries - 1, str(error), entry, error)
             if self._transaction is None:
-                self._stand(message.first_offset, nth + 1, self._position.ps)
+                self._stand(message.first_offset, reader.entries, self._position.ps)
                 yield None
             message.release(reader.entry_end)
         if self._transaction is None:
@@ -463,13 +460,13 @@ class SubscriptionDecoder:
             self.committed_at_us = transaction.committed_at_us
             self.last_order = order
 
-    def _table_of(self, reader: EntryReader, columns: bytes) -> _Table | None:
+    def _table_of(self, reader: EntryReader) -> _Table | None:
         """The table of a DML entry; None: nobody captures it. Raises KeyError where its schema is not known."""
         table_id = TableId(database=_text(reader.schema_name), table=_text(reader.table_name))
         if not self._is_captured(table_id):
             return None
         schema = self._schemas[table_id]
-        require_agreement(schema, _columns(columns))
+        require_agreement(schema, _columns(reader.columns))
         block = MysqlSourceBlock(self._source, table_id.database, table_id.table, connector=SOURCE_KIND)
         return _Table(schema, row_change_decoder(schema), block)
 
@@ -487,78 +484,73 @@ class SubscriptionDecoder:
             self._transaction = self._opened(message, reader, nth, has_begin=False)
         transaction = self._transaction
         try:
-            dml_type, columns, place = reader.read_dml()
+            reader.read_dml()
         except ValueError as error:
             raise UndecodableMessage(f"the rows cannot be read: {error}") from error
+        place = reader.rows_begin
         if transaction.rows_to_skip:
             place, skipped = reader.skip_rows(place, transaction.rows_to_skip)
             transaction.rows_to_skip -= skipped
             transaction.rows_read += skipped
-        key = (reader.schema_name, reader.table_name, columns)
+        key = (reader.schema_name, reader.table_name, reader.columns)
         if key not in self._tables:
-            yield from self._learn(reader, key, columns, transaction)
+            yield from self._learn(reader, key, transaction)
         table = self._tables[key]
         if table is None:
             place, passed = reader.skip_rows(place, 2**31 - 1)
             transaction.rows_read += passed
             return
+        yield from self._decode(message, reader, table, transaction, place)
         if not transaction.has_begin:
             self._count("", reader)
-        yield from self._decode(message, reader, nth, table, transaction, dml_type, columns, place)
 
     def _learn(
-        self, reader: EntryReader, key: tuple[bytes, bytes, bytes], columns: bytes, transaction: _Transaction
+        self, reader: EntryReader, key: tuple[bytes, bytes, bytes], transaction: _Transaction
     ) -> Iterator[UnknownTable]:
         if len(self._tables) > 10_000:  # a topic of ever new columns
             self._tables.clear()
         try:
-            self._tables[key] = self._table_of(reader, columns)
+            self._tables[key] = self._table_of(reader)
         except KeyError:
             self.flush()
             order = EventOrder(epoch=transaction.order.epoch, rank=transaction.order.rank, tx_ordinal=transaction.rows)
             yield UnknownTable(
                 table_id=TableId(database=_text(reader.schema_name), table=_text(reader.table_name)),
-                columns=_columns(columns),
+                columns=_columns(reader.columns),
                 order=order,
                 position=self.position,
                 committed_at_us=transaction.committed_at_us,
                 server_id=reader.server_id,
                 gtid=transaction.gtid,
             )
-            self._tables[key] = self._table_of(reader, columns)
+            self._tables[key] = self._table_of(reader)
 
     def _decode(
-        self,
-        message: WholeMessage,
-        reader: EntryReader,
-        nth: int,
-        table: _Table,
-        transaction: _Transaction,
-        dml_type: int,
-        columns: bytes,
-        place: int,
+        self, message: WholeMessage, reader: EntryReader, table: _Table, transaction: _Transaction, place: int
     ) -> Iterator[None]:
+        """The entry's rows from ``place`` on, and those of entries like it behind it."""
         decoder = table.decoder
         frame = self._frame(table, transaction, reader)
         decoder.row = 0
         while place < reader.event_end:
             rows = self._run_of(table, transaction)
-            row, count = decoder.row, len(rows)
+            read_before, count = decoder.rows_read, len(rows)
             try:
-                _, self._room = decoder.decode(frame, rows, reader, dml_type, place, self._room)
+                decoder.decode(frame, rows, reader, place)
             except Exception as error:
                 wrong = undecodable(table.schema, decoder, error)
-                if self._set_aside is None or decoder.place <= place:
+                if self._set_aside is None or decoder.place <= decoder.row_begin:
                     raise wrong from error
                 bad = reader.piece(decoder.row_begin, decoder.place)
-                self._refuse(message, nth, str(wrong), _entry_of_row(reader, dml_type, columns, bad))
+                self._refuse(message, reader.entries - 1, str(wrong), _entry_of_row(reader, bad))
                 decoder.row += 1
+                decoder.rows_read += 1
             transaction.rows += len(rows) - count
-            transaction.rows_read += decoder.row - row
+            transaction.rows_read += decoder.rows_read - read_before
             if self._transaction_metadata:
                 transaction.rows_by_table[table.schema.table_id] = frame.collection_order
             place = decoder.place
-            if self._room < 0:
+            if decoder.room < 0:
                 self.flush()
                 message.release(place)
                 yield None
@@ -567,7 +559,7 @@ class SubscriptionDecoder:
         """Rows of one table that stand side by side in a transaction share a run."""
         if self._run is not None and self._run[0] is table:
             return self._run[1]
-        self._room = _MAX_RUN_BYTES
+        table.decoder.room = _MAX_RUN_BYTES
         if self._transaction_metadata and not transaction.is_told:
             transaction.is_told = True
             self._batch.add_begin(transaction.id, transaction.committed_at_us)
@@ -586,21 +578,19 @@ class SubscriptionDecoder:
         self._run = (table, run.rows)
         return run.rows
 
-    def _frame(self, table: _Table, transaction: _Transaction, reader: EntryReader) -> EventFrame:
-        head = table.source_block.head(
-            time_us=reader.timestamp_s * 1_000_000,
+    def _frame(self, table: _Table, transaction: _Transaction, reader: EntryReader) -> EntryFrame:
+        pieces = table.source_block.pieces(
             snapshot=b'"false"',
             server_id=reader.server_id,
             gtid=transaction.id_json if transaction.gtid else b"null",
             file=json_text(_text(reader.file_name)),
-            sequence=b'"%d"' % reader.seq_id,
         )
-        source = b',"source":%b%d,"row":' % (head, reader.position)
-        middle = source_tail(transaction.thread_id)
+        tail = source_tail(transaction.thread_id)
         if not self._transaction_metadata:
-            return EventFrame(source, middle + b',"transaction":null', self._tails)
-        middle += b',"transaction":{"id":%b,"total_order":' % transaction.id_json
-        frame = EventFrame(source, middle, self._tails, b"}")
+            return EntryFrame(pieces, tail + b',"transaction":null', self._tails)
+        frame = EntryFrame(
+            pieces, tail + b',"transaction":{"id":%b,"total_order":' % transaction.id_json, self._tails, b"}"
+        )
         frame.total_order = transaction.rows
         frame.collection_order = transaction.rows_by_table.get(table.schema.table_id, 0)
         return frame
@@ -643,7 +633,7 @@ def _source_type_name(number: int) -> str:
         return f"SourceType {number}"
 
 
-def _entry_of_row(reader: EntryReader, dml_type: int, columns: bytes, row: bytes) -> bytes:
+def _entry_of_row(reader: EntryReader, row: bytes) -> bytes:
     """Entries that hold one row, with its header and its columns."""
     header = pb.Header(
         version=reader.version,
@@ -659,7 +649,7 @@ def _entry_of_row(reader: EntryReader, dml_type: int, columns: bytes, row: bytes
         seqId=reader.seq_id,
     )
     # Serialised fields that stand one after another are one message, whatever the row's bytes are worth.
-    event = pb.DMLEvent(dmlEventType=dml_type).SerializeToString() + columns + row  # type: ignore[arg-type]
+    event = pb.DMLEvent(dmlEventType=reader.dml_type).SerializeToString() + reader.columns + row  # type: ignore[arg-type]
     event = _field(pb.Event.DMLEVENT_FIELD_NUMBER, event)
     entry = _field(pb.Entry.HEADER_FIELD_NUMBER, header.SerializeToString()) + _field(
         pb.Entry.EVENT_FIELD_NUMBER, event

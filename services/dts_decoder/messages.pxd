@@ -3,6 +3,30 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from services.dts_decoder.wire cimport Cursor, Field
 
 
+cdef struct Header:
+    int version
+    int source_type
+    int message_type
+    int64_t timestamp_s
+    int64_t server_id
+    uint64_t position
+    uint64_t seq_id
+    Field file_name
+    Field gtid
+    Field schema_name
+    Field table_name
+
+
+cdef struct Entry:
+    Py_ssize_t begin
+    Py_ssize_t end
+    Header header
+    bint has_header
+    int event_kind
+    Py_ssize_t event_begin
+    Py_ssize_t event_end
+
+
 cdef class EntryReader:
     cdef const uint8_t[::1] _view
     cdef Cursor cursor
@@ -23,7 +47,19 @@ cdef class EntryReader:
     cdef readonly Py_ssize_t entry_begin
     cdef readonly Py_ssize_t entry_end
     cdef readonly Py_ssize_t entries
+    cdef readonly int dml_type
+    cdef readonly bytes columns
+    cdef readonly Py_ssize_t rows_begin
 
-    cdef int _read_header(self, Py_ssize_t begin, Py_ssize_t end) except -1
-    cdef int _read_event(self, Py_ssize_t begin, Py_ssize_t end) except -1
+    cdef bint go_on(self) except -1
+    """Go to the next entry if it has rows of the same table, under the same columns and of the same transaction, as the entry
+    whose rows were begun (``read_dml``). False: it has not, or cannot be read; nothing was changed."""
+
+    cdef int _read_entry(self, Cursor* cursor, Entry* entry) except -1
+    cdef int _read_header(self, Py_ssize_t begin, Py_ssize_t end, Header* header) except -1
+    cdef int _read_event(self, Py_ssize_t begin, Py_ssize_t end, Entry* entry) except -1
+    cdef bint _are_columns(self, Py_ssize_t begin, Py_ssize_t end) noexcept
+    cdef bytes _gathered_columns(self)
+    cdef void _take_numbers(self, Entry* entry) noexcept
+    cdef bint _is(self, Field* field, bytes text) noexcept
     cdef bytes _text(self, Field* field, bytes last)

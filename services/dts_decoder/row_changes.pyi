@@ -15,8 +15,15 @@ DATETIME: int
 TIMESTAMP: int
 CONVERTED: int
 
+class EntryFrame(EventFrame):
+    def __init__(
+        self, pieces: Sequence[bytes], behind_place: bytes, ends: Sequence[bytes], behind_numbers: bytes | None = None
+    ) -> None: ...
+
 class RowChangeDecoder:
     row: int
+    rows_read: int
+    room: int
     @property
     def column(self) -> int: ...
     @property
@@ -30,6 +37,4 @@ class RowChangeDecoder:
         key_places: Sequence[int],
         to_utf8: Callable[[bytes, int], Callable[[bytes], bytes] | None],
     ) -> None: ...
-    def decode(
-        self, frame: EventFrame, run: RunRows, entry: EntryReader, dml_type: int, place: int, room: int
-    ) -> tuple[int, int]: ...
+    def decode(self, frame: EntryFrame, run: RunRows, entry: EntryReader, place: int) -> None: ...

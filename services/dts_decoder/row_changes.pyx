@@ -17,9 +17,10 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, strlen
 
 from libs.events.json_text cimport (
-    append, days_since_1970, write_base64, write_integer, write_literal, write_text, write_unscaled
+    append, days_since_1970, write_base64, write_integer, write_literal, write_text, write_unscaled,
+    write_unsigned,
 )
-from libs.events.row_images cimport ENVELOPE_BYTES, EventFrame, RowImages
+from libs.events.row_images cimport ENVELOPE_BYTES, EventFrame, RowImages, Text, text_of
 from libs.events.run_rows cimport Bytes, RunRows, reserve
 from services.dts_decoder.messages cimport EntryReader
 from services.dts_decoder.wire cimport LENGTH_DELIMITED, VARINT, Cursor, Field, read_field, require
@@ -89,6 +90,20 @@ cdef struct Cell:
     Field bv
 
 
+cdef class EntryFrame(EventFrame):
+    """An EventFrame of entries that differ in their time, their number and their position."""
+
+    cdef Text _behind_ms, _behind_sequence, _behind_us, _behind_times
+
+    def __init__(self, pieces, bytes behind_place not None, ends, bytes behind_numbers=None) -> None:
+        """``pieces``: of ``MysqlSourceBlock``; ``behind_place``: behind the row's number."""
+        source, *between = pieces
+        EventFrame.__init__(self, b',"source":' + source, behind_place, ends, behind_numbers)
+        self.held = (self.held, between)
+        self._behind_ms, self._behind_sequence = text_of(between[0]), text_of(between[1])
+        self._behind_us, self._behind_times = text_of(between[2]), text_of(between[3])
+
+
 cdef class RowChangeDecoder(RowImages):
     """Decodes the rows of one table version under one set of columns."""
 
@@ -99,6 +114,11 @@ cdef class RowChangeDecoder(RowImages):
     cdef readonly int column
     """Where decoding stands: the column, and the row of its event. After an error, where it happened."""
     cdef public int row
+    cdef public int64_t rows_read
+    """Rows that were taken since this decoder was made."""
+    cdef public Py_ssize_t room
+    """Bytes that the run at hand may still grow by; whoever opens a run sets it."""
+    cdef Py_ssize_t _entry_place_size
     cdef readonly Py_ssize_t row_begin
     """Where the serialised row begins that was read last."""
     cdef readonly Py_ssize_t place
@@ -133,43 +153,50 @@ cdef class RowChangeDecoder(RowImages):
         free(self._columns)
 
     def decode(
-        self, EventFrame frame not None, RunRows run not None, EntryReader entry not None, int dml_type, Py_ssize_t place,
-        Py_ssize_t room,
-    ) -> tuple[int, int]:
-        """Add the rows of ``entry`` from ``place`` on to ``run``, until its end or until ``room`` (bytes) is used up.
+        self, EntryFrame frame not None, RunRows run not None, EntryReader entry not None, Py_ssize_t place
+    ) -> None:
+        """Add the rows of ``entry`` from ``place`` on to ``run``, and those of the entries behind it, as long as they are of the
+        same table, under the same columns and of the same transaction; ``entry`` goes on with them. Stops when ``room``
+        is used up.
 
         ``place`` of this object tells afterwards where to go on; the end of the event means that all is done. An update whose
         key changed becomes two, as Debezium writes it. Rows before a bad one have been added when this raises; decoding may
-        go on behind it.
-
-        Returns the row events added, and the room that is left.
+        go on behind it, unless ``place`` is still ``row_begin``.
 
         Raises:
             ValueError, and whatever a converter raises: ``row`` and ``column`` tell the place; ``column`` is -1 where the
             row as a whole is wrong.
         """
-        cdef Cursor event = Cursor(entry.cursor.data, place, entry.event_end)
-        cdef Field field
-        cdef int added = 0
-        cdef int events
         if not entry.event_begin <= place <= entry.event_end:
             raise IndexError("outside the entry")
+        while True:
+            self._write_entry_place(frame, entry)
+            self._decode_entry(frame, run, entry, place)
+            if self.room < 0 or not entry.go_on():
+                break
+            self.row = 0
+            place = entry.rows_begin
+
+    cdef int _decode_entry(self, EntryFrame frame, RunRows run, EntryReader entry, Py_ssize_t place) except -1:
+        cdef Cursor event = Cursor(entry.cursor.data, place, entry.event_end)
+        cdef Field field
+        cdef int events
         self.place = place
-        while event.place < event.end and room >= 0:
+        while event.place < event.end and self.room >= 0:
             self.column = -1
             self.row_begin = event.place
             read_field(&event, &field)
             if field.number == 3:
                 require(&field, LENGTH_DELIMITED)
                 self.place = event.place
-                events = self._decode_row(frame, run, dml_type, event.data, field.begin, field.end)
-                added += events
-                room -= field.end - field.begin + events * ENVELOPE_BYTES
+                events = self._decode_row(frame, run, entry.dml_type, event.data, field.begin, field.end)
+                self.room -= field.end - field.begin + events * ENVELOPE_BYTES
                 self.row += 1
+                self.rows_read += 1
             elif field.number <= 2:
                 raise ValueError("columns stand behind rows")
             self.place = event.place
-        return added, room
+        return 0
 
     cdef int _decode_row(
         self, EventFrame frame, RunRows run, int dml_type, const uint8_t* data, Py_ssize_t begin, Py_ssize_t end
@@ -351,13 +378,33 @@ cdef class RowChangeDecoder(RowImages):
 
     # --- one event
 
-    cdef int _write_place(self) except -1:
-        """The row's number in its event."""
+    cdef int _write_entry_place(self, EntryFrame frame, EntryReader entry) except -1:
+        """``1700000000000,…,"pos":4,"row":``: what of the source block is the entry's own, up to the row's number."""
         cdef Bytes* out = &self.place_in_source
         out.size = 0
-        reserve(out, _LONGEST_NUMBER)
-        write_integer(out, self.row)
+        reserve(
+            out, frame._behind_ms.size + frame._behind_sequence.size + frame._behind_us.size + frame._behind_times.size
+            + 6 * _LONGEST_NUMBER + 32,
+        )
+        write_integer(out, entry.timestamp_s * 1000)
+        write_literal(out, frame._behind_ms.data, frame._behind_ms.size)
+        write_literal(out, b'"', 1)
+        write_unsigned(out, entry.seq_id)
+        write_literal(out, b'"', 1)
+        write_literal(out, frame._behind_sequence.data, frame._behind_sequence.size)
+        write_integer(out, entry.timestamp_s * 1_000_000)
+        write_literal(out, frame._behind_us.data, frame._behind_us.size)
+        write_integer(out, entry.timestamp_s * 1_000_000_000)
+        write_literal(out, frame._behind_times.data, frame._behind_times.size)
+        write_unsigned(out, entry.position)
+        write_literal(out, b',"row":', 7)
+        self._entry_place_size = out.size
         return 0
+
+    cdef void _write_place(self) noexcept:
+        """The row's number, for which ``_write_entry_place`` has left room."""
+        self.place_in_source.size = self._entry_place_size
+        write_integer(&self.place_in_source, self.row)
 
 
 # --- values in their usual print; False where it is another ---------------------------------------------------------------

@@ -95,11 +95,14 @@ def _entries(data: Any) -> list[dict[str, Any]]:
     while reader.advance():
         told: dict[str, Any] = {"type": pb.MessageType.Name(reader.message_type).removeprefix("MESSAGE_TYPE_")}
         if reader.event_kind == 2:
-            dml_type, columns, _ = reader.read_dml()
+            reader.read_dml()
             event = pb.DMLEvent.FromString(reader.event())
-            told |= {"op": pb.DMLType.Name(dml_type).removeprefix("DML_TYPE_"), "schema": reader.schema_name.decode()}
+            told |= {
+                "op": pb.DMLType.Name(reader.dml_type).removeprefix("DML_TYPE_"),
+                "schema": reader.schema_name.decode(),
+            }
             told |= {"table": reader.table_name.decode(), "keys": [each.name for each in event.columns if each.isKey]}
-            assert list(pb.DMLEvent.FromString(columns).columns) == list(event.columns)
+            assert list(pb.DMLEvent.FromString(reader.columns).columns) == list(event.columns)
             told |= _images(event)
         elif reader.event_kind:
             event = _EVENTS[reader.event_kind].FromString(reader.event())
