@@ -30,8 +30,6 @@ NAME_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 KINDS: Final = ("mysql", "dts")
 SNAPSHOT_MODES: Final = tuple(mode.value for mode in SnapshotMode)
 DTS_SNAPSHOT_MODES: Final = ("initial", "no_data")
-ON_UNDECODABLE: Final = {FailureHandling.FAIL: "halt", FailureHandling.DEAD_LETTER: "dead_letter"}
-"""How the DTS decoder names what it has of ``failure_handling``."""
 
 
 class DatabaseSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,11 +147,6 @@ def _not_of_dts(document: SourceDocument) -> list[str]:
     for name in ("readers", "incremental_chunk_rows", "select_overrides", "max_replica_lag_s"):
         if getattr(document.snapshot, name) != getattr(unset, name):
             found.append(f"snapshot.{name}: is for kind 'mysql'; leave it out")
-    if document.failure_handling not in ON_UNDECODABLE:
-        known = " or ".join(mode.value for mode in ON_UNDECODABLE)
-        found.append(
-            f"failure_handling: {document.failure_handling.value!r} is for kind 'mysql'; a DTS subscription has {known}"
-        )
     if document.signal_table is not None:
         found.append("signal_table: is for kind 'mysql'; leave it out")
     return found

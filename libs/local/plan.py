@@ -14,7 +14,7 @@ import msgspec
 
 import libs
 from libs.errors import InvalidSettings
-from libs.local.documents import ON_UNDECODABLE, Documents, SourceDocument, replica_server_id
+from libs.local.documents import Documents, SourceDocument, replica_server_id
 from libs.local.home import Home
 from libs.local.ports import LOOPBACK
 from libs.local.process import ProcessSpec
@@ -223,7 +223,7 @@ def _log_of(home: Home, name: str, source: SourceDocument) -> dict[str, Any]:
         }
     return {
         "snapshot": {"mode": source.snapshot.mode, "chunk_rows": source.snapshot.chunk_rows},
-        "on_undecodable": ON_UNDECODABLE[source.failure_handling],
+        "failure_handling": source.failure_handling.value,
         "subscription": {
             **{field: value for field, value in msgspec.structs.asdict(subscription).items() if value is not None},
             "password": subscription.password.reveal(),

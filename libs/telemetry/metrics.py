@@ -280,8 +280,8 @@ DTS_GAPS = _counter(
 DTS_SET_ASIDE = _counter(
     Area.DTS,
     "headwater_dts_set_aside_total",
-    "Messages, entries and rows that could not be decoded and stand in the source's dead-letter topic.",
-    "Any rise: read headwater.dead-letter.<source>, mend the cause, and bring the rows over by hand or by a new snapshot.",
+    "Messages, entries and rows that could not be decoded and were left out, by the setting failure_handling.",
+    "Any rise: read headwater.dead-letter.<source> (or the log), mend the cause, and bring the rows over by a new snapshot.",
     _PARTITION,
 )
 

@@ -7,13 +7,13 @@ import msgspec
 
 from libs.config.connections import GrpcClientSettings, GrpcServerSettings, KafkaSettings, TelemetrySettings
 from libs.config.load import Secret
+from libs.source.failure_handling import FailureHandling
 from libs.source.mysql.settings import DatabaseSettings
 from libs.types.value_modes import ValueModes
 
 __all__ = [
     "DatabaseSettings",
     "DtsDecoderSettings",
-    "OnUndecodable",
     "SnapshotMode",
     "SnapshotSettings",
     "SubscriptionSettings",
@@ -77,15 +77,6 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class OnUndecodable(enum.Enum):
-    """What becomes of a message, an entry or a row that cannot be decoded."""
-
-    HALT = "halt"
-    """Stop, with topic, partition and offset in the message: nothing behind it is read until a person has looked."""
-    DEAD_LETTER = "dead_letter"
-    """Set it aside in ``headwater.dead-letter.<source>``, as it came, in the transaction of what stands around it; go on."""
-
-
 class DtsDecoderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one DTS decoder is told."""
 
@@ -101,7 +92,8 @@ class DtsDecoderSettings(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: SnapshotSettings = SnapshotSettings()
     values: ValueModes = ValueModes()
     """Which of Debezium's forms times, decimals, unsigned BIGINTs and bytes take."""
-    on_undecodable: OnUndecodable = OnUndecodable.HALT
+    failure_handling: FailureHandling = FailureHandling.FAIL
+    """What becomes of a message, an entry or a row that cannot be decoded."""
     transaction_metadata: bool = False
     """Fill the ``transaction`` block of each event and publish BEGIN and END (``provide.transaction.metadata``)."""
     lease_s: float = 15.0

@@ -24,6 +24,7 @@ from libs.events.batch import BatchBuilder, BatchIdentity
 from libs.failpoints import failpoint
 from libs.mysql.gtid import GtidSet
 from libs.rpc.schema_history_client import SchemaHistoryClient
+from libs.source.failure_handling import FailureHandling
 from libs.source.mysql.client import query
 from libs.source.mysql.snapshot import (
     Chunk,
@@ -49,7 +50,7 @@ from services.dts_decoder.dead_letters import encode_message, encode_set_aside
 from services.dts_decoder.decode import DdlStatement, RolledBack, SetAside, SubscriptionDecoder, UnknownTable
 from services.dts_decoder.position import SOURCE_KIND, DtsPosition, decode_position, encode_position
 from services.dts_decoder.retention import Headroom, Look
-from services.dts_decoder.settings import DtsDecoderSettings, OnUndecodable, SnapshotMode
+from services.dts_decoder.settings import DtsDecoderSettings, SnapshotMode
 from services.dts_decoder.tables import SubscribedTables
 
 log = structlog.get_logger()
@@ -336,7 +337,7 @@ class DtsChangeLog:
             batch=self._batch,
             transaction_metadata=self._settings.transaction_metadata,
             rolled_back=frozenset(self._rolled_back),
-            set_aside=self._set_aside if self._sets_aside else None,
+            set_aside=self._set_aside if self._goes_on else None,
         )
         await asyncio.to_thread(self._client.begin, position.offset)
         log.info("log_opened", topic=position.topic, partition=position.partition, offset=position.offset)
@@ -376,11 +377,12 @@ class DtsChangeLog:
             metrics.DTS_GAPS.labels(*self._labels).inc()
             raise
         except UndecodableMessage as error:
-            if not self._sets_aside:
+            if not self._goes_on:
                 raise
             for offset, value in assembler.set_aside():
-                self._letter(encode_message(message.topic, message.partition, offset, str(error), value))
-            self._letter(encode_message(message.topic, message.partition, message.offset, str(error), message.value))
+                self._leave_out(str(error), encode_message(message.topic, message.partition, offset, str(error), value))
+            letter = encode_message(message.topic, message.partition, message.offset, str(error), message.value)
+            self._leave_out(str(error), letter)
             return ()
         return () if whole is None else (whole,)
 
@@ -424,16 +426,21 @@ class DtsChangeLog:
     # --- what is set aside, and what is seen -----------------------------------------------------------------------------
 
     @property
-    def _sets_aside(self) -> bool:
-        return self._settings.on_undecodable is OnUndecodable.DEAD_LETTER
+    def _goes_on(self) -> bool:
+        return self._settings.failure_handling is not FailureHandling.FAIL
 
     def _set_aside(self, found: SetAside) -> None:
         subscription = self._settings.subscription
-        self._letter(encode_set_aside(subscription.topic, subscription.partition, found))
+        self._leave_out(found.reason, encode_set_aside(subscription.topic, subscription.partition, found))
 
-    def _letter(self, letter: bytes) -> None:
+    def _leave_out(self, reason: str, letter: bytes) -> None:
+        """Tell of what cannot be decoded, and keep it if it is to be a dead letter."""
+        handling = self._settings.failure_handling
         metrics.DTS_SET_ASIDE.labels(*self._labels).inc()
-        self._dead_letters.append(letter)
+        if handling is not FailureHandling.SKIP:
+            log.warning("set_aside", handling=handling.value, reason=reason)
+        if handling is FailureHandling.DEAD_LETTER:
+            self._dead_letters.append(letter)
 
     async def _observe(self, received: Received, assembler: Assembler, decoder: SubscriptionDecoder) -> None:
         metrics.DTS_PARTS_WAITING.labels(*self._labels).set(assembler.parts_waiting)

@@ -299,7 +299,7 @@ def test_what_cannot_be_decoded_halts_with_its_place(subscription: Subscription,
 
 def test_by_policy_it_is_set_aside_once_and_reading_goes_on(subscription: Subscription, database: str) -> None:
     """A message, an entry and a row, in the transaction of what stands around them."""
-    pipeline = subscription.decoder(with_database=False, on_undecodable="dead_letter")
+    pipeline = subscription.decoder(with_database=False, failure_handling="dead-letter")
     too_large = pb.RowChange(newColumns=[pb.Data(dataType=pb.DATA_TYPE_INT32, sv="9" * 12), pb.Data()])
     subscription.send(begin(1), insert(1, schemaName=database), dml([too_large], schemaName=database), commit(1), ps=1)
     subscription.send_value(b"\xff rubbish", ps=2)

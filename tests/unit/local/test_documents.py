@@ -171,9 +171,9 @@ def test_a_subscription_is_told_what_is_for_mysql_alone(home: Home) -> None:
     put(
         home,
         source="kind: dts\ndatabase: {user: u}\nsubscription: {bootstrap_servers: b, topic: t, group_id: g}\n"
-        "signal_table: a.signals\nsnapshot: {mode: always, readers: 3}\nfailure_handling: skip\n",
+        "signal_table: a.signals\nsnapshot: {mode: always, readers: 3}\n",
     )
 
     mistakes = [mistake.split(": ")[1] for mistake in read_documents(home).source_mistakes]
 
-    assert mistakes == ["snapshot.mode", "snapshot.readers", "failure_handling", "signal_table"]
+    assert mistakes == ["snapshot.mode", "snapshot.readers", "signal_table"]
