@@ -32,7 +32,7 @@ status: setup ## show the embedded stack's services, sources and tenants
 	@$(PYTHON) -m libs.cli status
 
 test: setup ## run all tests
-	@$(PYTHON) -m pytest -m "not differential" $(PYTEST_OPTIONS)
+	@$(PYTHON) -m pytest -n 2 --dist loadfile -m "not differential" $(PYTEST_OPTIONS)
 
 test-unit: setup ## run the tests that need no server
 	@$(PYTHON) -m pytest -m "not integration" $(PYTEST_OPTIONS)
