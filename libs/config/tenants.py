@@ -233,8 +233,10 @@ def _source_mistakes(source: SourceSelection, check_condition: CheckCondition) -
 
 def _mask_mistakes(mask: ColumnMask) -> Iterable[str]:
     yield from _pattern_mistakes("columns", mask.columns)
-    if (mask.hash is None) == (mask.constant is None):
-        yield "hash: give exactly one of hash and constant"
+    if sum(way is not None for way in (mask.hash, mask.constant, mask.truncate_chars)) != 1:
+        yield "hash: give exactly one of hash, constant and truncate_chars"
+    if mask.truncate_chars is not None and mask.truncate_chars < 1:
+        yield "truncate_chars: must be at least 1; a constant '' leaves nothing"
     if mask.hash is not None:
         if mask.hash.algorithm not in _HASH_ALGORITHMS:
             yield f"hash.algorithm: {mask.hash.algorithm!r} is none of {', '.join(_HASH_ALGORITHMS)}"

@@ -162,6 +162,11 @@ sources:
     #     hash: {salt: 'a-secret-of-this-tenant', algorithm: sha256}
     #   - columns: '.*\\.phone'
     #     constant: '***'
+    #   - columns: '.*\\.comment'
+    #     truncate_chars: 100
+
+    # skip_operations: [t]             # c, u, d, t: not delivered
+    # skip_unchanged_updates: true     # updates that change none of the tenant's columns
 
 # format: {kind: json, schemas: false, tombstones: true}
 # topics: {kafka_partitions: 1, schema_changes: true, transactions: false}

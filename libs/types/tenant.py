@@ -23,6 +23,15 @@ class SinkMode(enum.Enum):
     """Every change, in order."""
 
 
+class Operation(enum.Enum):
+    """What happened to a row, or to a table; an event's ``op``."""
+
+    CREATE = "c"
+    UPDATE = "u"
+    DELETE = "d"
+    TRUNCATE = "t"
+
+
 class HashMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Replace a value by the hex of a salted hash: the same value gives the same text."""
 
@@ -38,6 +47,8 @@ class ColumnMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Regular expression, matched against the whole name."""
     hash: HashMask | None = None
     constant: str | None = None
+    truncate_chars: int | None = None
+    """Keep so many characters of a text."""
 
 
 class RowFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,6 +71,10 @@ class SourceSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     exclude_columns: tuple[str, ...] = ()
     """``database.table.column``; a key column cannot be excluded."""
     masks: tuple[ColumnMask, ...] = ()
+    skip_operations: tuple[Operation, ...] = ()
+    """Operations that are not delivered. A mirror without some of them is no copy of its source any more."""
+    skip_unchanged_updates: bool = False
+    """Leave out an update whose row is, in the tenant's columns, what it was before. Needs the row before in the log."""
 
 
 class FormatSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -273,7 +273,7 @@ class _Rows:
 def _deliver_to_group(rows: _Rows, group: RouteGroup, context: _Context) -> Iterator[Delivery]:
     encoding = group.encoding
     fits = rows.largest_value + len(encoding.value_prefix) < context.max_event_bytes
-    if fits and not rows.has_key_changes and group.projection.is_transparent:
+    if fits and not rows.has_key_changes and group.projection.lets_pass(rows.ops):
         yield Delivery(group.targets, _passed_through(rows, encoding), rows=len(rows.values))
         return
     written = _Written(encoding, rows.headers(schemas=encoding.schemas))

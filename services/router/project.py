@@ -17,12 +17,13 @@ from libs.errors import InvalidEvent
 from libs.events.batch import (
     OP_CREATE,
     OP_DELETE,
+    OP_KEY_CHANGE_CREATE,
     OP_KEY_CHANGE_DELETE,
     OP_TRUNCATE,
     OP_UPDATE,
 )
 from libs.types.table import Column, TableSchema
-from libs.types.tenant import ColumnMask, SourceSelection
+from libs.types.tenant import ColumnMask, Operation, SourceSelection
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
 from services.router.filter import CompiledFilter, InvalidCondition, compile_filter, decimal_of_wire
 
@@ -50,16 +51,36 @@ class Projection:
     """All of them must hold."""
     excluded: frozenset[str] = frozenset()
     masks: Mapping[str, Mask] = field(default_factory=dict)
+    skipped_ops: bytes = b""
+    """Of ``Run.ops``."""
+    skips_unchanged: bool = False
 
     @property
     def is_transparent(self) -> bool:
         """Every event passes as it is, byte by byte."""
-        return not self.filters and not self.changes_columns
+        return not self.looks_into_rows and not self.skipped_ops
+
+    def lets_pass(self, ops: bytes) -> bool:
+        """Events of these operations pass as they are, byte by byte."""
+        return not self.looks_into_rows and not any(op in self.skipped_ops for op in set(ops))
+
+    @property
+    def looks_into_rows(self) -> bool:
+        """What becomes of an event depends on its images."""
+        return bool(self.filters or self.skips_unchanged or self.changes_columns)
 
     @property
     def changes_columns(self) -> bool:
         """Values are masked or left out."""
         return bool(self.excluded or self.masks)
+
+
+_OPS_OF: Final = {
+    Operation.CREATE: bytes((OP_CREATE, OP_KEY_CHANGE_CREATE)),
+    Operation.UPDATE: bytes((OP_UPDATE,)),
+    Operation.DELETE: bytes((OP_DELETE, OP_KEY_CHANGE_DELETE)),
+    Operation.TRUNCATE: bytes((OP_TRUNCATE,)),
+}
 
 
 class InvalidProjection(InvalidEvent):
@@ -89,6 +110,12 @@ def compile_projection(table: TableSchema, selection: SourceSelection) -> Projec
             mistakes.append(f"exclude_columns: {name!r} is part of the key; mask it by a hash instead")
         elif name in masks and masks[name].constant is not None:
             mistakes.append(f"masks: a constant in key column {name!r} would make all rows one; mask it by a hash")
+        elif name in masks and masks[name].truncate_chars is not None:
+            mistakes.append(f"masks: key column {name!r} cut short would make several rows one; mask it by a hash")
+    for name, mask in masks.items():
+        column = table.column(name)
+        if mask.truncate_chars is not None and column.logical_type.kind is not LogicalKind.STRING:
+            mistakes.append(f"masks: {name!r} is {column.source_type}, and only a text can be cut short")
     if mistakes:
         raise InvalidProjection(f"{table.table_id} (version {table.version}): {'; '.join(mistakes)}")
     return Projection(
@@ -96,6 +123,8 @@ def compile_projection(table: TableSchema, selection: SourceSelection) -> Projec
         filters=filters,
         excluded=excluded,
         masks={name: _compile_mask(table.column(name), mask) for name, mask in masks.items()},
+        skipped_ops=b"".join(_OPS_OF[operation] for operation in selection.skip_operations),
+        skips_unchanged=selection.skip_unchanged_updates,
     )
 
 
@@ -129,6 +158,8 @@ def _mask_of(table: TableSchema, column: Column, masks: Sequence[ColumnMask]) ->
 
 
 def _compile_mask(column: Column, mask: ColumnMask) -> Mask:
+    if mask.truncate_chars is not None:
+        return _truncation(mask.truncate_chars)
     if mask.hash is None:
         constant = msgspec.Raw(msgspec.json.encode(mask.constant))
         return lambda _value: constant
@@ -141,6 +172,18 @@ def _compile_mask(column: Column, mask: ColumnMask) -> Mask:
         return msgspec.Raw(b'"%b"' % algorithm(salt + text).hexdigest().encode())
 
     return hash_value
+
+
+def _truncation(chars: int) -> Mask:
+    def truncate(value: msgspec.Raw) -> msgspec.Raw:
+        if len(bytes(value)) <= chars + 2 or bytes(value) == _NULL_BYTES:
+            return value
+        text = msgspec.json.decode(value, type=str)
+        if len(text) <= chars or text == UNAVAILABLE_VALUE:
+            return value
+        return msgspec.Raw(msgspec.json.encode(text[:chars]))
+
+    return truncate
 
 
 def mask_text(value: bytes, logical_type: LogicalType) -> bytes | None:
@@ -172,7 +215,12 @@ def _projected_schema(table: TableSchema, excluded: frozenset[str], masks: Mappi
 
 def _masked_column(column: Column, mask: ColumnMask) -> Column:
     """A masked column holds text, whatever it held: sinks make it a string."""
-    length = len(mask.constant or "") if mask.hash is None else 2 * hashlib.new(mask.hash.algorithm).digest_size
+    if mask.truncate_chars is not None:
+        length = mask.truncate_chars
+    elif mask.hash is not None:
+        length = 2 * hashlib.new(mask.hash.algorithm).digest_size
+    else:
+        length = len(mask.constant or "")
     return Column(
         name=column.name,
         source_type=f"varchar({length})",
@@ -199,21 +247,25 @@ def project_row(projection: Projection, op: int, key: bytes, value: bytes) -> Pr
     Raises:
         InvalidEvent: the event cannot be judged or masked; it must not be delivered as it is.
     """
-    if op == OP_TRUNCATE:
+    if op in projection.skipped_ops:
+        return None
+    if op == OP_TRUNCATE or not projection.looks_into_rows:
         return ProjectedRow(op, key, value)
     try:
         envelope = _decode_object(value)
         before, after = _image(envelope, "before"), _image(envelope, "after")
         seen_op = _seen_op(projection.filters, op, before, after) if projection.filters else op
-        if seen_op is None:
+        if seen_op is None or seen_op in projection.skipped_ops:
             return None
-        if seen_op == op and not projection.changes_columns:
+        if seen_op == op and not projection.changes_columns and not projection.skips_unchanged:
             return ProjectedRow(op, key, value)
         if seen_op != op:  # an update that crosses the filter's border
             envelope["op"] = _OP_TEXT[seen_op]
             before, after = (before, None) if seen_op == OP_DELETE else (None, after)
         envelope["before"] = _project_image(projection, before)
         envelope["after"] = _project_image(projection, after)
+        if projection.skips_unchanged and seen_op == OP_UPDATE and _is_unchanged(envelope):
+            return None
         return ProjectedRow(seen_op, project_key(projection, key), _encode(envelope))
     except msgspec.DecodeError as error:
         raise InvalidEvent("the event is not Debezium's JSON") from error
@@ -247,6 +299,13 @@ def _project_image(projection: Projection, image: Image | None) -> msgspec.Raw:
         if name in image:
             image[name] = mask(image[name])
     return msgspec.Raw(_encode(image))
+
+
+def _is_unchanged(projected: Image) -> bool:
+    before, after = bytes(projected["before"]), bytes(projected["after"])
+    if before == _NULL_BYTES:
+        raise InvalidEvent("the event has no row before it, which skip_unchanged_updates needs")
+    return before == after
 
 
 def _seen_op(filters: Sequence[CompiledFilter], op: int, before: Image | None, after: Image | None) -> int | None:

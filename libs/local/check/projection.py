@@ -69,6 +69,8 @@ def masked_value(mask: ColumnMask, data_type: str, text: str | bytes | None) -> 
     A constant stands for NULL too, a hash does not. Where the hashed text depends on how a reader spells the value
     (``HASHED_BY_SPELLING``), only ``ANY_HASH`` can be expected.
     """
+    if mask.truncate_chars is not None:
+        return text[: mask.truncate_chars] if isinstance(text, str) else None
     if mask.hash is None:
         return mask.constant
     if text is None:

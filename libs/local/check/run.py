@@ -37,7 +37,7 @@ from libs.local.check.values import Convert, from_arrow
 from libs.local.documents import Documents, nearest
 from libs.local.home import Home
 from libs.local.warehouse import load_table, open_catalog, sorted_rows
-from libs.types.tenant import SinkMode, TenantSpec
+from libs.types.tenant import Operation, SinkMode, TenantSpec
 from libs.types.warehouse import OP_COLUMN, ORDER_COLUMN, OWN_COLUMN_PREFIX, warehouse_table
 
 DEFAULT_TIMEOUT_S: Final = 120.0
@@ -111,6 +111,12 @@ def check(
     tenants = _chosen(documents, tenant)
     sources = sorted({selection.name for spec in tenants for selection in spec.sources})
     notes = [] if is_up else ["the stack is not up: what the tables lack may wait in Kafka (`headwater up --detach`)"]
+    notes += [
+        f"{spec.tenant}: its document leaves operations of {selection.name} out, so its tables differ from it as they should"
+        for spec in tenants
+        for selection in spec.sources
+        if set(selection.skip_operations) - {Operation.TRUNCATE}
+    ]
     found: list[TableCheck] = []
     moved = False
     for source in sources:

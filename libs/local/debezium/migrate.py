@@ -132,6 +132,12 @@ def _tenant_line(key: str, family: str, value: str, ours: str) -> str:
     stars = re.fullmatch(r"column\.mask\.with\.(\d+)\.chars", key)
     if stars:
         return f"{key}: sources[].masks: {{columns: '{_joined(value)}', constant: '{'*' * int(stars[1])}'}}"
+    cut = re.fullmatch(r"column\.truncate\.to\.(\d+)\.chars", key)
+    if cut:
+        return f"{key}: sources[].masks: {{columns: '{_joined(value)}', truncate_chars: {cut[1]}}}"
+    if key == "skipped.operations":
+        skipped = [part.strip() for part in value.split(",") if part.strip() != "none"]
+        return f"{key}: sources[].skip_operations: [{', '.join(skipped)}]"
     if "salt" in key:
         return f"{family}: sources[].masks: {{columns: '{_joined(value)}', hash: {{salt: the connector's}}}}"
     return f"{shown} = {value}: {ours}"

@@ -105,6 +105,9 @@ PROPERTIES: Final = (
             "the same digest; not cut to the column's length",
         ),
         ("column.mask.with.<length>.chars", "sources.masks.constant", "a constant of that many asterisks"),
+        ("column.truncate.to.<length>.chars", "sources.masks.truncate_chars", "of texts that are no key"),
+        ("skipped.operations", "sources.skip_operations", "c, u, d, t; Debezium skips t by default, Headwater nothing"),
+        ("skip.messages.without.change", "sources.skip_unchanged_updates", "of the tenant's columns, as it sees them"),
         ("tombstones.on.delete", "format.tombstones", ""),
         ("include.schema.changes", "topics.schema_changes", ""),
         ("key.converter", "format.kind", "JSON"),
@@ -118,7 +121,6 @@ PROPERTIES: Final = (
         ("connect.timeout.ms", "database.connect_timeout_s", "in seconds"),
         ("heartbeat.interval.ms", "heartbeat_interval_s", "in seconds; the checkpoint moves without it too"),
         ("database.ssl.mode", "database.tls_mode", "disabled, preferred, required, verify_ca, verify_identity"),
-        ("skipped.operations", "skipped_operations", "c, u, d, t; Debezium skips t by default, the reader nothing"),
         ("gtid.source.includes", "gtid_source_includes", "the same regular expressions, over server uuids"),
         ("gtid.source.excludes", "gtid_source_excludes", "the same regular expressions, over server uuids"),
         ("database.ssl.truststore", "database.tls_ca_file", "a PEM file"),
@@ -186,7 +188,6 @@ PROPERTIES: Final = (
     ),
     *_all(
         Where.ABSENT,
-        ("column.truncate.to.<length>.chars", "", "mask or exclude the column in the tenant's document"),
         (
             "column.propagate.source.type",
             "",
@@ -207,7 +208,6 @@ PROPERTIES: Final = (
         ("predicates.<setting>", "", "as transforms"),
         ("enable.time.adjuster", "", "the server has read two-digit years already; a stored year 18 is year 18"),
         ("include.query", "", "source.query is null; statements may hold what a mask hides"),
-        ("skip.messages.without.change", "", "an update that changes no column of the tenant is delivered"),
         ("gtid.ignore.on.recovery", "", "a purged position halts with the missing range"),
         (
             "snapshot.include.collection.list",

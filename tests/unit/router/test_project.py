@@ -5,11 +5,21 @@ import hashlib
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from libs.errors import InvalidEvent
+from libs.events.batch import (
+    OP_CREATE,
+    OP_DELETE,
+    OP_KEY_CHANGE_CREATE,
+    OP_KEY_CHANGE_DELETE,
+    OP_READ,
+    OP_TRUNCATE,
+    OP_UPDATE,
+)
 from libs.types.table import Column, Index, TableId, TableSchema
-from libs.types.tenant import ColumnMask, HashMask, RowFilter, SourceSelection
+from libs.types.tenant import ColumnMask, HashMask, Operation, RowFilter, SourceSelection
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
 from services.router.project import (
     InvalidProjection,
@@ -248,3 +258,94 @@ def test_key_without_masked_columns_keeps_its_bytes() -> None:
 
     assert project_key(compile_projection(TABLE, hashed), key) is key
     assert project_key(compile_projection(TABLE, SourceSelection(name="s", masks=(EMAIL_HASH,))), b"") == b""
+
+
+# --- what is left out, and what is cut short ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("skipped", "passing"),
+    [
+        ((), "cudtrDC"),
+        ((Operation.CREATE,), "udtrD"),
+        ((Operation.UPDATE,), "cdtrDC"),
+        ((Operation.DELETE,), "cutrC"),
+        ((Operation.TRUNCATE, Operation.UPDATE), "cdrDC"),
+    ],
+)
+def test_operations_that_a_tenant_does_not_want_are_left_out(skipped: tuple[Operation, ...], passing: str) -> None:
+    """A changed key is a delete and a create (D and C here); what is copied always comes."""
+    ops = {"c": OP_CREATE, "u": OP_UPDATE, "d": OP_DELETE, "t": OP_TRUNCATE, "r": OP_READ}
+    ops |= {"D": OP_KEY_CHANGE_DELETE, "C": OP_KEY_CHANGE_CREATE}
+    projection = compile_projection(TABLE, SourceSelection(name="s", skip_operations=skipped))
+    row = {"id": 1, "email": "a"}
+
+    seen = [
+        letter for letter, op in ops.items() if project_row(projection, op, b"{}", event("?", row, row)) is not None
+    ]
+
+    assert sorted(seen) == sorted(passing)
+    assert projection.lets_pass(bytes(ops[letter] for letter in passing))
+    assert projection.lets_pass(bytes(ops.values())) == (not skipped)
+
+
+def test_an_update_that_leaves_the_filter_is_a_delete_and_may_be_unwanted() -> None:
+    selection = msgspec.structs.replace(FILTERED, skip_operations=(Operation.DELETE,))
+    images = ({"id": 11, "email": "a"}, {"id": 10, "email": "a"})
+
+    assert project(selection, "u", event("u", *images)) is None
+    assert project(selection, "u", event("u", *reversed(images))) is not None
+
+
+def test_updates_that_change_nothing_of_the_tenants_are_left_out() -> None:
+    """What is excluded or cut off is none of its columns."""
+    selection = SourceSelection(
+        name="s",
+        exclude_columns=(".*secret",),
+        masks=(ColumnMask(columns=".*note", truncate_chars=2),),
+        skip_unchanged_updates=True,
+    )
+    table = msgspec.structs.replace(TABLE, columns=(*TABLE.columns, column("note")))
+    projection = compile_projection(table, selection)
+    row = {"id": 1, "email": "a", "secret": "x", "note": "abc"}
+
+    def seen(**changes: Any) -> ProjectedRow | None:
+        return project_row(projection, OP_UPDATE, b"{}", event("u", row, row | changes))
+
+    assert seen() is None
+    assert seen(secret="y", note="abd") is None
+    assert seen(note="acc") is not None
+    assert project_row(projection, OP_CREATE, b"{}", event("c", None, row)) is not None
+    with pytest.raises(InvalidEvent, match="no row before"):
+        project_row(projection, OP_UPDATE, b"{}", event("u", None, row))
+
+
+@pytest.mark.parametrize(
+    ("text", "cut"),
+    [
+        ("漢字かな", "漢字"),
+        ("ab", "ab"),
+        ("a", "a"),
+        ('"\\x', '"\\'),
+        (None, None),
+        (UNAVAILABLE_VALUE, UNAVAILABLE_VALUE),
+    ],
+)
+def test_a_text_is_cut_to_its_first_characters(text: str | None, cut: str | None) -> None:
+    """Characters, not bytes; NULL and what the log does not hold stay."""
+    selection = SourceSelection(name="s", masks=(ColumnMask(columns=".*secret", truncate_chars=2),))
+    row = {"id": 1, "email": "a", "total": "BOI=", "ratio": 1.5, "secret": text}
+
+    projected = project(selection, "c", event("c", None, row))
+
+    assert projected is not None
+    assert json.loads(projected.value)["after"] == row | {"secret": cut}
+    assert compile_projection(TABLE, selection).schema.column("secret").source_type == "varchar(2)"
+
+
+@pytest.mark.parametrize(("name", "told"), [("email", "several rows one"), ("ratio", "only a text")])
+def test_a_key_and_a_number_cannot_be_cut(name: str, told: str) -> None:
+    selection = SourceSelection(name="s", masks=(ColumnMask(columns=f".*{name}", truncate_chars=2),))
+
+    with pytest.raises(InvalidProjection, match=told):
+        compile_projection(TABLE, selection)
