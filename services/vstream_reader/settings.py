@@ -183,6 +183,9 @@ class VstreamReaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     tasks: TaskSettings | None = None
     lease_s: float = 15.0
     """How long a dead reader's partition stays reserved, in seconds; renewed three times as often."""
+    heartbeat_interval_s: float = 0.0
+    """How often, in seconds, the checkpoint is written and a record goes to ``__debezium-heartbeat.<source>`` when nothing that
+    is captured changes (``heartbeat.interval.ms``); 0: never."""
     spill_dir: str = tempfile.gettempdir()
     """A folder for transactions that do not fit into memory: it should hold the largest that the source ever writes."""
     kafka: KafkaSettings = KafkaSettings()

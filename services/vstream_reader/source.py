@@ -263,7 +263,7 @@ class VstreamChangeLog:
             self._settings, self._position, tables_to_copy=copied_tables(self._settings, self._tables)
         )
         log.info("stream_opened", shards=[entry.shard for entry in self._position.vgtid], is_copy=self._is_copying)
-        pace = _Pace(self._labels)
+        pace = _Pace(self._labels, self._settings.heartbeat_interval_s)
         async with _Answers(self._vtgate, self._settings.stream.heartbeat_interval_s) as answers:
             answers.open(decoder, request)
             while True:
@@ -278,7 +278,10 @@ class VstreamChangeLog:
                         yield batch
                 if decoder.is_resumable and pace.is_due(answers.more_wait):
                     decoder.flush()
-                    if not self._batch.is_empty or pace.has_moved(decoder) or self._is_copying != decoder.is_copying:
+                    has_news = (
+                        not self._batch.is_empty or pace.has_moved(decoder) or self._is_copying != decoder.is_copying
+                    )
+                    if has_news or pace.is_heartbeat_due():
                         yield self._take(decoder, pace)
                 if not decoder.is_copying and self._recopy.take_signals(self._captured()):
                     yield self._take(decoder, pace)  # nothing else may come, and what a signal did is to be kept
@@ -490,8 +493,10 @@ def create_statement(schema: TableSchema) -> str:
 class _Pace:
     """When a batch is handed over, and what was counted of the stream until then."""
 
-    def __init__(self, labels: tuple[str, str]) -> None:
+    def __init__(self, labels: tuple[str, str], heartbeat_interval_s: float) -> None:
         self._labels = labels
+        self._heartbeat_interval_s = heartbeat_interval_s
+        self._taken_s = 0.0
         self._transactions = metrics.READER_TRANSACTIONS.labels(*labels)
         self._reshards = metrics.READER_RESHARDS.labels(*labels)
         self._began_s = time.monotonic()
@@ -514,7 +519,12 @@ class _Pace:
     def taken(self, decoder: StreamDecoder) -> None:
         """A batch was taken."""
         self._told = decoder.transactions
-        self._gathers_until_s = time.monotonic() + _MAX_GATHERING_S
+        self._taken_s = time.monotonic()
+        self._gathers_until_s = self._taken_s + _MAX_GATHERING_S
+
+    def is_heartbeat_due(self) -> bool:
+        """No batch was taken for so long that one without anything in it is due."""
+        return 0 < self._heartbeat_interval_s <= time.monotonic() - self._taken_s
 
     def count(self, decoder: StreamDecoder) -> None:
         """Put what has come since the last call into the metrics."""

@@ -1,6 +1,7 @@
 """The VStream reader against the stand-in for vtgate over real MySQL shards: what it gathers is what the shards hold."""
 
 import asyncio
+import itertools
 import json
 from collections.abc import Callable
 from contextlib import aclosing
@@ -221,6 +222,18 @@ async def test_a_purged_log_is_copied_anew_when_needed(vtgate: VtgateServer) -> 
     await follower.read(has_all)
 
     assert {order[0] for order, _ in follower.rows.values()} == {2}
+
+
+async def test_heartbeats_come_at_a_source_at_rest(vtgate: VtgateServer) -> None:
+    """Checkpoints with nothing beside them, every heartbeat_interval_s."""
+    follower = Follower(vtgate, heartbeat_interval_s=0.1)
+    await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None)
+    before = len(follower.ops)
+    beats = itertools.count(1)
+
+    await follower.read(lambda _: next(beats) == 4)
+
+    assert len(follower.ops) == before
 
 
 # --- reshards ----------------------------------------------------------------------------------------------------------
