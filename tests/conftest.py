@@ -113,7 +113,7 @@ StartValkey = Callable[[], ValkeyServer]
 def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """The shared broker."""
     with ExitStack() as servers:
-        yield _start_kafka(tmp_path_factory.mktemp("kafka"), servers)
+        yield start_kafka_in(tmp_path_factory.mktemp("kafka"), servers)
 
 
 @pytest.fixture(scope="session")
@@ -180,7 +180,7 @@ def start_kafka(tmp_path: Path) -> Iterator[StartKafka]:
     """Starts brokers that are this test's alone."""
     numbers = itertools.count(1)
     with ExitStack() as servers:
-        yield lambda: _start_kafka(tmp_path / f"kafka-{next(numbers)}", servers)
+        yield lambda: start_kafka_in(tmp_path / f"kafka-{next(numbers)}", servers)
 
 
 @pytest.fixture
@@ -223,9 +223,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ORDER.index(kind(item)) if kind(item) in ORDER else len(ORDER))
 
 
-def _start_kafka(folder: Path, servers: ExitStack) -> KafkaBroker:
+def start_kafka_in(folder: Path, servers: ExitStack, *, sasl: kafka.Sasl | None = None) -> KafkaBroker:
+    """A broker on data of its own in ``folder``, for a fixture that is shared by a module; ``servers`` stops it."""
     port, controller_port = free_ports(2)
-    spec = kafka.prepare(folder / "data", port=port, controller_port=controller_port)
+    spec = kafka.prepare(folder / "data", port=port, controller_port=controller_port, sasl=sasl)
     broker = KafkaBroker(kafka.bootstrap_servers(port), _started(spec, folder))
     servers.callback(lambda: stop(broker.running, STOP_TIMEOUT_S))
     wait_ready(broker.running, READY_TIMEOUT_S)

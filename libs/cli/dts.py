@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import click
 
-from libs.config.connections import KafkaSettings
+from libs.config.connections import KafkaAccess, KafkaSettings, SaslMechanism, SecurityProtocol
 from libs.config.load import Secret
 from libs.local.dts.recording import Masker, Slice, heading_of, read_recording, read_slice, replay, write_recording
 
@@ -18,15 +18,21 @@ def dts() -> None:
 
 
 def _connection(
-    bootstrap_servers: str, username: str | None, password: str, mechanism: str, protocol: str | None
+    bootstrap_servers: str,
+    username: str | None,
+    password: str,
+    mechanism: str,
+    protocol: str | None,
+    ca_file: str | None,
 ) -> KafkaSettings:
-    return KafkaSettings(
+    return KafkaAccess(
         bootstrap_servers=bootstrap_servers,
-        security_protocol=protocol or ("SASL_PLAINTEXT" if username else "PLAINTEXT"),
-        sasl_mechanism=mechanism if username else None,
-        sasl_username=username,
-        sasl_password=Secret(password),
-    )
+        username=username,
+        password=Secret(password),
+        security_protocol=None if protocol is None else SecurityProtocol(protocol),
+        sasl_mechanism=SaslMechanism(mechanism),
+        ssl_ca_file=ca_file,
+    ).as_kafka()
 
 
 _connection_options = (
@@ -34,8 +40,20 @@ _connection_options = (
     click.option("--topic", required=True),
     click.option("--username", help="As DTS's console shows it; without one there is no authentication."),
     click.option("--password", envvar="HEADWATER_DTS_PASSWORD", default="", help="Better as HEADWATER_DTS_PASSWORD."),
-    click.option("--sasl-mechanism", default="SCRAM-SHA-512", show_default=True),
-    click.option("--security-protocol", help="SASL_PLAINTEXT with a user, else PLAINTEXT, unless told otherwise."),
+    click.option(
+        "--sasl-mechanism",
+        type=click.Choice([each.value for each in SaslMechanism]),
+        default=SaslMechanism.SCRAM_SHA_512.value,
+        show_default=True,
+    ),
+    click.option(
+        "--security-protocol",
+        type=click.Choice([each.value for each in SecurityProtocol]),
+        help="SASL_PLAINTEXT with a user, else PLAINTEXT, unless told otherwise.",
+    ),
+    click.option(
+        "--ssl-ca-file", help="Certificate authority of the brokers (PEM); else those that the machine trusts."
+    ),
 )
 
 
@@ -59,8 +77,8 @@ def _with_connection(command: _Command) -> _Command:
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def record(
     bootstrap_servers: str, topic: str, username: str | None, password: str, sasl_mechanism: str,
-    security_protocol: str | None, group_id: str, partition: int, from_offset: int | None, max_messages: int, max_mb: int,
-    mask: bool, file: Path,
+    security_protocol: str | None, ssl_ca_file: str | None, group_id: str, partition: int, from_offset: int | None,
+    max_messages: int, max_mb: int, mask: bool, file: Path,
 ) -> None:  # fmt: skip
     """Save a bounded slice of a subscription to FILE.
 
@@ -68,7 +86,7 @@ def record(
     cannot be masked, and is left out.
     """
     wanted = Slice(topic, partition, from_offset, max_messages, max_mb << 20)
-    connection = _connection(bootstrap_servers, username, password, sasl_mechanism, security_protocol)
+    connection = _connection(bootstrap_servers, username, password, sasl_mechanism, security_protocol, ssl_ca_file)
     messages = read_slice(connection, wanted, group_id=group_id)
     if mask:
         messages = Masker(secrets.token_bytes(32)).masked(messages)
@@ -81,11 +99,11 @@ def record(
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def replay_command(
     bootstrap_servers: str, topic: str, username: str | None, password: str, sasl_mechanism: str,
-    security_protocol: str | None, file: Path,
+    security_protocol: str | None, ssl_ca_file: str | None, file: Path,
 ) -> None:  # fmt: skip
     """Send the messages of FILE to a topic, with their partitions and DTS's counts; the topic is made where it is not there."""
     _, messages = read_recording(file)
-    connection = _connection(bootstrap_servers, username, password, sasl_mechanism, security_protocol)
+    connection = _connection(bootstrap_servers, username, password, sasl_mechanism, security_protocol, ssl_ca_file)
     sent = replay(connection, topic, messages)
     left_out = len(messages) - sent
     click.echo(

@@ -1,8 +1,39 @@
 """Settings that several services share: how to reach Kafka, Redis and one another."""
 
+import enum
+
 import msgspec
 
 from libs.config.load import Secret
+from libs.errors import InvalidSettings
+
+
+class SecurityProtocol(enum.StrEnum):
+    """How a connection to Kafka is protected, in Kafka's words (its documentation, ``security.protocol``)."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def has_users(self) -> bool:
+        """Who connects proves it by a user's password."""
+        return self.value.startswith("SASL")
+
+    @property
+    def is_encrypted(self) -> bool:
+        """By TLS."""
+        return self.value.endswith("SSL")
+
+
+class SaslMechanism(enum.StrEnum):
+    """How the password is proved, in Kafka's words (its documentation, ``sasl.mechanism``)."""
+
+    PLAIN = "PLAIN"
+    """The password itself is sent."""
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
 
 
 class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -10,15 +41,65 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     bootstrap_servers: str = "127.0.0.1:9092"
     """``host:port``, several separated by commas."""
-    security_protocol: str = "PLAINTEXT"
+    security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     """PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
-    sasl_mechanism: str | None = None
+    sasl_mechanism: SaslMechanism | None = None
     """SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN."""
     sasl_username: str | None = None
     sasl_password: Secret | None = None
     ssl_ca_file: str | None = None
+    """Certificate authority of the brokers (PEM); None: those that the machine trusts."""
     replication_factor: int = 1
     """Copies of each of Headwater's own topics; 3 in production."""
+
+    def __post_init__(self) -> None:
+        """Refuse what Kafka's clients would pass over in silence. Raises InvalidSettings with every mistake."""
+        protocol, mistakes = self.security_protocol, []
+        has_user = self.sasl_username is not None or self.sasl_mechanism is not None
+        if has_user and not protocol.has_users:
+            mistakes.append(
+                f"security_protocol: {protocol} sends no user: take {'SASL_SSL' if protocol.is_encrypted else 'SASL_PLAINTEXT'}"
+            )
+        elif protocol.has_users and self.sasl_username is None:
+            mistakes.append(f"security_protocol: {protocol} needs a user, and none is named")
+        elif protocol.has_users and self.sasl_mechanism is None:
+            mistakes.append(f"sasl_mechanism: is missing, and security_protocol is {protocol}")
+        if self.ssl_ca_file is not None and not protocol.is_encrypted:
+            mistakes.append(f"ssl_ca_file: is given, and security_protocol {protocol} encrypts nothing")
+        if mistakes:
+            raise InvalidSettings("kafka", mistakes)
+
+
+class KafkaAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """A Kafka that somebody else runs, as its users are handed it: address, user and password, perhaps no more."""
+
+    bootstrap_servers: str
+    """``host:port``, several separated by commas."""
+    username: str | None = None
+    """None: no authentication."""
+    password: Secret = Secret("")
+    security_protocol: SecurityProtocol | None = None
+    """PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; None: SASL_PLAINTEXT with a user, else PLAINTEXT."""
+    sasl_mechanism: SaslMechanism = SaslMechanism.SCRAM_SHA_512
+    """SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN."""
+    ssl_ca_file: str | None = None
+    """Certificate authority of the brokers (PEM); None: those that the machine trusts."""
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself. Raises InvalidSettings with every mistake."""
+        self.as_kafka()
+
+    def as_kafka(self) -> KafkaSettings:
+        """In the form that clients are made of."""
+        usual = SecurityProtocol.PLAINTEXT if self.username is None else SecurityProtocol.SASL_PLAINTEXT
+        return KafkaSettings(
+            bootstrap_servers=self.bootstrap_servers,
+            security_protocol=self.security_protocol or usual,
+            sasl_mechanism=None if self.username is None else self.sasl_mechanism,
+            sasl_username=self.username,
+            sasl_password=self.password,
+            ssl_ca_file=self.ssl_ca_file,
+        )
 
 
 class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):

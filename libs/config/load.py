@@ -5,6 +5,7 @@ A service calls ``load_settings`` once, in ``__main__``. The environment wins ov
 """
 
 import difflib
+import enum
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -69,7 +70,13 @@ def convert_document(record: type[_Settings], document: Any, *, place: str, mist
             values[field.name] = _convert_value(field.type, document[name], _join(place, name), mistakes)
         elif field.required:
             mistakes.append(f"{_join(place, name)}: is missing")
-    return record(**values) if len(mistakes) == before else None
+    if len(mistakes) > before:
+        return None
+    try:
+        return record(**values)
+    except InvalidSettings as error:  # of its __post_init__: what contradicts itself
+        mistakes.extend(_join(place, mistake) for mistake in error.mistakes)
+        return None
 
 
 def _convert_value(kind: Any, value: Any, place: str, mistakes: list[str]) -> Any:
@@ -84,6 +91,10 @@ def _convert_value(kind: Any, value: Any, place: str, mistakes: list[str]) -> An
             convert_document(item, element, place=f"{place}[{index}]", mistakes=mistakes)
             for index, element in enumerate(value)
         )
+    known = _members_of(kind)
+    if known and isinstance(value, str) and value not in known:
+        mistakes.append(f"{place}: unknown value {value!r}{_nearest(value, known)}")
+        return None
     try:
         return msgspec.convert(value, kind, strict=False)
     except (msgspec.ValidationError, ValueError) as error:
@@ -97,6 +108,16 @@ def _struct_of(kind: Any) -> Any:
         if isinstance(candidate, type) and issubclass(candidate, msgspec.Struct):
             return candidate
     return None
+
+
+def _members_of(kind: Any) -> list[str]:
+    """The values of an enumeration, or of one that may be None."""
+    return [
+        str(member.value)
+        for candidate in (kind, *get_args(kind))
+        if isinstance(candidate, type) and issubclass(candidate, enum.Enum)
+        for member in candidate
+    ]
 
 
 def _struct_of_tuple(kind: Any) -> Any:

@@ -1,6 +1,9 @@
 """librdkafka client configuration, from our settings, and topics that exist before they are used."""
 
+import os
+import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from typing import Final
 
 import msgspec
@@ -8,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from libs.config.connections import KafkaSettings
-from libs.errors import AccessDenied, BrokerUnavailable, HeadwaterError, PipelineHalted
+from libs.errors import AccessDenied, BrokerUnavailable, HeadwaterError, InvalidSettings, PipelineHalted
 
 CREATE_TOPICS_TIMEOUT_S = 30.0
 
@@ -16,6 +19,16 @@ CREATE_TOPICS_TIMEOUT_S = 30.0
 # does not help: lines wait for a poll() that transactional producers and admin clients never need, and pile up. So only
 # what is critical is written; that Kafka is away is told, once, by whoever waits for it.
 _LOG_LEVEL: Final = 2
+
+_LOOK_EVERY_S: Final = 0.2
+_DENIED: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError._AUTHENTICATION,
+    }
+)
 
 
 class TopicSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,17 +41,23 @@ class TopicSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def client_config(settings: KafkaSettings) -> dict[str, object]:
-    """Connection part of a librdkafka configuration (librdkafka, CONFIGURATION.md)."""
+    """Connection part of a librdkafka configuration (librdkafka, CONFIGURATION.md).
+
+    Raises:
+        InvalidSettings: the file of the certificate authority cannot be read.
+    """
     config: dict[str, object] = {
         "bootstrap.servers": settings.bootstrap_servers,
-        "security.protocol": settings.security_protocol,
+        "security.protocol": settings.security_protocol.value,
         "log_level": _LOG_LEVEL,
     }
     if settings.sasl_mechanism is not None:
-        config["sasl.mechanism"] = settings.sasl_mechanism
+        config["sasl.mechanism"] = settings.sasl_mechanism.value
         config["sasl.username"] = settings.sasl_username or ""
         config["sasl.password"] = settings.sasl_password.reveal() if settings.sasl_password else ""
     if settings.ssl_ca_file is not None:
+        if not os.access(settings.ssl_ca_file, os.R_OK):
+            raise InvalidSettings("kafka", [f"ssl_ca_file: {settings.ssl_ca_file} cannot be read"])
         config["ssl.ca.location"] = settings.ssl_ca_file
     return config
 
@@ -50,7 +69,7 @@ def ensure_topics(settings: KafkaSettings, topics: Sequence[TopicSpec]) -> None:
 
     Raises:
         BrokerUnavailable: Kafka did not answer in time; try again.
-        AccessDenied: the user may not create the topic; grant CREATE on it.
+        AccessDenied: user, password or certificate are refused, or the user may not create the topic.
         PipelineHalted: Kafka refuses the topic as it should be; the message says why.
     """
     for error in create_topics(settings, topics).values():
@@ -95,9 +114,8 @@ def create_topics(settings: KafkaSettings, topics: Sequence[TopicSpec]) -> dict[
     errors: dict[str, HeadwaterError] = {}
     for name, future in created.items():
         try:
-            future.result(timeout=CREATE_TOPICS_TIMEOUT_S + 1.0)  # librdkafka's own time-out comes first
+            _wait(future, admin, faults)
         except (KafkaException, TimeoutError) as error:
-            admin.poll(0)  # calls error_cb
             ours = _as_ours(name, error, faults)
             if ours is not None:
                 ours.__cause__ = error
@@ -105,11 +123,44 @@ def create_topics(settings: KafkaSettings, topics: Sequence[TopicSpec]) -> dict[
     return errors
 
 
+def denial_of(faults: Sequence[KafkaError]) -> KafkaError | None:
+    """That fault of a client which no retry mends: its user, password, right or certificate; None: there is none."""
+    for fault in faults:
+        # librdkafka has one code for all that goes wrong with TLS; a connection that broke off is worth another try.
+        if fault.code() in _DENIED or (fault.code() == KafkaError._SSL and "certificate verify failed" in fault.str()):
+            return fault
+    return None
+
+
+def reason_of(faults: Sequence[KafkaError]) -> str:
+    """Why there is no connection: the newest fault of a broker, rather than that all brokers are down."""
+    told = [fault.str() for fault in faults if fault.code() != KafkaError._ALL_BROKERS_DOWN]
+    # A listener that closes the connection at the first word is told of in librdkafka's log alone.
+    return told[-1] if told else "no answer; perhaps it wants another security_protocol"
+
+
+def _wait(future: "Future[None]", admin: AdminClient, faults: Sequence[KafkaError]) -> None:
+    """Until ``future`` is done. A refused login does not end it: librdkafka tells error_cb, and tries on."""
+    deadline_s = time.monotonic() + CREATE_TOPICS_TIMEOUT_S + 1.0  # librdkafka's own time-out comes first
+    while True:
+        try:
+            return future.result(timeout=_LOOK_EVERY_S)
+        except (KafkaException, TimeoutError) as error:
+            admin.poll(0)  # calls error_cb
+            if isinstance(error, KafkaException) or denial_of(faults) or time.monotonic() >= deadline_s:
+                raise
+
+
 def _as_ours(topic: str, error: KafkaException | TimeoutError, faults: Sequence[KafkaError]) -> HeadwaterError | None:
     """None: the topic is there already."""
     cause = error.args[0] if isinstance(error, KafkaException) else None
+    if denied := denial_of(faults):
+        return AccessDenied(
+            f"Kafka refuses the connection ({denied.str()}): check kafka.sasl_username, sasl_password, sasl_mechanism and "
+            "ssl_ca_file"
+        )
     if not isinstance(cause, KafkaError) or cause.code() == KafkaError._TIMED_OUT:
-        return BrokerUnavailable(f"Kafka did not create topic {topic} in time: {_reason(faults)}")
+        return BrokerUnavailable(f"Kafka did not create topic {topic} in time: {reason_of(faults)}")
     match cause.code():
         case KafkaError.TOPIC_ALREADY_EXISTS:
             return None
@@ -121,9 +172,3 @@ def _as_ours(topic: str, error: KafkaException | TimeoutError, faults: Sequence[
             return PipelineHalted(f"Kafka refuses topic {topic} ({cause.str()}); change what its document asks for")
         case _:
             return BrokerUnavailable(f"topic {topic} was not created: {cause.str()}")
-
-
-def _reason(faults: Sequence[KafkaError]) -> str:
-    """Why there is no connection: the newest fault of a broker, rather than that all brokers are down."""
-    told = [fault.str() for fault in faults if fault.code() != KafkaError._ALL_BROKERS_DOWN]
-    return told[-1] if told else "no answer"

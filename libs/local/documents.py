@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from libs.config.connections import KafkaAccess
 from libs.config.load import Secret, convert_document
 from libs.config.tenants import TenantFolder, TenantSet
 from libs.local.home import Home
@@ -57,17 +58,11 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     """While the source, being a replica, is further behind than this, no chunk is read."""
 
 
-class SubscriptionDocument(msgspec.Struct, frozen=True, kw_only=True):
+class SubscriptionDocument(KafkaAccess, frozen=True, kw_only=True):
     """A Tencent DTS subscription of the database, as DTS's console shows it (docs/dts.md)."""
 
-    bootstrap_servers: str
     topic: str
     group_id: str
-    username: str | None = None
-    password: Secret = Secret("")
-    security_protocol: str | None = None
-    """None: SASL_PLAINTEXT with a user, else PLAINTEXT."""
-    sasl_mechanism: str = "SCRAM-SHA-512"
     partition: int = 0
     """The embedded stack reads one Kafka partition of a subscription."""
 

@@ -7,6 +7,8 @@ stopping and starting it on the same folder is a broker's restart.
 import base64
 import subprocess
 import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -29,10 +31,30 @@ LOG_OPTIONS = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSS",
 )
+SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
-def prepare(data_dir: Path, *, port: int, controller_port: int, name: str = "kafka") -> ProcessSpec:
+@dataclass(frozen=True, slots=True)
+class Sasl:
+    """Listeners for users with a password, beside the open one; each user may come by PLAIN or either SCRAM."""
+
+    users: Mapping[str, str]
+    """Passwords by name, both without quotes, commas and brackets. SCRAM's are stored when the storage is formatted: what
+    changes later must be altered in the broker."""
+    port: int
+    """SASL_PLAINTEXT."""
+    tls_port: int
+    """SASL_SSL."""
+    certificate_file: Path
+    """PEM: the key (PKCS 8, not encrypted), then its certificate."""
+
+
+def prepare(
+    data_dir: Path, *, port: int, controller_port: int, name: str = "kafka", sasl: Sasl | None = None
+) -> ProcessSpec:
     """Write the broker's settings for ``data_dir`` and format its storage when it is new. Blocks (2 s when new).
+
+    With ``sasl``, users hold only what ACLs give them where a resource has any; the open listener may do everything.
 
     Raises:
         InvalidSettings: the jars or Java are missing; run `make setup`.
@@ -44,13 +66,15 @@ def prepare(data_dir: Path, *, port: int, controller_port: int, name: str = "kaf
     data_dir = data_dir.absolute()
     data_dir.mkdir(parents=True, exist_ok=True)
     settings_path = data_dir / "server.properties"
-    settings_path.write_text(_settings(data_dir, port=port, controller_port=controller_port))
+    settings_path.write_text(_settings(data_dir, port=port, controller_port=controller_port, sasl=sasl))
+    settings_path.chmod(0o600)  # passwords may stand in it
     cluster_id = _cluster_id(data_dir)
     formatted = data_dir / "formatted"
     if not formatted.exists():
         # --ignore-formatted: the format before this one may have been killed half-way, or right at its end
         command = [str(java.executable), *MEMORY_OPTIONS, "-cp", classpath, "kafka.tools.StorageTool", "format"]
-        _format([*command, "--ignore-formatted", f"--cluster-id={cluster_id}", "-c", str(settings_path)], data_dir)
+        command += ["--ignore-formatted", f"--cluster-id={cluster_id}", "-c", str(settings_path)]
+        _format([*command, *_scram_records(sasl)], data_dir)
         formatted.touch()
     return ProcessSpec(
         name=name,
@@ -74,9 +98,9 @@ def bootstrap_servers(port: int) -> str:
     return f"{LOOPBACK}:{port}"
 
 
-def _settings(data_dir: Path, *, port: int, controller_port: int) -> str:
+def _settings(data_dir: Path, *, port: int, controller_port: int, sasl: Sasl | None) -> str:
     """Kafka 4.3 documentation, chapter 3 "Configuration": one node, so each replication factor is 1."""
-    settings = {
+    settings: dict[str, object] = {
         "process.roles": "broker,controller",
         "node.id": 1,
         "controller.quorum.voters": f"1@{LOOPBACK}:{controller_port}",
@@ -104,7 +128,41 @@ def _settings(data_dir: Path, *, port: int, controller_port: int) -> str:
         "background.threads": 2,
         "message.max.bytes": 2_097_152,
     }
+    if sasl is not None:
+        settings |= _sasl_settings(settings, sasl)
     return "".join(f"{key}={value}\n" for key, value in settings.items())
+
+
+def _sasl_settings(settings: Mapping[str, object], sasl: Sasl) -> dict[str, object]:
+    """Kafka 4.3 documentation, chapter 7 "Security": two more listeners, and who may do what."""
+    protocols = {"SASL_PLAINTEXT": sasl.port, "SASL_SSL": sasl.tls_port}
+    listeners = ",".join(f"{protocol}://{LOOPBACK}:{port}" for protocol, port in protocols.items())
+    added: dict[str, object] = {name: f"{settings[name]},{listeners}" for name in ("listeners", "advertised.listeners")}
+    added["listener.security.protocol.map"] = ",".join(
+        (str(settings["listener.security.protocol.map"]), *(f"{protocol}:{protocol}" for protocol in protocols))
+    )
+    added["sasl.enabled.mechanisms"] = ",".join(("PLAIN", *SCRAM_MECHANISMS))
+    module = "org.apache.kafka.common.security"
+    plain_users = " ".join(f'user_{name}="{password}"' for name, password in sasl.users.items())
+    for protocol in protocols:
+        listener = f"listener.name.{protocol.lower()}"
+        added[f"{listener}.plain.sasl.jaas.config"] = f"{module}.plain.PlainLoginModule required {plain_users};"
+        for mechanism in SCRAM_MECHANISMS:
+            added[f"{listener}.{mechanism.lower()}.sasl.jaas.config"] = f"{module}.scram.ScramLoginModule required;"
+    return added | {
+        "listener.name.sasl_ssl.ssl.keystore.type": "PEM",
+        "listener.name.sasl_ssl.ssl.keystore.location": sasl.certificate_file,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+
+
+def _scram_records(sasl: Sasl | None) -> Iterator[str]:
+    """What the storage is formatted with, so that the users are there from the broker's first start (KIP-900)."""
+    for name, password in sasl.users.items() if sasl is not None else ():
+        for mechanism in SCRAM_MECHANISMS:
+            yield f"--add-scram={mechanism}=[name={name},password={password}]"
 
 
 def _cluster_id(data_dir: Path) -> str:

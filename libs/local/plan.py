@@ -225,7 +225,7 @@ def _log_of(home: Home, name: str, source: SourceDocument) -> dict[str, Any]:
         "snapshot": {"mode": source.snapshot.mode, "chunk_rows": source.snapshot.chunk_rows},
         "failure_handling": source.failure_handling.value,
         "subscription": {
-            **{field: value for field, value in msgspec.structs.asdict(subscription).items() if value is not None},
+            **{field: value for field, value in msgspec.to_builtins(subscription).items() if value is not None},
             "password": subscription.password.reveal(),
         },
     }

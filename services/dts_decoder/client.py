@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import ClusterMetadata
 
 from libs.errors import AccessDenied, HeadwaterError, PipelineHalted, PositionPurged, SourceUnavailable
-from libs.kafka.clients import client_config
+from libs.kafka.clients import client_config, denial_of, reason_of
 from services.dts_decoder.assembly import KafkaMessage
 from services.dts_decoder.settings import SubscriptionSettings
 
@@ -20,14 +21,7 @@ _MESSAGES_AT_ONCE: Final = 200
 _FETCHED_BYTES: Final = 8 << 20
 _QUEUED_KB: Final = 16 << 10
 _PS_HEADER: Final = "ps"
-_DENIED: Final = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError._AUTHENTICATION,
-    }
-)
+_LOOK_EVERY_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +60,7 @@ class SubscriptionClient:
     def require_partition(self) -> None:
         """The topic has the partition. Raises PipelineHalted, AccessDenied, SourceUnavailable."""
         settings = self._settings
-        try:
-            found = self._consumer.list_topics(settings.topic, timeout=_ANSWER_TIMEOUT_S).topics[settings.topic]
-        except KafkaException as error:
-            raise self._as_ours(error.args[0]) from error
+        found = self._first_answer().topics[settings.topic]
         if found.error is not None:
             raise self._as_ours(found.error)
         if settings.partition not in found.partitions:
@@ -155,20 +146,33 @@ class SubscriptionClient:
             message.value() or b"",
         )
 
+    def _first_answer(self) -> ClusterMetadata:
+        """What the broker says of the topic. A refused login does not end the call: librdkafka tells error_cb, and tries on."""
+        deadline_s = time.monotonic() + _ANSWER_TIMEOUT_S
+        while True:
+            try:
+                return self._consumer.list_topics(self._settings.topic, timeout=_LOOK_EVERY_S)
+            except KafkaException as error:
+                # Calls error_cb; nothing is assigned yet, so what comes is an error, no message of DTS.
+                told = self._consumer.poll(0)
+                if told is not None and (fault := told.error()) is not None:
+                    self._faults.append(fault)
+                if denial_of(self._faults) or time.monotonic() >= deadline_s:
+                    raise self._as_ours(error.args[0]) from error
+
     def _raise_faults(self) -> None:
-        for fault in self._faults:
-            if fault.code() == KafkaError._ALL_BROKERS_DOWN or fault.code() in _DENIED:
-                raise self._as_ours(fault)
+        if denial_of(self._faults) or any(fault.code() == KafkaError._ALL_BROKERS_DOWN for fault in self._faults):
+            raise self._as_ours(self._faults[-1])
 
     def _as_ours(self, error: KafkaError | str) -> HeadwaterError:
         if isinstance(error, str):
             return SourceUnavailable(f"the subscription's Kafka: {error}")
         where = f"the subscription's Kafka at {self._settings.bootstrap_servers}"
         code = error.code()
-        denied = [fault for fault in (error, *self._faults) if fault.code() in _DENIED]
-        if denied:
+        if denied := denial_of((error, *self._faults)):
             return AccessDenied(
-                f"{where} denies the decoder ({denied[0].str()}): check username, password and consumer group in DTS's console"
+                f"{where} denies the decoder ({denied.str()}): check username, password and consumer group in DTS's console, "
+                "and with TLS subscription.ssl_ca_file"
             )
         if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             low, _ = self.ends()
@@ -178,4 +182,4 @@ class SubscriptionClient:
             )
         if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
             return PipelineHalted(f"{where} has no topic {self._settings.topic}: correct subscription.topic")
-        return SourceUnavailable(f"{where} does not answer: {error.str()}")
+        return SourceUnavailable(f"{where} does not answer ({error.str()}): {reason_of(self._faults)}")

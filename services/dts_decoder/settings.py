@@ -5,8 +5,13 @@ import tempfile
 
 import msgspec
 
-from libs.config.connections import GrpcClientSettings, GrpcServerSettings, KafkaSettings, TelemetrySettings
-from libs.config.load import Secret
+from libs.config.connections import (
+    GrpcClientSettings,
+    GrpcServerSettings,
+    KafkaAccess,
+    KafkaSettings,
+    TelemetrySettings,
+)
 from libs.source.failure_handling import FailureHandling
 from libs.source.mysql.settings import DatabaseSettings
 from libs.types.value_modes import ValueModes
@@ -37,22 +42,15 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Rows read by one SELECT."""
 
 
-class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The subscription as DTS's console shows it: its Kafka is not Headwater's."""
+class SubscriptionSettings(KafkaAccess, frozen=True, kw_only=True):
+    """The subscription as DTS's console shows it: its Kafka, which is not Headwater's, and how it is read.
 
-    bootstrap_servers: str
-    """``host:port`` of the private network address."""
+    ``bootstrap_servers`` is the private network address, ``username`` ``account-<subscription>-<account>``.
+    """
+
     topic: str
     group_id: str
     """Name of the consumer group (``consumer-grp-…``). No other consumer may use it: the group's offset is set here."""
-    username: str | None = None
-    """As DTS wants it, ``account-<subscription>-<account>``; None: no authentication."""
-    password: Secret = Secret("")
-    security_protocol: str | None = None
-    """PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; None: SASL_PLAINTEXT with a user, else PLAINTEXT."""
-    sasl_mechanism: str = "SCRAM-SHA-512"
-    """SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN."""
-    ssl_ca_file: str | None = None
     partition: int = 0
     """Kafka partition of the topic. A decoder reads one; each further one is a decoder of its own, with the same source."""
     retention_h: float = 24.0
@@ -63,18 +61,6 @@ class SubscriptionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a message in parts may take of memory; a larger one waits in a file in ``spill_dir``."""
     max_message_bytes: int = 4 << 30
     """A message in parts of more than this is refused: ``held_message_bytes`` bounds memory, this the disk."""
-
-    def as_kafka(self) -> KafkaSettings:
-        """In the form that clients are made of."""
-        protocol = self.security_protocol or ("SASL_PLAINTEXT" if self.username else "PLAINTEXT")
-        return KafkaSettings(
-            bootstrap_servers=self.bootstrap_servers,
-            security_protocol=protocol,
-            sasl_mechanism=self.sasl_mechanism if self.username else None,
-            sasl_username=self.username,
-            sasl_password=self.password,
-            ssl_ca_file=self.ssl_ca_file,
-        )
 
 
 class DtsDecoderSettings(msgspec.Struct, frozen=True, kw_only=True):

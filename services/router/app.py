@@ -141,12 +141,13 @@ def _make_app(settings: RouterSettings) -> faust.App:
 
 
 def _credentials(kafka: KafkaSettings) -> Any:
-    context = ssl.create_default_context(cafile=kafka.ssl_ca_file) if "SSL" in kafka.security_protocol else None
+    is_encrypted = kafka.security_protocol.is_encrypted
+    context = ssl.create_default_context(cafile=kafka.ssl_ca_file) if is_encrypted else None
     if kafka.sasl_mechanism is not None:
         return faust.SASLCredentials(
             username=kafka.sasl_username or "",
             password=kafka.sasl_password.reveal() if kafka.sasl_password else "",
-            mechanism=kafka.sasl_mechanism,
+            mechanism=kafka.sasl_mechanism.value,
             ssl_context=context,
         )
     return None if context is None else faust.SSLCredentials(context)

@@ -277,12 +277,12 @@ class _Gathered:
 def _connection(kafka: KafkaSettings) -> dict[str, object]:
     connection: dict[str, object] = {
         "bootstrap_servers": kafka.bootstrap_servers,
-        "security_protocol": kafka.security_protocol,
+        "security_protocol": kafka.security_protocol.value,
     }
-    if "SSL" in kafka.security_protocol:
+    if kafka.security_protocol.is_encrypted:
         connection["ssl_context"] = ssl.create_default_context(cafile=kafka.ssl_ca_file)
     if kafka.sasl_mechanism is not None:
-        connection["sasl_mechanism"] = kafka.sasl_mechanism
+        connection["sasl_mechanism"] = kafka.sasl_mechanism.value
         connection["sasl_plain_username"] = kafka.sasl_username or ""
         connection["sasl_plain_password"] = kafka.sasl_password.reveal() if kafka.sasl_password else ""
     return connection

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from libs.config.connections import KafkaSettings
+from libs.config.connections import KafkaSettings, SaslMechanism
 from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, transactions_topic
 from libs.types.tenant import TenantSpec
 from spark.transforms.cut_envelope import cut_envelope, payload_of
@@ -77,14 +77,14 @@ def kafka_options(kafka: KafkaSettings) -> dict[str, str]:
     """Options of Spark's Kafka reader; only committed transactions are read."""
     options = {
         "kafka.bootstrap.servers": kafka.bootstrap_servers,
-        "kafka.security.protocol": kafka.security_protocol,
+        "kafka.security.protocol": kafka.security_protocol.value,
         "kafka.isolation.level": "read_committed",
         "kafka.metadata.max.age.ms": "2000",
         "kafka.default.api.timeout.ms": str(_KAFKA_TIMEOUT_MS),
         "includeHeaders": "true",
     }
     if kafka.sasl_mechanism is not None:
-        options["kafka.sasl.mechanism"] = kafka.sasl_mechanism
+        options["kafka.sasl.mechanism"] = kafka.sasl_mechanism.value
         options["kafka.sasl.jaas.config"] = _jaas_config(kafka)
     if kafka.ssl_ca_file is not None:
         options["kafka.ssl.truststore.type"] = "PEM"
@@ -94,7 +94,7 @@ def kafka_options(kafka: KafkaSettings) -> dict[str, str]:
 
 def _jaas_config(kafka: KafkaSettings) -> str:
     """Kafka documentation, "Authentication using SASL": the login module of the mechanism, with the user in it."""
-    module = "plain.Plain" if kafka.sasl_mechanism == "PLAIN" else "scram.Scram"
+    module = "plain.Plain" if kafka.sasl_mechanism is SaslMechanism.PLAIN else "scram.Scram"
     password = kafka.sasl_password.reveal() if kafka.sasl_password else ""
     user, secret = (text.replace("\\", "\\\\").replace('"', '\\"') for text in (kafka.sasl_username or "", password))
     return f'org.apache.kafka.common.security.{module}LoginModule required username="{user}" password="{secret}";'

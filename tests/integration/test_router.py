@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,9 +49,11 @@ class Services:
 
 
 @contextmanager
-def started_services(bootstrap_servers: str, redis_url: str, folder: Path) -> Iterator[Services]:
-    """schema_history and checkpoint_committer as processes."""
-    common = {"kafka": {"bootstrap_servers": bootstrap_servers}, "redis": {"url": redis_url}}
+def started_services(
+    bootstrap_servers: str, redis_url: str, folder: Path, *, kafka: Mapping[str, object] | None = None
+) -> Iterator[Services]:
+    """schema_history and checkpoint_committer as processes; ``kafka``: how they reach it, where that takes more."""
+    common = {"kafka": kafka or {"bootstrap_servers": bootstrap_servers}, "redis": {"url": redis_url}}
     started = [ServiceProcess.of(name, folder / name, common) for name in ("schema_history", "checkpoint_committer")]
     for service in started:
         start_supervised(service)

@@ -1,10 +1,12 @@
 """Settings: from a file and the environment, every mistake at once."""
 
+import enum
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from libs.config.connections import KafkaAccess, KafkaSettings, SecurityProtocol
 from libs.config.load import Secret, load_settings
 from libs.errors import InvalidSettings
 
@@ -132,3 +134,79 @@ def test_a_variable_that_reaches_into_a_plain_setting_is_refused(tmp_path: Path)
     assert "HEADWATER_SOURCE__NAME: source is no group" in " ".join(
         mistakes_of("source: erp\n", tmp_path, HEADWATER_SOURCE__NAME="x")
     )
+
+
+class Choice(enum.Enum):
+    FIRST = "first"
+    SECOND = "second"
+
+
+class Choosing(msgspec.Struct, frozen=True, kw_only=True):
+    choice: Choice = Choice.FIRST
+    other: Choice | None = None
+    kafka: KafkaSettings = KafkaSettings()
+
+
+def test_a_misspelt_choice_is_told_the_nearest_right_one(tmp_path: Path) -> None:
+    """Also where it may be left out."""
+    path = tmp_path / "settings.yaml"
+    path.write_text("choice: secnd\nother: frist\n")
+
+    with pytest.raises(InvalidSettings) as caught:
+        load_settings(Choosing, path=path, environ={}, subject="demo")
+
+    assert caught.value.mistakes == (
+        "choice: unknown value 'secnd'; did you mean 'second'?",
+        "other: unknown value 'frist'; did you mean 'first'?",
+    )
+
+
+@pytest.mark.parametrize(
+    ("kafka", "mistakes"),
+    [
+        ("{sasl_username: u, sasl_mechanism: PLAIN}", ["kafka.security_protocol: PLAINTEXT sends no user"]),
+        (
+            "{security_protocol: SSL, sasl_username: u, sasl_mechanism: PLAIN}",
+            ["kafka.security_protocol: SSL sends no user"],
+        ),
+        ("{security_protocol: SASL_SSL}", ["kafka.security_protocol: SASL_SSL needs a user"]),
+        ("{security_protocol: SASL_SSL, sasl_username: u}", ["kafka.sasl_mechanism: is missing"]),
+        (
+            "{sasl_username: u, sasl_mechanism: PLAIN, ssl_ca_file: ca.pem}",
+            [
+                "kafka.security_protocol: PLAINTEXT",
+                "kafka.ssl_ca_file: is given, and security_protocol PLAINTEXT encrypts",
+            ],
+        ),
+        (
+            "{security_protocol: SASL_TLS}",
+            ["kafka.security_protocol: unknown value 'SASL_TLS'; did you mean 'SASL_SSL'"],
+        ),
+    ],
+)
+def test_a_kafka_that_contradicts_itself_is_refused_beside_other_mistakes(
+    tmp_path: Path, kafka: str, mistakes: list[str]
+) -> None:
+    """Kafka's clients would pass the user over, or send a password unencrypted, without a word."""
+    path = tmp_path / "settings.yaml"
+    path.write_text(f"choice: thrd\nkafka: {kafka}\n")
+
+    with pytest.raises(InvalidSettings) as caught:
+        load_settings(Choosing, path=path, environ={}, subject="demo")
+
+    assert all(found.startswith(wanted) for found, wanted in zip(caught.value.mistakes[1:], mistakes, strict=True))
+
+
+def test_a_user_without_a_protocol_goes_by_sasl() -> None:
+    """What somebody else's Kafka is handed out with: an address, a user, a password."""
+    with_user = KafkaAccess(bootstrap_servers="k:1", username="u", password=Secret("p")).as_kafka()
+    without = KafkaAccess(bootstrap_servers="k:1").as_kafka()
+
+    assert (with_user.security_protocol, with_user.sasl_mechanism) == ("SASL_PLAINTEXT", "SCRAM-SHA-512")
+    assert (without.security_protocol, without.sasl_mechanism) == ("PLAINTEXT", None)
+
+
+def test_a_user_whose_protocol_sends_none_is_refused() -> None:
+    """The same contradictions as of Headwater's own Kafka."""
+    with pytest.raises(InvalidSettings, match="security_protocol: SSL sends no user: take SASL_SSL"):
+        KafkaAccess(bootstrap_servers="k:1", username="u", security_protocol=SecurityProtocol.SSL)

@@ -1,0 +1,320 @@
+"""Kafka behind users, passwords and TLS: what each client of ours does there, and what it says when it is refused.
+
+One broker for all tests, with an open listener for the tests themselves, SASL_PLAINTEXT and SASL_SSL.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from libs.config.connections import KafkaSettings, SaslMechanism, SecurityProtocol
+from libs.config.load import Secret
+from libs.errors import AccessDenied, InvalidSettings, SourceUnavailable
+from libs.kafka.clients import TopicSpec, ensure_topics
+from libs.local.kafka_broker import Sasl
+from libs.local.ports import LOOPBACK, free_ports
+from protos.dts import subscription_pb2 as pb
+from services.dts_decoder.client import SubscriptionClient
+from services.dts_decoder.settings import SubscriptionSettings
+from spark.transforms.read_topics import kafka_options
+from tests.certificates import write_certificates
+from tests.conftest import KafkaBroker, ValkeyServer, start_kafka_in
+from tests.integration.router_rig import RouterProcess, created_ids, read_until
+from tests.integration.service_process import ServiceProcess
+from tests.integration.test_router import started_services
+from tests.spark_session import shared_spark
+from tests.unit.dts_decoder.topic import begin, commit, insert
+
+USER, PASSWORD = "account-subs-1-headwater", "s3cret"
+OTHER_USER = "account-subs-2-other"
+EXIT_HALTED = 3
+PLAINTEXT, TLS = SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedKafka:
+    """The broker, and how its guarded listeners are reached."""
+
+    broker: KafkaBroker
+    sasl: Sasl
+    ca_file: str
+
+    def address(self, protocol: SecurityProtocol) -> str:
+        return f"{LOOPBACK}:{self.sasl.tls_port if protocol is TLS else self.sasl.port}"
+
+    def settings(
+        self, protocol: SecurityProtocol, mechanism: SaslMechanism, *, password: str = PASSWORD
+    ) -> KafkaSettings:
+        """Headwater's own Kafka."""
+        return KafkaSettings(
+            bootstrap_servers=self.address(protocol),
+            security_protocol=protocol,
+            sasl_mechanism=mechanism,
+            sasl_username=USER,
+            sasl_password=Secret(password),
+            ssl_ca_file=self.ca_file if protocol is TLS else None,
+        )
+
+    def document(self, protocol: SecurityProtocol, mechanism: SaslMechanism) -> dict[str, object]:
+        """The same in a service's file."""
+        return {
+            "bootstrap_servers": self.address(protocol),
+            "security_protocol": protocol.value,
+            "sasl_mechanism": mechanism.value,
+            "sasl_username": USER,
+            "sasl_password": PASSWORD,
+            **({"ssl_ca_file": self.ca_file} if protocol is TLS else {}),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A subscription's topic, filled over the open listener."""
+
+    kafka: GuardedKafka
+    name: str
+
+    @property
+    def group(self) -> str:
+        return f"consumer-grp-{self.name}"
+
+    def send(self, *values: bytes) -> None:
+        producer = Producer({"bootstrap.servers": self.kafka.broker.bootstrap_servers})
+        for ps, value in enumerate(values, 1):
+            producer.produce(self.name, value=value, partition=0, headers=[("ps", str(ps).encode())])
+        assert producer.flush(30.0) == 0
+
+    def subscription(
+        self,
+        protocol: SecurityProtocol | None = None,
+        mechanism: SaslMechanism = SaslMechanism.SCRAM_SHA_512,
+        **fields: object,
+    ) -> SubscriptionSettings:
+        """As DTS's console hands it out."""
+        given = {
+            "bootstrap_servers": self.kafka.address(protocol or PLAINTEXT),
+            "topic": self.name,
+            "group_id": self.group,
+            "username": USER,
+            "password": Secret(PASSWORD),
+            "security_protocol": protocol,
+            "sasl_mechanism": mechanism,
+            "ssl_ca_file": self.kafka.ca_file if protocol is TLS else None,
+            **fields,
+        }
+        return SubscriptionSettings(**given)  # type: ignore[arg-type]
+
+    def group_offset(self) -> int:
+        """As DTS's console sees it."""
+        consumer = Consumer({"bootstrap.servers": self.kafka.broker.bootstrap_servers, "group.id": self.group})
+        try:
+            [found] = consumer.committed([TopicPartition(self.name, 0)], timeout=30.0)
+            return int(found.offset)
+        finally:
+            consumer.close()
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
+    folder = tmp_path_factory.mktemp("guarded-kafka")
+    files = write_certificates(folder)
+    certificate_file = folder / "broker.pem"
+    certificate_file.write_text(Path(files["key"]).read_text() + Path(files["certificate"]).read_text())
+    port, tls_port = free_ports(2)
+    sasl = Sasl({USER: PASSWORD, OTHER_USER: "another"}, port, tls_port, certificate_file)
+    with ExitStack() as servers:
+        yield GuardedKafka(start_kafka_in(folder, servers, sasl=sasl), sasl, files["ca"])
+
+
+@pytest.fixture
+def topic(kafka: GuardedKafka, unique_name: Callable[[str], str]) -> Topic:
+    name = unique_name("topic-subs")
+    ensure_topics(KafkaSettings(bootstrap_servers=kafka.broker.bootstrap_servers), [TopicSpec(name=name)])
+    return Topic(kafka, name)
+
+
+@pytest.mark.parametrize("protocol", [PLAINTEXT, TLS])
+@pytest.mark.parametrize("mechanism", SaslMechanism)
+def test_each_mechanism_reads_and_sets_the_group(
+    topic: Topic, protocol: SecurityProtocol, mechanism: SaslMechanism
+) -> None:
+    """The whole of what the decoder asks of the subscription's Kafka, with and without TLS."""
+    topic.send(b"one", b"two", b"three")
+    client = SubscriptionClient(topic.subscription(protocol, mechanism))
+
+    client.require_partition()
+    client.begin(1)
+    values: list[bytes] = []
+    while len(values) < 2:
+        values += [message.value for message in client.receive(10.0).messages]
+    client.confirm(2)
+    client.close()
+
+    assert values == [b"two", b"three"]
+    assert topic.group_offset() == 2
+
+
+def test_scram_is_what_a_user_gets_who_names_no_protocol(topic: Topic) -> None:
+    """As DTS's console hands a subscription out: address, user and password, nothing else."""
+    client = SubscriptionClient(topic.subscription())
+
+    client.require_partition()
+
+    assert client.ends() == (0, 0)
+    client.close()
+
+
+@pytest.mark.parametrize("mechanism", SaslMechanism)
+def test_a_wrong_password_is_named_with_its_remedy(topic: Topic, mechanism: SaslMechanism) -> None:
+    """No retry helps; neither the password given nor the right one is told."""
+    client = SubscriptionClient(topic.subscription(PLAINTEXT, mechanism, password=Secret("wr0ng")))
+
+    with pytest.raises(AccessDenied, match="check username, password and consumer group in DTS's console") as caught:
+        client.require_partition()
+
+    client.close()
+    assert "Authentication failed" in str(caught.value)
+    assert "wr0ng" not in str(caught.value)
+    assert PASSWORD not in str(caught.value)
+
+
+def test_a_broker_whose_certificate_is_not_trusted_is_refused(topic: Topic) -> None:
+    """The machine does not know the test's authority; the password is not sent."""
+    client = SubscriptionClient(topic.subscription(TLS, ssl_ca_file=None))
+
+    with pytest.raises(AccessDenied, match=r"certificate verify failed.*subscription\.ssl_ca_file"):
+        client.require_partition()
+
+    client.close()
+
+
+def test_a_listener_of_another_protocol_is_told_of(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks like a network that fails, so it is tried again; the reason names the setting."""
+    monkeypatch.setattr("services.dts_decoder.client._ANSWER_TIMEOUT_S", 3.0)
+    client = SubscriptionClient(topic.subscription(username=None))
+
+    with pytest.raises(SourceUnavailable, match="perhaps it wants another security_protocol"):
+        client.require_partition()
+
+    client.close()
+
+
+@pytest.mark.parametrize("of_group", [True, False])
+def test_a_right_that_is_missing_is_named(topic: Topic, of_group: bool) -> None:
+    """The account is another subscription's: its topic, or its consumer group, belongs to somebody else."""
+    admin = AdminClient({"bootstrap.servers": topic.kafka.broker.bootstrap_servers})
+    resource, name = (ResourceType.GROUP, topic.group) if of_group else (ResourceType.TOPIC, topic.name)
+    owned = AclBinding(
+        resource,
+        name,
+        ResourcePatternType.LITERAL,
+        f"User:{OTHER_USER}",
+        "*",
+        AclOperation.ALL,
+        AclPermissionType.ALLOW,
+    )
+    for created in admin.create_acls([owned]).values():
+        created.result(timeout=30.0)
+    client = SubscriptionClient(topic.subscription())
+
+    def read() -> None:
+        client.require_partition()
+        client.begin(0)
+        client.receive(15.0)
+
+    with pytest.raises(AccessDenied, match=r"authorization failed.*check username, password and consumer group"):
+        read()
+
+    client.close()
+
+
+def test_headwaters_own_kafka_refuses_by_name(kafka: GuardedKafka) -> None:
+    """The first call of every service; at once, not after half a minute."""
+    settings = kafka.settings(PLAINTEXT, SaslMechanism.SCRAM_SHA_512, password="wr0ng")
+
+    with pytest.raises(AccessDenied, match=r"Authentication failed.*check kafka\.sasl_username, sasl_password"):
+        ensure_topics(settings, [TopicSpec(name="never-made")])
+
+
+def test_an_authority_that_cannot_be_read_is_a_mistake_in_the_settings(kafka: GuardedKafka, tmp_path: Path) -> None:
+    """By the file's name."""
+    settings = KafkaSettings(
+        bootstrap_servers=kafka.address(TLS),
+        security_protocol=SecurityProtocol.SSL,
+        ssl_ca_file=str(tmp_path / "none.pem"),
+    )
+
+    with pytest.raises(InvalidSettings, match=r"ssl_ca_file: .*none\.pem cannot be read"):
+        ensure_topics(settings, [TopicSpec(name="never-made")])
+
+
+def test_rows_come_all_the_way_with_every_kafka_behind_users(
+    kafka: GuardedKafka, valkey_server: ValkeyServer, topic: Topic, tmp_path: Path, unique_name: Callable[[str], str]
+) -> None:
+    """Subscription, decoder, both services, the router (its two Kafka libraries), Spark; then the password is a wrong one."""
+    by_tls = kafka.document(TLS, SaslMechanism.SCRAM_SHA_512)
+    source, tenant = unique_name("s"), "acme"
+    with started_services(kafka.broker.bootstrap_servers, valkey_server.url, tmp_path, kafka=by_tls) as services:
+        reached = {
+            "schema_history": {"address": services.schema_history.client_settings.address},
+            "checkpoint_committer": {"address": services.checkpoint_committer.client_settings.address},
+        }
+        subscription = {"topic": topic.name, "group_id": topic.group, "username": USER, "password": PASSWORD}
+        decoder = ServiceProcess.of(
+            "dts_decoder",
+            tmp_path,
+            {
+                "source": source,
+                "subscription": {"bootstrap_servers": kafka.address(PLAINTEXT), **subscription},
+                "kafka": kafka.document(PLAINTEXT, SaslMechanism.PLAIN),
+                **reached,
+            },
+        )
+        tenants = tmp_path / "tenants"
+        tenants.mkdir()
+        (tenants / f"{tenant}.yaml").write_text(yaml.safe_dump({"tenant": tenant, "sources": [{"name": source}]}))
+        router = RouterProcess(
+            tmp_path, {"sources": [source], "group": source, "kafka": by_tls, "tenants_folder": str(tenants), **reached}
+        )
+        try:
+            decoder.start()
+            router.start()
+            data = pb.Entries(items=[begin(1), insert(1, 2), commit(1)]).SerializeToString()
+            topic.send(pb.Envelope(version=1, total=1, data=data).SerializeToString())
+            routed = f"{tenant}.{source}.shop.orders"
+            found = read_until(kafka.broker.bootstrap_servers, routed, lambda messages: len(messages) >= 2)
+            decoder.stop()
+            decoder.settings = {
+                **decoder.settings,
+                "subscription": {**subscription, "bootstrap_servers": kafka.address(PLAINTEXT), "password": "wr0ng"},
+            }
+            decoder.start(waits=False)
+            exit_code = decoder.wait_for_exit(60.0)
+        finally:
+            decoder.stop()
+            router.stop()
+
+    assert created_ids(found) == [1, 2]
+    assert exit_code == EXIT_HALTED
+    assert "denies the decoder" in decoder.log_text
+    assert "wr0ng" not in decoder.log_text
+    assert _read_by_spark(kafka.settings(TLS, SaslMechanism.SCRAM_SHA_512), routed) == 2
+
+
+def _read_by_spark(settings: KafkaSettings, topic: str) -> int:
+    """Committed records, with the options of the sink."""
+    session = shared_spark().session
+    return session.read.format("kafka").options(**kafka_options(settings)).option("subscribe", topic).load().count()
