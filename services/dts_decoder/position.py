@@ -4,8 +4,7 @@ from typing import Final
 
 import msgspec
 
-from libs.errors import PipelineHalted
-from libs.types.position import SourcePosition
+from libs.events.position_codec import PositionCodec
 
 SOURCE_KIND: Final = "dts"
 
@@ -37,26 +36,6 @@ class DtsPosition(msgspec.Struct, frozen=True, kw_only=True):
     seq_id: int = 0
 
 
-_decoder = msgspec.json.Decoder(DtsPosition)
-
-
-def encode_position(position: DtsPosition) -> SourcePosition:
-    """The position as everybody else carries it."""
-    return SourcePosition(source_kind=SOURCE_KIND, token=msgspec.json.encode(position))
-
-
-def decode_position(position: SourcePosition) -> DtsPosition:
-    """What ``encode_position`` wrote.
-
-    Raises:
-        PipelineHalted: another kind of reader wrote it, or a newer release; reset the checkpoint or upgrade.
-    """
-    if position.source_kind != SOURCE_KIND:
-        raise PipelineHalted(
-            f"the checkpoint belongs to a {position.source_kind!r} source, not to {SOURCE_KIND!r}: "
-            "give this source another name, or reset its checkpoint"
-        )
-    try:
-        return _decoder.decode(position.token)
-    except msgspec.DecodeError as error:
-        raise PipelineHalted(f"the checkpoint's position cannot be read ({error}): reset the checkpoint") from error
+_codec = PositionCodec(SOURCE_KIND, DtsPosition)
+encode_position = _codec.encode
+decode_position = _codec.decode

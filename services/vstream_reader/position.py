@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from libs.errors import PipelineHalted
+from libs.events.position_codec import PositionCodec
 from libs.types.position import SourcePosition
 from services.vstream_reader.vgtid import ShardGtid, TableLastKey, Vgtid
 
@@ -23,25 +23,9 @@ class VitessPosition(msgspec.Struct, frozen=True, kw_only=True):
     finished, and would copy it again for a client that resumes."""
 
 
-_decoder = msgspec.json.Decoder(VitessPosition)
+_codec = PositionCodec(SOURCE_KIND, VitessPosition)
 _encoder = msgspec.json.Encoder()
-
-
-def decode_position(position: SourcePosition) -> VitessPosition:
-    """What ``encode_position`` wrote.
-
-    Raises:
-        PipelineHalted: another kind of reader wrote it, or a newer release; reset the checkpoint or upgrade.
-    """
-    if position.source_kind != SOURCE_KIND:
-        raise PipelineHalted(
-            f"the checkpoint belongs to a {position.source_kind!r} source, not to {SOURCE_KIND!r}: "
-            "give this source another name, or reset its checkpoint"
-        )
-    try:
-        return _decoder.decode(position.token)
-    except msgspec.DecodeError as error:
-        raise PipelineHalted(f"the checkpoint's position cannot be read ({error}): reset the checkpoint") from error
+decode_position = _codec.decode
 
 
 def encode_position(
@@ -53,7 +37,7 @@ def encode_position(
     token = b'{"vgtid":[%b],"epochs":%b' % (b",".join(shards), _encoder.encode(epochs))
     if copied:
         token += b',"copied":' + _encoder.encode({shard: tuple(tables.values()) for shard, tables in copied.items()})
-    return SourcePosition(source_kind=SOURCE_KIND, token=token + b"}")
+    return _codec.of_token(token + b"}")
 
 
 def resume_vgtid(vgtid: Vgtid, copied: Mapping[str, Sequence[TableLastKey]]) -> Vgtid:
