@@ -11,8 +11,7 @@ Asking for the checkpoint before 2 may resume behind what the previous owner sti
 """
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from libs.config.connections import GrpcClientSettings
 from libs.events.checkpoint_codec import (
@@ -21,7 +20,7 @@ from libs.events.checkpoint_codec import (
     order_to_proto,
     position_to_proto,
 )
-from libs.rpc.client import answer_of, open_channel
+from libs.rpc.client import OwnsChannel, answer_of, open_channel
 from libs.types.checkpoint import Checkpoint, FencingToken
 from libs.types.position import SourcePartition, SourcePosition
 from libs.types.progress import Progress
@@ -38,7 +37,7 @@ class Lease(NamedTuple):
     expires_at_us: int
 
 
-class CheckpointCommitterClient:
+class CheckpointCommitterClient(OwnsChannel):
     """A channel to checkpoint_committer; make it inside the event loop that uses it, ``close`` it at the end.
 
     A call waits for a service that restarts, up to ``settings.timeout_s``. Every method raises
@@ -118,18 +117,6 @@ class CheckpointCommitterClient:
         call = self._stub.GetProgress(request, timeout=self._timeout_s, wait_for_ready=True)
         answer: pb.GetProgressResponse = await answer_of(call, service=_SERVICE)
         return [progress_from_proto(message) for message in answer.progress]
-
-    async def close(self) -> None:
-        """Close the channel; running calls are cut off."""
-        await self._channel.close(None)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
 
 def progress_to_proto(report: Progress) -> pb.Progress:

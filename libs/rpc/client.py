@@ -1,8 +1,8 @@
 """Channels to Headwater's own services, and what their status codes mean to a caller."""
 
-from collections.abc import Awaitable
-from pathlib import Path
-from typing import TypeVar
+from collections.abc import Awaitable, Sequence
+from types import TracebackType
+from typing import Protocol, Self, TypeVar
 
 import grpc
 
@@ -17,6 +17,7 @@ from libs.errors import (
     ServiceUnavailable,
 )
 from libs.rpc.server import MESSAGE_LIMIT_BYTES
+from libs.rpc.tls import read_pem
 
 _Answer = TypeVar("_Answer")
 
@@ -33,23 +34,59 @@ _OPTIONS = [
 ]
 
 
+class TlsFiles(Protocol):
+    """What settings say of a client's TLS; all None: none."""
+
+    @property
+    def tls_ca_file(self) -> str | None: ...
+
+    @property
+    def tls_certificate_file(self) -> str | None: ...
+
+    @property
+    def tls_key_file(self) -> str | None: ...
+
+
 def open_channel(settings: GrpcClientSettings) -> grpc.aio.Channel:
-    """A channel to ``settings.address``; it connects by itself, and again after a loss. Needs a running event loop.
+    """A channel to one of Headwater's own services. As ``channel_to``."""
+    return channel_to(settings.address, settings, options=_OPTIONS, subject=settings.address)
+
+
+def channel_to(address: str, files: TlsFiles, *, options: Sequence[tuple[str, int]], subject: str) -> grpc.aio.Channel:
+    """A channel to ``address``; it connects by itself, and again after a loss. Needs a running event loop.
 
     Raises:
-        InvalidSettings: a TLS file cannot be read.
+        InvalidSettings: of ``subject``; a TLS file cannot be read.
     """
-    if settings.tls_ca_file is None and settings.tls_certificate_file is None:
-        return grpc.aio.insecure_channel(settings.address, options=_OPTIONS)
+    if files.tls_ca_file is None and files.tls_certificate_file is None:
+        return grpc.aio.insecure_channel(address, options=options)
     mistakes: list[str] = []
     credentials = grpc.ssl_channel_credentials(
-        root_certificates=_read("tls_ca_file", settings.tls_ca_file, mistakes),
-        private_key=_read("tls_key_file", settings.tls_key_file, mistakes),
-        certificate_chain=_read("tls_certificate_file", settings.tls_certificate_file, mistakes),
+        root_certificates=read_pem("tls_ca_file", files.tls_ca_file, mistakes),
+        private_key=read_pem("tls_key_file", files.tls_key_file, mistakes),
+        certificate_chain=read_pem("tls_certificate_file", files.tls_certificate_file, mistakes),
     )
     if mistakes:
-        raise InvalidSettings(settings.address, mistakes)
-    return grpc.aio.secure_channel(settings.address, credentials, options=_OPTIONS)
+        raise InvalidSettings(subject, mistakes)
+    return grpc.aio.secure_channel(address, credentials, options=options)
+
+
+class OwnsChannel:
+    """A client whose channel ends with it: ``close`` it, or make it by ``async with``."""
+
+    _channel: grpc.aio.Channel
+
+    async def close(self) -> None:
+        """Close the channel; running calls and streams are cut off."""
+        await self._channel.close(None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
 
 
 async def answer_of(call: Awaitable[_Answer], *, service: str) -> _Answer:
@@ -80,13 +117,3 @@ def error_of(error: grpc.aio.AioRpcError, *, service: str) -> HeadwaterError:
             return PipelineHalted(f"{text}; the two sides may be of different releases")
         case _:
             return ServiceUnavailable(text)
-
-
-def _read(name: str, path: str | None, mistakes: list[str]) -> bytes | None:
-    if path is None:
-        return None
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        mistakes.append(f"{name}: {path} cannot be read ({error.strerror})")
-        return None

@@ -1,8 +1,6 @@
 """schema_history from the caller's side: readers record schema changes, readers and routers look schemas up."""
 
 from collections.abc import AsyncIterator
-from types import TracebackType
-from typing import Self
 
 import grpc
 
@@ -10,7 +8,7 @@ from libs.config.connections import GrpcClientSettings
 from libs.errors import SchemaUnknown
 from libs.events.checkpoint_codec import order_to_proto
 from libs.events.schema_change import SchemaChange, SchemaChangeKind, schema_change_from_proto, schema_change_to_proto
-from libs.rpc.client import answer_of, error_of, open_channel
+from libs.rpc.client import OwnsChannel, answer_of, error_of, open_channel
 from libs.types.order import EventOrder
 from libs.types.position import SourcePosition
 from libs.types.table import TableId, TableSchema
@@ -20,7 +18,7 @@ from protos.headwater.schema_history.v1 import schema_history_pb2_grpc
 _SERVICE = "schema_history"
 
 
-class SchemaHistoryClient:
+class SchemaHistoryClient(OwnsChannel):
     """A channel to schema_history; make it inside the event loop that uses it, ``close`` it at the end.
 
     A call waits for a service that restarts, up to ``settings.timeout_s``. Every method raises
@@ -125,15 +123,3 @@ class SchemaHistoryClient:
                 yield schema_change_from_proto(message)
         except grpc.aio.AioRpcError as error:
             raise error_of(error, service=_SERVICE) from error
-
-    async def close(self) -> None:
-        """Close the channel; running calls are cut off."""
-        await self._channel.close(None)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()

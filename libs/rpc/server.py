@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -11,6 +10,7 @@ from grpc_reflection.v1alpha import reflection
 
 from libs.config.connections import GrpcServerSettings
 from libs.errors import InvalidSettings
+from libs.rpc.tls import read_pem
 from libs.telemetry.metrics import RPC_SECONDS
 
 Register = Callable[[grpc.aio.Server], None]
@@ -95,9 +95,9 @@ def _bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredent
 
 def _server_credentials(settings: GrpcServerSettings) -> grpc.ServerCredentials | None:
     mistakes: list[str] = []
-    certificate = _read("tls_certificate_file", settings.tls_certificate_file, mistakes)
-    key = _read("tls_key_file", settings.tls_key_file, mistakes)
-    client_ca = _read("tls_client_ca_file", settings.tls_client_ca_file, mistakes)
+    certificate = read_pem("grpc.tls_certificate_file", settings.tls_certificate_file, mistakes)
+    key = read_pem("grpc.tls_key_file", settings.tls_key_file, mistakes)
+    client_ca = read_pem("grpc.tls_client_ca_file", settings.tls_client_ca_file, mistakes)
     if not mistakes and (certificate is None) != (key is None):
         mistakes.append("grpc.tls_certificate_file and grpc.tls_key_file: give both, or none")
     if not mistakes and client_ca is not None and certificate is None:
@@ -109,16 +109,6 @@ def _server_credentials(settings: GrpcServerSettings) -> grpc.ServerCredentials 
     return grpc.ssl_server_credentials(
         [(key, certificate)], root_certificates=client_ca, require_client_auth=client_ca is not None
     )
-
-
-def _read(name: str, path: str | None, mistakes: list[str]) -> bytes | None:
-    if path is None:
-        return None
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        mistakes.append(f"grpc.{name}: {path} cannot be read ({error.strerror})")
-        return None
 
 
 class _Measured(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only

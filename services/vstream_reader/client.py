@@ -6,21 +6,19 @@ Protocol: ``protos/vitess/vtgateservice.proto``; credentials: Vitess ``go/vt/grp
 
 import re
 from collections.abc import AsyncGenerator, Sequence
-from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import grpc
 
 from libs.errors import (
     AccessDenied,
     HeadwaterError,
-    InvalidSettings,
     PipelineHalted,
     PositionPurged,
     SourceMisconfigured,
     SourceUnavailable,
 )
+from libs.rpc.client import OwnsChannel, channel_to
 from protos.vitess import query_pb2, vtgate_pb2, vtgateservice_pb2
 from services.vstream_reader.settings import VtgateSettings
 
@@ -29,7 +27,7 @@ _FIRST_BACKOFF_MS: Final = 200
 _LAST_BACKOFF_MS: Final = 10_000
 
 
-class Vtgate:
+class Vtgate(OwnsChannel):
     """A channel to vtgate; make it inside the event loop that uses it, ``close`` it at the end."""
 
     def __init__(self, settings: VtgateSettings) -> None:
@@ -39,7 +37,7 @@ class Vtgate:
         self._metadata = tuple(settings.headers.items())
         if settings.user is not None:
             self._metadata += (("username", settings.user), ("password", settings.password.reveal()))
-        self._channel = _open_channel(settings)
+        self._channel = channel_to(self._where, settings, options=_options(settings), subject="vtgate")
         self._execute = self._channel.unary_unary(
             f"/{_SERVICE}/Execute",
             request_serializer=vtgate_pb2.ExecuteRequest.SerializeToString,
@@ -101,18 +99,6 @@ class Vtgate:
         finally:
             call.cancel()
 
-    async def close(self) -> None:
-        """Close the channel; streams are cut off."""
-        await self._channel.close(None)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
-
     def _as_ours(self, error: grpc.aio.AioRpcError) -> HeadwaterError:
         return error_of(error.code(), error.details() or "", where=self._where)
 
@@ -171,9 +157,8 @@ def _texts(row: query_pb2.Row) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _open_channel(settings: VtgateSettings) -> grpc.aio.Channel:
-    target = f"{settings.host}:{settings.port}"
-    options: Sequence[tuple[str, int]] = (
+def _options(settings: VtgateSettings) -> Sequence[tuple[str, int]]:
+    return (
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.keepalive_time_ms", int(settings.keepalive_s * 1000)),
         ("grpc.keepalive_timeout_ms", int(settings.keepalive_s * 1000)),
@@ -181,24 +166,3 @@ def _open_channel(settings: VtgateSettings) -> grpc.aio.Channel:
         ("grpc.initial_reconnect_backoff_ms", _FIRST_BACKOFF_MS),
         ("grpc.max_reconnect_backoff_ms", _LAST_BACKOFF_MS),
     )
-    if settings.tls_ca_file is None and settings.tls_certificate_file is None:
-        return grpc.aio.insecure_channel(target, options=options)
-    mistakes: list[str] = []
-    credentials = grpc.ssl_channel_credentials(
-        root_certificates=_read("tls_ca_file", settings.tls_ca_file, mistakes),
-        private_key=_read("tls_key_file", settings.tls_key_file, mistakes),
-        certificate_chain=_read("tls_certificate_file", settings.tls_certificate_file, mistakes),
-    )
-    if mistakes:
-        raise InvalidSettings("vtgate", mistakes)
-    return grpc.aio.secure_channel(target, credentials, options=options)
-
-
-def _read(name: str, path: str | None, mistakes: list[str]) -> bytes | None:
-    if path is None:
-        return None
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        mistakes.append(f"{name}: {path} cannot be read ({error.strerror})")
-        return None
