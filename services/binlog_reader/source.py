@@ -24,11 +24,10 @@ from libs.errors import (
     SourceMisconfigured,
     SourceUnavailable,
 )
-from libs.events.batch import MAX_BATCH_BYTES, OP_TRUNCATE, BatchBuilder, BatchIdentity, RowRun
+from libs.events.batch import MAX_BATCH_BYTES, BatchBuilder, BatchIdentity, RowRun
 from libs.events.dead_letter import UndecodedRow, encode_undecoded_row
-from libs.events.envelope import MysqlSourceBlock, event_tail, json_text, source_place, source_tail
+from libs.events.envelope import MysqlSourceBlock, json_text, source_place, source_tail
 from libs.events.schema_change import SchemaChangeKind
-from libs.events.schema_change_event import schema_change_key, schema_change_value
 from libs.failpoints import failpoint
 from libs.mysql.ddl import TableChange, TableChangeKind, apply_database_ddl, apply_ddl, show_create_to_schema
 from libs.mysql.ddl_syntax import DdlNotUnderstood, StatementContext
@@ -56,16 +55,17 @@ from libs.source.mysql.snapshot import (
     ReadView,
     append_rows,
     captured_tables,
-    create_statement,
     database_charsets,
     estimated_rows,
     log_end,
     oldest_position,
     replica_lag_s,
     statement_context,
+    table_definitions,
 )
 from libs.source.mysql.snapshot_mode import Beginning, beginning
 from libs.source.mysql.table_copy import CopiedChunk, Readers, TableRange, open_readers, table_ranges
+from libs.source.mysql.table_schemas import TableSchemas
 from libs.source.port import ReadBatch, ResumePoint
 from libs.source.signal_topic import SignalTopic
 from libs.source.signals import InvalidSignal, LogMessage, Signal, parse_signal, signal_of
@@ -260,7 +260,6 @@ class BinlogChangeLog:
         signals_since_ms: int,
     ) -> None:
         self._settings = settings
-        self._schema_history = schema_history
         self._resume_from = resume_from
         self._incremental = IncrementalCopy(
             resume_from.incremental if resume_from else IncrementalSnapshot(),
@@ -274,7 +273,13 @@ class BinlogChangeLog:
         self._batch = BatchBuilder(identity)
         self._dead_letters: list[bytes] = []
         self._is_captured = capture_filter(settings)
-        self._schemas: dict[TableId, TableSchema] = {}
+        self._tables = TableSchemas(
+            SourcePartition(source=settings.source, name=SOURCE_PARTITION),
+            schema_history,
+            self._batch,
+            self._is_captured,
+            settings.values,
+        )
         self._progress: SnapshotProgress | None = None
         self._followed_databases: set[str] = set()
         self._database_charsets: Mapping[str, str] = {}
@@ -309,9 +314,8 @@ class BinlogChangeLog:
         else:
             position = decode_position(checkpoint.position)
             self._progress = checkpoint.snapshot
-            schemas = await self._schema_history.list_tables(self._settings.source, checkpoint.order)
-            self._schemas = {schema.table_id: schema for schema in schemas}
-            self._follow_databases_of(self._schemas)
+            await self._tables.resume(checkpoint.order)
+            self._follow_databases_of(self._tables.schemas)
             await self._follow_value_modes(checkpoint, position)
             if start.learns_schemas:
                 readers = await self._open_readers(epoch=position.epoch)
@@ -378,9 +382,6 @@ class BinlogChangeLog:
     def _is_followed(self, table_id: TableId) -> bool:
         return table_id.database in self._followed_databases or self._is_captured(table_id)
 
-    def _captured_schemas(self) -> list[TableSchema]:
-        return [schema for table_id, schema in sorted(self._schemas.items()) if self._is_captured(table_id)]
-
     # --- schemas -----------------------------------------------------------------------------------------------------------
 
     async def _open_readers(self, *, epoch: int) -> Readers:
@@ -394,10 +395,7 @@ class BinlogChangeLog:
             self._readers = None
 
     async def _learn_schemas(self, view: ReadView, at: ReadView | CopiedAt) -> None:
-        """Record every captured table as it is now; published at the front of the snapshot.
-
-        A table that changes between the view and this is found out when its rows are read: MySQL refuses the view then.
-        """
+        """Record every table beside a captured one as it is now. Raises SourceMisconfigured: nothing is captured."""
         tables = await asyncio.to_thread(captured_tables, view.connection)
         self._follow_databases_of(tables)
         if not self._followed_databases:
@@ -405,97 +403,33 @@ class BinlogChangeLog:
                 "no table of the source matches include_tables "
                 f"({', '.join(self._settings.include_tables)}): correct the pattern (it must match database.table)"
             )
-        for table_id in filter(self._is_followed, tables):
-            statement, charset = await asyncio.to_thread(create_statement, view.connection, table_id)
-            schema = show_create_to_schema(table_id, statement, charset)
-            await self._record(
-                table_id,
-                SchemaChangeKind.SNAPSHOT,
-                schema,
-                order=at.order,
-                position=at.position,
-                committed_at_us=at.taken_at_us,
-                ddl=statement,
-                source_block=self._source_block(at.position, table_id, at.taken_at_us, is_snapshot=True),
-            )
+        await self._tables.learn(
+            view.connection,
+            filter(self._is_followed, tables),
+            order=at.order,
+            position=encode_position(at.position),
+            taken_at_us=at.taken_at_us,
+            source_block=lambda table_id: self._source_block(at.position, table_id, at.taken_at_us, is_snapshot=True),
+        )
 
     async def _follow_value_modes(self, checkpoint: Checkpoint, position: BinlogPosition) -> None:
         """Where ``values`` was changed since the schemas were recorded: a new version of each table that it concerns, from here
         on. Rows that were delivered keep the form they had."""
         modes = self._settings.values
-        for schema in self._captured_schemas():
+        for schema in self._tables.captured:
             if in_value_modes(schema, modes) != schema:
                 log.info("value_modes_changed", table=str(schema.table_id))
-                await self._record(
+                await self._tables.record(
                     schema.table_id,
                     SchemaChangeKind.ALTER,
                     schema,
                     order=checkpoint.order,
-                    position=position,
+                    position=encode_position(position),
                     committed_at_us=checkpoint.committed_at_us,
                     # No statement did it; the text tells this change from another at the same place.
                     ddl=f"/* Headwater: values = {msgspec.json.encode(modes).decode()} */",
                     source_block=self._source_block(position, schema.table_id, checkpoint.committed_at_us),
                 )
-
-    async def _record(
-        self,
-        table_id: TableId,
-        kind: SchemaChangeKind,
-        schema: TableSchema | None,
-        *,
-        order: EventOrder,
-        position: BinlogPosition,
-        committed_at_us: int,
-        ddl: str,
-        source_block: bytes,
-        renamed_from: TableId | None = None,
-        is_told: bool = True,
-    ) -> None:
-        """Make a change of a captured table durable in the history, put it into force, and into the batch.
-
-        ``is_told``: with an event of its own in the schema-change topic.
-        """
-        if schema is not None:
-            schema = in_value_modes(schema, self._settings.values)
-        version = await self._schema_history.record_schema_change(
-            source=self._settings.source,
-            table_id=table_id,
-            kind=kind,
-            order=order,
-            position=encode_position(position),
-            committed_at_us=committed_at_us,
-            ddl=ddl,
-            table_schema=schema,
-            renamed_from=renamed_from,
-        )
-        failpoint("reader_after_schema_recorded_before_publish")
-        if schema is None:
-            self._schemas.pop(table_id, None)
-        else:
-            schema = self._schemas[table_id] = msgspec.structs.replace(schema, version=version)
-        if not self._is_captured(table_id):
-            return
-        metrics.READER_SCHEMA_CHANGES.labels(self._settings.source, SOURCE_PARTITION).inc()
-        self._batch.add_table_change(
-            table_id,
-            schema_version=version if schema is not None else 0,
-            order=order,
-            committed_at_us=committed_at_us,
-            is_snapshot=kind is SchemaChangeKind.SNAPSHOT,
-            key=schema_change_key(table_id.database),
-            value=schema_change_value(
-                source_block=source_block,
-                ts_ms=time.time_ns() // 1_000_000,
-                database=table_id.database,
-                ddl=ddl,
-                table_id=table_id,
-                schema=schema,
-                kind="CREATE" if kind in (SchemaChangeKind.SNAPSHOT, SchemaChangeKind.CREATE) else kind.name,
-            )
-            if is_told
-            else b"",
-        )
 
     def _source_block(
         self,
@@ -524,20 +458,20 @@ class BinlogChangeLog:
         changes = await self._changes_of(decoder, ddl)
         for change in changes:
             if change.kind is TableChangeKind.TRUNCATE and self._is_captured(change.table_id):
-                truncated = self._schemas[change.table_id]
+                truncated = self._tables.schemas[change.table_id]
                 if "t" not in self._settings.skipped_operations:
                     self._append_truncate(ddl, truncated)
                 self._incremental.table_changed(change.table_id, truncated, truncated)
-        for record in _records_of(changes, self._schemas):
+        for record in _records_of(changes, self._tables.schemas):
             if not self._is_followed(record.table_id):
                 continue
             block_position = msgspec.structs.replace(ddl.position, pos=ddl.event_position)
-            await self._record(
+            await self._tables.record(
                 record.table_id,
                 record.kind,
                 record.schema,
                 order=ddl.order,
-                position=ddl.position,
+                position=encode_position(ddl.position),
                 committed_at_us=ddl.committed_at_us,
                 ddl=ddl.statement,
                 source_block=self._source_block(
@@ -550,7 +484,7 @@ class BinlogChangeLog:
                 renamed_from=record.renamed_from,
                 is_told=not (record.renamed_to is not None and self._is_captured(record.renamed_to)),
             )
-            applied[record.table_id] = self._schemas.get(record.table_id)
+            applied[record.table_id] = self._tables.schemas.get(record.table_id)
         for table_id, after in applied.items():
             self._incremental.table_changed(table_id, decoder.schemas.get(table_id), after)
         decoder.apply_schemas(applied, ddl.statement)
@@ -591,7 +525,7 @@ class BinlogChangeLog:
         self, decoder: LogDecoder, ddl: DdlStatement, tables: Sequence[TableId]
     ) -> list[TableChange]:
         """What the source says of ``tables`` now; a captured one that cannot be known by that is quarantined."""
-        definitions = await asyncio.to_thread(self._definitions, tables) if tables else {}
+        definitions = await asyncio.to_thread(table_definitions, self._settings.database, tables) if tables else {}
         # With row-based logging the rows of CREATE TABLE … SELECT stand behind a CREATE TABLE without the SELECT.
         lacks_rows = {"create", "select"} <= names_in(ddl.statement)
         changes = []
@@ -614,46 +548,28 @@ class BinlogChangeLog:
                 )
         return changes
 
-    def _definitions(self, tables: Sequence[TableId]) -> dict[TableId, tuple[str, str]]:
-        """``create_statement`` of those that exist."""
-        connection = connect(self._settings.database)
-        try:
-            existing = set(captured_tables(connection))
-            return {table_id: create_statement(connection, table_id) for table_id in tables if table_id in existing}
-        finally:
-            connection.close()
-
     def _append_truncate(self, ddl: DdlStatement, schema: TableSchema) -> None:
-        run = self._batch.open_run(
-            RowRun(
-                table_id=schema.table_id,
-                schema_version=schema.version,
-                transaction_id=ddl.transaction_id,
-                first_order=msgspec.structs.replace(ddl.order, tx_ordinal=1),
-                committed_at_us=ddl.committed_at_us,
-                is_snapshot=False,
-            )
+        place = msgspec.structs.replace(ddl.position, pos=ddl.event_position)
+        self._tables.append_truncate(
+            schema,
+            transaction_id=ddl.transaction_id,
+            order=ddl.order,
+            committed_at_us=ddl.committed_at_us,
+            source_block=self._source_block(
+                place,
+                schema.table_id,
+                ddl.committed_at_us,
+                server_id=ddl.server_id,
+                gtid=ddl.gtid,
+                thread_id=ddl.thread_id,
+            ),
         )
-        block = self._source_block(
-            msgspec.structs.replace(ddl.position, pos=ddl.event_position),
-            schema.table_id,
-            ddl.committed_at_us,
-            server_id=ddl.server_id,
-            gtid=ddl.gtid,
-            thread_id=ddl.thread_id,
-        )
-        run.rows.append(
-            OP_TRUNCATE,
-            b"",
-            b'{"before":null,"after":null,"source":%b,"transaction":null%b' % (block, event_tail("t", time.time_ns())),
-        )
-        self._batch.close_run()
 
     # --- snapshot ----------------------------------------------------------------------------------------------------------
 
     async def _estimate(self, view: ReadView) -> int:
         return await asyncio.to_thread(
-            estimated_rows, view.connection, tuple(schema.table_id for schema in self._captured_schemas())
+            estimated_rows, view.connection, tuple(schema.table_id for schema in self._tables.captured)
         )
 
     async def _copy(self, readers: Readers) -> AsyncIterator[ReadBatch]:
@@ -706,7 +622,7 @@ class BinlogChangeLog:
         """Those that an earlier run left, then the tables that it had not begun."""
         snapshot = self._settings.snapshot
         parts: list[TableRange] = []
-        for schema in self._captured_schemas():
+        for schema in self._tables.captured:
             name = str(schema.table_id)
             select = snapshot.select_overrides.get(name, "")
             kept = [each for each in progress.ranges if each.table == name]
@@ -801,7 +717,7 @@ class BinlogChangeLog:
             self._settings.source,
             position,
             None if position.by_file else ExecutedGtids(GtidSet.parse(position.gtid_set)),
-            self._schemas,
+            self._tables.schemas,
             is_captured=self._is_captured,
             batch=self._batch,
             checksum_bytes=4 if str(checksum[0][0]).upper() == "CRC32" else 0,
@@ -951,7 +867,7 @@ class BinlogChangeLog:
         if isinstance(signal, LogMessage):
             log.info("signal_logged", signal_id=signal.signal_id, message=signal.message)
         else:
-            captured = [str(schema.table_id) for schema in self._captured_schemas()]
+            captured = [str(schema.table_id) for schema in self._tables.captured]
             notes = self._incremental.take(signal, captured)
             log.info("signal_taken", signal=type(signal).__name__, signal_id=signal.signal_id, not_done=notes)
         metrics.SIGNALS.labels(self._settings.source, SOURCE_PARTITION, "taken").inc()
@@ -961,7 +877,7 @@ class BinlogChangeLog:
         copy = self._incremental.state.tables[0]
         await self._wait_for_replicas()
         try:
-            schema = next((s for s in self._captured_schemas() if str(s.table_id) == copy.table), None)
+            schema = next((s for s in self._tables.captured if str(s.table_id) == copy.table), None)
             if schema is None:
                 raise TableRefused(f"{copy.table} is not captured any more")
             if decoder.position.by_file:

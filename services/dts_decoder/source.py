@@ -141,8 +141,7 @@ class DtsChangeLog:
         self._labels = (settings.source, str(settings.subscription.partition))
         self._is_captured = capture_filter(settings)
         self._tables = SubscribedTables(
-            settings.source,
-            self._labels[1],
+            SourcePartition(source=settings.source, name=self._labels[1]),
             settings.database,
             schema_history,
             self._batch,

@@ -5,34 +5,30 @@ before the new schemas are durable.
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-import msgspec
 import structlog
 
 from libs.errors import PipelineHalted, SourceMisconfigured
-from libs.events.batch import OP_TRUNCATE, BatchBuilder, RowRun
-from libs.events.envelope import MysqlSourceBlock, event_tail, json_text, source_place, source_tail
+from libs.events.batch import BatchBuilder
+from libs.events.envelope import MysqlSourceBlock, json_text, source_place, source_tail
 from libs.events.schema_change import SchemaChangeKind
-from libs.events.schema_change_event import schema_change_key, schema_change_value
-from libs.failpoints import failpoint
 from libs.mysql.ddl import TableChange, TableChangeKind, apply_database_ddl, apply_ddl, show_create_to_schema
 from libs.mysql.ddl_syntax import DdlNotUnderstood, StatementContext
-from libs.mysql.logical import in_value_modes
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.mysql.client import connect
 from libs.source.mysql.settings import DatabaseSettings
 from libs.source.mysql.snapshot import (
     ReadView,
     captured_tables,
-    create_statement,
     database_charsets,
     statement_context,
+    table_definitions,
 )
-from libs.telemetry import metrics
+from libs.source.mysql.table_schemas import TableSchemas
 from libs.types.order import EventOrder
+from libs.types.position import SourcePartition
 from libs.types.table import TableId, TableSchema
 from libs.types.value_modes import ValueModes
 from services.dts_decoder.decode import DdlStatement, UnknownTable
@@ -49,34 +45,33 @@ class SubscribedTables:
 
     def __init__(
         self,
-        source: str,
-        source_partition: str,
+        partition: SourcePartition,
         database: DatabaseSettings | None,
         history: SchemaHistoryClient,
         batch: BatchBuilder,
         is_captured: Callable[[TableId], bool],
         modes: ValueModes,
     ) -> None:
-        self._source = source
-        self._labels = (source, source_partition)
+        self._source = partition.source
         self._database = database
-        self._history = history
-        self._batch = batch
         self._is_captured = is_captured
-        self._modes = modes
+        self._tables = TableSchemas(partition, history, batch, is_captured, modes)
         self._context = StatementContext()
         self._charsets: Mapping[str, str] = {}
-        self.schemas: dict[TableId, TableSchema] = {}
+
+    @property
+    def schemas(self) -> dict[TableId, TableSchema]:
+        """Of every table that is known."""
+        return self._tables.schemas
 
     @property
     def captured(self) -> list[TableSchema]:
         """Of the captured tables, by name."""
-        return [schema for table_id, schema in sorted(self.schemas.items()) if self._is_captured(table_id)]
+        return self._tables.captured
 
     async def resume(self, order: EventOrder) -> None:
         """As they were at ``order``."""
-        known = await self._history.list_tables(self._source, order)
-        self.schemas = {schema.table_id: schema for schema in known}
+        await self._tables.resume(order)
 
     async def learn_context(self) -> None:
         """What the server says about the meaning of statements; the defaults where there is no server to ask."""
@@ -101,17 +96,16 @@ class SubscribedTables:
             raise SourceMisconfigured(
                 "no table of the source matches include_tables: correct the pattern (it must match database.table)"
             )
-        for table_id in (table for table in tables if table.database in databases):
-            statement, charset = await asyncio.to_thread(create_statement, view.connection, table_id)
-            await self._record(
-                table_id,
-                SchemaChangeKind.SNAPSHOT,
-                show_create_to_schema(table_id, statement, charset),
-                order=view.order,
-                position=position,
-                committed_at_us=view.taken_at_us,
-                ddl=statement,
-            )
+        await self._tables.learn(
+            view.connection,
+            (table for table in tables if table.database in databases),
+            order=view.order,
+            position=encode_position(position),
+            taken_at_us=view.taken_at_us,
+            source_block=lambda table_id: self._source_block(
+                table_id, position, view.taken_at_us, is_snapshot=True, server_id=0, gtid=""
+            ),
+        )
 
     async def learn_one(self, unknown: UnknownTable) -> dict[TableId, TableSchema | None]:
         """A table that is met for the first time in its own rows: only where no server tells of the tables.
@@ -125,17 +119,7 @@ class SubscribedTables:
                 "re-snapshot the source, or exclude the table"
             )
         schema = schema_of_columns(TableSchema(table_id=unknown.table_id, columns=()), unknown.columns)
-        await self._record(
-            unknown.table_id,
-            SchemaChangeKind.CREATE,
-            schema,
-            order=unknown.order,
-            position=unknown.position,
-            committed_at_us=unknown.committed_at_us,
-            ddl=_LEARNED,
-            server_id=unknown.server_id,
-            gtid=unknown.gtid,
-        )
+        await self._record(unknown.table_id, SchemaChangeKind.CREATE, schema, unknown, ddl=_LEARNED)
         return {unknown.table_id: self.schemas[unknown.table_id]}
 
     async def apply(self, ddl: DdlStatement) -> dict[TableId, TableSchema | None]:
@@ -144,21 +128,17 @@ class SubscribedTables:
         for change in await self._changes_of(ddl):
             if change.kind is TableChangeKind.TRUNCATE:
                 if self._is_captured(change.table_id) and change.table_id in self.schemas:
-                    self._append_truncate(ddl, self.schemas[change.table_id])
+                    self._tables.append_truncate(
+                        self.schemas[change.table_id],
+                        transaction_id=ddl.gtid,
+                        order=ddl.order,
+                        committed_at_us=ddl.committed_at_us,
+                        source_block=self._block_of(ddl, change.table_id),
+                    )
                 continue
             for table_id, kind, schema in _records_of(change):
-                await self._record(
-                    table_id,
-                    kind,
-                    schema,
-                    order=ddl.order,
-                    position=ddl.position,
-                    committed_at_us=ddl.committed_at_us,
-                    ddl=ddl.statement,
-                    server_id=ddl.server_id,
-                    gtid=ddl.gtid,
-                    renamed_from=change.previous_id if kind is SchemaChangeKind.ALTER else None,
-                )
+                renamed_from = change.previous_id if kind is SchemaChangeKind.ALTER else None
+                await self._record(table_id, kind, schema, ddl, ddl=ddl.statement, renamed_from=renamed_from)
                 applied[table_id] = self.schemas.get(table_id)
         return applied
 
@@ -176,85 +156,34 @@ class SubscribedTables:
             if self._database is None or not concerned:
                 raise
             log.warning("ddl_not_understood", reason=str(error), gtid=ddl.gtid)
-            return await asyncio.to_thread(self._as_they_are, self._database, concerned)
-
-    def _as_they_are(self, database: DatabaseSettings, tables: Sequence[TableId]) -> list[TableChange]:
-        connection = connect(database)
-        try:
-            existing = set(captured_tables(connection))
-            return [
-                TableChange(
-                    TableChangeKind.ALTER,
-                    table_id,
-                    show_create_to_schema(table_id, *create_statement(connection, table_id)),
-                )
-                if table_id in existing
-                else TableChange(TableChangeKind.DROP, table_id, None)
-                for table_id in tables
-            ]
-        finally:
-            connection.close()
+            definitions = await asyncio.to_thread(table_definitions, self._database, concerned)
+            return [_as_it_is(table_id, definitions.get(table_id)) for table_id in concerned]
 
     async def _record(
         self,
         table_id: TableId,
         kind: SchemaChangeKind,
         schema: TableSchema | None,
+        told: DdlStatement | UnknownTable,
         *,
-        order: EventOrder,
-        position: DtsPosition,
-        committed_at_us: int,
         ddl: str,
-        server_id: int = 0,
-        gtid: str = "",
         renamed_from: TableId | None = None,
     ) -> None:
-        """Make a change durable in the history, put it into force, and into the batch where it is captured."""
-        is_captured = self._is_captured(table_id)
-        if schema is not None:
-            schema = in_value_modes(schema, self._modes)
-        version = await self._history.record_schema_change(
-            source=self._source,
-            table_id=table_id,
-            kind=kind,
-            order=order,
-            position=encode_position(position),
-            committed_at_us=committed_at_us,
+        await self._tables.record(
+            table_id,
+            kind,
+            schema,
+            order=told.order,
+            position=encode_position(told.position),
+            committed_at_us=told.committed_at_us,
             ddl=ddl,
-            table_schema=schema,
+            source_block=self._block_of(told, table_id),
             renamed_from=renamed_from,
         )
-        failpoint("reader_after_schema_recorded_before_publish")
-        if schema is None:
-            self.schemas.pop(table_id, None)
-        else:
-            schema = self.schemas[table_id] = msgspec.structs.replace(schema, version=version)
-        if not is_captured:
-            return
-        metrics.READER_SCHEMA_CHANGES.labels(*self._labels).inc()
-        self._batch.add_table_change(
-            table_id,
-            schema_version=version if schema is not None else 0,
-            order=order,
-            committed_at_us=committed_at_us,
-            is_snapshot=kind is SchemaChangeKind.SNAPSHOT,
-            key=schema_change_key(table_id.database),
-            value=schema_change_value(
-                source_block=self._source_block(
-                    table_id,
-                    position,
-                    committed_at_us,
-                    is_snapshot=kind is SchemaChangeKind.SNAPSHOT,
-                    server_id=server_id,
-                    gtid=gtid,
-                ),
-                ts_ms=time.time_ns() // 1_000_000,
-                database=table_id.database,
-                ddl=ddl,
-                table_id=table_id,
-                schema=schema,
-                kind="CREATE" if kind in (SchemaChangeKind.SNAPSHOT, SchemaChangeKind.CREATE) else kind.name,
-            ),
+
+    def _block_of(self, told: DdlStatement | UnknownTable, table_id: TableId) -> bytes:
+        return self._source_block(
+            table_id, told.position, told.committed_at_us, is_snapshot=False, server_id=told.server_id, gtid=told.gtid
         )
 
     def _source_block(
@@ -270,31 +199,11 @@ class SubscribedTables:
         )
         return head + source_place(position.pos, 0) + source_tail(None)
 
-    def _append_truncate(self, ddl: DdlStatement, schema: TableSchema) -> None:
-        run = self._batch.open_run(
-            RowRun(
-                table_id=schema.table_id,
-                schema_version=schema.version,
-                transaction_id=ddl.gtid,
-                first_order=msgspec.structs.replace(ddl.order, tx_ordinal=1),
-                committed_at_us=ddl.committed_at_us,
-                is_snapshot=False,
-            )
-        )
-        block = self._source_block(
-            schema.table_id,
-            ddl.position,
-            ddl.committed_at_us,
-            is_snapshot=False,
-            server_id=ddl.server_id,
-            gtid=ddl.gtid,
-        )
-        value = b'{"before":null,"after":null,"source":%b,"transaction":null%b' % (
-            block,
-            event_tail("t", time.time_ns()),
-        )
-        run.rows.append(OP_TRUNCATE, b"", value)
-        self._batch.close_run()
+
+def _as_it_is(table_id: TableId, definition: tuple[str, str] | None) -> TableChange:
+    if definition is None:
+        return TableChange(TableChangeKind.DROP, table_id, None)
+    return TableChange(TableChangeKind.ALTER, table_id, show_create_to_schema(table_id, *definition))
 
 
 def _records_of(change: TableChange) -> Iterator[tuple[TableId, SchemaChangeKind, TableSchema | None]]:

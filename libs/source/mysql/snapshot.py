@@ -215,6 +215,16 @@ def create_statement(connection: Connection, table_id: TableId) -> tuple[str, st
     return str(statement), str(charsets[0][0]) if charsets else "utf8mb4"
 
 
+def table_definitions(settings: DatabaseSettings, tables: Sequence[TableId]) -> dict[TableId, tuple[str, str]]:
+    """``create_statement`` of those of ``tables`` that exist now. Blocks. Raises SourceUnavailable, AccessDenied."""
+    connection = connect(settings)
+    try:
+        existing = set(captured_tables(connection))
+        return {table_id: create_statement(connection, table_id) for table_id in tables if table_id in existing}
+    finally:
+        connection.close()
+
+
 def database_charsets(connection: Connection) -> dict[str, str]:
     """The character set that tables of each database get when they name none."""
     rows = query(connection, "SELECT SCHEMA_NAME, DEFAULT_CHARACTER_SET_NAME FROM information_schema.SCHEMATA")

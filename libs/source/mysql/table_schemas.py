@@ -1,0 +1,165 @@
+"""The tables of a MySQL source at its reader's place: each version durable in schema_history before a row of it is published.
+
+Every reader whose events are those of MySQL has one: it learns tables from the server, records what DDL makes of them, and
+tells of both in the batch, in log order.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from libs.events.batch import OP_TRUNCATE, BatchBuilder, RowRun
+from libs.events.envelope import event_tail
+from libs.events.schema_change import SchemaChangeKind
+from libs.events.schema_change_event import schema_change_key, schema_change_value
+from libs.failpoints import failpoint
+from libs.mysql.ddl import show_create_to_schema
+from libs.mysql.logical import in_value_modes
+from libs.rpc.schema_history_client import SchemaHistoryClient
+from libs.source.mysql.client import Connection
+from libs.source.mysql.snapshot import create_statement
+from libs.telemetry import metrics
+from libs.types.order import EventOrder
+from libs.types.position import SourcePartition, SourcePosition
+from libs.types.table import TableId, TableSchema
+from libs.types.value_modes import ValueModes
+
+_CREATING: Final = (SchemaChangeKind.SNAPSHOT, SchemaChangeKind.CREATE)
+
+
+class TableSchemas:
+    """Schemas by table, of captured tables and of those beside them that are followed."""
+
+    def __init__(
+        self,
+        partition: SourcePartition,
+        history: SchemaHistoryClient,
+        batch: BatchBuilder,
+        is_captured: Callable[[TableId], bool],
+        modes: ValueModes,
+    ) -> None:
+        self._source = partition.source
+        self._changes = metrics.READER_SCHEMA_CHANGES.labels(partition.source, partition.name)
+        self._history = history
+        self._batch = batch
+        self._is_captured = is_captured
+        self._modes = modes
+        self.schemas: dict[TableId, TableSchema] = {}
+
+    @property
+    def captured(self) -> list[TableSchema]:
+        """Of the captured tables, by name."""
+        return [schema for table_id, schema in sorted(self.schemas.items()) if self._is_captured(table_id)]
+
+    async def resume(self, order: EventOrder) -> None:
+        """As they were at ``order``."""
+        known = await self._history.list_tables(self._source, order)
+        self.schemas = {schema.table_id: schema for schema in known}
+
+    async def learn(
+        self,
+        connection: Connection,
+        tables: Iterable[TableId],
+        *,
+        order: EventOrder,
+        position: SourcePosition,
+        taken_at_us: int,
+        source_block: Callable[[TableId], bytes],
+    ) -> None:
+        """Record ``tables`` as the server shows them now; published at the front of the snapshot.
+
+        A table that changes between the view and this is found out when its rows are read: MySQL refuses the view then.
+        """
+        for table_id in tables:
+            statement, charset = await asyncio.to_thread(create_statement, connection, table_id)
+            await self.record(
+                table_id,
+                SchemaChangeKind.SNAPSHOT,
+                show_create_to_schema(table_id, statement, charset),
+                order=order,
+                position=position,
+                committed_at_us=taken_at_us,
+                ddl=statement,
+                source_block=source_block(table_id),
+            )
+
+    async def record(
+        self,
+        table_id: TableId,
+        kind: SchemaChangeKind,
+        schema: TableSchema | None,
+        *,
+        order: EventOrder,
+        position: SourcePosition,
+        committed_at_us: int,
+        ddl: str,
+        source_block: bytes,
+        renamed_from: TableId | None = None,
+        is_told: bool = True,
+    ) -> None:
+        """Make a change durable in the history, put it into force, and into the batch where the table is captured.
+
+        ``is_told``: with an event of its own in the schema-change topic.
+        """
+        if schema is not None:
+            schema = in_value_modes(schema, self._modes)
+        version = await self._history.record_schema_change(
+            source=self._source,
+            table_id=table_id,
+            kind=kind,
+            order=order,
+            position=position,
+            committed_at_us=committed_at_us,
+            ddl=ddl,
+            table_schema=schema,
+            renamed_from=renamed_from,
+        )
+        failpoint("reader_after_schema_recorded_before_publish")
+        if schema is None:
+            self.schemas.pop(table_id, None)
+        else:
+            schema = self.schemas[table_id] = msgspec.structs.replace(schema, version=version)
+        if not self._is_captured(table_id):
+            return
+        self._changes.inc()
+        self._batch.add_table_change(
+            table_id,
+            schema_version=version if schema is not None else 0,
+            order=order,
+            committed_at_us=committed_at_us,
+            is_snapshot=kind is SchemaChangeKind.SNAPSHOT,
+            key=schema_change_key(table_id.database),
+            value=schema_change_value(
+                source_block=source_block,
+                ts_ms=time.time_ns() // 1_000_000,
+                database=table_id.database,
+                ddl=ddl,
+                table_id=table_id,
+                schema=schema,
+                kind="CREATE" if kind in _CREATING else kind.name,
+            )
+            if is_told
+            else b"",
+        )
+
+    def append_truncate(
+        self, schema: TableSchema, *, transaction_id: str, order: EventOrder, committed_at_us: int, source_block: bytes
+    ) -> None:
+        """Every row of a table is gone: one event, in its place in the log."""
+        run = self._batch.open_run(
+            RowRun(
+                table_id=schema.table_id,
+                schema_version=schema.version,
+                transaction_id=transaction_id,
+                first_order=msgspec.structs.replace(order, tx_ordinal=1),
+                committed_at_us=committed_at_us,
+                is_snapshot=False,
+            )
+        )
+        tail = event_tail("t", time.time_ns())
+        value = b'{"before":null,"after":null,"source":%b,"transaction":null%b' % (source_block, tail)
+        run.rows.append(OP_TRUNCATE, b"", value)
+        self._batch.close_run()
