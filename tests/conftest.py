@@ -210,6 +210,15 @@ def unique_name() -> Callable[[str], str]:
     return lambda stem: f"{stem}_{secrets.token_hex(4)}"
 
 
+@pytest.fixture
+def database(mysql_server: MysqlServer, unique_name: Callable[[str], str]) -> Iterator[str]:
+    """An empty database of the shared MySQL, this test's alone; dropped behind it."""
+    name = unique_name("db")
+    mysql_server.execute(f"CREATE DATABASE {name}")
+    yield name
+    mysql_server.execute(f"DROP DATABASE {name}")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Unit tests first; whatever lies in a folder of real servers carries its marker."""
     tests = Path(__file__).parent

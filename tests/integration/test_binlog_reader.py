@@ -1,14 +1,13 @@
 """The binlog reader on a real MySQL and a real Kafka."""
 
 import itertools
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.conftest import KafkaBroker, MysqlServer, ValkeyServer
-from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline, start_pipeline
+from tests.conftest import MysqlServer
+from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline
 
 ALL_TYPES = """
 CREATE TABLE types (
@@ -46,40 +45,15 @@ VALUES = [
 ]
 
 
-@pytest.fixture
-def database(mysql_server: MysqlServer, unique_name: Callable[[str], str]) -> Iterator[str]:
-    name = unique_name("db")
-    mysql_server.execute(f"CREATE DATABASE {name}")
-    yield name
-    mysql_server.execute(f"DROP DATABASE {name}")
-
-
-@pytest.fixture
-def start(
-    tmp_path: Path, kafka_broker: KafkaBroker, valkey_server: ValkeyServer, mysql_server: MysqlServer, database: str
-) -> Iterator[Callable[..., ReaderPipeline]]:
-    """A pipeline that captures the test's own database."""
-    pipelines: list[ReaderPipeline] = []
-
-    def start_one(**settings: Any) -> ReaderPipeline:
-        captured = {"include_tables": [rf"{database}\..*"], **settings}
-        pipelines.append(start_pipeline(tmp_path, database, kafka_broker, valkey_server, mysql_server, **captured))
-        return pipelines[-1]
-
-    yield start_one
-    for pipeline in pipelines:
-        pipeline.stop()
-
-
 def test_a_stored_value_has_one_form_in_snapshot_and_log(
-    start: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
+    start_reader: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
 ) -> None:
     """The same values read by SELECT and from the log end in the same JSON, for every type."""
     lenient = "SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'"
     mysql_server.execute(ALL_TYPES, database=database)
     for number, values in enumerate(VALUES):
         mysql_server.execute(lenient, f"INSERT INTO types VALUES ({number}, {values})", database=database)
-    pipeline = start()
+    pipeline = start_reader()
 
     pipeline.reader.start()
     pipeline.wait_for_rows(lambda rows: len(rows) >= len(VALUES))
@@ -96,7 +70,7 @@ def test_a_stored_value_has_one_form_in_snapshot_and_log(
 
 
 def test_the_first_and_last_rows_of_a_snapshot_are_marked(
-    start: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
+    start_reader: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
 ) -> None:
     """Debezium's markers: first, first_in_data_collection, last_in_data_collection, last."""
     mysql_server.execute(
@@ -106,7 +80,7 @@ def test_the_first_and_last_rows_of_a_snapshot_are_marked(
         "INSERT INTO b VALUES (1),(2),(3)",
         database=database,
     )
-    pipeline = start(snapshot={"chunk_rows": 2})
+    pipeline = start_reader(snapshot={"chunk_rows": 2})
 
     pipeline.reader.start()
     rows = pipeline.wait_for_rows(lambda rows: len(rows) >= 6)
@@ -118,11 +92,11 @@ def test_the_first_and_last_rows_of_a_snapshot_are_marked(
 
 
 def test_rows_follow_their_schema_through_ddl(
-    start: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
+    start_reader: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
 ) -> None:
     """A new column is there from its ALTER on, renamed tables go on, dropped ones end, a truncate is an event."""
     mysql_server.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1)", database=database)
-    pipeline = start()
+    pipeline = start_reader()
     pipeline.reader.start()
     pipeline.wait_for_rows(lambda rows: len(rows) >= 1)
 
@@ -158,13 +132,13 @@ def test_rows_follow_their_schema_through_ddl(
 
 
 def test_orders_grow_and_no_transaction_is_cut_by_a_checkpoint(
-    start: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
+    start_reader: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
 ) -> None:
     """Every event's order is above the one before it, over a transaction of several tables and 10,000 rows."""
     mysql_server.execute(
         "CREATE TABLE a (id INT PRIMARY KEY, v INT)", "CREATE TABLE b (id INT PRIMARY KEY, v INT)", database=database
     )
-    pipeline = start(transaction_metadata=True)
+    pipeline = start_reader(transaction_metadata=True)
     pipeline.reader.start()
     pipeline.wait_for_log()
 
@@ -202,7 +176,7 @@ def test_orders_grow_and_no_transaction_is_cut_by_a_checkpoint(
     ],
 )
 def test_a_reader_killed_anywhere_loses_and_repeats_nothing(
-    failpoint: str, start: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
+    failpoint: str, start_reader: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
 ) -> None:
     """Killed in the snapshot or the log, the reader goes on where its last visible event ended."""
     mysql_server.execute(
@@ -211,7 +185,7 @@ def test_a_reader_killed_anywhere_loses_and_repeats_nothing(
     mysql_server.execute(
         "INSERT INTO t VALUES " + ",".join(f"({number}, 0)" for number in range(1, 51)), database=database
     )
-    pipeline = start(snapshot={"chunk_rows": 10})
+    pipeline = start_reader(snapshot={"chunk_rows": 10})
     pipeline.reader.start(failpoints=failpoint, waits=False)
     for number in itertools.count(51):
         mysql_server.execute(
@@ -238,14 +212,14 @@ def test_a_reader_killed_anywhere_loses_and_repeats_nothing(
 
 
 def test_a_reader_whose_publishing_fails_begins_again_from_its_checkpoint(
-    start: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
+    start_reader: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
 ) -> None:
     """In the same process: what was committed is not repeated, what was not is read again."""
     mysql_server.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", database=database)
     mysql_server.execute(
         "INSERT INTO t VALUES " + ",".join(f"({number}, 0)" for number in range(1, 51)), database=database
     )
-    pipeline = start(snapshot={"chunk_rows": 10})
+    pipeline = start_reader(snapshot={"chunk_rows": 10})
     pipeline.reader.start(failpoints="reader_after_commit=raise@1,reader_after_produce_before_commit=raise@3")
     for number in range(51, 61):
         mysql_server.execute(f"INSERT INTO t (id, v) VALUES ({number}, 0)", database=database)

@@ -3,7 +3,7 @@
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -114,14 +114,6 @@ class Subscription:
             running.stop()
         for pipeline in self.pipelines:
             pipeline.stop()
-
-
-@pytest.fixture
-def database(mysql_server: MysqlServer, unique_name: Callable[[str], str]) -> Iterator[str]:
-    name = unique_name("db")
-    mysql_server.execute(f"CREATE DATABASE {name}")
-    yield name
-    mysql_server.execute(f"DROP DATABASE {name}")
 
 
 @pytest.fixture

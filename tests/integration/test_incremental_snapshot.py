@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -15,37 +14,19 @@ from confluent_kafka import Producer
 from libs.events.names import SIGNALS_TOPIC
 from protos.headwater.reader_control.v1 import reader_control_pb2 as pb
 from protos.headwater.reader_control.v1.reader_control_pb2_grpc import ReaderControlStub
-from tests.conftest import KafkaBroker, MysqlServer, ValkeyServer
-from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline, start_pipeline
+from tests.conftest import MysqlServer
+from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline
 
 
 @pytest.fixture
-def database(mysql_server: MysqlServer, unique_name: Callable[[str], str]) -> Iterator[str]:
-    name = unique_name("inc")
-    mysql_server.execute(f"CREATE DATABASE {name}")
-    yield name
-    mysql_server.execute(f"DROP DATABASE {name}")
-
-
-@pytest.fixture
-def start(
-    tmp_path: Path, kafka_broker: KafkaBroker, valkey_server: ValkeyServer, mysql_server: MysqlServer, database: str
-) -> Iterator[Callable[..., ReaderPipeline]]:
-    """A pipeline that captures the test's own database and copied nothing at its start."""
-    pipelines: list[ReaderPipeline] = []
+def start(start_reader: Callable[..., ReaderPipeline]) -> Callable[..., ReaderPipeline]:
+    """A pipeline that copied nothing at its start."""
 
     def start_one(*, chunk_rows: int = 50, **settings: Any) -> ReaderPipeline:
-        captured = {
-            "include_tables": [rf"{database}\..*"],
-            "snapshot": {"mode": "no_data", "incremental_chunk_rows": chunk_rows},
-            **settings,
-        }
-        pipelines.append(start_pipeline(tmp_path, database, kafka_broker, valkey_server, mysql_server, **captured))
-        return pipelines[-1]
+        snapshot = {"mode": "no_data", "incremental_chunk_rows": chunk_rows}
+        return start_reader(**{"snapshot": snapshot, **settings})
 
-    yield start_one
-    for pipeline in pipelines:
-        pipeline.stop()
+    return start_one
 
 
 def send(pipeline: ReaderPipeline, kind: str, *, key: str | None = None, **data: Any) -> None:

@@ -1,39 +1,18 @@
 """The initial copy of a real MySQL: side by side, broken off, overridden, and begun by each mode."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
-from tests.conftest import KafkaBroker, MysqlServer, ValkeyServer
-from tests.integration.reader_pipeline import ReaderPipeline, start_pipeline
+from tests.conftest import MysqlServer
+from tests.integration.reader_pipeline import ReaderPipeline
 from tests.integration.test_incremental_snapshot import assert_final_rows, eventually, writing
 
 
 @pytest.fixture
-def database(mysql_server: MysqlServer, unique_name: Callable[[str], str]) -> Iterator[str]:
-    name = unique_name("initial")
-    mysql_server.execute(f"CREATE DATABASE {name}")
-    yield name
-    mysql_server.execute(f"DROP DATABASE {name}")
-
-
-@pytest.fixture
-def start(
-    tmp_path: Path, kafka_broker: KafkaBroker, valkey_server: ValkeyServer, mysql_server: MysqlServer, database: str
-) -> Iterator[Callable[..., ReaderPipeline]]:
-    """A pipeline that captures the test's own database, with these settings of its snapshot."""
-    pipelines: list[ReaderPipeline] = []
-
-    def start_one(**snapshot: Any) -> ReaderPipeline:
-        captured = {"include_tables": [rf"{database}\..*"], "snapshot": snapshot}
-        pipelines.append(start_pipeline(tmp_path, database, kafka_broker, valkey_server, mysql_server, **captured))
-        return pipelines[-1]
-
-    yield start_one
-    for pipeline in pipelines:
-        pipeline.stop()
+def start(start_reader: Callable[..., ReaderPipeline]) -> Callable[..., ReaderPipeline]:
+    """A pipeline with these settings of its snapshot."""
+    return lambda **snapshot: start_reader(snapshot=snapshot)
 
 
 def test_ranges_are_read_side_by_side_through_a_kill(

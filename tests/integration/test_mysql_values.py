@@ -1,7 +1,7 @@
 """Every MySQL type with its edges, on a real server: the log's form of a row is the snapshot's, in every handling mode."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -84,14 +84,6 @@ MODES = [
     ValueModes(time_precision=TimePrecision.NANOSECONDS, decimal=DecimalMode.STRING),
 ]
 LENIENT = "SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'"
-
-
-@pytest.fixture
-def database(mysql_server: MysqlServer, unique_name: Callable[[str], str]) -> Iterator[str]:
-    name = unique_name("vals")
-    mysql_server.execute(f"CREATE DATABASE {name}")
-    yield name
-    mysql_server.execute(f"DROP DATABASE {name}")
 
 
 def reading_of(server: MysqlServer, database: str, **settings: Any) -> LogReading:

@@ -1,0 +1,27 @@
+"""What several integration tests start."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import KafkaBroker, MysqlServer, ValkeyServer
+from tests.integration.reader_pipeline import ReaderPipeline, start_pipeline
+
+
+@pytest.fixture
+def start_reader(
+    tmp_path: Path, kafka_broker: KafkaBroker, valkey_server: ValkeyServer, mysql_server: MysqlServer, database: str
+) -> Iterator[Callable[..., ReaderPipeline]]:
+    """Starts pipelines that capture the test's own database, with these settings of the reader."""
+    pipelines: list[ReaderPipeline] = []
+
+    def start_one(**settings: Any) -> ReaderPipeline:
+        captured = {"include_tables": [rf"{database}\..*"], **settings}
+        pipelines.append(start_pipeline(tmp_path, database, kafka_broker, valkey_server, mysql_server, **captured))
+        return pipelines[-1]
+
+    yield start_one
+    for pipeline in pipelines:
+        pipeline.stop()
