@@ -36,7 +36,7 @@ from protos.vitess.binlogdata_pb2 import (
 from protos.vitess.query_pb2 import Field, QueryResult, Row
 from tests.vtgate.fields import TableFields, table_fields, table_names
 from tests.vtgate.log_stream import BEGIN, COMMIT, OTHER, LogStream, TabletOptions
-from tests.vtgate.rules import row_of, row_values, rule_of
+from tests.vtgate.rules import TableRule, row_of, row_values, rule_of
 from tests.vtgate.schemas import Schemas
 from tests.vtgate.topology import Refused, Shard, Tablet, position_text
 from tests.vtgate.vindex import keyspace_id
@@ -150,7 +150,7 @@ class TabletStream:
             try:
                 if self._position and not self._position.is_superset(seen):
                     yield from self._follow(seen)
-                copier = _TableCopy(self, connection, name)
+                copier = self._table_copy(connection, name)
                 if is_first:
                     opening = [VEvent(type=BEGIN), copier.field_event()]
                     if self._position != seen:
@@ -173,6 +173,17 @@ class TabletStream:
                 break
         done = self._last_pk(name, (), None)
         yield self._stamped([VEvent(type=BEGIN), done, VEvent(type=COMMIT)])
+
+    def _table_copy(self, connection: Connection, name: str) -> "_TableCopy":
+        """Raises Refused: the table is gone, or lacks a column that was asked for."""
+        table = table_fields(connection, self._tablet.database, name)
+        rule = rule_of(self._request.filter, name)
+        if table is None or rule is None:
+            raise Refused("UNKNOWN", f"table {name} was dropped while it was to be copied")
+        vindex_column = self._vindex_columns.get(name, "id")
+        return _TableCopy(
+            connection, self._shard, name, table, rule, vindex_column=vindex_column, options=self._options
+        )
 
     def _open_view(self, name: str) -> tuple[Connection, GtidSet]:
         """A read view and its position: the table is locked for the moment in which both are taken."""
@@ -212,50 +223,54 @@ class TabletStream:
 class _TableCopy:
     """One table out of one read view."""
 
-    def __init__(self, stream: TabletStream, connection: Connection, name: str) -> None:
-        self._stream = stream
+    def __init__(
+        self,
+        connection: Connection,
+        shard: Shard,
+        name: str,
+        table: TableFields,
+        rule: TableRule,
+        *,
+        vindex_column: str,
+        options: TabletOptions,
+    ) -> None:
         self._connection = connection
+        self._shard = shard
         self._name = name
-        tablet, request = stream._tablet, stream._request
-        found = table_fields(connection, tablet.database, name)
-        rule = rule_of(request.filter, name)
-        if found is None or rule is None:
-            raise Refused("UNKNOWN", f"table {name} was dropped while it was to be copied")
+        self._table = table
+        self._rule = rule
+        self._options = options
         self.has_reached_end = False
         """The last row of the table has been read."""
-        self._table: TableFields = found
-        self._rule = rule
-        by_name = {field.name: field for field in found.fields}
+        by_name = {field.name: field for field in table.fields}
         try:
-            self._fields = [by_name[column] for column in rule.columns] if rule.columns else list(found.fields)
+            self._fields = [by_name[column] for column in rule.columns] if rule.columns else list(table.fields)
         except KeyError as error:
             raise Refused("INVALID_ARGUMENT", f"unknown column {error} in the filter of {name}") from error
         self.key_fields = [
             Field(name=field.name, type=field.type, charset=field.charset, flags=field.flags)
-            for field in (by_name[column] for column in found.key)
+            for field in (by_name[column] for column in table.key)
         ]
-        names = [field.name for field in found.fields]
+        names = [field.name for field in table.fields]
         self._places = [names.index(field.name) for field in self._fields]
-        self._key_places = [names.index(column) for column in found.key]
-        self._vindex_place = names.index(stream._vindex_columns.get(name, "id")) if rule.key_range else 0
+        self._key_places = [names.index(column) for column in table.key]
+        self._vindex_place = names.index(vindex_column) if rule.key_range else 0
 
     def field_event(self) -> VEvent:
         """The columns asked for; ENUM and SET always come as text from a SELECT."""
-        shard = self._stream._shard
         return VEvent(
             type=VEventType.FIELD,
             field_event=FieldEvent(
                 table_name=self._name,
                 fields=self._fields,
-                keyspace=shard.keyspace,
-                shard=shard.name,
+                keyspace=self._shard.keyspace,
+                shard=self._shard.name,
                 enum_set_string_values=True,
             ),
         )
 
     def row_event(self, row: Row) -> VEvent:
         """One event for each row, as Vitess's copy has it."""
-        shard = self._stream._shard
         values = row_values(row)
         after = row if len(self._places) == len(values) else row_of([values[place] for place in self._places])
         return VEvent(
@@ -263,8 +278,8 @@ class _TableCopy:
             row_event=RowEvent(
                 table_name=self._name,
                 row_changes=[RowChange(after=after)],
-                keyspace=shard.keyspace,
-                shard=shard.name,
+                keyspace=self._shard.keyspace,
+                shard=self._shard.name,
             ),
         )
 
@@ -275,8 +290,7 @@ class _TableCopy:
 
     def packets(self, behind: Row | None) -> Iterator[list[Row]]:
         """Whole rows behind the key ``behind``, a packet at a time; ``has_reached_end`` says whether there are more."""
-        options = self._stream._options
-        limit = options.copy_rows if self._table.has_key else None
+        limit = self._options.copy_rows if self._table.has_key else None
         packet: list[Row] = []
         size = read = 0
         key_range = self._rule.key_range
@@ -289,7 +303,7 @@ class _TableCopy:
                 continue
             packet.append(row_of(values))
             size += len(raw)
-            if size >= options.packet_bytes:
+            if size >= self._options.packet_bytes:
                 yield packet
                 packet, size = [], 0
         if packet:
