@@ -59,12 +59,13 @@ class UndecodedRow(msgspec.Struct, frozen=True, kw_only=True):
     order: EventOrder
     """The place in the source's log that the row's event would have had."""
     file: str
+    """Of the log; of Vitess, whose place is the transaction: the shard."""
     position: int
-    """Of the rows event in the file."""
+    """Of the rows event in the file; of Vitess 0."""
     row: int
-    """Number of the row in its event."""
+    """Number of the row in its event; of Vitess in what was decoded at once."""
     images: bytes
-    """The row as the log holds it; base64 in the JSON."""
+    """The row as the log holds it, of Vitess a RowChange; base64 in the JSON."""
 
 
 _row_decoder = msgspec.json.Decoder(UndecodedRow)

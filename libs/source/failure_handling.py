@@ -7,9 +7,15 @@ the whole log, such as a purged position, always halts (``PipelineHalted``).
 
 import enum
 
+import structlog
+
+from libs.telemetry import metrics
+
+log = structlog.get_logger()
+
 
 class FailureHandling(enum.Enum):
-    """Every mode counts the row (``headwater_reader_rows_set_aside_total``)."""
+    """Every mode counts what it leaves out (``headwater_reader_set_aside_total``)."""
 
     FAIL = "fail"
     """Halt before the row, with an error that names transaction, file, position, table and column. Nothing is lost."""
@@ -20,3 +26,35 @@ class FailureHandling(enum.Enum):
     DEAD_LETTER = "dead-letter"
     """Write the row to ``headwater.dead-letter.<source>``, in the Kafka transaction of the events around it, and log the
     error."""
+
+
+class LeftOut:
+    """What a reader's setting makes of that which cannot be decoded: it is counted, told, and kept for the next batch."""
+
+    def __init__(self, handling: FailureHandling, source: str, source_partition: str) -> None:
+        self._handling = handling
+        self._count = metrics.READER_SET_ASIDE.labels(source, source_partition, handling.value)
+        self._letters: list[bytes] = []
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether anything is left out at all: else the reader raises the error."""
+        return self._handling is not FailureHandling.FAIL
+
+    @property
+    def is_empty(self) -> bool:
+        """No dead letter waits for a batch."""
+        return not self._letters
+
+    def add(self, reason: str, letter: bytes) -> None:
+        """Something could not be decoded, for ``reason``; ``letter`` is its record in the dead-letter topic."""
+        self._count.inc()
+        if self._handling is not FailureHandling.SKIP:
+            log.warning("set_aside", handling=self._handling.value, reason=reason)
+        if self._handling is FailureHandling.DEAD_LETTER:
+            self._letters.append(letter)
+
+    def taken(self) -> tuple[bytes, ...]:
+        """The dead letters for a ``ReadBatch``; none waits any more."""
+        letters, self._letters = tuple(self._letters), []
+        return letters

@@ -230,7 +230,7 @@ def _topics(source: Source, kafka: KafkaSettings, changes_partition: int, *, has
         TopicSpec(
             name=source_dead_letter_topic(source.partition.source),
             replication_factor=kafka.replication_factor,
-            config={"max.message.bytes": str(MAX_RECORD_BYTES)},
+            config={"max.message.bytes": str(MAX_RECORD_BYTES), "retention.ms": "-1"},  # they stand nowhere else
         ),
         TopicSpec(
             name=CHECKPOINTS_TOPIC,

@@ -139,10 +139,10 @@ READER_QUARANTINED_TABLES = _gauge(
     "Look up the reason in the reader's log (`table_quarantined`), mend it, and snapshot the table anew.",
     _PARTITION,
 )
-READER_ROWS_SET_ASIDE = _counter(
+READER_SET_ASIDE = _counter(
     Area.READER,
-    "headwater_reader_rows_set_aside_total",
-    "Rows of captured tables that could not be decoded and were left out, by the setting failure_handling.",
+    "headwater_reader_set_aside_total",
+    "Rows (of DTS: messages and entries too) that could not be decoded and were left out, by the setting failure_handling.",
     "Any at all: read the reader's log or headwater.dead-letter.<source>, repair the rows, snapshot the table anew.",
     (*_PARTITION, "handling"),
 )
@@ -275,13 +275,6 @@ DTS_GAPS = _counter(
     "headwater_dts_gaps_total",
     "Times messages were missing, by DTS's own count or because they were deleted unread.",
     "At 1 the decoder has halted; the log line pipeline_halted names the range: re-snapshot the source.",
-    _PARTITION,
-)
-DTS_SET_ASIDE = _counter(
-    Area.DTS,
-    "headwater_dts_set_aside_total",
-    "Messages, entries and rows that could not be decoded and were left out, by the setting failure_handling.",
-    "Any rise: read headwater.dead-letter.<source> (or the log), mend the cause, and bring the rows over by a new snapshot.",
     _PARTITION,
 )
 

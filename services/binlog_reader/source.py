@@ -37,7 +37,7 @@ from libs.mysql.packets import Packets
 from libs.mysql.preflight import check_source
 from libs.mysql.sql_lexer import SqlMode, names_in
 from libs.rpc.schema_history_client import SchemaHistoryClient
-from libs.source.failure_handling import FailureHandling
+from libs.source.failure_handling import LeftOut
 from libs.source.mysql.client import (
     Connection,
     PacketReader,
@@ -271,7 +271,7 @@ class BinlogChangeLog:
         self._signal_topic: SignalTopic | None = None
         self._chunk_connection: Connection | None = None
         self._batch = BatchBuilder(identity)
-        self._dead_letters: list[bytes] = []
+        self._left_out = LeftOut(settings.failure_handling, settings.source, SOURCE_PARTITION)
         self._is_captured = capture_filter(settings)
         self._tables = TableSchemas(
             SourcePartition(source=settings.source, name=SOURCE_PARTITION),
@@ -353,17 +353,10 @@ class BinlogChangeLog:
 
     def _take(self, resume: ResumePoint | None) -> ReadBatch:
         payload, rows = self._batch.take(time.time_ns() // 1_000)
-        letters, self._dead_letters = tuple(self._dead_letters), []
-        return ReadBatch(payload=payload, rows=rows, resume=resume, dead_letters=letters)
+        return ReadBatch(payload=payload, rows=rows, resume=resume, dead_letters=self._left_out.taken())
 
     def _set_aside(self, row: UndecodedRow) -> None:
-        """Tell of a row that cannot be decoded, and keep it if it is to be a dead letter."""
-        handling = self._settings.failure_handling
-        metrics.READER_ROWS_SET_ASIDE.labels(self._settings.source, SOURCE_PARTITION, handling.value).inc()
-        if handling is not FailureHandling.SKIP:
-            log.warning("row_set_aside", handling=handling.value, reason=row.reason)
-        if handling is FailureHandling.DEAD_LETTER:
-            self._dead_letters.append(encode_undecoded_row(row))
+        self._left_out.add(row.reason, encode_undecoded_row(row))
 
     def _resume_point(self, position: BinlogPosition, order: EventOrder, committed_at_us: int) -> ResumePoint:
         return ResumePoint(
@@ -723,7 +716,7 @@ class BinlogChangeLog:
             checksum_bytes=4 if str(checksum[0][0]).upper() == "CRC32" else 0,
             transaction_metadata=self._settings.transaction_metadata,
             unavailable_placeholder=self._settings.values.unavailable_placeholder,
-            set_aside=None if self._settings.failure_handling is FailureHandling.FAIL else self._set_aside,
+            set_aside=self._set_aside if self._left_out.goes_on else None,
             watch=self._incremental,
             passed=Passed(frozenset(self._settings.skipped_operations), is_gtid_passed),
             spill_dir=Path(self._settings.spill_dir),

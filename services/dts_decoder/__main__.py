@@ -3,15 +3,11 @@
 import asyncio
 import sys
 
-from libs.events.names import source_dead_letter_topic
-from libs.kafka.clients import TopicSpec, ensure_topics
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.rpc.lifecycle import run_service
 from libs.rpc.schema_history_client import SchemaHistoryClient
-from libs.source.failure_handling import FailureHandling
 from libs.source.follow import follow
 from libs.source.process import serve_reader
-from libs.source.publisher import MAX_RECORD_BYTES
 from libs.source.status import ReaderStatus
 from services.dts_decoder.position import SOURCE_KIND
 from services.dts_decoder.settings import DtsDecoderSettings
@@ -20,13 +16,6 @@ from services.dts_decoder.source import DtsSource
 
 async def follow_subscription(settings: DtsDecoderSettings, status: ReaderStatus) -> None:
     """Read and publish until cancelled."""
-    if settings.failure_handling is FailureHandling.DEAD_LETTER:
-        letters = TopicSpec(
-            name=source_dead_letter_topic(settings.source),
-            replication_factor=settings.kafka.replication_factor,
-            config={"max.message.bytes": str(MAX_RECORD_BYTES), "retention.ms": "-1"},
-        )
-        await asyncio.to_thread(ensure_topics, settings.kafka, [letters])
     async with (
         SchemaHistoryClient(settings.schema_history) as schema_history,
         CheckpointCommitterClient(settings.checkpoint_committer) as committer,

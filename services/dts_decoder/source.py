@@ -24,7 +24,7 @@ from libs.events.batch import BatchBuilder, BatchIdentity
 from libs.failpoints import failpoint
 from libs.mysql.gtid import GtidSet
 from libs.rpc.schema_history_client import SchemaHistoryClient
-from libs.source.failure_handling import FailureHandling
+from libs.source.failure_handling import LeftOut
 from libs.source.mysql.client import query
 from libs.source.mysql.snapshot import (
     Chunk,
@@ -150,7 +150,7 @@ class DtsChangeLog:
         )
         self._progress: SnapshotProgress | None = None
         self._view: ReadView | None = None
-        self._dead_letters: list[bytes] = []
+        self._left_out = LeftOut(settings.failure_handling, *self._labels)
         self._confirmable: list[int] = []
         self._headroom = Headroom(settings.subscription.retention_h * 3600)
         self._looked_at_s = 0.0
@@ -336,7 +336,7 @@ class DtsChangeLog:
             batch=self._batch,
             transaction_metadata=self._settings.transaction_metadata,
             rolled_back=frozenset(self._rolled_back),
-            set_aside=self._set_aside if self._goes_on else None,
+            set_aside=self._set_aside if self._left_out.goes_on else None,
         )
         await asyncio.to_thread(self._client.begin, position.offset)
         log.info("log_opened", topic=position.topic, partition=position.partition, offset=position.offset)
@@ -363,7 +363,7 @@ class DtsChangeLog:
             await self._observe(received, assembler, decoder)
             if not received.more_waits or time.monotonic() > gathers_until_s:
                 stands = decoder.position.offset, decoder.position.entry
-                if received.messages and (not self._batch.is_empty or stands != told or self._dead_letters):
+                if received.messages and (not self._batch.is_empty or stands != told or not self._left_out.is_empty):
                     told = stands
                     yield self._drained(decoder)
                 gathers_until_s = time.monotonic() + _MAX_GATHERING_S
@@ -376,12 +376,14 @@ class DtsChangeLog:
             metrics.DTS_GAPS.labels(*self._labels).inc()
             raise
         except UndecodableMessage as error:
-            if not self._goes_on:
+            if not self._left_out.goes_on:
                 raise
             for offset, value in assembler.set_aside():
-                self._leave_out(str(error), encode_message(message.topic, message.partition, offset, str(error), value))
+                self._left_out.add(
+                    str(error), encode_message(message.topic, message.partition, offset, str(error), value)
+                )
             letter = encode_message(message.topic, message.partition, message.offset, str(error), message.value)
-            self._leave_out(str(error), letter)
+            self._left_out.add(str(error), letter)
             return ()
         return () if whole is None else (whole,)
 
@@ -404,8 +406,7 @@ class DtsChangeLog:
 
     def _take(self, resume: ResumePoint | None) -> ReadBatch:
         payload, rows = self._batch.take(time.time_ns() // 1_000)
-        letters, self._dead_letters = tuple(self._dead_letters), []
-        return ReadBatch(payload=payload, rows=rows, resume=resume, dead_letters=letters)
+        return ReadBatch(payload=payload, rows=rows, resume=resume, dead_letters=self._left_out.taken())
 
     def _drained(self, decoder: SubscriptionDecoder) -> ReadBatch:
         """Everything decoded so far: nothing waits for more messages to come."""
@@ -424,22 +425,9 @@ class DtsChangeLog:
 
     # --- what is set aside, and what is seen -----------------------------------------------------------------------------
 
-    @property
-    def _goes_on(self) -> bool:
-        return self._settings.failure_handling is not FailureHandling.FAIL
-
     def _set_aside(self, found: SetAside) -> None:
         subscription = self._settings.subscription
-        self._leave_out(found.reason, encode_set_aside(subscription.topic, subscription.partition, found))
-
-    def _leave_out(self, reason: str, letter: bytes) -> None:
-        """Tell of what cannot be decoded, and keep it if it is to be a dead letter."""
-        handling = self._settings.failure_handling
-        metrics.DTS_SET_ASIDE.labels(*self._labels).inc()
-        if handling is not FailureHandling.SKIP:
-            log.warning("set_aside", handling=handling.value, reason=reason)
-        if handling is FailureHandling.DEAD_LETTER:
-            self._dead_letters.append(letter)
+        self._left_out.add(found.reason, encode_set_aside(subscription.topic, subscription.partition, found))
 
     async def _observe(self, received: Received, assembler: Assembler, decoder: SubscriptionDecoder) -> None:
         metrics.DTS_PARTS_WAITING.labels(*self._labels).set(assembler.parts_waiting)

@@ -25,6 +25,7 @@ import structlog
 
 from libs.errors import PipelineHalted, SchemaContradiction, SourceUnavailable, UndecodableValue
 from libs.events.batch import BatchBuilder, RowRun
+from libs.events.dead_letter import UndecodedRow
 from libs.events.envelope import VitessSourceBlock, event_tail
 from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
@@ -159,6 +160,9 @@ class DecoderOptions:
     spill_dir: Path | None = None
     is_recopy: bool = False
     """Only the rows that are copied are delivered: another stream delivers the changes."""
+    source_partition: str = "0"
+    set_aside: Callable[[UndecodedRow], None] | None = None
+    """Takes a row that cannot be decoded, and decoding goes on; without it the error is raised."""
 
 
 class StreamDecoder:
@@ -545,17 +549,50 @@ class StreamDecoder:
         run = self._run
         if run is None or run.table is not table:
             run = self._run = self._open_run(table, transaction)
+        count = len(run.rows)
         try:
-            nth_after, decoded, self._room = table.decoder.decode(
+            nth_after, _, self._room = table.decoder.decode(
                 run.frame, run.rows, events, nth, transaction.is_copy, self._room
             )
         except Exception as error:
-            raise self._unreadable(table, transaction) from error
-        assert nth < nth_after <= end
-        transaction.rows += decoded
+            wrong = self._unreadable(table, transaction)
+            if self._options.set_aside is None or not isinstance(wrong, UndecodableValue):
+                raise wrong from error
+            nth_after = self._pass_over(table, transaction, events, len(run.rows) - count, str(wrong))
+        else:
+            assert nth < nth_after <= end
+            transaction.rows += len(run.rows) - count
         if self._options.events.transaction_metadata is not TransactionMetadata.OFF:
             transaction.rows_by_table[table.schema.table_id] = run.frame.collection_order
         return nth_after
+
+    def _pass_over(self, table: _Table, transaction: _Transaction, events: VEvents, added: int, reason: str) -> int:
+        """Set aside the row that decoding failed at, behind ``added`` others; returns the event to go on with, which may have
+        more rows. The row's place in the transaction's order stays its own, so that a replay gives every other row the order it
+        had: a new run begins behind it."""
+        decoder, schema = table.decoder, table.schema
+        assert self._options.set_aside is not None
+        transaction.rows += added + 1
+        row, column = decoder.row, schema.columns[decoder.column].name
+        self._options.set_aside(
+            UndecodedRow(
+                source=self._options.source,
+                source_partition=self._options.source_partition,
+                database=schema.table_id.database,
+                table=schema.table_id.table,
+                column=column,
+                schema_version=schema.version,
+                reason=reason,
+                transaction_id=transaction.id,
+                order=transaction.order,
+                file=transaction.shard.gtid.shard,
+                position=0,
+                row=row,
+                images=decoder.pass_over(events),
+            )
+        )
+        self.flush()
+        return decoder.event
 
     def _unreadable(self, table: _Table, transaction: _Transaction) -> Exception:
         decoder, schema = table.decoder, table.schema

@@ -23,6 +23,7 @@ class RowChangesDecoder:
     column: int
     row: int
     cells: int
+    event: int
 
     def __init__(
         self,
@@ -35,3 +36,4 @@ class RowChangesDecoder:
     def decode(
         self, frame: EventFrame, run: RunRows, events: VEvents, nth: int, is_copy: bool, room: int
     ) -> tuple[int, int, int]: ...
+    def pass_over(self, events: VEvents) -> bytes: ...

@@ -87,6 +87,10 @@ cdef class RowChangesDecoder(RowImages):
     cdef readonly int row
     cdef readonly int cells
     """How many values the row has that was read last."""
+    cdef readonly Py_ssize_t event
+    """The number of the event that was read last."""
+    cdef Field _change  # the row change that was read last
+    cdef int _nth_change, _begin_at  # its number in its event; at which one the next call begins
 
     def __cinit__(self, readings, names, key_places, table_name, shard) -> None:
         self._columns = <Column*>malloc(max(1, len(readings)) * sizeof(Column))
@@ -142,6 +146,7 @@ cdef class RowChangesDecoder(RowImages):
         while nth < events.count and events.events[nth].kind == _ROW and room >= 0:
             if not self._is_mine(data, events.events[nth].payload_begin, events.events[nth].payload_end):
                 break
+            self.event = nth
             added = self._decode_event(
                 frame, run, data, events.events[nth].payload_begin, events.events[nth].payload_end, is_copy
             )
@@ -168,12 +173,22 @@ cdef class RowChangesDecoder(RowImages):
         """The row changes of a RowEvent; returns how many events they make."""
         cdef Field field
         cdef int events = 0
+        cdef int begin_at = self._begin_at
+        self._begin_at = self._nth_change = 0
         while place < end:
             place = next_field(data, place, end, &field)
             if field.number == _ROW_CHANGES:
-                events += self._decode_change(frame, run, data, field.begin, field.end, is_copy)
+                if self._nth_change >= begin_at:
+                    self._change = field
+                    events += self._decode_change(frame, run, data, field.begin, field.end, is_copy)
+                self._nth_change += 1
                 self.row += 1
         return events
+
+    def pass_over(self, VEvents events not None) -> bytes:
+        """After ``decode`` failed: the RowChange that it failed at. The next call, with ``event`` first, goes on behind it."""
+        self._begin_at = self._nth_change + 1
+        return PyBytes_FromStringAndSize(PyBytes_AS_STRING(events.data) + self._change.begin, self._change.end - self._change.begin)
 
     cdef int _decode_change(
         self, EventFrame frame, RunRows run, const uint8_t* data, Py_ssize_t place, Py_ssize_t end, bint is_copy

@@ -16,6 +16,7 @@ from libs.config.connections import (
     TelemetrySettings,
 )
 from libs.config.load import Secret
+from libs.source.failure_handling import FailureHandling
 from libs.types.value_modes import DecimalMode, UnsignedBigintMode, ValueModes
 from services.vstream_reader.vgtid import parse_vgtid
 
@@ -181,6 +182,8 @@ class VstreamReaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     values: VitessValueModes = VitessValueModes()
     key_columns: tuple[KeyColumns, ...] = ()
     tasks: TaskSettings | None = None
+    failure_handling: FailureHandling = FailureHandling.FAIL
+    """What becomes of a row that cannot be decoded: fail, warn, skip, dead-letter."""
     lease_s: float = 15.0
     """How long a dead reader's partition stays reserved, in seconds; renewed three times as often."""
     heartbeat_interval_s: float = 0.0

@@ -26,6 +26,7 @@ from libs.errors import (
     TransientError,
 )
 from libs.events.batch import BatchBuilder, BatchIdentity
+from libs.events.dead_letter import UndecodedRow, encode_undecoded_row
 from libs.events.envelope import VitessSourceBlock
 from libs.events.schema_change import SchemaChangeKind
 from libs.events.schema_change_event import schema_change_key, schema_change_value
@@ -34,6 +35,7 @@ from libs.mysql.ddl import apply_ddl
 from libs.mysql.ddl_syntax import DdlNotUnderstood
 from libs.mysql.identifiers import quote_identifier
 from libs.rpc.schema_history_client import SchemaHistoryClient
+from libs.source.failure_handling import LeftOut
 from libs.source.port import ReadBatch, ResumePoint
 from libs.telemetry import metrics
 from libs.types.checkpoint import NO_INCREMENTAL, Checkpoint, IncrementalSnapshot, SnapshotProgress
@@ -192,6 +194,7 @@ class VstreamChangeLog:
         """The newest version of each table that was met."""
         self._versions: dict[TableSchema, TableSchema] = {}
         self._journal: binlogdata_pb2.Journal | None = None
+        self._left_out = LeftOut(settings.failure_handling, *self._labels)
         self._options = DecoderOptions(
             source=settings.source,
             keyspace=settings.keyspace,
@@ -200,6 +203,8 @@ class VstreamChangeLog:
             events=settings.events,
             key_columns=settings.key_columns,
             spill_dir=Path(settings.spill_dir),
+            source_partition=identity.source_partition,
+            set_aside=self._set_aside if self._left_out.goes_on else None,
         )
         self._signals_since_ms = signals_since_ms
         self._recopy = Recopy(
@@ -343,7 +348,11 @@ class VstreamChangeLog:
         if pace is not None:
             pace.taken(decoder)
         payload, rows = self._batch.take(time.time_ns() // 1_000)
-        return ReadBatch(payload=payload, rows=rows, resume=self._resume_point(decoder))
+        letters = self._left_out.taken()
+        return ReadBatch(payload=payload, rows=rows, resume=self._resume_point(decoder), dead_letters=letters)
+
+    def _set_aside(self, row: UndecodedRow) -> None:
+        self._left_out.add(row.reason, encode_undecoded_row(row))
 
     def _resume_point(self, decoder: StreamDecoder) -> ResumePoint | None:
         if not decoder.is_resumable:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from libs.events.batch import BatchBuilder, BatchIdentity
+from libs.events.dead_letter import UndecodedRow
 from libs.types.table import TableId, TableSchema
 from libs.types.value_modes import ValueModes
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Run
@@ -71,6 +72,7 @@ def replay(
     key_columns: Sequence[KeyColumns] = (),
     is_copying: bool = False,
     is_recopy: bool = False,
+    set_aside: Callable[[UndecodedRow], None] | None = None,
 ) -> Replay:
     """A decoder at ``position``."""
     batch = BatchBuilder(
@@ -84,6 +86,7 @@ def replay(
         events=events or EventSettings(),
         key_columns=key_columns,
         is_recopy=is_recopy,
+        set_aside=set_aside,
     )
     return Replay(StreamDecoder(options, position, {}, batch=batch, is_copying=is_copying), batch)
 

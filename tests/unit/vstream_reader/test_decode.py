@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from libs.errors import PipelineHalted, SchemaContradiction, SourceUnavailable, UndecodableValue
+from libs.events.dead_letter import UndecodedRow
 from libs.types.table import TableId
 from protos.headwater.changes.v1.change_batch_pb2 import TransactionBoundary
 from protos.vitess import binlogdata_pb2, query_pb2
@@ -522,3 +523,37 @@ def test_a_damaged_answer_is_refused(cut: int) -> None:
 def test_the_last_keys_of_a_copy_are_vtgates() -> None:
     """The helper above writes what vtgate sends: guards the tests themselves."""
     assert last_key(7).lastpk.rows[0].values == b"7"
+
+
+@pytest.mark.parametrize("changes_an_event", [1, 2, 5])
+def test_by_policy_bad_rows_are_left_out_and_the_others_keep_their_orders(changes_an_event: int) -> None:
+    """Wherever in its event the bad row stands; a replay without it would number the others alike."""
+    set_aside: list[UndecodedRow] = []
+    stream = replay(ONE_SHARD, set_aside=set_aside.append)
+    values = [(1, "a"), ("no number", "b"), (3, "c"), (4, "d"), ("neither", "e")]
+    changes = [(None, row(*value)) for value in values]
+    inside = [rows(*changes[nth : nth + changes_an_event]) for nth in range(0, 5, changes_an_event)]
+
+    stream.feed(transaction({"-80": "a:1-11"}, fields(), *inside))
+
+    runs = stream.runs()
+    seen = [(run.first_tx_ordinal + nth, key) for run in runs for nth, key in enumerate(run.keys)]
+    assert seen == [(1, b'{"id":1}'), (3, b'{"id":3}'), (4, b'{"id":4}')]
+    assert [(letter.column, letter.order.tx_ordinal, letter.order.rank) for letter in set_aside] == [
+        ("id", 2, 11),
+        ("id", 5, 11),
+    ]
+    assert [binlogdata_pb2.RowChange.FromString(letter.images).after for letter in set_aside] == [
+        row("no number", "b"),
+        row("neither", "e"),
+    ]
+    assert "no number" not in set_aside[0].reason
+    assert stream.decoder.is_resumable
+
+
+def test_a_row_of_other_columns_is_never_left_out() -> None:
+    """The schema is wrong, and so are all rows behind it."""
+    stream = replay(ONE_SHARD, set_aside=lambda _: None)
+
+    with pytest.raises(SchemaContradiction):
+        stream.feed(transaction({"-80": "a:1-11"}, fields(), inserted(1)))
