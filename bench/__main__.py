@@ -1,6 +1,6 @@
 """``python -m bench``: measure, and write the figures with what they were measured on to ``bench/RESULTS.md``.
 
-``make bench`` runs it; about twenty minutes. ``python -m bench catch-up`` runs that part alone. Figures are CPU seconds, since
+``make bench`` runs it; about half an hour. ``python -m bench catch-up`` runs that part alone. Figures are CPU seconds, since
 machines are noisy; a run with other work beside it is worse by a half and more, which the load average shows. Hence the
 peers in the same run, Debezium and a plain MERGE: the ratios to them wander least.
 """
@@ -19,18 +19,22 @@ from bench import dts
 from bench.calibrate import loop_cpu_ms
 from bench.catch_up import CatchUp, PeerCatchUp, measure_catch_up
 from bench.debezium import peer_jars
+from bench.debezium_vitess import vitess_peer_jars
 from bench.sink import PeerFigures, SinkFigures, measure_sink
 from bench.snapshot import SnapshotFigures, measure_snapshot
+from bench.vitess import COPIED_ROWS, STREAMED_EVENTS, measure_vitess
 from libs.errors import HeadwaterError
 from libs.local import jar_download
 from libs.local.cache import cache_dir
 
 RESULTS: Final = Path(__file__).with_name("RESULTS.md")
 ROW_EVENTS: Final = 500_000
-PARTS: Final = ("catch-up", "snapshot", "sink", "dts")
+PARTS: Final = ("catch-up", "snapshot", "sink", "dts", "vitess")
 SNAPSHOT_PROCESSES: Final = (1, 2, 3)
 BOUND_SNAPSHOT_ROWS: Final = 200_000
 BOUND_CPU_S: Final = 12
+BOUND_VITESS_RATIO: Final = 0.2
+BOUND_VITESS_MEMORY: Final = 0.1
 BOUND_RATIO: Final = 0.22  # the bound above, on the machine where tuned Debezium takes 55 CPU s
 
 
@@ -61,6 +65,8 @@ def main() -> int:
             sections.append(_run_sink(with_peer=not arguments.without_peer))
         if "dts" in parts:
             sections.append(_run_dts())
+        if "vitess" in parts:
+            sections.append(_run_vitess(with_peer=not arguments.without_peer))
     except HeadwaterError as error:
         _say(f"bench failed: {error}")
         return 1
@@ -117,8 +123,49 @@ additions in pure Python took {loop_cpu_ms():.1f} ms of CPU at the time.
 | | rows a CPU second | bound | peak RSS, MB | bound |
 |---|---|---|---|---|
 | an entry of 100 rows | {bulk.rows_per_cpu_s:,.0f} | 120,000 | {bulk.peak_rss_mb:.0f} | 250 |
-| an entry a row | {single.rows_per_cpu_s:,.0f} | | {single.peak_rss_mb:.0f} | 250 |
+| an entry a row | {single.rows_per_cpu_s:,.0f} | 120,000 | {single.peak_rss_mb:.0f} | 250 |
 | one message of 512 MB in parts, rows of 10 kB | {split.rows_per_cpu_s:,.0f} | | {split.peak_rss_mb:.0f} | 400 |
+"""
+
+
+def _run_vitess(*, with_peer: bool) -> str:
+    if with_peer:
+        jar_download.fetched(vitess_peer_jars(), cache_dir())
+    _say(f"vitess: a copy of {COPIED_ROWS:,} rows and {STREAMED_EVENTS:,} events; recording them takes two minutes")
+    with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
+        figures = measure_vitess(Path(folder), with_peer=with_peer)
+    return f"""## Vitess: a recorded VStream to one tenant's topic
+
+Rows of the same ten columns, in one shard, from a stand-in that sends recorded bytes; both readers are connected and idle
+before. The router's part is in ours.
+{_vitess_half("A copy", figures.copied)}{_vitess_half("A stream of transactions of 100 rows", figures.streamed)}"""
+
+
+def _vitess_half(what: str, half: CatchUp) -> str:
+    per_million = 1e6 / half.row_events
+    ours = f"| {half.cpu_s_per_million:.1f} | {half.reader_peak_rss_mb:.0f} + {half.router_peak_rss_mb:.0f} "
+    lines = [
+        f"| Headwater (reader {half.reader_cpu_s * per_million:.1f}, router {half.router_cpu_s * per_million:.1f}) "
+        f"{ours}| {half.row_events / half.wall_s:,.0f} |"
+    ]
+    if (peer := half.peer) is not None:
+        ratio = half.cpu_s_per_million / (peer.cpu_s * per_million)
+        steady = half.cpu_s_per_million / (peer.steady_cpu_s * per_million)
+        memory = (half.reader_peak_rss_mb + half.router_peak_rss_mb) / peer.peak_rss_mb
+        speed = peer.wall_s / half.wall_s
+        lines += [
+            f"| Debezium's Vitess connector 3.5.0 | {peer.cpu_s * per_million:.1f} | {peer.peak_rss_mb:.0f} "
+            f"| {half.row_events / peer.wall_s:,.0f} |",
+            f"| ratio (bounds: {BOUND_VITESS_RATIO} and {BOUND_VITESS_MEMORY}) | {ratio:.2f} | {memory:.2f} | {speed:.2f} |",
+            f"| the same, Debezium at the price of its second half | {steady:.2f} | | |",
+        ]
+    table = "\n".join(lines)
+    return f"""
+{what}, {half.row_events:,} rows:
+
+| | CPU s per 1M | peak RSS, MB | rows/s by the clock |
+|---|---|---|---|
+{table}
 """
 
 

@@ -86,7 +86,7 @@ def measure_catch_up(folder: Path, row_events: int, *, with_peer: bool = False) 
             with servers.connect() as connection:
                 write_changes(connection, row_events)
             _touch_row_0(servers)
-            run = _measure(lambda: ours.catch_up(row_events), ours.usages)
+            run = measured(lambda: ours.catch_up(row_events), ours.usages)
             reader, router = run.used
             return CatchUp(
                 row_events=row_events,
@@ -96,19 +96,22 @@ def measure_catch_up(folder: Path, row_events: int, *, with_peer: bool = False) 
                 reader_peak_rss_mb=reader.peak_rss_mb,
                 router_peak_rss_mb=router.peak_rss_mb,
                 loop_cpu_ms=run.loop_cpu_ms,
-                peer=None if peer is None else _measure_peer(peer, peer_end, row_events),
+                peer=None if peer is None else measure_peer(peer, peer_end, row_events, begin=peer.resume),
             )
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class Run:
+    """What a piece of work cost."""
+
     wall_s: float
     used: tuple[Usage, ...]
     """Of each process: CPU seconds over that time, the peak over its whole life."""
     loop_cpu_ms: float
 
 
-def _measure(catch_up: Callable[[], None], usages: Callable[[], tuple[Usage, ...]]) -> _Run:
+def measured(catch_up: Callable[[], None], usages: Callable[[], tuple[Usage, ...]]) -> Run:
+    """Do it, with the processes' usages looked at right before and right after."""
     loop_before_ms = loop_cpu_ms()
     before, begun_s = usages(), time.monotonic()
     catch_up()
@@ -117,7 +120,7 @@ def _measure(catch_up: Callable[[], None], usages: Callable[[], tuple[Usage, ...
         Usage(cpu_s=at_end.cpu_s - at_begin.cpu_s, peak_rss_mb=at_end.peak_rss_mb)
         for at_begin, at_end in zip(before, after, strict=True)
     )
-    return _Run(wall_s, used, (loop_before_ms + loop_cpu_ms()) / 2)
+    return Run(wall_s, used, (loop_before_ms + loop_cpu_ms()) / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +175,8 @@ def _see_it_stream(peer: Connector, end: "EndOfTopic", servers: Servers) -> None
     peer.wait_until(is_seen, timeout_s=_FIRST_EVENT_TIMEOUT_S, what="the first event")
 
 
-def _measure_peer(peer: Connector, end: "EndOfTopic", row_events: int) -> PeerCatchUp:
+def measure_peer(peer: Connector, end: "EndOfTopic", row_events: int, *, begin: Callable[[], None]) -> PeerCatchUp:
+    """Let Debezium catch up: from ``begin`` until a change of row 0 is the last of its topic."""
     samples: list[tuple[int, float]] = []  # the topic's end, CPU seconds of the JVM at that time
 
     def is_done() -> bool:
@@ -180,10 +184,10 @@ def _measure_peer(peer: Connector, end: "EndOfTopic", row_events: int) -> PeerCa
         return end.shows(0, after=row_events)
 
     def catch_up() -> None:
-        peer.resume()
+        begin()
         peer.wait_until(is_done, timeout_s=_CATCH_UP_TIMEOUT_S, what="the last event")
 
-    run = _measure(catch_up, lambda: (peer.usage(),))
+    run = measured(catch_up, lambda: (peer.usage(),))
     return PeerCatchUp(
         wall_s=run.wall_s,
         cpu_s=run.used[0].cpu_s,

@@ -36,13 +36,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.vtgate")
     parser.add_argument("cluster", type=Path, nargs="?", help="YAML that names the keyspaces and their MySQL servers")
     parser.add_argument("--replay", type=Path, help="a recorded stream to serve instead")
+    parser.add_argument("--hold", type=Path, help="with --replay: send heartbeats alone until this file is there")
     parser.add_argument("--port", type=int, default=None)
     arguments = parser.parse_args()
     if (arguments.cluster is None) == (arguments.replay is None):
         parser.error("give either a cluster's file or --replay")
     with contextlib.ExitStack() as stack:
         if arguments.replay is not None:
-            server: VtgateServer | ReplayServer = ReplayServer(arguments.replay, port=arguments.port or 0)
+            server: VtgateServer | ReplayServer = ReplayServer(
+                arguments.replay, port=arguments.port or 0, hold=arguments.hold
+            )
         else:
             server = _cluster_server(yaml.safe_load(arguments.cluster.read_text()), arguments.port, stack)
         stack.callback(server.start().stop)

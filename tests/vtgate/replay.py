@@ -8,7 +8,7 @@ and silent, or the server's ``HEARTBEAT`` comes, as from a shard that nobody wri
 import struct
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from pathlib import Path
 from typing import Final
@@ -51,10 +51,12 @@ def read_record(path: Path) -> list[bytes]:
 class ReplayServer:
     """One record, from its beginning for each VStream call."""
 
-    def __init__(self, path: Path, *, port: int = 0) -> None:
+    def __init__(self, path: Path, *, port: int = 0, hold: Path | None = None) -> None:
+        """``hold``: nothing but heartbeats is sent before this file is there."""
         self._responses = read_record(path)
         self._shards, self._tables = _seen(self._responses)
         self._wanted_port = port
+        self._hold = hold
         self._stop = threading.Event()
         self._server: grpc.Server | None = None
         self.port = 0
@@ -95,9 +97,15 @@ class ReplayServer:
         return f"{LOOPBACK}:{self.port}"
 
     def _vstream(self, request: VStreamRequest, context: grpc.ServicerContext) -> Iterator[bytes]:
+        yield from self._heartbeats(request, context, lambda: self._hold is None or self._hold.exists())
         yield from self._responses
+        yield from self._heartbeats(request, context, lambda: False)
+
+    def _heartbeats(
+        self, request: VStreamRequest, context: grpc.ServicerContext, is_over: Callable[[], bool]
+    ) -> Iterator[bytes]:
         silent_since_s = time.monotonic()
-        while context.is_active() and not self._stop.wait(_POLL_S):
+        while not is_over() and context.is_active() and not self._stop.wait(_POLL_S):
             interval_s = request.flags.heartbeat_interval
             if interval_s and time.monotonic() - silent_since_s >= interval_s:
                 silent_since_s = time.monotonic()
