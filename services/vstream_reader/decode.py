@@ -213,8 +213,11 @@ class StreamDecoder:
             rank=max((shard.rank for shard in self._shards), default=0),
             tx_ordinal=0,
         )
-        """Order of the last event that ended."""
+        """The greatest order of the events that ended: shards count their transactions each by itself, and a checkpoint may
+        not go backwards when a shard with fewer of them follows one with more."""
         self.transactions = 0
+        self.places = 0
+        """VGTIDs that were put into force: also behind statements and what other databases wrote, which are no transactions."""
         self.reshards = 0
         self.shards_committed_at_s: dict[str, int] = {}
         """Of each shard that was read of: when its newest transaction was committed, in seconds since 1970."""
@@ -353,7 +356,7 @@ class StreamDecoder:
         else:
             self.committed_at_us = transaction.committed_at_us
             self.shards_committed_at_s[transaction.shard.gtid.shard] = transaction.committed_at_us // 1_000_000
-        self.last_order = transaction.order
+        self.last_order = max(self.last_order, transaction.order)
         if self._has_boundaries(transaction) and transaction.rows:
             self._batch.add_end(transaction.id, transaction.committed_at_us, tuple(transaction.rows_by_table.items()))
 
@@ -388,6 +391,7 @@ class StreamDecoder:
 
     def _advance(self, vgtid: bytes) -> None:
         """Put a VGTID into force."""
+        self.places += 1
         raw_shards, changed = shard_gtids(vgtid, self._raw_shards)
         self._raw_shards = raw_shards
         self._copy_advanced.clear()

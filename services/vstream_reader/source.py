@@ -522,12 +522,12 @@ class _Pace:
         return not more_wait or time.monotonic() > self._gathers_until_s
 
     def has_moved(self, decoder: StreamDecoder) -> bool:
-        """Transactions have ended since a batch was taken: the position is another."""
-        return decoder.transactions != self._told
+        """The position is another than when a batch was taken, be it that nothing captured changed."""
+        return decoder.places != self._told
 
     def taken(self, decoder: StreamDecoder) -> None:
         """A batch was taken."""
-        self._told = decoder.transactions
+        self._told = decoder.places
         self._taken_s = time.monotonic()
         self._gathers_until_s = self._taken_s + _MAX_GATHERING_S
 

@@ -557,3 +557,30 @@ def test_a_row_of_other_columns_is_never_left_out() -> None:
 
     with pytest.raises(SchemaContradiction):
         stream.feed(transaction({"-80": "a:1-11"}, fields(), inserted(1)))
+
+
+def test_the_order_of_a_checkpoint_never_goes_backwards() -> None:
+    """Shards count their transactions each by itself: checkpoint_committer would refuse a lower order, and its events would
+    come again after a crash."""
+    places = {"-80": "a:1-10", "80-": "b:1-500"}
+    stream = replay(start_of("-80", "80-", gtid="MySQL56/a:1-1"))
+    orders = []
+
+    for shard, host, number in (("80-", "b", 501), ("-80", "a", 11), ("80-", "b", 502), ("-80", "a", 12)):
+        places = {**places, shard: f"{host}:1-{number}"}
+        stream.feed(transaction(places, fields(shard=shard), inserted(number, "v", shard=shard), shard=shard))
+        orders.append(stream.decoder.last_order)
+
+    assert orders == sorted(orders)
+    assert [order.rank for order in orders] == [501, 501, 502, 502]
+    assert [int(run.rank) for run in stream.runs()] == [501, 11, 502, 12]
+
+
+def test_a_statement_moves_the_place_without_a_transaction() -> None:
+    """What other databases write, and DDL, is behind the position too: else a quiet source would seem to be behind for ever."""
+    stream = replay(ONE_SHARD)
+
+    stream.feed(answer(vgtid({"-80": "a:1-11"}), event("OTHER")))
+
+    assert (stream.decoder.places, stream.decoder.transactions) == (1, 0)
+    assert decode_position(stream.decoder.position).vgtid[0].gtid == "MySQL56/a:1-11"
