@@ -10,6 +10,7 @@ Values, GTIDs and concurrency are MySQL's own; the order and form of the events 
 | ``execute`` | vtgate's statements: SHOW, and writes routed by the vindex |
 | ``tablet_stream``, ``copy_phase`` | vttablet's uvstreamer: the copy, then the log |
 | ``log_stream``, ``row_values``, ``fields``, ``rules`` | vttablet's vstreamer: the binlog as events |
+| ``schemas``, ``schema_tracker`` | vttablet's historian: columns as they were |
 | ``topology``, ``vindex``, ``reshard`` | keyspaces, shards, tablets, and moving between them |
 | ``faults`` | what Vitess is not asked for: failures on demand |
 | ``replay`` | a recorded stream, at full speed |

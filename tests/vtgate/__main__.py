@@ -4,6 +4,7 @@ FILE is YAML; the databases, and Vitess's own tables, are created where they are
 
     port: 15991            # 0 or left out: any free one
     heartbeats: false      # write keyspace heartbeats
+    track_schema_versions: false   # note columns behind each DDL statement, for streams that lag behind it
     users: {vitess: secret}
     keyspaces:
       shop:
@@ -27,12 +28,14 @@ import yaml
 
 from tests.vtgate.cluster import heartbeats, new_shard
 from tests.vtgate.replay import ReplayServer
+from tests.vtgate.schema_tracker import tracked_schemas
 from tests.vtgate.service import Security, VtgateServer
 from tests.vtgate.topology import Keyspace, Topology
 
 
 def main() -> None:
     """Serve until SIGTERM or SIGINT."""
+
     parser = argparse.ArgumentParser(prog="python -m tests.vtgate")
     parser.add_argument("cluster", type=Path, nargs="?", help="YAML that names the keyspaces and their MySQL servers")
     parser.add_argument("--replay", type=Path, help="a recorded stream to serve instead")
@@ -65,11 +68,14 @@ def _cluster_server(document: dict[str, Any], port: int | None, stack: contextli
     topology = Topology(keyspaces, shards)
     if document.get("heartbeats"):
         stack.enter_context(heartbeats(topology))
-    return VtgateServer(
+    server = VtgateServer(
         topology,
         security=Security(users=document.get("users", {})),
         port=port if port is not None else document.get("port", 0),
     )
+    if document.get("track_schema_versions"):
+        stack.enter_context(tracked_schemas(topology, server.schemas))
+    return server
 
 
 if __name__ == "__main__":

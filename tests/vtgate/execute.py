@@ -45,6 +45,8 @@ def execute(topology: Topology, target: str, sql: str) -> QueryResult:
     shown = answer_about(sql, target, shards, _TablesOf(topology, _target(target)[1]))
     if shown is not None:
         return shown
+    if shown := re.fullmatch(r"SHOW\s+GLOBAL\s+GTID_EXECUTED(?:\s+FROM\s+`?([^`\s]+)`?)?", statement, re.IGNORECASE):
+        return _executed(topology, shown[1] or _target(target)[0])
     keyspace, shard_name = _target(target)
     if shard_name:
         return _run(topology.shard(keyspace, shard_name), statement)
@@ -99,6 +101,17 @@ class _TablesOf(dict[str, Sequence[str]]):
             return table_names(connection, tablet.database)
         finally:
             connection.close()
+
+
+def _executed(topology: Topology, keyspace: str) -> QueryResult:
+    """Where each shard's primary stands (Vitess documentation, "MySQL Query Language Extensions")."""
+    return _result(
+        ("db_name", "gtid_executed", "shard"),
+        [
+            (keyspace, shard.primary.position().removeprefix("MySQL56/"), shard.name)
+            for shard in topology.serving(keyspace)
+        ],
+    )
 
 
 def _serving(topology: Topology) -> Iterable[Shard]:
@@ -199,6 +212,7 @@ def _concerned(topology: Topology, keyspace: str, statement: exp.Expression) -> 
 
 def _run(shard: Shard, statement: str) -> QueryResult:
     connection = shard.primary.connect()
+    connection.decoders = {}  # values stay as MySQL printed them
     try:
         with connection.cursor() as cursor:
             affected = cursor.execute(statement)
