@@ -8,7 +8,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 	--no-emit-index-url --no-emit-find-links --no-header --custom-compile-command "make locks"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down status test test-unit test-integration vitess-differential lint format protos docs-metrics locks bench clean
+.PHONY: help setup demo demo-sources up down status test test-unit test-integration vitess-differential lint format protos docs-metrics locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,10 @@ setup: ## put everything in place: Python packages, compiled modules, Java, jars
 
 demo: setup ## run the main job: MySQL into two tenants' Iceberg tables, with kills, then compare row by row
 	@$(PYTHON) -m libs.cli demo
+
+demo-sources: setup ## run the demo with the stand-ins for Tencent DTS and for Vitess, a twentieth of the rows
+	@for source in dts vitess; do \
+		$(PYTHON) -m libs.cli demo --source $$source --scale 0.05 --traffic-seconds 20 --home .headwater/demo-$$source || exit 1; done
 
 up: setup ## start the embedded stack
 	@$(PYTHON) -m libs.cli up

@@ -14,6 +14,8 @@ from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElaps
 from libs.cli.check import print_report
 from libs.local.demo.latency import Latency
 from libs.local.demo.run import DemoReport, DemoSettings, Show, run_demo
+from libs.local.demo.sources import DEMO_SOURCES
+from libs.local.documents import nearest
 from libs.local.home import DEFAULT_HOME, Home, home_at
 from libs.local.plan import IMPORT_ROOT
 
@@ -21,7 +23,21 @@ PLAIN_LINE_S = 5.0
 """Off a terminal, a phase says so often where it stands."""
 
 
+def _known_source(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    if value not in DEMO_SOURCES:
+        raise click.BadParameter(f"{value!r} is unknown; {nearest(value, tuple(DEMO_SOURCES))}")
+    return value
+
+
 @click.command()
+@click.option(
+    "--source",
+    metavar=f"[{'|'.join(DEMO_SOURCES)}]",
+    default="mysql",
+    show_default=True,
+    callback=_known_source,
+    help="What is followed.",
+)
 @click.option("--keep", is_flag=True, help="Leave the stack up in the end, to look around.")
 @click.option(
     "--home",
@@ -33,19 +49,32 @@ PLAIN_LINE_S = 5.0
 @click.option("--traffic-seconds", "traffic_s", type=click.FloatRange(10), default=30.0, show_default=True)
 @click.option("--scale", type=click.FloatRange(0.01, 10), default=1.0, show_default=True, help="Of the 200,000 rows.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Another seed, another traffic.")
-def demo(keep: bool, home: Path, traffic_s: float, scale: float, seed: int) -> None:
+def demo(source: str, keep: bool, home: Path, traffic_s: float, scale: float, seed: int) -> None:
     """See the main job at work: a real MySQL into two tenants' Iceberg tables, with kills, then the proof.
 
     A shop of 200,000 rows is snapshotted for two tenants: acme gets everything, globex only its own orders, with hashed
-    e-mail addresses. Then 30 s of live traffic: inserts, updates, deletes, a primary-key change, a transaction of 10,000
+    e-mail addresses. Then 30 s of live traffic: inserts, updates, deletes, primary-key changes, a transaction of 10,000
     rows, an ALTER TABLE; meanwhile the router, the reader and Spark are killed with -9. In the end source and tables
     are compared row by row, every column. Exits with 1 on any difference.
+
+    \b
+    Sources:
+      mysql    a MySQL, and its own log
+      dts      a MySQL, whose log a stand-in for Tencent's DTS writes to Kafka as a subscription's messages
+      vitess   two MySQL servers as the shards of a keyspace, behind a stand-in for vtgate
+    Neither a real DTS nor a real Vitess was ever seen; the databases, Kafka, the services and Spark are real.
+
+    \b
+    Examples:
+      headwater demo
+      headwater demo --source vitess
+      headwater demo --source dts --scale 0.1 --keep
     """
     where = home_at(home)
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
     started_s = time.monotonic()
-    settings = DemoSettings(home=where, keep=keep, traffic_s=traffic_s, scale=scale, seed=seed)
+    settings = DemoSettings(home=where, source=source, keep=keep, traffic_s=traffic_s, scale=scale, seed=seed)
     if sys.stdout.isatty():
         with _LiveShow() as live:
             report = run_demo(settings, live)
@@ -139,6 +168,8 @@ def _print(report: DemoReport, home: Home, keep: bool, took_s: float) -> None:
     )
     _row("commit to topic", _latencies(topics.calm_latency, topics.latency))
     _row("commit to table", _latencies(report.calm_warehouse_latency, report.warehouse_latency))
+    for remark in report.remarks:
+        _row("note", remark)
     _row("rows compared", f"{report.check.rows_compared:,}")
     _row("differences", f"{report.check.differences:,}")
     click.echo()

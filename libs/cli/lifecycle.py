@@ -13,7 +13,7 @@ from libs.local import stack
 from libs.local.documents import Documents, nearest, read_documents
 from libs.local.home import Home, is_initialised, write_examples
 from libs.local.plan import IMPORT_ROOT
-from libs.local.preflight import preflight
+from libs.local.preflight import preflight, where
 from libs.local.state import ServicePhase, StackPhase, StackState
 from libs.local.supervisor import StackEvent
 
@@ -85,8 +85,7 @@ def _validate_server(home: Home, documents: Documents, source: str) -> None:
     for warning in report.warnings:
         click.secho(f"warning: {warning.what}; mend: {warning.mend}", fg="yellow", err=True)
     if report.faults:
-        where = f"{document.database.host}:{document.database.port}"
-        raise InvalidSettings(f"MySQL at {where}", [f"{fault.what}; mend: {fault.mend}" for fault in report.faults])
+        raise InvalidSettings(where(document), [f"{fault.what}; mend: {fault.mend}" for fault in report.faults])
     click.echo(f"{source}: the server can be followed")
 
 

@@ -14,13 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from libs.config.connections import GrpcClientSettings
 from libs.errors import BrokerUnavailable, HeadwaterError, ServiceUnavailable, TransientError
 from libs.events.names import changes_topic
-from libs.local.check.source_rows import consistent_snapshot, executed_gtids, missing_transactions
+from libs.local.check.source import Executed, asked, executed_in, missing_transactions
 from libs.local.documents import Documents
 from libs.local.home import Home
 from libs.local.plan import CHECKPOINT_COMMITTER, kafka_address
@@ -75,14 +74,13 @@ def wait_for_snapshots(
 
 def wait_until_caught_up(
     home: Home,
-    documents: Documents,
     tenants: Sequence[TenantSpec],
-    wanted: Mapping[str, str],
+    wanted: Mapping[str, Executed],
     *,
     timeout_s: float,
     on_progress: OnProgress = lambda _: None,
 ) -> None:
-    """Return when the tables of ``tenants`` hold the transactions ``wanted`` (source to GTID set). Blocks.
+    """Return when the tables of ``tenants`` hold the transactions ``wanted`` of each source. Blocks.
 
     Raises:
         NotCaughtUp: they did not within ``timeout_s``.
@@ -92,7 +90,7 @@ def wait_until_caught_up(
     consumer = open_consumer(kafka_address(read_ports(home)))
     try:
         hops: list[Callable[[], Behind | None]] = [
-            lambda: _readers_behind(home, documents, wanted),
+            lambda: _readers_behind(home, wanted),
             lambda: _router_behind(home, consumer, sorted(wanted)),
         ]
         hops += [_sink_hop(home, consumer, tenant) for tenant in tenants if tenant.sink is not None]
@@ -102,20 +100,13 @@ def wait_until_caught_up(
         consumer.close()
 
 
-def source_positions(documents: Documents, sources: Sequence[str]) -> dict[str, str]:
-    """What each source has committed now, as GTID sets. Raises SourceUnavailable, AccessDenied."""
+def source_positions(documents: Documents, sources: Sequence[str]) -> dict[str, Executed]:
+    """What each source has committed now. Raises as ``asked``."""
     found = {}
     for source in sources:
-        with consistent_snapshot(documents.sources[source].database) as connection:
-            found[source] = executed_gtids(connection)
+        with asked(documents.sources[source]) as answering:
+            found[source] = answering.executed()
     return found
-
-
-def gtids_of(checkpoint: Checkpoint) -> str:
-    """The GTID set in a MySQL reader's position: the one place outside the reader that looks into it, since only a
-    comparison with the source can say that nothing is missing."""
-    document = msgspec.json.decode(checkpoint.position.token)
-    return str(document["gtid_set"])
 
 
 def _wait(look: Callable[[], Behind | None], *, timeout_s: float, on_progress: OnProgress) -> None:
@@ -157,14 +148,13 @@ def _checkpoints(home: Home) -> list[Checkpoint]:
         raise _Hopeless(str(error)) from error
 
 
-def _readers_behind(home: Home, documents: Documents, wanted: Mapping[str, str]) -> Behind | None:
+def _readers_behind(home: Home, wanted: Mapping[str, Executed]) -> Behind | None:
     found = {checkpoint.partition.source: checkpoint for checkpoint in _checkpoints(home)}
-    for source, gtids in wanted.items():
+    for source, transactions in wanted.items():
         checkpoint = found.get(source)
         if checkpoint is None or checkpoint.snapshot is not None:
             return Behind(f"reader of {source}", "its snapshot")
-        with consistent_snapshot(documents.sources[source].database) as connection:
-            missing = missing_transactions(connection, gtids, gtids_of(checkpoint))
+        missing = missing_transactions(transactions, executed_in(checkpoint.position.token) or {})
         if missing:
             return Behind(f"reader of {source}", f"{missing:,} transaction(s)")
     return None

@@ -8,7 +8,7 @@ could follow that source.
 import difflib
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,14 +23,10 @@ from libs.local.home import Home
 from libs.source.failure_handling import FailureHandling
 from libs.source.mysql.settings import SnapshotMode
 from libs.types.tenant import TenantSpec
-from libs.types.value_modes import ValueModes
+from libs.types.value_modes import ValueModes, VitessValueModes
 
 NAME_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 """A source's name stands in topic names, in process names and in file names."""
-
-KINDS: Final = ("mysql", "dts")
-SNAPSHOT_MODES: Final = tuple(mode.value for mode in SnapshotMode)
-DTS_SNAPSHOT_MODES: Final = ("initial", "no_data")
 
 
 class DatabaseSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,23 +54,11 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     """While the source, being a replica, is further behind than this, no chunk is read."""
 
 
-class SubscriptionDocument(KafkaAccess, frozen=True, kw_only=True):
-    """A Tencent DTS subscription of the database, as DTS's console shows it (docs/dts.md)."""
-
-    topic: str
-    group_id: str
-    partition: int = 0
-    """The embedded stack reads one Kafka partition of a subscription."""
-
-
-class SourceDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """``sources/<name>.yaml``."""
+class MysqlDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A MySQL server, followed by its own log; what a document without a ``kind`` is."""
 
     database: DatabaseSettings
     kind: str = "mysql"
-    """``mysql``: the database's own log; ``dts``: a Tencent DTS subscription of it."""
-    subscription: SubscriptionDocument | None = None
-    """With ``dts`` only."""
     include_tables: tuple[str, ...] = (".*",)
     exclude_tables: tuple[str, ...] = ()
     replica_server_id: int | None = None
@@ -87,6 +71,99 @@ class SourceDocument(msgspec.Struct, frozen=True, kw_only=True):
     failure_handling: FailureHandling = FailureHandling.FAIL
     """What becomes of a row that cannot be decoded."""
     transaction_metadata: bool = False
+
+
+class SubscriptionDocument(KafkaAccess, frozen=True, kw_only=True):
+    """A Tencent DTS subscription of the database, as DTS's console shows it (docs/dts.md)."""
+
+    topic: str
+    group_id: str
+    bootstrap_servers: str = ""
+    """Empty: the stack's own Kafka, where a recording was played back or a stand-in writes."""
+    partition: int = 0
+    """The embedded stack reads one Kafka partition of a subscription."""
+
+
+class DtsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """How existing rows are copied from the database behind a subscription."""
+
+    mode: str = "initial"
+    chunk_rows: int = 20_000
+    """Rows read at once."""
+
+
+class DtsDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A Tencent DTS subscription of a MySQL server, and that server."""
+
+    database: DatabaseSettings
+    subscription: SubscriptionDocument
+    kind: str = "dts"
+    include_tables: tuple[str, ...] = (".*",)
+    exclude_tables: tuple[str, ...] = ()
+    snapshot: DtsSnapshot = DtsSnapshot()
+    values: ValueModes = ValueModes()
+    failure_handling: FailureHandling = FailureHandling.FAIL
+    """What becomes of what cannot be decoded."""
+    transaction_metadata: bool = False
+
+
+class VtgateDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """How to reach a keyspace's vtgate."""
+
+    host: str = "127.0.0.1"
+    port: int = 15_991
+    user: str | None = None
+    """With the password: static authentication."""
+    password: Secret = Secret("")
+    tls_ca_file: str | None = None
+    """Certificate authority of vtgate: with it the connection is TLS."""
+    tls_certificate_file: str | None = None
+    """With the key: mTLS."""
+    tls_key_file: str | None = None
+
+
+class VitessSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """How existing rows are copied: by vtgate (VStream copy)."""
+
+    mode: str = "initial"
+    include_tables: tuple[str, ...] = (".*",)
+    """Of the captured tables, those whose rows are copied."""
+
+
+class VitessDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A keyspace of a Vitess cluster, all its shards."""
+
+    vtgate: VtgateDocument
+    keyspace: str
+    kind: str = "vitess"
+    include_tables: tuple[str, ...] = (".*",)
+    """Over ``keyspace.table``."""
+    exclude_tables: tuple[str, ...] = ()
+    snapshot: VitessSnapshot = VitessSnapshot()
+    values: VitessValueModes = VitessValueModes()
+    failure_handling: FailureHandling = FailureHandling.FAIL
+    """What becomes of a row that cannot be decoded."""
+    transaction_metadata: bool = False
+
+
+SourceDocument = MysqlDocument | DtsDocument | VitessDocument
+"""``sources/<name>.yaml``."""
+
+DOCUMENT_OF_KIND: Final[Mapping[str, type[SourceDocument]]] = {
+    "mysql": MysqlDocument,
+    "dts": DtsDocument,
+    "vitess": VitessDocument,
+}
+SNAPSHOT_OF_KIND: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "mysql": SnapshotSettings,
+    "dts": DtsSnapshot,
+    "vitess": VitessSnapshot,
+}
+SNAPSHOT_MODES: Final[Mapping[str, tuple[str, ...]]] = {
+    "mysql": tuple(mode.value for mode in SnapshotMode),
+    "dts": ("initial", "no_data"),
+    "vitess": ("initial", "always", "when_needed", "no_data", "never"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +190,7 @@ def read_documents(home: Home) -> Documents:
     return Documents(sources, tenants, tuple(source_mistakes), tuple(tenant_mistakes))
 
 
-def replica_server_id(path: Path, document: SourceDocument) -> int:
+def replica_server_id(path: Path, document: MysqlDocument) -> int:
     """The id under which the reader registers as a replica: stable, and unlikely to be another replica's.
 
     MySQL allows 1 to 2**32-1 (manual, replication options, ``server_id``); small numbers are what people choose
@@ -132,47 +209,80 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return f"known: {', '.join(sorted(known))}" if known else "there is none yet"
 
 
-def _not_of_dts(document: SourceDocument) -> list[str]:
-    """What the DTS decoder does not have: it must not be passed over."""
-    found = []
-    if document.snapshot.mode in SNAPSHOT_MODES and document.snapshot.mode not in DTS_SNAPSHOT_MODES:
-        known = " or ".join(DTS_SNAPSHOT_MODES)
-        found.append(f"snapshot.mode: {document.snapshot.mode!r} is for kind 'mysql'; a DTS subscription has {known}")
-    unset = SnapshotSettings()
-    for name in ("readers", "incremental_chunk_rows", "select_overrides", "max_replica_lag_s"):
-        if getattr(document.snapshot, name) != getattr(unset, name):
-            found.append(f"snapshot.{name}: is for kind 'mysql'; leave it out")
-    if document.signal_table is not None:
-        found.append("signal_table: is for kind 'mysql'; leave it out")
-    return found
-
-
 def _read_source(path: Path, mistakes: list[str]) -> SourceDocument | None:
     found: list[str] = []
-    document = convert_document(SourceDocument, _parse(path, found), place="", mistakes=found) if not found else None
+    parsed = _parse(path, found)
+    document = _converted(parsed, found) if not found else None
     if not NAME_PATTERN.fullmatch(path.stem):
         found.append(f"file name {path.name!r}: a source's name is lower-case letters, digits and '-', at most 40")
     if document is not None:
-        if document.kind not in KINDS:
-            found.append(f"kind: {document.kind!r} cannot be followed; known: {', '.join(KINDS)}")
-        elif document.kind == "dts" and document.subscription is None:
-            found.append("subscription: is missing, and kind is 'dts' (docs/dts.md)")
-        elif document.kind != "dts" and document.subscription is not None:
-            found.append(f"subscription: is for kind 'dts', and kind is {document.kind!r}")
-        if not 0 < document.database.port < 65_536:
-            found.append(f"database.port: {document.database.port} is no port")
-        if document.snapshot.mode not in SNAPSHOT_MODES:
-            mode = document.snapshot.mode
-            found.append(f"snapshot.mode: {mode!r} is unknown; {nearest(mode, SNAPSHOT_MODES)}")
-        for name in ("chunk_rows", "incremental_chunk_rows", "readers"):
-            if getattr(document.snapshot, name) < 1:
-                found.append(f"snapshot.{name}: must be at least 1")
-        if document.kind == "dts":
-            found.extend(_not_of_dts(document))
-        for name in ("include_tables", "exclude_tables"):
-            found.extend(_bad_patterns(name, getattr(document, name)))
+        found.extend(_mistakes_in(document))
     mistakes.extend(f"{path}: {mistake}" for mistake in found)
     return None if found else document
+
+
+def _converted(parsed: Any, found: list[str]) -> SourceDocument | None:
+    """The document as its kind's record; where the kind is misspelt, as the nearest one's, so that all else is judged too."""
+    kind = str(parsed.get("kind", "mysql")) if isinstance(parsed, dict) else "mysql"
+    if kind not in DOCUMENT_OF_KIND:
+        found.append(f"kind: {kind!r} cannot be followed; {nearest(kind, tuple(DOCUMENT_OF_KIND))}")
+        kind = (*difflib.get_close_matches(kind, DOCUMENT_OF_KIND, n=1), "mysql")[0]
+        parsed = {**parsed, "kind": kind}
+    if isinstance(parsed, dict):
+        parsed = _without_other_kinds(parsed, kind, DOCUMENT_OF_KIND, "", found)
+        if isinstance(parsed.get("snapshot"), dict):
+            own = _without_other_kinds(parsed["snapshot"], kind, SNAPSHOT_OF_KIND, "snapshot.", found)
+            parsed = {**parsed, "snapshot": own}
+    return convert_document(DOCUMENT_OF_KIND[kind], parsed, place="", mistakes=found)
+
+
+def _without_other_kinds(
+    parsed: Mapping[str, Any],
+    kind: str,
+    records: Mapping[str, type[msgspec.Struct]],
+    place: str,
+    found: list[str],
+) -> dict[str, Any]:
+    """``parsed`` without the names that only other kinds have; each is a mistake, since it would have no effect."""
+    names = {
+        other: {field.encode_name for field in msgspec.structs.fields(record)} for other, record in records.items()
+    }
+    kept = {}
+    for name, value in parsed.items():
+        others = [other for other in records if name in names[other]]
+        if others and kind not in others:
+            known = " or ".join(repr(other) for other in others)
+            found.append(f"{place}{name}: is for kind {known}, and kind is {kind!r}; leave it out")
+        else:
+            kept[name] = value
+    return kept
+
+
+def _mistakes_in(document: SourceDocument) -> Iterator[str]:
+    """What no single field's type shows."""
+    match document:
+        case MysqlDocument():
+            yield from _bad_port("database.port", document.database.port)
+            for name in ("chunk_rows", "incremental_chunk_rows", "readers"):
+                if getattr(document.snapshot, name) < 1:
+                    yield f"snapshot.{name}: must be at least 1"
+        case DtsDocument():
+            yield from _bad_port("database.port", document.database.port)
+            if document.snapshot.chunk_rows < 1:
+                yield "snapshot.chunk_rows: must be at least 1"
+        case VitessDocument():
+            yield from _bad_port("vtgate.port", document.vtgate.port)
+            yield from _bad_patterns("snapshot.include_tables", document.snapshot.include_tables)
+    mode, modes = document.snapshot.mode, SNAPSHOT_MODES[document.kind]
+    if mode not in modes:
+        yield f"snapshot.mode: {mode!r} is unknown to kind {document.kind!r}; {nearest(mode, modes)}"
+    yield from _bad_patterns("include_tables", document.include_tables)
+    yield from _bad_patterns("exclude_tables", document.exclude_tables)
+
+
+def _bad_port(place: str, port: int) -> Iterator[str]:
+    if not 0 < port < 65_536:
+        yield f"{place}: {port} is no port"
 
 
 def _read_tenants(home: Home, known_sources: Sequence[str], mistakes: list[str]) -> dict[str, TenantSpec]:

@@ -4,7 +4,7 @@
       sources/<source>.yaml   a database to follow            edited by the owner
       tenants/<tenant>.yaml   what one tenant gets of it      edited by the owner, reloaded while the stack runs
       warehouse/ catalog.db   the Iceberg tables and their catalog
-      data/                   Kafka's log, Valkey's dump, Spark's checkpoints, the demo's MySQL
+      data/                   Kafka's log, Valkey's dump, Spark's checkpoints, the demo's databases
       logs/<process>.log      what each process wrote
       run/                    generated: settings of each service, ports, state, lock
 
@@ -54,19 +54,14 @@ class Home:
         return self.data_dir / "sink"
 
     @property
-    def own_mysql_dir(self) -> Path:
-        """Data of a MySQL that the stack itself runs (the demo's); without ``own_mysql_file`` there is none."""
-        return self.data_dir / "mysql"
+    def own_servers_file(self) -> Path:
+        """Which database servers the stack itself runs (``own_servers``), the demo's; without the file there are none."""
+        return self.root / "own-servers.json"
 
     @property
-    def own_mysql_file(self) -> Path:
-        """Port of the stack's own MySQL, as text; its presence makes the stack run one."""
-        return self.root / "own-mysql-port"
-
-    @property
-    def own_mysql_filled_file(self) -> Path:
-        """Its presence says that the demo filled the database; until then no reader is started."""
-        return self.run_dir / "own-mysql-filled"
+    def own_servers_filled_file(self) -> Path:
+        """Its presence says that the demo filled the databases; until then nothing that reads them is started."""
+        return self.run_dir / "own-servers-filled"
 
     @property
     def logs_dir(self) -> Path:
@@ -109,7 +104,7 @@ def is_initialised(home: Home) -> bool:
 EXAMPLE_SOURCE: Final = """\
 # A database to follow. The file's name is the source's name: it stands in topic names and in the events.
 # Remove the "#" in front of a line to set it; what is shown is the default, unless said otherwise.
-kind: mysql                  # or dts: a Tencent DTS subscription of the database (docs/dts.md)
+kind: mysql                  # or dts: a Tencent DTS subscription (docs/dts.md); or vitess: a keyspace (docs/vitess.md)
 database:
   host: 127.0.0.1
   port: 3306

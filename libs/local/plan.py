@@ -14,22 +14,32 @@ import msgspec
 
 import libs
 from libs.errors import InvalidSettings
-from libs.local.documents import Documents, SourceDocument, replica_server_id
+from libs.local.documents import (
+    DatabaseSettings,
+    Documents,
+    DtsDocument,
+    MysqlDocument,
+    SourceDocument,
+    VitessDocument,
+    replica_server_id,
+)
 from libs.local.home import Home
 from libs.local.ports import LOOPBACK
 from libs.local.process import ProcessSpec
 from libs.local.supervisor import Supervised, answers_ok
+from libs.source.kinds import READER_OF_KIND
 
 IMPORT_ROOT: Final = Path(libs.__file__).resolve().parents[1]
 
 STAGE_SERVERS: Final = 0
 STAGE_SERVICES: Final = 1
-STAGE_PIPELINE: Final = 2
+STAGE_STAND_INS: Final = 2
+"""What stands before a demo's database, in Tencent's or Vitess's place: it needs the database, and the reader needs it."""
+STAGE_PIPELINE: Final = 3
 
 KAFKA: Final = "kafka"
 KAFKA_CONTROLLER: Final = "kafka-controller"
 VALKEY: Final = "valkey"
-MYSQL: Final = "mysql"
 SCHEMA_HISTORY: Final = "schema_history"
 CHECKPOINT_COMMITTER: Final = "checkpoint_committer"
 ROUTER: Final = "router"
@@ -75,7 +85,7 @@ def reader_name(source: str) -> str:
 
 
 def port_names(documents: Documents) -> tuple[str, ...]:
-    """Every port that the stack of ``documents`` needs, but for that of a MySQL of its own."""
+    """Every port that the stack of ``documents`` needs, but for those of servers of its own (``own_servers``)."""
     services = [SCHEMA_HISTORY, CHECKPOINT_COMMITTER, *(reader_name(source) for source in sorted(documents.sources))]
     return (
         KAFKA,
@@ -184,21 +194,15 @@ def _reader(home: Home, name: str, source: SourceDocument, ports: Mapping[str, i
     process = reader_name(name)
     return PlannedProcess(
         name=process,
-        module="services.binlog_reader" if source.subscription is None else "services.dts_decoder",
+        module=READER_OF_KIND[source.kind],
         stage=STAGE_PIPELINE,
         settings={
             "source": name,
-            "database": {
-                "host": source.database.host,
-                "port": source.database.port,
-                "user": source.database.user,
-                "password": source.database.password.reveal(),
-            },
-            **_log_of(home, name, source),
+            **_source_settings(home, name, source, ports),
             "include_tables": list(source.include_tables),
             "exclude_tables": list(source.exclude_tables),
             "values": msgspec.to_builtins(source.values),
-            "transaction_metadata": source.transaction_metadata,
+            "failure_handling": source.failure_handling.value,
             "lease_s": READER_LEASE_S,
             "kafka": {"bootstrap_servers": kafka_address(ports)},
             "schema_history": _client(SCHEMA_HISTORY, ports),
@@ -211,24 +215,45 @@ def _reader(home: Home, name: str, source: SourceDocument, ports: Mapping[str, i
     )
 
 
-def _log_of(home: Home, name: str, source: SourceDocument) -> dict[str, Any]:
-    """Where the reader finds the source's log, and what it copies."""
-    subscription = source.subscription
-    if subscription is None:
-        return {
-            "replica_server_id": replica_server_id(home.sources_dir / f"{name}.yaml", source),
-            "snapshot": msgspec.structs.asdict(source.snapshot),
-            "signal_table": source.signal_table,
-            "failure_handling": source.failure_handling.value,
-        }
-    return {
-        "snapshot": {"mode": source.snapshot.mode, "chunk_rows": source.snapshot.chunk_rows},
-        "failure_handling": source.failure_handling.value,
-        "subscription": {
-            **{field: value for field, value in msgspec.to_builtins(subscription).items() if value is not None},
-            "password": subscription.password.reveal(),
-        },
-    }
+def _source_settings(home: Home, name: str, source: SourceDocument, ports: Mapping[str, int]) -> dict[str, Any]:
+    """What only readers of the source's kind are told: where it is, and what they copy of it."""
+    match source:
+        case MysqlDocument():
+            return {
+                "database": _database(source.database),
+                "replica_server_id": replica_server_id(home.sources_dir / f"{name}.yaml", source),
+                "snapshot": msgspec.structs.asdict(source.snapshot),
+                "signal_table": source.signal_table,
+                "transaction_metadata": source.transaction_metadata,
+            }
+        case DtsDocument():
+            subscription = source.subscription
+            return {
+                "database": _database(source.database),
+                "subscription": {
+                    **_told(subscription),
+                    "bootstrap_servers": subscription.bootstrap_servers or kafka_address(ports),
+                    "password": subscription.password.reveal(),
+                },
+                "snapshot": msgspec.structs.asdict(source.snapshot),
+                "transaction_metadata": source.transaction_metadata,
+            }
+        case VitessDocument():
+            return {
+                "vtgate": {**_told(source.vtgate), "password": source.vtgate.password.reveal()},
+                "keyspace": source.keyspace,
+                "snapshot": msgspec.to_builtins(source.snapshot),
+                "events": {"transaction_metadata": "on" if source.transaction_metadata else "off"},
+            }
+
+
+def _database(database: DatabaseSettings) -> dict[str, Any]:
+    return {**_told(database), "password": database.password.reveal()}
+
+
+def _told(record: msgspec.Struct) -> dict[str, Any]:
+    """The fields that the document's author, or their defaults, say something about."""
+    return {name: value for name, value in msgspec.to_builtins(record).items() if value is not None}
 
 
 def _router(home: Home, documents: Documents, ports: Mapping[str, int]) -> PlannedProcess:

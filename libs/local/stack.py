@@ -7,7 +7,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import os
 import shutil
 import signal
@@ -23,23 +22,23 @@ import psutil
 import yaml
 
 from libs.errors import InvalidSettings, ServiceUnavailable
-from libs.local import kafka_broker, mysql_server, ports, valkey_server
+from libs.local import kafka_broker, ports, valkey_server
 from libs.local.cache import cache_dir
 from libs.local.compiled_modules import require_built
 from libs.local.documents import Documents, read_documents
 from libs.local.home import Home, is_initialised
 from libs.local.jars import jars_dir
 from libs.local.java import find_java
+from libs.local.own_servers import own_servers
 from libs.local.plan import (
     IMPORT_ROOT,
     KAFKA,
     KAFKA_CONTROLLER,
-    MYSQL,
     STAGE_SERVERS,
-    STAGE_SERVICES,
     VALKEY,
     SparkToolchain,
     choose_ports,
+    kafka_address,
     plan_processes,
     port_names,
     supervised,
@@ -126,27 +125,8 @@ def prepare(home: Home, documents: Documents) -> tuple[Supervised, ...]:
     return (
         Supervised(spec=kafka, stage=STAGE_SERVERS, stop_timeout_s=30.0),
         Supervised(spec=valkey, stage=STAGE_SERVERS),
-        *([_own_mysql(home)] if home.own_mysql_file.exists() else []),
+        *own_servers(home, kafka_address(chosen)),
         *(supervised(home, planned) for planned in processes),
-    )
-
-
-def _own_mysql(home: Home) -> Supervised:
-    """The demo's MySQL. Readers wait until the demo has filled it; Kafka and Spark start meanwhile."""
-    spec = mysql_server.prepare(
-        home.own_mysql_dir,
-        port=int(home.own_mysql_file.read_text()),
-        name=MYSQL,
-        # A demo's database may lose its last second in a power cut; in return it is filled in seconds.
-        extra_options=("--innodb-buffer-pool-size=64M", "--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0"),
-    )
-    serves = spec.ready
-    return Supervised(
-        spec=dataclasses.replace(
-            spec, ready=lambda: home.own_mysql_filled_file.exists() and (serves is None or serves())
-        ),
-        stage=STAGE_SERVICES,
-        ready_timeout_s=UP_TIMEOUT_S,
     )
 
 

@@ -22,7 +22,7 @@ from confluent_kafka import Consumer
 
 from libs.config.connections import GrpcClientSettings
 from libs.errors import HeadwaterError
-from libs.local.check.source_rows import consistent_snapshot, executed_gtids, missing_transactions
+from libs.local.check.source import asked, executed_in, missing_transactions
 from libs.local.documents import Documents
 from libs.local.home import Home
 from libs.local.plan import CHECKPOINT_COMMITTER, ROUTER, kafka_address, reader_name
@@ -273,27 +273,17 @@ async def ask_reader(source: str, grpc_port: int | None) -> SourceStatus:
     )
 
 
-def gtids_of_position(position: str) -> str | None:
-    """The GTID set in a MySQL reader's position; None where there is none."""
-    try:
-        document = msgspec.json.decode(position.encode())
-    except msgspec.DecodeError:
-        return None
-    found = document.get("gtid_set") if isinstance(document, dict) else None
-    return found if isinstance(found, str) else None
-
-
 def _with_source_lag(sources: Sequence[SourceStatus], documents: Documents) -> tuple[SourceStatus, ...]:
     found = []
     for status in sources:
         document = documents.sources.get(status.source)
-        done = gtids_of_position(status.position)
+        done = executed_in(status.position.encode())
         if document is None or done is None:
             found.append(status)
             continue
         try:
-            with consistent_snapshot(document.database) as connection:
-                lag = missing_transactions(connection, executed_gtids(connection), done)
+            with asked(document) as answering:
+                lag = missing_transactions(answering.executed(), done)
         except HeadwaterError as error:
             found.append(msgspec.structs.replace(status, detail=status.detail or f"source: {error}"))
             continue

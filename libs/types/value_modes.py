@@ -82,4 +82,11 @@ class ValueModes(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
+class VitessValueModes(ValueModes, frozen=True, kw_only=True):
+    """``ValueModes`` with the Vitess connector's defaults: decimals and BIGINT UNSIGNED are text."""
+
+    decimal: DecimalMode = DecimalMode.STRING
+    unsigned_bigint: UnsignedBigintMode = UnsignedBigintMode.STRING
+
+
 DEFAULT_MODES: Final = ValueModes()

@@ -17,7 +17,7 @@ from libs.config.connections import (
 )
 from libs.config.load import Secret
 from libs.source.failure_handling import FailureHandling
-from libs.types.value_modes import DecimalMode, UnsignedBigintMode, ValueModes
+from libs.types.value_modes import VitessValueModes
 from services.vstream_reader.vgtid import parse_vgtid
 
 
@@ -129,13 +129,6 @@ REMOVABLE_FIELDS: Final = (
     "transaction.transaction_epoch", "transaction.transaction_rank", "ts_us", "ts_ns",
 )  # fmt: skip
 """What ``remove_fields`` may name: the images, the operation, and what tells table and order stay."""
-
-
-class VitessValueModes(ValueModes, frozen=True, kw_only=True):
-    """``ValueModes`` with the Vitess connector's defaults: decimals and BIGINT UNSIGNED are text."""
-
-    decimal: DecimalMode = DecimalMode.STRING
-    unsigned_bigint: UnsignedBigintMode = UnsignedBigintMode.STRING
 
 
 class KeyColumns(msgspec.Struct, frozen=True, kw_only=True):

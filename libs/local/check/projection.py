@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from libs.local.check.values import microseconds_of_time
+from libs.local.check.values import SHORT_FLOAT, from_mysql_text, microseconds_of_time
 from libs.types.table import TableId
 from libs.types.tenant import ColumnMask, SourceSelection
 
-HASHED_BY_SPELLING: Final = frozenset({"float", "double", "json", "timestamp", "bit"})
+HASHED_BY_SPELLING: Final = frozenset({"float", SHORT_FLOAT, "double", "json", "timestamp", "bit"})
 """Types whose text in an event is one of several right ones: digits of a float, spaces in a document."""
 ANY_HASH: Final = "(a hash)"
 
@@ -27,7 +27,7 @@ class ExpectedColumn:
 
     name: str
     data_type: str
-    """MySQL's DATA_TYPE: ``varchar``, ``bigint``."""
+    """MySQL's DATA_TYPE: ``varchar``, ``bigint``; or ``values.SHORT_FLOAT``."""
     mask: ColumnMask | None
 
 
@@ -51,7 +51,7 @@ class ExpectedTable:
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """A table as the source has it: columns as (name, DATA_TYPE), and its key."""
+    """A table as the source has it: columns as (name, type as in ``ExpectedColumn``), and its key."""
 
     table_id: TableId
     columns: tuple[tuple[str, str], ...]
@@ -80,6 +80,17 @@ def masked_value(mask: ColumnMask, data_type: str, text: str | bytes | None) -> 
     digest = hashlib.new(mask.hash.algorithm, mask.hash.salt.encode())
     digest.update(_event_text(data_type, text))
     return digest.hexdigest()
+
+
+def canonical_column(column: ExpectedColumn, texts: Sequence[str | bytes | None]) -> Sequence[object]:
+    """What should stand in a column, from what MySQL prints (bytes of binary types)."""
+    mask = column.mask
+    if mask is not None:
+        return [masked_value(mask, column.data_type, text) for text in texts]
+    convert = from_mysql_text(column.data_type)
+    if convert is None:
+        return texts
+    return [None if text is None else convert(text) for text in texts]
 
 
 def delivered_mask(mask: ColumnMask, data_type: str, value: str | None) -> str | None:

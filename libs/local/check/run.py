@@ -2,8 +2,8 @@
 
     wait until caught up ▶ one snapshot of the source ▶ for each tenant and table: two sorted streams, merged
 
-The expected rows come from MySQL and ``projection``, the delivered ones from Iceberg; nothing of the readers, the router
-or the sink takes part in the comparison.
+The expected rows come from the source itself (``source``) and ``projection``, the delivered ones from Iceberg; nothing of the
+readers, the router or the sink takes part in the comparison.
 """
 
 import tempfile
@@ -25,14 +25,7 @@ from libs.local.check.projection import (
     delivered_mask,
     expected_tables,
 )
-from libs.local.check.source_rows import (
-    Connection,
-    consistent_snapshot,
-    executed_gtids,
-    expected_rows,
-    missing_transactions,
-    source_tables,
-)
+from libs.local.check.source import AskedSource, asked, missing_transactions
 from libs.local.check.values import Convert, from_arrow
 from libs.local.documents import Documents, nearest
 from libs.local.home import Home
@@ -123,16 +116,16 @@ def check(
         for _ in range(CATCH_UP_TRIES):
             waited_for = source_positions(documents, [source])
             if is_up:
-                wait_until_caught_up(home, documents, tenants, waited_for, timeout_s=timeout_s, on_progress=on_progress)
-            with consistent_snapshot(documents.sources[source].database) as connection:
-                seen = executed_gtids(connection)
-                is_quiet = not missing_transactions(connection, seen, waited_for[source])
+                wait_until_caught_up(home, tenants, waited_for, timeout_s=timeout_s, on_progress=on_progress)
+            with asked(documents.sources[source]) as answering:
+                seen = answering.executed()
+                is_quiet = not missing_transactions(seen, waited_for[source])
             if is_quiet:
                 break
-        with consistent_snapshot(documents.sources[source].database) as connection:
-            before = executed_gtids(connection)
+        with asked(documents.sources[source]) as answering:
+            before = answering.executed()
             # Behind the wait: a stack that was just started makes it with its first rows.
-            found += _check_source(home, open_catalog(home), connection, source, tenants, limit, on_progress)
+            found += _check_source(home, open_catalog(home), answering, source, tenants, limit, on_progress)
         after = source_positions(documents, [source])[source]
         moved = moved or not is_quiet or after != before or before != seen
     return CheckReport(tuple(found), moved, tuple(notes))
@@ -154,13 +147,13 @@ def _chosen(documents: Documents, tenant: str | None) -> list[TenantSpec]:
 def _check_source(
     home: Home,
     catalog: SqlCatalog,
-    connection: Connection,
+    answering: AskedSource,
     source: str,
     tenants: Sequence[TenantSpec],
     limit: int,
     on_progress: Callable[[str], None],
 ) -> Iterator[TableCheck]:
-    captured = source_tables(connection)
+    captured = answering.tables()
     with tempfile.TemporaryDirectory(prefix="check-", dir=home.data_dir) as folder:
         for spec in tenants:
             assert spec.sink is not None
@@ -171,11 +164,11 @@ def _check_source(
                     on_progress(f"comparing {spec.tenant}: {table.table_id}")
                     place = warehouse_table(spec.tenant, source, table.table_id)
                     iceberg = load_table(catalog, place)
-                    yield _check_table(connection, spec, source, table, iceberg, limit, Path(folder))
+                    yield _check_table(answering, spec, source, table, iceberg, limit, Path(folder))
 
 
 def _check_table(
-    connection: Connection,
+    answering: AskedSource,
     spec: TenantSpec,
     source: str,
     table: ExpectedTable,
@@ -188,7 +181,7 @@ def _check_table(
     delivered = _delivered_columns(iceberg)
     columns = [column for column in table.columns if iceberg is None or column.name in delivered]
     names = tuple(column.name for column in columns)
-    expected = expected_rows(connection, table, columns)
+    expected = answering.rows(table, columns)
     faults = [
         f"column {column.name} is missing in the warehouse"
         for column in table.columns

@@ -6,7 +6,7 @@ Exactness per type:
 
     integers, BIT, YEAR   int (BIGINT UNSIGNED up to 2**64-1)
     DECIMAL               Decimal, compared by value
-    FLOAT, DOUBLE         float, compared by value; FLOAT is read as the double that it stands for
+    FLOAT, DOUBLE         float, compared by value; FLOAT is read as the double that it stands for, of Vitess in six digits
     CHAR … TEXT, ENUM, SET  str
     BINARY … BLOB         bytes, trailing zeros included
     DATE                  date
@@ -30,11 +30,17 @@ import pyarrow as pa
 
 Convert = Callable[[Any], Any]
 
+SHORT_FLOAT: Final = "float of six digits"
+"""A FLOAT of which no more is sure: Vitess copies rows as MySQL prints them, which is six digits (MySQL manual 14.24.2)."""
+
 _INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "year", "bit"})
 _BINARIES: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
+TEXT_TYPES: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"})
 _GEOMETRIES: Final = frozenset(
     {"geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geomcollection"}
 )
+BINARY_TYPES: Final = _BINARIES | _GEOMETRIES
+"""What MySQL prints as bytes."""
 _TIME: Final = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d+))?")
 _EPOCH_DATE: Final = datetime.date(1970, 1, 1)
 _EPOCH: Final = datetime.datetime(1970, 1, 1)
@@ -58,7 +64,7 @@ def select_expression(data_type: str, quoted_name: str) -> str:
 
 def order_expression(data_type: str, quoted_name: str) -> str:
     """What to ORDER BY, so that MySQL's order is that of canonical values: text by code point, not by collation."""
-    if data_type in ("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"):
+    if data_type in TEXT_TYPES:
         return f"CAST(CONVERT(CAST({quoted_name} AS CHAR) USING utf8mb4) AS BINARY)"
     return quoted_name
 
@@ -71,6 +77,8 @@ def from_mysql_text(data_type: str) -> Convert | None:
         case "decimal":
             return Decimal
         case "float" | "double":
+            return float
+        case _ if data_type == SHORT_FLOAT:
             return float
         case "date":
             return datetime.date.fromisoformat
@@ -105,6 +113,9 @@ def from_arrow(data_type: str, arrow_type: pa.DataType) -> Convert | None:
     elif data_type in ("float", "double"):
         if pa.types.is_floating(arrow_type):
             return None
+    elif data_type == SHORT_FLOAT:
+        if pa.types.is_floating(arrow_type):
+            return _in_six_digits
     elif data_type == "date":
         if pa.types.is_date(arrow_type):
             return None
@@ -161,6 +172,10 @@ def microseconds_of_time(text: str) -> int:
 
 def _microseconds_of_clock(value: datetime.time) -> int:
     return ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
+
+
+def _in_six_digits(value: float) -> float:
+    return float(f"{value:.6g}")
 
 
 def _date_of_days(days: int) -> datetime.date:

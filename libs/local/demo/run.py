@@ -2,7 +2,8 @@
 
     home ▶ stack ▶ shop of 200,000 rows ▶ snapshot ▶ 30 s of traffic, three kills -9 ▶ catch up ▶ check ▶ figures
 
-``headwater demo`` calls ``run_demo`` and shows what it tells. The stack runs as ``headwater up`` runs it, in a process of
+``headwater demo`` calls ``run_demo`` and shows what it tells. The flow is the same for every kind of source; what differs is a
+``DemoSource`` (``sources``). The stack runs as ``headwater up`` runs it, in a process of
 its own that dies with this one; nothing here reaches into the services but the kills.
 """
 
@@ -21,11 +22,12 @@ import psutil
 import pymysql
 
 from libs.errors import HeadwaterError, InvalidSettings, ServiceUnavailable
-from libs.local import ports, stack
+from libs.local import stack
 from libs.local.catch_up import source_positions, wait_for_snapshots, wait_until_caught_up
 from libs.local.check.run import CheckReport, check
 from libs.local.demo.latency import Latency, TopicFigures, measure, of_histograms
-from libs.local.demo.shop import DATABASE, READER_PASSWORD, READER_USER, connected, make_shop
+from libs.local.demo.shop import Shop, connected, make_shop
+from libs.local.demo.sources import DEMO_SOURCES, DemoSource
 from libs.local.demo.traffic import (
     ADD_COLUMN_AT,
     LARGE_TRANSACTION_AT,
@@ -34,8 +36,8 @@ from libs.local.demo.traffic import (
     run_traffic,
 )
 from libs.local.home import Home, write_examples
+from libs.local.own_servers import write_own_servers
 from libs.local.plan import ROUTER, SINK, kafka_address, reader_name
-from libs.local.ports import LOOPBACK
 from libs.local.sink_state import sink_progress
 from libs.local.state import ServicePhase, StackState, holder, read_ports, read_state
 from libs.local.tenant_topics import end_offsets, open_consumer, read_to_end, row_topics
@@ -58,13 +60,6 @@ KILLS: Final = (
     (ADD_COLUMN_AT + 0.05, SINK),
 )
 
-_SOURCE_DOCUMENT: Final = """\
-# The demo's MySQL; it is part of the stack and listens on loopback only.
-kind: mysql
-database: {{host: {host}, port: {port}, user: {user}, password: {password}}}
-include_tables: ['{database}\\..*']
-transaction_metadata: true
-"""
 _ACME: Final = """\
 tenant: acme
 sources:
@@ -108,6 +103,8 @@ class DemoSettings:
     """How the demo runs."""
 
     home: Home
+    source: str = "mysql"
+    """A name of ``DEMO_SOURCES``."""
     keep: bool = False
     """Leave the stack up in the end."""
     traffic_s: float = TRAFFIC_S
@@ -120,6 +117,8 @@ class DemoSettings:
 class DemoReport:
     """What the demo found."""
 
+    remarks: tuple[str, ...]
+    """Of its source: what is not the real thing."""
     rows_loaded: int
     traffic_rows: int
     traffic_transactions: int
@@ -161,17 +160,20 @@ def run_demo(settings: DemoSettings, show: Show) -> DemoReport:
         DemoFailed: a step failed; the message has the reason and the end of the log to read.
     """
     home = settings.home
-    _make_home(home)
+    source = DEMO_SOURCES[settings.source]()
+    _make_home(home, source)
     clock = _Phases(show)
     supervisor_pid = None
     is_left_up = False
     try:
         clock.begin("start Kafka, Valkey, MySQL, the services and Spark; fill the shop")
+        for remark in source.remarks:
+            show.note(f"note: {remark}")
         supervisor_pid = stack.start_detached(home, dies_with_parent=not settings.keep)
-        with _filling(settings, show) as loaded:
+        with _filling(settings, source.shop, show) as loaded:
             stack.wait_until_up(home, supervisor_pid, on_state=_teller(show))
         _require_all_up(home)
-        report = _run_job(settings, show, clock, loaded.rows)
+        report = _run_job(settings, source, show, clock, loaded.rows)
         is_left_up = settings.keep
     except (HeadwaterError, pymysql.Error, OSError) as error:
         raise _explained(home, error) from error
@@ -182,24 +184,23 @@ def run_demo(settings: DemoSettings, show: Show) -> DemoReport:
     return report
 
 
-def _run_job(settings: DemoSettings, show: Show, clock: "_Phases", rows_loaded: int) -> DemoReport:
+def _run_job(settings: DemoSettings, source: DemoSource, show: Show, clock: "_Phases", rows_loaded: int) -> DemoReport:
     home = settings.home
     documents = stack.load_documents(home)
     tenants = [documents.tenants[name] for name in TENANTS]
-    mysql_port = documents.sources[SOURCE].database.port
 
     clock.begin("snapshot into the tenants' topics")
     wait_for_snapshots(home, documents, timeout_s=SNAPSHOT_TIMEOUT_S, on_progress=show.tell)
     clock.begin("snapshot into the warehouse")
     wanted = source_positions(documents, [SOURCE])
-    wait_until_caught_up(home, documents, tenants, wanted, timeout_s=SNAPSHOT_TIMEOUT_S, on_progress=show.tell)
+    wait_until_caught_up(home, tenants, wanted, timeout_s=SNAPSHOT_TIMEOUT_S, on_progress=show.tell)
 
     clock.begin(f"{settings.traffic_s:.0f} s of live traffic, three kills -9")
     starts = _topic_ends(home)
     killed: list[str] = []
     calm = _Calm()
     traffic = run_traffic(
-        mysql_port,
+        source.shop,
         duration_s=settings.traffic_s,
         seed=settings.seed,
         stop=threading.Event(),
@@ -217,7 +218,7 @@ def _run_job(settings: DemoSettings, show: Show, clock: "_Phases", rows_loaded: 
 
     clock.begin("catch up")
     wanted = source_positions(documents, [SOURCE])
-    wait_until_caught_up(home, documents, tenants, wanted, timeout_s=CATCH_UP_TIMEOUT_S, on_progress=show.tell)
+    wait_until_caught_up(home, tenants, wanted, timeout_s=CATCH_UP_TIMEOUT_S, on_progress=show.tell)
 
     clock.begin("compare row by row, every column")
     found = check(
@@ -231,11 +232,12 @@ def _run_job(settings: DemoSettings, show: Show, clock: "_Phases", rows_loaded: 
     )
     clock.begin("read the live events of the tenants' topics")
     topics = _topic_figures(home, starts, calm)
-    return _report(home, calm, rows_loaded, traffic, killed, found, topics, clock.ended())
+    return _report(home, source, calm, rows_loaded, traffic, killed, found, topics, clock.ended())
 
 
 def _report(
     home: Home,
+    source: DemoSource,
     calm: "_Calm",
     rows_loaded: int,
     traffic: Traffic,
@@ -247,6 +249,7 @@ def _report(
     progress = [each for each in (sink_progress(home, name) for name in TENANTS) if each is not None]
     state = read_state(home)
     return DemoReport(
+        remarks=source.remarks,
         rows_loaded=rows_loaded,
         traffic_rows=traffic.rows,
         traffic_transactions=traffic.transactions,
@@ -265,9 +268,9 @@ def _report(
 # --- the home -----------------------------------------------------------------------------------------------------------
 
 
-def _make_home(home: Home) -> None:
+def _make_home(home: Home, source: DemoSource) -> None:
     """An empty home with the demo's documents; what an earlier demo left there goes."""
-    if home.root.exists() and any(home.root.iterdir()) and not home.own_mysql_file.exists():
+    if home.root.exists() and any(home.root.iterdir()) and not home.own_servers_file.exists():
         raise InvalidSettings(str(home.root), ["is not empty and no demo made it: choose another --home"])
     if holder(home) is not None:
         raise InvalidSettings(
@@ -278,12 +281,8 @@ def _make_home(home: Home) -> None:
         stack.sweep(state)
     shutil.rmtree(home.root, ignore_errors=True)
     write_examples(home)
-    port = ports.free_port()
-    home.own_mysql_file.write_text(str(port))
-    source = _SOURCE_DOCUMENT.format(
-        host=LOOPBACK, port=port, user=READER_USER, password=READER_PASSWORD, database=DATABASE
-    )
-    (home.sources_dir / f"{SOURCE}.yaml").write_text(source)
+    write_own_servers(home, source.servers)
+    (home.sources_dir / f"{SOURCE}.yaml").write_text(source.document)
     (home.tenants_dir / "acme.yaml").write_text(_ACME)
     (home.tenants_dir / "globex.yaml").write_text(_GLOBEX)
 
@@ -295,21 +294,21 @@ class _Loaded:
 
 
 @contextlib.contextmanager
-def _filling(settings: DemoSettings, show: Show) -> Iterator[_Loaded]:
+def _filling(settings: DemoSettings, shop: Shop, show: Show) -> Iterator[_Loaded]:
     """Fill the shop beside the block; readers start when it is full."""
     loaded = _Loaded()
     give_up = threading.Event()
 
     def fill() -> None:
         try:
-            port = int(settings.home.own_mysql_file.read_text())
-            _wait_for_mysql(port, give_up)
+            for part in shop.parts:
+                _wait_for_mysql(part.port, give_up)
             loaded.rows = make_shop(
-                port,
+                shop,
                 scale=settings.scale,
-                on_table=lambda table, rows: show.tell(f"{rows:,} rows in {DATABASE} ({table})"),
+                on_table=lambda table, rows: show.tell(f"{rows:,} rows in the shop ({table})"),
             )
-            settings.home.own_mysql_filled_file.touch()
+            settings.home.own_servers_filled_file.touch()
         except Exception as error:
             loaded.failure = error
 
@@ -322,7 +321,7 @@ def _filling(settings: DemoSettings, show: Show) -> Iterator[_Loaded]:
         thread.join(MYSQL_TIMEOUT_S)
         if loaded.failure is not None:
             raise ServiceUnavailable(f"the shop could not be filled: {loaded.failure}") from loaded.failure
-    show.note(f"{loaded.rows:,} rows in {DATABASE}")
+    show.note(f"{loaded.rows:,} rows in the shop")
 
 
 def _wait_for_mysql(port: int, give_up: threading.Event) -> None:

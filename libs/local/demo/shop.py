@@ -1,24 +1,29 @@
 """The demo's database: ``shop``, 200,000 rows in four tables, of every column type that is followed.
 
-Values are computed from the row's number by the server itself, so that filling takes seconds and two runs start
-alike. Among them are those that a change data capture gets wrong first: BIGINT UNSIGNED above 2**63, four-byte
+It lies on one server, or dealt to the shards of a Vitess keyspace: a customer, an order with its items, a product each by its
+number. Values are computed from the number by the server itself, so that filling takes seconds and two runs start alike. Among
+them are those that a change data capture gets wrong first: BIGINT UNSIGNED above 2**63, four-byte
 characters, trailing zeros of BINARY, negative TIME beyond a day, microseconds, FLOAT digits, NULL in every nullable
 column.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import pymysql
 
 from libs.local.ports import LOOPBACK
+from libs.mysql.identifiers import quote_identifier
 
 DATABASE: Final = "shop"
 READER_USER: Final = "headwater"
 READER_PASSWORD: Final = "headwater-demo"  # noqa: S105 - of a server on loopback that the demo makes and stops
 
 ROWS: Final = {"customers": 20_000, "products": 10_000, "orders": 50_000, "order_items": 120_000}
+NUMBER_COLUMNS: Final = {"customers": "id", "products": "product_no", "orders": "id", "order_items": "order_id"}
+"""Whose value says where a row lies: the sharding column (Vitess: primary vindex)."""
 TENANT_CODES: Final = ("acme", "globex", "initech", "umbrella")
 
 CREATE_TABLES: Final = (
@@ -49,6 +54,7 @@ CREATE_TABLES: Final = (
     """
     CREATE TABLE products (
       sku VARCHAR(40) NOT NULL,
+      product_no INT UNSIGNED NOT NULL,
       title VARCHAR(200) NOT NULL,
       price DECIMAL(10,2) NOT NULL,
       weight_kg FLOAT,
@@ -96,13 +102,12 @@ CREATE_TABLES: Final = (
     """,
 )
 
-# Numbers 1 to %(rows)s; the recursion of a WITH is limited to 1000 steps unless told otherwise (MySQL manual 15.2.20).
-_NUMBERS: Final = "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < %(rows)s) "
 _NAMES: Final = "ELT(1 + n %% 7, 'Ada', 'Zoë', '李雷', 'Ⅻ Ω', 'O''Brien \\\\', '😀 Smile', 'Łukasz')"
 
+# One row for each number in the temporary table ``numbers``.
 FILL_TABLES: Final = {
     "customers": f"""
-    INSERT INTO customers {_NUMBERS}
+    INSERT INTO customers
     SELECT n, CONCAT('customer', n, '@example.org'), CONCAT({_NAMES}, ' ', n),
       IF(n %% 11 = 0, NULL, ELT(1 + n %% 4, 'AT', 'DE', 'JP', 'US')), n %% 5 <> 0, 1 + n %% 4,
       IF(n %% 6 = 0, NULL, n %% 16),
@@ -119,8 +124,8 @@ FILL_TABLES: Final = {
       IF(n %% 12 = 0, NULL, TIMESTAMPADD(SECOND, n, '2024-01-01 00:00:00.250'))
     FROM numbers""",
     "products": f"""
-    INSERT INTO products {_NUMBERS}
-    SELECT CONCAT('SKU-', LPAD(n, 6, '0'), IF(n %% 50 = 0, '-é', '')), CONCAT({_NAMES}, ' item ', n),
+    INSERT INTO products
+    SELECT CONCAT('SKU-', LPAD(n, 6, '0'), IF(n %% 50 = 0, '-é', '')), n, CONCAT({_NAMES}, ' item ', n),
       (CRC32(n) %% 100000) / 100, IF(n %% 5 = 0, NULL, (n %% 700) / 16), CAST(CRC32(n) AS SIGNED) %% 5000 - 10, n %% 9000,
       IF(n %% 4 = 0, NULL, n %% 60000 - 30000), n %% 3 <> 0,
       IF(n %% 6 = 0, NULL, JSON_OBJECT('colour', ELT(1 + n %% 3, 'red', 'grün', '青'), 'size', n %% 40)),
@@ -128,7 +133,7 @@ FILL_TABLES: Final = {
       IF(n %% 9 = 0, NULL, TIMESTAMPADD(MICROSECOND, 1000 * CRC32(n), '2022-05-05'))
     FROM numbers""",
     "orders": f"""
-    INSERT INTO orders {_NUMBERS}
+    INSERT INTO orders
     SELECT n, ELT(1 + n %% 4, 'acme', 'globex', 'initech', 'umbrella'), 1 + CRC32(n) %% 20000,
       CONCAT('buyer', n %% 20000, '@example.org'), 1 + n %% 4, (CRC32(n) %% 10000000) / 1000,
       IF(n %% 10 = 0, NULL, (n %% 25) / 100), n %% 9 = 0, IF(n %% 4 = 0, NULL, CONCAT('note ', {_NAMES})),
@@ -137,17 +142,43 @@ FILL_TABLES: Final = {
       IF(n %% 7 = 0, NULL, SEC_TO_TIME(n %% 86400)), TIMESTAMPADD(MICROSECOND, CRC32(n), '2024-02-28'),
       IF(n %% 8 = 0, NULL, TIMESTAMPADD(MICROSECOND, CRC32(n), '2024-03-01'))
     FROM numbers""",
-    "order_items": f"""
-    INSERT INTO order_items {_NUMBERS}
+    "order_items": """
+    INSERT INTO order_items
     SELECT 1 + (n - 1) %% %(orders)s, 1 + (n - 1) DIV %(orders)s, CONCAT('SKU-', LPAD(1 + CRC32(n) %% 10000, 6, '0')),
       1 + n %% 9, (CRC32(n) %% 100000) / 100, IF(n %% 5 = 0, NULL, (n %% 30) / 100), IF(n %% 6 = 0, NULL, n %% 8)
     FROM numbers""",
 }
 
 
+@dataclass(frozen=True, slots=True)
+class ShopPart:
+    """A server, and the database there that holds the tables or a share of their rows."""
+
+    port: int
+    database: str
+
+
+def _all_in_one(_: int) -> int:
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shop:
+    """Where the tables lie."""
+
+    parts: tuple[ShopPart, ...]
+    part_of: Callable[[int], int] = _all_in_one
+    """Which part has the customer, the order with its items, or the product of a number."""
+
+    @property
+    def is_sharded(self) -> bool:
+        """Rows are dealt to several parts by their number."""
+        return len(self.parts) > 1
+
+
 @contextlib.contextmanager
-def connected(port: int, database: str | None = DATABASE) -> Iterator["pymysql.Connection[pymysql.cursors.Cursor]"]:
-    """A connection to the demo's server as its administrator."""
+def connected(port: int, database: str | None) -> Iterator["pymysql.Connection[pymysql.cursors.Cursor]"]:
+    """A connection to one of the demo's servers as its administrator."""
     connection = pymysql.connect(
         host=LOOPBACK, port=port, user="root", database=database, charset="utf8mb4", connect_timeout=5, read_timeout=120
     )
@@ -157,26 +188,44 @@ def connected(port: int, database: str | None = DATABASE) -> Iterator["pymysql.C
         connection.close()
 
 
-def make_shop(port: int, *, scale: float = 1.0, on_table: Callable[[str, int], None] = lambda *_: None) -> int:
-    """Make the database and the reader's user, fill the tables; returns how many rows they hold.
+def make_shop(shop: Shop, *, scale: float = 1.0, on_table: Callable[[str, int], None] = lambda *_: None) -> int:
+    """Make the databases and the reader's user, fill the tables; returns how many rows they hold.
 
     ``scale`` shrinks every table, for tests.
     """
-    total, orders = 0, max(1, int(ROWS["orders"] * scale))
-    with connected(port, None) as connection, connection.cursor() as cursor:
-        cursor.execute(f"CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4")
-        cursor.execute(f"USE {DATABASE}")
-        cursor.execute("SET SESSION cte_max_recursion_depth = 1000000, time_zone = '+00:00'")
-        cursor.execute(f"CREATE USER {READER_USER}@'%%' IDENTIFIED BY %s", (READER_PASSWORD,))
-        cursor.execute(
-            "GRANT SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT, LOCK TABLES "
-            f"ON *.* TO {READER_USER}@'%'"
-        )
-        for statement in CREATE_TABLES:
-            cursor.execute(statement)
-        for table, rows in ROWS.items():
-            count = cursor.execute(FILL_TABLES[table], {"rows": max(1, int(rows * scale)), "orders": orders})
-            connection.commit()
-            total += count
-            on_table(table, total)
+    counts = {table: max(1, int(rows * scale)) for table, rows in ROWS.items()}
+    total = 0
+    for nth, part in enumerate(shop.parts):
+        with connected(part.port, None) as connection, connection.cursor() as cursor:
+            _make_database(cursor, part.database)
+            for table, rows in counts.items():
+                own = [n for n in range(1, rows + 1) if shop.part_of(_number(table, n, counts["orders"])) == nth]
+                _deal(cursor, own)
+                total += cursor.execute(FILL_TABLES[table], {"orders": counts["orders"]})
+                connection.commit()
+                on_table(table, total)
     return total
+
+
+def _make_database(cursor: "pymysql.cursors.Cursor", database: str) -> None:
+    cursor.execute(f"CREATE DATABASE {quote_identifier(database)} CHARACTER SET utf8mb4")
+    cursor.execute(f"USE {quote_identifier(database)}")
+    cursor.execute("SET SESSION time_zone = '+00:00'")
+    cursor.execute(f"CREATE USER {READER_USER}@'%%' IDENTIFIED BY %s", (READER_PASSWORD,))
+    cursor.execute(
+        "GRANT SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT, LOCK TABLES "
+        f"ON *.* TO {READER_USER}@'%'"
+    )
+    for statement in CREATE_TABLES:
+        cursor.execute(statement)
+
+
+def _number(table: str, n: int, orders: int) -> int:
+    """The number that deals the n-th row of a table: an item's is its order's, as ``FILL_TABLES`` computes it."""
+    return 1 + (n - 1) % orders if table == "order_items" else n
+
+
+def _deal(cursor: "pymysql.cursors.Cursor", numbers: Iterable[int]) -> None:
+    cursor.execute("DROP TEMPORARY TABLE IF EXISTS numbers")
+    cursor.execute("CREATE TEMPORARY TABLE numbers (n INT PRIMARY KEY)")
+    cursor.executemany("INSERT INTO numbers VALUES (%s)", [(n,) for n in numbers])

@@ -18,10 +18,12 @@ from typing import Any, Final
 
 import msgspec
 import yaml
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from libs.config.connections import KafkaSettings
 from libs.config.load import convert_document
-from libs.errors import InvalidSettings, SourceUnavailable
+from libs.errors import HeadwaterError, InvalidSettings, SourceUnavailable
+from libs.kafka.clients import TopicSpec, ensure_topics
 from libs.local.dts.encode import read_image
 from libs.mysql import binlog_events as events
 from libs.mysql.binlog_position import BinlogPosition
@@ -36,7 +38,9 @@ from libs.types.table import Column, TableId, TableSchema
 from protos.dts import subscription_pb2 as pb
 
 _PRODUCE_TIMEOUT_S: Final = 30.0
+_LOOK_TIMEOUT_S: Final = 2.0
 _SILENT_S: Final = 1.0
+_RETENTION_MS: Final = 24 * 3_600_000  # DTS keeps messages for a day (Tencent Cloud document 571/77716)
 _OF_KIND: Final = {
     events.WRITE_ROWS: pb.DML_TYPE_INSERT,
     events.UPDATE_ROWS: pb.DML_TYPE_UPDATE,
@@ -266,6 +270,17 @@ def where_topic_ends(bootstrap_servers: str, topic: str) -> tuple[int, str | Non
         consumer.close()
 
 
+def topic_end(bootstrap_servers: str, topic: str) -> int:
+    """The offset that comes next in the topic; 0 where it is empty, is not there, or its broker does not answer."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "dts-stand-in", "log_level": 0})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=_LOOK_TIMEOUT_S)[1])
+    except KafkaException:
+        return 0
+    finally:
+        consumer.close()
+
+
 def _read(consumer: Consumer, topic: str, begin: int, end: int) -> Iterator[Any]:
     consumer.assign([TopicPartition(topic, 0, begin)])
     while True:
@@ -351,7 +366,7 @@ class StandIn:
 
 
 def main(argv: list[str]) -> int:
-    """Run until SIGTERM; 1 when the server or the broker went away."""
+    """Run until SIGTERM; 1 when the server or the broker is away. Makes the topic where it is not there."""
     parser = argparse.ArgumentParser(prog="libs.local.dts.producer")
     parser.add_argument("--settings", type=Path, required=True)
     path = parser.parse_args(argv).settings
@@ -359,7 +374,15 @@ def main(argv: list[str]) -> int:
     settings = convert_document(ProducerSettings, yaml.safe_load(path.read_text()), place="", mistakes=mistakes)
     if settings is None:
         raise InvalidSettings(str(path), mistakes)
-    stand_in = StandIn(settings)
+    try:
+        ensure_topics(
+            KafkaSettings(bootstrap_servers=settings.bootstrap_servers),
+            [TopicSpec(name=settings.topic, config={"retention.ms": str(_RETENTION_MS)})],
+        )
+        stand_in = StandIn(settings)
+    except HeadwaterError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
 
     def end(_number: int, _frame: FrameType | None) -> None:
         stand_in.stop = True

@@ -14,7 +14,7 @@ from libs.config.load import convert_document
 from libs.errors import InvalidSettings
 from libs.local.debezium.migrate import migrate
 from libs.local.debezium.properties import PROPERTIES, Where, find, page
-from libs.local.documents import SourceDocument
+from libs.local.documents import MysqlDocument
 from libs.types.tenant import TenantSpec
 from services.binlog_reader.settings import BinlogReaderSettings
 
@@ -61,7 +61,7 @@ def test_the_page_is_what_the_table_says() -> None:
 @pytest.mark.parametrize("known", [each for each in PROPERTIES if each.ours], ids=lambda each: each.name)
 def test_every_setting_that_is_named_exists(known: Any) -> None:
     """A setting that is renamed takes its line along."""
-    record = {Where.SOURCE: SourceDocument, Where.TENANT: TenantSpec, Where.READER: BinlogReaderSettings}[known.where]
+    record = {Where.SOURCE: MysqlDocument, Where.TENANT: TenantSpec, Where.READER: BinlogReaderSettings}[known.where]
     for step in known.ours.split("."):
         fields = {each.name: each.type for each in msgspec.structs.fields(record)}
         assert step in fields
@@ -78,7 +78,7 @@ def test_a_connector_becomes_a_good_document(is_wrapped: bool) -> None:
 
     assert found.source == "shop"
     mistakes: list[str] = []
-    assert convert_document(SourceDocument, yaml.safe_load(found.text()), place="", mistakes=mistakes), mistakes
+    assert convert_document(MysqlDocument, yaml.safe_load(found.text()), place="", mistakes=mistakes), mistakes
     assert found.document == {
         "database": {"host": "db.internal", "port": 3307, "user": "debezium", "password": "change-me"},
         "replica_server_id": 184054,

@@ -174,6 +174,37 @@ def test_a_subscription_is_told_what_is_for_mysql_alone(home: Home) -> None:
         "signal_table: a.signals\nsnapshot: {mode: always, readers: 3}\n",
     )
 
-    mistakes = [mistake.split(": ")[1] for mistake in read_documents(home).source_mistakes]
+    mistakes = {mistake.split(": ")[1] for mistake in read_documents(home).source_mistakes}
 
-    assert mistakes == ["snapshot.mode", "snapshot.readers", "signal_table"]
+    assert mistakes == {"snapshot.mode", "snapshot.readers", "signal_table"}
+
+
+def test_a_keyspace_is_told_what_is_for_other_kinds(home: Home) -> None:
+    """A setting of MySQL's has no effect on vtgate: it is named with the kind that has it."""
+    put(
+        home,
+        source="kind: vitess\nvtgate: {host: v, port: 0}\nkeyspace: shop\nsignal_table: a.b\n"
+        "snapshot: {mode: schema_only, chunk_rows: 5, include_tables: ['shop(']}\n",
+    )
+
+    text = "\n".join(read_documents(home).source_mistakes)
+
+    for part in (
+        "vtgate.port: 0 is no port",
+        "signal_table: is for kind 'mysql', and kind is 'vitess'",
+        "snapshot.chunk_rows: is for kind 'mysql' or 'dts'",
+        "snapshot.mode: 'schema_only' is unknown to kind 'vitess'",
+        "snapshot.include_tables[0]",
+    ):
+        assert part in text
+
+
+def test_a_misspelt_kind_is_judged_as_the_nearest(home: Home) -> None:
+    """So that its settings are not called unknown."""
+    put(home, source="kind: vites\nvtgate: {host: v}\nkeyspac: shop\n")
+
+    text = "\n".join(read_documents(home).source_mistakes)
+
+    assert "kind: 'vites' cannot be followed; did you mean 'vitess'?" in text
+    assert "did you mean 'keyspace'?" in text
+    assert "vtgate" not in text.replace(str(home.root), "").replace("did you mean", "")

@@ -7,7 +7,7 @@ import yaml
 
 from libs.config.load import load_settings
 from libs.errors import InvalidSettings
-from libs.local.documents import Documents, read_documents
+from libs.local.documents import DOCUMENT_OF_KIND, SNAPSHOT_MODES, Documents, read_documents
 from libs.local.home import Home, home_at, write_examples
 from libs.local.plan import (
     SINK,
@@ -18,11 +18,15 @@ from libs.local.plan import (
     port_names,
     supervised,
 )
+from libs.source.kinds import READER_OF_KIND
 from services.binlog_reader.settings import BinlogReaderSettings
 from services.checkpoint_committer.settings import CheckpointCommitterSettings
+from services.dts_decoder import settings as dts_settings
 from services.dts_decoder.settings import DtsDecoderSettings
 from services.router.settings import RouterSettings
 from services.schema_history.settings import SchemaHistorySettings
+from services.vstream_reader import settings as vstream_settings
+from services.vstream_reader.settings import VstreamReaderSettings
 from spark.jobs.settings import SinkJobSettings
 
 TOOLCHAIN = SparkToolchain(java_home=Path("/java"), jars_dir=Path("/jars"))
@@ -31,6 +35,7 @@ SETTINGS = {
     "checkpoint_committer": CheckpointCommitterSettings,
     "reader-shop": BinlogReaderSettings,
     "reader-crm": DtsDecoderSettings,
+    "reader-web": VstreamReaderSettings,
     "router": RouterSettings,
     "sink": SinkJobSettings,
 }
@@ -38,14 +43,16 @@ SETTINGS = {
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    """A home with a MySQL, a subscription of another, and one tenant of both."""
+    """A home with a MySQL, a subscription of another, a keyspace, and one tenant of all."""
     made = home_at(tmp_path)
     write_examples(made)
     database = "database: {user: reader, password: s3cret}\n"
     (made.sources_dir / "shop.yaml").write_text(database)
     subscription = "{bootstrap_servers: '10.0.0.5:9092', topic: t, group_id: g, username: u, password: p, partition: 1}"
     (made.sources_dir / "crm.yaml").write_text(f"kind: dts\n{database}subscription: {subscription}\n")
-    (made.tenants_dir / "acme.yaml").write_text("tenant: acme\nsources: [{name: shop}, {name: crm}]\n")
+    vtgate = "{host: v, port: 15999, user: u, password: p}"
+    (made.sources_dir / "web.yaml").write_text(f"kind: vitess\nvtgate: {vtgate}\nkeyspace: commerce\n")
+    (made.tenants_dir / "acme.yaml").write_text("tenant: acme\nsources: [{name: shop}, {name: crm}, {name: web}]\n")
     return made
 
 
@@ -72,7 +79,50 @@ def test_every_process_has_ports_of_its_own(home: Home) -> None:
     planned = plan(home).values()
     ports = [port for each in planned for port in (each.http_port, each.grpc_port) if port is not None]
 
-    assert len(ports) == len(set(ports)) == 10
+    assert len(ports) == len(set(ports)) == 12
+
+
+def test_each_kind_is_read_by_its_own_service(home: Home) -> None:
+    """A kind that no service reads cannot be planned."""
+    modules = {name: planned.module for name, planned in plan(home).items() if name.startswith("reader-")}
+
+    assert modules == {
+        "reader-shop": "services.binlog_reader",
+        "reader-crm": "services.dts_decoder",
+        "reader-web": "services.vstream_reader",
+    }
+    assert DOCUMENT_OF_KIND.keys() == READER_OF_KIND.keys()
+
+
+def test_a_keyspace_is_told_as_its_document_says(home: Home) -> None:
+    """Also what only Vitess has: its own value modes, and transaction metadata as a mode."""
+    (home.sources_dir / "web.yaml").write_text(
+        "kind: vitess\nvtgate: {password: s3cret, user: u}\nkeyspace: commerce\ntransaction_metadata: true\n"
+        "snapshot: {mode: never}\nvalues: {binary: hex}\n"
+    )
+
+    settings = plan(home)["reader-web"].settings
+
+    assert settings["vtgate"] == {"host": "127.0.0.1", "port": 15_991, "user": "u", "password": "s3cret"}
+    assert settings["events"] == {"transaction_metadata": "on"}
+    assert settings["snapshot"]["mode"] == "never"
+    assert (settings["values"]["binary"], settings["values"]["decimal"]) == ("hex", "string")
+
+
+def test_a_subscription_without_an_address_is_in_the_stacks_own_kafka(home: Home) -> None:
+    """Where a recording was played back, or a stand-in writes."""
+    database = "database: {user: reader}\n"
+    (home.sources_dir / "crm.yaml").write_text(f"kind: dts\n{database}subscription: {{topic: t, group_id: g}}\n")
+
+    planned = plan(home)["reader-crm"].settings
+
+    assert planned["subscription"]["bootstrap_servers"] == planned["kafka"]["bootstrap_servers"]
+
+
+def test_the_documents_know_every_snapshot_mode_of_the_readers() -> None:
+    """They list the modes, since nothing of the services may be imported there."""
+    assert set(SNAPSHOT_MODES["vitess"]) == {mode.value for mode in vstream_settings.SnapshotMode}
+    assert set(SNAPSHOT_MODES["dts"]) == {mode.value for mode in dts_settings.SnapshotMode}
 
 
 def test_without_a_sink_there_is_no_spark(home: Home) -> None:

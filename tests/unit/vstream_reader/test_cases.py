@@ -13,9 +13,8 @@ import pytest
 
 from libs.errors import HeadwaterError, PipelineHalted
 from libs.events.connect_schema import connect_field
-from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode
+from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode, VitessValueModes
 from protos.vitess import query_pb2
-from services.vstream_reader.settings import VitessValueModes
 from services.vstream_reader.vgtid import (
     ShardGtid,
     Vgtid,

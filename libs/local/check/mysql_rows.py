@@ -1,7 +1,8 @@
-"""The source's side of the comparison: one consistent snapshot of MySQL, streamed in key order."""
+"""A MySQL server's side of the comparison: one consistent snapshot, streamed in key order."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pymysql
@@ -10,9 +11,10 @@ from pymysql.cursors import SSCursor
 
 from libs.errors import AccessDenied, SourceUnavailable
 from libs.local.check.compare import Row
-from libs.local.check.projection import ExpectedColumn, ExpectedTable, SourceTable, masked_value
-from libs.local.check.values import from_mysql_text, order_expression, select_expression
+from libs.local.check.projection import ExpectedColumn, ExpectedTable, SourceTable, canonical_column
+from libs.local.check.values import order_expression, select_expression
 from libs.local.documents import DatabaseSettings
+from libs.mysql.gtid import GtidSet
 from libs.mysql.identifiers import quote_identifier, quote_table
 from libs.types.table import TableId
 
@@ -60,30 +62,24 @@ def consistent_snapshot(database: DatabaseSettings) -> Iterator[Connection]:
         connection.close()
 
 
-def executed_gtids(connection: Connection) -> str:
-    """Every transaction committed until now: those of the snapshot, and perhaps later ones."""
-    return str(_rows(connection, "SELECT @@GLOBAL.gtid_executed")[0][0]).replace("\n", "")
+@dataclass(frozen=True, slots=True)
+class MysqlRows:
+    """What the server of a connection answers (``source.AskedSource``)."""
 
+    connection: Connection
 
-def missing_transactions(connection: Connection, wanted: str, done: str) -> int:
-    """How many transactions of the GTID set ``wanted`` are not in ``done``; the server itself subtracts."""
-    left = _rows(connection, "SELECT GTID_SUBTRACT(%s, %s)", wanted, done)[0][0]
-    return count_transactions(str(left))
+    def executed(self) -> dict[str, GtidSet]:
+        """Every transaction committed until now: those of the snapshot, and perhaps later ones."""
+        text = str(_rows(self.connection, "SELECT @@GLOBAL.gtid_executed")[0][0])
+        return {"": GtidSet.parse(text.replace("\n", ""))}
 
+    def tables(self) -> tuple[SourceTable, ...]:
+        """Every base table that the user may see, system tables aside."""
+        return source_tables(self.connection)
 
-def count_transactions(gtid_set: str) -> int:
-    """How many transactions a GTID set holds (MySQL manual 19.1.3.1, "GTID Sets").
-
-    >>> count_transactions("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:11, 4e11fa47-71ca-11e1-9e33-c80aa9429562:7")
-    7
-    """
-    count = 0
-    for host in filter(None, (part.strip() for part in gtid_set.replace("\n", "").split(","))):
-        for interval in host.split(":")[1:]:
-            first, _, last = interval.partition("-")
-            if first.isdigit():  # else a tag, which names the numbers after it
-                count += int(last or first) - int(first) + 1
-    return count
+    def rows(self, table: ExpectedTable, columns: Sequence[ExpectedColumn]) -> Iterator[Row]:
+        """See ``source.AskedSource.rows``; streamed, never held whole."""
+        return expected_rows(self.connection, table, columns)
 
 
 def source_tables(connection: Connection) -> tuple[SourceTable, ...]:
@@ -140,20 +136,10 @@ def expected_rows(connection: Connection, table: ExpectedTable, columns: Sequenc
         cursor.execute(statement)
         while rows := cursor.fetchmany(FETCH_ROWS):
             cells = [
-                _canonical_column(column, values)
+                canonical_column(column, values)
                 for column, values in zip(columns, zip(*rows, strict=True), strict=True)
             ]
             yield from zip(*cells, strict=True)
-
-
-def _canonical_column(column: ExpectedColumn, texts: Sequence[Any]) -> Sequence[Any]:
-    mask = column.mask
-    if mask is not None:
-        return [masked_value(mask, column.data_type, text) for text in texts]
-    convert = from_mysql_text(column.data_type)
-    if convert is None:
-        return texts
-    return [None if text is None else convert(text) for text in texts]
 
 
 def _rows(connection: Connection, statement: str, *arguments: object) -> list[tuple[Any, ...]]:

@@ -1,0 +1,147 @@
+"""A keyspace's side of the comparison: every shard's rows through vtgate, as any MySQL client could ask for them.
+
+vtgate answers with at most 10,000 rows at once (vttablet's --queryserver-config-max-result-size), so a table is read page by
+page along its key, shard by shard (a target ``keyspace:shard``), and the shards' streams are merged. There is no read view
+across statements: ``check`` looks at the shards' transactions before and after, and says when the source was written to.
+
+* A table without a key can be compared while each shard has no more rows than vtgate gives at once.
+* A page along a key of text sorts the rest of the table once, since the order is that of code points, not of an index.
+* FLOAT is compared in six digits (``values.SHORT_FLOAT``).
+* TIMESTAMP is read as vttablet's sessions print it, which must be UTC, as Vitess sets it up.
+"""
+
+import heapq
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from libs.local.check.compare import Row
+from libs.local.check.projection import ExpectedColumn, ExpectedTable, SourceTable, canonical_column
+from libs.local.check.values import BINARY_TYPES, SHORT_FLOAT, TEXT_TYPES, order_expression, select_expression
+from libs.local.vtgate import TextRow, Vtgate
+from libs.mysql.gtid import GtidSet
+from libs.mysql.identifiers import quote_identifier
+from libs.types.table import TableId
+
+PAGE_ROWS: Final = 5_000
+_FIELD, _TYPE = 0, 1  # of SHOW FULL COLUMNS
+_NON_UNIQUE, _KEY_NAME, _SEQUENCE, _COLUMN_NAME, _NULLABLE = 1, 2, 3, 4, 9  # of SHOW INDEX
+_NUMBERS: Final = frozenset(
+    {"tinyint", "smallint", "mediumint", "int", "bigint", "year", "decimal", SHORT_FLOAT, "double", "bit"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class VitessRows:
+    """What a keyspace answers (``source.AskedSource``)."""
+
+    vtgate: Vtgate
+    keyspace: str
+
+    def executed(self) -> dict[str, GtidSet]:
+        """Every transaction that the shards have committed until now."""
+        return self.vtgate.executed(self.keyspace)
+
+    def tables(self) -> tuple[SourceTable, ...]:
+        """Every table of the keyspace, as its first shard has it: the shards' tables are alike."""
+        target = self._target(self.vtgate.shards(self.keyspace)[0])
+        return tuple(self._table(name, target) for name in self.vtgate.tables(self.keyspace))
+
+    def rows(self, table: ExpectedTable, columns: Sequence[ExpectedColumn]) -> Iterator[Row]:
+        """See ``source.AskedSource.rows``; a page of each shard is in memory."""
+        streams = [self._shard_rows(shard, table, columns) for shard in self.vtgate.shards(self.keyspace)]
+        if not table.key or table.is_key_masked:
+            return itertools.chain.from_iterable(streams)
+        names = [column.name for column in columns]
+        places = [names.index(name) for name in table.key]
+        return heapq.merge(*streams, key=lambda row: tuple(row[place] for place in places))
+
+    def _target(self, shard: str) -> str:
+        return f"{self.keyspace}:{shard}"
+
+    def _table(self, name: str, target: str) -> SourceTable:
+        quoted = quote_identifier(name)
+        described = self.vtgate.execute(f"SHOW FULL COLUMNS FROM {quoted}", target=target)
+        columns = tuple((_text(row[_FIELD]), _type_name(_text(row[_TYPE]))) for row in described)
+        key = _key(self.vtgate.execute(f"SHOW INDEX FROM {quoted}", target=target))
+        return SourceTable(TableId(database=self.keyspace, table=name), columns, key)
+
+    def _shard_rows(self, shard: str, table: ExpectedTable, columns: Sequence[ExpectedColumn]) -> Iterator[Row]:
+        place: tuple[str, ...] | None = None
+        while True:
+            page = self.vtgate.execute(page_statement(table, columns, place), target=self._target(shard))
+            if page:
+                cells = [
+                    canonical_column(column, [_printed(column.data_type, row[nth]) for row in page])
+                    for nth, column in enumerate(columns)
+                ]
+                yield from zip(*cells, strict=True)
+            if len(page) < PAGE_ROWS or not table.key:
+                return
+            place = _place(table, page[-1][len(columns) :])
+
+
+def page_statement(table: ExpectedTable, columns: Sequence[ExpectedColumn], place: tuple[str, ...] | None) -> str:
+    """The next page behind ``place``, the literals of a key (None: the first): ``columns``, then the key.
+
+    The conditions are written out, since MySQL finds no range of an index in ``(a, b) > (1, 2)``.
+    """
+    keys = _key_expressions(table)
+    selected = [select_expression(column.data_type, quote_identifier(column.name)) for column in columns]
+    conditions = [f"({table.where})"] if table.where is not None else []
+    if place is not None:
+        behind = ""
+        for expression, literal in zip(reversed(keys), reversed(place), strict=True):
+            further = f" OR ({expression} = {literal} AND {behind})" if behind else ""
+            behind = f"({expression} > {literal}{further})"
+        conditions.append(f"{keys[0]} >= {place[0]} AND {behind}")
+    statement = f"SELECT {', '.join([*selected, *keys])} FROM {quote_identifier(table.table_id.table)}"
+    if conditions:
+        statement += f" WHERE {' AND '.join(conditions)}"
+    return statement + (f" ORDER BY {', '.join(keys)} LIMIT {PAGE_ROWS}" if keys else "")
+
+
+def _key_expressions(table: ExpectedTable) -> list[str]:
+    types = {column.name: column.data_type for column in table.columns}
+    return [order_expression(types[name], quote_identifier(name)) for name in table.key]
+
+
+def _place(table: ExpectedTable, key: TextRow) -> tuple[str, ...]:
+    types = {column.name: column.data_type for column in table.columns}
+    return tuple(_literal(types[name], value or b"") for name, value in zip(table.key, key, strict=True))
+
+
+def _literal(data_type: str, printed: bytes) -> str:
+    if data_type in _NUMBERS:
+        return printed.decode()
+    if data_type in TEXT_TYPES or data_type in BINARY_TYPES:
+        return f"X'{printed.hex()}'"
+    return f"'{printed.decode()}'"  # a moment
+
+
+def _printed(data_type: str, value: bytes | None) -> str | bytes | None:
+    return value if value is None or data_type in BINARY_TYPES else value.decode()
+
+
+def _type_name(column_type: str) -> str:
+    """DATA_TYPE of a column's full type: ``bigint`` of ``bigint unsigned``, ``enum`` of ``enum('a b')``."""
+    name = column_type.partition("(")[0].split()[0].lower()
+    return SHORT_FLOAT if name == "float" else name
+
+
+def _key(indexes: Sequence[TextRow]) -> tuple[str, ...]:
+    """The primary key, else the first unique one without NULLs; SHOW INDEX lists them in this order."""
+    unique: dict[str, list[TextRow]] = {}
+    for row in indexes:
+        if _text(row[_NON_UNIQUE]) == "0":
+            unique.setdefault(_text(row[_KEY_NAME]), []).append(row)
+    for parts in unique.values():
+        if all(part[_COLUMN_NAME] is not None and _text(part[_NULLABLE]) != "YES" for part in parts):
+            in_order = sorted(parts, key=lambda part: int(_text(part[_SEQUENCE])))
+            return tuple(_text(part[_COLUMN_NAME]) for part in in_order)
+    return ()
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode()

@@ -1,0 +1,129 @@
+"""Statements through vtgate, for the commands: what a keyspace has, where its shards stand, which rows they hold.
+
+``check``, ``status``, ``validate`` and the embedded stack's probes call this. It shares nothing with the reader's client
+(``services/vstream_reader/client.py``), which reads streams: ``check`` must not believe what it checks. Protocol:
+``protos/vitess/vtgateservice.proto``. Statements of Vitess's own: Vitess documentation, "MySQL Query Language Extensions".
+"""
+
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import grpc
+
+from libs.errors import AccessDenied, InvalidSettings, SourceMisconfigured, SourceUnavailable
+from libs.local.documents import VtgateDocument
+from libs.mysql.gtid import GtidSet
+from libs.mysql.identifiers import quote_identifier
+from protos.vitess import query_pb2, vtgate_pb2
+from protos.vitess.vtgateservice_pb2_grpc import VitessStub
+from protos.vitess.vtrpc_pb2 import Code
+
+TIMEOUT_S: Final = 60.0
+MAX_ANSWER_BYTES: Final = 256 << 20
+_DENIED: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
+_PASSING: Final = frozenset({Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.ABORTED, Code.RESOURCE_EXHAUSTED})
+
+TextRow = tuple[bytes | None, ...]
+"""Values as MySQL printed them; None: NULL."""
+
+
+class Vtgate:
+    """A connection to vtgate; use it as a context manager."""
+
+    def __init__(self, document: VtgateDocument) -> None:
+        """Raises InvalidSettings: a TLS file cannot be read."""
+        self.where = f"vtgate at {document.host}:{document.port}"
+        self._metadata: tuple[tuple[str, str], ...] = ()
+        if document.user is not None:
+            self._metadata = (("username", document.user), ("password", document.password.reveal()))
+        self._channel = _open_channel(document)
+        self._stub = VitessStub(self._channel)  # type: ignore[no-untyped-call]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._channel.close()
+
+    def execute(self, statement: str, *, target: str = "") -> list[TextRow]:
+        """The rows of a statement. ``target``: ``keyspace``, or ``keyspace:shard`` for one shard alone.
+
+        Raises:
+            SourceUnavailable: no answer, or a tablet is away; try again.
+            AccessDenied, SourceMisconfigured: vtgate refuses; the message has its words.
+        """
+        request = vtgate_pb2.ExecuteRequest(
+            session=vtgate_pb2.Session(autocommit=True, target_string=target),
+            query=query_pb2.BoundQuery(sql=statement),
+        )
+        try:
+            answer = self._stub.Execute(request, metadata=self._metadata, timeout=TIMEOUT_S)
+        except grpc.RpcError as error:
+            text = f"{self.where}: {error.details() or error.code().name}"
+            if error.code() in _DENIED:
+                raise AccessDenied(f"{text}; check vtgate.user, vtgate.password and the client certificate") from error
+            raise SourceUnavailable(text) from error
+        if answer.error.message:
+            text = f"{self.where} refuses {statement[:200]!r}: {answer.error.message}"
+            raise (SourceUnavailable if answer.error.code in _PASSING else SourceMisconfigured)(text)
+        return [_values(row) for row in answer.result.rows]
+
+    def keyspaces(self) -> list[str]:
+        """Their names. Raises as ``execute``."""
+        return [_text(name) for name, *_ in self.execute("SHOW DATABASES")]
+
+    def shards(self, keyspace: str) -> list[str]:
+        """The shards of a keyspace that serve now, sorted by name. Raises as ``execute``."""
+        names = [_text(name).partition("/") for name, *_ in self.execute("SHOW VITESS_SHARDS")]
+        return sorted(shard for owner, _, shard in names if owner == keyspace)
+
+    def tables(self, keyspace: str) -> list[str]:
+        """The tables of a keyspace. Raises as ``execute``."""
+        return [_text(name) for name, *_ in self.execute("SHOW TABLES", target=keyspace)]
+
+    def executed(self, keyspace: str) -> dict[str, GtidSet]:
+        """Every transaction that each shard's primary has committed until now. Raises as ``execute``."""
+        rows = self.execute(f"SHOW GLOBAL GTID_EXECUTED FROM {quote_identifier(keyspace)}", target=keyspace)
+        return {_text(shard): GtidSet.parse(_text(gtid_set).replace("\n", "")) for _, gtid_set, shard in rows}
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode()
+
+
+def _values(row: query_pb2.Row) -> TextRow:
+    values: list[bytes | None] = []
+    place = 0
+    for length in row.lengths:
+        values.append(row.values[place : place + length] if length >= 0 else None)
+        place += max(length, 0)
+    return tuple(values)
+
+
+def _open_channel(document: VtgateDocument) -> grpc.Channel:
+    target = f"{document.host}:{document.port}"
+    options = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES)]
+    if document.tls_ca_file is None and document.tls_certificate_file is None:
+        return grpc.insecure_channel(target, options=options)
+    mistakes: list[str] = []
+    credentials = grpc.ssl_channel_credentials(
+        root_certificates=_read("tls_ca_file", document.tls_ca_file, mistakes),
+        private_key=_read("tls_key_file", document.tls_key_file, mistakes),
+        certificate_chain=_read("tls_certificate_file", document.tls_certificate_file, mistakes),
+    )
+    if mistakes:
+        raise InvalidSettings("vtgate", mistakes)
+    return grpc.secure_channel(target, credentials, options=options)
+
+
+def _read(name: str, path: str | None, mistakes: list[str]) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        mistakes.append(f"{name}: {path} cannot be read ({error.strerror})")
+        return None

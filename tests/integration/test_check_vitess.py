@@ -1,0 +1,194 @@
+"""``headwater check``, ``status`` and ``validate`` on a keyspace: asked through the stand-in for vtgate over real shards.
+
+The tables are real Iceberg files. No service runs: what they would have delivered is written here, right or with one fault.
+"""
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from libs.errors import AccessDenied, SourceUnavailable
+from libs.local.check import vitess_rows
+from libs.local.check.run import CheckReport, check
+from libs.local.check.source import asked
+from libs.local.documents import VitessDocument, VtgateDocument, read_documents
+from libs.local.home import Home, home_at, write_examples
+from libs.local.preflight import preflight
+from libs.local.vtgate import Vtgate
+from libs.mysql.gtid import GtidSet
+from tests.conftest import StartVtgate
+from tests.unit.local.warehouse_files import write_table
+from tests.vtgate.client import execute
+from tests.vtgate.cluster import on_every_shard
+from tests.vtgate.service import Security, VtgateServer
+
+pytestmark = pytest.mark.integration
+
+COUNT = 25
+TABLES = (
+    "CREATE TABLE orders (code VARCHAR(20) CHARACTER SET utf8mb4 NOT NULL, id BIGINT NOT NULL, owner VARCHAR(9), points BIGINT "
+    "UNSIGNED, rate FLOAT, raw BINARY(3), seen TIMESTAMP(6) NULL, opens TIME(3), due DATE, PRIMARY KEY (code, id))",
+    "CREATE TABLE log_lines (id BIGINT, line TEXT)",
+)
+
+
+def code(number: int) -> str:
+    """Whose order by code point is not that of its collation."""
+    return ("a", "B", "é", "Z")[number % 4] + ("'" if number % 5 == 0 else "")
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+@pytest.fixture
+def vtgate(start_vtgate: StartVtgate) -> VtgateServer:
+    """Orders in two shards, and lines in a table without a key."""
+    server = start_vtgate()
+    keyspace = server.topology.keyspaces[0].name
+    on_every_shard(server.topology, keyspace, TABLES)
+    orders = ", ".join(
+        f"({quoted(code(n))}, {n}, '{('acme', 'globex')[n % 2]}', {2**64 - 1 - n}, {n / 3!r}, 'x', "
+        "'2024-01-02 03:04:05.25', '-12:34:56.5', '2024-02-29')"
+        for n in range(COUNT)
+    )
+    columns = "code, id, owner, points, rate, raw, seen, opens, due"
+    execute(server, f"INSERT INTO orders ({columns}) VALUES {orders}", keyspace)
+    lines = ", ".join(f"({n % 3}, 'same')" for n in range(COUNT))
+    execute(server, f"INSERT INTO log_lines (id, line) VALUES {lines}", keyspace)
+    return server
+
+
+@pytest.fixture
+def home(vtgate: VtgateServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """The home of a stack that would follow the keyspace; a page is a few rows, so that there are many."""
+    monkeypatch.setattr(vitess_rows, "PAGE_ROWS", 4)
+    keyspace = vtgate.topology.keyspaces[0].name
+    made = home_at(tmp_path / "home")
+    write_examples(made)
+    (made.sources_dir / "shop.yaml").write_text(
+        f"kind: vitess\nvtgate: {{port: {vtgate.port}}}\nkeyspace: {keyspace}\ninclude_tables: ['{keyspace}\\..*']\n"
+    )
+    selection = f"name: shop, include_tables: ['{keyspace}\\..*']"
+    (made.tenants_dir / "acme.yaml").write_text(f"tenant: acme\nsources: [{{{selection}}}]\n")
+    (made.tenants_dir / "globex.yaml").write_text(
+        f"tenant: globex\nsources:\n  - {{name: shop, include_tables: ['{keyspace}\\.orders'],\n"
+        f"     row_filters: [{{tables: '.*', where: \"owner = 'globex'\"}}]}}\n"
+    )
+    return made
+
+
+def keyspace_of(home: Home) -> str:
+    document = read_documents(home).sources["shop"]
+    assert isinstance(document, VitessDocument)
+    return document.keyspace
+
+
+def deliver(home: Home, tenant: str, numbers: range, **instead: Any) -> None:
+    """The orders as a sink that made no mistake holds them; ``instead`` replaces whole columns."""
+    moment = datetime.datetime(2024, 1, 2, 3, 4, 5, 250_000, tzinfo=datetime.UTC)
+    columns = {
+        "code": [code(number) for number in numbers],
+        "id": pa.array(numbers, pa.int64()),
+        "owner": [("acme", "globex")[number % 2] for number in numbers],
+        "points": pa.array([2**64 - 1 - number for number in numbers], pa.decimal128(20, 0)),
+        # As the reader delivers what VStream copied: six digits, as the nearest FLOAT.
+        "rate": pa.array([float(f"{number / 3:.6g}") for number in numbers], pa.float32()),
+        "raw": pa.array([b"x\0\0"] * len(numbers), pa.binary()),
+        "seen": pa.array([moment] * len(numbers), pa.timestamp("us", tz="UTC")),
+        "opens": pa.array([-(12 * 3600 + 34 * 60 + 56.5) * 1e6] * len(numbers), pa.int64()),
+        "due": pa.array([19782] * len(numbers), pa.int32()).cast(pa.date32()),
+        **instead,
+    }
+    write_table(home, tenant, "shop", f"{keyspace_of(home)}.orders", pa.table(columns))
+
+
+def deliver_lines(home: Home, count: int = COUNT) -> None:
+    lines = pa.table({"id": pa.array([n % 3 for n in range(count)], pa.int64()), "line": ["same"] * count})
+    write_table(home, "acme", "shop", f"{keyspace_of(home)}.log_lines", lines)
+
+
+def checked(home: Home, tenant: str) -> CheckReport:
+    return check(home, read_documents(home), tenant, is_up=False, limit=10)
+
+
+def test_the_rows_of_all_shards_are_compared(home: Home) -> None:
+    """Page by page, in key order over both shards; under a row filter; without a key too."""
+    deliver(home, "acme", range(COUNT))
+    deliver(home, "globex", range(1, COUNT, 2))
+    deliver_lines(home)
+
+    everything, filtered = checked(home, "acme"), checked(home, "globex")
+
+    assert (everything.differences, everything.rows_compared) == (0, 2 * COUNT), everything
+    assert (filtered.differences, filtered.rows_compared) == (0, COUNT // 2), filtered
+    assert not everything.source_moved
+
+
+def test_each_fault_is_found(home: Home) -> None:
+    """A value, a row of either shard that is missing, a line too few where there is no key."""
+    deliver(home, "acme", range(1, COUNT), raw=pa.array([b"y\0\0", *[b"x\0\0"] * (COUNT - 2)], pa.binary()))
+    deliver_lines(home, COUNT - 1)
+
+    report = checked(home, "acme")
+
+    found = {str(each.table.table_id).rpartition(".")[2]: each.comparison.first for each in report.tables}
+    assert report.differences == 3
+    assert {(first.key, first.column) for first in found["orders"]} == {((code(0), 0), None), ((code(1), 1), "raw")}
+    assert [first.source for first in found["log_lines"]] == [(0, "same")]
+
+
+def test_a_keyspace_tells_where_it_stands(home: Home, vtgate: VtgateServer) -> None:
+    """Every shard by name, one transaction more after a write to it; that is what lag is counted by."""
+    keyspace = keyspace_of(home)
+    with asked(read_documents(home).sources["shop"]) as source:
+        before = source.executed()
+        execute(vtgate, "UPDATE orders SET owner = 'other' WHERE id = 1", keyspace)
+        after = source.executed()
+
+    changed = {shard: after[shard].subtract(before[shard]).transaction_count() for shard in after}
+    written_to = vtgate.topology.shard_of(keyspace, 1).name
+    assert changed == {"-80": 0, "80-": 0, written_to: 1}
+
+
+def test_validate_asks_vtgate(home: Home) -> None:
+    """A keyspace that is there, one that is not, and patterns that match nothing."""
+    document = read_documents(home).sources["shop"]
+    assert isinstance(document, VitessDocument)
+
+    def faults(**changes: Any) -> str:
+        told = {name: getattr(document, name) for name in document.__struct_fields__}
+        return "".join(
+            f"{fault.what}; {fault.mend}" for fault in preflight(VitessDocument(**{**told, **changes})).faults
+        )
+
+    assert faults() == ""
+    assert f"did you mean '{document.keyspace}'?" in faults(keyspace=document.keyspace + "x")
+    assert "matches no table" in faults(include_tables=("nowhere\\..*",))
+
+
+def test_who_may_not_ask_is_told_so(start_vtgate: StartVtgate) -> None:
+    """By the setting to correct; and a vtgate that is not there is another matter."""
+    guarded = start_vtgate(security=Security(users={"vitess": "secret"}))
+
+    with (
+        Vtgate(VtgateDocument(port=guarded.port, user="vitess")) as denied,
+        pytest.raises(AccessDenied, match="password"),
+    ):
+        denied.keyspaces()
+    with Vtgate(VtgateDocument(port=1)) as absent, pytest.raises(SourceUnavailable, match=r"127\.0\.0\.1:1"):
+        absent.keyspaces()
+
+
+def test_positions_are_whole_sets(home: Home, vtgate: VtgateServer) -> None:
+    """As MySQL has them, without Vitess's flavour before them."""
+    keyspace = keyspace_of(home)
+    with Vtgate(VtgateDocument(port=vtgate.port)) as client:
+        executed = client.executed(keyspace)
+
+    for shard in vtgate.topology.serving(keyspace):
+        text = str(shard.primary.execute("SELECT @@GLOBAL.gtid_executed")[0][0])
+        assert executed[shard.name] == GtidSet.parse(text.replace("\n", ""))
