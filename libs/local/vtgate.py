@@ -5,7 +5,6 @@
 ``protos/vitess/vtgateservice.proto``. Statements of Vitess's own: Vitess documentation, "MySQL Query Language Extensions".
 """
 
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -15,6 +14,7 @@ from libs.errors import AccessDenied, InvalidSettings, SourceMisconfigured, Sour
 from libs.local.documents import VtgateDocument
 from libs.mysql.gtid import GtidSet
 from libs.mysql.identifiers import quote_identifier
+from libs.rpc.tls import read_pem
 from protos.vitess import query_pb2, vtgate_pb2
 from protos.vitess.vtgateservice_pb2_grpc import VitessStub
 from protos.vitess.vtrpc_pb2 import Code
@@ -110,20 +110,10 @@ def _open_channel(document: VtgateDocument) -> grpc.Channel:
         return grpc.insecure_channel(target, options=options)
     mistakes: list[str] = []
     credentials = grpc.ssl_channel_credentials(
-        root_certificates=_read("tls_ca_file", document.tls_ca_file, mistakes),
-        private_key=_read("tls_key_file", document.tls_key_file, mistakes),
-        certificate_chain=_read("tls_certificate_file", document.tls_certificate_file, mistakes),
+        root_certificates=read_pem("tls_ca_file", document.tls_ca_file, mistakes),
+        private_key=read_pem("tls_key_file", document.tls_key_file, mistakes),
+        certificate_chain=read_pem("tls_certificate_file", document.tls_certificate_file, mistakes),
     )
     if mistakes:
         raise InvalidSettings("vtgate", mistakes)
     return grpc.secure_channel(target, credentials, options=options)
-
-
-def _read(name: str, path: str | None, mistakes: list[str]) -> bytes | None:
-    if path is None:
-        return None
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        mistakes.append(f"{name}: {path} cannot be read ({error.strerror})")
-        return None
