@@ -8,7 +8,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 	--no-emit-index-url --no-emit-find-links --no-header --custom-compile-command "make locks"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-sources up down status test test-unit test-integration vitess-differential lint format protos docs-metrics locks bench clean
+.PHONY: help setup demo demo-sources up down status test test-unit test-integration vitess-differential fuzz lint format protos docs-metrics locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ test-integration: setup ## run the tests with real servers
 vitess-differential: setup ## let Debezium's Vitess connector read the stand-in for Vitess, and compare (fetches 76 MB at first)
 	@$(PYTHON) -m pytest -m differential $(PYTEST_OPTIONS)
 
+fuzz: setup ## fuzz the DTS decoder, coverage-guided (INPUTS=1000000 FUZZ_SECONDS=3600; fetches 35 MB at first)
+	@$(PYTHON) -m tests.fuzz --inputs $(or $(INPUTS),1000000) --seconds $(or $(FUZZ_SECONDS),3600)
+
 lint: setup ## ruff, mypy and the import arrows
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
@@ -68,13 +71,13 @@ locks: ## resolve the dependency groups of pyproject.toml into requirements/*.tx
 	@$(LOCK) $(UPGRADE) --group pyproject.toml:dev -o requirements/dev.txt
 	@for group in $(GROUPS); do \
 		$(LOCK) --group pyproject.toml:$$group -c requirements/dev.txt -o requirements/$$group.txt || exit 1; done
-	@for group in build compiler uv; do \
+	@for group in build compiler fuzz uv; do \
 		$(LOCK) $(UPGRADE) --group pyproject.toml:$$group -o requirements/$$group.txt || exit 1; done
 
 bench: setup ## measure speed and memory; writes bench/RESULTS.md
 	@$(PYTHON) -m bench
 
 clean: ## remove what was built here; the cache of downloads and .headwater (your data) stay
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .fuzz
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find libs services -name '*.so' -delete

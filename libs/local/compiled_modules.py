@@ -12,7 +12,7 @@ import shutil
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -27,6 +27,13 @@ DONE_FILE = "headwater-compiled.sha256"
 """A line a module: what it was made of, and its name."""
 COMPILE_TIMEOUT_S = 600.0
 CFLAGS = ("-O3", "-g", "-fwrapv", "-fPIC", "-shared", "-fvisibility=hidden")
+# -Xclang: zig's own driver takes some of these for itself, and links what only counts for programs.
+SANITIZED_CFLAGS = (
+    *("-O1", "-g", "-fwrapv", "-fPIC", "-shared", "-fvisibility=hidden"),
+    *("-Xclang", "-fsanitize=address", "-Xclang", "-fsanitize-coverage-type=3"),
+    *("-Xclang", "-fsanitize-coverage-inline-8bit-counters", "-Xclang", "-fsanitize-coverage-pc-table"),
+    *("-Xclang", "-fsanitize-coverage-trace-cmp"),
+)
 COMPILERS = ("cc", "gcc", "clang")
 HEADERS_REMEDY = "install Python 3.11's headers (as root: apt-get install libpython3.11-dev) and run `make setup` again"
 COMPILER_REMEDY = "install a C compiler (as root: apt-get install gcc libc6-dev) and run `make setup` again"
@@ -52,12 +59,12 @@ def build(cache: Path, repository: Path, progress: Progress) -> None:
     """
     stale = _stale(repository)
     compiler, environ = _compiler(cache, repository, progress)
-    includes = [f"-I{folder}" for folder in _header_dirs(cache, progress)]
+    includes = _includes(cache, progress)
     digests = _digests(repository)
     done = _recorded(repository)
 
     def compile_one(source: Path) -> Path:
-        _compile(repository, source, [*compiler, *CFLAGS, *includes], environ)
+        _compile(repository, source, _built(source), [*compiler, *CFLAGS, *includes], environ)
         return source
 
     progress.now(f"{len(stale)} modules")
@@ -74,9 +81,28 @@ def build(cache: Path, repository: Path, progress: Progress) -> None:
             pool.shutdown(cancel_futures=True)
 
 
-def _compile(repository: Path, source: Path, compile_command: list[str | Path], environ: dict[str, str]) -> None:
+def build_sanitized(cache: Path, repository: Path, folders: Sequence[str], into: Path, progress: Progress) -> None:
+    """Compile the modules of ``folders`` for a fuzzer, below ``into``: AddressSanitizer, and counters of what was reached.
+
+    Always by zig's clang, which alone has both. Whoever loads them brings the sanitizer's functions (LD_PRELOAD). Blocks.
+
+    Raises:
+        SetupFailed: zig or Python's headers could not be had, or a module is wrong.
+    """
+    compiler, environ = _zig(cache, repository, progress)
+    command = [*compiler, *SANITIZED_CFLAGS, *_includes(cache, progress)]
+    sources = [source for folder in folders for source in sorted((repository / folder).glob("*.pyx"))]
+    for source in sources:
+        built = into / _built(source).relative_to(repository)
+        built.parent.mkdir(parents=True, exist_ok=True)
+        progress.now(f"sanitized {source.relative_to(repository)}")
+        _compile(repository, source, built, command, environ)
+
+
+def _compile(
+    repository: Path, source: Path, built: Path, compile_command: list[str | Path], environ: dict[str, str]
+) -> None:
     name = source.relative_to(repository)
-    built = _built(source)
     staged = built.with_name(f".{built.name}.{os.getpid()}")
     with tempfile.TemporaryDirectory() as folder:
         translated = Path(folder) / f"{source.stem}.c"
@@ -150,12 +176,20 @@ def _compiler(cache: Path, repository: Path, progress: Progress) -> tuple[list[s
     for name in COMPILERS:
         if path := shutil.which(name):
             return [path], {}
+    return _zig(cache, repository, progress)
+
+
+def _zig(cache: Path, repository: Path, progress: Progress) -> tuple[list[str | Path], dict[str, str]]:
     folder = cache / "zig"
     if not folder.exists():
         progress.now("downloading a C compiler", done_bytes=lambda: folder_bytes(cache, ".zig.*/**/*"))
         with staged_dir(folder) as staging:
             install_beside(cache, repository, "compiler", staging)
     return [sys.executable, "-m", "ziglang", "cc"], {"PYTHONPATH": str(folder)}
+
+
+def _includes(cache: Path, progress: Progress) -> list[str]:
+    return [f"-I{folder}" for folder in _header_dirs(cache, progress)]
 
 
 def _header_dirs(cache: Path, progress: Progress) -> list[Path]:
