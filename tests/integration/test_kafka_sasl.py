@@ -24,6 +24,7 @@ from libs.config.connections import KafkaSettings, SaslMechanism, SecurityProtoc
 from libs.config.load import Secret
 from libs.errors import AccessDenied, InvalidSettings, SourceUnavailable
 from libs.kafka.clients import TopicSpec, ensure_topics
+from libs.local.dts.recording import Slice, read_slice
 from libs.local.kafka_broker import Sasl
 from libs.local.ports import LOOPBACK, free_ports
 from protos.dts import subscription_pb2 as pb
@@ -239,6 +240,15 @@ def test_a_right_that_is_missing_is_named(topic: Topic, of_group: bool) -> None:
         read()
 
     client.close()
+
+
+def test_a_recording_of_a_subscription_is_refused_by_name(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `headwater dts record` says."""
+    monkeypatch.setattr("libs.local.dts.recording._ANSWER_TIMEOUT_S", 2.0)
+    settings = topic.kafka.settings(PLAINTEXT, SaslMechanism.PLAIN, password="wr0ng")
+
+    with pytest.raises(AccessDenied, match=r"cannot be read \(.*Authentication failed.*check user, password"):
+        list(read_slice(settings, Slice(topic.name), group_id=topic.group))
 
 
 def test_headwaters_own_kafka_refuses_by_name(kafka: GuardedKafka) -> None:

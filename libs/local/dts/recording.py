@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from google.protobuf.message import DecodeError
 
 from libs.config.connections import KafkaSettings
-from libs.errors import InvalidSettings, SourceUnavailable
-from libs.kafka.clients import TopicSpec, client_config, ensure_topics
+from libs.errors import AccessDenied, InvalidSettings, SourceUnavailable
+from libs.kafka.clients import TopicSpec, client_config, denial_of, ensure_topics, reason_of
 from protos.dts import subscription_pb2 as pb
 
 FORMAT: Final = "headwater-dts-recording"
@@ -69,9 +69,13 @@ def read_slice(settings: KafkaSettings, wanted: Slice, *, group_id: str) -> Iter
     """The messages, in order, up to the topic's present end. Commits nothing: the group's offset stays.
 
     Raises:
-        SourceUnavailable: the broker does not answer, or denies.
+        SourceUnavailable: the broker does not answer.
+        AccessDenied: it refuses the user, or the certificate is not trusted.
     """
-    consumer = Consumer({**client_config(settings), "group.id": group_id, "enable.auto.commit": False})
+    faults: list[KafkaError] = []
+    consumer = Consumer(
+        {**client_config(settings), "group.id": group_id, "enable.auto.commit": False, "error_cb": faults.append}
+    )
     place = TopicPartition(wanted.topic, wanted.partition)
     try:
         low, high = consumer.get_watermark_offsets(place, timeout=_ANSWER_TIMEOUT_S)
@@ -93,7 +97,12 @@ def read_slice(settings: KafkaSettings, wanted: Slice, *, group_id: str) -> Iter
             following = (message.offset() or 0) + 1
             seen, seen_bytes = seen + 1, seen_bytes + len(value)
     except KafkaException as error:
-        raise SourceUnavailable(f"{wanted.topic}[{wanted.partition}] cannot be read: {error}") from error
+        consumer.poll(0)  # calls error_cb; a message that came would be left out with all others
+        what = f"{wanted.topic}[{wanted.partition}] cannot be read"
+        cause = error.args[0]
+        if denied := denial_of([*faults, cause] if isinstance(cause, KafkaError) else faults):
+            raise AccessDenied(f"{what} ({denied.str()}): check user, password, mechanism and certificate") from error
+        raise SourceUnavailable(f"{what}: {reason_of(faults)}") from error
     finally:
         consumer.close()
 
