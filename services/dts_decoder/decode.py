@@ -489,7 +489,7 @@ class SubscriptionDecoder:
             raise UndecodableMessage(f"the rows cannot be read: {error}") from error
         place = reader.rows_begin
         if transaction.rows_to_skip:
-            place, skipped = reader.skip_rows(place, transaction.rows_to_skip)
+            place, skipped = _behind_rows(reader, place, transaction.rows_to_skip)
             transaction.rows_to_skip -= skipped
             transaction.rows_read += skipped
         key = (reader.schema_name, reader.table_name, reader.columns)
@@ -497,7 +497,7 @@ class SubscriptionDecoder:
             yield from self._learn(reader, key, transaction)
         table = self._tables[key]
         if table is None:
-            place, passed = reader.skip_rows(place, 2**31 - 1)
+            place, passed = _behind_rows(reader, place, 2**31 - 1)
             transaction.rows_read += passed
             return
         yield from self._decode(message, reader, table, transaction, place)
@@ -597,6 +597,14 @@ class SubscriptionDecoder:
 
 
 _Event = TypeVar("_Event", bound=Message)
+
+
+def _behind_rows(reader: EntryReader, place: int, rows: int) -> tuple[int, int]:
+    """As ``EntryReader.skip_rows``. Raises UndecodableMessage: what stands there are no rows."""
+    try:
+        return reader.skip_rows(place, rows)
+    except ValueError as error:
+        raise UndecodableMessage(f"the rows cannot be read: {error}") from error
 
 
 def _parsed(kind: type[_Event], reader: EntryReader) -> _Event:
