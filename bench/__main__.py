@@ -1,14 +1,12 @@
 """``python -m bench``: measure, and write the figures with what they were measured on to ``bench/RESULTS.md``.
 
-``make bench`` runs it; about half an hour. ``python -m bench catch-up`` runs that part alone. Figures are CPU seconds, since
-machines are noisy; a run with other work beside it is worse by a half and more, which the load average shows. Hence the
-peers in the same run, Debezium and a plain MERGE: the ratios to them wander least.
+``make bench`` runs it; about half an hour. ``python -m bench catch-up`` runs that part alone and writes its section anew.
+Figures are CPU seconds, since machines are noisy; a run with other work beside it is worse by a half and more, which the load
+average shows. Hence the peers in the same run, Debezium and a plain MERGE: the ratios to them wander least.
 """
 
 import argparse
-import datetime
 import os
-import platform
 import sys
 import tempfile
 import time
@@ -20,6 +18,7 @@ from bench.calibrate import loop_cpu_ms
 from bench.catch_up import CatchUp, PeerCatchUp, measure_catch_up
 from bench.debezium import peer_jars
 from bench.debezium_vitess import vitess_peer_jars
+from bench.results import measured_now, with_sections
 from bench.sink import PeerFigures, SinkFigures, measure_sink
 from bench.snapshot import SnapshotFigures, measure_snapshot
 from bench.vitess import COPIED_ROWS, STREAMED_EVENTS, measure_vitess
@@ -46,37 +45,31 @@ def main() -> int:
     parser.add_argument(
         "--without-peer", action="store_true", help="leave Debezium (its jars are 45 MB) and the plain MERGE out"
     )
-    parser.add_argument(
-        "--write",
-        type=Path,
-        help="where the figures go (default: bench/RESULTS.md; the terminal if a part is left out)",
-    )
+    parser.add_argument("--write", type=Path, default=RESULTS, help="where the figures go (default: bench/RESULTS.md)")
     arguments = parser.parse_args()
     parts = arguments.parts or PARTS
     if unknown := sorted(set(parts) - set(PARTS)):
         parser.error(f"no such part: {', '.join(unknown)}")
-    sections = [_heading(os.getloadavg()[0])]
+    with_peer = not arguments.without_peer
+    run = {
+        "catch-up": lambda: _run_catch_up(arguments.row_events, with_peer=with_peer),
+        "snapshot": lambda: _run_snapshot(arguments.row_events, with_peer=with_peer),
+        "sink": lambda: _run_sink(with_peer=with_peer),
+        "dts": _run_dts,
+        "vitess": lambda: _run_vitess(with_peer=with_peer),
+    }
+    path = arguments.write
     try:
-        if "catch-up" in parts:
-            sections.append(_run_catch_up(arguments.row_events, with_peer=not arguments.without_peer))
-        if "snapshot" in parts:
-            sections.append(_run_snapshot(arguments.row_events, with_peer=not arguments.without_peer))
-        if "sink" in parts:
-            sections.append(_run_sink(with_peer=not arguments.without_peer))
-        if "dts" in parts:
-            sections.append(_run_dts())
-        if "vitess" in parts:
-            sections.append(_run_vitess(with_peer=not arguments.without_peer))
+        for part in PARTS:
+            if part in parts:
+                load_before = os.getloadavg()[0]
+                section = measured_now(run[part](), load_before=load_before)
+                before = path.read_text(encoding="utf-8") if path.exists() else ""
+                path.write_text(with_sections(before, {part: section}, PARTS), encoding="utf-8")
+                _say(f"{part}: written to {path}")
     except HeadwaterError as error:
         _say(f"bench failed: {error}")
         return 1
-    document = "\n".join(sections)
-    if arguments.write is None and set(parts) != set(PARTS):
-        print(document)
-        return 0
-    path = arguments.write or RESULTS
-    path.write_text(document, encoding="utf-8")
-    _say(f"written to {path}")
     return 0
 
 
@@ -166,14 +159,6 @@ def _vitess_half(what: str, half: CatchUp) -> str:
 | | CPU s per 1M | peak RSS, MB | rows/s by the clock |
 |---|---|---|---|
 {table}
-"""
-
-
-def _heading(load_before: float) -> str:
-    return f"""# Results
-
-Written by `make bench`; do not edit. Measured on {datetime.datetime.now(datetime.UTC):%Y-%m-%d} with {os.cpu_count()} cores, \
-Python {platform.python_version()}, load average {load_before:.1f} before the run.
 """
 
 
