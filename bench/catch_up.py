@@ -87,17 +87,8 @@ def measure_catch_up(folder: Path, row_events: int, *, with_peer: bool = False) 
                 write_changes(connection, row_events)
             _touch_row_0(servers)
             run = measured(lambda: ours.catch_up(row_events), ours.usages)
-            reader, router = run.used
-            return CatchUp(
-                row_events=row_events,
-                wall_s=run.wall_s,
-                reader_cpu_s=reader.cpu_s,
-                router_cpu_s=router.cpu_s,
-                reader_peak_rss_mb=reader.peak_rss_mb,
-                router_peak_rss_mb=router.peak_rss_mb,
-                loop_cpu_ms=run.loop_cpu_ms,
-                peer=None if peer is None else measure_peer(peer, peer_end, row_events, begin=peer.resume),
-            )
+            beside = None if peer is None else measure_peer(peer, peer_end, row_events, begin=peer.resume)
+            return cost_of(run, row_events, beside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +112,21 @@ def measured(catch_up: Callable[[], None], usages: Callable[[], tuple[Usage, ...
         for at_begin, at_end in zip(before, after, strict=True)
     )
     return Run(wall_s, used, (loop_before_ms + loop_cpu_ms()) / 2)
+
+
+def cost_of(run: Run, row_events: int, peer: PeerCatchUp | None) -> CatchUp:
+    """Of a run whose processes were a reader and a router."""
+    reader, router = run.used
+    return CatchUp(
+        row_events=row_events,
+        wall_s=run.wall_s,
+        reader_cpu_s=reader.cpu_s,
+        router_cpu_s=router.cpu_s,
+        reader_peak_rss_mb=reader.peak_rss_mb,
+        router_peak_rss_mb=router.peak_rss_mb,
+        loop_cpu_ms=run.loop_cpu_ms,
+        peer=peer,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bench.catch_up import TENANT, CatchUp, EndOfTopic, measure_peer, measured, router_settings
+from bench.catch_up import TENANT, CatchUp, EndOfTopic, cost_of, measure_peer, measured, router_settings
 from bench.debezium_vitess import debezium_vitess
 from bench.stack import REPOSITORY, Servers, Service, bench_stack, wait_until
 from bench.workload import DATABASE, ROWS_PER_TRANSACTION, TABLE
@@ -83,17 +83,7 @@ def _measure(
             with _vtgate(folder, "peer") as (port, let_flow), _debezium(folder, servers, port, mode) as connector:
                 peer_end = EndOfTopic(servers, f"{PEER_PREFIX}.{DATABASE}.{TABLE}")
                 peer = measure_peer(connector, peer_end, row_events - 1, begin=let_flow)  # of copies: a record a row
-        of_reader, of_router = run.used
-        return CatchUp(
-            row_events=row_events,
-            wall_s=run.wall_s,
-            reader_cpu_s=of_reader.cpu_s,
-            router_cpu_s=of_router.cpu_s,
-            reader_peak_rss_mb=of_reader.peak_rss_mb,
-            router_peak_rss_mb=of_router.peak_rss_mb,
-            loop_cpu_ms=run.loop_cpu_ms,
-            peer=peer,
-        )
+        return cost_of(run, row_events, peer)
 
 
 def _is_done(end: EndOfTopic, row_events: int, *services: Service) -> bool:
