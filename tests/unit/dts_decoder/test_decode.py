@@ -69,6 +69,45 @@ def test_a_transaction_becomes_events_as_debezium_writes_them() -> None:
     assert made.orders == [(0, 1, 1)]
 
 
+def test_entries_side_by_side_keep_their_own_places_times_and_operations() -> None:
+    """Entries of one table are decoded in one go; what tells them apart stands in each event, and another table between them,
+    or another log file, is seen."""
+    gone = pb.RowChange(oldColumns=[number(2), text("v2")])
+    entries = [
+        insert(1, 2, position=120),
+        insert(3, position=130, seqId=2**63, timestamp=1_700_000_001),
+        dml([gone], kind=pb.DML_TYPE_DELETE, position=140),
+        insert(4, position=150, tableName="items"),
+        insert(5, position=160),
+        insert(6, position=4, fileName="mysql-bin.000006"),
+    ]
+
+    made = decode([whole(begin(), *entries, commit())], schemas=[SCHEMA])
+
+    assert [
+        (
+            table,
+            op,
+            value["source"]["file"][-1],
+            value["source"]["pos"],
+            value["source"]["row"],
+            value["source"]["sequence"],
+        )
+        for table, op, value in made.rows
+    ] == [
+        ("shop.orders", "c", "5", 120, 0, "120"),
+        ("shop.orders", "c", "5", 120, 1, "120"),
+        ("shop.orders", "c", "5", 130, 0, "9223372036854775808"),
+        ("shop.orders", "d", "5", 140, 0, "140"),
+        ("shop.items", "c", "5", 150, 0, "150"),
+        ("shop.orders", "c", "5", 160, 0, "160"),
+        ("shop.orders", "c", "6", 4, 0, "4"),
+    ]
+    times_s = [value["source"]["ts_ns"] // 1_000_000_000 for _, _, value in made.rows]
+    assert times_s == [1_700_000_000 + (nth == 2) for nth in range(7)]
+    assert made.orders == [(0, 1, ordinal) for ordinal in range(1, 8)]
+
+
 def test_an_update_of_the_key_becomes_a_delete_and_a_create() -> None:
     """As Debezium does, so that a compacted topic forgets the old key."""
     row = pb.RowChange(oldColumns=[number(1), text("a")], newColumns=[number(2), text("a")])
