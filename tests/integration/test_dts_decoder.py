@@ -146,7 +146,10 @@ def test_the_same_traffic_gives_equal_events_by_both_roads(
     """Every type and every extreme, updates, deletes, DDL: by the binlog reader and by the DTS decoder."""
     lenient = "SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'"
     mysql_server.execute(
-        ALL_TYPES, "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20) CHARACTER SET gb18030)", database=database
+        ALL_TYPES,
+        "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20) CHARACTER SET gb18030)",
+        "CREATE TABLE places (id INT PRIMARY KEY, p POINT, g GEOMETRY)",
+        database=database,
     )
     mysql_server.execute(lenient, f"INSERT INTO types VALUES (900, {VALUES[3]})", database=database)
     subscription.fill(max_message_bytes=20_000)  # most messages come in parts
@@ -163,6 +166,8 @@ def test_the_same_traffic_gives_equal_events_by_both_roads(
     mysql_server.execute(
         "UPDATE types SET id = id + 100 WHERE id < 2",
         "DELETE FROM types WHERE id = 2",
+        "INSERT INTO places VALUES (1, POINT(1.5, -2), ST_GeomFromText('LINESTRING(0 0, 1 1)', 4326)), (2, NULL, NULL)",
+        "UPDATE places SET g = POINT(3, 4) WHERE id = 2",
         "INSERT INTO t VALUES (1, '漢字'), (2, NULL)",
         "ALTER TABLE t ADD COLUMN w BIT(12) FIRST, MODIFY v VARCHAR(30) CHARACTER SET gbk",
         "UPDATE t SET v = '字', w = b'101' WHERE id = 2",
