@@ -97,7 +97,7 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
     started_s = time.monotonic()
     spark = events.sparkSession
     progress = load_progress(context.state_dir, context.tenant.tenant)
-    events.persist(StorageLevel.MEMORY_AND_DISK)
+    events.persist(StorageLevel.MEMORY_AND_DISK_DESER)  # columns as they are: no lz4, no serialization
     try:
         slices = survey(events)
         context.schemas.require(spark, {(part.topic, part.schema_version) for part in slices})

@@ -41,8 +41,9 @@ def open_session(settings: SessionSettings, sinks: Iterable[Sink], *, name: str)
         "spark.scheduler.mode": "FAIR",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
-        # A micro-batch lives for seconds: compressing it costs more than it saves.
+        # A micro-batch lives for seconds: compressing it, cached or between two stages, costs more than it saves.
         "spark.sql.inMemoryColumnarStorage.compressed": "false",
+        "spark.shuffle.compress": "false",
         "spark.sql.streaming.stopTimeout": "8s",
         "spark.sql.streaming.metricsEnabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "5",

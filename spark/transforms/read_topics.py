@@ -20,6 +20,7 @@ EARLIEST = -2  # Spark's Kafka integration guide, "startingOffsets"
 # A fetch of one task; larger topic partitions are read by several tasks.
 _MAX_RECORDS_PER_TASK = 50_000
 _KAFKA_TIMEOUT_MS = 30_000
+_RECORDS_PER_POLL = 5_000
 
 
 def topic_pattern(tenant: TenantSpec) -> str:
@@ -81,6 +82,8 @@ def kafka_options(kafka: KafkaSettings) -> dict[str, str]:
         "kafka.isolation.level": "read_committed",
         "kafka.metadata.max.age.ms": "2000",
         "kafka.default.api.timeout.ms": str(_KAFKA_TIMEOUT_MS),
+        # Spark asks for the consumer's position after each poll, which costs as much as 500 records, Kafka's default.
+        "kafka.max.poll.records": str(_RECORDS_PER_POLL),
         "includeHeaders": "true",
     }
     if kafka.sasl_mechanism is not None:
