@@ -85,7 +85,7 @@ class Transaction:
         """One row event, and a tombstone behind a delete; its order."""
         self.ordinal += 1
         order = EventOrder(epoch=0, rank=self.rank, tx_ordinal=0 if op == "r" else self.ordinal).sort_key()
-        source = {"name": SOURCE, "snapshot": "false", "ts_us": committed_at_us, "query": None}
+        source = {"version": "3.6.1", "name": SOURCE, "snapshot": "false", "ts_us": committed_at_us, "query": None}
         envelope = {"before": before, "after": after, "source": source, "transaction": None, "op": op}
         envelope |= {"ts_ms": 1, "ts_us": 1_000, "ts_ns": 1_000_000}
         row = after or before
