@@ -77,8 +77,8 @@ class ValueModes(msgspec.Struct, frozen=True, kw_only=True):
     """``binary.handling.mode``: bytes, base64, base64-url-safe, hex."""
     unavailable_placeholder: str | None = None
     """``unavailable.value.placeholder``: what stands for a value that the log does not hold, because a row image lacks columns
-    (``binlog_row_image`` other than FULL). None: such a row fails. Debezium's text is ``__debezium_unavailable_value``, which
-    row filters and masks know too; set it only where no tenant mirrors the tables, since a mirror would store the text.
+    (``binlog_row_image`` other than FULL). None: such a row fails. Set Debezium's text, ``__debezium_unavailable_value``: row
+    filters, masks and the sink know it, and a mirror keeps the value that it has; of another text they know nothing.
     """
 
 

@@ -22,6 +22,8 @@ COMMITTED_AT_COLUMN: Final = "_headwater_committed_at"
 """When the source committed that change."""
 OP_COLUMN: Final = "_headwater_op"
 """Only in append tables: c, u, d, r or t, as Debezium's ``op``."""
+UNAVAILABLE_COLUMN: Final = "_headwater_unavailable"
+"""Of changes on their way, in no table: the columns whose value the log does not hold."""
 BATCH_PROPERTY: Final = "headwater.batch"
 """In an Iceberg snapshot's summary: ``<streaming query id>:<batch id>`` of the micro-batch that it commits."""
 

@@ -45,6 +45,7 @@ from spark.transforms.fill import fill_expression
 from spark.transforms.latest_per_key import latest_per_key
 from spark.transforms.parse_events import parse_events
 from spark.transforms.parse_keys import key_columns, parse_keys
+from spark.transforms.partial_rows import latest_known_per_key, split_unavailable
 from spark.transforms.read_topics import read_range
 from spark.transforms.survey import Slice, survey
 from spark.transforms.value_types import spark_type
@@ -217,9 +218,12 @@ def _write(context: TenantSink, table: TableBatch, wanted: SinkTable, columns: M
 
 
 def changes_of(table: TableBatch, columns: Mapping[str, TableColumn]) -> DataFrame:
-    """Every change of the table in this batch, as rows of the warehouse's table."""
+    """Every change of the table in this batch, as rows of the warehouse's table; NULL for values that the log does not hold."""
     parts = [
-        _events_of(table, part).transform(parse_events(schema)).transform(conform_to(columns, schema))
+        _events_of(table, part)
+        .transform(split_unavailable if part.partial_rows else _unchanged)
+        .transform(parse_events(schema))
+        .transform(conform_to(columns, schema))
         for part, schema in _with_schemas(table)
     ]
     return functools.reduce(DataFrame.unionByName, parts)
@@ -235,6 +239,8 @@ def latest_changes_of(
     """
     parts = _with_schemas(table)
     part, schema = parts[0]
+    if any(part.partial_rows for part, _ in parts):
+        return _latest_known(table, columns, key, after=after)
     if len(parts) == 1 and schema.key == tuple(key) and set(key) <= columns.keys():
         return _latest_then_parsed(_after(_events_of(table, part), after), columns, schema)
     return functools.reduce(
@@ -259,6 +265,30 @@ def _latest_then_parsed(events: DataFrame, columns: Mapping[str, TableColumn], s
         .transform(parse_events(schema))
         .transform(conform_to(columns, schema, parsed_keys=keys))
     )
+
+
+def _latest_known(
+    table: TableBatch, columns: Mapping[str, TableColumn], key: Sequence[str], *, after: str | None
+) -> DataFrame:
+    """``latest_changes_of`` rows that are not whole, with ``UNAVAILABLE_COLUMN``; all are parsed."""
+    parts = []
+    for part, schema in _with_schemas(table):
+        has_keys = schema.key == tuple(key) and set(key) <= columns.keys()
+        events = _after(_events_of(table, part), after).where("image IS NOT NULL")
+        # An image may lack the key too; its record never does.
+        keyed = events.transform(parse_keys(columns, schema)) if has_keys else events
+        parts.append(
+            keyed.transform(split_unavailable)
+            .transform(parse_events(schema))
+            .transform(
+                conform_to(columns, schema, parsed_keys=key_columns(schema) if has_keys else None, is_partial=True)
+            )
+        )
+    return functools.reduce(DataFrame.unionByName, parts).transform(latest_known_per_key(key=key))
+
+
+def _unchanged(events: DataFrame) -> DataFrame:
+    return events
 
 
 def _after(events: DataFrame, order: str | None) -> DataFrame:

@@ -114,7 +114,8 @@ class Sink(Protocol):
         order, the commit time and the op.
 
         A row that holds an equal or greater order stays as it is; deleting an absent key is fine. ``truncated_at``: all
-        rows of a smaller order go.
+        rows of a smaller order go. Where ``changes`` have ``UNAVAILABLE_COLUMN``, the columns that it names keep the value
+        that the stored row has.
         """
         ...
 

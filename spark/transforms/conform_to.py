@@ -2,24 +2,30 @@
 
 from collections.abc import Callable, Mapping
 
+import msgspec
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from libs.types.table import TableSchema
-from libs.types.warehouse import COMMITTED_AT_COLUMN, OP_COLUMN, ORDER_COLUMN
+from libs.types.warehouse import COMMITTED_AT_COLUMN, OP_COLUMN, ORDER_COLUMN, UNAVAILABLE_COLUMN
 from spark.sinks.port import TableColumn
 from spark.transforms.value_types import decoded
 
 
 def conform_to(
-    columns: Mapping[str, TableColumn], schema: TableSchema, *, parsed_keys: Mapping[str, str] | None = None
+    columns: Mapping[str, TableColumn],
+    schema: TableSchema,
+    *,
+    parsed_keys: Mapping[str, str] | None = None,
+    is_partial: bool = False,
 ) -> Callable[[DataFrame], DataFrame]:
     """Rows with exactly ``columns`` and Headwater's three, of changes parsed under ``schema``.
 
     A column that ``schema`` does not have yet has its fill, one that the source dropped is NULL; a type narrower than
     the table's is widened. Names are compared without regard to case, as MySQL and Spark do. ``parsed_keys`` are columns
-    that ``parse_keys`` has made already, by their names in the table.
+    that ``parse_keys`` has made already, by their names in the table. ``is_partial``: ``split_unavailable`` was there, and
+    ``UNAVAILABLE_COLUMN`` names columns of the table.
     """
     keys = parsed_keys or {}
     of_schema = {column.name.lower(): column for column in schema.columns}
@@ -34,12 +40,25 @@ def conform_to(
         missing = sf.expr(fill.expression) if fill and schema.version < fill.since_version else sf.lit(None)
         return missing.cast(target.sql_type).alias(name)
 
+    def unavailable() -> SparkColumn:
+        names = [
+            sf.when(sf.array_contains("unavailable", _in_json(of_schema[name.lower()].name)), sf.lit(name))
+            for name in columns
+            if name not in keys and name.lower() in of_schema
+        ]
+        return sf.filter(sf.array(*names), sf.isnotnull) if names else sf.array().cast("array<string>")
+
     def conform(changes: DataFrame) -> DataFrame:
         return changes.select(
             *(value(name, target) for name, target in columns.items()),
             sf.col("op").alias(OP_COLUMN),
             sf.col("order").alias(ORDER_COLUMN),
             sf.timestamp_micros("committed_at_us").alias(COMMITTED_AT_COLUMN),
+            *([unavailable().alias(UNAVAILABLE_COLUMN)] if is_partial else []),
         )
 
     return conform
+
+
+def _in_json(name: str) -> str:
+    return msgspec.json.encode(name).decode()[1:-1]

@@ -14,6 +14,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
+from spark.transforms.partial_rows import is_partial
+
 DELETE: Final = "d"
 TRUNCATE: Final = "t"
 _OPS: Final = ("c", "u", "r", DELETE)
@@ -29,9 +31,10 @@ _UNREADABLE: Final = "not an event"
 
 
 def cut_envelope(events: DataFrame) -> DataFrame:
-    """``text`` gives way to ``op``, ``committed_at_us`` (``source.ts_us``) and ``image``; the other columns stay.
+    """``text`` gives way to ``op``, ``committed_at_us`` (``source.ts_us``), ``image`` and ``is_partial``; others stay.
 
-    ``image`` is the row after the change, of a delete before it; NULL for a truncation only. An envelope with other spaces or
+    ``image`` is the row after the change, of a delete before it; NULL for a truncation only. ``is_partial``: the log does not
+    hold all of its values (see ``partial_rows``). An envelope with other spaces or
     another order of its members is parsed for its parts. What is no event gets an image that fails the parse of the row.
     """
     others = [name for name in events.columns if name != "text"]
@@ -53,6 +56,7 @@ def cut_envelope(events: DataFrame) -> DataFrame:
             .alias("committed_at_us"),
             sf.when(sf.col("is_cut"), sf.col("cut_image")).otherwise(_parsed_image()).alias("image"),
         )
+        .withColumn("is_partial", (sf.col("op") != DELETE) & is_partial(sf.col("image")))
     )
 
 

@@ -34,6 +34,8 @@ class Slice:
     newest_committed_at_us: int
     newest_keyless_order: str | None
     """Of events without a key: in a table that has a key, those are truncations."""
+    partial_rows: int
+    """Events that lack the values of some columns (``cut_envelope``)."""
     live_changes: Mapping[int, int]
     """How many changes, snapshot rows aside, the source committed when (microseconds since 1970); about right."""
 
@@ -55,6 +57,7 @@ def survey(events: DataFrame) -> list[Slice]:
             sf.max("order").alias("newest_order"),
             sf.max("committed_at_us").alias("newest_committed_at_us"),
             sf.max(sf.when(sf.col("key").isNull(), sf.col("order"))).alias("newest_keyless_order"),
+            sf.count(sf.when(sf.col("is_partial"), sf.lit(1))).alias("partial_rows"),
             sf.count(sf.when(is_live, sf.col("committed_at_us"))).alias("live_rows"),
             sf.percentile_approx(sf.when(is_live, sf.col("committed_at_us")), _QUANTILES, _ACCURACY).alias(
                 "live_times"
@@ -85,6 +88,7 @@ def _joined(portions: list[Row]) -> Slice:
         newest_order=max(portion.newest_order for portion in portions),
         newest_committed_at_us=max(portion.newest_committed_at_us or 0 for portion in portions),
         newest_keyless_order=max(keyless, default=None),
+        partial_rows=sum(portion.partial_rows for portion in portions),
         live_changes=_live_changes(portions),
     )
 

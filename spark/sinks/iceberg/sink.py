@@ -25,6 +25,7 @@ from libs.types.warehouse import (
     COMMITTED_AT_COLUMN,
     OP_COLUMN,
     ORDER_COLUMN,
+    UNAVAILABLE_COLUMN,
     WarehouseTable,
 )
 from spark.sinks.iceberg.schema import Evolution, evolution, iceberg_type, identifier_columns, sql_type
@@ -129,7 +130,7 @@ class IcebergSink:
     ) -> None:
         if _is_empty(_load(spark, table.name)):
             # Nothing to join: what a first batch, as large as the source's table, would otherwise pay for.
-            rows = changes.where(sf.col(OP_COLUMN) != DELETE).drop(OP_COLUMN)
+            rows = changes.where(sf.col(OP_COLUMN) != DELETE).drop(OP_COLUMN, UNAVAILABLE_COLUMN)
             rows.writeTo(table.name.quoted()).append()
             return
         view = f"changes_{uuid4().hex}"
@@ -173,20 +174,29 @@ def _is_empty(iceberg_table: Any) -> bool:
 
 def merge_statement(table: SinkTable, columns: list[str], view: str, truncated_at: str | None) -> str:
     """The MERGE of one micro-batch: ``view`` has one row a key, ``columns`` and the op among them."""
-    stored = [_quoted(name) for name in columns if name != OP_COLUMN]
+    stored = [name for name in columns if name not in (OP_COLUMN, UNAVAILABLE_COLUMN)]
+    is_partial = UNAVAILABLE_COLUMN in columns
+    listed, given = ", ".join(map(_quoted, stored)), ", ".join(f"s.{_quoted(name)}" for name in stored)
     same_key = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in table.key)
     is_newer = f"s.{ORDER_COLUMN} > t.{ORDER_COLUMN}"
     is_delete = f"s.{OP_COLUMN} = '{DELETE}'"
     clauses = [
         f"MERGE INTO {table.name.quoted()} t USING {view} s ON {same_key}",
         f"WHEN MATCHED AND {is_newer} AND {is_delete} THEN DELETE",
-        f"WHEN MATCHED AND {is_newer} THEN UPDATE SET {', '.join(f't.{name} = s.{name}' for name in stored)}",
-        f"WHEN NOT MATCHED AND NOT {is_delete} THEN INSERT ({', '.join(stored)}) "
-        f"VALUES ({', '.join(f's.{name}' for name in stored)})",
+        f"WHEN MATCHED AND {is_newer} THEN UPDATE SET {', '.join(_assignment(name, is_partial) for name in stored)}",
+        f"WHEN NOT MATCHED AND NOT {is_delete} THEN INSERT ({listed}) VALUES ({given})",
     ]
     if truncated_at is not None:
         clauses.append(f"WHEN NOT MATCHED BY SOURCE AND t.{ORDER_COLUMN} < '{truncated_at}' THEN DELETE")
     return "\n".join(clauses)
+
+
+def _assignment(name: str, is_partial: bool) -> str:
+    column = _quoted(name)
+    if not is_partial or name in _OWN_TYPES:
+        return f"t.{column} = s.{column}"
+    text = name.replace("\\", "\\\\").replace("'", "\\'")
+    return f"t.{column} = IF(array_contains(s.{UNAVAILABLE_COLUMN}, '{text}'), t.{column}, s.{column})"
 
 
 def _create(spark: SparkSession, table: SinkTable) -> Any:

@@ -46,7 +46,14 @@ class Change:
 
     def value(self) -> dict[str, Any]:
         """Debezium's envelope."""
-        source = {"version": "3.6.1", "name": SOURCE, "snapshot": "false", "ts_us": self.committed_at_us, "ts_ns": 0, "table": "orders"}
+        source = {
+            "version": "3.6.1",
+            "name": SOURCE,
+            "snapshot": "false",
+            "ts_us": self.committed_at_us,
+            "ts_ns": 0,
+            "table": "orders",
+        }
         envelope = {"before": self.before, "after": self.after, "source": source, "transaction": None, "op": self.op}
         return {**envelope, "ts_ms": 1, "ts_us": 1_000, "ts_ns": 1_000_000}
 

@@ -4,7 +4,7 @@ from pyspark.sql import DataFrame
 
 from libs.events.delivered_schema import DeliveredSchema
 from libs.mysql.logical import column
-from spark.jobs.batch import TableBatch, latest_changes_of
+from spark.jobs.batch import TableBatch, changes_of, latest_changes_of
 from spark.sinks.port import TableColumn
 from spark.transforms.read_topics import events_of
 from spark.transforms.survey import survey
@@ -72,6 +72,60 @@ def test_no_truncation_becomes_a_row(shared: SharedSpark) -> None:
 
     assert [(row["id"], row["note"]) for row in everything.collect()] == [(1, "uno")]
     assert [(row["id"], row["note"]) for row in after.collect()] == [(2, "two")]
+
+
+UNKNOWN = "__debezium_unavailable_value"
+UNKNOWN_BYTES = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
+PARTS = (
+    column("id", "int", is_optional=False),
+    NOTE,
+    column("n", "int"),
+    column("raw", "blob"),
+    column('odd "name"', "text", charset="utf8mb4"),
+)
+PART_COLUMNS = {
+    **COLUMNS,
+    "n": TableColumn("int"),
+    "raw": TableColumn("binary"),
+    'odd "name"': TableColumn("string"),
+}
+
+
+def test_a_value_that_the_log_does_not_hold_is_the_last_that_it_held(shared: SharedSpark) -> None:
+    """Of each column by itself; what no change of the batch tells of is named, also where the key is not in the image."""
+    changes = [
+        Change(op="u", rank=1, after={"id": 1, "note": None, "n": 5, "raw": UNKNOWN_BYTES, 'odd "name"': UNKNOWN}),
+        Change(
+            op="u",
+            rank=2,
+            key={"id": 1},
+            after={"id": UNKNOWN, "note": UNKNOWN, "n": UNKNOWN, "raw": "AQI=", 'odd "name"': UNKNOWN},
+        ),
+        Change(op="c", rank=3, after={"id": 2, "note": f'"a":"{UNKNOWN}"', "n": 1, "raw": None, 'odd "name"': ""}),
+        Change(op="u", rank=4, after={"id": 3, "note": "x", "n": UNKNOWN, "raw": None, 'odd "name"': "o"}),
+        Change(op="d", rank=5, before={"id": 3, "note": UNKNOWN, "n": UNKNOWN, "raw": None, 'odd "name"': UNKNOWN}),
+    ]
+    table = _table(shared, changes, orders_schema(*PARTS))
+
+    rows = sorted(latest_changes_of(table, PART_COLUMNS, ("id",), after=None).collect(), key=lambda row: row["id"])
+
+    assert [row["_headwater_op"] for row in rows] == ["u", "c", "d"]
+    assert [row["_headwater_order"] for row in rows] == [
+        change.order for change in (changes[1], changes[2], changes[4])
+    ]
+    assert tuple(rows[0])[1:5] == (None, 5, b"\x01\x02", None)
+    assert rows[0]["_headwater_unavailable"] == ['odd "name"']
+    assert tuple(rows[1])[1:5] == (f'"a":"{UNKNOWN}"', 1, None, "")
+    assert rows[1]["_headwater_unavailable"] == []
+
+
+def test_an_append_row_has_null_for_what_the_log_does_not_hold(shared: SharedSpark) -> None:
+    after = {"id": 1, "note": UNKNOWN, "n": UNKNOWN, "raw": UNKNOWN_BYTES, 'odd "name"': "known"}
+    table = _table(shared, [Change(op="u", rank=1, after=after)], orders_schema(*PARTS))
+
+    (row,) = changes_of(table, PART_COLUMNS).collect()
+
+    assert tuple(row)[:5] == (1, None, None, None, "known")
 
 
 def put(rank: int, key: int, note: str, *, version: int = 1) -> Change:

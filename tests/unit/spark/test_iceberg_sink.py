@@ -1,14 +1,16 @@
 """The promises of ``spark.sinks.port.Sink``, kept by Iceberg; what is stored is read by pyiceberg."""
 
 import itertools
+from collections.abc import Mapping
 
 import pytest
+from pyspark.sql import functions as sf
 
 from libs.events.delivered_schema import DeliveredSchema
 from libs.mysql.logical import column
 from libs.types.table import Column
 from libs.types.tenant import SinkMode
-from libs.types.warehouse import warehouse_table
+from libs.types.warehouse import UNAVAILABLE_COLUMN, warehouse_table
 from spark.sinks.iceberg.schema import evolution
 from spark.sinks.port import BatchIdentity, Fill, SinkColumn, SinkTable, TableRefused
 from spark.transforms.conform_to import conform_to
@@ -57,6 +59,20 @@ class Mirror:
         sink.merge_into(spark, table, rows, truncated_at=truncated_at)
         return self.rows(delivered)
 
+    def apply_partial(self, delivered: DeliveredSchema, without: Mapping[str, set[int]], *changes: Change) -> list[Row]:
+        """As ``apply``; ``without`` has the columns that the log does not hold, with the ids of the rows."""
+        spark, sink, table = self._shared.session, self._shared.sink, self.table(delivered)
+        columns = sink.ensure_table(spark, table)
+        lacking = [sf.when(sf.col("id").isin(*ids), sf.lit(name)) for name, ids in without.items()]
+        rows = (
+            events(spark, delivered.topic, changes)
+            .transform(parse_events(delivered.table_schema))
+            .transform(conform_to(columns, delivered.table_schema))
+            .withColumn(UNAVAILABLE_COLUMN, sf.filter(sf.array(*lacking), sf.isnotnull))
+        )
+        sink.merge_into(spark, table, rows)
+        return self.rows(delivered)
+
     def rows(self, delivered: DeliveredSchema) -> list[Row]:
         stored = self._shared.rows(self.table(delivered).name)
         own = ("_headwater_order", "_headwater_committed_at")
@@ -89,6 +105,16 @@ def test_late_and_repeated_changes_change_nothing(shared: SharedSpark) -> None:
     assert first == late == [{"id": 1, "note": "five"}, {"id": 2, "note": "two"}]
     assert repeated == [*first, {"id": 4, "note": None}]
     assert deleted == [{"id": 2, "note": "newer"}, {"id": 4, "note": None}]
+
+
+def test_a_column_without_a_value_keeps_the_one_it_has(shared: SharedSpark) -> None:
+    """Where the row is not there, the column is NULL."""
+    mirror, schema = Mirror(shared, "partial"), orders_schema()
+    mirror.apply(schema, put(1, 1, "kept"), put(1, 2, "two"))
+
+    rows = mirror.apply_partial(schema, {"note": {1, 3}}, put(2, 1, None), put(2, 2, "new"), put(2, 3, None))
+
+    assert rows == [{"id": 1, "note": "kept"}, {"id": 2, "note": "new"}, {"id": 3, "note": None}]
 
 
 def test_a_truncation_takes_older_rows_and_leaves_newer_ones(shared: SharedSpark) -> None:

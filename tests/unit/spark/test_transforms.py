@@ -136,6 +136,7 @@ def test_a_record_becomes_an_event_and_a_tombstone_none(shared: SharedSpark) -> 
             "op": "c",
             "committed_at_us": COMMITTED_AT_US + 9,
             "image": '{"id":1,"note":"at 9"}',
+            "is_partial": False,
         }
     ]
 

@@ -1,0 +1,73 @@
+"""Rows of which the log holds a part: a column whose value is not there keeps the value that it had.
+
+A source that logs less than whole rows (``binlog_row_image`` NOBLOB or MINIMAL, partial JSON) has a placeholder in place of
+such a value, the same text whatever the column's type, in base64 where the column is binary (Debezium documentation,
+``unavailable.value.placeholder``).
+"""
+
+import base64
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from libs.types.value import UNAVAILABLE_VALUE
+from libs.types.warehouse import COMMITTED_AT_COLUMN, OP_COLUMN, ORDER_COLUMN, UNAVAILABLE_COLUMN
+
+_PLACEHOLDERS: Final = (UNAVAILABLE_VALUE, base64.b64encode(UNAVAILABLE_VALUE.encode()).decode())
+_ANY: Final = "|".join(re.escape(placeholder) for placeholder in _PLACEHOLDERS)
+# Within a text a quote is escaped, so that a member's name is the only text that a colon follows.
+_MEMBER: Final = rf'"((?:[^"\\]|\\.)*)":"(?:{_ANY})"'
+_VALUE: Final = rf'":"(?:{_ANY})"'
+
+
+def is_partial(image: Column) -> Column:
+    """Whether a value of the image may be a placeholder: by a look at the text, which one that holds the text passes too."""
+    return sf.contains(image, sf.lit(_PLACEHOLDERS[0])) | sf.contains(image, sf.lit(_PLACEHOLDERS[1]))
+
+
+def split_unavailable(events: DataFrame) -> DataFrame:
+    """Placeholders in ``image`` become null; ``unavailable`` has the names of their columns, as JSON writes them."""
+    return events.withColumns(
+        {
+            "unavailable": sf.regexp_extract_all("image", sf.lit(_MEMBER), 1),
+            "image": sf.regexp_replace("image", _VALUE, '":null'),
+        }
+    )
+
+
+def latest_known_per_key(*, key: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
+    """As ``latest_per_key``, of rows with ``UNAVAILABLE_COLUMN``: each column has its last value that is known.
+
+    ``UNAVAILABLE_COLUMN`` then names the columns that no change of the batch tells of. Whatever comes behind a delete is whole,
+    so that no value of the row before it is taken.
+    """
+
+    def keep_latest(changes: DataFrame) -> DataFrame:
+        own = (OP_COLUMN, ORDER_COLUMN, COMMITTED_AT_COLUMN)
+        names = [name for name in changes.columns if name not in (*key, *own, UNAVAILABLE_COLUMN)]
+        last = sf.max_by(sf.struct(*own), ORDER_COLUMN).alias("last")
+        values = [_last_known(name).alias(name) for name in names]
+        grouped = changes.groupBy(*(_quoted(name) for name in key)).agg(last, *values)
+        never_told = sf.filter(
+            sf.array(*(sf.when(sf.col(_quoted(name)).isNull(), sf.lit(name)) for name in names)), sf.isnotnull
+        )
+        return grouped.select(
+            *(sf.col(_quoted(name)) for name in key),
+            *(sf.col(_quoted(name)).getField("value").alias(name) for name in names),
+            *(sf.col("last").getField(name).alias(name) for name in own),
+            (never_told if names else sf.array().cast("array<string>")).alias(UNAVAILABLE_COLUMN),
+        ).select(*(_quoted(name) for name in changes.columns))
+
+    return keep_latest
+
+
+def _last_known(name: str) -> Column:
+    is_known = ~sf.array_contains(UNAVAILABLE_COLUMN, name)
+    return sf.max_by(sf.struct(sf.col(_quoted(name)).alias("value")), sf.when(is_known, sf.col(ORDER_COLUMN)))
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
