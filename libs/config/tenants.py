@@ -19,7 +19,7 @@ import yaml
 
 from libs.config.load import convert_document
 from libs.errors import InvalidSettings
-from libs.types.tenant import ColumnMask, SourceSelection, TenantSpec
+from libs.types.tenant import ColumnMask, Deletes, SinkMode, SinkSettings, SourceSelection, TenantSpec
 
 CheckCondition = Callable[[str], list[str]]
 """The mistakes of a row filter's condition. Given by the caller: only the router knows the language."""
@@ -212,8 +212,20 @@ def _tenant_mistakes(spec: TenantSpec, check_condition: CheckCondition) -> Itera
     for name in ("kafka_partitions", "replication_factor"):
         if getattr(spec.topics, name) < 1:
             yield f"topics.{name}: must be at least 1"
-    if spec.sink is not None and spec.sink.trigger_s <= 0:
-        yield "sink.trigger_s: must be more than 0 seconds"
+    if spec.sink is not None:
+        for mistake in _sink_mistakes(spec.sink):
+            yield f"sink.{mistake}"
+
+
+def _sink_mistakes(sink: SinkSettings) -> Iterable[str]:
+    if sink.trigger_s <= 0:
+        yield "trigger_s: must be more than 0 seconds"
+    if sink.deletes is Deletes.SOFT and sink.mode is not SinkMode.MIRROR:
+        yield f"deletes: soft is for mode mirror; a table of mode {sink.mode.value} keeps deleted rows anyway: leave it out"
+    if sink.tracked_columns != SinkSettings().tracked_columns and sink.mode is not SinkMode.HISTORY:
+        yield f"tracked_columns: is for mode history; mode {sink.mode.value} knows no versions: leave it out"
+    for index, pattern in enumerate(sink.tracked_columns):
+        yield from _pattern_mistakes(f"tracked_columns[{index}]", pattern)
 
 
 def _source_mistakes(source: SourceSelection, check_condition: CheckCondition) -> Iterable[str]:

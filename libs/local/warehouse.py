@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.table import Table
+from pyiceberg.table import ALWAYS_TRUE, Table
 
 from libs.errors import HeadwaterError, InvalidSettings
 from libs.local.documents import nearest
@@ -189,19 +189,21 @@ def sorted_rows(
     key: Sequence[str],
     *,
     latest_by: tuple[str, str] | None = None,
+    where: str | None = None,
     temporary_dir: Path,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of an Iceberg table in the order of ``key``, text by code point; memory stays within SORT_MEMORY.
 
     ``latest_by``: names of the order and the operation column of a table that holds every change; only the newest row
-    of each key comes then, and none where that is a delete.
+    of each key comes then, and none where that is a delete. ``where``: only such rows, in pyiceberg's words.
     """
     own = latest_by or ()
     with _in_memory() as connection:
         connection.execute(f"SET memory_limit = '{SORT_MEMORY}'")
         connection.execute(f"SET threads = {SORT_THREADS}")
         connection.execute("SET temp_directory = " + "'" + str(temporary_dir).replace("'", "''") + "'")
-        connection.register("unsorted", table.scan(selected_fields=(*columns, *own)).to_arrow_batch_reader())
+        scan = table.scan(row_filter=where or ALWAYS_TRUE, selected_fields=(*columns, *own))
+        connection.register("unsorted", scan.to_arrow_batch_reader())
         key_list = ", ".join(quoted(name) for name in key)
         statement = f"SELECT {', '.join(quoted(name) for name in (*columns, *own))} FROM unsorted"
         if latest_by is not None:

@@ -21,6 +21,17 @@ class SinkMode(enum.Enum):
     """The current rows."""
     APPEND = "append"
     """Every change, in order."""
+    HISTORY = "history"
+    """Every version of every row, from when to when (slowly changing dimension, type 2)."""
+
+
+class Deletes(enum.Enum):
+    """What a mirror does with a row that the source deletes."""
+
+    HARD = "hard"
+    """It goes."""
+    SOFT = "soft"
+    """It stays, marked in ``_headwater_deleted`` and ``_headwater_deleted_at``."""
 
 
 class Operation(enum.Enum):
@@ -103,6 +114,11 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     warehouse: str = "iceberg"
     mode: SinkMode = SinkMode.MIRROR
+    deletes: Deletes = Deletes.HARD
+    """Of a mirror."""
+    tracked_columns: tuple[str, ...] = (".*",)
+    """Of a history: regular expressions of ``database.table.column``. A change of these opens a new version of the row; one of
+    other columns rewrites the version that is there."""
     trigger_s: float = 5.0
     """How often a micro-batch starts, in seconds: shorter is fresher, longer makes larger files."""
 

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from libs.types.table import TableId
+from libs.types.tenant import Deletes, SinkMode
 
 CATALOG: Final = "headwater"
 """Name of the catalog in Spark and pyiceberg."""
@@ -22,10 +23,46 @@ COMMITTED_AT_COLUMN: Final = "_headwater_committed_at"
 """When the source committed that change."""
 OP_COLUMN: Final = "_headwater_op"
 """Only in append tables: c, u, d, r or t, as Debezium's ``op``."""
+DELETED_COLUMN: Final = "_headwater_deleted"
+"""Only with soft deletes: whether the source has deleted the row. Not ``_deleted``, which Iceberg keeps for itself."""
+DELETED_AT_COLUMN: Final = "_headwater_deleted_at"
+"""Only with soft deletes: when; NULL while the row is there."""
+VALID_FROM_COLUMN: Final = "valid_from"
+"""Only in history tables: when the source committed what opened this version of the row."""
+VALID_TO_COLUMN: Final = "valid_to"
+"""Only in history tables: when it committed what ended it; NULL while it is current."""
+IS_CURRENT_COLUMN: Final = "is_current"
+"""Only in history tables."""
+OPENED_BY_COLUMN: Final = "_headwater_opened_by"
+"""Only in history tables: the order of what opened the version."""
+CLOSED_BY_COLUMN: Final = "_headwater_closed_by"
+"""Only in history tables: the order of what ended it; NULL while it is current."""
 UNAVAILABLE_COLUMN: Final = "_headwater_unavailable"
 """Of changes on their way, in no table: the columns whose value the log does not hold."""
 BATCH_PROPERTY: Final = "headwater.batch"
 """In an Iceberg snapshot's summary: ``<streaming query id>:<batch id>`` of the micro-batch that it commits."""
+
+_OWN_COLUMNS: Final[Mapping[SinkMode, tuple[str, ...]]] = {
+    SinkMode.MIRROR: (ORDER_COLUMN, COMMITTED_AT_COLUMN),
+    SinkMode.APPEND: (OP_COLUMN, ORDER_COLUMN, COMMITTED_AT_COLUMN),
+    SinkMode.HISTORY: (
+        VALID_FROM_COLUMN,
+        VALID_TO_COLUMN,
+        IS_CURRENT_COLUMN,
+        ORDER_COLUMN,
+        COMMITTED_AT_COLUMN,
+        OPENED_BY_COLUMN,
+        CLOSED_BY_COLUMN,
+    ),
+}
+
+
+def own_columns(mode: SinkMode, deletes: Deletes) -> tuple[str, ...]:
+    """The columns that stand behind the source's, in order."""
+    if mode is SinkMode.MIRROR and deletes is Deletes.SOFT:
+        return (DELETED_COLUMN, DELETED_AT_COLUMN, *_OWN_COLUMNS[mode])
+    return _OWN_COLUMNS[mode]
+
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_$-]+")
 

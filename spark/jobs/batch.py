@@ -8,6 +8,7 @@ that replays the whole batch, and tables that hold it already are passed over (`
 """
 
 import functools
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,28 +28,41 @@ from libs.config.connections import KafkaSettings
 from libs.events.delivered_schema import DeliveredSchema
 from libs.failpoints import failpoint
 from libs.types.table import Column, TableSchema
-from libs.types.tenant import SinkMode, TenantSpec
+from libs.types.tenant import Deletes, SinkMode, SinkSettings, TenantSpec
 from libs.types.warehouse import (
+    IS_CURRENT_COLUMN,
     ORDER_COLUMN,
     OWN_COLUMN_PREFIX,
     BatchTimings,
     ParkedTable,
     SinkProgress,
+    own_columns,
     warehouse_table,
 )
 from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.progress import TableOutcome, load_progress, observe_batch, store_progress, with_batch
 from spark.jobs.spark_errors import MALFORMED_RECORD, has_condition
-from spark.sinks.port import BatchIdentity, Fill, Sink, SinkColumn, SinkTable, TableColumn, TableRefused
+from spark.sinks.port import (
+    BatchIdentity,
+    Fill,
+    Sink,
+    SinkColumn,
+    SinkTable,
+    TableColumn,
+    TableRefused,
+    Truncation,
+)
 from spark.transforms.conform_to import conform_to
 from spark.transforms.fill import fill_expression
 from spark.transforms.latest_per_key import latest_per_key
+from spark.transforms.mark_deleted import mark_deleted
 from spark.transforms.parse_events import parse_events
 from spark.transforms.parse_keys import key_columns, parse_keys
 from spark.transforms.partial_rows import latest_known_per_key, split_unavailable
 from spark.transforms.read_topics import read_range
 from spark.transforms.survey import Slice, survey
 from spark.transforms.value_types import spark_type
+from spark.transforms.versions import has_late_changes, versions_of
 
 log = structlog.get_logger()
 
@@ -58,8 +72,7 @@ class TenantSink:
     """What every batch of one tenant needs."""
 
     tenant: TenantSpec
-    mode: SinkMode
-    warehouse: str
+    settings: SinkSettings
     sink: Sink
     kafka: KafkaSettings
     schemas: DeliveredSchemas
@@ -67,6 +80,10 @@ class TenantSink:
     tables_in_parallel: int
     retried: set[str]
     """Parked topics that were tried again since the query started."""
+
+    def tracks(self, column: str) -> bool:
+        """Whether a change of ``database.table.column`` opens a new version of its row, in a history."""
+        return any(re.fullmatch(pattern, column) for pattern in self.settings.tracked_columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +98,8 @@ class TableBatch:
     parked: ParkedTable | None
     """It was parked before; where it is to be tried again, ``events`` reach back to its first one."""
     is_passed_over: bool
+    known_order: str
+    """The newest order of the batches before; empty: there were none."""
 
     @property
     def newest(self) -> DeliveredSchema:
@@ -119,7 +138,7 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
     )
     progress = with_batch(progress, batch, outcomes, timings=timings, now_us=now_us)
     store_progress(context.state_dir, progress)
-    observe_batch(context.warehouse, progress, outcomes)
+    observe_batch(context.settings.warehouse, progress, outcomes)
     log.info(
         "sink_batch_committed",
         batch_id=batch.batch_id,
@@ -154,6 +173,7 @@ def _table_batch(
         schemas={version: context.schemas.schema(topic, version) for version in versions},
         parked=parked,
         is_passed_over=parked is not None and not is_retry,
+        known_order="" if known is None else known.order,
     )
 
 
@@ -192,7 +212,7 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> boo
     failpoint("sink_before_merge")
     columns = context.sink.ensure_table(spark, wanted)
     try:
-        _write(context, table, wanted, columns)
+        write_batch(context, table, wanted, columns)
     except (PySparkException, Py4JJavaError) as error:
         if not has_condition(error, MALFORMED_RECORD):
             raise
@@ -205,25 +225,65 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> boo
     return True
 
 
-def _write(context: TenantSink, table: TableBatch, wanted: SinkTable, columns: Mapping[str, TableColumn]) -> None:
+def write_batch(context: TenantSink, table: TableBatch, wanted: SinkTable, columns: Mapping[str, TableColumn]) -> None:
+    """One table's part of the batch into the warehouse, as the tenant's mode has it; one commit."""
     spark = table.events.sparkSession
-    if context.mode is SinkMode.APPEND:
-        context.sink.append_to(spark, wanted, changes_of(table, columns))
-        return
-    # Where rows have a key, an event without one is a truncation.
-    truncations = [part.newest_keyless_order for part, schema in _with_schemas(table) if schema.key]
-    truncated_at = max(filter(None, truncations), default=None)
-    latest = latest_changes_of(table, columns, wanted.key, after=truncated_at)
-    context.sink.merge_into(spark, wanted, latest, truncated_at=truncated_at)
+    match context.settings.mode:
+        case SinkMode.APPEND:
+            context.sink.append_to(spark, wanted, changes_of(table, columns))
+        case SinkMode.MIRROR:
+            _, newest = _truncations(table)
+            if wanted.deletes is Deletes.SOFT:
+                latest = latest_changes_of(table, columns, wanted.key, after=None).transform(mark_deleted(newest))
+            else:
+                latest = latest_changes_of(table, columns, wanted.key, after=newest.order if newest else None)
+            context.sink.merge_into(spark, wanted, latest, truncation=newest)
+        case SinkMode.HISTORY:
+            _write_versions(context, table, wanted, columns)
 
 
-def changes_of(table: TableBatch, columns: Mapping[str, TableColumn]) -> DataFrame:
-    """Every change of the table in this batch, as rows of the warehouse's table; NULL for values that the log does not hold."""
+def _write_versions(
+    context: TenantSink, table: TableBatch, wanted: SinkTable, columns: Mapping[str, TableColumn]
+) -> None:
+    spark = table.events.sparkSession
+    oldest, _ = _truncations(table)
+    changes = changes_of(table, columns, is_partial=any(part.partial_rows for part in table.slices))
+    stored = context.sink.rows(spark, wanted.name)
+    current = stored.where(IS_CURRENT_COLUMN)
+    is_late = min(part.oldest_order for part in table.slices) <= table.known_order and has_late_changes(
+        changes, current, key=wanted.key, known_order=table.known_order
+    )
+    tracked = [name for name in columns if name not in wanted.key and context.tracks(f"{wanted.table}.{name}")]
+    versions = versions_of(
+        changes,
+        stored if is_late else current,
+        key=wanted.key,
+        tracked=tracked,
+        has_truncations=oldest is not None,
+    )
+    context.sink.merge_versions(spark, wanted, versions, only_current=not is_late, truncation=oldest)
+
+
+def _truncations(table: TableBatch) -> tuple[Truncation | None, Truncation | None]:
+    """The oldest and the newest. Where rows have a key, an event without one is a truncation."""
+    keyed = [part for part, schema in _with_schemas(table) if schema.key and part.newest_keyless is not None]
+    by_order = attrgetter("order")
+    return (
+        min((part.oldest_keyless for part in keyed), key=by_order, default=None),
+        max((part.newest_keyless for part in keyed), key=by_order, default=None),
+    )
+
+
+def changes_of(table: TableBatch, columns: Mapping[str, TableColumn], *, is_partial: bool = False) -> DataFrame:
+    """Every change of the table in this batch, as rows of the warehouse's table; NULL for values that the log does not hold.
+
+    ``is_partial``: with ``UNAVAILABLE_COLUMN``, which names those.
+    """
     parts = [
         _events_of(table, part)
-        .transform(split_unavailable if part.partial_rows else _unchanged)
+        .transform(split_unavailable if is_partial or part.partial_rows else _unchanged)
         .transform(parse_events(schema))
-        .transform(conform_to(columns, schema))
+        .transform(conform_to(columns, schema, is_partial=is_partial))
         for part, schema in _with_schemas(table)
     ]
     return functools.reduce(DataFrame.unionByName, parts)
@@ -242,7 +302,10 @@ def latest_changes_of(
     if any(part.partial_rows for part, _ in parts):
         return _latest_known(table, columns, key, after=after)
     if len(parts) == 1 and schema.key == tuple(key) and set(key) <= columns.keys():
-        return _latest_then_parsed(_after(_events_of(table, part), after), columns, schema)
+        events = _after(_events_of(table, part), after)
+        if after is None and part.newest_keyless is not None:
+            events = events.where("image IS NOT NULL")
+        return _latest_then_parsed(events, columns, schema)
     return functools.reduce(
         DataFrame.unionByName,
         # All truncations are at or before ``after``, save those of a version without a key.
@@ -314,17 +377,22 @@ def sink_table(context: TenantSink, table: TableBatch) -> SinkTable:
     newest = table.newest
     schema = newest.table_schema
     name = warehouse_table(context.tenant.tenant, newest.source, schema.table_id)
-    if context.mode is SinkMode.MIRROR and not schema.key:
+    mode, deletes = context.settings.mode, context.settings.deletes
+    if mode is not SinkMode.APPEND and not schema.key:
         raise TableRefused(
             f"{schema.table_id} has no primary key and no unique key without NULLs, so its rows cannot be told apart; add "
             "one at the source, exclude the table, or set the tenant's sink.mode to append"
         )
+    own = own_columns(mode, deletes)
     for column in schema.columns:
-        if column.name.lower().startswith(OWN_COLUMN_PREFIX):
-            raise TableRefused(f"{schema.table_id}.{column.name}: such names are Headwater's own; exclude the column")
+        if column.name.lower().startswith(OWN_COLUMN_PREFIX) or column.name.lower() in own:
+            raise TableRefused(
+                f"{schema.table_id}.{column.name}: such a name is Headwater's own in mode {mode.value}; exclude the column"
+            )
     return SinkTable(
         name=name,
-        mode=context.mode,
+        mode=mode,
+        deletes=deletes,
         columns=tuple(_sink_column(column, table) for column in schema.columns),
         key=schema.key,
         topic=table.topic,

@@ -121,8 +121,7 @@ class TenantQuery:
         state_dir = Path(self._settings.state_dir)
         context = TenantSink(
             tenant=self.tenant,
-            mode=self._sink_settings.mode,
-            warehouse=self._sink_settings.warehouse,
+            settings=self._sink_settings,
             sink=self._sink,
             kafka=self._settings.kafka,
             schemas=DeliveredSchemas(self._settings.kafka, name),

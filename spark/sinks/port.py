@@ -11,7 +11,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from libs.errors import HeadwaterError
-from libs.types.tenant import SinkMode
+from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import WarehouseTable
 
 
@@ -62,11 +62,20 @@ class TableColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class Truncation:
+    """All rows of a smaller order went."""
+
+    order: str
+    committed_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class SinkTable:
     """A table as a batch needs it."""
 
     name: WarehouseTable
     mode: SinkMode
+    deletes: Deletes
     columns: tuple[SinkColumn, ...]
     key: tuple[str, ...]
     topic: str
@@ -108,14 +117,35 @@ class Sink(Protocol):
         ...
 
     def merge_into(
-        self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncated_at: str | None = None
+        self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncation: Truncation | None = None
     ) -> None:
         """Upsert and delete by key, one commit. ``changes``: one row a key, with the columns of ``ensure_table``, the
-        order, the commit time and the op.
+        order, the commit time and the op; with soft deletes ``_headwater_deleted`` and ``_headwater_deleted_at`` besides.
 
-        A row that holds an equal or greater order stays as it is; deleting an absent key is fine. ``truncated_at``: all
-        rows of a smaller order go. Where ``changes`` have ``UNAVAILABLE_COLUMN``, the columns that it names keep the value
-        that the stored row has.
+        A row that holds an equal or greater order stays as it is; deleting an absent key is fine. ``truncation``: all
+        rows of a smaller order go, or are marked. Where ``changes`` have ``UNAVAILABLE_COLUMN``, the columns that it names keep
+        the value that the stored row has.
+        """
+        ...
+
+    def rows(self, spark: SparkSession, table: WarehouseTable) -> DataFrame:
+        """What the table holds; it was created."""
+        ...
+
+    def merge_versions(
+        self,
+        spark: SparkSession,
+        table: SinkTable,
+        versions: DataFrame,
+        *,
+        only_current: bool,
+        truncation: Truncation | None = None,
+    ) -> None:
+        """Write versions of rows (``spark.transforms.versions``), one commit: each replaces the stored one that
+        ``STORED_COLUMN`` names, or is new; those with ``IS_GONE_COLUMN`` only go.
+
+        ``only_current``: no other stored version is named than current ones, so others need not be read. ``truncation``
+        ends the current versions of a smaller order, save those that ``versions`` replace.
         """
         ...
 

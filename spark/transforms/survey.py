@@ -6,11 +6,12 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sf
 
 from libs.errors import PipelineHalted
 from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER
+from spark.sinks.port import Truncation
 
 # Commit times of live events as quantiles: the middle of each of 50 equal shares.
 _SHARES: Final = 50
@@ -30,10 +31,12 @@ class Slice:
     """By Kafka partition: the first event."""
     to_offsets: Mapping[int, int]
     """By Kafka partition: behind the last event."""
+    oldest_order: str
     newest_order: str
     newest_committed_at_us: int
-    newest_keyless_order: str | None
-    """Of events without a key: in a table that has a key, those are truncations."""
+    newest_keyless: Truncation | None
+    """The newest event without a key: in a table that has a key, that is a truncation."""
+    oldest_keyless: Truncation | None
     partial_rows: int
     """Events that lack the values of some columns (``cut_envelope``)."""
     live_changes: Mapping[int, int]
@@ -54,9 +57,11 @@ def survey(events: DataFrame) -> list[Slice]:
             sf.count("order").alias("ordered_rows"),
             sf.min("offset").alias("first_offset"),
             sf.max("offset").alias("last_offset"),
+            sf.min("order").alias("oldest_order"),
             sf.max("order").alias("newest_order"),
             sf.max("committed_at_us").alias("newest_committed_at_us"),
-            sf.max(sf.when(sf.col("key").isNull(), sf.col("order"))).alias("newest_keyless_order"),
+            sf.max(_keyless()).alias("newest_keyless"),
+            sf.min(_keyless()).alias("oldest_keyless"),
             sf.count(sf.when(sf.col("is_partial"), sf.lit(1))).alias("partial_rows"),
             sf.count(sf.when(is_live, sf.col("committed_at_us"))).alias("live_rows"),
             sf.percentile_approx(sf.when(is_live, sf.col("committed_at_us")), _QUANTILES, _ACCURACY).alias(
@@ -75,19 +80,26 @@ def survey(events: DataFrame) -> list[Slice]:
     return [_joined(list(group)) for _, group in groupby(sorted(portions, key=slice_of), slice_of)]
 
 
+def _keyless() -> Column:
+    return sf.when(sf.col("key").isNull(), sf.struct("order", "committed_at_us"))
+
+
 def _joined(portions: list[Row]) -> Slice:
     """One slice of what several Kafka partitions hold of it."""
     first: Any = portions[0]
-    keyless = [portion.newest_keyless_order for portion in portions if portion.newest_keyless_order is not None]
+    newest = [Truncation(*portion.newest_keyless) for portion in portions if portion.newest_keyless is not None]
+    oldest = [Truncation(*portion.oldest_keyless) for portion in portions if portion.oldest_keyless is not None]
     return Slice(
         topic=first.topic,
         schema_version=first.schema_version,
         rows=sum(portion.rows for portion in portions),
         from_offsets={portion.kafka_partition: portion.first_offset for portion in portions},
         to_offsets={portion.kafka_partition: portion.last_offset + 1 for portion in portions},
+        oldest_order=min(portion.oldest_order for portion in portions),
         newest_order=max(portion.newest_order for portion in portions),
         newest_committed_at_us=max(portion.newest_committed_at_us or 0 for portion in portions),
-        newest_keyless_order=max(keyless, default=None),
+        newest_keyless=max(newest, key=attrgetter("order"), default=None),
+        oldest_keyless=min(oldest, key=attrgetter("order"), default=None),
         partial_rows=sum(portion.partial_rows for portion in portions),
         live_changes=_live_changes(portions),
     )

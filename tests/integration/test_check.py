@@ -183,6 +183,28 @@ def test_a_table_that_never_arrived_lacks_every_row(shop: Shop) -> None:
     assert shop.check("acme").differences == 4
 
 
+@pytest.mark.parametrize(
+    ("sink", "marks"),
+    [
+        ("{deletes: soft}", {"_headwater_deleted": [False] * 4 + [True]}),
+        ("{mode: history}", {"is_current": [True] * 4 + [False], "valid_from": ["2026"] * 5}),
+    ],
+    ids=["soft deletes", "history"],
+)
+def test_rows_that_are_no_more_are_not_compared(shop: Shop, sink: str, marks: dict[str, list[object]]) -> None:
+    """Those that are marked deleted, and versions that ended; a row that is marked and should not be shows."""
+    document = shop.home.tenants_dir / "acme.yaml"
+    document.write_text(f"{document.read_text()}sink: {sink}\n")
+    stored = pa.concat_tables([rows(), rows(("Z",), note=["old"] * 4)])
+    for name, values in marks.items():
+        stored = stored.append_column(name, pa.array(values))
+    shop.deliver("acme", stored)
+
+    (table,) = shop.check("acme").tables
+
+    assert (table.comparison.first, table.faults) == ([], ())
+
+
 @pytest.mark.parametrize(("last_operation", "found"), [("d", []), ("u", [("gone",)])], ids=["deleted", "delete lost"])
 def test_an_append_table_is_judged_by_its_newest_rows(shop: Shop, last_operation: str, found: list[tuple[str]]) -> None:
     """The log of changes, folded up, is the source; a delete that is missing shows."""

@@ -162,6 +162,36 @@ def test_append_holds_every_change_once_in_order(start_tenant: StartTenant) -> N
     assert all(row["_headwater_committed_at"] is not None for row in stored)
 
 
+def test_history_holds_every_version_and_its_current_ones_are_the_source(start_tenant: StartTenant) -> None:
+    """Versions follow each other without a gap, through batches, a truncation and a restart; the current ones are a mirror."""
+    tenant = start_tenant(f"h{secrets.token_hex(3)}", mode=SinkMode.HISTORY, max_offsets_per_trigger=60)
+    orders = Model(schema_of("orders"))
+    tenant.topics.create_table(orders.schema)
+    with tenant.topics.transaction() as first:
+        first.schema(orders.schema)
+    chance = random.Random(11)
+    write_at_random(tenant, [orders], chance, transactions=6)
+    tenant.run_until(lambda progress: progress.rows > 0)
+    with tenant.topics.transaction() as second:
+        orders.truncate(second)
+    write_at_random(tenant, [orders], chance, transactions=3)
+
+    restarted = tenant.restarted()
+    restarted.run_until_rows(len(orders.orders))
+
+    versions = restarted.rows("orders")
+    current = [{"id": row["id"], "note": row["note"]} for row in versions if row["is_current"]]
+    assert sorted(current, key=lambda row: str(row["id"])) == sorted(
+        orders.sorted_rows(), key=lambda row: str(row["id"])
+    )
+    opened = {(row["id"], row["_headwater_opened_by"]) for row in versions}
+    assert len(opened) == len(versions)
+    assert all((row["_headwater_closed_by"] is None) == row["is_current"] for row in versions)
+    assert all(
+        str(row["_headwater_opened_by"]) < str(row["_headwater_closed_by"]) for row in versions if not row["is_current"]
+    )
+
+
 def test_a_column_added_in_the_middle_of_a_batch(start_tenant: StartTenant) -> None:
     """Rows of both versions in one batch: the column is there before its rows, and older ones have its DEFAULT."""
     tenant = start_tenant(f"c{secrets.token_hex(3)}")

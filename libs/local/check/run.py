@@ -30,8 +30,15 @@ from libs.local.check.values import Convert, from_arrow
 from libs.local.documents import Documents, nearest
 from libs.local.home import Home
 from libs.local.warehouse import load_table, open_catalog, sorted_rows
-from libs.types.tenant import Operation, SinkMode, TenantSpec
-from libs.types.warehouse import OP_COLUMN, ORDER_COLUMN, OWN_COLUMN_PREFIX, warehouse_table
+from libs.types.tenant import Deletes, Operation, SinkMode, SinkSettings, TenantSpec
+from libs.types.warehouse import (
+    DELETED_COLUMN,
+    IS_CURRENT_COLUMN,
+    OP_COLUMN,
+    ORDER_COLUMN,
+    own_columns,
+    warehouse_table,
+)
 
 DEFAULT_TIMEOUT_S: Final = 120.0
 CATCH_UP_TRIES: Final = 3
@@ -177,8 +184,8 @@ def _check_table(
     folder: Path,
 ) -> TableCheck:
     assert spec.sink is not None
-    is_append = spec.sink.mode is SinkMode.APPEND
-    delivered = _delivered_columns(iceberg)
+    mode = spec.sink.mode
+    delivered = _delivered_columns(iceberg, own_columns(mode, spec.sink.deletes))
     columns = [column for column in table.columns if iceberg is None or column.name in delivered]
     names = tuple(column.name for column in columns)
     expected = answering.rows(table, columns)
@@ -188,7 +195,7 @@ def _check_table(
         if iceberg is not None and column.name not in delivered
     ]
     faults += [f"column {name} must not be in the warehouse, and is" for name in table.withheld if name in delivered]
-    if is_append and not table.key:
+    if mode is SinkMode.APPEND and not table.key:
         faults = ["an append table without a key does not say which rows are current: it cannot be compared"]
         return TableCheck(spec.tenant, source, table, Comparison(), names, tuple(faults))
     if iceberg is None:
@@ -198,7 +205,8 @@ def _check_table(
             iceberg,
             names,
             table.key,
-            latest_by=(ORDER_COLUMN, OP_COLUMN) if is_append else None,
+            latest_by=(ORDER_COLUMN, OP_COLUMN) if mode is SinkMode.APPEND else None,
+            where=_current_rows(spec.sink),
             temporary_dir=folder,
         )
         actual = _canonical_rows(batches, columns)
@@ -210,10 +218,17 @@ def _check_table(
     return TableCheck(spec.tenant, source, table, comparison, names, tuple(faults))
 
 
-def _delivered_columns(iceberg: Table | None) -> frozenset[str]:
+def _current_rows(sink: SinkSettings) -> str | None:
+    """Which rows of the table stand for rows of the source: a condition of pyiceberg; None: all."""
+    if sink.mode is SinkMode.HISTORY:
+        return f"{IS_CURRENT_COLUMN} = true"
+    return f"{DELETED_COLUMN} = false" if sink.deletes is Deletes.SOFT else None
+
+
+def _delivered_columns(iceberg: Table | None, own: Sequence[str]) -> frozenset[str]:
     if iceberg is None:
         return frozenset()
-    return frozenset(item.name for item in iceberg.schema().fields if not item.name.startswith(OWN_COLUMN_PREFIX))
+    return frozenset(item.name for item in iceberg.schema().fields if item.name not in own)
 
 
 def _canonical_rows(batches: Iterator[pa.RecordBatch], columns: Sequence[ExpectedColumn]) -> Iterator[Row]:

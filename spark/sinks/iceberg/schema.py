@@ -24,6 +24,10 @@ _ICEBERG_NAMES: Final[Mapping[str, str]] = {
 }
 _SPARK_NAMES: Final = {iceberg: spark for spark, iceberg in _ICEBERG_NAMES.items()}
 _DECIMAL: Final = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+_METADATA_COLUMNS: Final = frozenset(
+    {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"}
+)
+"""Iceberg specification, "Reserved Field IDs"."""
 _WIDENINGS: Final = frozenset({("int", "bigint"), ("float", "double")})
 """Besides a DECIMAL's precision, all that Iceberg allows in place (specification v2, "Schema Evolution")."""
 
@@ -48,6 +52,13 @@ def sql_type(iceberg_name: str) -> str:
     """Spark's name of an Iceberg type, as ``Type.toString`` gives it."""
     match = _DECIMAL.fullmatch(iceberg_name)
     return f"decimal({match[1]},{match[2]})" if match else _SPARK_NAMES[iceberg_name]
+
+
+def check_names(table: SinkTable) -> None:
+    """Raises TableRefused for a column named like one of Iceberg's own: no MERGE would run."""
+    for column in table.columns:
+        if column.name.lower() in _METADATA_COLUMNS:
+            raise TableRefused(f"{table.table}.{column.name}: Iceberg keeps this name for itself; exclude the column")
 
 
 def evolution(current: Mapping[str, str], table: SinkTable) -> Evolution:

@@ -9,7 +9,7 @@ is the last batch that the table took in. Whatever else commits (a fill, mainten
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -18,20 +18,38 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from libs.types.tenant import SinkMode
+from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import (
     BATCH_PROPERTY,
     CATALOG,
+    CLOSED_BY_COLUMN,
     COMMITTED_AT_COLUMN,
+    DELETED_AT_COLUMN,
+    DELETED_COLUMN,
+    IS_CURRENT_COLUMN,
     OP_COLUMN,
+    OPENED_BY_COLUMN,
     ORDER_COLUMN,
     UNAVAILABLE_COLUMN,
+    VALID_FROM_COLUMN,
+    VALID_TO_COLUMN,
     WarehouseTable,
+    own_columns,
 )
-from spark.sinks.iceberg.schema import Evolution, evolution, iceberg_type, identifier_columns, sql_type
+from spark.sinks.iceberg.schema import Evolution, check_names, evolution, iceberg_type, identifier_columns, sql_type
 from spark.sinks.iceberg.settings import Settings
-from spark.sinks.port import BatchIdentity, Fill, Sink, SinkColumn, SinkTable, TableColumn, TableRefused
+from spark.sinks.port import (
+    BatchIdentity,
+    Fill,
+    Sink,
+    SinkColumn,
+    SinkTable,
+    TableColumn,
+    TableRefused,
+    Truncation,
+)
 from spark.transforms.cut_envelope import DELETE
+from spark.transforms.versions import IS_GONE_COLUMN, STORED_COLUMN
 
 _TABLE_PROPERTIES: Final = {
     "format-version": "2",
@@ -51,11 +69,23 @@ _TABLE_PROPERTIES: Final = {
     "write.metadata.previous-versions-max": "20",
 }
 _MODE: Final = "headwater.mode"
+_DELETES: Final = "headwater.deletes"
 _KEY: Final = "headwater.key"
 _FILL: Final = "headwater.fill."
 _FILL_PENDING: Final = "headwater.fill-pending."
 _SNAPSHOT_BATCH: Final = f"spark.sql.iceberg.snapshot-property.{BATCH_PROPERTY}"
-_OWN_TYPES: Final = {OP_COLUMN: "string", ORDER_COLUMN: "string", COMMITTED_AT_COLUMN: "timestamp"}
+_OWN_TYPES: Final = {
+    OP_COLUMN: "string",
+    ORDER_COLUMN: "string",
+    COMMITTED_AT_COLUMN: "timestamp",
+    DELETED_COLUMN: "boolean",
+    DELETED_AT_COLUMN: "timestamp",
+    VALID_FROM_COLUMN: "timestamp",
+    VALID_TO_COLUMN: "timestamp",
+    IS_CURRENT_COLUMN: "boolean",
+    OPENED_BY_COLUMN: "string",
+    CLOSED_BY_COLUMN: "string",
+}
 
 log = structlog.get_logger()
 
@@ -107,6 +137,7 @@ class IcebergSink:
         return False
 
     def ensure_table(self, spark: SparkSession, table: SinkTable) -> Mapping[str, TableColumn]:
+        check_names(table)
         iceberg_table = _load(spark, table.name)
         if iceberg_table is None:
             iceberg_table = _create(spark, table)
@@ -115,7 +146,7 @@ class IcebergSink:
             current = {name: column.sql_type for name, column in _columns(iceberg_table).items()}
             changes = evolution(current, table)
             if changes:
-                _evolve(spark, iceberg_table, changes, table.mode)
+                _evolve(spark, iceberg_table, changes, table)
                 log.info(
                     "sink_table_evolved",
                     table=str(table.name),
@@ -126,19 +157,35 @@ class IcebergSink:
         return _columns(iceberg_table)
 
     def merge_into(
-        self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncated_at: str | None = None
+        self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncation: Truncation | None = None
     ) -> None:
         if _is_empty(_load(spark, table.name)):
             # Nothing to join: what a first batch, as large as the source's table, would otherwise pay for.
-            rows = changes.where(sf.col(OP_COLUMN) != DELETE).drop(OP_COLUMN, UNAVAILABLE_COLUMN)
-            rows.writeTo(table.name.quoted()).append()
+            rows = changes if table.deletes is Deletes.SOFT else changes.where(sf.col(OP_COLUMN) != DELETE)
+            rows.drop(OP_COLUMN, UNAVAILABLE_COLUMN).writeTo(table.name.quoted()).append()
             return
-        view = f"changes_{uuid4().hex}"
-        changes.createOrReplaceTempView(view)
-        try:
-            spark.sql(merge_statement(table, changes.columns, view, truncated_at))
-        finally:
-            spark.catalog.dropTempView(view)
+        _run_on(spark, changes, lambda view: merge_statement(table, changes.columns, view, truncation))
+
+    def rows(self, spark: SparkSession, table: WarehouseTable) -> DataFrame:
+        return spark.table(table.quoted())
+
+    def merge_versions(
+        self,
+        spark: SparkSession,
+        table: SinkTable,
+        versions: DataFrame,
+        *,
+        only_current: bool,
+        truncation: Truncation | None = None,
+    ) -> None:
+        if _is_empty(_load(spark, table.name)):
+            versions.drop(STORED_COLUMN, IS_GONE_COLUMN).writeTo(table.name.quoted()).append()
+            return
+        _run_on(
+            spark,
+            versions,
+            lambda view: versions_statement(table, versions.columns, view, only_current, truncation),
+        )
 
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         changes.writeTo(table.name.quoted()).append()
@@ -172,23 +219,77 @@ def _is_empty(iceberg_table: Any) -> bool:
     return iceberg_table.currentSnapshot() is None
 
 
-def merge_statement(table: SinkTable, columns: list[str], view: str, truncated_at: str | None) -> str:
+def _run_on(spark: SparkSession, rows: DataFrame, statement: Callable[[str], str]) -> None:
+    """Run the statement on a view of ``rows``."""
+    view = f"changes_{uuid4().hex}"
+    rows.createOrReplaceTempView(view)
+    try:
+        spark.sql(statement(view))
+    finally:
+        spark.catalog.dropTempView(view)
+
+
+def merge_statement(table: SinkTable, columns: Sequence[str], view: str, truncation: Truncation | None) -> str:
     """The MERGE of one micro-batch: ``view`` has one row a key, ``columns`` and the op among them."""
     stored = [name for name in columns if name not in (OP_COLUMN, UNAVAILABLE_COLUMN)]
     is_partial = UNAVAILABLE_COLUMN in columns
-    listed, given = ", ".join(map(_quoted, stored)), ", ".join(f"s.{_quoted(name)}" for name in stored)
-    same_key = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in table.key)
+    is_soft = table.deletes is Deletes.SOFT
     is_newer = f"s.{ORDER_COLUMN} > t.{ORDER_COLUMN}"
     is_delete = f"s.{OP_COLUMN} = '{DELETE}'"
+    own = [name for name in stored if name in own_columns(table.mode, table.deletes)]
+    when_deleted = f"UPDATE SET {_assignments(own)}" if is_soft else "DELETE"
     clauses = [
-        f"MERGE INTO {table.name.quoted()} t USING {view} s ON {same_key}",
-        f"WHEN MATCHED AND {is_newer} AND {is_delete} THEN DELETE",
-        f"WHEN MATCHED AND {is_newer} THEN UPDATE SET {', '.join(_assignment(name, is_partial) for name in stored)}",
-        f"WHEN NOT MATCHED AND NOT {is_delete} THEN INSERT ({listed}) VALUES ({given})",
+        f"MERGE INTO {table.name.quoted()} t USING {view} s ON {_same_key(table)}",
+        f"WHEN MATCHED AND {is_newer} AND {is_delete} THEN {when_deleted}",
+        f"WHEN MATCHED AND {is_newer} THEN UPDATE SET {_assignments(stored, is_partial)}",
+        f"WHEN NOT MATCHED {'' if is_soft else f'AND NOT {is_delete} '}THEN {_insert(stored)}",
     ]
-    if truncated_at is not None:
-        clauses.append(f"WHEN NOT MATCHED BY SOURCE AND t.{ORDER_COLUMN} < '{truncated_at}' THEN DELETE")
+    if truncation is not None:
+        is_before = f"t.{ORDER_COLUMN} < '{truncation.order}'"
+        clauses.append(
+            f"WHEN NOT MATCHED BY SOURCE AND {is_before} AND NOT t.{DELETED_COLUMN} THEN UPDATE SET "
+            f"t.{DELETED_COLUMN} = true, t.{DELETED_AT_COLUMN} = {_time_of(truncation)}, "
+            f"t.{ORDER_COLUMN} = '{truncation.order}', t.{COMMITTED_AT_COLUMN} = {_time_of(truncation)}"
+            if is_soft
+            else f"WHEN NOT MATCHED BY SOURCE AND {is_before} THEN DELETE"
+        )
     return "\n".join(clauses)
+
+
+def versions_statement(
+    table: SinkTable, columns: Sequence[str], view: str, only_current: bool, truncation: Truncation | None
+) -> str:
+    """The MERGE of one micro-batch's versions (``spark.transforms.versions``)."""
+    stored = [name for name in columns if name not in (STORED_COLUMN, IS_GONE_COLUMN)]
+    is_same = f"{_same_key(table)} AND t.{OPENED_BY_COLUMN} = s.{STORED_COLUMN}"
+    clauses = [
+        # Tables are partitioned by it: versions that ended are not even opened.
+        f"MERGE INTO {table.name.quoted()} t USING {view} s ON {is_same}"
+        + (f" AND t.{IS_CURRENT_COLUMN}" if only_current else ""),
+        f"WHEN MATCHED AND s.{IS_GONE_COLUMN} THEN DELETE",
+        f"WHEN MATCHED THEN UPDATE SET {_assignments(stored)}",
+        f"WHEN NOT MATCHED THEN {_insert(stored)}",
+    ]
+    if truncation is not None:
+        clauses.append(
+            f"WHEN NOT MATCHED BY SOURCE AND t.{IS_CURRENT_COLUMN} AND t.{ORDER_COLUMN} < '{truncation.order}' THEN UPDATE SET "
+            f"t.{IS_CURRENT_COLUMN} = false, t.{VALID_TO_COLUMN} = {_time_of(truncation)}, "
+            f"t.{CLOSED_BY_COLUMN} = '{truncation.order}'"
+        )
+    return "\n".join(clauses)
+
+
+def _same_key(table: SinkTable) -> str:
+    return " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in table.key)
+
+
+def _insert(names: Sequence[str]) -> str:
+    given = ", ".join(f"s.{_quoted(name)}" for name in names)
+    return f"INSERT ({', '.join(map(_quoted, names))}) VALUES ({given})"
+
+
+def _assignments(names: Sequence[str], is_partial: bool = False) -> str:
+    return ", ".join(_assignment(name, is_partial) for name in names)
 
 
 def _assignment(name: str, is_partial: bool) -> str:
@@ -199,13 +300,18 @@ def _assignment(name: str, is_partial: bool) -> str:
     return f"t.{column} = IF(array_contains(s.{UNAVAILABLE_COLUMN}, '{text}'), t.{column}, s.{column})"
 
 
+def _time_of(truncation: Truncation) -> str:
+    return f"timestamp_micros({truncation.committed_at_us})"
+
+
 def _create(spark: SparkSession, table: SinkTable) -> Any:
     """The new table, with its key as identifier fields where it mirrors."""
     jvm = _jvm(spark)
     fields, identifiers = jvm.java.util.ArrayList(), jvm.java.util.HashSet()
     is_mirror = table.mode is SinkMode.MIRROR
     identifying = identifier_columns(table.columns, table.key) if is_mirror else ()
-    for field_id, column in enumerate([*table.columns, *_own_columns(table.mode)], start=1):
+    own = [SinkColumn(name, _OWN_TYPES[name]) for name in own_columns(table.mode, table.deletes)]
+    for field_id, column in enumerate([*table.columns, *own], start=1):
         is_key = is_mirror and column.name in table.key
         of = jvm.org.apache.iceberg.types.Types.NestedField.required if is_key else _optional(jvm)
         fields.add(of(field_id, column.name, _java_type(spark, column.sql_type), column.comment))
@@ -219,17 +325,20 @@ def _create(spark: SparkSession, table: SinkTable) -> Any:
         "headwater.source": table.source,
         "headwater.table": table.table,
         _MODE: table.mode.value,
+        _DELETES: table.deletes.value,
         _KEY: ",".join(table.key),
     }
     late = [column for column in table.columns if column.fill and column.fill.since_version > table.oldest_version]
-    fills = _fill_properties(late) if is_mirror else {}
+    fills = _fill_properties(late) if table.mode is not SinkMode.APPEND else {}
     for name, value in {**_TABLE_PROPERTIES, **described, **fills}.items():
         properties.put(name, value)
     catalog, identifier = _catalog(spark), _identifier(spark, table.name)
     if not catalog.namespaceExists(identifier.namespace()):
         catalog.createNamespace(identifier.namespace(), jvm.java.util.HashMap())
-    unpartitioned = jvm.org.apache.iceberg.PartitionSpec.unpartitioned()
-    created = catalog.createTable(identifier, schema, unpartitioned, properties)
+    spec = jvm.org.apache.iceberg.PartitionSpec.builderFor(schema)
+    if table.mode is SinkMode.HISTORY:
+        spec = spec.identity(IS_CURRENT_COLUMN)
+    created = catalog.createTable(identifier, schema, spec.build(), properties)
     log.info("sink_table_created", table=str(table.name), mode=table.mode.value, key=list(table.key))
     return created
 
@@ -238,21 +347,22 @@ def _optional(jvm: Any) -> Any:
     return jvm.org.apache.iceberg.types.Types.NestedField.optional
 
 
-def _own_columns(mode: SinkMode) -> list[SinkColumn]:
-    names = [ORDER_COLUMN, COMMITTED_AT_COLUMN] if mode is SinkMode.MIRROR else list(_OWN_TYPES)
-    return [SinkColumn(name, _OWN_TYPES[name]) for name in names]
-
-
 def _check_settled(iceberg_table: Any, table: SinkTable) -> None:
-    """Mode and key are for the table's life."""
+    """Mode, deletes and key are for the table's life."""
     properties = iceberg_table.properties()
     mode, key = properties.get(_MODE), properties.get(_KEY)
+    deletes = properties.get(_DELETES) or Deletes.HARD.value
     if mode != table.mode.value:
         raise TableRefused(
             f"{table.name} holds {mode} rows, but the tenant's sink.mode is {table.mode.value}; set the mode back, or "
             "write the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
         )
-    if table.mode is SinkMode.MIRROR and key != ",".join(table.key):
+    if deletes != table.deletes.value:
+        raise TableRefused(
+            f"{table.name} has {deletes} deletes, but the tenant's sink.deletes is {table.deletes.value}; set it back, or "
+            "write the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
+        )
+    if table.mode is not SinkMode.APPEND and key != ",".join(table.key):
         raise TableRefused(
             f"{table.name} is merged by the key ({key}), but the source's key is ({','.join(table.key)}) now; write "
             "the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
@@ -261,9 +371,10 @@ def _check_settled(iceberg_table: Any, table: SinkTable) -> None:
 
 def _columns(iceberg_table: Any) -> dict[str, TableColumn]:
     properties = iceberg_table.properties()
+    own = own_columns(SinkMode(properties.get(_MODE)), Deletes(properties.get(_DELETES) or Deletes.HARD.value))
     columns = {}
     for field in iceberg_table.schema().columns():
-        if field.name() not in _OWN_TYPES:
+        if field.name() not in own:
             columns[field.name()] = TableColumn(
                 sql_type(field.type().toString()), _stored_fill(properties.get(_FILL + field.name()))
             )
@@ -277,17 +388,17 @@ def _stored_fill(text: str | None) -> Fill | None:
     return Fill(int(version), expression)
 
 
-def _evolve(spark: SparkSession, iceberg_table: Any, changes: Evolution, mode: SinkMode) -> None:
+def _evolve(spark: SparkSession, iceberg_table: Any, changes: Evolution, table: SinkTable) -> None:
     """Columns and what fills them, in one commit."""
     transaction = iceberg_table.newTransaction()
     update = transaction.updateSchema()
     for column in changes.added:
         update.addColumn(None, column.name, _java_type(spark, column.sql_type), column.comment or "")
-        update.moveBefore(column.name, OP_COLUMN if mode is SinkMode.APPEND else ORDER_COLUMN)
+        update.moveBefore(column.name, own_columns(table.mode, table.deletes)[0])
     for column in changes.widened:
         update.updateColumn(column.name, _java_type(spark, column.sql_type))
     update.commit()
-    if mode is SinkMode.MIRROR:
+    if table.mode is not SinkMode.APPEND:
         properties = transaction.updateProperties()
         for name, value in _fill_properties(changes.added).items():
             properties.set(name, value)
@@ -313,7 +424,9 @@ def _fill_pending_columns(spark: SparkSession, iceberg_table: Any, table: Wareho
         f"{_quoted(name)} = coalesce({_quoted(name)}, {fill.expression})" for name, fill in fills.items() if fill
     )
     is_lacking = " OR ".join(f"{_quoted(name)} IS NULL" for name in fills)
-    spark.newSession().sql(f"UPDATE {table.quoted()} SET {assignments} WHERE {is_lacking}")
+    # A version that had ended did not have the column.
+    of_rows = f" AND {IS_CURRENT_COLUMN}" if iceberg_table.properties().get(_MODE) == SinkMode.HISTORY.value else ""
+    spark.newSession().sql(f"UPDATE {table.quoted()} SET {assignments} WHERE ({is_lacking}){of_rows}")
     iceberg_table.refresh()
     update = iceberg_table.updateProperties()
     for setting in pending:

@@ -65,7 +65,7 @@ sources:
   - {columns: '['}
 - name: shop
 topics: {kafka_partitions: 0}
-sink: {trigger_s: 0}
+sink: {mode: append, trigger_s: 0, deletes: soft, tracked_columns: ['*']}
 """
 
     spec = parse_tenant(text, mistakes=mistakes, check_condition=lambda where: [f"{where!r} ends too early"])
@@ -82,6 +82,9 @@ sink: {trigger_s: 0}
         "sources[1].name",
         "topics.kafka_partitions",
         "sink.trigger_s",
+        "sink.deletes",
+        "sink.tracked_columns",
+        "sink.tracked_columns[0]",
     ]
 
 

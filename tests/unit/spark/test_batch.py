@@ -144,6 +144,7 @@ def _table_of(batch: DataFrame, *schemas: DeliveredSchema) -> TableBatch:
         schemas={schema.table_schema.version: schema for schema in schemas},
         parked=None,
         is_passed_over=False,
+        known_order="",
     )
 
 

@@ -9,10 +9,10 @@ from pyspark.sql import functions as sf
 from libs.events.delivered_schema import DeliveredSchema
 from libs.mysql.logical import column
 from libs.types.table import Column
-from libs.types.tenant import SinkMode
+from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import UNAVAILABLE_COLUMN, warehouse_table
 from spark.sinks.iceberg.schema import evolution
-from spark.sinks.port import BatchIdentity, Fill, SinkColumn, SinkTable, TableRefused
+from spark.sinks.port import BatchIdentity, Fill, SinkColumn, SinkTable, TableRefused, Truncation
 from spark.transforms.conform_to import conform_to
 from spark.transforms.fill import fill_expression
 from spark.transforms.parse_events import parse_events
@@ -37,6 +37,7 @@ class Mirror:
         return SinkTable(
             name=warehouse_table(self._tenant, delivered.source, schema.table_id),
             mode=mode,
+            deletes=Deletes.HARD,
             columns=tuple(_sink_column(item, since) for item in schema.columns),
             key=schema.key,
             topic=delivered.topic,
@@ -45,7 +46,7 @@ class Mirror:
             oldest_version=1,
         )
 
-    def apply(self, delivered: DeliveredSchema, *changes: Change, truncated_at: str | None = None) -> list[Row]:
+    def apply(self, delivered: DeliveredSchema, *changes: Change, truncation: Truncation | None = None) -> list[Row]:
         """Merge one batch (one change a key) and give back what the table holds then."""
         spark, sink = self._shared.session, self._shared.sink
         table = self.table(delivered, since=delivered.table_schema.version)
@@ -56,7 +57,7 @@ class Mirror:
             .transform(parse_events(delivered.table_schema))
             .transform(conform_to(columns, delivered.table_schema))
         )
-        sink.merge_into(spark, table, rows, truncated_at=truncated_at)
+        sink.merge_into(spark, table, rows, truncation=truncation)
         return self.rows(delivered)
 
     def apply_partial(self, delivered: DeliveredSchema, without: Mapping[str, set[int]], *changes: Change) -> list[Row]:
@@ -122,7 +123,7 @@ def test_a_truncation_takes_older_rows_and_leaves_newer_ones(shared: SharedSpark
     mirror, schema = Mirror(shared, "truncate"), orders_schema()
     mirror.apply(schema, put(5, 1, "old"), put(5, 2, "old"), put(12, 3, "new"))
 
-    rows = mirror.apply(schema, put(11, 2, "again"), truncated_at=Change(op="t", rank=10).order)
+    rows = mirror.apply(schema, put(11, 2, "again"), truncation=Truncation(Change(op="t", rank=10).order, 0))
 
     assert rows == [{"id": 2, "note": "again"}, {"id": 3, "note": "new"}]
 
@@ -266,6 +267,7 @@ def _one_column_table(sql_type: str) -> SinkTable:
     return SinkTable(
         name=warehouse_table("acme", "shop", orders_schema().table_schema.table_id),
         mode=SinkMode.MIRROR,
+        deletes=Deletes.HARD,
         columns=(SinkColumn("c", sql_type),),
         key=("c",),
         topic="t",
@@ -273,3 +275,8 @@ def _one_column_table(sql_type: str) -> SinkTable:
         table="shop.orders",
         oldest_version=1,
     )
+
+
+def test_a_column_with_a_name_of_icebergs_own_parks_its_table(shared: SharedSpark) -> None:
+    with pytest.raises(TableRefused, match=r"orders\._POS: Iceberg keeps this name for itself; exclude the column"):
+        Mirror(shared, "reserved").apply(orders_schema(ID, column("_POS", "int")))

@@ -1,0 +1,250 @@
+"""From changes to versions: what each row was, from when to when (slowly changing dimension, type 2).
+
+A version opens with a change of a tracked column, with an insert, and behind a delete; it ends where the next one opens, or
+with a delete or a truncation. A change of other columns only rewrites the version that it falls into (type 1), in one pass.
+
+Changes that come late are put where they belong: the stored versions of their rows are taken up beside them, and the same rules
+give what should have been stored. What was stored already, and repeats, change nothing. Only of changes that opened no version
+nothing is known any more.
+"""
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as sf
+from pyspark.sql.window import WindowSpec
+
+from libs.types.warehouse import (
+    CLOSED_BY_COLUMN,
+    COMMITTED_AT_COLUMN,
+    IS_CURRENT_COLUMN,
+    OP_COLUMN,
+    OPENED_BY_COLUMN,
+    ORDER_COLUMN,
+    UNAVAILABLE_COLUMN,
+    VALID_FROM_COLUMN,
+    VALID_TO_COLUMN,
+)
+from spark.transforms.cut_envelope import DELETE, TRUNCATE
+
+STORED_COLUMN: Final = "_headwater_stored"
+"""Of a version to be written: what opened the stored one that it replaces; NULL where it is new."""
+IS_GONE_COLUMN: Final = "_headwater_is_gone"
+"""The stored version is no version any more: a late change made it one with the version before."""
+_OWN: Final = (OP_COLUMN, ORDER_COLUMN, COMMITTED_AT_COLUMN, UNAVAILABLE_COLUMN)
+
+
+def has_late_changes(changes: DataFrame, current: DataFrame, *, key: Sequence[str], known_order: str) -> bool:
+    """Whether a change is as old as those that the table holds, up to ``known_order``, and may be of an ended version: it is
+    older than what opened the current one, or there is no current one."""
+    names = [_quoted(name) for name in key]
+    old = changes.where((sf.col(OP_COLUMN) != TRUNCATE) & (sf.col(ORDER_COLUMN) <= known_order))
+    oldest = old.groupBy(*names).agg(sf.min(ORDER_COLUMN).alias("oldest"))
+    opened = current.select(*names, sf.col(OPENED_BY_COLUMN).alias("opened"))
+    return not oldest.join(opened, list(key), "left").where("opened IS NULL OR oldest < opened").isEmpty()
+
+
+def versions_of(
+    changes: DataFrame, stored: DataFrame, *, key: Sequence[str], tracked: Sequence[str], has_truncations: bool
+) -> DataFrame:
+    """The versions to write: those of ``stored`` that are other ones now, and new ones.
+
+    ``changes`` have the table's columns, op, order and commit time, and may have ``UNAVAILABLE_COLUMN``; ``stored`` the
+    table's columns and Headwater's. With ``has_truncations``, rows of ``changes`` without a key are truncations: they end
+    the versions of the rows that ``changes`` have, others are not looked at.
+    """
+    names = [name for name in changes.columns if name not in _OWN]
+    plain = [name for name in names if name not in key]
+    rows = changes.where(f"{OP_COLUMN} <> '{TRUNCATE}'")
+    keys = rows.select(*map(_quoted, key)).distinct()
+    met = stored.join(keys, list(key), "left_semi")
+    parts = [_changed(rows, names), _opened(met, names), _closed(met, names, key)]
+    if has_truncations:
+        parts.append(_truncated(changes, keys, names, key))
+    elements = functools.reduce(DataFrame.unionByName, parts).transform(_once(key))
+    if UNAVAILABLE_COLUMN in changes.columns:
+        elements = elements.transform(_last_known(key, plain))
+    return elements.transform(_joined(names, key, tracked)).transform(_that_differ(names, key))
+
+
+# --- elements: what happened to a row, or what is stored of it, in one order ----------------------------------------------
+
+
+def _element(
+    names: Sequence[str], *, at: Column, order: Column, committed_at: Column, is_end: Column, **more: Column
+) -> list[Column]:
+    """``at`` is the place among the row's elements, ``order`` that of the values."""
+    none = sf.lit(None)
+    return [
+        *(sf.col(_quoted(name)) for name in names),
+        at.alias("at"),
+        order.alias("values_order"),
+        committed_at.alias("values_committed_at"),
+        more.get("since", committed_at).alias("since"),
+        is_end.alias("is_end"),
+        more.get("stored", none.cast("string")).alias("stored"),
+        more.get("stored_closed_by", none.cast("string")).alias("stored_closed_by"),
+        more.get("unavailable", sf.array().cast("array<string>")).alias("unavailable"),
+    ]
+
+
+def _changed(rows: DataFrame, names: Sequence[str]) -> DataFrame:
+    unavailable = {"unavailable": sf.col(UNAVAILABLE_COLUMN)} if UNAVAILABLE_COLUMN in rows.columns else {}
+    order, is_end = sf.col(ORDER_COLUMN), sf.col(OP_COLUMN) == DELETE
+    return rows.select(
+        *_element(names, at=order, order=order, committed_at=sf.col(COMMITTED_AT_COLUMN), is_end=is_end, **unavailable)
+    )
+
+
+def _opened(met: DataFrame, names: Sequence[str]) -> DataFrame:
+    """The stored versions, each where it opened."""
+    return met.select(
+        *_element(
+            names,
+            at=sf.col(OPENED_BY_COLUMN),
+            order=sf.col(ORDER_COLUMN),
+            committed_at=sf.col(COMMITTED_AT_COLUMN),
+            is_end=sf.lit(False),
+            since=sf.col(VALID_FROM_COLUMN),
+            stored=sf.col(OPENED_BY_COLUMN),
+            stored_closed_by=sf.col(CLOSED_BY_COLUMN),
+        )
+    )
+
+
+def _closed(met: DataFrame, names: Sequence[str], key: Sequence[str]) -> DataFrame:
+    """Where they closed; of two versions side by side ``_once`` keeps what opens the second."""
+    closed = met.where(f"{CLOSED_BY_COLUMN} IS NOT NULL")
+    blank = closed.select(
+        *(
+            sf.col(_quoted(name)) if name in key else sf.lit(None).cast(closed.schema[name].dataType).alias(name)
+            for name in names
+        ),
+        CLOSED_BY_COLUMN,
+        VALID_TO_COLUMN,
+    )
+    at = sf.col(CLOSED_BY_COLUMN)
+    return blank.select(*_element(names, at=at, order=at, committed_at=sf.col(VALID_TO_COLUMN), is_end=sf.lit(True)))
+
+
+def _truncated(changes: DataFrame, keys: DataFrame, names: Sequence[str], key: Sequence[str]) -> DataFrame:
+    """Each truncation, for each row."""
+    truncations = changes.where(f"{OP_COLUMN} = '{TRUNCATE}'").drop(*key)
+    order = sf.col(ORDER_COLUMN)
+    return keys.crossJoin(truncations).select(
+        *_element(names, at=order, order=order, committed_at=sf.col(COMMITTED_AT_COLUMN), is_end=sf.lit(True))
+    )
+
+
+def _once(key: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
+    """Of what stands at one place, the stored version, else a change, else an end."""
+
+    def keep(elements: DataFrame) -> DataFrame:
+        same_place = Window.partitionBy(*map(_quoted, key), "at").orderBy(sf.col("stored").isNull(), "is_end")
+        return elements.withColumn("nth", sf.row_number().over(same_place)).where("nth = 1").drop("nth")
+
+    return keep
+
+
+def _last_known(key: Sequence[str], plain: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
+    def fill(elements: DataFrame) -> DataFrame:
+        so_far = _by_place(key).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+
+        def known(name: str) -> Column:
+            is_known = ~sf.array_contains("unavailable", name)
+            value = sf.when(is_known, sf.struct(sf.col(_quoted(name)).alias("value")))
+            return sf.last(value, ignorenulls=True).over(so_far).getField("value").alias(name)
+
+        others = [sf.col(_quoted(name)) for name in elements.columns if name not in plain]
+        return elements.select(*others, *(known(name) for name in plain))
+
+    return fill
+
+
+# --- versions ----------------------------------------------------------------------------------------------------------
+
+
+def _joined(names: Sequence[str], key: Sequence[str], tracked: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
+    """Elements that are one version, as one; ``stored`` becomes the list of the stored versions among them."""
+    by_place = _by_place(key)
+
+    def join(elements: DataFrame) -> DataFrame:
+        differs = [~sf.col(_quoted(name)).eqNullSafe(sf.lag(_quoted(name)).over(by_place)) for name in tracked]
+        is_other = functools.reduce(operator.or_, differs, sf.lit(False))
+        is_behind_end = sf.coalesce(sf.lag("is_end").over(by_place), sf.lit(True))
+        segments = elements.withColumn("begins", sf.col("is_end") | is_behind_end | is_other).withColumn(
+            "segment", sf.count_if("begins").over(by_place)
+        )
+        values = [sf.col(_quoted(name)) for name in names if name not in key]
+        newest = sf.struct(*values, "values_order", "values_committed_at")
+        one = segments.groupBy(*map(_quoted, key), "segment").agg(
+            sf.max_by(newest, "values_order").alias("newest"),
+            sf.min("at").alias("opened_by"),
+            sf.min_by("since", "at").alias("since"),
+            sf.min("is_end").alias("is_end"),
+            sf.array_sort(
+                sf.collect_list(
+                    sf.when(
+                        sf.col("stored").isNotNull(),
+                        sf.struct("stored", "stored_closed_by", sf.col("values_order").alias("stored_order")),
+                    )
+                )
+            ).alias("stored"),
+        )
+        by_segment = Window.partitionBy(*map(_quoted, key)).orderBy("segment")
+        return one.withColumns(
+            {
+                "closed_by": sf.lead("opened_by").over(by_segment),
+                "until": sf.lead("since").over(by_segment),
+            }
+        ).where("NOT is_end")
+
+    return join
+
+
+def _that_differ(names: Sequence[str], key: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
+    """Of the versions, those that are not stored so already; and what is stored and is none."""
+
+    def differing(versions: DataFrame) -> DataFrame:
+        first = sf.get("stored", sf.lit(0))
+        is_same = (
+            (sf.size("stored") == 1)
+            & (first["stored"] == sf.col("opened_by"))
+            & (first["stored_order"] == sf.col("newest.values_order"))
+            & first["stored_closed_by"].eqNullSafe(sf.col("closed_by"))
+        )
+        # One row for the version itself, which replaces the first of the stored ones, and one for each further.
+        replaced = sf.when(sf.size("stored") == 0, sf.array(sf.lit(None).cast("string"))).otherwise(
+            sf.col("stored.stored")
+        )
+        values = [name for name in names if name not in key]
+        return (
+            versions.where(~is_same)
+            .select("*", sf.posexplode(replaced).alias("nth", "replaced"))
+            .select(
+                *map(_quoted, key),
+                *(sf.col("newest").getField(name).alias(name) for name in values),
+                sf.col("since").alias(VALID_FROM_COLUMN),
+                sf.col("until").alias(VALID_TO_COLUMN),
+                sf.col("closed_by").isNull().alias(IS_CURRENT_COLUMN),
+                sf.col("newest.values_order").alias(ORDER_COLUMN),
+                sf.col("newest.values_committed_at").alias(COMMITTED_AT_COLUMN),
+                sf.col("opened_by").alias(OPENED_BY_COLUMN),
+                sf.col("closed_by").alias(CLOSED_BY_COLUMN),
+                sf.col("replaced").alias(STORED_COLUMN),
+                (sf.col("nth") > 0).alias(IS_GONE_COLUMN),
+            )
+        )
+
+    return differing
+
+
+def _by_place(key: Sequence[str]) -> WindowSpec:
+    return Window.partitionBy(*map(_quoted, key)).orderBy("at")
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"

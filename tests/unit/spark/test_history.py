@@ -1,0 +1,270 @@
+"""History tables in Iceberg against a plain model of what versions are; what is stored is read by pyiceberg."""
+
+import dataclasses
+import datetime
+import itertools
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from libs.events.delivered_schema import DeliveredSchema
+from libs.mysql.logical import column
+from libs.types.tenant import Deletes, SinkMode, SinkSettings, TenantSpec
+from libs.types.warehouse import CLOSED_BY_COLUMN, IS_CURRENT_COLUMN, OPENED_BY_COLUMN, warehouse_table
+from spark.jobs.batch import TableBatch, TenantSink, sink_table, write_batch
+from spark.jobs.delivered_schemas import DeliveredSchemas
+from spark.sinks.port import TableRefused
+from spark.transforms.survey import survey
+from tests.spark_session import Row, SharedSpark
+from tests.unit.spark.events import COMMITTED_AT_US, SOURCE, Change, events, orders_schema
+
+SCHEMA = orders_schema(
+    column("id", "int", is_optional=False),
+    column("note", "varchar(20)", charset="utf8mb4"),
+    column("seen", "int"),
+)
+UNKNOWN = "__debezium_unavailable_value"
+_tenants = itertools.count()
+
+
+class Tables:
+    """One table of a tenant of its own, and batches for it."""
+
+    def __init__(self, shared: SharedSpark, delivered: DeliveredSchema = SCHEMA, **sink: Any) -> None:
+        self._shared = shared
+        self._delivered = delivered
+        self._known_order = ""
+        tenant = TenantSpec(tenant=f"history-{next(_tenants)}", sources=())
+        self._context = TenantSink(
+            tenant=tenant,
+            settings=SinkSettings(**sink),
+            sink=shared.sink,
+            kafka=None,  # type: ignore[arg-type]
+            schemas=DeliveredSchemas(None, tenant.tenant),  # type: ignore[arg-type]
+            state_dir=None,  # type: ignore[arg-type]
+            tables_in_parallel=1,
+            retried=set(),
+        )
+
+    def apply(self, *changes: Change) -> list[Row]:
+        """One batch; what the table holds then."""
+        batch = events(self._shared.session, self._delivered.topic, changes)
+        table = TableBatch(
+            topic=self._delivered.topic,
+            slices=survey(batch),
+            events=batch,
+            schemas={self._delivered.table_schema.version: self._delivered},
+            parked=None,
+            is_passed_over=False,
+            known_order=self._known_order,
+        )
+        self._known_order = max(self._known_order, *(part.newest_order for part in table.slices))
+        wanted = sink_table(self._context, table)
+        write_batch(self._context, table, wanted, self._shared.sink.ensure_table(self._shared.session, wanted))
+        return self.rows()
+
+    def rows(self) -> list[Row]:
+        table_id = self._delivered.table_schema.table_id
+        stored = self._shared.rows(warehouse_table(self._context.tenant.tenant, SOURCE, table_id))
+        return sorted(stored, key=lambda row: (row["id"], str(row.get(OPENED_BY_COLUMN))))
+
+
+def put(rank: int, key: int, note: str | None, seen: Any = 0, *, op: str = "u") -> Change:
+    return Change(op=op, rank=rank, after={"id": key, "note": note, "seen": seen})
+
+
+def gone(rank: int, key: int) -> Change:
+    return Change(op="d", rank=rank, before={"id": key, "note": "old", "seen": 0})
+
+
+def truncate(rank: int) -> Change:
+    return Change(op="t", rank=rank)
+
+
+def at(rank: int) -> datetime.datetime:
+    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    return epoch + datetime.timedelta(microseconds=COMMITTED_AT_US + rank)
+
+
+def versions(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
+    """id, note, seen, from and to (as ranks), is_current."""
+
+    def rank(moment: Any) -> int | None:
+        return None if moment is None else round((moment - at(0)) / datetime.timedelta(microseconds=1))
+
+    return [
+        (row["id"], row["note"], row["seen"], rank(row["valid_from"]), rank(row["valid_to"]), row[IS_CURRENT_COLUMN])
+        for row in rows
+    ]
+
+
+def test_a_change_ends_one_version_and_opens_the_next(shared: SharedSpark) -> None:
+    history = Tables(shared, mode=SinkMode.HISTORY)
+
+    first = history.apply(put(1, 1, "a", op="c"), put(2, 1, "b"), put(3, 2, "x", op="c"))
+    second = history.apply(put(4, 1, "c"), gone(5, 2), put(6, 3, "new", op="c"), gone(7, 3))
+    third = history.apply(put(8, 2, "again", op="c"))
+
+    assert versions(first) == [(1, "a", 0, 1, 2, False), (1, "b", 0, 2, None, True), (2, "x", 0, 3, None, True)]
+    assert versions(second) == [
+        (1, "a", 0, 1, 2, False),
+        (1, "b", 0, 2, 4, False),
+        (1, "c", 0, 4, None, True),
+        (2, "x", 0, 3, 5, False),
+        (3, "new", 0, 6, 7, False),
+    ]
+    assert versions(third)[3:5] == [(2, "x", 0, 3, 5, False), (2, "again", 0, 8, None, True)]
+    assert [row[CLOSED_BY_COLUMN] for row in third if row["id"] == 2] == [gone(5, 2).order, None]
+
+
+def test_columns_that_are_not_tracked_rewrite_the_version(shared: SharedSpark) -> None:
+    """Type 1 and type 2 in one pass, within a batch and beyond it."""
+    history = Tables(shared, mode=SinkMode.HISTORY, tracked_columns=(r".*\.note",))
+
+    first = history.apply(put(1, 1, "a", 1, op="c"), put(2, 1, "a", 2), put(3, 1, "b", 3))
+    second = history.apply(put(4, 1, "b", 4), put(5, 1, "b", 5))
+    third = history.apply(put(6, 1, "c", 6))
+
+    assert versions(first) == [(1, "a", 2, 1, 3, False), (1, "b", 3, 3, None, True)]
+    assert versions(second) == [(1, "a", 2, 1, 3, False), (1, "b", 5, 3, None, True)]
+    assert versions(third)[1:] == [(1, "b", 5, 3, 6, False), (1, "c", 6, 6, None, True)]
+
+
+def test_repeats_change_nothing_and_late_changes_find_their_place(shared: SharedSpark) -> None:
+    history = Tables(shared, mode=SinkMode.HISTORY)
+    stored = history.apply(put(1, 1, "a", op="c"), put(5, 1, "e"), put(9, 1, "i"), put(4, 2, "x", op="c"))
+
+    repeated = history.apply(put(9, 1, "i"), put(4, 2, "x", op="c"))
+    late = history.apply(put(3, 1, "c"), put(7, 1, "g"))
+    merged = history.apply(put(6, 1, "g"), put(10, 2, "y"))
+
+    assert versions(repeated) == versions(stored)
+    assert versions(late) == [
+        (1, "a", 0, 1, 3, False),
+        (1, "c", 0, 3, 5, False),
+        (1, "e", 0, 5, 7, False),
+        (1, "g", 0, 7, 9, False),
+        (1, "i", 0, 9, None, True),
+        (2, "x", 0, 4, None, True),
+    ]
+    assert versions(merged)[2:5] == [(1, "e", 0, 5, 6, False), (1, "g", 0, 6, 9, False), (1, "i", 0, 9, None, True)]
+    assert versions(merged)[5:] == [(2, "x", 0, 4, 10, False), (2, "y", 0, 10, None, True)]
+
+
+def test_a_truncation_ends_every_version(shared: SharedSpark) -> None:
+    """Of rows that the batch has and of others, of versions that the batch itself opened, by the first that came."""
+    history = Tables(shared, mode=SinkMode.HISTORY)
+    history.apply(put(1, 1, "a", op="c"), put(2, 2, "b", op="c"))
+
+    rows = history.apply(
+        put(3, 3, "c", op="c"), truncate(4), put(5, 2, "d", op="c"), truncate(6), put(7, 3, "e", op="c")
+    )
+
+    assert versions(rows) == [
+        (1, "a", 0, 1, 4, False),
+        (2, "b", 0, 2, 4, False),
+        (2, "d", 0, 5, 6, False),
+        (3, "c", 0, 3, 4, False),
+        (3, "e", 0, 7, None, True),
+    ]
+
+
+def test_what_the_log_does_not_hold_is_that_of_the_version_before(shared: SharedSpark) -> None:
+    history = Tables(shared, mode=SinkMode.HISTORY)
+    history.apply(put(1, 1, "a", 1, op="c"))
+
+    rows = history.apply(put(2, 1, UNKNOWN, 2), put(3, 1, "c", UNKNOWN))
+
+    assert versions(rows) == [(1, "a", 1, 1, 2, False), (1, "a", 2, 2, 3, False), (1, "c", 2, 3, None, True)]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_any_batches_give_the_versions_of_the_whole(shared: SharedSpark, seed: int) -> None:
+    """However the changes are cut into batches; some come late, to rows that are never deleted."""
+    chance = random.Random(seed)
+    history = Tables(shared, mode=SinkMode.HISTORY, tracked_columns=(r".*\.note",))
+    changes = [_random_change(chance, rank) for rank in range(1, 61)]
+    late = [change for change in changes if change.after and change.after["id"] in (1, 2) and chance.random() < 0.3]
+    in_time = [change for change in changes if change not in late]
+
+    for cut in (slice(0, 15), slice(15, 30), slice(25, 45)):  # some come twice
+        history.apply(*in_time[cut])
+    history.apply(*in_time[45:], *late[::2])
+    rows = history.apply(*late)
+
+    assert versions(rows) == _model([*in_time, *late])
+
+
+def test_soft_deletes_mark_rows(shared: SharedSpark) -> None:
+    """A row keeps its last values; one that comes again is there again; a truncation marks what is there, once."""
+    mirror = Tables(shared, deletes=Deletes.SOFT)
+    mirror.apply(put(1, 1, "a", op="c"), put(2, 2, "b", op="c"), put(3, 3, "c", op="c"), gone(4, 4))
+
+    deleted = mirror.apply(gone(5, 1), put(6, 5, "brief", op="c"), gone(7, 5))
+    back = mirror.apply(put(8, 1, "again", op="c"), gone(9, 3))
+    truncated = mirror.apply(put(10, 6, "f", op="c"), truncate(11), put(12, 7, "g", op="c"))
+
+    def marks(rows: list[Row]) -> list[tuple[Any, ...]]:
+        return [(row["id"], row["note"], row["_headwater_deleted"], row["_headwater_deleted_at"]) for row in rows]
+
+    assert marks(deleted) == [
+        (1, "a", True, at(5)),
+        (2, "b", False, None),
+        (3, "c", False, None),
+        (4, "old", True, at(4)),
+        (5, "old", True, at(7)),
+    ]
+    assert marks(back)[0] == (1, "again", False, None)
+    assert marks(truncated) == [
+        (1, "again", True, at(11)),
+        (2, "b", True, at(11)),
+        (3, "c", True, at(9)),
+        (4, "old", True, at(4)),
+        (5, "old", True, at(7)),
+        (6, "f", True, at(11)),
+        (7, "g", False, None),
+    ]
+
+
+def _random_change(chance: random.Random, rank: int) -> Change:
+    key = chance.randrange(1, 6)
+    if key > 2 and chance.random() < 0.3:
+        return gone(rank, key)
+    # Of what opened no version nothing is stored, so that a late change before it could not know of it.
+    note = str(rank) if key <= 2 else chance.choice("abc")
+    return put(rank, key, note, chance.randrange(3))
+
+
+def _id(change: Change) -> int:
+    row = change.after or change.before
+    assert row is not None
+    return int(row["id"])
+
+
+def _model(changes: Sequence[Change]) -> list[tuple[Any, ...]]:
+    """Versions by a plain walk over every row's changes."""
+    found: list[list[Any]] = []
+    for key, of_row in itertools.groupby(sorted(changes, key=lambda change: (_id(change), change.rank)), _id):
+        open_version: list[Any] | None = None
+        for change in of_row:
+            row = change.after
+            if open_version is not None and (row is None or row["note"] != open_version[1]):
+                open_version[4:] = [change.rank, False]
+                open_version = None
+            if row is not None and open_version is not None:
+                open_version[2] = row["seen"]
+            elif row is not None:
+                open_version = [key, row["note"], row["seen"], change.rank, None, True]
+                found.append(open_version)
+    return [tuple(version) for version in found]
+
+
+def test_mode_and_deletes_are_for_a_tables_life(shared: SharedSpark) -> None:
+    mirror = Tables(shared, deletes=Deletes.SOFT)
+    mirror.apply(put(1, 1, "a", op="c"))
+    mirror._context = dataclasses.replace(mirror._context, settings=SinkSettings())
+
+    with pytest.raises(TableRefused, match=r"soft deletes, but the tenant's sink.deletes is hard"):
+        mirror.apply(put(2, 1, "b"))
