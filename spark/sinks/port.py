@@ -51,6 +51,8 @@ class SinkColumn:
     comment: str | None = None
     fill: Fill | None = None
     """None: NULL, or not known."""
+    is_optional: bool = True
+    """May be NULL at the source."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,9 @@ def has_late_changes(changes: DataFrame, current: DataFrame, *, key: Sequence[st
     old = changes.where((sf.col(OP_COLUMN) != TRUNCATE) & (sf.col(ORDER_COLUMN) <= known_order))
     oldest = old.groupBy(*names).agg(sf.min(ORDER_COLUMN).alias("oldest"))
     opened = current.select(*names, sf.col(OPENED_BY_COLUMN).alias("opened"))
-    return not oldest.join(opened, list(key), "left").where("opened IS NULL OR oldest < opened").isEmpty()
+    return (
+        not oldest.join(opened, _same(oldest, opened, key), "left").where("opened IS NULL OR oldest < opened").isEmpty()
+    )
 
 
 def versions_of(
@@ -60,7 +62,7 @@ def versions_of(
     plain = [name for name in names if name not in key]
     rows = changes.where(f"{OP_COLUMN} <> '{TRUNCATE}'")
     keys = rows.select(*map(_quoted, key)).distinct()
-    met = stored.join(keys, list(key), "left_semi")
+    met = stored.join(keys, _same(stored, keys, key), "left_semi")
     parts = [_changed(rows, names), _opened(met, names), _closed(met, names, key)]
     if has_truncations:
         parts.append(_truncated(changes, keys, names, key))
@@ -240,6 +242,11 @@ def _that_differ(names: Sequence[str], key: Sequence[str]) -> Callable[[DataFram
         )
 
     return differing
+
+
+def _same(left: DataFrame, right: DataFrame, key: Sequence[str]) -> Column:
+    """NULL is a value of a key like any other."""
+    return functools.reduce(operator.and_, (left[_quoted(name)].eqNullSafe(right[_quoted(name)]) for name in key))
 
 
 def _by_place(key: Sequence[str]) -> WindowSpec:

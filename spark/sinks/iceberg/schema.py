@@ -93,6 +93,7 @@ def is_wider(sql_type: str, *, than: str) -> bool:
 
 
 def identifier_columns(columns: Sequence[SinkColumn], key: Sequence[str]) -> tuple[str, ...]:
-    """The key's columns as identifier fields; none where one is a float, which Iceberg does not allow."""
-    types = {column.name: column.sql_type for column in columns}
-    return () if any(types[name] in ("float", "double") for name in key) else tuple(key)
+    """The key's columns as identifier fields; none where one is a float or may be NULL, which Iceberg does not allow."""
+    key_columns = [column for column in columns if column.name in key]
+    unfit = any(column.sql_type in ("float", "double") or column.is_optional for column in key_columns)
+    return () if unfit else tuple(key)

@@ -280,7 +280,10 @@ def versions_statement(
 
 
 def _same_key(table: SinkTable) -> str:
-    return " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in table.key)
+    optional = {column.name for column in table.columns if column.is_optional}
+    return " AND ".join(
+        f"t.{_quoted(name)} {'<=>' if name in optional else '='} s.{_quoted(name)}" for name in table.key
+    )
 
 
 def _insert(names: Sequence[str]) -> str:
@@ -312,8 +315,8 @@ def _create(spark: SparkSession, table: SinkTable) -> Any:
     identifying = identifier_columns(table.columns, table.key) if is_mirror else ()
     own = [SinkColumn(name, _OWN_TYPES[name]) for name in own_columns(table.mode, table.deletes)]
     for field_id, column in enumerate([*table.columns, *own], start=1):
-        is_key = is_mirror and column.name in table.key
-        of = jvm.org.apache.iceberg.types.Types.NestedField.required if is_key else _optional(jvm)
+        is_required = is_mirror and column.name in table.key and not column.is_optional
+        of = jvm.org.apache.iceberg.types.Types.NestedField.required if is_required else _optional(jvm)
         fields.add(of(field_id, column.name, _java_type(spark, column.sql_type), column.comment))
         if column.name in identifying:
             identifiers.add(field_id)
@@ -367,6 +370,13 @@ def _check_settled(iceberg_table: Any, table: SinkTable) -> None:
             f"{table.name} is merged by the key ({key}), but the source's key is ({','.join(table.key)}) now; write "
             "the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
         )
+    optional = {column.name for column in table.columns if column.is_optional}
+    for name in table.key if table.mode is SinkMode.MIRROR else ():
+        if name in optional and iceberg_table.schema().findField(name).isRequired():
+            raise TableRefused(
+                f"{table.name}: key column {name} may be NULL at the source now; make it NOT NULL there, or write the "
+                "tenant's tables anew (docs/sinks.md, 'Write tables anew')"
+            )
 
 
 def _columns(iceberg_table: Any) -> dict[str, TableColumn]:

@@ -153,6 +153,16 @@ def test_repeats_change_nothing_and_late_changes_find_their_place(shared: Shared
     assert versions(merged)[5:] == [(2, "x", 0, 4, 10, False), (2, "y", 0, 10, None, True)]
 
 
+def test_a_key_that_is_null_is_a_row_like_any_other(shared: SharedSpark) -> None:
+    chosen = orders_schema(*SCHEMA.table_schema.columns, key=("note",))
+    history = Tables(shared, chosen, mode=SinkMode.HISTORY)
+    history.apply(put(1, 1, None, 1, op="c"), put(2, 2, "b", 1, op="c"))
+
+    rows = history.apply(put(3, 1, None, 2), put(1, 1, None, 1, op="c"))
+
+    assert versions(rows) == [(1, None, 1, 1, 3, False), (1, None, 2, 3, None, True), (2, "b", 1, 2, None, True)]
+
+
 def test_a_truncation_ends_every_version(shared: SharedSpark) -> None:
     """Of rows that the batch has and of others, of versions that the batch itself opened, by the first that came."""
     history = Tables(shared, mode=SinkMode.HISTORY)

@@ -83,7 +83,8 @@ class Mirror:
 
 def _sink_column(item: Column, since: int) -> SinkColumn:
     expression = fill_expression(item)
-    return SinkColumn(item.name, spark_type(item), item.comment, Fill(since, expression) if expression else None)
+    fill = Fill(since, expression) if expression else None
+    return SinkColumn(item.name, spark_type(item), item.comment, fill, is_optional=item.is_optional)
 
 
 def put(rank: int, key: int, note: str | None, **more: object) -> Change:
@@ -116,6 +117,25 @@ def test_a_column_without_a_value_keeps_the_one_it_has(shared: SharedSpark) -> N
     rows = mirror.apply_partial(schema, {"note": {1, 3}}, put(2, 1, None), put(2, 2, "new"), put(2, 3, None))
 
     assert rows == [{"id": 1, "note": "kept"}, {"id": 2, "note": "new"}, {"id": 3, "note": None}]
+
+
+def test_a_key_of_ones_own_choice_may_be_null(shared: SharedSpark) -> None:
+    """NULL is a value of the key like any other: rows are merged by it, not added again and again."""
+    mirror, schema = Mirror(shared, "chosen"), orders_schema(key=("note",))
+    mirror.apply(schema, put(5, 1, None), put(5, 2, "two"))
+
+    merged = mirror.apply(schema, put(6, 3, None), Change(op="d", rank=7, before={"id": 2, "note": "two"}))
+
+    assert merged == [{"id": 3, "note": None}]
+
+
+def test_a_required_key_that_may_become_null_is_refused(shared: SharedSpark) -> None:
+    """The stored table could not hold it; the others go on."""
+    mirror, required = Mirror(shared, "required"), column("note", "varchar(20)", charset="utf8mb4", is_optional=False)
+    mirror.apply(orders_schema(ID, required, key=("note",)), put(1, 1, "one"))
+
+    with pytest.raises(TableRefused, match="key column note may be NULL"):
+        shared.sink.ensure_table(shared.session, mirror.table(orders_schema(ID, NOTE, key=("note",), version=2)))
 
 
 def test_a_truncation_takes_older_rows_and_leaves_newer_ones(shared: SharedSpark) -> None:
