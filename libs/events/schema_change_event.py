@@ -9,6 +9,7 @@ from typing import Any, Final
 import orjson
 
 from libs.mysql.column_type import MysqlType, parse_column_type, quoted_member
+from libs.mysql.row_key import row_key
 from libs.types.table import Column, TableId, TableSchema
 
 # java.sql.Types of each MySQL type, as Debezium's DDL parser resolves them.
@@ -70,7 +71,7 @@ def _quoted_id(table_id: TableId) -> str:
 def _table(schema: TableSchema, *, with_comments: bool) -> dict[str, Any]:
     return {
         "defaultCharsetName": schema.charset,
-        "primaryKeyColumnNames": schema.key,
+        "primaryKeyColumnNames": row_key(schema),
         "columns": [
             _column(column, position, with_comments=with_comments)
             for position, column in enumerate(schema.columns, start=1)

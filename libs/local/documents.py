@@ -21,6 +21,7 @@ from libs.config.load import Secret, convert_document
 from libs.config.tenants import TenantFolder, TenantSet
 from libs.local.home import Home
 from libs.source.failure_handling import FailureHandling
+from libs.source.key_columns import KeyColumns
 from libs.source.mysql.settings import SnapshotMode
 from libs.types.tenant import TenantSpec
 from libs.types.value_modes import ValueModes, VitessValueModes
@@ -68,6 +69,8 @@ class MysqlDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Which of Debezium's forms times, decimals, unsigned BIGINTs and bytes take."""
     signal_table: str | None = None
     """``database.table`` whose inserted rows are signals; see docs/snapshots.md."""
+    key_columns: tuple[KeyColumns, ...] = ()
+    """Keys other than the tables' own."""
     failure_handling: FailureHandling = FailureHandling.FAIL
     """What becomes of a row that cannot be decoded."""
     transaction_metadata: bool = False
@@ -141,6 +144,8 @@ class VitessDocument(msgspec.Struct, frozen=True, kw_only=True):
     exclude_tables: tuple[str, ...] = ()
     snapshot: VitessSnapshot = VitessSnapshot()
     values: VitessValueModes = VitessValueModes()
+    key_columns: tuple[KeyColumns, ...] = ()
+    """Keys other than the tables' own."""
     failure_handling: FailureHandling = FailureHandling.FAIL
     """What becomes of a row that cannot be decoded."""
     transaction_metadata: bool = False

@@ -128,6 +128,9 @@ include_tables: ['shop\\..*']
 #   unsigned_bigint: long        # or precise
 #   binary: bytes                # or base64, base64-url-safe, hex
 
+# key_columns:                   # keys of events other than the tables' own; regular expressions, the first that fits counts
+#   - {tables: 'shop\\.orders', columns: 'region|id'}
+
 # failure_handling: fail         # of a row that cannot be decoded; or warn, skip, dead-letter
 
 # transaction_metadata: false   # BEGIN/END events and a "transaction" block in each event

@@ -224,6 +224,7 @@ def _source_settings(home: Home, name: str, source: SourceDocument, ports: Mappi
                 "replica_server_id": replica_server_id(home.sources_dir / f"{name}.yaml", source),
                 "snapshot": msgspec.structs.asdict(source.snapshot),
                 "signal_table": source.signal_table,
+                "key_columns": msgspec.to_builtins(source.key_columns),
                 "transaction_metadata": source.transaction_metadata,
             }
         case DtsDocument():
@@ -242,6 +243,7 @@ def _source_settings(home: Home, name: str, source: SourceDocument, ports: Mappi
             return {
                 "vtgate": {**_told(source.vtgate), "password": source.vtgate.password.reveal()},
                 "keyspace": source.keyspace,
+                "key_columns": msgspec.to_builtins(source.key_columns),
                 "snapshot": msgspec.to_builtins(source.snapshot),
                 "events": {"transaction_metadata": "on" if source.transaction_metadata else "off"},
             }

@@ -12,6 +12,7 @@ import msgspec
 
 from libs.mysql.column_type import parse_column_type
 from libs.mysql.identifiers import quote_identifier, quote_table
+from libs.mysql.row_key import row_key
 from libs.types.table import Column, TableSchema
 
 KeyPlace = bytes
@@ -49,10 +50,11 @@ def snapshot_key(schema: TableSchema, surrogate: str = "") -> tuple[str, ...]:
     Raises:
         ValueError: the table has no such column, or cannot be read along it; the message says what to name instead.
     """
+    own = row_key(schema)
     if not surrogate:
-        if not can_order_by(schema, schema.key):
+        if not can_order_by(schema, own):
             raise ValueError(f"{schema.table_id} has no key to read it along; name a unique column as surrogate-key")
-        return schema.key
+        return own
     columns = {column.name: column for column in schema.columns}
     if surrogate not in columns:
         raise ValueError(f"surrogate-key: {schema.table_id} has no column {surrogate!r}; it has {', '.join(columns)}")
@@ -60,7 +62,7 @@ def snapshot_key(schema: TableSchema, surrogate: str = "") -> tuple[str, ...]:
         raise ValueError(f"surrogate-key: {schema.table_id}.{surrogate} may be NULL; name a NOT NULL column")
     key: tuple[str, ...] = (surrogate,)
     if not is_unique_key(schema, key):
-        key = (surrogate, *(name for name in schema.key if name != surrogate))
+        key = (surrogate, *(name for name in own if name != surrogate))
     if not can_order_by(schema, key):
         raise ValueError(f"surrogate-key: {schema.table_id} cannot be ordered by {', '.join(key)}")
     return key
@@ -68,7 +70,8 @@ def snapshot_key(schema: TableSchema, surrogate: str = "") -> tuple[str, ...]:
 
 def is_unique_key(schema: TableSchema, key: Sequence[str]) -> bool:
     """No two rows have the same values in the columns ``key``."""
-    if schema.key and set(schema.key) <= set(key):
+    own = row_key(schema)
+    if own and set(own) <= set(key):
         return True
     return any(
         index.is_unique and index.columns and set(index.columns) <= set(key) and not any(index.prefix_lengths)

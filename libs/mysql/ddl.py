@@ -59,6 +59,7 @@ from libs.mysql.ddl_syntax import (
     text_of_bytes,
 )
 from libs.mysql.logical import canonical_charset, canonical_default, charset_of_collation, column
+from libs.mysql.row_key import row_key
 from libs.types.table import Column, Index, TableId, TableSchema
 
 __all__ = [
@@ -537,16 +538,15 @@ class _Table:
         unique = [index for index in in_order if index.is_unique]
         # The order of the others means nothing; by name it is the same however the schema was learned.
         others = sorted((index for index in in_order if not index.is_unique), key=lambda index: index.name)
-        usable = (index.columns for index in unique if self._optional.isdisjoint(index.columns))
-        return TableSchema(
+        schema = TableSchema(
             table_id=self._table_id,
             columns=columns,
-            key=next(usable, ()),
             version=version,
             charset=self._charset,
             comment=self._comment,
             indexes=(*unique, *others),
         )
+        return msgspec.structs.replace(schema, key=row_key(schema))
 
 
 # DROP, RENAME

@@ -15,6 +15,7 @@ from libs.errors import SchemaContradiction
 from libs.mysql.binlog_events import read_packed
 from libs.mysql.charsets import python_codec
 from libs.mysql.column_type import parse_column_type
+from libs.mysql.row_key import row_key
 from libs.types.table import Column, TableSchema
 
 _SIGNEDNESS, _COLUMN_NAME, _SET_MEMBERS, _ENUM_MEMBERS = 1, 4, 5, 6
@@ -104,10 +105,11 @@ def require_agreement(schema: TableSchema, facts: TableFacts) -> None:
     _require_members(schema, "set", facts.set_members)
     if facts.key is not None and facts.names is not None:
         names = [schema.columns[place].name for place in facts.key]
-        if tuple(names) != schema.key:
+        own = row_key(schema)
+        if tuple(names) != own:
             raise SchemaContradiction(
                 f"{schema.table_id}: the log has the primary key ({', '.join(names)}) where version {schema.version} of the "
-                f"schema has ({', '.join(schema.key)}); re-snapshot the table"
+                f"schema has ({', '.join(own)}); re-snapshot the table"
             )
 
 

@@ -56,7 +56,8 @@ class TableSchema(msgspec.Struct, frozen=True, kw_only=True):
     table_id: TableId
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()
-    """Names of the key's columns, in key order: the primary key, else the first unique key without NULLs."""
+    """Columns of the events' key, in its order: the primary key, else the first unique key without NULLs; or what the source's
+    ``key_columns`` chose."""
     version: int = 0
     """As schema_history counts it, from 1; 0 before it is recorded."""
     charset: str | None = None

@@ -14,9 +14,9 @@ Beside the algorithm (``libs.mysql.watermarks``) two things keep it right:
   the table that the log shows before has the same effect.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import orjson
@@ -39,6 +39,7 @@ from libs.mysql.column_type import parse_column_type
 from libs.mysql.ddl import show_create_to_schema
 from libs.mysql.gtid import GtidSet
 from libs.mysql.identifiers import quote_table
+from libs.mysql.row_key import has_row_in_key, row_key
 from libs.mysql.text_row import row_cells, select_list, text_rows_decoder
 from libs.mysql.watermarks import (
     Gtid,
@@ -84,7 +85,7 @@ class Chunk:
     schema: TableSchema
     window: Window
     rows: dict[bytes, tuple[bytes, bytes]] = field(default_factory=dict)
-    """(row as JSON, key as JSON) by its key; by its number where the table has none."""
+    """(row as JSON, key as JSON) by ``_identity``; by its number where the table has none."""
     is_last: bool = False
     is_stale: bool = False
     """Nothing of it may be delivered: read it again when the window is closed."""
@@ -177,11 +178,11 @@ def _read_rows(connection: Connection, chunk: Chunk, chunk_rows: int) -> None:
         condition=copy.condition,
         limit=limit,
     )
-    decoder = text_rows_decoder(schema)
+    decoder, identity = text_rows_decoder(schema), _identity(schema)
     packet = b""
     for packet in select_raw(connection, statement, _SELECT_TIMEOUT_S):
-        image, row_key = decoder.row(packet)
-        chunk.rows[row_key or b"%d" % len(chunk.rows)] = (image, row_key)
+        image, key_json = decoder.row(packet)
+        chunk.rows[identity(image, key_json) or b"%d" % len(chunk.rows)] = (image, key_json)
     count = len(chunk.rows)
     last_key = pack_key(row_cells(packet)[len(schema.columns) :]) if count else copy.last_key
     chunk.is_last = count < chunk_rows or last_key == copy.maximum_key
@@ -198,8 +199,8 @@ def _key_of_first(connection: Connection, statement: str) -> KeyPlace:
 
 def difference(ours: TableSchema, theirs: TableSchema) -> str:
     """Where two versions of a table would read a row differently; empty: nowhere."""
-    if ours.key != theirs.key:
-        return f"the key: {ours.key} here, {theirs.key} at the source"
+    if row_key(ours) != row_key(theirs):
+        return f"the key: {row_key(ours)} here, {row_key(theirs)} at the source"
     for mine, other in zip(ours.columns, theirs.columns, strict=False):
         if _layout(mine) != _layout(other):
             return f"column {mine.name} {mine.source_type} here, {other.name} {other.source_type} at the source"
@@ -354,12 +355,36 @@ class IncrementalCopy:
         chunk = self.chunk
         if rows is None or chunk is None:
             return
-        if not chunk.schema.key:  # which of the chunk's rows these were, nobody can tell
+        if not row_key(chunk.schema):  # which of the chunk's rows these were, nobody can tell
             chunk.is_stale = True
             return
-        for key in rows.keys():  # noqa: SIM118 - a run is no mapping
-            if chunk.rows.pop(key, None) is not None:
+        for identity in _identities(chunk.schema, rows):
+            if chunk.rows.pop(identity, None) is not None:
                 chunk.dropped_rows += 1
+
+
+def _identity(schema: TableSchema) -> Callable[[bytes, bytes], bytes]:
+    """From a row's image and key to what tells it from all others of its table: the key, or where ``key_columns`` chose one
+    that several rows may share, its own. Empty: nothing does."""
+    own = row_key(schema)
+    if not own or has_row_in_key(schema):
+        return lambda image, key_json: key_json if own else b""
+    return lambda image, key_json: _own_key(own, orjson.loads(image))
+
+
+def _identities(schema: TableSchema, rows: RunRows) -> Iterator[bytes]:
+    """Of the rows that a run's events are about, before and after."""
+    if has_row_in_key(schema):
+        yield from rows.keys()
+        return
+    own = row_key(schema)
+    for event in map(orjson.loads, rows.values()):
+        for image in filter(None, (event["before"], event["after"])):
+            yield _own_key(own, image)
+
+
+def _own_key(own: Sequence[str], image: Mapping[str, Any]) -> bytes:
+    return orjson.dumps([image[name] for name in own])
 
 
 def _order_changed(before: TableSchema, after: TableSchema, surrogate: str) -> bool:

@@ -12,6 +12,7 @@ from libs.config.connections import (
     TelemetrySettings,
 )
 from libs.source.failure_handling import FailureHandling
+from libs.source.key_columns import KeyColumns
 from libs.source.mysql.settings import DatabaseSettings, SnapshotMode, SnapshotSettings
 from libs.types.value_modes import ValueModes
 
@@ -46,6 +47,8 @@ class BinlogReaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     It is captured as any other table. Signals come by ``headwater.signals`` too, which needs no table at the source."""
     values: ValueModes = ValueModes()
     """Which of Debezium's forms times, decimals, unsigned BIGINTs and bytes take."""
+    key_columns: tuple[KeyColumns, ...] = ()
+    """Keys other than the tables' own (``message.key.columns``); the first that names a table counts."""
     failure_handling: FailureHandling = FailureHandling.FAIL
     """What becomes of a row that cannot be decoded: fail, warn, skip, dead-letter."""
     transaction_metadata: bool = False

@@ -32,7 +32,6 @@ from libs.failpoints import failpoint
 from libs.mysql.ddl import TableChange, TableChangeKind, apply_database_ddl, apply_ddl, show_create_to_schema
 from libs.mysql.ddl_syntax import DdlNotUnderstood, StatementContext
 from libs.mysql.gtid import ExecutedGtids, GtidSet
-from libs.mysql.logical import in_value_modes
 from libs.mysql.packets import Packets
 from libs.mysql.preflight import check_source
 from libs.mysql.sql_lexer import SqlMode, names_in
@@ -279,6 +278,7 @@ class BinlogChangeLog:
             self._batch,
             self._is_captured,
             settings.values,
+            settings.key_columns,
         )
         self._progress: SnapshotProgress | None = None
         self._followed_databases: set[str] = set()
@@ -316,7 +316,7 @@ class BinlogChangeLog:
             self._progress = checkpoint.snapshot
             await self._tables.resume(checkpoint.order)
             self._follow_databases_of(self._tables.schemas)
-            await self._follow_value_modes(checkpoint, position)
+            await self._follow_settings(checkpoint, position)
             if start.learns_schemas:
                 readers = await self._open_readers(epoch=position.epoch)
                 await self._learn_schemas(
@@ -405,13 +405,14 @@ class BinlogChangeLog:
             source_block=lambda table_id: self._source_block(at.position, table_id, at.taken_at_us, is_snapshot=True),
         )
 
-    async def _follow_value_modes(self, checkpoint: Checkpoint, position: BinlogPosition) -> None:
-        """Where ``values`` was changed since the schemas were recorded: a new version of each table that it concerns, from here
-        on. Rows that were delivered keep the form they had."""
-        modes = self._settings.values
+    async def _follow_settings(self, checkpoint: Checkpoint, position: BinlogPosition) -> None:
+        """Where ``values`` or ``key_columns`` were changed since the schemas were recorded: a new version of each table that it
+        concerns, from here on. Rows that were delivered keep the form and the key they had."""
+        modes = msgspec.json.encode(self._settings.values).decode()
         for schema in self._tables.captured:
-            if in_value_modes(schema, modes) != schema:
-                log.info("value_modes_changed", table=str(schema.table_id))
+            now = self._tables.as_set(schema)
+            if now != schema:
+                log.info("table_settings_changed", table=str(schema.table_id), key=list(now.key))
                 await self._tables.record(
                     schema.table_id,
                     SchemaChangeKind.ALTER,
@@ -420,7 +421,7 @@ class BinlogChangeLog:
                     position=encode_position(position),
                     committed_at_us=checkpoint.committed_at_us,
                     # No statement did it; the text tells this change from another at the same place.
-                    ddl=f"/* Headwater: values = {msgspec.json.encode(modes).decode()} */",
+                    ddl=f"/* Headwater: values = {modes}, key = {', '.join(now.key)} */",
                     source_block=self._source_block(position, schema.table_id, checkpoint.committed_at_us),
                 )
 

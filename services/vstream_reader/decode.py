@@ -30,6 +30,7 @@ from libs.events.envelope import VitessSourceBlock, event_tail
 from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
 from libs.mysql.values import unscaled_to_base64
+from libs.source.key_columns import KeyColumns
 from libs.types.order import EventOrder
 from libs.types.position import SourcePosition
 from libs.types.table import TableId, TableSchema
@@ -38,7 +39,7 @@ from protos.vitess import binlogdata_pb2
 from services.vstream_reader.fields import reading, table_schema
 from services.vstream_reader.position import VitessPosition, encode_position
 from services.vstream_reader.row_changes import RowChangesDecoder
-from services.vstream_reader.settings import EventSettings, KeyColumns, TransactionMetadata
+from services.vstream_reader.settings import EventSettings, TransactionMetadata
 from services.vstream_reader.transaction_store import TransactionStore
 from services.vstream_reader.vevents import VEvents, shard_gtids
 from services.vstream_reader.vgtid import (

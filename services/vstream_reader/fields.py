@@ -5,7 +5,6 @@ FLOAT is a double, a DECIMAL and a BIGINT UNSIGNED are text unless asked otherwi
 prints. BIT, geometries and VECTOR, which it drops, have the forms that they have from MySQL.
 """
 
-import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,12 +33,12 @@ from libs.mysql.values import (
     vector_value,
     zero_moment,
 )
+from libs.source.key_columns import KeyColumns, chosen_key
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
 from libs.types.value_modes import TimePrecision, ValueModes
 from protos.vitess import binlogdata_pb2, query_pb2
 from services.vstream_reader import row_changes
-from services.vstream_reader.settings import KeyColumns
 
 # MySQL's column flags (query.proto, MySqlFlag).
 _NOT_NULL: Final = 1
@@ -135,9 +134,9 @@ def vitess_logical_type(mysql_type: MysqlType, charset: str | None, modes: Value
 
 
 def _key(fields: Sequence[query_pb2.Field], table_id: TableId, key_columns: Sequence[KeyColumns]) -> tuple[str, ...]:
-    for chosen in key_columns:
-        if re.fullmatch(chosen.tables, str(table_id)):
-            return tuple(field.name for field in fields if re.fullmatch(chosen.columns, field.name))
+    chosen = chosen_key(table_id, (field.name for field in fields), key_columns)
+    if chosen:
+        return chosen
     primary = tuple(field.name for field in fields if field.flags & _PRIMARY_KEY)
     if primary:
         return primary

@@ -17,6 +17,7 @@ from libs.config.connections import (
 )
 from libs.config.load import Secret
 from libs.source.failure_handling import FailureHandling
+from libs.source.key_columns import KeyColumns
 from libs.types.value_modes import VitessValueModes
 from services.vstream_reader.vgtid import parse_vgtid
 
@@ -131,15 +132,6 @@ REMOVABLE_FIELDS: Final = (
 """What ``remove_fields`` may name: the images, the operation, and what tells table and order stay."""
 
 
-class KeyColumns(msgspec.Struct, frozen=True, kw_only=True):
-    """A key of one's own choice (``message.key.columns``)."""
-
-    tables: str
-    """Regular expression over ``keyspace.table``."""
-    columns: str
-    """Regular expression over column names; those that match are the key, in the table's order."""
-
-
 class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One of several readers that share a keyspace's shards: dealt round-robin, sorted by name."""
 
@@ -174,6 +166,7 @@ class VstreamReaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     events: EventSettings = EventSettings()
     values: VitessValueModes = VitessValueModes()
     key_columns: tuple[KeyColumns, ...] = ()
+    """Keys other than the tables' own (``message.key.columns``); the first that names a table counts."""
     tasks: TaskSettings | None = None
     failure_handling: FailureHandling = FailureHandling.FAIL
     """What becomes of a row that cannot be decoded: fail, warn, skip, dead-letter."""
@@ -197,8 +190,6 @@ def mistakes_in(settings: VstreamReaderSettings) -> list[str]:
         *_pattern_mistakes("include_tables", settings.include_tables),
         *_pattern_mistakes("exclude_tables", settings.exclude_tables),
         *_pattern_mistakes("snapshot.include_tables", settings.snapshot.include_tables),
-        *_pattern_mistakes("key_columns.tables", [key.tables for key in settings.key_columns]),
-        *_pattern_mistakes("key_columns.columns", [key.columns for key in settings.key_columns]),
         *_field_mistakes(settings.events.remove_fields),
         *_start_mistakes(settings),
         *(_task_mistakes(settings.tasks) if settings.tasks is not None else ()),

@@ -261,6 +261,31 @@ def test_a_signal_table_and_a_surrogate_key(
     assert "no-such-type" in pipeline.reader.log_text
 
 
+def test_rows_that_share_a_chosen_key_are_told_apart_within_a_window(
+    start: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
+) -> None:
+    """Every row is read once or delivered by the log, whichever of its fellows changes meanwhile."""
+    mysql_server.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, region INT NULL, v INT)",
+        "INSERT INTO t VALUES " + ",".join(f"({n}, {n % 3 or 'NULL'}, 0)" for n in range(300)),
+        database=database,
+    )
+    pipeline = start(chunk_rows=20, key_columns=[{"tables": r".*\.t", "columns": "region"}])
+    pipeline.reader.start()
+    pipeline.wait_for_log()
+
+    with writing(mysql_server, database, "UPDATE t SET v = v + 1 WHERE id % 10 = 3 ORDER BY RAND() LIMIT 9"):
+        send(pipeline, "execute-snapshot", **{"data-collections": [f"{database}.t"]})
+        wait_until_finished(pipeline, f"{database}.t")
+    mysql_server.execute("INSERT INTO t VALUES (999, 9, 9)", database=database)
+    rows = pipeline.wait_for_rows(lambda rows: any(row.key == {"region": 9} for row in rows))
+
+    newest = {row.value["after"]["id"]: row.value["after"]["v"] for row in rows}
+    assert newest == dict(mysql_server.execute("SELECT id, v FROM t", database=database))
+    reads = [row.value["after"]["id"] for row in rows if row.op == "r"]
+    assert len(reads) == len(set(reads))
+
+
 def test_a_signal_sent_while_the_reader_stands_still_acts_when_it_is_back(
     start: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
 ) -> None:

@@ -17,6 +17,7 @@ import yaml
 from libs.errors import InvalidSettings
 from libs.local.debezium.properties import PROPERTIES, Where, find
 from libs.source.failure_handling import FailureHandling
+from libs.source.key_columns import KeyColumns
 from libs.source.mysql.settings import SnapshotMode
 from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode
 
@@ -205,6 +206,21 @@ def _patterns(path: str, form: str) -> Carry:
     return carry
 
 
+def _key_columns(value: str, migration: Migration) -> None:
+    """``<table>:<column>,<column>;…``; both are regular expressions in Debezium too."""
+    for part in filter(None, (part.strip() for part in value.split(";"))):
+        tables, colon, columns = part.partition(":")
+        names = [name.strip() for name in columns.split(",")]
+        if not colon or not tables.strip() or not all(names):
+            raise ValueError(f"{part!r} is not <database>.<table>:<column>,<column>")
+        chosen = {"tables": tables.strip(), "columns": "|".join(names)}
+        try:
+            KeyColumns(**chosen)
+        except InvalidSettings as error:
+            raise ValueError(f"{part!r}: {'; '.join(error.mistakes)}") from error
+        migration.document.setdefault("key_columns", []).append(chosen)
+
+
 def _snapshot_mode(value: str, migration: Migration) -> None:
     """Ours by Debezium's names; those that a plug-in of Debezium's would answer have no counterpart."""
     if value.lower() in ("configuration_based", "custom", "schema_only_recovery"):
@@ -246,5 +262,6 @@ _CARRIED: Final[Mapping[str, Carry]] = {
     "unavailable.value.placeholder": _text("values.unavailable_placeholder"),
     "event.processing.failure.handling.mode": _choice("failure_handling", _FAILURES),
     "event.deserialization.failure.handling.mode": _choice("failure_handling", _FAILURES),
+    "message.key.columns": _key_columns,
     "provide.transaction.metadata": _switch("transaction_metadata"),
 }

@@ -88,6 +88,7 @@ PROPERTIES: Final = (
             "one mode for both; nothing becomes null in silence",
         ),
         ("event.deserialization.failure.handling.mode", "failure_handling", "the older name"),
+        ("message.key.columns", "key_columns", "a list of `tables` and `columns`; case-sensitive here"),
         ("provide.transaction.metadata", "transaction_metadata", ""),
     ),
     *_all(
@@ -194,7 +195,6 @@ PROPERTIES: Final = (
             "the type is in the table's schema (headwater.table-schemas topic) and in schema changes",
         ),
         ("datatype.propagate.source.type", "", "as column.propagate.source.type"),
-        ("message.key.columns", "", "the key is the primary key, else the first unique key without NULLs"),
         ("converters", "", "handling modes and masks only; every type has one form"),
         ("converters.<setting>", "", "as converters"),
         ("post.processors", "", "transform behind the tenant's topics"),

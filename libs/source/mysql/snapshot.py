@@ -30,6 +30,7 @@ from libs.mysql.chunk_query import KeyPlace, can_order_by, chunk_statement, pack
 from libs.mysql.ddl_syntax import StatementContext
 from libs.mysql.gtid import GtidSet
 from libs.mysql.identifiers import quote_table
+from libs.mysql.row_key import row_key
 from libs.mysql.text_row import row_cells, select_list, text_rows_decoder, undecodable_text, utf8_cell
 from libs.mysql.text_rows import TextRowsDecoder
 from libs.source.mysql.client import Connection, as_ours, connect, query, select_raw
@@ -247,14 +248,14 @@ def statement_context(connection: Connection) -> StatementContext:
 
 def is_chunked(schema: TableSchema) -> bool:
     """The table can be read along its key, chunk by chunk; else it is read whole."""
-    return can_order_by(schema, schema.key)
+    return can_order_by(schema, row_key(schema))
 
 
 def _statement(schema: TableSchema, last_key: KeyPlace, chunk_rows: int) -> str:
     """The SELECT for the rows behind ``last_key``; one more row than a chunk tells of more."""
     if not is_chunked(schema):
         return f"SELECT {select_list(schema)} FROM {quote_table(schema.table_id)}"
-    return chunk_statement(schema, select_list(schema), schema.key, behind=last_key, limit=chunk_rows + 1)
+    return chunk_statement(schema, select_list(schema), row_key(schema), behind=last_key, limit=chunk_rows + 1)
 
 
 def read_chunk(view: ReadView, schema: TableSchema, last_key: bytes, chunk_rows: int) -> Chunk:
@@ -288,7 +289,7 @@ def _decoded(schema: TableSchema, decoder: TextRowsDecoder, packet: bytes) -> tu
 def key_place(schema: TableSchema, packet: bytes) -> KeyPlace:
     """Where a row of ``SELECT select_list(schema)`` stands in the table's key."""
     cells = dict(zip((column.name for column in schema.columns), row_cells(packet), strict=True))
-    return pack_key([utf8_cell(schema.column(name), cells[name]) for name in schema.key])
+    return pack_key([utf8_cell(schema.column(name), cells[name]) for name in row_key(schema)])
 
 
 def read_whole(view: ReadView, schema: TableSchema) -> Iterator[list[tuple[bytes, bytes]]]:

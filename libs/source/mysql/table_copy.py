@@ -26,6 +26,7 @@ from libs.mysql.chunk_query import KeyPlace, chunk_statement, pack_key
 from libs.mysql.column_type import parse_column_type
 from libs.mysql.identifiers import quote_identifier, quote_table
 from libs.mysql.packets import Packets
+from libs.mysql.row_key import row_key
 from libs.mysql.text_row import named_failures, select_list, text_rows_decoder
 from libs.mysql.text_rows import TextRowsDecoder
 from libs.source.mysql.client import Connection, connect, query, select_packets
@@ -209,7 +210,7 @@ def _statement(part: TableRange, behind: KeyPlace, limit: int) -> str:
     return chunk_statement(
         schema,
         select_list(schema),
-        schema.key if limit else (),
+        row_key(schema) if limit else (),
         behind=behind,
         until=part.until,
         condition="" if is_select else part.select,
@@ -226,7 +227,7 @@ def table_ranges(
     whole = TableRange(schema, select=select)
     if parts < 2 or not is_chunked(schema) or select.lstrip()[:6].upper() == "SELECT":
         return [whole]
-    name = schema.key[0]
+    name = row_key(schema)[0]
     is_integer = parse_column_type(schema.column(name).source_type).name.endswith("int")
     if not is_integer or estimated_rows(connection, [schema.table_id]) < _CHUNKS_WORTH_SPLITTING * chunk_rows:
         return [whole]

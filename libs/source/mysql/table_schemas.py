@@ -6,7 +6,7 @@ tells of both in the batch, in log order.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -18,7 +18,9 @@ from libs.events.schema_change_event import schema_change_key, schema_change_val
 from libs.failpoints import failpoint
 from libs.mysql.ddl import show_create_to_schema
 from libs.mysql.logical import in_value_modes
+from libs.mysql.row_key import row_key
 from libs.rpc.schema_history_client import SchemaHistoryClient
+from libs.source.key_columns import KeyColumns, chosen_key
 from libs.source.mysql.client import Connection
 from libs.source.mysql.snapshot import create_statement
 from libs.telemetry import metrics
@@ -40,6 +42,7 @@ class TableSchemas:
         batch: BatchBuilder,
         is_captured: Callable[[TableId], bool],
         modes: ValueModes,
+        key_columns: Sequence[KeyColumns] = (),
     ) -> None:
         self._source = partition.source
         self._changes = metrics.READER_SCHEMA_CHANGES.labels(partition.source, partition.name)
@@ -47,12 +50,20 @@ class TableSchemas:
         self._batch = batch
         self._is_captured = is_captured
         self._modes = modes
+        self._key_columns = key_columns
         self.schemas: dict[TableId, TableSchema] = {}
 
     @property
     def captured(self) -> list[TableSchema]:
         """Of the captured tables, by name."""
         return [schema for table_id, schema in sorted(self.schemas.items()) if self._is_captured(table_id)]
+
+    def as_set(self, schema: TableSchema) -> TableSchema:
+        """``schema`` with the values' forms and the key that the source's settings give it."""
+        schema = in_value_modes(schema, self._modes)
+        names = (column.name for column in schema.columns)
+        key = chosen_key(schema.table_id, names, self._key_columns) or row_key(schema)
+        return schema if key == schema.key else msgspec.structs.replace(schema, key=key)
 
     async def resume(self, order: EventOrder) -> None:
         """As they were at ``order``."""
@@ -105,7 +116,7 @@ class TableSchemas:
         ``is_told``: with an event of its own in the schema-change topic.
         """
         if schema is not None:
-            schema = in_value_modes(schema, self._modes)
+            schema = self.as_set(schema)
         version = await self._history.record_schema_change(
             source=self._source,
             table_id=table_id,

@@ -38,6 +38,7 @@ CONNECTOR = {
     "snapshot.mode": "schema_only",
     "snapshot.select.statement.overrides": "shop.orders",
     "snapshot.select.statement.overrides.shop.orders": "SELECT * FROM shop.orders WHERE id > 9",
+    "message.key.columns": "shop.orders:id,region;(.*).customers:email;",
     "provide.transaction.metadata": True,
     "tombstones.on.delete": "false",
     "column.mask.with.12.chars": "shop.customers.phone",
@@ -89,6 +90,10 @@ def test_a_connector_becomes_a_good_document(is_wrapped: bool) -> None:
             "mode": "schema_only",
             "select_overrides": {"shop.orders": "SELECT * FROM shop.orders WHERE id > 9"},
         },
+        "key_columns": [
+            {"tables": "shop.orders", "columns": "id|region"},
+            {"tables": "(.*).customers", "columns": "email"},
+        ],
         "transaction_metadata": True,
     }
     assert "dbz-s3cret" not in found.text()
@@ -105,6 +110,8 @@ def test_a_connector_becomes_a_good_document(is_wrapped: bool) -> None:
         ({"decimal.handling.mode": "presice"}, "did you mean 'precise'?"),
         ({"snapshot.mode": "intial"}, "did you mean 'initial'?"),
         ({"database.port": "many"}, "is no whole number"),
+        ({"message.key.columns": "shop.orders"}, "is not <database>.<table>:<column>,<column>"),
+        ({"message.key.columns": "shop.(orders:id"}, "is no regular expression"),
         ({"table.include.list": "shop.(orders"}, "is no regular expression"),
         ({"connector.class": "io.debezium.connector.postgresql.PostgresConnector"}, "is not io.debezium"),
     ],

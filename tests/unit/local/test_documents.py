@@ -74,6 +74,21 @@ def test_every_mistake_of_a_source_is_listed(home: Home) -> None:
         assert part in text
 
 
+@pytest.mark.parametrize("kind", ["database: {user: u}\n", "kind: vitess\nvtgate: {}\nkeyspace: k\n"])
+def test_mistakes_in_chosen_keys_are_told_with_their_place(home: Home, kind: str) -> None:
+    """Of both kinds of sources that have them."""
+    put(
+        home,
+        source=kind
+        + "key_columns: [{tables: 'a(', columns: id}, {table: t, columns: id}, {tables: t, columns: '*'}]\n",
+    )
+
+    text = "\n".join(read_documents(home).source_mistakes)
+
+    for part in ("key_columns[0].tables: is no regular", "key_columns[1].table", "'tables'", "key_columns[2].columns"):
+        assert part in text
+
+
 @pytest.mark.parametrize(
     ("source", "mistake"),
     [
