@@ -6,6 +6,7 @@ The snapshot meets a type as ``information_schema.COLUMNS.COLUMN_TYPE`` has it, 
 that MySQL 8.0.19 and later show for it; so a column is equal however it was learned.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import Final
 
@@ -101,6 +102,7 @@ _KNOWN: Final = frozenset(
 )  # fmt: skip
 
 
+@functools.lru_cache(maxsize=10_000)
 def parse_column_type(source_type: str, sql_mode: SqlMode = DEFAULT_SQL_MODE) -> MysqlType:
     """The type that a text names, as ``SHOW CREATE TABLE``, COLUMN_TYPE or a statement writes it.
 

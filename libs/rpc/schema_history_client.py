@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 import grpc
+import msgspec
 
 from libs.config.connections import GrpcClientSettings
 from libs.errors import SchemaUnknown
@@ -11,7 +12,7 @@ from libs.events.schema_change import SchemaChange, SchemaChangeKind, schema_cha
 from libs.rpc.client import OwnsChannel, answer_of, error_of, open_channel
 from libs.types.order import EventOrder
 from libs.types.position import SourcePosition
-from libs.types.table import TableId, TableSchema
+from libs.types.table import Column, TableId, TableSchema
 from protos.headwater.schema_history.v1 import schema_history_pb2 as pb
 from protos.headwater.schema_history.v1 import schema_history_pb2_grpc
 
@@ -96,19 +97,28 @@ class SchemaHistoryClient(OwnsChannel):
 
     async def list_tables(self, source: str, order: EventOrder | None = None) -> list[TableSchema]:
         """The tables of a source that exist at ``order`` (None: now), each with its schema then, by name."""
-        changes = await self.list_changes(source, order)
-        return [change.table_schema for change in changes if change.table_schema is not None]
+        # Tens of thousands of tables have the same few columns many times over: told once, they take a tenth of the memory.
+        shared: dict[Column, Column] = {}
+        schemas = []
+        async for change in self._list(source, order):
+            if (schema := change.table_schema) is not None:
+                columns = tuple(shared.setdefault(column, column) for column in schema.columns)
+                schemas.append(msgspec.structs.replace(schema, columns=columns))
+        return schemas
 
     async def list_changes(self, source: str, order: EventOrder | None = None) -> list[SchemaChange]:
         """As ``list_tables``, each with the change that brought its schema about."""
+        return [change async for change in self._list(source, order)]
+
+    async def _list(self, source: str, order: EventOrder | None) -> AsyncIterator[SchemaChange]:
         request = pb.ListTablesRequest(source=source, order=order_to_proto(order) if order is not None else None)
-        changes: list[SchemaChange] = []
         while True:
             call = self._stub.ListTables(request, timeout=self._timeout_s, wait_for_ready=True)
             answer: pb.ListTablesResponse = await answer_of(call, service=_SERVICE)
-            changes += [schema_change_from_proto(message) for message in answer.tables]
+            for message in answer.tables:
+                yield schema_change_from_proto(message)
             if not answer.HasField("more_behind"):
-                return changes
+                return
             request.behind.CopyFrom(answer.more_behind)
 
     async def watch(self, source: str) -> AsyncIterator[SchemaChange]:
