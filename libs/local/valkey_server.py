@@ -13,7 +13,7 @@ from libs.local.ports import LOOPBACK
 from libs.local.process import ProcessSpec
 
 PROBE_TIMEOUT_S = 2.0
-MEMORY_LIMIT = "128mb"
+MEMORY_LIMIT = "256mb"
 
 
 def prepare(data_dir: Path, *, port: int, name: str = "valkey") -> ProcessSpec:

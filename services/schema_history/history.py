@@ -5,7 +5,9 @@ when a reader meets statements of before the first snapshot: their versions are 
 """
 
 import hashlib
+import zlib
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
@@ -13,6 +15,8 @@ from libs.events.schema_change import SchemaChange, SchemaChangeKind, schema_cha
 from libs.types.order import EventOrder
 from libs.types.table import TableId
 from protos.headwater.schema_history.v1 import schema_history_pb2
+
+_COMPRESSION_LEVEL: Final = 1  # a fifth of the size for 30 µs; better levels gain little on texts so short
 
 
 class RecordedChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,8 +28,13 @@ class RecordedChange(msgspec.Struct, frozen=True, kw_only=True):
     order: EventOrder
     is_drop: bool
     ddl_digest: bytes
-    wire: bytes
-    """The SchemaChange as it stands in Kafka."""
+    packed: bytes
+    """``wire``, compressed: a table of 16 columns takes 6 kB, and a source may have 50,000."""
+
+    @property
+    def wire(self) -> bytes:
+        """The SchemaChange as it stands in Kafka."""
+        return zlib.decompress(self.packed)
 
 
 class TableHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,19 +54,25 @@ def recorded(change: SchemaChange, version: int) -> RecordedChange:
         version=version,
         table_schema=msgspec.structs.replace(schema, version=version) if schema is not None else None,
     )
-    return _index(numbered, schema_change_to_proto(numbered).SerializeToString())
+    return _index(numbered, pack(schema_change_to_proto(numbered).SerializeToString()))
 
 
-def decode_recorded(wire: bytes) -> RecordedChange:
-    """The change that a Kafka record or the view holds.
+def pack(wire: bytes) -> bytes:
+    """As ``RecordedChange.packed``."""
+    return zlib.compress(wire, _COMPRESSION_LEVEL)
+
+
+def decode_recorded(packed: bytes) -> RecordedChange:
+    """The change that the view holds.
 
     Raises:
-        ValueError, google.protobuf.message.DecodeError: ``wire`` is no SchemaChange.
+        ValueError, zlib.error, google.protobuf.message.DecodeError: ``packed`` is no SchemaChange.
     """
-    return _index(schema_change_from_proto(schema_history_pb2.SchemaChange.FromString(wire)), wire)
+    message = schema_history_pb2.SchemaChange.FromString(zlib.decompress(packed))
+    return _index(schema_change_from_proto(message), packed)
 
 
-def _index(change: SchemaChange, wire: bytes) -> RecordedChange:
+def _index(change: SchemaChange, packed: bytes) -> RecordedChange:
     return RecordedChange(
         source=change.source,
         table_id=change.table_id,
@@ -65,7 +80,7 @@ def _index(change: SchemaChange, wire: bytes) -> RecordedChange:
         order=change.order,
         is_drop=change.kind is SchemaChangeKind.DROP,
         ddl_digest=digest_ddl(change.ddl),
-        wire=wire,
+        packed=packed,
     )
 
 

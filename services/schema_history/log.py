@@ -12,7 +12,7 @@ from libs.kafka.clients import TopicSpec
 from libs.kafka.state_log import StateLogSpec
 from libs.kafka.tail import LogIdentity, LogRecord, LogTail
 from libs.kafka.writer import OutgoingRecord
-from services.schema_history.history import RecordedChange, decode_recorded
+from services.schema_history.history import RecordedChange, decode_recorded, pack
 from services.schema_history.settings import SchemaHistorySettings
 
 FAILPOINT: Final = "schema_history_after_kafka_before_answer"
@@ -46,7 +46,7 @@ def encode(change: RecordedChange) -> OutgoingRecord:
 def decode(record: LogRecord) -> RecordedChange | None:
     """The change in ``record``; None, and a line in the log, for one that nobody of ours wrote."""
     try:
-        return decode_recorded(record.value or b"")
+        return decode_recorded(pack(record.value or b""))
     except (ValueError, DecodeError) as error:
         log.error("schema_change_undecodable", offset=record.offset, reason=str(error))
         return None

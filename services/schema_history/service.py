@@ -116,7 +116,7 @@ class SchemaHistoryService(schema_history_pb2_grpc.SchemaHistoryServicer):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "order.rank is no decimal number")
 
     async def _part_of_tables(self, request: pb.ListTablesRequest, order: EventOrder | None) -> pb.ListTablesResponse:
-        names = [table_id for table_id, _ in self._tables.heads_of(request.source)]
+        names = self._tables.names_of(request.source)
         if request.HasField("behind"):
             behind = TableId(database=request.behind.database, table=request.behind.table)
             names = names[bisect_right(names, behind) :]
@@ -129,8 +129,9 @@ class SchemaHistoryService(schema_history_pb2_grpc.SchemaHistoryServicer):
                 break
             change = await self._tables.at((request.source, table_id), order)
             if change is not None:
-                answer.tables.append(_message(change))
-                held_bytes += len(change.wire)
+                wire = change.wire
+                answer.tables.append(pb.SchemaChange.FromString(wire))
+                held_bytes += len(wire)
         return answer
 
     async def WatchSchemaChanges(

@@ -20,7 +20,7 @@ class SchemaHistorySettings(msgspec.Struct, frozen=True, kw_only=True):
     load_timeout_s: float = 120.0
     """How long reading the log may take at the start, in seconds, before the process gives up and is restarted.
 
-    Some 50,000 changes a second are read, so this is far above any real history.
+    Some 10,000 changes a second are read, so this is far above any real history.
     """
     barrier_timeout_s: float = 8.0
     """How long a read waits to see everything recorded before it, in seconds.

@@ -18,7 +18,7 @@ from libs.types.order import EventOrder
 from libs.types.table import TableId
 from services.schema_history import log as kafka_log
 from services.schema_history.history import RecordedChange, TableHead, advance, schema_at
-from services.schema_history.view import HistoryView, TableKey, ViewContents
+from services.schema_history.view import HistoryView, TableKey, ViewContents, in_parts
 
 WATCH_QUEUE_CHANGES: Final = 10_000
 """Changes that a watcher may be behind before its stream is ended; it may come back."""
@@ -50,13 +50,16 @@ class Tables:
         self._view = view
         self._read_whole_log = read_whole_log
         self._heads: dict[TableKey, TableHead] = dict(contents.heads) if contents is not None else {}
+        self._names: dict[str, list[TableId]] = {}
+        """By source, as ``names_of`` answers, until a table comes along."""
         self._known: dict[TableKey, dict[int, RecordedChange]] = defaultdict(dict)
         for key, head in self._heads.items():
             self._known[key][head.newest.version] = head.newest
             _count_table(key, None, head)
         self._is_complete = contents is None
         self._completing = asyncio.Lock()
-        self._unsynced: list[tuple[int, RecordedChange]] = []  # with their offsets in the log
+        self._unsynced: list[tuple[int, TableKey]] = []
+        """Offset in the log and table of each change that the view may lack."""
         self._synced_offset = contents.next_offset if contents is not None else 0
         self._watchers: set[Watcher] = set()
 
@@ -69,9 +72,11 @@ class Tables:
         head = self._heads.get(key)
         if head is not None and change.version <= head.last_version:
             return
+        if head is None:
+            self._names.pop(change.source, None)
         self._heads[key] = advance(head, change)
         self._known[key][change.version] = change
-        self._unsynced.append((record.offset, change))
+        self._unsynced.append((record.offset, key))
         _count_table(key, head, self._heads[key])
         for watcher in [watcher for watcher in self._watchers if watcher.source == change.source]:
             if not watcher.tell(change):
@@ -81,12 +86,12 @@ class Tables:
         """None: the table was never recorded."""
         return self._heads.get(key)
 
-    def heads_of(self, source: str) -> list[tuple[TableId, TableHead]]:
-        """All tables of a source, dropped ones too, by name."""
-        return sorted(
-            ((table_id, head) for (name, table_id), head in self._heads.items() if name == source),
-            key=lambda entry: entry[0],
-        )
+    def names_of(self, source: str) -> list[TableId]:
+        """All tables of a source, dropped ones too, in order."""
+        names = self._names.get(source)
+        if names is None:
+            names = self._names[source] = sorted(table_id for name, table_id in self._heads if name == source)
+        return names
 
     async def version(self, key: TableKey, version: int) -> RecordedChange | None:
         """One version of a table; None: it was never recorded."""
@@ -137,31 +142,49 @@ class Tables:
 
     async def sync_view(self, passed_offset: int) -> None:
         """Bring the Redis view up to ``passed_offset``, below which all is applied; mends an empty or older view."""
-        unsynced = [change for _, change in self._unsynced]
-        heads = {key: self._heads[key] for key in {(change.source, change.table_id) for change in unsynced}}
-        reaches = await self._view.extend(self._synced_offset, passed_offset, unsynced, heads)
-        if reaches is False:
-            reaches = await self._replace_view(passed_offset)
-        if reaches:
-            self._synced_offset = passed_offset
-            # Own changes are applied before the log is read up to them: those come along again.
-            self._unsynced = [entry for entry in self._unsynced if entry[0] >= passed_offset]
+        for upto, keys in self._steps_to(passed_offset):
+            changes = [change for key in keys for change in self._superseded(key)]
+            reaches = await self._view.extend(
+                self._synced_offset, upto, changes, {key: self._heads[key] for key in keys}
+            )
+            if reaches is False:
+                upto, reaches = passed_offset, await self._replace_view(passed_offset)
+            if not reaches:
+                return
+            self._synced_offset = upto
+            self._unsynced = [entry for entry in self._unsynced if entry[0] >= upto]
+            if upto == passed_offset:
+                return
+
+    def _steps_to(self, passed_offset: int) -> list[tuple[int, set[TableKey]]]:
+        """Tables that changed, a part at a time, each with the offset that the view reaches by it."""
+        # Own changes are applied before the log is read up to them: those wait for the next time.
+        covered = sorted((offset, key) for offset, key in self._unsynced if offset < passed_offset)
+        parts = list(in_parts(covered)) or [[]]
+        ends = [*(part[-1][0] + 1 for part in parts[:-1]), passed_offset]
+        return [(end, {key for _, key in part}) for end, part in zip(ends, parts, strict=True)]
+
+    def _superseded(self, key: TableKey) -> list[RecordedChange]:
+        """The known changes of a table that its head does not hold."""
+        newest = self._heads[key].newest.version
+        return [change for version, change in self._known[key].items() if version != newest]
 
     async def _replace_view(self, passed_offset: int) -> bool:
         if self._is_complete:
             SCHEMA_HISTORY_REBUILDS.inc()
         await self._complete()
-        everything = [change for changes in self._known.values() for change in changes.values()]
-        is_replaced = await self._view.replace(passed_offset, everything, dict(self._heads))
+        superseded = [change for key in self._heads for change in self._superseded(key)]
+        is_replaced = await self._view.replace(passed_offset, superseded, dict(self._heads))
         if is_replaced:
-            log.info("schema_view_rebuilt", tables=len(self._heads), changes=len(everything), next_offset=passed_offset)
+            changes = len(self._heads) + len(superseded)
+            log.info("schema_view_rebuilt", tables=len(self._heads), changes=changes, next_offset=passed_offset)
         return is_replaced
 
     def watch(self, source: str) -> tuple[Watcher, list[RecordedChange]]:
         """A watcher of what comes from now on, and the newest change of each table until now. ``unwatch`` it."""
         watcher = Watcher(source)
         self._watchers.add(watcher)
-        return watcher, [head.newest for _, head in self.heads_of(source)]
+        return watcher, [self._heads[source, table_id].newest for table_id in self.names_of(source)]
 
     def unwatch(self, watcher: Watcher) -> None:
         """Forget a watcher."""

@@ -1,16 +1,23 @@
 """The Redis side: a view of the log that makes a start cheap, and is never believed over Kafka.
 
-    {headwater:schema_history:<topic id>}:heads           hash: one field a table, and #next_offset
-    {headwater:schema_history:<topic id>}:versions:<…>    hash of one table: version → SchemaChange
+    {headwater:schema_history:<topic id>}:heads           hash: one field a table, its newest change in it, and #next_offset
+    {headwater:schema_history:<topic id>}:versions:<…>    hash of one table: version → SchemaChange, of all others
 
 A start reads ``heads`` (one entry for each table) and from Kafka only what came after ``#next_offset``. Heads and
 offset share one key, so that they are lost together or not at all; the topic's id is part of every key, so that a
 topic that was created anew finds no view. Versions of a table are checked for gaps against its head when they are read.
+A SchemaChange stands there compressed, as in memory.
+
+With tens of thousands of tables nothing goes through Redis in one piece, since that outlasts every time-out. A head may
+be newer than the offset: what is read from Kafka again is known then. The opposite must never be.
 """
 
-from collections.abc import Iterable, Mapping
+import itertools
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 import msgspec
 import redis
@@ -23,6 +30,9 @@ from libs.types.table import TableId
 from services.schema_history.history import RecordedChange, TableHead, decode_recorded
 
 _NEXT_OFFSET: Final = "#next_offset"
+_ITEMS_AT_ONCE: Final = 500
+_LEFT_BEHIND_S: Final = 600
+"""After so long a half-written view is forgotten whose writer was killed."""
 
 # KEYS: heads. ARGV: from, to, field, value, field, value, … Answers 0 where the view does not reach up to `from`.
 _EXTEND: Final = """
@@ -37,6 +47,7 @@ return 1
 
 log = structlog.get_logger()
 
+_Item = TypeVar("_Item")
 TableKey = tuple[str, TableId]
 """Source and table."""
 
@@ -74,20 +85,29 @@ class HistoryView:
         if self._connection.is_away():
             return None
         try:
-            stored = cast(dict[bytes, bytes], await self._redis.hgetall(self._heads_key))
+            next_offset = cast(bytes | None, await self._redis.hget(self._heads_key, _NEXT_OFFSET))  # before the heads
+            heads = await self._load_heads() if next_offset is not None else None
         except (redis.RedisError, OSError) as error:
             self._connection.note_away(error)
             return None
-        self._connection.note_back()
-        next_offset = stored.pop(_NEXT_OFFSET.encode(), None)
-        if next_offset is None:
-            return None
-        try:
-            heads = {_parse_field(field): _decode_head(value) for field, value in stored.items()}
-            return ViewContents(heads, int(next_offset))
-        except (ValueError, msgspec.DecodeError, DecodeError) as error:
+        except (ValueError, zlib.error, msgspec.DecodeError, DecodeError) as error:
             log.warning("schema_view_discarded", reason=str(error))
             return None
+        self._connection.note_back()
+        return ViewContents(heads, int(next_offset)) if heads is not None and next_offset is not None else None
+
+    async def _load_heads(self) -> dict[TableKey, TableHead] | None:
+        """None: some were lost meanwhile."""
+        names = cast(list[bytes], await self._redis.hkeys(self._heads_key))
+        names.remove(_NEXT_OFFSET.encode())
+        heads = {}
+        for part in in_parts(names):
+            values = cast(list[bytes | None], await self._redis.hmget(self._heads_key, part))
+            for name, value in zip(part, values, strict=True):
+                if value is None:
+                    return None
+                heads[_parse_field(name)] = _decode_head(value)
+        return heads
 
     async def versions(self, key: TableKey, wanted: Iterable[int]) -> dict[int, RecordedChange]:
         """Those of the ``wanted`` versions of a table that the view holds."""
@@ -97,11 +117,11 @@ class HistoryView:
         try:
             answer = await self._redis.hmget(self._versions_key(key), [str(number) for number in numbers])
             self._connection.note_back()
-            found = (decode_recorded(wire) for wire in cast(list[bytes | None], answer) if wire is not None)
+            found = (decode_recorded(packed) for packed in cast(list[bytes | None], answer) if packed is not None)
             return {change.version: change for change in found if (change.source, change.table_id) == key}
         except (redis.RedisError, OSError) as error:
             self._connection.note_away(error)
-        except (ValueError, DecodeError) as error:
+        except (ValueError, zlib.error, DecodeError) as error:
             log.warning("schema_view_discarded", reason=str(error))
         return {}
 
@@ -114,8 +134,8 @@ class HistoryView:
     ) -> bool | None:
         """Add what came between two offsets. False: the view does not reach to ``from_offset``; None: Redis is away.
 
-        ``changes`` and ``heads`` are at least those that the offsets span. A view that reaches to ``to_offset``
-        already stays as it is: another instance was faster.
+        ``heads`` are at least those of the tables that the offsets span, ``changes`` those of them that no head holds. A view
+        that reaches to ``to_offset`` already stays as it is: another instance was faster.
         """
         if self._connection.is_away():
             return None
@@ -135,27 +155,37 @@ class HistoryView:
         """Write the whole view anew; False: Redis is away."""
         if self._connection.is_away():
             return False
+        aside = f"{self._heads_key}:{uuid.uuid4().hex}"
         try:
             await self._write_versions(changes)
-            async with self._redis.pipeline(transaction=True) as pipeline:
-                pipeline.delete(self._heads_key)
-                for key, head in heads.items():
-                    pipeline.hset(self._heads_key, _field(key), _encode_head(head))
-                pipeline.hset(self._heads_key, _NEXT_OFFSET, str(next_offset))
-                await pipeline.execute()
+            try:
+                await self._fill(aside, next_offset, heads)
+                async with self._redis.pipeline(transaction=True) as pipeline:
+                    pipeline.persist(aside)
+                    pipeline.rename(aside, self._heads_key)
+                    await pipeline.execute()
+            finally:
+                await self._redis.delete(aside)
         except (redis.RedisError, OSError) as error:
             self._connection.note_away(error)
             return False
         self._connection.note_back()
         return True
 
+    async def _fill(self, key: str, next_offset: int, heads: Mapping[TableKey, TableHead]) -> None:
+        await self._redis.hset(key, _NEXT_OFFSET, str(next_offset))
+        await self._redis.expire(key, _LEFT_BEHIND_S)
+        for part in in_parts(heads.items()):
+            await self._redis.hset(key, mapping={_field(table): _encode_head(head) for table, head in part})
+
     async def _write_versions(self, changes: Iterable[RecordedChange]) -> None:
         """Before the heads, so that no head tells of a version that is not there."""
-        async with self._redis.pipeline(transaction=False) as pipeline:
-            for change in changes:
-                key = self._versions_key((change.source, change.table_id))
-                pipeline.hset(key, str(change.version), change.wire)
-            await pipeline.execute()
+        for part in in_parts(changes):
+            async with self._redis.pipeline(transaction=False) as pipeline:
+                for change in part:
+                    key = self._versions_key((change.source, change.table_id))
+                    pipeline.hset(key, str(change.version), change.packed)
+                await pipeline.execute()
 
     def _versions_key(self, key: TableKey) -> str:
         return f"{self._prefix}:versions:{_field(key)}"
@@ -163,6 +193,13 @@ class HistoryView:
     async def close(self) -> None:
         """Close the connections."""
         await self._connection.close()
+
+
+def in_parts(items: Iterable[_Item]) -> Iterator[list[_Item]]:
+    """So many at a time as Redis takes in well below its time-out (2 s): about 1 MB."""
+    left = iter(items)
+    while part := list(itertools.islice(left, _ITEMS_AT_ONCE)):
+        yield part
 
 
 def _field(key: TableKey) -> str:
@@ -176,7 +213,7 @@ def _parse_field(field: bytes) -> TableKey:
 
 
 def _encode_head(head: TableHead) -> bytes:
-    return msgspec.msgpack.encode(_Head(head.last_version, head.newest.wire))
+    return msgspec.msgpack.encode(_Head(head.last_version, head.newest.packed))
 
 
 def _decode_head(value: bytes) -> TableHead:

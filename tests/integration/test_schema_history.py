@@ -11,8 +11,10 @@ import pytest
 import redis
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from libs.config.connections import KafkaSettings
 from libs.errors import PipelineHalted, SchemaUnknown, ServiceUnavailable
-from libs.events.schema_change import SchemaChange, SchemaChangeKind
+from libs.events.schema_change import SchemaChange, SchemaChangeKind, schema_change_to_proto
+from libs.kafka.writer import OutgoingRecord, TransactionalWriter
 from libs.local.process import kill
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.types.order import EventOrder
@@ -415,3 +417,67 @@ async def test_tables_are_listed_in_parts(start_service: StartService, clients: 
 
     assert [found.table_id for found in listed] == [*tables[:11], *tables[12:]]
     assert [found.table_id for found in before] == tables
+
+
+async def test_a_restart_with_many_tables_gives_the_same_ones_from_log_and_view(
+    start_service: StartService, clients: Clients, view: "redis.Redis", kafka_broker: KafkaBroker
+) -> None:
+    """More than go through Redis at once: the view is written, and caught up, in parts; of each table the newest version and
+    the older ones are there, whether a start reads the log, the view, or a view that is far behind."""
+    service = start_service()
+    client = clients(service)
+    await _write_log(kafka_broker, service, range(1_300), rank=10)
+    service.kill()
+    service.start()
+    await eventually(lambda: _covered_offset(view) > 1_300)
+    from_log = await client.list_tables("erp")
+    await record(client, 20, "id", "total", table_id=_numbered(7))
+    await eventually(lambda: _covered_offset(view) > 1_302)
+    service.kill()
+    await _write_log(kafka_broker, service, range(1_300, 2_600), rank=30)
+    service.start()
+    from_view_behind = await client.list_tables("erp")
+    await eventually(lambda: _covered_offset(view) > 2_603)
+    service.kill()
+    service.start()
+
+    from_view = await client.list_tables("erp")
+
+    assert [found.table_id for found in from_log] == [_numbered(number) for number in range(1_300)]
+    assert [found.table_id for found in from_view] == [_numbered(number) for number in range(2_600)]
+    assert from_view_behind == from_view
+    assert (from_log[7].version, from_view[7].version) == (1, 2)
+    assert await column_names(client, 15, _numbered(7)) == ("id",)
+    assert await client.list_tables("erp", order(15)) == from_log
+    assert _was_loaded_from_view(service)
+    assert '"schema_history_read_whole"' not in service.log_text
+    assert len(view.keys("*:heads*")) == 1
+
+
+def _numbered(number: int) -> TableId:
+    return TableId(database="many", table=f"t{number:05d}")
+
+
+async def _write_log(broker: KafkaBroker, service: ServiceProcess, numbers: range, *, rank: int) -> None:
+    """First sights of tables, as the service writes them, but many at once."""
+    topic = str(service.settings["topic"])
+    writer = TransactionalWriter(KafkaSettings(bootstrap_servers=broker.bootstrap_servers), topic, f"{topic}-test")
+    await writer.open()
+    changes = [
+        SchemaChange(
+            source="erp",
+            table_id=_numbered(number),
+            kind=SchemaChangeKind.SNAPSHOT,
+            order=order(rank),
+            position=SourcePosition(source_kind="mysql", token=b""),
+            committed_at_us=rank,
+            ddl=f"CREATE TABLE {number}",
+            table_schema=schema(_numbered(number), "id"),
+            version=1,
+        )
+        for number in numbers
+    ]
+    await writer.write(
+        [OutgoingRecord(b"erp", schema_change_to_proto(change).SerializeToString()) for change in changes]
+    )
+    writer.close()

@@ -114,6 +114,6 @@ def test_applying_a_record_twice_changes_nothing(given_statements: list[Statemen
 def test_a_recorded_change_survives_the_log(given_statements: list[Statement]) -> None:
     """Its index is derived from its bytes, and its schema carries the version it got."""
     for change in record_all(given_statements):
-        assert decode_recorded(change.wire) == change
+        assert decode_recorded(change.packed) == change
         stored = schema_history_pb2.SchemaChange.FromString(change.wire)
         assert change.is_drop or f'"version":{change.version}'.encode() in stored.table_schema
