@@ -18,6 +18,7 @@ from bench.calibrate import loop_cpu_ms
 from bench.catch_up import CatchUp, PeerCatchUp, measure_catch_up
 from bench.debezium import peer_jars
 from bench.debezium_vitess import vitess_peer_jars
+from bench.history import TABLES, Start, measure_history
 from bench.results import measured_now, with_sections
 from bench.sink import PeerFigures, SinkFigures, measure_sink
 from bench.snapshot import SnapshotFigures, measure_snapshot
@@ -28,10 +29,11 @@ from libs.local.cache import cache_dir
 
 RESULTS: Final = Path(__file__).with_name("RESULTS.md")
 ROW_EVENTS: Final = 500_000
-PARTS: Final = ("catch-up", "snapshot", "sink", "dts", "vitess")
+PARTS: Final = ("catch-up", "snapshot", "history", "sink", "dts", "vitess")
 SNAPSHOT_PROCESSES: Final = (1, 2, 3)
 BOUND_SNAPSHOT_ROWS: Final = 200_000
 BOUND_CPU_S: Final = 12
+BOUND_RESTART_S: Final = 30
 BOUND_VITESS_RATIO: Final = 0.2
 BOUND_VITESS_MEMORY: Final = 0.1
 BOUND_RATIO: Final = 0.22  # the bound above, on the machine where tuned Debezium takes 55 CPU s
@@ -54,6 +56,7 @@ def main() -> int:
     run = {
         "catch-up": lambda: _run_catch_up(arguments.row_events, with_peer=with_peer),
         "snapshot": lambda: _run_snapshot(arguments.row_events, with_peer=with_peer),
+        "history": _run_history,
         "sink": lambda: _run_sink(with_peer=with_peer),
         "dts": _run_dts,
         "vitess": lambda: _run_vitess(with_peer=with_peer),
@@ -92,6 +95,30 @@ def _run_snapshot(rows: int, *, with_peer: bool) -> str:
         figures = measure_snapshot(Path(folder, "snapshot"), rows, processes=SNAPSHOT_PROCESSES, with_peer=with_peer)
     _say(f"snapshot: {rows / figures.runs[0].cpu_s:,.0f} rows per CPU second of the reader")
     return _snapshot_section(figures)
+
+
+def _run_history() -> str:
+    _say(f"history: {TABLES:,} tables; writing them takes half a minute")
+    with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
+        figures = measure_history(Path(folder), TABLES)
+    together_s = figures.from_view.wall_s + figures.reader.wall_s
+    return f"""## History: a restart with {figures.tables:,} tables
+
+Tables of 12 to 20 columns, {figures.wire_mb:.0f} MB of schema changes in Kafka. Each process was killed before; the
+reader's lease had run out.
+
+| | s by the clock | CPU s | peak RSS, MB |
+|---|---|---|---|
+{_start_row("schema_history, Redis empty", figures.from_kafka)}
+{_start_row("schema_history, from its view in Redis", figures.from_view)}
+{_start_row("the reader, until a row that waited is published", figures.reader)}
+
+The view takes {figures.view_mb:.0f} MB in Redis. View and reader together: {together_s:.1f} s; bound: {BOUND_RESTART_S} s.
+"""
+
+
+def _start_row(what: str, start: Start) -> str:
+    return f"| {what} | {start.wall_s:.1f} | {start.cpu_s:.1f} | {start.peak_rss_mb:.0f} |"
 
 
 def _run_sink(*, with_peer: bool) -> str:
