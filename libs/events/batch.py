@@ -74,7 +74,7 @@ class BatchIdentity:
 class BatchBuilder:
     """Gathers runs, table changes and transaction boundaries in log order, until they are taken."""
 
-    __slots__ = ("_entries", "_head", "_run", "row_bytes", "rows")
+    __slots__ = ("_entries", "_head", "_run", "rows", "size_bytes")
 
     def __init__(self, identity: BatchIdentity) -> None:
         self._head = ChangeBatch(
@@ -94,8 +94,8 @@ class BatchBuilder:
         self._run: RowRun | None = None
         self.rows = 0
         """In closed runs."""
-        self.row_bytes = 0
-        """Keys and values of closed runs."""
+        self.size_bytes = 0
+        """Of closed runs and of all other entries."""
 
     @property
     def is_empty(self) -> bool:
@@ -104,13 +104,13 @@ class BatchBuilder:
 
     @property
     def is_full(self) -> bool:
-        """Large enough to be taken at the next end of a transaction. Counts closed runs only."""
-        return self.rows >= MAX_BATCH_ROWS or self.row_bytes >= MAX_BATCH_BYTES
+        """Large enough to be taken at the next end of a transaction. An open run is not counted."""
+        return self.rows >= MAX_BATCH_ROWS or self.size_bytes >= MAX_BATCH_BYTES
 
     @property
     def is_overfull(self) -> bool:
         """So large that even a transaction has to be cut: Kafka's transaction around its batches keeps it whole."""
-        return self.rows >= 2 * MAX_BATCH_ROWS or self.row_bytes >= 2 * MAX_BATCH_BYTES
+        return self.rows >= 2 * MAX_BATCH_ROWS or self.size_bytes >= 2 * MAX_BATCH_BYTES
 
     def open_run(self, run: RowRun) -> RowRun:
         """Rows appended to ``run`` stand behind everything gathered so far."""
@@ -147,11 +147,12 @@ class BatchBuilder:
         opening = _opening(Entry.RUN_FIELD_NUMBER, size)
         self._entries += (_opening(ChangeBatch.ENTRIES_FIELD_NUMBER, len(opening) + size), opening, head, rows)
         self.rows += len(gathered)
-        self.row_bytes += size
+        self.size_bytes += size
 
     def _add(self, entry: Entry) -> None:
         serialised = entry.SerializeToString()
         self._entries += (_opening(ChangeBatch.ENTRIES_FIELD_NUMBER, len(serialised)), serialised)
+        self.size_bytes += len(serialised)
 
     def add_table_change(
         self,
@@ -163,8 +164,12 @@ class BatchBuilder:
         is_snapshot: bool,
         key: bytes,
         value: bytes,
+        database_tables: Sequence[str] = (),
     ) -> None:
-        """A DDL statement at its place; ``key`` and ``value`` are Debezium's schema-change payloads."""
+        """A DDL statement at its place; ``key`` and ``value`` are Debezium's schema-change payloads.
+
+        ``table_id`` without a table: it concerns a database, of which ``database_tables`` are captured.
+        """
         self.close_run()
         entry = TableChange()
         entry.database = table_id.database
@@ -177,6 +182,7 @@ class BatchBuilder:
         entry.is_snapshot = is_snapshot
         entry.key = key
         entry.value = value
+        entry.database_tables.extend(database_tables)
         self._add(Entry(table_change=entry))
 
     def add_begin(self, transaction_id: str, committed_at_us: int) -> None:

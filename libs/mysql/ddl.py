@@ -69,6 +69,7 @@ __all__ = [
     "TableChangeKind",
     "apply_database_ddl",
     "apply_ddl",
+    "changed_database",
     "show_create_to_schema",
 ]
 
@@ -169,6 +170,21 @@ def apply_database_ddl(
         case DropDatabase(database=name):
             charsets.pop(name, None)
     return charsets
+
+
+def changed_database(
+    default_database: str, statement: str, *, context: StatementContext = _DEFAULT_CONTEXT
+) -> str | None:
+    """The database that a statement makes, changes or drops; None for one that does neither.
+
+    Raises:
+        DdlNotUnderstood: as ``apply_ddl``.
+    """
+    match parse_statement(statement, default_database, context):
+        case CreateDatabase(database=name) | AlterDatabase(database=name) | DropDatabase(database=name):
+            return name
+        case _:
+            return None
 
 
 def show_create_to_schema(

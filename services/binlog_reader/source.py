@@ -29,7 +29,14 @@ from libs.events.dead_letter import UndecodedRow, encode_undecoded_row
 from libs.events.envelope import MysqlSourceBlock, json_text, source_place, source_tail
 from libs.events.schema_change import SchemaChangeKind
 from libs.failpoints import failpoint
-from libs.mysql.ddl import TableChange, TableChangeKind, apply_database_ddl, apply_ddl, show_create_to_schema
+from libs.mysql.ddl import (
+    TableChange,
+    TableChangeKind,
+    apply_database_ddl,
+    apply_ddl,
+    changed_database,
+    show_create_to_schema,
+)
 from libs.mysql.ddl_syntax import DdlNotUnderstood, StatementContext
 from libs.mysql.gtid import ExecutedGtids, GtidSet
 from libs.mysql.packets import Packets
@@ -310,7 +317,8 @@ class BinlogChangeLog:
             else:
                 readers = await self._open_readers(epoch=epoch)
                 position = readers.view.position
-                await self._learn_schemas(readers.view, readers.view)
+                async for batch in self._learn_schemas(readers.view, readers.view):
+                    yield batch
         else:
             position = decode_position(checkpoint.position)
             self._progress = checkpoint.snapshot
@@ -319,9 +327,9 @@ class BinlogChangeLog:
             await self._follow_settings(checkpoint, position)
             if start.learns_schemas:
                 readers = await self._open_readers(epoch=position.epoch)
-                await self._learn_schemas(
-                    readers.view, CopiedAt(position, checkpoint.order, checkpoint.committed_at_us)
-                )
+                at = CopiedAt(position, checkpoint.order, checkpoint.committed_at_us)
+                async for batch in self._learn_schemas(readers.view, at):
+                    yield batch
                 yield self._take(self._resume_point(position, checkpoint.order, checkpoint.committed_at_us))
                 await self._close_readers()
                 readers = None
@@ -387,7 +395,7 @@ class BinlogChangeLog:
             await asyncio.to_thread(self._readers.close)
             self._readers = None
 
-    async def _learn_schemas(self, view: ReadView, at: ReadView | CopiedAt) -> None:
+    async def _learn_schemas(self, view: ReadView, at: ReadView | CopiedAt) -> AsyncIterator[ReadBatch]:
         """Record every table beside a captured one as it is now. Raises SourceMisconfigured: nothing is captured."""
         tables = await asyncio.to_thread(captured_tables, view.connection)
         self._follow_databases_of(tables)
@@ -396,14 +404,17 @@ class BinlogChangeLog:
                 "no table of the source matches include_tables "
                 f"({', '.join(self._settings.include_tables)}): correct the pattern (it must match database.table)"
             )
-        await self._tables.learn(
+        learned = self._tables.learn(
             view.connection,
             filter(self._is_followed, tables),
             order=at.order,
             position=encode_position(at.position),
             taken_at_us=at.taken_at_us,
-            source_block=lambda table_id: self._source_block(at.position, table_id, at.taken_at_us, is_snapshot=True),
+            source_block=partial(self._source_block, at.position, time_us=at.taken_at_us, is_snapshot=True),
         )
+        async for _ in learned:
+            if self._batch.is_full:
+                yield self._take(None)
 
     async def _follow_settings(self, checkpoint: Checkpoint, position: BinlogPosition) -> None:
         """Where ``values`` or ``key_columns`` were changed since the schemas were recorded: a new version of each table that it
@@ -422,21 +433,24 @@ class BinlogChangeLog:
                     committed_at_us=checkpoint.committed_at_us,
                     # No statement did it; the text tells this change from another at the same place.
                     ddl=f"/* Headwater: values = {modes}, key = {', '.join(now.key)} */",
-                    source_block=self._source_block(position, schema.table_id, checkpoint.committed_at_us),
+                    source_block=self._source_block(
+                        position, schema.table_id.database, schema.table_id.table, time_us=checkpoint.committed_at_us
+                    ),
                 )
 
     def _source_block(
         self,
         position: BinlogPosition,
-        table_id: TableId,
-        time_us: int,
+        database: str,
+        table: str | None,
         *,
+        time_us: int,
         is_snapshot: bool = False,
         server_id: int = 0,
         gtid: str | None = None,
         thread_id: int | None = None,
     ) -> bytes:
-        head = MysqlSourceBlock(self._settings.source, table_id.database, table_id.table).head(
+        head = MysqlSourceBlock(self._settings.source, database, table).head(
             time_us=time_us,
             snapshot=b'"true"' if is_snapshot else b'"false"',
             server_id=server_id,
@@ -449,7 +463,22 @@ class BinlogChangeLog:
         """A DDL statement of the log, at its place: nothing behind it is decoded before its schemas are durable."""
         decoder.flush()
         applied: dict[TableId, TableSchema | None] = {}
-        changes = await self._changes_of(decoder, ddl)
+        changes, database = await self._changes_of(decoder, ddl)
+        block_of = partial(
+            self._source_block,
+            msgspec.structs.replace(ddl.position, pos=ddl.event_position),
+            time_us=ddl.committed_at_us // 1_000 * 1_000,
+            server_id=ddl.server_id,
+            gtid=ddl.gtid,
+        )
+        if database is not None:
+            self._tables.tell_database(
+                database,
+                ddl.statement,
+                order=ddl.order,
+                committed_at_us=ddl.committed_at_us,
+                source_block=block_of(database, None),
+            )
         for change in changes:
             if change.kind is TableChangeKind.TRUNCATE and self._is_captured(change.table_id):
                 truncated = self._tables.schemas[change.table_id]
@@ -459,7 +488,6 @@ class BinlogChangeLog:
         for record in _records_of(changes, self._tables.schemas):
             if not self._is_followed(record.table_id):
                 continue
-            block_position = msgspec.structs.replace(ddl.position, pos=ddl.event_position)
             await self._tables.record(
                 record.table_id,
                 record.kind,
@@ -468,23 +496,19 @@ class BinlogChangeLog:
                 position=encode_position(ddl.position),
                 committed_at_us=ddl.committed_at_us,
                 ddl=ddl.statement,
-                source_block=self._source_block(
-                    block_position,
-                    record.table_id,
-                    ddl.committed_at_us // 1_000 * 1_000,
-                    server_id=ddl.server_id,
-                    gtid=ddl.gtid,
-                ),
+                source_block=block_of(record.table_id.database, record.table_id.table),
                 renamed_from=record.renamed_from,
-                is_told=not (record.renamed_to is not None and self._is_captured(record.renamed_to)),
+                is_told=database is None
+                and not (record.renamed_to is not None and self._is_captured(record.renamed_to)),
             )
             applied[record.table_id] = self._tables.schemas.get(record.table_id)
         for table_id, after in applied.items():
             self._incremental.table_changed(table_id, decoder.schemas.get(table_id), after)
         decoder.apply_schemas(applied, ddl.statement)
 
-    async def _changes_of(self, decoder: LogDecoder, ddl: DdlStatement) -> Sequence[TableChange]:
-        """What the statement does; where its text is not understood, what the source itself says of the tables now.
+    async def _changes_of(self, decoder: LogDecoder, ddl: DdlStatement) -> tuple[Sequence[TableChange], str | None]:
+        """What the statement does, and the database that it is about, if it is about one; where its text is not understood,
+        what the source itself says of the tables now.
 
         The source may be further than the log. Then the next table map does not fit, and the table is quarantined: no row is
         read by a wrong schema.
@@ -505,15 +529,16 @@ class BinlogChangeLog:
             # A table renamed from one that is not followed is known to the source alone.
             unknown = [c.table_id for c in changes if c.kind is TableChangeKind.RENAME and c.schema is None]
             learned = await self._changes_from_source(decoder, ddl, list(filter(self._is_followed, unknown)))
-            return [*(c for c in changes if c.table_id not in unknown), *learned]
+            database = changed_database(ddl.database, ddl.statement, context=context)
+            return [*(c for c in changes if c.table_id not in unknown), *learned], database
         except DdlNotUnderstood as error:
             concerned = [table_id for table_id in error.table_ids if self._is_followed(table_id)]
             if not concerned and error.table_ids:
-                return ()
+                return (), None
             log.warning("ddl_not_understood", reason=str(error), transaction=ddl.transaction_id)
             if not concerned:
                 raise
-            return await self._changes_from_source(decoder, ddl, concerned)
+            return await self._changes_from_source(decoder, ddl, concerned), None
 
     async def _changes_from_source(
         self, decoder: LogDecoder, ddl: DdlStatement, tables: Sequence[TableId]
@@ -551,8 +576,9 @@ class BinlogChangeLog:
             committed_at_us=ddl.committed_at_us,
             source_block=self._source_block(
                 place,
-                schema.table_id,
-                ddl.committed_at_us,
+                schema.table_id.database,
+                schema.table_id.table,
+                time_us=ddl.committed_at_us,
                 server_id=ddl.server_id,
                 gtid=ddl.gtid,
                 thread_id=ddl.thread_id,

@@ -180,7 +180,10 @@ class DtsChangeLog:
         elif self._settings.database is None:
             position, order = await self._first_position(), EventOrder(epoch=0, rank=0, tx_ordinal=0)
         else:
-            position, order = await self._begin_copy()
+            view, position = await self._begin_copy()
+            order = view.order
+            async for batch in self._learn_tables(view, position):
+                yield batch
         await self._tables.learn_context()
         if self._progress is not None:
             if self._view is None:
@@ -207,7 +210,7 @@ class DtsChangeLog:
         low, _ = await asyncio.to_thread(self._client.ends)
         return self._position_at(low if offset is None else max(offset, low))
 
-    async def _begin_copy(self) -> tuple[DtsPosition, EventOrder]:
+    async def _begin_copy(self) -> tuple[ReadView, DtsPosition]:
         _, end = await asyncio.to_thread(self._client.ends)
         view = self._view = await self._open_view(0)
         [(server_id,)] = await asyncio.to_thread(query, view.connection, "SELECT @@GLOBAL.server_id")
@@ -218,12 +221,16 @@ class DtsChangeLog:
             file=view.position.file,
             pos=view.position.pos,
         )
-        await self._tables.learn_all(view, position)
+        return view, position
+
+    async def _learn_tables(self, view: ReadView, position: DtsPosition) -> AsyncIterator[ReadBatch]:
+        async for _ in self._tables.learn_all(view, position):
+            if self._batch.is_full:
+                yield self._take(None)
         if self._settings.snapshot.mode is SnapshotMode.INITIAL:
             tables = [schema.table_id for schema in self._tables.captured]
             estimate = await asyncio.to_thread(estimated_rows, view.connection, tables)
             self._progress = SnapshotProgress(rows_estimated=estimate)
-        return position, view.order
 
     def _position_at(self, offset: int) -> DtsPosition:
         subscription = self._settings.subscription

@@ -5,7 +5,7 @@ before the new schemas are durable.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -14,7 +14,14 @@ from libs.errors import PipelineHalted, SourceMisconfigured
 from libs.events.batch import BatchBuilder
 from libs.events.envelope import MysqlSourceBlock, json_text, source_place, source_tail
 from libs.events.schema_change import SchemaChangeKind
-from libs.mysql.ddl import TableChange, TableChangeKind, apply_database_ddl, apply_ddl, show_create_to_schema
+from libs.mysql.ddl import (
+    TableChange,
+    TableChangeKind,
+    apply_database_ddl,
+    apply_ddl,
+    changed_database,
+    show_create_to_schema,
+)
 from libs.mysql.ddl_syntax import DdlNotUnderstood, StatementContext
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.mysql.client import connect
@@ -84,8 +91,9 @@ class SubscribedTables:
         finally:
             connection.close()
 
-    async def learn_all(self, view: ReadView, position: DtsPosition) -> None:
-        """Record every table beside a captured one as it is now; published at the front of the snapshot.
+    async def learn_all(self, view: ReadView, position: DtsPosition) -> AsyncIterator[None]:
+        """Record every table beside a captured one as it is now; published at the front of the snapshot. Yields wherever the
+        batch may be taken.
 
         Raises:
             SourceMisconfigured: nothing is captured.
@@ -96,16 +104,18 @@ class SubscribedTables:
             raise SourceMisconfigured(
                 "no table of the source matches include_tables: correct the pattern (it must match database.table)"
             )
-        await self._tables.learn(
+        learned = self._tables.learn(
             view.connection,
             (table for table in tables if table.database in databases),
             order=view.order,
             position=encode_position(position),
             taken_at_us=view.taken_at_us,
-            source_block=lambda table_id: self._source_block(
-                table_id, position, view.taken_at_us, is_snapshot=True, server_id=0, gtid=""
+            source_block=lambda database, table: self._source_block(
+                database, table, position, view.taken_at_us, is_snapshot=True, server_id=0, gtid=""
             ),
         )
+        async for _ in learned:
+            yield
 
     async def learn_one(self, unknown: UnknownTable) -> dict[TableId, TableSchema | None]:
         """A table that is met for the first time in its own rows: only where no server tells of the tables.
@@ -125,7 +135,16 @@ class SubscribedTables:
     async def apply(self, ddl: DdlStatement) -> dict[TableId, TableSchema | None]:
         """What a statement makes of the tables, durable; None: the table is gone."""
         applied: dict[TableId, TableSchema | None] = {}
-        for change in await self._changes_of(ddl):
+        changes, database = await self._changes_of(ddl)
+        if database is not None:
+            self._tables.tell_database(
+                database,
+                ddl.statement,
+                order=ddl.order,
+                committed_at_us=ddl.committed_at_us,
+                source_block=self._block_of(ddl, TableId(database=database, table="")),
+            )
+        for change in changes:
             if change.kind is TableChangeKind.TRUNCATE:
                 if self._is_captured(change.table_id) and change.table_id in self.schemas:
                     self._tables.append_truncate(
@@ -138,26 +157,30 @@ class SubscribedTables:
                 continue
             for table_id, kind, schema in _records_of(change):
                 renamed_from = change.previous_id if kind is SchemaChangeKind.ALTER else None
-                await self._record(table_id, kind, schema, ddl, ddl=ddl.statement, renamed_from=renamed_from)
+                await self._record(
+                    table_id, kind, schema, ddl, ddl=ddl.statement, renamed_from=renamed_from, is_told=database is None
+                )
                 applied[table_id] = self.schemas.get(table_id)
         return applied
 
-    async def _changes_of(self, ddl: DdlStatement) -> Sequence[TableChange]:
-        """Where the text is not understood, the server is asked how the tables are now; without one that halts."""
+    async def _changes_of(self, ddl: DdlStatement) -> tuple[Sequence[TableChange], str | None]:
+        """And the database that the statement is about, if it is about one. Where the text is not understood, the server is
+        asked how the tables are now; without one that halts."""
         try:
             self._charsets = apply_database_ddl(self._charsets, ddl.database, ddl.statement, context=self._context)
-            return apply_ddl(
+            changes = apply_ddl(
                 self.schemas, ddl.database, ddl.statement, database_charsets=self._charsets, context=self._context
             )
+            return changes, changed_database(ddl.database, ddl.statement, context=self._context)
         except DdlNotUnderstood as error:
             concerned = [table_id for table_id in error.table_ids if self._is_captured(table_id)]
             if not concerned and error.table_ids:
-                return ()
+                return (), None
             if self._database is None or not concerned:
                 raise
             log.warning("ddl_not_understood", reason=str(error), gtid=ddl.gtid)
             definitions = await asyncio.to_thread(table_definitions, self._database, concerned)
-            return [_as_it_is(table_id, definitions.get(table_id)) for table_id in concerned]
+            return [_as_it_is(table_id, definitions.get(table_id)) for table_id in concerned], None
 
     async def _record(
         self,
@@ -168,6 +191,7 @@ class SubscribedTables:
         *,
         ddl: str,
         renamed_from: TableId | None = None,
+        is_told: bool = True,
     ) -> None:
         await self._tables.record(
             table_id,
@@ -179,17 +203,32 @@ class SubscribedTables:
             ddl=ddl,
             source_block=self._block_of(told, table_id),
             renamed_from=renamed_from,
+            is_told=is_told,
         )
 
     def _block_of(self, told: DdlStatement | UnknownTable, table_id: TableId) -> bytes:
         return self._source_block(
-            table_id, told.position, told.committed_at_us, is_snapshot=False, server_id=told.server_id, gtid=told.gtid
+            table_id.database,
+            table_id.table or None,
+            told.position,
+            told.committed_at_us,
+            is_snapshot=False,
+            server_id=told.server_id,
+            gtid=told.gtid,
         )
 
     def _source_block(
-        self, table_id: TableId, position: DtsPosition, time_us: int, *, is_snapshot: bool, server_id: int, gtid: str
+        self,
+        database: str,
+        table: str | None,
+        position: DtsPosition,
+        time_us: int,
+        *,
+        is_snapshot: bool,
+        server_id: int,
+        gtid: str,
     ) -> bytes:
-        head = MysqlSourceBlock(self._source, table_id.database, table_id.table, connector=SOURCE_KIND).head(
+        head = MysqlSourceBlock(self._source, database, table, connector=SOURCE_KIND).head(
             time_us=time_us,
             snapshot=b'"true"' if is_snapshot else b'"false"',
             server_id=server_id,

@@ -467,12 +467,19 @@ def _deliver_table_change(change: TableChange, context: _Context) -> Iterator[De
 
 
 def _change_readers(change: TableChange, book: RouteBook) -> Iterator[tuple[Subscriber, Target]]:
-    """Who gets the event of a statement, and where; one about no single table concerns nobody's tables."""
-    if change.table and change.value:
-        for subscriber in book.who_sees(TableId(database=change.database, table=change.table)):
-            target = schema_changes_target(subscriber, book.source)
-            if subscriber.spec.topics.schema_changes and target.topic.name not in book.refused_topics:
-                yield subscriber, target
+    """Who gets the event of a statement, and where."""
+    if not change.value:
+        return
+    if change.table:
+        readers = book.who_sees(TableId(database=change.database, table=change.table))
+    elif change.database:
+        readers = book.who_sees_any(change.database, change.database_tables)
+    else:
+        readers = book.subscribers
+    for subscriber in readers:
+        target = schema_changes_target(subscriber, book.source)
+        if subscriber.spec.topics.schema_changes and target.topic.name not in book.refused_topics:
+            yield subscriber, target
 
 
 def _deliver_boundary(boundary: TransactionBoundary, context: _Context) -> Iterator[Delivery]:

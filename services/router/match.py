@@ -169,6 +169,14 @@ class RouteBook:
             self._seen_by[table_id] = subscribers
         return subscribers
 
+    def who_sees_any(self, database: str, tables: Sequence[str]) -> tuple[Subscriber, ...]:
+        """The tenants that get one of the database's tables, or would get each that it may have one day."""
+        return tuple(
+            subscriber
+            for subscriber in self.subscribers
+            if any(subscriber.sees(TableId(database=database, table=table)) for table in ("", *tables))
+        )
+
     def refuse_topic(self, topic: str, reason: str) -> None:
         """Nothing goes to ``topic`` any more: the rows meant for it are set aside, marks and statements left out."""
         self.refused_topics[topic] = reason

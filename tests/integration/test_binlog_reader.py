@@ -126,6 +126,7 @@ def test_rows_follow_their_schema_through_ddl(
         ("last_one", "c", {"id": 9}),
     ]
     changes = [e.table_change for e in pipeline.entries() if e.WhichOneof("entry") == "table_change"]
+    changes = [change for change in changes if change.schema_version or not change.is_snapshot]
     assert [(change.table, change.schema_version) for change in changes] == [
         ("t", 1), ("t", 2), ("t", 0), ("u", 1), ("w", 1), ("u", 0), ("last_one", 1),
     ]  # fmt: skip

@@ -232,6 +232,16 @@ def database_charsets(connection: Connection) -> dict[str, str]:
     return {str(database): str(charset) for database, charset in rows}
 
 
+def database_collations(connection: Connection) -> dict[str, tuple[str, str]]:
+    """Default character set and collation of each database; of the server itself under the name ``""``."""
+    rows = query(
+        connection,
+        "SELECT SCHEMA_NAME, DEFAULT_CHARACTER_SET_NAME, DEFAULT_COLLATION_NAME FROM information_schema.SCHEMATA "
+        "UNION ALL SELECT '', @@GLOBAL.character_set_server, @@GLOBAL.collation_server",
+    )
+    return {str(database): (str(charset), str(collation)) for database, charset, collation in rows}
+
+
 def statement_context(connection: Connection) -> StatementContext:
     """The server's settings that change what a DDL statement means."""
     names = ("character_set_server", "explicit_defaults_for_timestamp", "lower_case_table_names")

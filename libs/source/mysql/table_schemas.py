@@ -6,7 +6,8 @@ tells of both in the batch, in log order.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from itertools import chain, groupby
 from typing import Final
 
 import msgspec
@@ -17,12 +18,13 @@ from libs.events.schema_change import SchemaChangeKind
 from libs.events.schema_change_event import schema_change_key, schema_change_value
 from libs.failpoints import failpoint
 from libs.mysql.ddl import show_create_to_schema
+from libs.mysql.identifiers import quote_identifier, quote_table
 from libs.mysql.logical import in_value_modes
 from libs.mysql.row_key import row_key
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.key_columns import KeyColumns, chosen_key
 from libs.source.mysql.client import Connection
-from libs.source.mysql.snapshot import create_statement
+from libs.source.mysql.snapshot import create_statement, database_collations
 from libs.telemetry import metrics
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition, SourcePosition
@@ -78,23 +80,108 @@ class TableSchemas:
         order: EventOrder,
         position: SourcePosition,
         taken_at_us: int,
-        source_block: Callable[[TableId], bytes],
-    ) -> None:
-        """Record ``tables`` as the server shows them now; published at the front of the snapshot.
+        source_block: Callable[[str, str | None], bytes],
+    ) -> AsyncIterator[None]:
+        """Record ``tables`` as the server shows them now, and tell of them at the front of the snapshot as Debezium does: the
+        server's charset, what may have been there goes, then each database and its captured tables come.
+
+        Yields wherever the batch may be taken: of tens of thousands of tables it would grow beyond all bounds.
+        ``source_block`` is given a database and a table, or none.
 
         A table that changes between the view and this is found out when its rows are read: MySQL refuses the view then.
         """
-        for table_id in tables:
-            statement, charset = await asyncio.to_thread(create_statement, connection, table_id)
-            await self.record(
+        by_database = {name: list(each) for name, each in groupby(sorted(tables), key=lambda table: table.database)}
+        collations = await asyncio.to_thread(database_collations, connection)
+
+        def tell(table_id: TableId, ddl: str, told: Sequence[str] = (), *, kind: str = "") -> None:
+            self.tell(
                 table_id,
-                SchemaChangeKind.SNAPSHOT,
-                show_create_to_schema(table_id, statement, charset),
+                ddl,
                 order=order,
-                position=position,
                 committed_at_us=taken_at_us,
-                ddl=statement,
-                source_block=source_block(table_id),
+                source_block=source_block(table_id.database, table_id.table or None),
+                is_snapshot=True,
+                kind=kind,
+                database_tables=told,
+            )
+
+        charset, collation = collations[""]
+        tell(TableId(database="", table=""), f"SET character_set_server={charset}, collation_server={collation}")
+        captured = {name: [each for each in group if self._is_captured(each)] for name, group in by_database.items()}
+        for table_id in chain.from_iterable(captured.values()):
+            tell(table_id, f"DROP TABLE IF EXISTS {quote_table(table_id)}", kind="DROP")
+            yield
+        for name, group in by_database.items():
+            charset, collation = collations.get(name, collations[""])
+            quoted, told = quote_identifier(name), [table_id.table for table_id in captured[name]]
+            for ddl in (
+                f"DROP DATABASE IF EXISTS {quoted}",
+                f"CREATE DATABASE {quoted} CHARSET {charset} COLLATE {collation}",
+                f"USE {quoted}",
+            ):
+                tell(TableId(database=name, table=""), ddl, told)
+            for table_id in group:
+                statement, charset = await asyncio.to_thread(create_statement, connection, table_id)
+                await self.record(
+                    table_id,
+                    SchemaChangeKind.SNAPSHOT,
+                    show_create_to_schema(table_id, statement, charset),
+                    order=order,
+                    position=position,
+                    committed_at_us=taken_at_us,
+                    ddl=statement,
+                    source_block=source_block(name, table_id.table),
+                )
+                yield
+
+    def tell(
+        self,
+        table_id: TableId,
+        ddl: str,
+        *,
+        order: EventOrder,
+        committed_at_us: int,
+        source_block: bytes,
+        is_snapshot: bool,
+        kind: str = "",
+        database_tables: Sequence[str] = (),
+    ) -> None:
+        """Put a statement that makes no version into the batch: of a whole database (``table_id`` without a table), of the
+        server (without either), or a DROP (``kind``) that goes before a snapshot's tables."""
+        self._batch.add_table_change(
+            table_id,
+            schema_version=0,
+            order=order,
+            committed_at_us=committed_at_us,
+            is_snapshot=is_snapshot,
+            key=schema_change_key(table_id.database),
+            value=schema_change_value(
+                source_block=source_block,
+                ts_ms=time.time_ns() // 1_000_000,
+                database=table_id.database,
+                ddl=ddl,
+                table_id=table_id if kind else None,
+                schema=None,
+                kind=kind,
+            ),
+            database_tables=database_tables,
+        )
+
+    def tell_database(
+        self, database: str, ddl: str, *, order: EventOrder, committed_at_us: int, source_block: bytes
+    ) -> None:
+        """A CREATE, ALTER or DROP DATABASE at its place in the log, before its tables are gone."""
+        tables = [table_id.table for table_id in sorted(self.schemas) if table_id.database == database]
+        captured = [table for table in tables if self._is_captured(TableId(database=database, table=table))]
+        if captured or self._is_captured(TableId(database=database, table="")):
+            self.tell(
+                TableId(database=database, table=""),
+                ddl,
+                order=order,
+                committed_at_us=committed_at_us,
+                source_block=source_block,
+                is_snapshot=False,
+                database_tables=captured,
             )
 
     async def record(

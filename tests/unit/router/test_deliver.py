@@ -241,6 +241,39 @@ def test_schema_changes_are_the_recorded_ones(schemas: bool) -> None:
     assert records_of(deliveries, "sees-not.v1") == []
 
 
+@pytest.mark.parametrize(
+    ("database", "tables", "readers"),
+    [
+        ("", [], ["all", "one-table", "other"]),
+        ("shop", ["orders", "customers"], ["all", "one-table"]),
+        ("shop", ["customers"], ["all"]),
+        ("shop", [], ["all"]),
+        ("hr", ["salaries"], ["other"]),
+    ],
+)
+def test_statements_about_a_database_go_to_those_who_see_a_table_of_it(
+    database: str, tables: list[str], readers: list[str]
+) -> None:
+    """Or would see whatever table it may get; about the server: to all."""
+    batch = builder()
+    batch.add_table_change(
+        TableId(database=database, table=""),
+        schema_version=0,
+        order=EventOrder(epoch=0, rank=1, tx_ordinal=0),
+        committed_at_us=1,
+        is_snapshot=False,
+        key=b"{}",
+        value=b"{}",
+        database_tables=tables,
+    )
+    include = {"all": (r"shop\..*",), "one-table": (r"shop\.orders",), "other": (r"hr\.salaries",)}
+    tenants = [tenant(name, selection={"include_tables": patterns}) for name, patterns in include.items()]
+
+    deliveries = deliver(taken(batch), route_book(*tenants))
+
+    assert [name for name in include if records_of(deliveries, f"{name}.s")] == readers
+
+
 # --- our own rules --------------------------------------------------------------------------------------------------------
 
 

@@ -68,7 +68,7 @@ class Run(_message.Message):
     def __init__(self, database: _Optional[str] = ..., table: _Optional[str] = ..., schema_version: _Optional[int] = ..., transaction_id: _Optional[str] = ..., epoch: _Optional[int] = ..., rank: _Optional[str] = ..., first_tx_ordinal: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., is_snapshot: _Optional[bool] = ..., ops: _Optional[bytes] = ..., keys: _Optional[_Iterable[bytes]] = ..., values: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class TableChange(_message.Message):
-    __slots__ = ("database", "table", "schema_version", "epoch", "rank", "tx_ordinal", "committed_at_us", "is_snapshot", "key", "value")
+    __slots__ = ("database", "table", "schema_version", "epoch", "rank", "tx_ordinal", "committed_at_us", "is_snapshot", "key", "value", "database_tables")
     DATABASE_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -79,6 +79,7 @@ class TableChange(_message.Message):
     IS_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
+    DATABASE_TABLES_FIELD_NUMBER: _ClassVar[int]
     database: str
     table: str
     schema_version: int
@@ -89,7 +90,8 @@ class TableChange(_message.Message):
     is_snapshot: bool
     key: bytes
     value: bytes
-    def __init__(self, database: _Optional[str] = ..., table: _Optional[str] = ..., schema_version: _Optional[int] = ..., epoch: _Optional[int] = ..., rank: _Optional[str] = ..., tx_ordinal: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., is_snapshot: _Optional[bool] = ..., key: _Optional[bytes] = ..., value: _Optional[bytes] = ...) -> None: ...
+    database_tables: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, database: _Optional[str] = ..., table: _Optional[str] = ..., schema_version: _Optional[int] = ..., epoch: _Optional[int] = ..., rank: _Optional[str] = ..., tx_ordinal: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., is_snapshot: _Optional[bool] = ..., key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., database_tables: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TransactionBoundary(_message.Message):
     __slots__ = ("status", "transaction_id", "committed_at_us", "table_event_counts")
