@@ -22,7 +22,7 @@ from libs.kafka.clients import TopicSpec, ensure_partitions, ensure_topics
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.source.port import ChangeLog, ConfirmsPosition, ResumePoint, Source
 from libs.source.publisher import MAX_RECORD_BYTES, Published, Publisher
-from libs.source.signal_topic import signals_topic
+from libs.source.signal_topic import keep_beginning, signals_topic
 from libs.source.status import ReaderState, ReaderStatus
 from libs.telemetry import metrics
 from libs.types.checkpoint import FencingToken
@@ -45,6 +45,7 @@ async def follow(
     changes_partition: int = 0,
     spill_dir: Path | None = None,
     heartbeat_interval_s: float = 0.0,
+    hears_signals: bool = False,
 ) -> None:
     """Read ``source`` and publish it until cancelled; exactly once, in log order.
 
@@ -59,6 +60,8 @@ async def follow(
     owner = f"{connector}-{uuid.uuid4()}"
     topics = _topics(source, kafka, changes_partition, has_heartbeats=heartbeat_interval_s > 0)
     await asyncio.to_thread(ensure_topics, kafka, topics)
+    if hears_signals:
+        await asyncio.to_thread(keep_beginning, kafka, source.partition)
     if changes_partition:
         topic = changes_topic(source.partition.source)
         await asyncio.to_thread(ensure_partitions, kafka, topic, changes_partition + 1)

@@ -1,27 +1,31 @@
 """The topic ``headwater.signals``: one partition, delete policy, every source's signals under the source's name as key.
 
 A reader follows it from the offset in its checkpoint, so a signal that was sent while it stood still acts when it is back. A
-source that has no checkpoint yet begins with what is sent after its reader's start.
+source that has no checkpoint yet begins with what is sent after its reader's first start: where that is, Kafka keeps as the
+offset of a consumer group (``keep_beginning``), so that a reader killed before its first checkpoint begins there again.
 """
 
 import queue
 import threading
+import time
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
-from confluent_kafka import OFFSET_END, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from libs.config.connections import KafkaSettings
-from libs.errors import BrokerUnavailable
+from libs.errors import AccessDenied, BrokerUnavailable
 from libs.events.names import SIGNALS_TOPIC
 from libs.kafka.clients import TopicSpec, client_config
 from libs.source.signals import parse_signal
+from libs.types.position import SourcePartition
 
 log = structlog.get_logger()
 
 _POLL_S: Final = 0.5  # how long closing waits
 _REQUEST_TIMEOUT_S: Final = 10.0
+_BEGINNING_TIMEOUT_S: Final = 60.0  # a topic that was created a moment ago has no leader yet
 _QUEUED_SIGNALS: Final = 1_000
 
 
@@ -45,12 +49,11 @@ class SignalTopic:
     While Kafka is away there is nothing to take, and nothing is lost: the next offset stands in the checkpoint.
     """
 
-    def __init__(self, settings: KafkaSettings, source: str, *, from_offset: int | None, since_ms: int) -> None:
-        """``from_offset`` None: from the first record that was sent at ``since_ms`` (since 1970) or later."""
+    def __init__(self, settings: KafkaSettings, partition: SourcePartition, *, from_offset: int | None) -> None:
+        """``from_offset`` None: from the beginning that was kept."""
         self._settings = settings
-        self._source = source.encode()
+        self._partition = partition
         self._from_offset = from_offset
-        self._since_ms = since_ms
         self._records: queue.Queue[SignalRecord] = queue.Queue(_QUEUED_SIGNALS)
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="signals", daemon=True)
@@ -69,26 +72,19 @@ class SignalTopic:
         self._thread.join(_REQUEST_TIMEOUT_S)
 
     def _follow(self) -> None:
-        consumer = Consumer(
-            {
-                **client_config(self._settings),
-                "group.id": f"headwater-signals-{self._source.decode()}",  # demanded; nothing is committed under it
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "earliest",  # what the retention took cannot act any more
-            }
-        )
+        consumer = _consumer(self._settings, self._partition)
         try:
             offset = self._from_offset
             while offset is None and not self._ends.is_set():
                 offset = self._first_offset(consumer)
             if offset is not None:
+                consumer.commit(offsets=[TopicPartition(SIGNALS_TOPIC, 0, offset)])  # should the checkpoint get lost
                 self._put(SignalRecord(next_offset=offset, text=None))
                 consumer.assign([TopicPartition(SIGNALS_TOPIC, 0, offset)])
             while not self._ends.is_set():
                 message = consumer.poll(_POLL_S)
                 if message is not None and message.error() is None:
-                    is_ours = message.key() == self._source
+                    is_ours = message.key() == self._partition.source.encode()
                     value = message.value()
                     text = value if is_ours and isinstance(value, bytes) else None
                     self._put(SignalRecord(next_offset=(message.offset() or 0) + 1, text=text))
@@ -100,21 +96,10 @@ class SignalTopic:
     def _first_offset(self, consumer: Consumer) -> int | None:
         """None: Kafka does not answer yet."""
         try:
-            [found] = consumer.offsets_for_times(
-                [TopicPartition(SIGNALS_TOPIC, 0, self._since_ms)], timeout=_REQUEST_TIMEOUT_S / 10
-            )
-            if found.error is not None:
-                self._ends.wait(_POLL_S)
-                return None
-            if found.offset != OFFSET_END and found.offset >= 0:
-                return found.offset
-            _, end = consumer.get_watermark_offsets(
-                TopicPartition(SIGNALS_TOPIC, 0), timeout=_REQUEST_TIMEOUT_S / 10, cached=False
-            )
+            return _kept_beginning(consumer)
         except KafkaException:
             self._ends.wait(_POLL_S)
             return None
-        return int(end)
 
     def _put(self, record: SignalRecord) -> None:
         while not self._ends.is_set():
@@ -123,6 +108,68 @@ class SignalTopic:
             except queue.Full:
                 continue
             return
+
+
+def keep_beginning(settings: KafkaSettings, partition: SourcePartition) -> None:
+    """Before a reader does anything else: where its signals begin, should it have no checkpoint. Blocks.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer; try again.
+        AccessDenied: the user may not use the consumer group.
+    """
+    consumer = _consumer(settings, partition)
+    deadline_s = time.monotonic() + _BEGINNING_TIMEOUT_S
+    try:
+        while (failure := _keep(consumer)) is not None:
+            if failure.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                raise AccessDenied(
+                    f"Kafka denies the consumer group {_group(partition)}: grant READ on it to the reader's user"
+                )
+            if time.monotonic() > deadline_s:
+                raise BrokerUnavailable(f"topic {SIGNALS_TOPIC} cannot be looked at: {failure.str()}")
+            time.sleep(_POLL_S)
+    finally:
+        consumer.close()
+
+
+def _keep(consumer: Consumer) -> KafkaError | None:
+    """None: it is kept."""
+    try:
+        offset = _kept_beginning(consumer)
+        consumer.commit(offsets=[TopicPartition(SIGNALS_TOPIC, 0, offset)], asynchronous=False)
+    except KafkaException as error:
+        cause = error.args[0]
+        assert isinstance(cause, KafkaError)
+        return cause
+    return None
+
+
+def _group(partition: SourcePartition) -> str:
+    return f"headwater-signals-{partition.source}-{partition.name}"
+
+
+def _consumer(settings: KafkaSettings, partition: SourcePartition) -> Consumer:
+    return Consumer(
+        {
+            **client_config(settings),
+            "group.id": _group(partition),  # nobody joins it: it keeps one offset
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",  # what the retention took cannot act any more
+        }
+    )
+
+
+def _kept_beginning(consumer: Consumer) -> int:
+    """The offset that was kept; the topic's end where none was. Raises KafkaException."""
+    signals = TopicPartition(SIGNALS_TOPIC, 0)
+    [kept] = consumer.committed([signals], timeout=_REQUEST_TIMEOUT_S)
+    if kept.error is not None:
+        raise KafkaException(kept.error)
+    if kept.offset >= 0:
+        return int(kept.offset)
+    _, end = consumer.get_watermark_offsets(signals, timeout=_REQUEST_TIMEOUT_S, cached=False)
+    return int(end)
 
 
 def send_signal(settings: KafkaSettings, source: str, text: str) -> int:

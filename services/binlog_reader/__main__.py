@@ -30,6 +30,7 @@ async def follow_binlog(settings: BinlogReaderSettings, status: ReaderStatus) ->
             status=status,
             spill_dir=Path(settings.spill_dir),
             heartbeat_interval_s=settings.heartbeat_interval_s,
+            hears_signals=True,
         )
 
 

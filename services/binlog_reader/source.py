@@ -111,7 +111,6 @@ class BinlogSource:
         self._settings = settings
         self._schema_history = schema_history
         self._has_begun = False
-        self._created_ms = time.time_ns() // 1_000_000
         self.partition = SourcePartition(source=settings.source, name=SOURCE_PARTITION)
 
     @asynccontextmanager
@@ -125,7 +124,6 @@ class BinlogSource:
             resume_from,
             identity,
             beginning=start,
-            signals_since_ms=self._created_ms,
         )
         self._has_begun = True
         try:
@@ -263,7 +261,6 @@ class BinlogChangeLog:
         identity: BatchIdentity,
         *,
         beginning: Beginning,
-        signals_since_ms: int,
     ) -> None:
         self._settings = settings
         self._resume_from = resume_from
@@ -273,7 +270,6 @@ class BinlogChangeLog:
         )
         self._beginning = beginning
         self._readers: Readers | None = None
-        self._signals_since_ms = signals_since_ms
         self._signal_topic: SignalTopic | None = None
         self._chunk_connection: Connection | None = None
         self._batch = BatchBuilder(identity)
@@ -352,9 +348,8 @@ class BinlogChangeLog:
             await asyncio.Event().wait()
         self._signal_topic = SignalTopic(
             self._settings.kafka,
-            self._settings.source,
+            SourcePartition(source=self._settings.source, name=SOURCE_PARTITION),
             from_offset=self._incremental.state.signals_offset,
-            since_ms=self._signals_since_ms,
         )
         async for batch in self._log(position, until=None):
             yield batch

@@ -34,6 +34,7 @@ async def follow_vstream(settings: VstreamReaderSettings, status: ReaderStatus) 
             status=status,
             changes_partition=settings.tasks.number if settings.tasks is not None else 0,
             heartbeat_interval_s=settings.heartbeat_interval_s,
+            hears_signals=True,
         )
 
 

@@ -18,7 +18,7 @@ from libs.source.signal_topic import SignalTopic
 from libs.source.signals import InvalidSignal, LogMessage, Signal, parse_signal
 from libs.telemetry import metrics
 from libs.types.checkpoint import IncrementalSnapshot, TableCopy
-from libs.types.position import SourcePosition
+from libs.types.position import SourcePartition, SourcePosition
 from protos.vitess import vtgate_pb2
 from services.vstream_reader.decode import StreamDecoder
 from services.vstream_reader.position import SOURCE_KIND, VitessPosition, decode_position
@@ -53,10 +53,11 @@ class Recopy:
         self.decoder: StreamDecoder | None = None
         """Of the second stream, while there is one."""
 
-    def follow_signals(self, kafka: KafkaSettings, *, since_ms: int) -> None:
-        """From where the checkpoint says; without one, what was sent since ``since_ms``."""
-        source, _ = self._labels
-        self._topic = SignalTopic(kafka, source, from_offset=self.state.signals_offset, since_ms=since_ms)
+    def follow_signals(self, kafka: KafkaSettings) -> None:
+        """From where the checkpoint says; without one, from the beginning that was kept."""
+        source, name = self._labels
+        partition = SourcePartition(source=source, name=name)
+        self._topic = SignalTopic(kafka, partition, from_offset=self.state.signals_offset)
 
     def close(self) -> None:
         """End the signals' thread. Blocks shortly."""

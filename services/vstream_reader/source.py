@@ -83,7 +83,6 @@ class VstreamSource:
         self._schema_history = schema_history
         self._previous_checkpoints = previous_checkpoints
         self._copies_anew = settings.snapshot.mode is SnapshotMode.ALWAYS
-        self._created_ms = time.time_ns() // 1_000_000
         self.partition = SourcePartition(source=settings.source, name=partition_name(settings.tasks))
 
     @asynccontextmanager
@@ -110,7 +109,6 @@ class VstreamSource:
                 progress=(resume_from.snapshot if resume_from is not None else None) or SnapshotProgress(),
                 incremental=resume_from.incremental if resume_from is not None else NO_INCREMENTAL,
                 is_copying=is_copying,
-                signals_since_ms=self._created_ms,
             )
             try:
                 yield change_log
@@ -172,7 +170,6 @@ class VstreamChangeLog:
         progress: SnapshotProgress,
         incremental: IncrementalSnapshot,
         is_copying: bool,
-        signals_since_ms: int,
     ) -> None:
         self._settings = settings
         self._schema_history = schema_history
@@ -206,7 +203,6 @@ class VstreamChangeLog:
             source_partition=identity.source_partition,
             set_aside=self._set_aside if self._left_out.goes_on else None,
         )
-        self._signals_since_ms = signals_since_ms
         self._recopy = Recopy(
             settings,
             incremental,
@@ -220,7 +216,7 @@ class VstreamChangeLog:
 
     async def batches(self) -> AsyncIterator[ReadBatch]:
         """See ``libs.source.port.ChangeLog.batches``."""
-        self._recopy.follow_signals(self._settings.kafka, since_ms=self._signals_since_ms)
+        self._recopy.follow_signals(self._settings.kafka)
         for schema in await self._schema_history.list_tables(self._settings.source):
             self._remember(schema)
         while True:

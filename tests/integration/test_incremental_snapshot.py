@@ -100,9 +100,6 @@ def test_a_reader_killed_anywhere_loses_and_repeats_nothing_of_a_chunk(
     pipeline = start(chunk_rows=40)
     pipeline.reader.start()
     pipeline.wait_for_log()
-    # Killed before its first checkpoint, it would not know that the signal was meant for it.
-    mysql_server.execute("UPDATE t SET v = 1 WHERE id = 1", database=database)
-    pipeline.wait_for_rows(bool)
     pipeline.reader.kill()
     send(pipeline, "execute-snapshot", **{"data-collections": [f"{database}.t"]})
     kills = (
@@ -305,6 +302,32 @@ def test_a_signal_sent_while_the_reader_stands_still_acts_when_it_is_back(
 
     rows = pipeline.wait_for_rows(lambda rows: bool(rows))
     assert [(row.op, row.value["after"]) for row in rows] == [("r", {"id": 1, "v": 1})]
+    assert pipeline.reader.log_text.count('"signal_taken"') == 1
+
+
+@pytest.mark.parametrize(
+    "killed_at", ["reader_after_produce_before_commit=kill", "reader_between_snapshot_chunks=kill@2"]
+)
+def test_a_signal_that_comes_before_the_first_checkpoint_or_during_the_copy_is_not_lost(
+    start_reader: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str, killed_at: str
+) -> None:
+    """Killed before anything was durable, or in the middle of the initial snapshot: the signal acts once, behind the copy."""
+    mysql_server.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
+        "INSERT INTO t VALUES " + ",".join(f"({number}, 0)" for number in range(90)),
+        database=database,
+    )
+    pipeline = start_reader(snapshot={"chunk_rows": 20})
+    pipeline.reader.start(failpoints=killed_at, waits=False)
+    assert pipeline.reader.has_ended(within_s=60), pipeline.reader.log_text[-2000:]
+
+    send(pipeline, "execute-snapshot", **{"data-collections": [f"{database}.t"]})
+    pipeline.reader.start()
+    wait_until_finished(pipeline, f"{database}.t")
+
+    rows = pipeline.wait_for_rows(lambda rows: len(rows) >= 180)
+    copied = [row.value["after"]["id"] for row in rows if row.value["source"]["snapshot"] == "incremental"]
+    assert sorted(copied) == [*range(90)]
     assert pipeline.reader.log_text.count('"signal_taken"') == 1
 
 
