@@ -6,6 +6,7 @@ import sys
 import click
 import msgspec
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from libs.cli.home import home_option
@@ -35,7 +36,8 @@ def status(as_json: bool, home: Home) -> None:
     """Show what runs and how far everything got.
 
     Of a source: how many transactions it committed that are not yet published. Of a tenant's table: how many events are
-    in its topic and not yet in the warehouse. Exits with 1 when a process is down or a source needs a human.
+    in its topic and not yet in the warehouse. Exits with 1 when a process is down, a source needs a human, or a table is
+    quarantined.
 
     \b
     Examples:
@@ -48,19 +50,20 @@ def status(as_json: bool, home: Home) -> None:
         click.echo(msgspec.json.format(msgspec.json.encode(found)))
     else:
         # Off a terminal rich would cut at 80 columns.
-        _print(found, Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH))
+        print_status(found, Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH))
     if not is_well(found):
         raise click.exceptions.Exit(1)
 
 
 def is_well(found: Status) -> bool:
-    """Whether every process is up and no source needs a human."""
+    """Whether every process is up, no source needs a human, and no table is quarantined."""
     return all(process.phase == "up" for process in found.processes) and all(
-        source.state not in ("halted", "unknown") for source in found.sources
+        source.state not in ("halted", "unknown") and not source.quarantined for source in found.sources
     )
 
 
-def _print(found: Status, console: Console) -> None:
+def print_status(found: Status, console: Console) -> None:
+    """For a person: a table each, then what is to be seen to."""
     console.print(f"home {found.home}   stack {_coloured(found.phase)}")
     console.print(_processes(found.processes))
     console.print(_sources(found.sources))
@@ -69,6 +72,11 @@ def _print(found: Status, console: Console) -> None:
     if found.tables:
         console.print(_tables(found.tables))
     for source in found.sources:
+        for table, reason in sorted(source.quarantined.items()):
+            told = reason.removeprefix(f"{table}: ")
+            console.print(f"[red]quarantined[/] {source.source}: {table}: {escape(told)}", highlight=False)
+            anew = f"headwater signal {source.source} execute-snapshot {table}"
+            console.print(f"  then read it anew: `{anew}`", highlight=False)
         if source.detail:
             console.print(f"[yellow]{source.source}[/]: {source.detail}", highlight=False)
     for unknown in found.unknown:

@@ -96,6 +96,8 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Age of the newest published transaction while newer ones wait; 0 where none does."""
     committed_at_us: int = 0
     """When the source committed the newest published transaction."""
+    quarantined: Mapping[str, str] = {}
+    """Tables whose rows are passed over, each with the reason and the remedy."""
     detail: str = ""
 
 
@@ -269,6 +271,7 @@ async def ask_reader(source: str, grpc_port: int | None) -> SourceStatus:
         ),
         lag_s=max(0.0, time.time() - answer.committed_at_us / 1e6) if answer.committed_at_us else None,
         committed_at_us=answer.committed_at_us,
+        quarantined=dict(answer.quarantined),
         detail=answer.halted_because,
     )
 

@@ -42,6 +42,7 @@ class ReaderControl(reader_control_pb2_grpc.ReaderControlServicer):
             source_partition=status.partition.name,
             state=_STATES[status.state],
             halted_because=status.halted_because,
+            quarantined=status.quarantined(),
         )
         last = status.last
         if last is not None:

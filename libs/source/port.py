@@ -4,7 +4,7 @@ A source hands over batches and says after which of them the log may be resumed.
 One suite (``tests/contract/test_sources.py``) holds for every implementation.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -70,6 +70,16 @@ class ConfirmsPosition(Protocol):
         Raises:
             SourceUnavailable: the source was not told; harmless, the next call tells more.
         """
+        ...
+
+
+@runtime_checkable
+class QuarantinesTables(Protocol):
+    """A change log that goes on without the tables that it cannot read rightly."""
+
+    @property
+    def quarantined(self) -> Mapping[str, str]:
+        """Tables (``database.table``) whose rows are passed over, each with the reason and the remedy."""
         ...
 
 

@@ -4,6 +4,7 @@ import asyncio
 import enum
 import time
 import uuid
+from collections.abc import Callable, Mapping
 
 from libs.source.publisher import Published
 from libs.telemetry import metrics
@@ -31,6 +32,8 @@ class ReaderStatus:
         self.state = ReaderState.STARTING
         self.last: Published | Checkpoint | None = None
         self.halted_because = ""
+        self.quarantined: Callable[[], Mapping[str, str]] = dict
+        """See ``libs.source.port.QuarantinesTables``."""
         self.incremental_remaining_s: float | None = None
         """Until the first table of the incremental snapshot is done; None: no rate to tell by."""
         self._incremental_began: tuple[str, float, int] | None = None

@@ -136,7 +136,7 @@ READER_QUARANTINED_TABLES = _gauge(
     Area.READER,
     "headwater_reader_quarantined_tables",
     "Tables whose rows are passed over because the log could not be read rightly with the schema that is known of them.",
-    "Look up the reason in the reader's log (`table_quarantined`), mend it, and snapshot the table anew.",
+    "`headwater status` has the reason (in the log: `table_quarantined`): mend it, then signal an execute-snapshot of it.",
     _PARTITION,
 )
 READER_SET_ASIDE = _counter(

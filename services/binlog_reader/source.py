@@ -76,7 +76,7 @@ from libs.source.port import ReadBatch, ResumePoint
 from libs.source.signal_topic import SignalTopic
 from libs.source.signals import InvalidSignal, LogMessage, Signal, parse_signal, signal_of
 from libs.telemetry import metrics
-from libs.types.checkpoint import Checkpoint, IncrementalSnapshot, RangeProgress, SnapshotProgress
+from libs.types.checkpoint import Checkpoint, IncrementalSnapshot, RangeProgress, SnapshotProgress, TableCopy
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
 from libs.types.table import TableId, TableSchema
@@ -290,6 +290,8 @@ class BinlogChangeLog:
         self._connections: list[Connection] = []
         self._reported: Mapping[str, str] = {}
         """Quarantined tables that were told of."""
+        self._readmitted: set[tuple[str, str]] = set()
+        """Tables, and the signals that had them read anew."""
 
     def close(self) -> None:
         """Close every connection. Blocks shortly."""
@@ -301,6 +303,11 @@ class BinlogChangeLog:
             connection = self._connections.pop()
             if connection.open:
                 connection.close()
+
+    @property
+    def quarantined(self) -> Mapping[str, str]:
+        """See ``libs.source.port.QuarantinesTables``."""
+        return self._reported
 
     async def batches(self) -> AsyncIterator[ReadBatch]:
         """See ``libs.source.port.ChangeLog.batches``."""
@@ -897,6 +904,8 @@ class BinlogChangeLog:
                 raise TableRefused(f"{copy.table} is not captured any more")
             if decoder.position.by_file:
                 raise TableRefused(f"{copy.table}: the source has no GTIDs to read it between; set gtid_mode=ON there")
+            if copy.table in decoder.quarantined:
+                schema = await self._readmit(decoder, schema.table_id, copy)
             if self._chunk_connection is None:
                 self._chunk_connection = await asyncio.to_thread(connect, self._settings.database)
                 self._connections.append(self._chunk_connection)
@@ -916,6 +925,44 @@ class BinlogChangeLog:
         except TableRefused as error:
             log.error("incremental_table_refused", table=copy.table, reason=str(error))
             self._incremental.refuse(copy.table)
+
+    async def _readmit(self, decoder: LogDecoder, table_id: TableId, copy: TableCopy) -> TableSchema:
+        """End a quarantine, since a signal has the table read anew: from here on with the definition that the source has now.
+
+        Should the log not have come so far, its next table map contradicts that, and the table is quarantined again.
+
+        Raises:
+            TableRefused: the quarantine began while the table was read, or the definition cannot be read.
+        """
+        reason = decoder.quarantined[copy.table]
+        if copy.chunks_read or (copy.table, copy.signal_id) in self._readmitted:
+            raise TableRefused(f"{copy.table} was quarantined while it was read: {reason}")
+        definitions = await asyncio.to_thread(table_definitions, self._settings.database, [table_id])
+        if table_id not in definitions:
+            raise TableRefused(f"{copy.table} is not at the source any more")
+        statement, charset = definitions[table_id]
+        try:
+            schema = self._tables.as_set(show_create_to_schema(table_id, statement, charset))
+        except DdlNotUnderstood as error:
+            raise TableRefused(f"{copy.table} cannot be read: {error}") from error
+        if msgspec.structs.replace(schema, version=decoder.schemas[table_id].version) != decoder.schemas[table_id]:
+            await self._tables.record(
+                table_id,
+                SchemaChangeKind.ALTER,
+                schema,
+                order=decoder.last_order,
+                position=encode_position(decoder.position),
+                committed_at_us=decoder.committed_at_us,
+                ddl=statement,
+                source_block=self._source_block(
+                    decoder.position, table_id.database, table_id.table, time_us=decoder.committed_at_us
+                ),
+            )
+            decoder.apply_schemas({table_id: self._tables.schemas[table_id]}, statement)
+        decoder.release(table_id)
+        self._readmitted.add((copy.table, copy.signal_id))
+        log.info("table_readmitted", table=copy.table, signal_id=copy.signal_id)
+        return self._tables.schemas[table_id]
 
     async def _due_chunk(self, decoder: LogDecoder) -> AsyncIterator[ReadBatch]:
         """Put what is left of the chunk into the log at this place, in batches."""

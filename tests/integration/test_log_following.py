@@ -307,6 +307,41 @@ async def test_a_table_that_the_log_contradicts_is_quarantined(
     assert "re-snapshot the table" in told
 
 
+async def test_a_quarantined_table_is_followed_again_once_a_signal_has_it_read_anew(
+    reading: LogReading, mysql_server: MysqlServer, database: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With the source's definition of now, as a new version; every row comes, and changes go on behind it."""
+    mysql_server.execute(
+        f"CREATE TABLE {database}.signals (id VARCHAR(40) PRIMARY KEY, type VARCHAR(40), data TEXT)",
+        f"INSERT INTO {database}.t VALUES (1, 'a'), (2, 'b')",
+    )
+    reading.settings["signal_table"] = f"{database}.signals"
+    await reading.begin()
+    mysql_server.execute("SET SESSION sql_log_bin = OFF", f"ALTER TABLE {database}.t ADD COLUMN unseen INT")
+    mysql_server.execute(
+        f"INSERT INTO {database}.t VALUES (3, 'c', 30)", f"INSERT INTO {database}.signals VALUES ('1', 'log', '{{}}')"
+    )
+    await reading.read(lambda events: len(events) >= 1)
+    assert reading.checkpoint is not None
+    quarantined = decode_position(reading.checkpoint.position).quarantined
+    wanted = f'{{"data-collections": ["{database}.t"]}}'
+    mysql_server.execute(f"INSERT INTO {database}.signals VALUES ('2', 'execute-snapshot', '{wanted}')")
+
+    copied = await reading.read(lambda events: sum(event.op == "r" for event in events) >= 3)
+    mysql_server.execute(f"UPDATE {database}.t SET unseen = 31 WHERE id = 3")
+    changed = await reading.read(lambda events: len(events) >= 1)
+
+    assert "re-snapshot the table" in quarantined[f"{database}.t"]
+    assert [event.after for event in copied if event.op == "r"] == [
+        {"id": 1, "v": "a", "unseen": None},
+        {"id": 2, "v": "b", "unseen": None},
+        {"id": 3, "v": "c", "unseen": 30},
+    ]
+    assert [event.after for event in changed] == [{"id": 3, "v": "c", "unseen": 31}]
+    assert not decode_position(reading.checkpoint.position).quarantined
+    assert "table_readmitted" in capfd.readouterr().out
+
+
 async def test_a_renamed_column_that_was_not_seen_is_found_by_the_log_itself(
     reading: LogReading, mysql_server: MysqlServer, database: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

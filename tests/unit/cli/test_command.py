@@ -6,14 +6,17 @@ import sys
 from pathlib import Path
 
 import click
+import msgspec
 import pyarrow as pa
 import pytest
+from rich.console import Console
 
 from libs.cli.main import headwater
-from libs.cli.status import duration, short_position
+from libs.cli.status import duration, is_well, print_status, short_position
 from libs.cli.tail import choose_topic
 from libs.errors import InvalidSettings
 from libs.local.home import home_at
+from libs.local.status import SourceStatus, Status
 from libs.local.tenant_topics import RowTopic
 from tests.unit.local.warehouse_files import write_table
 
@@ -164,6 +167,21 @@ def test_tail_does_not_guess(name: str, says: str) -> None:
     """Two tables of a name, or none: the message says which there are."""
     with pytest.raises(InvalidSettings, match=says):
         choose_topic("acme", name, TOPICS)
+
+
+def test_a_quarantined_table_is_shown_with_its_reason_and_its_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+    """And is no well stack: the command exits with 1."""
+    reason = "shop.t: the log has [3] columns where version 1 has 2; re-snapshot the table"
+    source = SourceStatus(source="shop", source_partition="0", state="streaming", quarantined={"shop.t": reason})
+    found = Status(home="/h", phase="up", processes=(), sources=(source,), tables=())
+
+    print_status(found, Console(width=200))
+
+    shown = capsys.readouterr().out
+    assert "quarantined shop: shop.t: the log has [3] columns where version 1 has 2" in shown
+    assert "headwater signal shop execute-snapshot shop.t" in shown
+    assert not is_well(found)
+    assert is_well(msgspec.structs.replace(found, sources=(msgspec.structs.replace(source, quarantined={}),)))
 
 
 def test_spans_and_positions_are_short() -> None:

@@ -1,4 +1,5 @@
 from protos.headwater.checkpoints.v1 import checkpoint_pb2 as _checkpoint_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -27,7 +28,14 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("source", "source_partition", "state", "position", "rows_published", "committed_at_us", "snapshot", "halted_because", "incremental", "incremental_remaining_s")
+    __slots__ = ("source", "source_partition", "state", "position", "rows_published", "committed_at_us", "snapshot", "halted_because", "incremental", "incremental_remaining_s", "quarantined")
+    class QuarantinedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     SOURCE_PARTITION_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +46,7 @@ class GetStatusResponse(_message.Message):
     HALTED_BECAUSE_FIELD_NUMBER: _ClassVar[int]
     INCREMENTAL_FIELD_NUMBER: _ClassVar[int]
     INCREMENTAL_REMAINING_S_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_FIELD_NUMBER: _ClassVar[int]
     source: str
     source_partition: str
     state: ReaderState
@@ -48,7 +57,8 @@ class GetStatusResponse(_message.Message):
     halted_because: str
     incremental: _checkpoint_pb2.IncrementalSnapshot
     incremental_remaining_s: float
-    def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., state: _Optional[_Union[ReaderState, str]] = ..., position: _Optional[_Union[_checkpoint_pb2.SourcePosition, _Mapping]] = ..., rows_published: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., snapshot: _Optional[_Union[_checkpoint_pb2.SnapshotProgress, _Mapping]] = ..., halted_because: _Optional[str] = ..., incremental: _Optional[_Union[_checkpoint_pb2.IncrementalSnapshot, _Mapping]] = ..., incremental_remaining_s: _Optional[float] = ...) -> None: ...
+    quarantined: _containers.ScalarMap[str, str]
+    def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., state: _Optional[_Union[ReaderState, str]] = ..., position: _Optional[_Union[_checkpoint_pb2.SourcePosition, _Mapping]] = ..., rows_published: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., snapshot: _Optional[_Union[_checkpoint_pb2.SnapshotProgress, _Mapping]] = ..., halted_because: _Optional[str] = ..., incremental: _Optional[_Union[_checkpoint_pb2.IncrementalSnapshot, _Mapping]] = ..., incremental_remaining_s: _Optional[float] = ..., quarantined: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class PauseRequest(_message.Message):
     __slots__ = ()
