@@ -258,16 +258,9 @@ def compile_routes(
 
 
 def _likeness(subscriber: Subscriber) -> tuple[object, ...]:
-    """Equal for tenants that see the same: everything that compiling a projection and encoding an event look at."""
-    selection, event_format = subscriber.selection, subscriber.spec.format
-    return (
-        selection.row_filters,
-        selection.exclude_columns,
-        selection.masks,
-        event_format.kind,
-        event_format.schemas,
-        event_format.tombstones,
-    )
+    """Equal for tenants that see the same: all of a selection and a form but which tables are seen."""
+    selection = msgspec.structs.replace(subscriber.selection, include_tables=(), exclude_tables=())
+    return selection, subscriber.spec.format
 
 
 def _check_topic_length(subscriber: Subscriber, source: str, table_id: TableId) -> None:

@@ -9,6 +9,7 @@ from libs.types.tenant import (
     ColumnMask,
     FormatSettings,
     HashMask,
+    Operation,
     RowFilter,
     SourceSelection,
     TenantSpec,
@@ -68,11 +69,21 @@ def test_tenants_that_see_the_same_share_one_group() -> None:
         tenant("e", selection={"masks": masks}),
         tenant("f", selection={"row_filters": (RowFilter(tables=".*", where="id > 1"),)}),
         tenant("g", format=FormatSettings(tombstones=False)),
+        tenant("h", selection={"skip_operations": (Operation.DELETE,)}),
+        tenant("i", selection={"skip_unchanged_updates": True}),
     )
 
     grouped = targets(book(*tenants).routes("shop", "orders", 1))
 
-    assert [[name[0] for name in names] for names in grouped] == [["a", "b"], ["c"], ["d", "e"], ["f"], ["g"]]
+    assert [[name[0] for name in names] for names in grouped] == [
+        ["a", "b"],
+        ["c"],
+        ["d", "e"],
+        ["f"],
+        ["g"],
+        ["h"],
+        ["i"],
+    ]
 
 
 def test_routes_are_compiled_once_for_each_version() -> None:
