@@ -19,7 +19,16 @@ import yaml
 
 from libs.config.load import convert_document
 from libs.errors import InvalidSettings
-from libs.types.tenant import ColumnMask, Deletes, SinkMode, SinkSettings, SourceSelection, TenantSpec
+from libs.types.tenant import (
+    ColumnMask,
+    Deletes,
+    FormatSettings,
+    SinkMode,
+    SinkSettings,
+    SourceSelection,
+    SourceTypes,
+    TenantSpec,
+)
 
 CheckCondition = Callable[[str], list[str]]
 """The mistakes of a row filter's condition. Given by the caller: only the router knows the language."""
@@ -209,6 +218,8 @@ def _tenant_mistakes(spec: TenantSpec, check_condition: CheckCondition) -> Itera
             yield f"sources[{index}].name: {source.name!r} stands here twice; join the two"
         for mistake in _source_mistakes(source, check_condition):
             yield f"sources[{index}].{mistake}"
+    for mistake in _format_mistakes(spec.format):
+        yield f"format.{mistake}"
     for name in ("kafka_partitions", "replication_factor"):
         if getattr(spec.topics, name) < 1:
             yield f"topics.{name}: must be at least 1"
@@ -226,6 +237,15 @@ def _sink_mistakes(sink: SinkSettings) -> Iterable[str]:
         yield f"tracked_columns: is for mode history; mode {sink.mode.value} knows no versions: leave it out"
     for index, pattern in enumerate(sink.tracked_columns):
         yield from _pattern_mistakes(f"tracked_columns[{index}]", pattern)
+
+
+def _format_mistakes(event_format: FormatSettings) -> Iterable[str]:
+    chosen = event_format.source_types
+    for name in ("columns", "types"):
+        for index, pattern in enumerate(getattr(chosen, name)):
+            yield from _pattern_mistakes(f"source_types.{name}[{index}]", pattern)
+    if chosen != SourceTypes() and not event_format.schemas:
+        yield "source_types: stand in Connect schemas, which format.schemas: true writes; set it, or leave them out"
 
 
 def _source_mistakes(source: SourceSelection, check_condition: CheckCondition) -> Iterable[str]:

@@ -36,6 +36,8 @@ class EnvelopeForm:
 
 
 MYSQL_FORM: Final = EnvelopeForm()
+_NO_PARAMETERS: Final[Mapping[str, str]] = {}
+_NO_SOURCE_TYPES: Final[Mapping[str, Mapping[str, str]]] = {}
 
 
 def key_schema(prefix: str, table: TableSchema) -> ConnectSchema | None:
@@ -46,10 +48,18 @@ def key_schema(prefix: str, table: TableSchema) -> ConnectSchema | None:
     return _struct(fields, name=f"{_schema_name(prefix, table.table_id)}.Key")
 
 
-def value_schema(prefix: str, table: TableSchema, form: EnvelopeForm = EnvelopeForm()) -> ConnectSchema:
-    """Schema of a table's row events: Debezium's envelope."""
+def value_schema(
+    prefix: str,
+    table: TableSchema,
+    form: EnvelopeForm = EnvelopeForm(),
+    source_types: Mapping[str, Mapping[str, str]] = _NO_SOURCE_TYPES,
+) -> ConnectSchema:
+    """Schema of a table's row events: Debezium's envelope.
+
+    ``source_types``: by column, parameters that its field gets besides its own (``source_type_parameters``).
+    """
     name = _schema_name(prefix, table.table_id)
-    columns = [connect_field(column) for column in table.columns]
+    columns = [connect_field(column, source_types.get(column.name, {})) for column in table.columns]
     return _struct(
         [
             _struct(columns, optional=True, name=f"{name}.Value", field="before"),
@@ -87,8 +97,8 @@ def payload_prefix(schema: ConnectSchema) -> bytes:
     return b'{"schema":' + msgspec.json.encode(schema) + b',"payload":'
 
 
-def connect_field(column: Column) -> ConnectSchema:
-    """A column as a field of a Connect struct."""
+def connect_field(column: Column, source_type: Mapping[str, str] = _NO_PARAMETERS) -> ConnectSchema:
+    """A column as a field of a Connect struct; ``source_type`` are parameters beside its own."""
     kind = column.logical_type.kind
     connect_type, name = _CONNECT_TYPES[kind]
     field: ConnectSchema = {"type": connect_type, **_PARTS.get(kind, {}), "optional": column.is_optional}
@@ -96,7 +106,7 @@ def connect_field(column: Column) -> ConnectSchema:
         field |= {"name": name, "version": 1}
     if kind in _DOCS:
         field["doc"] = _DOCS[kind]
-    if parameters := _parameters(column.logical_type):
+    if parameters := {**_parameters(column.logical_type), **source_type}:
         field["parameters"] = parameters
     default = connect_default(column)
     if default is not None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import orjson
 
+from libs.events.source_types import source_type
 from libs.mysql.column_type import MysqlType, parse_column_type, quoted_member
 from libs.mysql.row_key import row_key
 from libs.types.table import Column, TableId, TableSchema
@@ -82,18 +83,18 @@ def _table(schema: TableSchema, *, with_comments: bool) -> dict[str, Any]:
 
 def _column(column: Column, position: int, *, with_comments: bool) -> dict[str, Any]:
     mysql_type = parse_column_type(column.source_type)
-    type_name = mysql_type.name.upper() + " UNSIGNED" * mysql_type.is_unsigned + " ZEROFILL" * mysql_type.is_zerofill
+    told = source_type(column, "mysql")
     # Debezium says of a column that the server sets by itself, be it by AUTO_INCREMENT or ON UPDATE, that it is both.
     is_set_by_server = column.is_auto_increment or column.has_on_update
     return {
         "name": column.name,
         "jdbcType": _JDBC_TYPES.get(mysql_type.name, _OTHER),
         "nativeType": None,
-        "typeName": type_name,
-        "typeExpression": type_name,
+        "typeName": told.name,
+        "typeExpression": told.name,
         "charsetName": column.charset,
-        "length": _length(mysql_type),
-        "scale": mysql_type.scale,
+        "length": told.length,
+        "scale": told.scale,
         "position": position,
         "optional": column.is_optional,
         "autoIncremented": is_set_by_server,
@@ -102,17 +103,6 @@ def _column(column: Column, position: int, *, with_comments: bool) -> dict[str, 
         "defaultValueExpression": _default(column, mysql_type),
         "enumValues": [quoted_member(member) for member in mysql_type.members] or None,
     }
-
-
-def _length(mysql_type: MysqlType) -> int | None:
-    """The first number behind the type's name; of an enum 1, of a set room for a comma between its members."""
-    match mysql_type.name:
-        case "enum":
-            return 1
-        case "set":
-            return 2 * len(mysql_type.members) - 1
-        case _:
-            return mysql_type.precision or mysql_type.length or mysql_type.fractional_digits or None
 
 
 def _default(column: Column, mysql_type: MysqlType) -> str | None:

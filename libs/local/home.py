@@ -166,7 +166,10 @@ sources:
     # skip_operations: [t]             # c, u, d, t: not delivered
     # skip_unchanged_updates: true     # updates that change none of the tenant's columns
 
-# format: {kind: json, schemas: false, tombstones: true}
+# format:
+#   schemas: false                   # true: each key and value with its Connect schema
+#   tombstones: true
+#   source_types: {columns: ['shop\\.orders\\..*']}    # with schemas: fields that tell MySQL's type; or types: ['.*\\.DECIMAL']
 # topics: {kafka_partitions: 1, schema_changes: true, transactions: false}
 
 # Where the rows go; "sink: null" means topics only.

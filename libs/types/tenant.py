@@ -88,6 +88,15 @@ class SourceSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Leave out an update whose row is, in the tenant's columns, what it was before. Needs the row before in the log."""
 
 
+class SourceTypes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of which columns the Connect schema tells the source's type, length and scale, as parameters of the field."""
+
+    columns: tuple[str, ...] = ()
+    """Regular expressions, matched against the whole ``database.table.column``."""
+    types: tuple[str, ...] = ()
+    """Regular expressions, matched against the whole ``database.table.TYPE``, in upper or lower case: ``.*\\.INT UNSIGNED``."""
+
+
 class FormatSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How events are written."""
 
@@ -96,6 +105,8 @@ class FormatSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Each key and value carries its Connect schema, as JsonConverter with ``schemas.enable`` does."""
     tombstones: bool = True
     """A null value follows each delete, so that a compacted topic forgets the key."""
+    source_types: SourceTypes = SourceTypes()
+    """Which fields' schemas tell the source's type; only with ``schemas``. Masked columns and keys never do."""
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

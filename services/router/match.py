@@ -22,9 +22,10 @@ from libs.events.names import (
     table_schemas_topic,
     transactions_topic,
 )
+from libs.events.source_types import source_type, source_type_parameters
 from libs.kafka.clients import TopicSpec
 from libs.types.table import TableId, TableSchema
-from libs.types.tenant import SourceSelection, TenantSpec
+from libs.types.tenant import FormatSettings, SourceSelection, SourceTypes, TenantSpec
 from services.router.project import InvalidProjection, Projection, compile_projection
 
 _MAX_TOPIC_CHARACTERS: Final = 249  # Kafka documentation, topic names
@@ -49,9 +50,7 @@ class Subscriber:
     def sees(self, table_id: TableId) -> bool:
         """Whether the tenant includes the table and does not exclude it."""
         name = str(table_id)
-        return any(re.fullmatch(pattern, name) for pattern in self.selection.include_tables) and not any(
-            re.fullmatch(pattern, name) for pattern in self.selection.exclude_tables
-        )
+        return _is_any(self.selection.include_tables, name) and not _is_any(self.selection.exclude_tables, name)
 
     def topic(self, name: str, **config: str) -> TopicSpec:
         """One of the tenant's topics, as its document wants topics to be."""
@@ -285,7 +284,9 @@ def _group(source: str, projection: Projection, members: Sequence[Subscriber], f
         encoding = Encoding(
             tombstones=event_format.tombstones,
             key_prefix=payload_prefix(of_key) if of_key is not None else b"",
-            value_prefix=payload_prefix(value_schema(source, projection.schema, form)),
+            value_prefix=payload_prefix(
+                value_schema(source, projection.schema, form, _source_types(projection, event_format, form))
+            ),
         )
     targets = tuple(_row_target(member, source, projection.schema.table_id) for member in members)
     return RouteGroup(
@@ -298,6 +299,29 @@ def _group(source: str, projection: Projection, members: Sequence[Subscriber], f
             for member, target in zip(members, targets, strict=True)
         ),
     )
+
+
+def _source_types(
+    projection: Projection, event_format: FormatSettings, form: EnvelopeForm
+) -> dict[str, dict[str, str]]:
+    """Parameters of the columns that the tenant chose. A masked value is no longer of its source's type."""
+    chosen, table_id = event_format.source_types, projection.schema.table_id
+    told: dict[str, dict[str, str]] = {}
+    if chosen == SourceTypes():
+        return told
+    for column in projection.schema.columns:
+        if column.name in projection.masks:
+            continue
+        type_name = source_type(column, form.connector).name
+        if _is_any(chosen.columns, f"{table_id}.{column.name}") or _is_any(
+            chosen.types, f"{table_id}.{type_name}", re.IGNORECASE
+        ):
+            told[column.name] = source_type_parameters(column, form.connector)
+    return told
+
+
+def _is_any(patterns: Iterable[str], name: str, flags: int = 0) -> bool:
+    return any(re.fullmatch(pattern, name, flags) for pattern in patterns)
 
 
 def _announcement(source: str, schema: TableSchema, subscriber: Subscriber, target: Target) -> Announcement:

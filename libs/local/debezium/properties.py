@@ -115,6 +115,16 @@ PROPERTIES: Final = (
         ("value.converter", "format.kind", "JSON"),
         ("key.converter.schemas.enable", "format.schemas", "one switch for key and value"),
         ("value.converter.schemas.enable", "format.schemas", "one switch for key and value"),
+        (
+            "column.propagate.source.type",
+            "format.source_types.columns",
+            "the same regular expressions; with format.schemas. Masked columns tell none",
+        ),
+        (
+            "datatype.propagate.source.type",
+            "format.source_types.types",
+            "database.table.TYPE, as MySQL calls it: .*\\.INT UNSIGNED",
+        ),
         ("topic.creation.<group>", "topics.kafka_partitions", "partitions and replication of a tenant's topics"),
     ),
     *_all(
@@ -189,12 +199,6 @@ PROPERTIES: Final = (
     ),
     *_all(
         Where.ABSENT,
-        (
-            "column.propagate.source.type",
-            "",
-            "the type is in the table's schema (headwater.table-schemas topic) and in schema changes",
-        ),
-        ("datatype.propagate.source.type", "", "as column.propagate.source.type"),
         ("converters", "", "handling modes and masks only; every type has one form"),
         ("converters.<setting>", "", "as converters"),
         ("post.processors", "", "transform behind the tenant's topics"),

@@ -64,6 +64,7 @@ sources:
   - {columns: '.*email', hash: {salt: '', algorithm: md5}}
   - {columns: '['}
 - name: shop
+format: {source_types: {columns: ['['], types: ['.*', '(']}}
 topics: {kafka_partitions: 0}
 sink: {mode: append, trigger_s: 0, deletes: soft, tracked_columns: ['*']}
 """
@@ -80,6 +81,9 @@ sink: {mode: append, trigger_s: 0, deletes: soft, tracked_columns: ['*']}
         "sources[0].masks[1].columns",
         "sources[0].masks[1].hash",
         "sources[1].name",
+        "format.source_types.columns[0]",
+        "format.source_types.types[1]",
+        "format.source_types",
         "topics.kafka_partitions",
         "sink.trigger_s",
         "sink.deletes",

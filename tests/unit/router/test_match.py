@@ -1,9 +1,12 @@
 """Who gets a table, and who shares bytes."""
 
+import json
 from typing import Any
 
 import pytest
 
+from libs.events.connect_schema import MYSQL_FORM, EnvelopeForm
+from libs.mysql.logical import column
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.tenant import (
     ColumnMask,
@@ -12,6 +15,7 @@ from libs.types.tenant import (
     Operation,
     RowFilter,
     SourceSelection,
+    SourceTypes,
     TenantSpec,
     TopicSettings,
 )
@@ -71,6 +75,7 @@ def test_tenants_that_see_the_same_share_one_group() -> None:
         tenant("g", format=FormatSettings(tombstones=False)),
         tenant("h", selection={"skip_operations": (Operation.DELETE,)}),
         tenant("i", selection={"skip_unchanged_updates": True}),
+        tenant("j", format=FormatSettings(schemas=True, source_types=SourceTypes(columns=(".*",)))),
     )
 
     grouped = targets(book(*tenants).routes("shop", "orders", 1))
@@ -83,6 +88,7 @@ def test_tenants_that_see_the_same_share_one_group() -> None:
         ["g"],
         ["h"],
         ["i"],
+        ["j"],
     ]
 
 
@@ -148,3 +154,58 @@ def test_topics_are_made_as_the_document_says() -> None:
         {"cleanup.policy": "compact"},
     )
     assert (letters.name, letters.kafka_partitions, letters.replication_factor) == ("a.dead-letter", 1, 3)
+
+
+def fields_of(form: EnvelopeForm = MYSQL_FORM, *, selection: dict[str, Any] | None = None, **source_types: Any) -> Any:
+    """Parameters of the fields of ``after``, by name, and those of the key's, as one tenant's prefixes have them."""
+    columns = (
+        column("id", "bigint unsigned", is_optional=False),
+        column("total", "decimal(12,2)"),
+        column("email", "varchar(40)", charset="utf8mb4"),
+        column("seen", "datetime(3)"),
+    )
+    table = TableSchema(table_id=ORDERS, columns=columns, key=("id",), version=1)
+    event_format = FormatSettings(schemas=True, source_types=SourceTypes(**source_types))
+    book = RouteBook("s", [tenant("a", selection=selection, format=event_format)], lambda *_: table, TopicClaims())
+    (group,) = book.routes("shop", "orders", 1, form).groups
+    value = json.loads(group.encoding.value_prefix + b"null}")["schema"]["fields"]
+    key = json.loads(group.encoding.key_prefix + b"null}")["schema"]["fields"]
+    assert value[0]["fields"] == value[1]["fields"]
+    return {field["field"]: field["parameters"] for field in value[1]["fields"] if "parameters" in field}, key
+
+
+def test_chosen_fields_tell_their_source_types() -> None:
+    """By column or by type, behind the field's own parameters; the key's never do, as with Debezium."""
+    source = "__debezium.source.column."
+
+    fields, key = fields_of(columns=(r"shop\.orders\.(total|email)",), types=(r".*\.bigint unsigned",))
+
+    assert list(fields) == ["id", "total", "email"]
+    assert fields["id"] == {f"{source}type": "BIGINT UNSIGNED", f"{source}name": "id"}
+    assert list(fields["total"].items()) == [
+        ("scale", "2"),
+        ("connect.decimal.precision", "12"),
+        (f"{source}type", "DECIMAL"),
+        (f"{source}length", "12"),
+        (f"{source}scale", "2"),
+        (f"{source}name", "total"),
+    ]
+    assert "parameters" not in key[0]
+
+
+def test_types_are_named_as_the_source_names_them() -> None:
+    """A Vitess source's by vtgate's names."""
+    fields, _ = fields_of(EnvelopeForm("vitess"), types=(r".*\.(UINT64|DATETIME)",))
+
+    told = {name: of.get("__debezium.source.column.type") for name, of in fields.items()}
+    assert told == {"id": "UINT64", "total": None, "seen": "DATETIME"}
+    assert fields["seen"]["__debezium.source.column.length"] == "3"
+
+
+def test_a_masked_column_does_not_tell_its_source_type() -> None:
+    """What arrives is no longer of that type; Debezium's masks tell none either."""
+    masks = (ColumnMask(columns=".*email", hash=HashMask(salt="s")), ColumnMask(columns=".*total", constant="***"))
+
+    fields, _ = fields_of(selection={"masks": masks}, columns=(".*",))
+
+    assert list(fields) == ["id", "seen"]
