@@ -23,6 +23,7 @@ from libs.types.tenant import (
     ColumnMask,
     Deletes,
     FormatSettings,
+    NameAdjustment,
     SinkMode,
     SinkSettings,
     SourceSelection,
@@ -244,8 +245,12 @@ def _format_mistakes(event_format: FormatSettings) -> Iterable[str]:
     for name in ("columns", "types"):
         for index, pattern in enumerate(getattr(chosen, name)):
             yield from _pattern_mistakes(f"source_types.{name}[{index}]", pattern)
-    if chosen != SourceTypes() and not event_format.schemas:
+    if event_format.schemas:
+        return
+    if chosen != SourceTypes():
         yield "source_types: stand in Connect schemas, which format.schemas: true writes; set it, or leave them out"
+    if event_format.schema_names is not NameAdjustment.NONE:
+        yield "schema_names: are of Connect schemas, which format.schemas: true writes; set it, or leave them out"
 
 
 def _source_mistakes(source: SourceSelection, check_condition: CheckCondition) -> Iterable[str]:

@@ -16,8 +16,10 @@ from typing import Any, Final
 
 import msgspec
 
+from libs.events.avro_names import adjust_schema_name
 from libs.events.names import sanitize_topic
 from libs.types.table import Column, TableId, TableSchema
+from libs.types.tenant import NameAdjustment
 from libs.types.value import LogicalKind, LogicalType
 
 ConnectSchema = dict[str, Any]
@@ -40,37 +42,40 @@ _NO_PARAMETERS: Final[Mapping[str, str]] = {}
 _NO_SOURCE_TYPES: Final[Mapping[str, Mapping[str, str]]] = {}
 
 
-def key_schema(prefix: str, table: TableSchema) -> ConnectSchema | None:
+def key_schema(
+    prefix: str, table: TableSchema, schema_names: NameAdjustment = NameAdjustment.NONE
+) -> ConnectSchema | None:
     """Schema of a table's keys, fields in key order; None where the table has no key."""
     if not table.key:
         return None
     fields = [connect_field(table.column(name)) for name in table.key]
-    return _struct(fields, name=f"{_schema_name(prefix, table.table_id)}.Key")
+    return _struct(fields, name=_schema_name(prefix, table.table_id, "Key", schema_names))
 
 
 def value_schema(
     prefix: str,
     table: TableSchema,
     form: EnvelopeForm = EnvelopeForm(),
+    schema_names: NameAdjustment = NameAdjustment.NONE,
     source_types: Mapping[str, Mapping[str, str]] = _NO_SOURCE_TYPES,
 ) -> ConnectSchema:
     """Schema of a table's row events: Debezium's envelope.
 
     ``source_types``: by column, parameters that its field gets besides its own (``source_type_parameters``).
     """
-    name = _schema_name(prefix, table.table_id)
+    value_name = _schema_name(prefix, table.table_id, "Value", schema_names)
     columns = [connect_field(column, source_types.get(column.name, {})) for column in table.columns]
     return _struct(
         [
-            _struct(columns, optional=True, name=f"{name}.Value", field="before"),
-            _struct(columns, optional=True, name=f"{name}.Value", field="after"),
+            _struct(columns, optional=True, name=value_name, field="before"),
+            _struct(columns, optional=True, name=value_name, field="after"),
             _without(form, {**_source_schema(form), "field": "source"}, "source."),
             _without(form, {**_transaction_schema(form), "field": "transaction"}, "transaction."),
             _plain("string", "op"),
             _plain("int64", "ts_ms", optional=True),
             *(_plain("int64", name, optional=True) for name in ("ts_us", "ts_ns") if name not in form.removed_fields),
         ],
-        name=f"{name}.Envelope",
+        name=_schema_name(prefix, table.table_id, "Envelope", schema_names),
         version=2,
     )
 
@@ -182,9 +187,10 @@ def _parameters(logical_type: LogicalType) -> dict[str, str]:
             return {}
 
 
-def _schema_name(prefix: str, table_id: TableId) -> str:
+def _schema_name(prefix: str, table_id: TableId, part: str, adjustment: NameAdjustment) -> str:
     """Debezium names schemas after the topic that it would write, the tenant's name not among it."""
-    return sanitize_topic(f"{prefix}.{table_id.database}.{table_id.table}")
+    topic = sanitize_topic(f"{prefix}.{table_id.database}.{table_id.table}")
+    return adjust_schema_name(f"{topic}.{part}", adjustment)
 
 
 # --- defaults -------------------------------------------------------------------------------------------------------

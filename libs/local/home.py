@@ -169,6 +169,8 @@ sources:
 # format:
 #   schemas: false                   # true: each key and value with its Connect schema
 #   tombstones: true
+#   schema_names: none               # avro, avro_unicode: with schemas, such names as Avro takes
+#   field_names: none                # the same of columns, in keys, rows and the warehouse
 #   source_types: {columns: ['shop\\.orders\\..*']}    # with schemas: fields that tell MySQL's type; or types: ['.*\\.DECIMAL']
 # topics: {kafka_partitions: 1, schema_changes: true, transactions: false}
 

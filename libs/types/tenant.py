@@ -14,6 +14,17 @@ class EventFormat(enum.Enum):
     JSON = "json"
 
 
+class NameAdjustment(enum.Enum):
+    """How names become such as Avro takes: letters, digits and ``_``, no digit first."""
+
+    NONE = "none"
+    """As they are."""
+    AVRO = "avro"
+    """What Avro does not take becomes ``_``."""
+    AVRO_UNICODE = "avro_unicode"
+    """What Avro does not take, and ``_`` itself, becomes ``_u`` and its number, so that names stay apart."""
+
+
 class SinkMode(enum.Enum):
     """What a sink table holds."""
 
@@ -105,6 +116,10 @@ class FormatSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Each key and value carries its Connect schema, as JsonConverter with ``schemas.enable`` does."""
     tombstones: bool = True
     """A null value follows each delete, so that a compacted topic forgets the key."""
+    schema_names: NameAdjustment = NameAdjustment.NONE
+    """Of Connect schemas; only with ``schemas``."""
+    field_names: NameAdjustment = NameAdjustment.NONE
+    """Of columns in keys and rows, in their schemas, and in what a sink makes of them."""
     source_types: SourceTypes = SourceTypes()
     """Which fields' schemas tell the source's type; only with ``schemas``. Masked columns and keys never do."""
 

@@ -237,7 +237,9 @@ def compile_routes(
         try:
             likeness = _likeness(subscriber)
             if likeness not in projections:
-                projections[likeness] = compile_projection(table, subscriber.selection)
+                projections[likeness] = compile_projection(
+                    table, subscriber.selection, subscriber.spec.format.field_names
+                )
             _check_topic_length(subscriber, source, table.table_id)
             _check_topics(subscriber, source, table.table_id, refused_topics)
             groups.setdefault(likeness, []).append(subscriber)
@@ -280,12 +282,18 @@ def _group(source: str, projection: Projection, members: Sequence[Subscriber], f
     event_format = members[0].spec.format
     encoding = Encoding(tombstones=event_format.tombstones)
     if event_format.schemas:
-        of_key = key_schema(source, projection.schema)
+        of_key = key_schema(source, projection.schema, event_format.schema_names)
         encoding = Encoding(
             tombstones=event_format.tombstones,
             key_prefix=payload_prefix(of_key) if of_key is not None else b"",
             value_prefix=payload_prefix(
-                value_schema(source, projection.schema, form, _source_types(projection, event_format, form))
+                value_schema(
+                    source,
+                    projection.schema,
+                    form,
+                    event_format.schema_names,
+                    _source_types(projection, event_format, form),
+                )
             ),
         )
     targets = tuple(_row_target(member, source, projection.schema.table_id) for member in members)
@@ -304,19 +312,22 @@ def _group(source: str, projection: Projection, members: Sequence[Subscriber], f
 def _source_types(
     projection: Projection, event_format: FormatSettings, form: EnvelopeForm
 ) -> dict[str, dict[str, str]]:
-    """Parameters of the columns that the tenant chose. A masked value is no longer of its source's type."""
+    """Parameters of the fields that the tenant chose, by field. A masked value is no longer of its source's type."""
     chosen, table_id = event_format.source_types, projection.schema.table_id
     told: dict[str, dict[str, str]] = {}
     if chosen == SourceTypes():
         return told
-    for column in projection.schema.columns:
-        if column.name in projection.masks:
+    source_names = {seen: name for name, seen in projection.field_names.items()}
+    for field in projection.schema.columns:
+        name = source_names.get(field.name, field.name)
+        if name in projection.masks:
             continue
+        column = msgspec.structs.replace(field, name=name)
         type_name = source_type(column, form.connector).name
-        if _is_any(chosen.columns, f"{table_id}.{column.name}") or _is_any(
+        if _is_any(chosen.columns, f"{table_id}.{name}") or _is_any(
             chosen.types, f"{table_id}.{type_name}", re.IGNORECASE
         ):
-            told[column.name] = source_type_parameters(column, form.connector)
+            told[field.name] = source_type_parameters(column, form.connector)
     return told
 
 

@@ -7,13 +7,14 @@ float's digits and a decimal's scale stay those that the reader wrote.
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from libs.errors import InvalidEvent
+from libs.events.avro_names import adjust_field_name
 from libs.events.batch import (
     OP_CREATE,
     OP_DELETE,
@@ -23,7 +24,7 @@ from libs.events.batch import (
     OP_UPDATE,
 )
 from libs.types.table import Column, TableSchema
-from libs.types.tenant import ColumnMask, Operation, SourceSelection
+from libs.types.tenant import ColumnMask, NameAdjustment, Operation, SourceSelection
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
 from services.router.filter import CompiledFilter, InvalidCondition, compile_filter, decimal_of_wire
 
@@ -46,14 +47,18 @@ class Projection:
     """What a tenant sees of one table version."""
 
     schema: TableSchema
-    """The table as the tenant receives it."""
+    """The table as the tenant receives it, its columns by the names that the tenant reads."""
     filters: tuple[CompiledFilter, ...] = ()
     """All of them must hold."""
     excluded: frozenset[str] = frozenset()
     masks: Mapping[str, Mask] = field(default_factory=dict)
+    field_names: Mapping[str, str] = field(default_factory=dict)
+    """Of columns that the tenant reads under another name than the source's: from the source's."""
     skipped_ops: bytes = b""
     """Of ``Run.ops``."""
     skips_unchanged: bool = False
+    changes_key: bool = False
+    """A column of the key is masked or has another name."""
 
     @property
     def is_transparent(self) -> bool:
@@ -71,8 +76,8 @@ class Projection:
 
     @property
     def changes_columns(self) -> bool:
-        """Values are masked or left out."""
-        return bool(self.excluded or self.masks)
+        """Values are masked or left out, or have other names."""
+        return bool(self.excluded or self.masks or self.field_names)
 
 
 _OPS_OF: Final = {
@@ -87,11 +92,14 @@ class InvalidProjection(InvalidEvent):
     """A tenant's selection cannot be applied to a table version: its events are set aside for this tenant."""
 
 
-def compile_projection(table: TableSchema, selection: SourceSelection) -> Projection:
-    """The view of ``table`` that ``selection`` describes.
+def compile_projection(
+    table: TableSchema, selection: SourceSelection, field_names: NameAdjustment = NameAdjustment.NONE
+) -> Projection:
+    """The view of ``table`` that ``selection`` describes, its columns named as ``field_names`` says.
 
     Raises:
-        InvalidProjection: a filter does not fit the table, or a key would be lost; every reason is in the message.
+        InvalidProjection: a filter does not fit the table, a key would be lost, or two columns would have one name; every
+            reason is in the message.
     """
     mistakes: list[str] = []
     filters = _compile_filters(table, selection, mistakes)
@@ -116,15 +124,19 @@ def compile_projection(table: TableSchema, selection: SourceSelection) -> Projec
         column = table.column(name)
         if mask.truncate_chars is not None and column.logical_type.kind is not LogicalKind.STRING:
             mistakes.append(f"masks: {name!r} is {column.source_type}, and only a text can be cut short")
+    adjusted = _adjusted_names([column.name for column in table.columns if column.name not in excluded], field_names)
+    mistakes.extend(_name_collisions(adjusted))
     if mistakes:
         raise InvalidProjection(f"{table.table_id} (version {table.version}): {'; '.join(mistakes)}")
     return Projection(
-        schema=_projected_schema(table, excluded, masks),
+        schema=_projected_schema(table, adjusted, masks),
         filters=filters,
         excluded=excluded,
         masks={name: _compile_mask(table.column(name), mask) for name, mask in masks.items()},
+        field_names={name: seen for name, seen in adjusted.items() if seen != name},
         skipped_ops=b"".join(_OPS_OF[operation] for operation in selection.skip_operations),
         skips_unchanged=selection.skip_unchanged_updates,
+        changes_key=any(name in masks or adjusted[name] != name for name in table.key),
     )
 
 
@@ -141,6 +153,19 @@ def _compile_filters(table: TableSchema, selection: SourceSelection, mistakes: l
 
 def _full_name(table: TableSchema, column: Column) -> str:
     return f"{table.table_id}.{column.name}"
+
+
+def _adjusted_names(names: Sequence[str], mode: NameAdjustment) -> dict[str, str]:
+    return {name: adjust_field_name(name, mode) for name in names}
+
+
+def _name_collisions(adjusted: Mapping[str, str]) -> Iterator[str]:
+    """Warehouses tell no upper case from lower."""
+    first_of: dict[str, str] = {}
+    for name, seen in adjusted.items():
+        first = first_of.setdefault(seen.lower(), name)
+        if first != name:
+            yield f"format.field_names: {first!r} and {name!r} both become {seen!r}; exclude one, or take avro_unicode"
 
 
 # --- masks --------------------------------------------------------------------------------------------------------------
@@ -204,13 +229,19 @@ def mask_text(value: bytes, logical_type: LogicalType) -> bytes | None:
     return text.encode()
 
 
-def _projected_schema(table: TableSchema, excluded: frozenset[str], masks: Mapping[str, ColumnMask]) -> TableSchema:
-    columns = tuple(
+def _projected_schema(table: TableSchema, adjusted: Mapping[str, str], masks: Mapping[str, ColumnMask]) -> TableSchema:
+    """``adjusted``: the columns that stay, with the names that the tenant reads."""
+    columns = (
         _masked_column(column, masks[column.name]) if column.name in masks else column
         for column in table.columns
-        if column.name not in excluded
+        if column.name in adjusted
     )
-    return msgspec.structs.replace(table, columns=columns, indexes=())
+    return msgspec.structs.replace(
+        table,
+        columns=tuple(msgspec.structs.replace(column, name=adjusted[column.name]) for column in columns),
+        key=tuple(adjusted[name] for name in table.key),
+        indexes=(),
+    )
 
 
 def _masked_column(column: Column, mask: ColumnMask) -> Column:
@@ -274,15 +305,10 @@ def project_row(projection: Projection, op: int, key: bytes, value: bytes) -> Pr
 
 
 def project_key(projection: Projection, key: bytes) -> bytes:
-    """A key payload with its masked columns masked; an empty one stays empty."""
-    masks = projection.masks
-    if not key or not any(name in masks for name in projection.schema.key):
+    """A key payload with its masked columns masked, under the tenant's names; an empty one stays empty."""
+    if not key or not projection.changes_key:
         return key
-    image = _decode_object(key)
-    for name in projection.schema.key:
-        if name in masks:
-            image[name] = masks[name](image[name])
-    return _encode(image)
+    return _encode(_project_columns(projection, _decode_object(key)))
 
 
 def _image(envelope: Image, side: str) -> Image | None:
@@ -291,14 +317,18 @@ def _image(envelope: Image, side: str) -> Image | None:
 
 
 def _project_image(projection: Projection, image: Image | None) -> msgspec.Raw:
-    if image is None:
-        return _NULL
+    return _NULL if image is None else msgspec.Raw(_encode(_project_columns(projection, image)))
+
+
+def _project_columns(projection: Projection, image: Image) -> Image:
     for name in projection.excluded:
         image.pop(name, None)
     for name, mask in projection.masks.items():
         if name in image:
             image[name] = mask(image[name])
-    return msgspec.Raw(_encode(image))
+    if not projection.field_names:
+        return image
+    return {projection.field_names.get(name, name): value for name, value in image.items()}
 
 
 def _is_unchanged(projected: Image) -> bool:

@@ -96,7 +96,7 @@ def test_the_same_events(
         assert key_schema(prefix, schema) == record.key["schema"]
         # A member's comma is escaped in ours, else the list of members could not be read.
         source_types = {column.name: source_type_parameters(column, form.connector) for column in schema.columns}
-        of_values = json.dumps(value_schema(prefix, schema, form, source_types))
+        of_values = json.dumps(value_schema(prefix, schema, form, source_types=source_types))
         assert of_values.replace("\\\\,", ",") == json.dumps(record.value["schema"])
 
 

@@ -113,6 +113,27 @@ def test_a_right_warehouse_has_no_difference(shop: Shop) -> None:
     assert not everything.source_moved
 
 
+def test_a_warehouse_under_adjusted_names_is_compared_under_them(shop: Shop, mysql_server: MysqlServer) -> None:
+    """The source is asked by its names, the warehouse by the tenant's; a column under its old name is missing."""
+    mysql_server.execute(
+        f"ALTER TABLE {shop.database}.orders RENAME COLUMN code TO `order-code`, RENAME COLUMN note TO `no.te`"
+    )
+    document = shop.home.tenants_dir / "acme.yaml"
+    document.write_text(document.read_text() + "format: {field_names: avro}\n")
+    held = rows().rename_columns({"code": "order_code", "note": "no_te"})
+    shop.deliver("acme", held)
+    shop.deliver("log", held)
+
+    adjusted, plain = shop.check("acme"), shop.check("log")
+
+    assert (adjusted.differences, adjusted.rows_compared, adjusted.cells_compared) == (0, 4, 24)
+    assert plain.tables[0].faults == (
+        "column order-code is missing in the warehouse",
+        "column no.te is missing in the warehouse",
+        "the warehouse lacks a column of the key: no row can be compared",
+    )
+
+
 Plant = Callable[[], pa.Table]
 
 

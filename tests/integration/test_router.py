@@ -18,6 +18,7 @@ from libs.events.dead_letter import decode_dead_letter
 from libs.events.delivered_schema import decode_delivered_schema
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.types.order import EventOrder
+from libs.types.table import TableId, TableSchema
 from libs.types.value import LogicalKind
 from tests.conftest import KafkaBroker, ValkeyServer
 from tests.integration.router_rig import (
@@ -246,6 +247,33 @@ def test_new_column_is_announced_before_its_rows(setting: Setting) -> None:
     assert [item.name for item in decode_delivered_schema(announced[1].value()).table_schema.columns][-1] == "note"
     assert (change.key(), change.value()) == (b'{"k":1}', b'{"ddl":""}')
     assert [header(row, "headwater.schema-version") for row in rows] == [b"1", b"2"]
+
+
+def test_adjusted_names_are_the_tenants_everywhere(setting: Setting) -> None:
+    """In key, row, schema and what its sinks are told; another tenant of the table keeps the source's names."""
+    avro = setting.write_tenant("avro", format={"schemas": True, "schema_names": "avro", "field_names": "avro"})
+    plain = setting.write_tenant("plain")
+    table = TableId(database="shop", table="price-list")
+    columns = (column("item-no", LogicalKind.INT64, "bigint", is_optional=False), column("unit price"))
+    schema = TableSchema(table_id=table, columns=columns, key=("item-no",))
+    asyncio.run(record_schema(setting.services.schema_history.client_settings, setting.source.name, schema))
+    row = {"item-no": 1, "unit price": "2"}
+    setting.source.run([("c", b'{"item-no":1}', row_value("c", None, row))], table=table)
+    setting.source.publish()
+    setting.router.start()
+
+    (seen,) = setting.read(setting.topic(avro, "shop.price-list"), 1)
+    (other,) = setting.read(setting.topic(plain, "shop.price-list"), 1)
+    (announced,) = setting.read(f"{avro}.headwater.table-schemas", 1)
+
+    key, value = json.loads(seen.key()), json.loads(seen.value())
+    assert key["payload"] == {"item_no": 1}
+    assert value["payload"]["after"] == {"item_no": 1, "unit_price": "2"}
+    assert [field["field"] for field in value["schema"]["fields"][1]["fields"]] == ["item_no", "unit_price"]
+    assert value["schema"]["name"] == f"{setting.source.name}.shop.price_list.Envelope"
+    told = decode_delivered_schema(announced.value()).table_schema
+    assert ([item.name for item in told.columns], told.key) == (["item_no", "unit_price"], ("item_no",))
+    assert [payload["after"] for payload in payloads([other])] == [row]
 
 
 def test_change_of_tenants_applies_without_a_restart(setting: Setting) -> None:

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from libs.events.avro_names import adjust_field_name
 from libs.local.check.values import SHORT_FLOAT, from_mysql_text, microseconds_of_time
 from libs.types.table import TableId
-from libs.types.tenant import ColumnMask, SourceSelection
+from libs.types.tenant import ColumnMask, NameAdjustment, SourceSelection
 
 HASHED_BY_SPELLING: Final = frozenset({"float", SHORT_FLOAT, "double", "json", "timestamp", "bit"})
 """Types whose text in an event is one of several right ones: digits of a float, spaces in a document."""
@@ -29,6 +30,8 @@ class ExpectedColumn:
     data_type: str
     """MySQL's DATA_TYPE: ``varchar``, ``bigint``; or ``values.SHORT_FLOAT``."""
     mask: ColumnMask | None
+    seen_as: str
+    """The name that it should have at the tenant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +61,13 @@ class SourceTable:
     key: tuple[str, ...]
 
 
-def expected_tables(selection: SourceSelection, tables: Sequence[SourceTable]) -> tuple[ExpectedTable, ...]:
+def expected_tables(
+    selection: SourceSelection, tables: Sequence[SourceTable], field_names: NameAdjustment = NameAdjustment.NONE
+) -> tuple[ExpectedTable, ...]:
     """Those of the source's tables that ``selection`` gives to its tenant, as the tenant should see them."""
-    return tuple(_expected(selection, table) for table in tables if _is_selected(selection, str(table.table_id)))
+    return tuple(
+        _expected(selection, table, field_names) for table in tables if _is_selected(selection, str(table.table_id))
+    )
 
 
 def masked_value(mask: ColumnMask, data_type: str, text: str | bytes | None) -> str | None:
@@ -128,7 +135,7 @@ def _is_selected(selection: SourceSelection, name: str) -> bool:
     )
 
 
-def _expected(selection: SourceSelection, table: SourceTable) -> ExpectedTable:
+def _expected(selection: SourceSelection, table: SourceTable, field_names: NameAdjustment) -> ExpectedTable:
     name = str(table.table_id)
     conditions = [
         f"({row_filter.where})" for row_filter in selection.row_filters if re.fullmatch(row_filter.tables, name)
@@ -137,7 +144,12 @@ def _expected(selection: SourceSelection, table: SourceTable) -> ExpectedTable:
         table_id=table.table_id,
         key=table.key,
         columns=tuple(
-            ExpectedColumn(column, data_type, _mask_of(selection, f"{name}.{column}"))
+            ExpectedColumn(
+                column,
+                data_type,
+                _mask_of(selection, f"{name}.{column}"),
+                adjust_field_name(column, field_names),
+            )
             for column, data_type in table.columns
             if not _is_excluded(selection, f"{name}.{column}")
         ),

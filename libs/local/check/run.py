@@ -167,7 +167,7 @@ def _check_source(
             for selection in spec.sources:
                 if selection.name != source:
                     continue
-                for table in expected_tables(selection, captured):
+                for table in expected_tables(selection, captured, spec.format.field_names):
                     on_progress(f"comparing {spec.tenant}: {table.table_id}")
                     place = warehouse_table(spec.tenant, source, table.table_id)
                     iceberg = load_table(catalog, place)
@@ -186,15 +186,18 @@ def _check_table(
     assert spec.sink is not None
     mode = spec.sink.mode
     delivered = _delivered_columns(iceberg, own_columns(mode, spec.sink.deletes))
-    columns = [column for column in table.columns if iceberg is None or column.name in delivered]
+    columns = [column for column in table.columns if iceberg is None or column.seen_as in delivered]
     names = tuple(column.name for column in columns)
     expected = answering.rows(table, columns)
     faults = [
-        f"column {column.name} is missing in the warehouse"
+        f"column {column.seen_as} is missing in the warehouse"
         for column in table.columns
-        if iceberg is not None and column.name not in delivered
+        if iceberg is not None and column.seen_as not in delivered
     ]
     faults += [f"column {name} must not be in the warehouse, and is" for name in table.withheld if name in delivered]
+    if not set(table.key) <= set(names):
+        faults.append("the warehouse lacks a column of the key: no row can be compared")
+        return TableCheck(spec.tenant, source, table, Comparison(), names, tuple(faults))
     if mode is SinkMode.APPEND and not table.key:
         faults = ["an append table without a key does not say which rows are current: it cannot be compared"]
         return TableCheck(spec.tenant, source, table, Comparison(), names, tuple(faults))
@@ -203,8 +206,8 @@ def _check_table(
     else:
         batches = sorted_rows(
             iceberg,
-            names,
-            table.key,
+            tuple(column.seen_as for column in columns),
+            tuple(column.seen_as for name in table.key for column in columns if column.name == name),
             latest_by=(ORDER_COLUMN, OP_COLUMN) if mode is SinkMode.APPEND else None,
             where=_current_rows(spec.sink),
             temporary_dir=folder,

@@ -64,7 +64,7 @@ sources:
   - {columns: '.*email', hash: {salt: '', algorithm: md5}}
   - {columns: '['}
 - name: shop
-format: {source_types: {columns: ['['], types: ['.*', '(']}}
+format: {source_types: {columns: ['['], types: ['.*', '(']}, schema_names: avro}
 topics: {kafka_partitions: 0}
 sink: {mode: append, trigger_s: 0, deletes: soft, tracked_columns: ['*']}
 """
@@ -84,12 +84,21 @@ sink: {mode: append, trigger_s: 0, deletes: soft, tracked_columns: ['*']}
         "format.source_types.columns[0]",
         "format.source_types.types[1]",
         "format.source_types",
+        "format.schema_names",
         "topics.kafka_partitions",
         "sink.trigger_s",
         "sink.deletes",
         "sink.tracked_columns",
         "sink.tracked_columns[0]",
     ]
+
+
+def test_misspelt_name_adjustment_is_refused_with_the_nearest() -> None:
+    """As any value that is none of its list."""
+    mistakes: list[str] = []
+
+    assert parse_tenant(f"{ACME}format: {{field_names: avro-unicode}}", mistakes=mistakes) is None
+    assert mistakes == ["format.field_names: unknown value 'avro-unicode'; did you mean 'avro_unicode'?"]
 
 
 def test_broken_document_leaves_last_good_version_and_other_tenants(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from libs.types.tenant import (
     ColumnMask,
     FormatSettings,
     HashMask,
+    NameAdjustment,
     Operation,
     RowFilter,
     SourceSelection,
@@ -200,6 +201,38 @@ def test_types_are_named_as_the_source_names_them() -> None:
     told = {name: of.get("__debezium.source.column.type") for name, of in fields.items()}
     assert told == {"id": "UINT64", "total": None, "seen": "DATETIME"}
     assert fields["seen"]["__debezium.source.column.length"] == "3"
+
+
+def test_names_are_adjusted_where_the_tenant_asks() -> None:
+    """Schema names keep their dots, fields have none; a field's parameter tells what the source calls it."""
+    table_id = TableId(database="my-db", table="price-list")
+    columns = (column("item.no", "int", is_optional=False), column("kind", "int"))
+    table = TableSchema(table_id=table_id, columns=columns, key=("item.no",), version=1)
+    event_format = FormatSettings(
+        schemas=True,
+        schema_names=NameAdjustment.AVRO,
+        field_names=NameAdjustment.AVRO_UNICODE,
+        source_types=SourceTypes(columns=(r"my-db\.price-list\.item\.no",)),
+    )
+    book = RouteBook(
+        "s-1",
+        [TenantSpec(tenant="a", sources=(SourceSelection(name="s-1"),), format=event_format)],
+        lambda *_: table,
+        TopicClaims(),
+    )
+
+    (group,) = book.routes("my-db", "price-list", 1).groups
+
+    key = json.loads(group.encoding.key_prefix + b"null}")["schema"]
+    value = json.loads(group.encoding.value_prefix + b"null}")["schema"]
+    assert (key["name"], value["name"]) == ("s_1.my_db.price_list.Key", "s_1.my_db.price_list.Envelope")
+    assert {image["name"] for image in value["fields"][:2]} == {"s_1.my_db.price_list.Value"}
+    assert [field["field"] for field in value["fields"][1]["fields"]] == ["item_u002eno", "kind"]
+    assert [field["field"] for field in key["fields"]] == ["item_u002eno"]
+    assert value["fields"][1]["fields"][0]["parameters"]["__debezium.source.column.name"] == "item.no"
+    (announcement,) = group.announcements
+    assert announcement.delivered.table_schema.key == ("item_u002eno",)
+    assert announcement.delivered.topic == "a.s-1.my-db.price-list"
 
 
 def test_a_masked_column_does_not_tell_its_source_type() -> None:

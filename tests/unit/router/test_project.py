@@ -19,7 +19,7 @@ from libs.events.batch import (
     OP_UPDATE,
 )
 from libs.types.table import Column, Index, TableId, TableSchema
-from libs.types.tenant import ColumnMask, HashMask, Operation, RowFilter, SourceSelection
+from libs.types.tenant import ColumnMask, HashMask, NameAdjustment, Operation, RowFilter, SourceSelection
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
 from services.router.project import (
     InvalidProjection,
@@ -93,6 +93,57 @@ def test_masks_and_exclusions_apply_to_both_images_and_the_key() -> None:
     assert row.value.decode() == (
         f'{{"before":{masked % (hashed, "3.4028235e+38")},"after":{masked % (hashed, "1.10")},"source":{{"pos":1}},"op":"u"}}'
     )
+
+
+PRICES = TableSchema(
+    table_id=TableId(database="shop", table="prices"),
+    columns=(column("item-no", LogicalKind.INT64), column("unit price"), column("kind"), column("secret-no")),
+    key=("item-no",),
+)
+
+
+def test_adjusted_names_stand_in_key_images_and_schema() -> None:
+    """A filter and a mask go by the source's names; what the tenant reads has its own, values and order as they were."""
+    selection = SourceSelection(
+        name="s",
+        row_filters=(RowFilter(tables=".*", where="`item-no` > 10"),),
+        masks=(ColumnMask(columns=r".*\.unit price", constant="***"),),
+        exclude_columns=(r".*\.secret-no",),
+    )
+    projection = compile_projection(PRICES, selection, NameAdjustment.AVRO)
+    image = {"item-no": 11, "unit price": "1.10", "kind": "k", "secret-no": "x"}
+    left = {**image, "item-no": 9}
+
+    row = project_row(projection, ord("u"), b'{"item-no":11}', event("u", image, {**image, "kind": "l"}))
+    gone = project_row(projection, ord("c"), b'{"item-no":9}', event("c", None, left))
+
+    assert row is not None
+    assert row.key == b'{"item_no":11}'
+    seen = json.loads(row.value)
+    assert list(seen["before"].items()) == [("item_no", 11), ("unit_price", "***"), ("kind", "k")]
+    assert seen["after"] == {"item_no": 11, "unit_price": "***", "kind": "l"}
+    assert gone is None
+    assert [item.name for item in projection.schema.columns] == ["item_no", "unit_price", "kind"]
+    assert projection.schema.key == ("item_no",)
+
+
+def test_names_that_fit_leave_events_as_they_are() -> None:
+    """A table whose names Avro takes costs nothing."""
+    assert compile_projection(TABLE, SourceSelection(name="s"), NameAdjustment.AVRO).is_transparent
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    """One would cover the other; a warehouse would not tell upper case from lower either."""
+    both = msgspec.structs.replace(PRICES, columns=(*PRICES.columns, column("Unit-Price"), column("KIND")))
+
+    with pytest.raises(
+        InvalidProjection, match="'unit price' and 'Unit-Price' both become 'Unit_Price'; exclude one"
+    ) as said:
+        compile_projection(both, SourceSelection(name="s"), NameAdjustment.AVRO)
+
+    assert "KIND" in str(said.value)
+    excluded = SourceSelection(name="s", exclude_columns=(".*Unit-Price", ".*KIND"))
+    assert compile_projection(both, excluded, NameAdjustment.AVRO).field_names["unit price"] == "unit_price"
 
 
 def test_projected_schema_is_what_arrives() -> None:

@@ -4,12 +4,25 @@ from pyspark.sql import DataFrame
 
 from libs.events.delivered_schema import DeliveredSchema
 from libs.mysql.logical import column
+from libs.types.table import TableSchema
+from libs.types.tenant import NameAdjustment, SourceSelection
+from services.router.project import compile_projection, project_row
 from spark.jobs.batch import TableBatch, changes_of, latest_changes_of
 from spark.sinks.port import TableColumn
 from spark.transforms.read_topics import events_of
 from spark.transforms.survey import survey
 from tests.spark_session import SharedSpark
-from tests.unit.spark.events import RECORD_COLUMNS, Change, events, orders_schema, record
+from tests.unit.spark.events import (
+    ORDERS,
+    RECORD_COLUMNS,
+    SOURCE,
+    Change,
+    delivered,
+    events,
+    json_bytes,
+    orders_schema,
+    record,
+)
 
 NOTE = column("note", "varchar(20)", charset="utf8mb4")
 COLUMNS = {"id": TableColumn("int"), "note": TableColumn("string")}
@@ -126,6 +139,27 @@ def test_an_append_row_has_null_for_what_the_log_does_not_hold(shared: SharedSpa
     (row,) = changes_of(table, PART_COLUMNS).collect()
 
     assert tuple(row)[:5] == (1, None, None, None, "known")
+
+
+def test_rows_under_adjusted_names_are_read_by_them(shared: SharedSpark) -> None:
+    """What the router projects and what it announces bear the same names: key, row and warehouse column."""
+    columns = (column("item-no", "int", is_optional=False), column("unit price", "varchar(9)", charset="utf8mb4"))
+    table = TableSchema(table_id=ORDERS, columns=columns, key=("item-no",), version=1)
+    projection = compile_projection(table, SourceSelection(name=SOURCE), NameAdjustment.AVRO)
+    schema = delivered("acme", projection.schema)
+    records = []
+    for rank, price in ((1, "one"), (2, "two")):
+        change = Change(op="u", rank=rank, after={"item-no": 7, "unit price": price})
+        row = project_row(projection, ord("u"), b'{"item-no":7}', json_bytes(change.value()))
+        assert row is not None
+        made = record(schema.topic, {}, order=change.order, offset=rank)
+        records.append((*made[:3], row.key, row.value, made[5]))
+    batch = _table_of(shared.session.createDataFrame(records, RECORD_COLUMNS).transform(events_of), schema)
+    wanted = {"item_no": TableColumn("int"), "unit_price": TableColumn("string")}
+
+    latest = latest_changes_of(batch, wanted, ("item_no",), after=None).collect()
+
+    assert [(row["item_no"], row["unit_price"]) for row in latest] == [(7, "two")]
 
 
 def put(rank: int, key: int, note: str, *, version: int = 1) -> Change:

@@ -6,7 +6,7 @@ import pytest
 
 from libs.local.check.projection import ANY_HASH, SourceTable, delivered_mask, expected_tables, masked_value
 from libs.types.table import TableId
-from libs.types.tenant import ColumnMask, HashMask, RowFilter, SourceSelection
+from libs.types.tenant import ColumnMask, HashMask, NameAdjustment, RowFilter, SourceSelection
 
 ORDERS = SourceTable(
     TableId(database="shop", table="orders"),
@@ -50,6 +50,15 @@ def test_columns_and_rows_are_narrowed() -> None:
     assert table.columns[1].mask is not None
     assert table.columns[1].mask.constant == "x"
     assert not table.is_key_masked
+
+
+def test_columns_are_expected_under_the_tenants_names() -> None:
+    """What the source is asked by, and what the warehouse is asked by."""
+    prices = SourceTable(ORDERS.table_id, (("id", "bigint"), ("unit-price", "decimal")), ("id",))
+
+    (table,) = expected_tables(SourceSelection(name="shop"), [prices], NameAdjustment.AVRO)
+
+    assert [(column.name, column.seen_as) for column in table.columns] == [("id", "id"), ("unit-price", "unit_price")]
 
 
 @pytest.mark.parametrize(

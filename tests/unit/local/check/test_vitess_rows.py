@@ -16,7 +16,7 @@ TABLE_ID = TableId(database="shop", table="items")
 
 
 def table(*key: str, where: str | None = None, mask: ColumnMask | None = None, **types: str) -> ExpectedTable:
-    columns = tuple(ExpectedColumn(name, kind, mask if name in key else None) for name, kind in types.items())
+    columns = tuple(ExpectedColumn(name, kind, mask if name in key else None, name) for name, kind in types.items())
     return ExpectedTable(TABLE_ID, key, columns, where)
 
 
@@ -42,7 +42,7 @@ def test_the_tenants_condition_stays_whole() -> None:
 
 def test_without_a_key_there_are_no_pages() -> None:
     """No row tells where to go on."""
-    assert "LIMIT" not in page_statement(table(v="int"), (ExpectedColumn("v", "int", None),), None)
+    assert "LIMIT" not in page_statement(table(v="int"), (ExpectedColumn("v", "int", None, "v"),), None)
 
 
 class Shards:
