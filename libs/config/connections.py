@@ -1,6 +1,9 @@
 """Settings that several services share: how to reach Kafka, Redis and one another."""
 
 import enum
+import re
+from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
@@ -141,3 +144,35 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str = "INFO"
     log_format: str = "json"
     """json, or ``console`` for a person at a terminal."""
+    tags: dict[str, str] = {}
+    """Labels on every metric of the process, by name: ``{team: shop, region: eu}``. The environment's names are lower case."""
+
+    def __post_init__(self) -> None:
+        """Refuse what Prometheus would not take. Raises InvalidSettings with every mistake."""
+        mistakes = [mistake for name, value in self.tags.items() for mistake in _tag_mistakes(name, value)]
+        if mistakes:
+            raise InvalidSettings("telemetry", mistakes)
+
+
+_LABEL_NAME: Final = re.compile("[a-zA-Z_][a-zA-Z0-9_]*")
+METRIC_LABELS: Final = frozenset(
+    {
+        *("source", "source_partition", "shard", "tenant", "hop", "warehouse", "method", "code"),
+        *("handling", "outcome", "reason"),
+        # Of histograms, and of what Prometheus' client tells about Python.
+        *("le", "implementation", "version", "major", "minor", "patchlevel", "generation"),
+    }
+)
+"""Labels that metrics have already; a test holds them against ``libs.telemetry.metrics``, which is not imported here."""
+
+
+def _tag_mistakes(name: str, value: str) -> Iterator[str]:
+    """Prometheus, "Data model": what a label's name may be; an empty value is no label."""
+    if not _LABEL_NAME.fullmatch(name):
+        yield f"tags.{name}: is no label's name; take letters, digits and '_', no digit first"
+    elif name.startswith("__"):
+        yield f"tags.{name}: names that begin with '__' are Prometheus' own; take another"
+    elif name in METRIC_LABELS:
+        yield f"tags.{name}: metrics have a label of this name already; take another"
+    if not value:
+        yield f"tags.{name}: must not be empty: Prometheus takes an empty label for none"

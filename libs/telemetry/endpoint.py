@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import prometheus_client
 
 from libs.config.connections import TelemetrySettings
+from libs.telemetry.tags import TaggedRegistry
 
 HealthCheck = Callable[[], str | None]
 """None: fine; else the reason, in words for an operator. Runs in the endpoint's thread: it must not block."""
@@ -58,6 +59,9 @@ def start_endpoint(
     Raises:
         OSError: the port is taken; choose another ``telemetry.http_port``, or 0 for any.
     """
+    registry = prometheus_client.REGISTRY
+    if settings.tags:
+        registry = TaggedRegistry(registry, settings.tags)
 
     class Handler(BaseHTTPRequestHandler):
         timeout = _REQUEST_TIMEOUT_S
@@ -67,7 +71,7 @@ def start_endpoint(
                 case "/metrics":
                     accepted = self.headers.get("Accept") or ""
                     encode, content_type = prometheus_client.exposition.choose_encoder(accepted)
-                    self._answer(200, content_type, encode(prometheus_client.REGISTRY))
+                    self._answer(200, content_type, encode(registry))
                 case "/healthz":
                     self._answer_health(_reason(alive))
                 case "/readyz":

@@ -557,7 +557,8 @@ def metrics_document() -> str:
         "# Metrics",
         "",
         "Written by `make docs-metrics` from `libs/telemetry/metrics.py`; change it there.",
-        "Every service serves them at `/metrics` of its telemetry port.",
+        "Every service serves them at `/metrics` of its telemetry port. `telemetry.tags: {team: shop}` in a service's settings",
+        "puts labels of your own on all of its metrics, Python's included.",
     ]
     for area in Area:
         lines += ["", f"## {area.value}", "", "| metric | kind | labels | what it says | when it rises |"]

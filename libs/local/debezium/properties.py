@@ -133,6 +133,7 @@ PROPERTIES: Final = (
     *_all(
         Where.READER,
         ("connect.timeout.ms", "database.connect_timeout_s", "in seconds"),
+        ("custom.metric.tags", "telemetry.tags", "a mapping; labels on every metric of the process"),
         ("heartbeat.interval.ms", "heartbeat_interval_s", "in seconds; the checkpoint moves without it too"),
         ("database.ssl.mode", "database.tls_mode", "disabled, preferred, required, verify_ca, verify_identity"),
         ("gtid.source.includes", "gtid_source_includes", "the same regular expressions, over server uuids"),
@@ -232,7 +233,6 @@ PROPERTIES: Final = (
         ("heartbeat.action.query", "", "not needed: the checkpoint moves with the server's own heartbeats"),
         ("notification.enabled.channels", "", "logs, metrics and `headwater status`"),
         ("notification.sink.topic.name", "", "as notification.enabled.channels"),
-        ("custom.metric.tags", "", "add labels where Prometheus scrapes"),
         ("custom.sanitize.pattern", "", "secrets print as *** everywhere"),
         ("openlineage.integration.<setting>", "", "not there"),
         ("ddl.parser.type", "", "one parser (ADR 7)"),

@@ -4,9 +4,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 
+import msgspec
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from libs.config.connections import TelemetrySettings
+from libs.config.connections import METRIC_LABELS, TelemetrySettings
+from libs.config.load import convert_document, load_settings
+from libs.telemetry import metrics
 from libs.telemetry.endpoint import Endpoint, start_endpoint
 
 
@@ -49,6 +53,61 @@ def test_metrics_are_served_for_prometheus(endpoint: Endpoint) -> None:
 
     assert status == 200
     assert "# HELP headwater_redis_available 1 while the Redis view is reachable" in page
+
+
+def test_tags_are_on_every_sample() -> None:
+    """On ours with and without labels, on a histogram's buckets and on Python's own; the process' registry stays as it is."""
+    metrics.READER_ROWS.labels("tagged", "0").inc()
+    metrics.READ_BARRIER_SECONDS.observe(0.2)
+    tagged = start_endpoint(TelemetrySettings(tags={"team": "shop", "region": 'e"u'}))
+    plain = start_endpoint(TelemetrySettings())
+    try:
+        with_tags, without = get(tagged, "/metrics")[1], get(plain, "/metrics")[1]
+    finally:
+        tagged.close()
+        plain.close()
+
+    samples = [sample for family in text_string_to_metric_families(with_tags) for sample in family.samples]
+    assert [sample for sample in samples if (sample.labels["team"], sample.labels["region"]) != ("shop", 'e"u')] == []
+    names = {sample.name for sample in samples}
+    assert {"headwater_read_barrier_seconds_bucket", "headwater_tenants", "python_info"} <= names
+    (rows,) = [
+        item for item in samples if item.name == "headwater_reader_rows_total" and item.labels["source"] == "tagged"
+    ]
+    assert rows.labels["source_partition"] == "0"
+    assert "team=" not in without
+
+
+def test_every_wrong_tag_is_named_with_its_place() -> None:
+    """Names that are none, Prometheus' own, ours, and values that say nothing, all at once."""
+    mistakes: list[str] = []
+    tags = {"my-team": "x", "1st": "x", "__name__": "x", "tenant": "x", "le": "x", "region": "", "team": "shop"}
+
+    settings = convert_document(TelemetrySettings, {"tags": tags}, place="telemetry", mistakes=mistakes)
+
+    assert settings is None
+    assert [mistake.split(": ")[0] for mistake in mistakes] == [
+        f"telemetry.tags.{name}" for name in ("my-team", "1st", "__name__", "tenant", "le", "region")
+    ]
+    assert "already" in mistakes[3]
+
+
+def test_tags_come_from_the_environment_too() -> None:
+    """As every setting does."""
+
+    class Settings(msgspec.Struct, frozen=True, kw_only=True):
+        telemetry: TelemetrySettings = TelemetrySettings()
+
+    environ = {"HEADWATER_TELEMETRY__TAGS__TEAM": "shop"}
+
+    assert load_settings(Settings, path=None, environ=environ, subject="s").telemetry.tags == {"team": "shop"}
+
+
+def test_no_tag_can_take_a_metrics_label() -> None:
+    """The settings know every label of the catalogue, and none that is gone."""
+    of_the_client = {"le", "implementation", "version", "major", "minor", "patchlevel", "generation"}
+
+    assert {label for doc in metrics.CATALOGUE for label in doc.labels} | of_the_client == METRIC_LABELS
 
 
 def test_each_health_page_follows_its_own_callback(endpoint: Endpoint, health: Health) -> None:
