@@ -16,6 +16,7 @@ from libs.local.state import running_state
 from libs.local.status import ProcessStatus, SourceStatus, Status, TableStatus, gather_status
 
 PLAIN_WIDTH = 200
+SHOWN_SHARDS = 10
 _COLOURS = {
     "up": "green",
     "streaming": "green",
@@ -38,6 +39,8 @@ def status(as_json: bool, home: Home) -> None:
     Of a source: how many transactions it committed that are not yet published. Of a tenant's table: how many events are
     in its topic and not yet in the warehouse. Exits with 1 when a process is down, a source needs a human, or a table is
     quarantined.
+
+    Of a keyspace also its shards, those furthest behind first.
 
     \b
     Examples:
@@ -67,6 +70,8 @@ def print_status(found: Status, console: Console) -> None:
     console.print(f"home {found.home}   stack {_coloured(found.phase)}")
     console.print(_processes(found.processes))
     console.print(_sources(found.sources))
+    if any(source.shards for source in found.sources):
+        console.print(shards_table(found.sources))
     if any(source.incremental for source in found.sources):
         console.print(_incremental(found.sources))
     if found.tables:
@@ -111,9 +116,33 @@ def _sources(sources: tuple[SourceStatus, ...]) -> Table:
             rows,
             duration(source.lag_s),
             "?" if source.lag_transactions is None else f"{source.lag_transactions:,}",
-            source.position if len(source.position) <= 70 else f"{source.position[:69]}…",
+            _shortened(source.position),
         )
     return table
+
+
+def shards_table(sources: tuple[SourceStatus, ...]) -> Table:
+    """Those furthest behind of each source; a keyspace may have hundreds."""
+    table = _table("shard", "lag", "transactions behind", "rows", "epoch", "newest commit", "position")
+    for source in sources:
+        worst = sorted(source.shards, key=lambda shard: (shard.lag_transactions or 0, shard.lag_s), reverse=True)
+        for shard in worst[:SHOWN_SHARDS]:
+            table.add_row(
+                f"{source.source}: {shard.shard}" + " (ended)" * shard.is_ended,
+                duration(shard.lag_s) if shard.committed_at_us else "",
+                "?" if shard.lag_transactions is None else f"{shard.lag_transactions:,}",
+                f"{shard.rows:,}",
+                str(shard.epoch),
+                _moment(shard.committed_at_us),
+                _shortened(shard.position),
+            )
+        if len(worst) > SHOWN_SHARDS:
+            table.add_row(f"{source.source}: {len(worst) - SHOWN_SHARDS} more in --json", *[""] * 6)
+    return table
+
+
+def _shortened(position: str) -> str:
+    return position if len(position) <= 70 else f"{position[:69]}…"
 
 
 def _incremental(sources: tuple[SourceStatus, ...]) -> Table:
@@ -159,7 +188,17 @@ def short_position(position: str) -> str:
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
-        is_number = column in ("pid", "restarts", "memory", "cpu", "rows published", "events", "behind")
+        is_number = column in (
+            "pid",
+            "restarts",
+            "memory",
+            "cpu",
+            "rows published",
+            "rows",
+            "events",
+            "behind",
+            "epoch",
+        )
         table.add_column(column, justify="right" if is_number else "left", no_wrap=column not in ("", "position"))
     return table
 

@@ -73,6 +73,26 @@ class IncrementalStatus(msgspec.Struct, frozen=True, kw_only=True):
     """By the source's statistics; 0 before its reading begins."""
 
 
+class ShardStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One shard of a source partition, as far as it was read."""
+
+    shard: str
+    position: str
+    """Its GTID set."""
+    epoch: int
+    committed_at_us: int
+    """When its newest transaction was committed there; 0: none came since the reader started."""
+    lag_s: float
+    """From that commit to its reading."""
+    transactions: int
+    """Since the reader started."""
+    rows: int
+    is_ended: bool
+    """It came to the journal of a reshard, and waits for the others that end there."""
+    lag_transactions: int | None = None
+    """Transactions that the shard has committed and the reader has not published; None: unknown."""
+
+
 class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One source partition."""
 
@@ -98,6 +118,8 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """When the source committed the newest published transaction."""
     quarantined: Mapping[str, str] = {}
     """Tables whose rows are passed over, each with the reason and the remedy."""
+    shards: tuple[ShardStatus, ...] = ()
+    """Of a keyspace."""
     detail: str = ""
 
 
@@ -272,6 +294,10 @@ async def ask_reader(source: str, grpc_port: int | None) -> SourceStatus:
         lag_s=max(0.0, time.time() - answer.committed_at_us / 1e6) if answer.committed_at_us else None,
         committed_at_us=answer.committed_at_us,
         quarantined=dict(answer.quarantined),
+        shards=tuple(
+            ShardStatus(**{name.name: getattr(shard, name.name) for name in pb.ShardStatus.DESCRIPTOR.fields})
+            for shard in answer.shards
+        ),
         detail=answer.halted_because,
     )
 
@@ -286,11 +312,23 @@ def _with_source_lag(sources: Sequence[SourceStatus], documents: Documents) -> t
             continue
         try:
             with asked(document) as answering:
-                lag = missing_transactions(answering.executed(), done)
+                executed = answering.executed()
         except HeadwaterError as error:
             found.append(msgspec.structs.replace(status, detail=status.detail or f"source: {error}"))
             continue
-        found.append(msgspec.structs.replace(status, lag_transactions=lag, lag_s=0.0 if lag == 0 else status.lag_s))
+        lag = missing_transactions(executed, done)
+        shards = tuple(
+            msgspec.structs.replace(
+                shard, lag_transactions=missing_transactions({shard.shard: executed[shard.shard]}, done)
+            )
+            for shard in status.shards
+            if shard.shard in executed
+        )
+        found.append(
+            msgspec.structs.replace(
+                status, lag_transactions=lag, lag_s=0.0 if lag == 0 else status.lag_s, shards=shards or status.shards
+            )
+        )
     return tuple(found)
 
 

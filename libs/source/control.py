@@ -44,6 +44,17 @@ class ReaderControl(reader_control_pb2_grpc.ReaderControlServicer):
             halted_because=status.halted_because,
             quarantined=status.quarantined(),
         )
+        for shard in status.shards():
+            answer.shards.add(
+                shard=shard.shard,
+                position=shard.position,
+                epoch=shard.epoch,
+                committed_at_us=shard.committed_at_us,
+                lag_s=shard.lag_s,
+                transactions=shard.transactions,
+                rows=shard.rows,
+                is_ended=shard.is_ended,
+            )
         last = status.last
         if last is not None:
             resume = last.resume if isinstance(last, Published) else last

@@ -20,7 +20,7 @@ from libs.events.batch import BatchIdentity
 from libs.events.names import CHECKPOINTS_TOPIC, changes_topic, heartbeat_topic, source_dead_letter_topic
 from libs.kafka.clients import TopicSpec, ensure_partitions, ensure_topics
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
-from libs.source.port import ChangeLog, ConfirmsPosition, QuarantinesTables, ResumePoint, Source
+from libs.source.port import ChangeLog, ConfirmsPosition, HasShards, QuarantinesTables, ResumePoint, Source
 from libs.source.publisher import MAX_RECORD_BYTES, Published, Publisher
 from libs.source.signal_topic import keep_beginning, signals_topic
 from libs.source.status import ReaderState, ReaderStatus
@@ -125,6 +125,8 @@ async def _follow_once(
         async with source.open(checkpoint, identity) as change_log:
             if isinstance(change_log, QuarantinesTables):
                 status.quarantined = lambda: change_log.quarantined
+            if isinstance(change_log, HasShards):
+                status.shards = change_log.shards
             publisher.run(checkpoint.rows_published if checkpoint is not None else 0)
             metrics.READER_CONNECTED.labels(partition.source, partition.name).set(1)
 

@@ -4,7 +4,7 @@ A source hands over batches and says after which of them the log may be resumed.
 One suite (``tests/contract/test_sources.py``) holds for every implementation.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -80,6 +80,36 @@ class QuarantinesTables(Protocol):
     @property
     def quarantined(self) -> Mapping[str, str]:
         """Tables (``database.table``) whose rows are passed over, each with the reason and the remedy."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ShardProgress:
+    """How far one shard of a source was read; what of it is durable says the checkpoint."""
+
+    shard: str
+    position: str
+    """Its GTID set."""
+    rank: int
+    """How many transactions the position holds."""
+    epoch: int
+    committed_at_us: int
+    """When its newest transaction was committed there; 0: none came since the reader started."""
+    lag_s: float
+    """From that commit to its reading."""
+    transactions: int
+    """Read since the reader started."""
+    rows: int
+    is_ended: bool
+    """It came to the journal of a reshard, and waits for the other shards that end there."""
+
+
+@runtime_checkable
+class HasShards(Protocol):
+    """A change log that reads several shards as one source partition."""
+
+    def shards(self) -> Sequence[ShardProgress]:
+        """Every shard that is read now."""
         ...
 
 

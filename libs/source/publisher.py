@@ -174,6 +174,9 @@ class Publisher:
     def _count_queued(self, change_bytes: int) -> None:
         with self._counting:  # += from two threads
             self._queued_bytes += change_bytes
+        labels = (self._partition.source, self._partition.name)
+        metrics.PUBLISH_QUEUE_BYTES.labels(*labels).set(self._queued_bytes)
+        metrics.PUBLISH_QUEUE_BATCHES.labels(*labels).set(self._queue.qsize())
 
     async def failed(self) -> None:
         """Wait until publishing fails, and raise why. Never returns otherwise."""

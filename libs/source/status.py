@@ -4,12 +4,17 @@ import asyncio
 import enum
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
+from libs.source.port import ShardProgress
 from libs.source.publisher import Published
 from libs.telemetry import metrics
-from libs.types.checkpoint import Checkpoint, IncrementalSnapshot
+from libs.types.checkpoint import Checkpoint, IncrementalSnapshot, SnapshotProgress
 from libs.types.position import SourcePartition
+
+
+def _no_shards() -> Sequence[ShardProgress]:
+    return ()
 
 
 class ReaderState(enum.Enum):
@@ -39,6 +44,8 @@ class ReaderStatus:
         self._incremental_began: tuple[str, float, int] | None = None
         self.warning: str | None = None
         """What an operator should see to before it stops the reader; ``/readyz`` says it."""
+        self.shards: Callable[[], Sequence[ShardProgress]] = _no_shards
+        """Of a source that has some, while it is open."""
         self._may_read = asyncio.Event()
         self._may_read.set()
 
@@ -53,12 +60,20 @@ class ReaderStatus:
         labels = (self.partition.source, self.partition.name)
         before = self.last.rows_published if self.last is not None else 0
         metrics.READER_ROWS.labels(*labels).inc(published.rows_published - before)
+        if published.rows_published > before:
+            metrics.READER_LAST_EVENT.labels(*labels).set(time.time())
         metrics.READER_LAG.labels(*labels).set(max(0.0, time.time() - published.resume.committed_at_us / 1e6))
         self.last = published
         self._observe_incremental(published.resume.incremental)
+        self._observe_snapshot(published.resume.snapshot)
         if self._may_read.is_set():
             is_copying = published.resume.snapshot is not None
             self.state = ReaderState.SNAPSHOTTING if is_copying else ReaderState.STREAMING
+
+    def _observe_snapshot(self, snapshot: SnapshotProgress | None) -> None:
+        labels = (self.partition.source, self.partition.name)
+        metrics.SNAPSHOT_RUNNING.labels(*labels).set(snapshot is not None)
+        metrics.SNAPSHOT_TABLES_FINISHED.labels(*labels).set(len(snapshot.finished_tables) if snapshot else 0)
 
     def _observe_incremental(self, incremental: IncrementalSnapshot) -> None:
         """The rate is that since the table's first chunk of this run of the reader, or since the snapshot went on."""

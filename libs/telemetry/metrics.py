@@ -15,7 +15,8 @@ from prometheus_client import Counter, Gauge, Histogram
 class Area(enum.Enum):
     """The service that a metric tells of."""
 
-    READER = "binlog_reader"
+    READER = "every reader"
+    VSTREAM = "vstream_reader"
     DTS = "dts_decoder"
     ROUTER = "router"
     SCHEMA_HISTORY = "schema_history"
@@ -97,18 +98,102 @@ READER_LAG = _gauge(
     _PARTITION,
 )
 READER_SHARD_COMMITTED = _gauge(
-    Area.READER,
+    Area.VSTREAM,
     "headwater_reader_shard_committed_timestamp_seconds",
     "When the newest transaction that was read of a Vitess shard was committed there, in seconds since 1970.",
     "time() minus this is the shard's lag. One shard far behind the others: its tablet lags, or its writes are more than one "
     "stream carries; see tasks (docs/vitess.md).",
     (*_PARTITION, "shard"),
 )
+READER_SHARD_LAG = _gauge(
+    Area.VSTREAM,
+    "headwater_reader_shard_lag_seconds",
+    "Seconds between the commit of the newest transaction that was read of a Vitess shard and its reading.",
+    "One shard far behind the others: its tablet lags; all of them: the reader's CPU is the limit, see tasks (docs/vitess.md).",
+    (*_PARTITION, "shard"),
+)
+READER_SHARD_POSITION = _gauge(
+    Area.VSTREAM,
+    "headwater_reader_shard_position_transactions",
+    "How many transactions a Vitess shard's position holds (its rank); the position itself is in `headwater status --json`.",
+    "Standing still while the shard is written to: its stream is stuck; the reader opens it again by itself.",
+    (*_PARTITION, "shard"),
+)
+READER_SHARD_EPOCH = _gauge(
+    Area.VSTREAM,
+    "headwater_reader_shard_epoch",
+    "Epoch of a Vitess shard's events: it grows by a reshard, and when the shard's GTID set loses a host.",
+    "Rising without a reshard: somebody resets the logs of its tablets.",
+    (*_PARTITION, "shard"),
+)
+READER_SHARD_TRANSACTIONS = _counter(
+    Area.VSTREAM,
+    "headwater_reader_shard_transactions_total",
+    "Transactions with captured rows that were read of a Vitess shard.",
+    "No remedy: its rate is the shard's own.",
+    (*_PARTITION, "shard"),
+)
+READER_SHARD_ROWS = _counter(
+    Area.VSTREAM,
+    "headwater_reader_shard_rows_total",
+    "Rows that were read of a Vitess shard, copied ones included; those read again after a lost connection count again.",
+    "One shard far above the others: its key range is hot; split it.",
+    (*_PARTITION, "shard"),
+)
+READER_SHARDS = _gauge(
+    Area.VSTREAM,
+    "headwater_reader_shards",
+    "Shards that are read as one source partition.",
+    "Changes by a reshard, or with the number of tasks; else nothing to do.",
+    _PARTITION,
+)
+READER_SHARDS_ENDED = _gauge(
+    Area.VSTREAM,
+    "headwater_reader_ended_shards",
+    "Shards that came to the journal of a running reshard and wait for the others that end there.",
+    "Above 0 for longer than the slowest shard's lag: that shard's stream is stuck.",
+    _PARTITION,
+)
+READER_TABLE_ROWS = _counter(
+    Area.VSTREAM,
+    "headwater_reader_table_rows_total",
+    "Rows read of a table: `copied`, or `changed` in the stream. At most 500 tables, the others share one name.",
+    "No remedy: it tells which tables make the traffic, and how far a copy is.",
+    (*_PARTITION, "table", "kind"),
+)
+READER_FILTERED = _counter(
+    Area.VSTREAM,
+    "headwater_reader_filtered_events_total",
+    "Row events of tables that are not captured, which vtgate sent all the same.",
+    "Many: write include_tables so that vtgate can follow them: keyspace, a dot, and plain names or simple patterns.",
+    _PARTITION,
+)
+READER_QUEUE_ANSWERS = _gauge(
+    Area.VSTREAM,
+    "headwater_reader_queue_answers",
+    "Answers of vtgate that were received and not decoded yet; at most 32.",
+    "Full all the time: decoding is the limit, see tasks (docs/vitess.md).",
+    _PARTITION,
+)
+READER_QUEUE_BYTES = _gauge(
+    Area.VSTREAM,
+    "headwater_reader_queue_bytes",
+    "Bytes of those answers.",
+    "Large: rows of megabytes; vtgate.max_message_bytes bounds one answer.",
+    _PARTITION,
+)
 READER_RESHARDS = _counter(
-    Area.READER,
+    Area.VSTREAM,
     "headwater_reader_reshards_total",
     "How often shards of a Vitess keyspace were replaced by others under a running stream.",
     "Nothing to do: reshards are followed; the log names the shards.",
+    _PARTITION,
+)
+READER_LAST_EVENT = _gauge(
+    Area.READER,
+    "headwater_reader_last_event_timestamp_seconds",
+    "When row events were last published, in seconds since 1970.",
+    "time() minus this is large: nothing captured changes, or the reader is stuck; see headwater_reader_connected.",
     _PARTITION,
 )
 READER_CONNECTED = _gauge(
@@ -159,6 +244,34 @@ PUBLISH_TRANSACTION_AGE = _gauge(
     "headwater_publish_transaction_age_seconds",
     "Age of the Kafka transaction that the reader has open; 0 when none is.",
     "Above 30 s: the broker does not answer; the reader restarts by itself.",
+    _PARTITION,
+)
+PUBLISH_QUEUE_BATCHES = _gauge(
+    Area.READER,
+    "headwater_publish_queue_batches",
+    "Batches that were read and wait to be published.",
+    "Full all the time (see headwater_publish_queue_bytes): Kafka is the limit.",
+    _PARTITION,
+)
+PUBLISH_QUEUE_BYTES = _gauge(
+    Area.READER,
+    "headwater_publish_queue_bytes",
+    "Bytes of those batches; reading waits while there are more than 16 MiB, or 24 batches.",
+    "Full all the time: Kafka is the limit, see headwater_publish_transaction_seconds.",
+    _PARTITION,
+)
+SNAPSHOT_RUNNING = _gauge(
+    Area.READER,
+    "headwater_snapshot_running",
+    "1 while the initial snapshot is unfinished, else 0.",
+    "At 1 while headwater_snapshot_rows stands: the source's query is blocked.",
+    _PARTITION,
+)
+SNAPSHOT_TABLES_FINISHED = _gauge(
+    Area.READER,
+    "headwater_snapshot_finished_tables",
+    "Tables that the running initial snapshot has copied; of a keyspace those that some shard has.",
+    "No remedy: its progress.",
     _PARTITION,
 )
 SNAPSHOT_ROWS = _gauge(

@@ -31,6 +31,7 @@ from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
 from libs.mysql.values import unscaled_to_base64
 from libs.source.key_columns import KeyColumns
+from libs.source.port import ShardProgress
 from libs.types.order import EventOrder
 from libs.types.position import SourcePosition
 from libs.types.table import TableId, TableSchema
@@ -40,6 +41,7 @@ from services.vstream_reader.fields import reading, table_schema
 from services.vstream_reader.position import VitessPosition, encode_position
 from services.vstream_reader.row_changes import RowChangesDecoder
 from services.vstream_reader.settings import EventSettings, TransactionMetadata
+from services.vstream_reader.tally import StreamTally, TableTally
 from services.vstream_reader.transaction_store import TransactionStore
 from services.vstream_reader.vevents import VEvents, shard_gtids
 from services.vstream_reader.vgtid import (
@@ -118,6 +120,7 @@ class _Table:
     schema: TableSchema
     decoder: RowChangesDecoder
     source_block: VitessSourceBlock
+    tally: TableTally
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,8 @@ class DecoderOptions:
     source_partition: str = "0"
     set_aside: Callable[[UndecodedRow], None] | None = None
     """Takes a row that cannot be decoded, and decoding goes on; without it the error is raised."""
+    tally: StreamTally = field(default_factory=StreamTally)
+    """What comes is counted here."""
 
 
 class StreamDecoder:
@@ -220,8 +225,6 @@ class StreamDecoder:
         self.places = 0
         """VGTIDs that were put into force: also behind statements and what other databases wrote, which are no transactions."""
         self.reshards = 0
-        self.shards_committed_at_s: dict[str, int] = {}
-        """Of each shard that was read of: when its newest transaction was committed, in seconds since 1970."""
         self.rows_copied = 0
         self.tables_copied: set[str] = set()
         """Tables whose copy some shard has finished."""
@@ -254,10 +257,25 @@ class StreamDecoder:
             copied={shard: tuple(tables.values()) for shard, tables in self._copied.items()},
         )
 
-    @property
-    def lag_places(self) -> Mapping[str, str]:
-        """The GTID set of each shard."""
-        return {shard.gtid.shard: shard.gtid.gtid for shard in self._shards}
+    def shards(self) -> list[ShardProgress]:
+        """Every shard that is read now, with what was counted of it."""
+        found = []
+        for shard in self._shards:
+            tally = self._options.tally.of_shard(shard.gtid.shard)
+            found.append(
+                ShardProgress(
+                    shard=shard.gtid.shard,
+                    position=shard.gtid.gtid,
+                    rank=shard.rank,
+                    epoch=shard.epoch,
+                    committed_at_us=tally.committed_at_us,
+                    lag_s=tally.lag_us / 1e6,
+                    transactions=tally.transactions,
+                    rows=tally.rows,
+                    is_ended=shard.gtid.shard in self._held,
+                )
+            )
+        return found
 
     def tick(self, now_ns: int) -> None:
         """The time that the next events are marked with as processed."""
@@ -352,11 +370,14 @@ class StreamDecoder:
         transaction, self._transaction = self._transaction, None
         if transaction is None:
             return
+        tally = self._options.tally.of_shard(transaction.shard.gtid.shard)
+        tally.rows += transaction.rows
         if transaction.is_copy:
             self.rows_copied += transaction.rows
         else:
-            self.committed_at_us = transaction.committed_at_us
-            self.shards_committed_at_s[transaction.shard.gtid.shard] = transaction.committed_at_us // 1_000_000
+            self.committed_at_us = tally.committed_at_us = transaction.committed_at_us
+            tally.lag_us = max(0, self._now_ns // 1_000 - transaction.committed_at_us)
+            tally.transactions += 1
         self.last_order = max(self.last_order, transaction.order)
         if self._has_boundaries(transaction) and transaction.rows:
             self._batch.add_end(transaction.id, transaction.committed_at_us, tuple(transaction.rows_by_table.items()))
@@ -493,6 +514,7 @@ class StreamDecoder:
                 *key,
             ),
             VitessSourceBlock(self._options.source, keyspace, table_id.table, event.shard, removed=self._removed),
+            self._options.tally.of_table(str(table_id)),
         )
 
     # --- rows --------------------------------------------------------------------------------------------------------------
@@ -511,6 +533,7 @@ class StreamDecoder:
                 if transaction is None:
                     transaction = self._transaction = self._transaction_of(events, nth, shard_name.decode())
                 if table is None or (self._options.is_recopy and not transaction.is_copy):
+                    self._options.tally.filtered_events += table is None
                     nth += 1
                     continue
                 nth = self._rows(table, transaction, events, nth, end)
@@ -567,6 +590,10 @@ class StreamDecoder:
         else:
             assert nth < nth_after <= end
             transaction.rows += len(run.rows) - count
+        if transaction.is_copy:
+            table.tally.copied += len(run.rows) - count
+        else:
+            table.tally.changed += len(run.rows) - count
         if self._options.events.transaction_metadata is not TransactionMetadata.OFF:
             transaction.rows_by_table[table.schema.table_id] = run.frame.collection_order
         return nth_after

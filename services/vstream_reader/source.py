@@ -36,7 +36,7 @@ from libs.mysql.ddl_syntax import DdlNotUnderstood
 from libs.mysql.identifiers import quote_identifier
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.failure_handling import LeftOut
-from libs.source.port import ReadBatch, ResumePoint
+from libs.source.port import ReadBatch, ResumePoint, ShardProgress
 from libs.telemetry import metrics
 from libs.types.checkpoint import NO_INCREMENTAL, Checkpoint, IncrementalSnapshot, SnapshotProgress
 from libs.types.position import SourcePartition
@@ -56,6 +56,7 @@ from services.vstream_reader.snapshot import (
     is_copy_due,
     stream_request,
 )
+from services.vstream_reader.tally import StreamTally, TallyMetrics
 from services.vstream_reader.tasks import dealt_shards, partition_name, positions_of, taken_over
 from services.vstream_reader.vgtid import inherited_epoch, shard_gtid_from_proto
 
@@ -84,6 +85,8 @@ class VstreamSource:
         self._previous_checkpoints = previous_checkpoints
         self._copies_anew = settings.snapshot.mode is SnapshotMode.ALWAYS
         self.partition = SourcePartition(source=settings.source, name=partition_name(settings.tasks))
+        self._tally = StreamTally()
+        self._tally_metrics = TallyMetrics((self.partition.source, self.partition.name), self._tally)
 
     @asynccontextmanager
     async def open(self, resume_from: Checkpoint | None, identity: BatchIdentity) -> AsyncIterator["VstreamChangeLog"]:
@@ -109,6 +112,8 @@ class VstreamSource:
                 progress=(resume_from.snapshot if resume_from is not None else None) or SnapshotProgress(),
                 incremental=resume_from.incremental if resume_from is not None else NO_INCREMENTAL,
                 is_copying=is_copying,
+                tally=self._tally,
+                tally_metrics=self._tally_metrics,
             )
             try:
                 yield change_log
@@ -170,6 +175,8 @@ class VstreamChangeLog:
         progress: SnapshotProgress,
         incremental: IncrementalSnapshot,
         is_copying: bool,
+        tally: StreamTally,
+        tally_metrics: TallyMetrics,
     ) -> None:
         self._settings = settings
         self._schema_history = schema_history
@@ -202,7 +209,11 @@ class VstreamChangeLog:
             spill_dir=Path(settings.spill_dir),
             source_partition=identity.source_partition,
             set_aside=self._set_aside if self._left_out.goes_on else None,
+            tally=tally,
         )
+        self._tally_metrics = tally_metrics
+        self._decoder: StreamDecoder | None = None
+        """Of the main stream."""
         self._recopy = Recopy(
             settings,
             incremental,
@@ -214,13 +225,17 @@ class VstreamChangeLog:
         """End what runs beside the streams. Blocks shortly."""
         self._recopy.close()
 
+    def shards(self) -> Sequence[ShardProgress]:
+        """See ``libs.source.port.HasShards.shards``."""
+        return self._decoder.shards() if self._decoder is not None else ()
+
     async def batches(self) -> AsyncIterator[ReadBatch]:
         """See ``libs.source.port.ChangeLog.batches``."""
         self._recopy.follow_signals(self._settings.kafka)
         for schema in await self._schema_history.list_tables(self._settings.source):
             self._remember(schema)
         while True:
-            decoder = StreamDecoder(
+            decoder = self._decoder = StreamDecoder(
                 self._options, self._position, self._versions, batch=self._batch, is_copying=self._is_copying
             )
             try:
@@ -287,7 +302,7 @@ class VstreamChangeLog:
                 if not decoder.is_copying and self._recopy.take_signals(self._captured()):
                     yield self._take(decoder, pace)  # nothing else may come, and what a signal did is to be kept
                 self._direct_recopy(decoder, answers)
-                self._observe(decoder, pace)
+                self._observe(decoder, answers, pace)
 
     async def _decoded(self, decoder: StreamDecoder, answer: bytes, pace: "_Pace") -> AsyncGenerator[ReadBatch, None]:
         """One answer; batches that are full within it."""
@@ -370,8 +385,13 @@ class VstreamChangeLog:
             rows_estimated=self._progress.rows_estimated,
         )
 
-    def _observe(self, decoder: StreamDecoder, pace: "_Pace") -> None:
+    def _observe(self, decoder: StreamDecoder, answers: "_Answers", pace: "_Pace") -> None:
         pace.count(decoder)
+        now_s = time.monotonic()
+        if self._tally_metrics.is_due(now_s):
+            self._tally_metrics.tell(decoder.shards(), now_s)
+            metrics.READER_QUEUE_ANSWERS.labels(*self._labels).set(answers.waiting)
+            metrics.READER_QUEUE_BYTES.labels(*self._labels).set(answers.waiting_bytes)
         if not decoder.is_copying:
             return
         copied = self._progress.rows_copied + decoder.rows_copied
@@ -537,9 +557,6 @@ class _Pace:
         self._counted = decoder.transactions
         self._reshards.inc(decoder.reshards - self._reshards_counted)
         self._reshards_counted = decoder.reshards
-        while decoder.shards_committed_at_s:
-            shard, committed_at_s = decoder.shards_committed_at_s.popitem()
-            metrics.READER_SHARD_COMMITTED.labels(*self._labels, shard).set(committed_at_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -561,6 +578,8 @@ class _Answers:
         self._tasks: dict[StreamDecoder, asyncio.Task[None]] = {}
         self._main: StreamDecoder | None = None
         self._heard_s = 0.0
+        self.waiting_bytes = 0
+        """Of answers that were read and not decoded yet."""
 
     async def __aenter__(self) -> "_Answers":
         return self
@@ -581,6 +600,11 @@ class _Answers:
         self._tasks[decoder].cancel()
 
     @property
+    def waiting(self) -> int:
+        """Answers that were read and not decoded yet."""
+        return self._queue.qsize()
+
+    @property
     def more_wait(self) -> bool:
         """vtgate is ahead of the decoders."""
         return not self._queue.empty()
@@ -598,6 +622,7 @@ class _Answers:
             except TimeoutError:
                 self._require_sign_of_life()
                 return None
+        self.waiting_bytes -= len(arrived.answer or b"")
         if arrived.decoder is self._main:
             self._heard_s = time.monotonic()
             if arrived.error is not None:
@@ -617,6 +642,7 @@ class _Answers:
             async with aclosing(self._vtgate.stream(request)) as stream:
                 async for answer in stream:
                     await self._queue.put(_Arrived(decoder, answer))
+                    self.waiting_bytes += len(answer)
             await self._queue.put(_Arrived(decoder, None))
         except HeadwaterError as error:
             await self._queue.put(_Arrived(decoder, None, error))

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -22,7 +22,7 @@ from libs.errors import (
 )
 from libs.events.batch import BatchIdentity
 from libs.kafka.clients import ensure_topics
-from libs.source.port import ReadBatch
+from libs.source.port import HasShards, ReadBatch, ShardProgress
 from libs.source.signal_topic import send_signal, signals_topic
 from libs.testing.source_contract import checkpoint_of
 from libs.types.checkpoint import Checkpoint
@@ -91,6 +91,8 @@ class Follower:
             }
         )
         self.checkpoint: Checkpoint | None = None
+        self.shards: Sequence[ShardProgress] = ()
+        """As the newest stream told them when it was left."""
         self.ops: list[str] = []
         self.rows: dict[int, tuple[tuple[int, int, int], dict[str, Any] | None]] = {}
         """By key: the newest order, and the row; None: deleted."""
@@ -122,6 +124,8 @@ class Follower:
                                 checkpoint_of(source, batch.resume), incremental=batch.resume.incremental
                             )
                             if is_enough(self):
+                                assert isinstance(change_log, HasShards)
+                                self.shards = change_log.shards()
                                 return
             except SourceUnavailable:
                 await asyncio.sleep(0.1)  # as libs.source.follow: again from the last checkpoint
@@ -206,6 +210,27 @@ async def test_changes_of_both_shards_arrive(vtgate: VtgateServer) -> None:
 
     assert follower.ops.count("r") == 40
     assert {"u", "d", "c"} <= set(follower.ops)
+
+
+async def test_each_shard_tells_how_far_it_was_read(vtgate: VtgateServer) -> None:
+    """Of a copy and of changes; the positions are those of the shards themselves."""
+    follower = Follower(vtgate)
+    await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None)
+    copied = {shard.shard: shard.rows for shard in follower.shards}
+    write(vtgate, "UPDATE t SET v = 'w' WHERE id <= 20")
+
+    await follower.read(has_all)
+
+    serving = {shard.name: shard.primary for shard in vtgate.topology.serving(follower.keyspace)}
+    executed = {name: primary.execute("SELECT @@global.gtid_executed")[0][0] for name, primary in serving.items()}
+    assert copied.keys() == serving.keys()
+    assert sum(copied.values()) == 40
+    assert sum(shard.transactions for shard in follower.shards) == 2
+    assert sum(shard.rows for shard in follower.shards) == 20
+    assert {shard.shard: shard.position.removeprefix("MySQL56/") for shard in follower.shards} == {
+        name: "".join(str(gtid).split()) for name, gtid in executed.items()
+    }
+    assert all(0 <= shard.lag_s < TIMEOUT_S and not shard.is_ended for shard in follower.shards)
 
 
 async def test_a_purged_log_is_copied_anew_when_needed(vtgate: VtgateServer) -> None:

@@ -10,8 +10,25 @@ from libs.telemetry import metrics
 from libs.telemetry.metrics import CATALOGUE, MetricDoc
 
 DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
-UNITS = ("_total", "_seconds", "_rows", "_batches", "_lanes", "_tables", "_rows_estimated", "_parts")
-COUNTS = {"headwater_tenants"}
+UNITS = (
+    "_total",
+    "_seconds",
+    "_bytes",
+    "_rows",
+    "_batches",
+    "_lanes",
+    "_tables",
+    "_rows_estimated",
+    "_parts",
+    "_answers",
+)
+COUNTS = {
+    "headwater_tenants",
+    "headwater_reader_shards",
+    "headwater_reader_ended_shards",
+    "headwater_reader_shard_position_transactions",
+    "headwater_reader_shard_epoch",
+}
 """Their name is what they count."""
 
 

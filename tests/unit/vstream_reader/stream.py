@@ -17,6 +17,7 @@ from protos.vitess import binlogdata_pb2, query_pb2, vtgate_pb2
 from services.vstream_reader.decode import DecoderOptions, Found, NewTable, StreamDecoder
 from services.vstream_reader.position import VitessPosition
 from services.vstream_reader.settings import EventSettings
+from services.vstream_reader.tally import StreamTally
 from services.vstream_reader.vgtid import ShardGtid
 
 NOT_NULL_PRIMARY = 3
@@ -74,6 +75,7 @@ def replay(
     is_copying: bool = False,
     is_recopy: bool = False,
     set_aside: Callable[[UndecodedRow], None] | None = None,
+    tally: StreamTally | None = None,
 ) -> Replay:
     """A decoder at ``position``."""
     batch = BatchBuilder(
@@ -88,6 +90,7 @@ def replay(
         key_columns=key_columns,
         is_recopy=is_recopy,
         set_aside=set_aside,
+        tally=tally or StreamTally(),
     )
     return Replay(StreamDecoder(options, position, {}, batch=batch, is_copying=is_copying), batch)
 

@@ -1,0 +1,119 @@
+"""What a stream brought, counted by shard and by table, and how the metrics tell it.
+
+Decoders count into one ``StreamTally`` for as long as the process runs, through reshards, second streams and lost connections:
+a few additions for each transaction and group of rows. ``TallyMetrics`` puts the counts into the metrics once in a while, since
+a keyspace may have hundreds of shards. Shards that are gone take their metrics with them, and tables beyond ``_MOST_TABLES``
+share one name.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from libs.source.port import ShardProgress
+from libs.telemetry import metrics
+
+_EXPORT_INTERVAL_S: Final = 0.5
+_MOST_TABLES: Final = 500
+_OTHER_TABLES: Final = "(others)"
+_OF_SHARDS: Final = (
+    metrics.READER_SHARD_COMMITTED,
+    metrics.READER_SHARD_LAG,
+    metrics.READER_SHARD_POSITION,
+    metrics.READER_SHARD_EPOCH,
+    metrics.READER_SHARD_TRANSACTIONS,
+    metrics.READER_SHARD_ROWS,
+)
+
+
+@dataclass(slots=True)
+class ShardTally:
+    """What came of one shard."""
+
+    transactions: int = 0
+    rows: int = 0
+    committed_at_us: int = 0
+    """Of the newest transaction; 0: none came yet."""
+    lag_us: int = 0
+    """From its commit to its reading."""
+
+
+@dataclass(slots=True)
+class TableTally:
+    """What came of one table."""
+
+    changed: int = 0
+    copied: int = 0
+
+
+@dataclass(slots=True)
+class StreamTally:
+    """What came of everything."""
+
+    shards: dict[str, ShardTally] = field(default_factory=dict)
+    tables: dict[str, TableTally] = field(default_factory=dict)
+    filtered_events: int = 0
+    """ROW events of tables that are not captured."""
+
+    def of_shard(self, shard: str) -> ShardTally:
+        """The tally to count into."""
+        return self.shards.setdefault(shard, ShardTally())
+
+    def of_table(self, table: str) -> TableTally:
+        """The tally to count into."""
+        if table not in self.tables and len(self.tables) >= _MOST_TABLES:
+            table = _OTHER_TABLES
+        return self.tables.setdefault(table, TableTally())
+
+
+class TallyMetrics:
+    """Tells one source partition's tally."""
+
+    def __init__(self, labels: tuple[str, str], tally: StreamTally) -> None:
+        self._labels = labels
+        self._tally = tally
+        self._told = StreamTally()
+        self._shown: set[str] = set()
+        self._due_s = 0.0
+
+    def is_due(self, now_s: float) -> bool:
+        """It was not told for a while."""
+        return now_s >= self._due_s
+
+    def tell(self, shards: Sequence[ShardProgress], now_s: float) -> None:
+        """Bring the metrics to where ``shards`` and the tally stand."""
+        self._due_s = now_s + _EXPORT_INTERVAL_S
+        for shard in shards:
+            self._tell_shard(shard)
+        current = {shard.shard for shard in shards}
+        for gone in self._shown - current:
+            for metric in _OF_SHARDS:
+                metric.remove(*self._labels, gone)
+            self._tally.shards.pop(gone, None)
+            self._told.shards.pop(gone, None)
+        self._shown = current
+        metrics.READER_SHARDS.labels(*self._labels).set(len(shards))
+        metrics.READER_SHARDS_ENDED.labels(*self._labels).set(sum(shard.is_ended for shard in shards))
+        for table, tally in self._tally.tables.items():
+            self._tell_table(table, tally)
+        filtered = self._tally.filtered_events
+        metrics.READER_FILTERED.labels(*self._labels).inc(filtered - self._told.filtered_events)
+        self._told.filtered_events = filtered
+
+    def _tell_shard(self, shard: ShardProgress) -> None:
+        labels, told = (*self._labels, shard.shard), self._told.of_shard(shard.shard)
+        if shard.committed_at_us:
+            metrics.READER_SHARD_COMMITTED.labels(*labels).set(shard.committed_at_us // 1_000_000)
+            metrics.READER_SHARD_LAG.labels(*labels).set(shard.lag_s)
+        metrics.READER_SHARD_POSITION.labels(*labels).set(shard.rank)
+        metrics.READER_SHARD_EPOCH.labels(*labels).set(shard.epoch)
+        metrics.READER_SHARD_TRANSACTIONS.labels(*labels).inc(shard.transactions - told.transactions)
+        metrics.READER_SHARD_ROWS.labels(*labels).inc(shard.rows - told.rows)
+        told.transactions, told.rows = shard.transactions, shard.rows
+
+    def _tell_table(self, table: str, tally: TableTally) -> None:
+        told = self._told.of_table(table)
+        for kind, count, before in (("changed", tally.changed, told.changed), ("copied", tally.copied, told.copied)):
+            if count > before:
+                metrics.READER_TABLE_ROWS.labels(*self._labels, table, kind).inc(count - before)
+        told.changed, told.copied = tally.changed, tally.copied
