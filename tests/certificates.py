@@ -11,11 +11,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def write_certificates(folder: Path) -> dict[str, str]:
-    """An authority, and one certificate of it for 127.0.0.1, as files."""
+def write_certificates(folder: Path, *, address: str = "127.0.0.1", is_expired: bool = False) -> dict[str, str]:
+    """An authority, and one certificate of it for ``address``, as files."""
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     authority = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
     now = datetime.datetime.now(datetime.UTC)
+    ends = now + datetime.timedelta(days=1)
 
     def certify(subject: x509.Name, public_key: Any, *, is_authority: bool) -> bytes:
         certificate = (
@@ -24,16 +25,15 @@ def write_certificates(folder: Path) -> dict[str, str]:
             .issuer_name(authority)
             .public_key(public_key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
+            .not_valid_before(now - datetime.timedelta(days=2))
+            .not_valid_after(now - datetime.timedelta(days=1) if is_expired and not is_authority else ends)
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-            .add_extension(
-                x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
-            )
+            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))]), critical=False)
             .sign(authority_key, hashes.SHA256())
         )
         return certificate.public_bytes(serialization.Encoding.PEM)
 
+    folder.mkdir(exist_ok=True)
     contents = {
         "ca": certify(authority, authority_key.public_key(), is_authority=True),
         "certificate": certify(

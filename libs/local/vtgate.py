@@ -10,16 +10,17 @@ from typing import Final, Self
 
 import grpc
 
-from libs.errors import AccessDenied, InvalidSettings, SourceMisconfigured, SourceUnavailable
+from libs.errors import AccessDenied, SourceMisconfigured, SourceUnavailable
 from libs.local.documents import VtgateDocument
 from libs.mysql.gtid import GtidSet
 from libs.mysql.identifiers import quote_identifier
-from libs.rpc.tls import read_pem
+from libs.rpc.tls import client_credentials, refusal_in, was_closed, why_closed
 from protos.vitess import query_pb2, vtgate_pb2
 from protos.vitess.vtgateservice_pb2_grpc import VitessStub
 from protos.vitess.vtrpc_pb2 import Code
 
 TIMEOUT_S: Final = 60.0
+HANDSHAKE_TIMEOUT_S: Final = 3.0
 MAX_ANSWER_BYTES: Final = 256 << 20
 _DENIED: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
 _PASSING: Final = frozenset({Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.ABORTED, Code.RESOURCE_EXHAUSTED})
@@ -32,7 +33,8 @@ class Vtgate:
     """A connection to vtgate; use it as a context manager."""
 
     def __init__(self, document: VtgateDocument) -> None:
-        """Raises InvalidSettings: a TLS file cannot be read."""
+        """Raises InvalidSettings: a TLS file cannot be read, or is not what it should be."""
+        self._document = document
         self.where = f"vtgate at {document.host}:{document.port}"
         self._metadata: tuple[tuple[str, str], ...] = ()
         if document.user is not None:
@@ -65,11 +67,20 @@ class Vtgate:
             text = f"{self.where}: {error.details() or error.code().name}"
             if error.code() in _DENIED:
                 raise AccessDenied(f"{text}; check vtgate.user, vtgate.password and the client certificate") from error
+            if refusal := self._refusal(error.details() or ""):
+                raise AccessDenied(f"{self.where}: {refusal}") from error
             raise SourceUnavailable(text) from error
         if answer.error.message:
             text = f"{self.where} refuses {statement[:200]!r}: {answer.error.message}"
             raise (SourceUnavailable if answer.error.code in _PASSING else SourceMisconfigured)(text)
         return [_values(row) for row in answer.result.rows]
+
+    def _refusal(self, details: str) -> str | None:
+        """What of TLS keeps the two apart; None: nothing does."""
+        document = self._document
+        if was_closed(details):
+            return why_closed(document.host, document.port, document, place="vtgate", timeout_s=HANDSHAKE_TIMEOUT_S)
+        return refusal_in(details, place="vtgate")
 
     def keyspaces(self) -> list[str]:
         """Their names. Raises as ``execute``."""
@@ -106,14 +117,7 @@ def _values(row: query_pb2.Row) -> TextRow:
 def _open_channel(document: VtgateDocument) -> grpc.Channel:
     target = f"{document.host}:{document.port}"
     options = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES)]
-    if document.tls_ca_file is None and document.tls_certificate_file is None:
+    credentials = client_credentials(document, subject="vtgate")
+    if credentials is None:
         return grpc.insecure_channel(target, options=options)
-    mistakes: list[str] = []
-    credentials = grpc.ssl_channel_credentials(
-        root_certificates=read_pem("tls_ca_file", document.tls_ca_file, mistakes),
-        private_key=read_pem("tls_key_file", document.tls_key_file, mistakes),
-        certificate_chain=read_pem("tls_certificate_file", document.tls_certificate_file, mistakes),
-    )
-    if mistakes:
-        raise InvalidSettings("vtgate", mistakes)
     return grpc.secure_channel(target, credentials, options=options)

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Sequence
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Self, TypeVar
 
 import grpc
 
@@ -11,13 +11,12 @@ from libs.errors import (
     AccessDenied,
     Fenced,
     HeadwaterError,
-    InvalidSettings,
     PipelineHalted,
     SchemaUnknown,
     ServiceUnavailable,
 )
 from libs.rpc.server import MESSAGE_LIMIT_BYTES
-from libs.rpc.tls import read_pem
+from libs.rpc.tls import TlsFiles, client_credentials
 
 _Answer = TypeVar("_Answer")
 
@@ -34,19 +33,6 @@ _OPTIONS = [
 ]
 
 
-class TlsFiles(Protocol):
-    """What settings say of a client's TLS; all None: none."""
-
-    @property
-    def tls_ca_file(self) -> str | None: ...
-
-    @property
-    def tls_certificate_file(self) -> str | None: ...
-
-    @property
-    def tls_key_file(self) -> str | None: ...
-
-
 def open_channel(settings: GrpcClientSettings) -> grpc.aio.Channel:
     """A channel to one of Headwater's own services. As ``channel_to``."""
     return channel_to(settings.address, settings, options=_OPTIONS, subject=settings.address)
@@ -56,18 +42,11 @@ def channel_to(address: str, files: TlsFiles, *, options: Sequence[tuple[str, in
     """A channel to ``address``; it connects by itself, and again after a loss. Needs a running event loop.
 
     Raises:
-        InvalidSettings: of ``subject``; a TLS file cannot be read.
+        InvalidSettings: of ``subject``; a TLS file cannot be read, or is not what it should be.
     """
-    if files.tls_ca_file is None and files.tls_certificate_file is None:
+    credentials = client_credentials(files, subject=subject)
+    if credentials is None:
         return grpc.aio.insecure_channel(address, options=options)
-    mistakes: list[str] = []
-    credentials = grpc.ssl_channel_credentials(
-        root_certificates=read_pem("tls_ca_file", files.tls_ca_file, mistakes),
-        private_key=read_pem("tls_key_file", files.tls_key_file, mistakes),
-        certificate_chain=read_pem("tls_certificate_file", files.tls_certificate_file, mistakes),
-    )
-    if mistakes:
-        raise InvalidSettings(subject, mistakes)
     return grpc.aio.secure_channel(address, credentials, options=options)
 
 

@@ -1,6 +1,31 @@
-"""The files that a side of a gRPC connection proves itself with, and judges the other by."""
+"""The files that a side of a gRPC connection proves itself with, and judges the other by; and why a handshake failed.
 
+gRPC tells of a failed handshake in words only, and of a peer that hangs up behind it only that it did: ``refusal_in`` reads the
+words, ``why_closed`` tries by itself.
+"""
+
+import re
+import socket
+import ssl
 from pathlib import Path
+from typing import Final, Protocol
+
+import grpc
+
+from libs.errors import InvalidSettings
+
+
+class TlsFiles(Protocol):
+    """What settings say of a client's TLS; all None: none."""
+
+    @property
+    def tls_ca_file(self) -> str | None: ...
+
+    @property
+    def tls_certificate_file(self) -> str | None: ...
+
+    @property
+    def tls_key_file(self) -> str | None: ...
 
 
 def read_pem(name: str, path: str | None, mistakes: list[str]) -> bytes | None:
@@ -11,4 +36,116 @@ def read_pem(name: str, path: str | None, mistakes: list[str]) -> bytes | None:
         return Path(path).read_bytes()
     except OSError as error:
         mistakes.append(f"{name}: {path} cannot be read ({error.strerror})")
+        return None
+
+
+def client_credentials(files: TlsFiles, *, subject: str) -> grpc.ChannelCredentials | None:
+    """What a client connects with; None: without TLS.
+
+    Raises:
+        InvalidSettings: of ``subject``; a file cannot be read or is not what it should be, or one of a pair is missing. gRPC
+            itself would end the process, or say no more than that it cannot shake hands.
+    """
+    if files.tls_ca_file is None and files.tls_certificate_file is None and files.tls_key_file is None:
+        return None
+    mistakes: list[str] = []
+    authority = read_pem("tls_ca_file", files.tls_ca_file, mistakes)
+    certificate = read_pem("tls_certificate_file", files.tls_certificate_file, mistakes)
+    key = read_pem("tls_key_file", files.tls_key_file, mistakes)
+    if (files.tls_certificate_file is None) != (files.tls_key_file is None):
+        mistakes.append("tls_certificate_file and tls_key_file: give both, or none")
+    if not mistakes:
+        mistakes += _useless_files(files)
+    if mistakes:
+        raise InvalidSettings(subject, mistakes)
+    return grpc.ssl_channel_credentials(root_certificates=authority, private_key=key, certificate_chain=certificate)
+
+
+def _useless_files(files: TlsFiles) -> list[str]:
+    mistakes = []
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if files.tls_ca_file is not None:
+        try:
+            context.load_verify_locations(files.tls_ca_file)
+        except ssl.SSLError:
+            mistakes.append(f"tls_ca_file: {files.tls_ca_file} holds no certificate (PEM)")
+    if files.tls_certificate_file is not None:
+        try:
+            context.load_cert_chain(files.tls_certificate_file, files.tls_key_file, password=_no_password)
+        except (ssl.SSLError, _HasPassword):
+            mistakes.append(
+                f"tls_certificate_file: {files.tls_certificate_file} is no certificate (PEM), or the key in tls_key_file "
+                f"({files.tls_key_file}) is not its own, or has a password"
+            )
+    return mistakes
+
+
+class _HasPassword(Exception):
+    """A key that nobody can be asked the password of."""
+
+
+def _no_password() -> str:
+    raise _HasPassword
+
+
+_REFUSALS: Final = (
+    (
+        re.compile(r"certificate has expired|certificate is not yet valid", re.IGNORECASE),
+        "its certificate is not valid now: have it renewed there, and look at this machine's clock",
+    ),
+    (
+        re.compile(r"hostname verification check failed", re.IGNORECASE),
+        "its certificate is of another host: name it in {place}.host as the certificate does, or have one made for this name",
+    ),
+    (
+        re.compile(r"CERTIFICATE_VERIFY_FAILED|certificate signature failure", re.IGNORECASE),
+        "its certificate is not of the authority in {place}.tls_ca_file: name that of its own",
+    ),
+    (
+        re.compile(r"alert[_ ](?:certificate|bad certificate|bad_certificate|unknown[_ ]ca)", re.IGNORECASE),
+        "it refuses the client certificate, or wants one: look at {place}.tls_certificate_file and {place}.tls_key_file",
+    ),
+    (
+        re.compile(r"WRONG_VERSION_NUMBER"),
+        "it answers without TLS: take {place}.tls_ca_file and the client certificate out, or correct {place}.port",
+    ),
+)
+
+
+def refusal_in(details: str, *, place: str) -> str | None:
+    """What is wrong, and which setting of ``place`` mends it; None where gRPC tells of no handshake."""
+    return next((text.format(place=place) for pattern, text in _REFUSALS if pattern.search(details)), None)
+
+
+def was_closed(details: str) -> bool:
+    """The peer hung up on a connection before it was one."""
+    return "failed to connect" in details and ("Socket closed" in details or "reset" in details)
+
+
+def why_closed(host: str, port: int, files: TlsFiles, *, place: str, timeout_s: float) -> str | None:
+    """Why a peer hangs up on us, found out by a handshake of our own; None: not by TLS, or it cannot be told. Blocks."""
+    has_tls = files.tls_ca_file is not None or files.tls_certificate_file is not None
+    wants_ours = (
+        f"it refuses the client certificate in {place}.tls_certificate_file: expired, or of an authority that it does not know"
+        if files.tls_certificate_file is not None
+        else f"it wants a client certificate: name one in {place}.tls_certificate_file and its key in {place}.tls_key_file"
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # gRPC judges the peer; nothing is told to it here
+    context.set_alpn_protocols(["h2"])
+    try:
+        if files.tls_certificate_file is not None:
+            context.load_cert_chain(files.tls_certificate_file, files.tls_key_file, password=_no_password)
+        with (
+            socket.create_connection((host, port), timeout=timeout_s) as connection,
+            context.wrap_socket(connection, server_hostname=host) as tls,
+        ):
+            if not has_tls:
+                return f"it answers with TLS only: name its certificate authority in {place}.tls_ca_file"
+            # TLS 1.3 judges a client's certificate behind the client's own handshake; HTTP/2 has the server speak first.
+            return None if tls.recv(1) else wants_ours
+    except ssl.SSLError as error:
+        return wants_ours if has_tls and "ALERT" in (error.reason or "") else None
+    except OSError:
         return None

@@ -4,6 +4,7 @@ gRPC's errors become ours here, by code and, where Vitess has but one code for s
 Protocol: ``protos/vitess/vtgateservice.proto``; credentials: Vitess ``go/vt/grpcclient``, StaticAuthClientCreds.
 """
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
@@ -19,10 +20,14 @@ from libs.errors import (
     SourceUnavailable,
 )
 from libs.rpc.client import OwnsChannel, channel_to
+from libs.rpc.tls import refusal_in, was_closed, why_closed
 from protos.vitess import query_pb2, vtgate_pb2, vtgateservice_pb2
 from services.vstream_reader.settings import VtgateSettings
 
 _SERVICE: Final = vtgateservice_pb2.DESCRIPTOR.services_by_name["Vitess"].full_name
+_PLACE: Final = "vtgate"
+"""Of our settings."""
+_HANDSHAKE_TIMEOUT_S: Final = 3.0
 _FIRST_BACKOFF_MS: Final = 200
 _LAST_BACKOFF_MS: Final = 10_000
 
@@ -30,9 +35,14 @@ _LAST_BACKOFF_MS: Final = 10_000
 class Vtgate(OwnsChannel):
     """A channel to vtgate; make it inside the event loop that uses it, ``close`` it at the end."""
 
-    def __init__(self, settings: VtgateSettings) -> None:
-        """Raises InvalidSettings: a TLS file cannot be read."""
+    def __init__(self, settings: VtgateSettings, *, has_answered: bool = False) -> None:
+        """``has_answered``: this process has had answers before, so a vtgate that hangs up is more likely down than strict.
+
+        Raises:
+            InvalidSettings: a TLS file cannot be read, or is not what it should be.
+        """
         self._settings = settings
+        self.has_answered = has_answered
         self._where = f"{settings.host}:{settings.port}"
         self._metadata = tuple(settings.headers.items())
         if settings.user is not None:
@@ -77,7 +87,8 @@ class Vtgate(OwnsChannel):
         try:
             answer = await self._execute(request, metadata=self._metadata, timeout=self._settings.timeout_s)
         except grpc.aio.AioRpcError as error:
-            raise self._as_ours(error) from error
+            raise await self._as_ours(error) from error
+        self.has_answered = True
         if answer.error.message:
             raise PipelineHalted(f"vtgate at {self._where} refuses {statement!r}: {answer.error.message}")
         return [_texts(row) for row in answer.result.rows]
@@ -95,12 +106,21 @@ class Vtgate(OwnsChannel):
             async for answer in call:
                 yield answer
         except grpc.aio.AioRpcError as error:
-            raise self._as_ours(error) from error
+            raise await self._as_ours(error) from error
         finally:
             call.cancel()
 
-    def _as_ours(self, error: grpc.aio.AioRpcError) -> HeadwaterError:
-        return error_of(error.code(), error.details() or "", where=self._where)
+    async def _as_ours(self, error: grpc.aio.AioRpcError) -> HeadwaterError:
+        details = error.details() or ""
+        if error.code() is grpc.StatusCode.UNAVAILABLE and was_closed(details):
+            settings = self._settings
+            refusal = await asyncio.to_thread(
+                why_closed, settings.host, settings.port, settings, place=_PLACE, timeout_s=_HANDSHAKE_TIMEOUT_S
+            )
+            if refusal is not None:
+                kind = SourceUnavailable if self.has_answered else AccessDenied
+                return kind(f"vtgate at {self._where}: {refusal}")
+        return error_of(error.code(), details, where=self._where)
 
 
 _PURGED: Final = re.compile(r"errno 1236|errno 1789|purged (?:required )?binary logs", re.IGNORECASE)
@@ -118,6 +138,8 @@ _FIELD_MISMATCH: Final = re.compile(r"cannot determine table columns|schema mism
 def error_of(code: grpc.StatusCode, details: str, *, where: str) -> HeadwaterError:
     """Our error for a status of vtgate (grpc.io, "Status codes and their use in gRPC"; Vitess passes on MySQL's numbers)."""
     text = f"vtgate at {where}: {details or code.name}"
+    if code is grpc.StatusCode.UNAVAILABLE and (refusal := refusal_in(details, place=_PLACE)):
+        return AccessDenied(f"vtgate at {where}: {refusal}")
     if _PURGED.search(details):
         return PositionPurged(f"{text}; the shard no longer holds the log to resume from: re-snapshot the source")
     if too_large := _TOO_LARGE.search(details):

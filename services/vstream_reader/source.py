@@ -85,14 +85,16 @@ class VstreamSource:
         self._previous_checkpoints = previous_checkpoints
         self._copies_anew = settings.snapshot.mode is SnapshotMode.ALWAYS
         self.partition = SourcePartition(source=settings.source, name=partition_name(settings.tasks))
+        self._vtgate_has_answered = False
         self._tally = StreamTally()
         self._tally_metrics = TallyMetrics((self.partition.source, self.partition.name), self._tally)
 
     @asynccontextmanager
     async def open(self, resume_from: Checkpoint | None, identity: BatchIdentity) -> AsyncIterator["VstreamChangeLog"]:
         """See ``libs.source.port.Source.open``."""
-        async with Vtgate(self._settings.vtgate) as vtgate:
+        async with Vtgate(self._settings.vtgate, has_answered=self._vtgate_has_answered) as vtgate:
             serving, tables = await require_sound_source(self._settings, vtgate)
+            self._vtgate_has_answered = True
             shards = dealt_shards(self._settings.tasks, serving)
             position = decode_position(resume_from.position) if resume_from is not None else None
             is_copying = resume_from is not None and resume_from.snapshot is not None

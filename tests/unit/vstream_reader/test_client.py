@@ -38,6 +38,10 @@ UNKNOWN, UNAVAILABLE = grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE
             "reset the source's checkpoint",
         ),
         (grpc.StatusCode.UNAUTHENTICATED, "invalid password", AccessDenied, "vtgate.user"),
+        (UNAVAILABLE, "error reading: TLSV13_ALERT_CERTIFICATE_REQUIRED", AccessDenied, "vtgate.tls_certificate_file"),
+        (UNAVAILABLE, "remote error: tls: alert bad certificate", AccessDenied, "vtgate.tls_key_file"),
+        (UNAVAILABLE, "SSL_ERROR_SSL: CERTIFICATE_VERIFY_FAILED: self signed", AccessDenied, "vtgate.tls_ca_file"),
+        (UNKNOWN, "vttablet: tls: certificate has expired", SourceUnavailable, "vttablet"),
         (grpc.StatusCode.UNIMPLEMENTED, "", PipelineHalted, "another release"),
         (
             grpc.StatusCode.RESOURCE_EXHAUSTED,
