@@ -142,6 +142,8 @@ cdef class RowChangesDecoder(RowImages):
         cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(events.data)
         cdef int decoded = 0
         cdef int added
+        # A VGTID of hundreds of shards stands in each row, and is far larger than the row.
+        cdef Py_ssize_t shared = frame._source.size + frame._behind_place.size + frame._behind_numbers.size
         self.row = 0
         while nth < events.count and events.events[nth].kind == _ROW and room >= 0:
             if not self._is_mine(data, events.events[nth].payload_begin, events.events[nth].payload_end):
@@ -151,7 +153,7 @@ cdef class RowChangesDecoder(RowImages):
                 frame, run, data, events.events[nth].payload_begin, events.events[nth].payload_end, is_copy
             )
             decoded += added
-            room -= events.events[nth].end - events.events[nth].begin + added * ENVELOPE_BYTES
+            room -= events.events[nth].end - events.events[nth].begin + added * max(shared, <Py_ssize_t>ENVELOPE_BYTES)
             nth += 1
         return nth, decoded, room
 
