@@ -22,7 +22,7 @@ from bench.history import TABLES, Start, measure_history
 from bench.results import measured_now, with_sections
 from bench.sink import PeerFigures, SinkFigures, measure_sink
 from bench.snapshot import SnapshotFigures, measure_snapshot
-from bench.vitess import COPIED_ROWS, STREAMED_EVENTS, measure_vitess
+from bench.vitess import COPIED_ROWS, SHARDED_EVENTS, SHARDS, STREAMED_EVENTS, measure_vitess
 from libs.errors import HeadwaterError
 from libs.local import jar_download
 from libs.local.cache import cache_dir
@@ -151,14 +151,18 @@ additions in pure Python took {loop_cpu_ms():.1f} ms of CPU at the time.
 def _run_vitess(*, with_peer: bool) -> str:
     if with_peer:
         jar_download.fetched(vitess_peer_jars(), cache_dir())
-    _say(f"vitess: a copy of {COPIED_ROWS:,} rows and {STREAMED_EVENTS:,} events; recording them takes two minutes")
+    _say(
+        f"vitess: a copy of {COPIED_ROWS:,} rows, {STREAMED_EVENTS:,} events, and {SHARDED_EVENTS:,} of {SHARDS} shards; "
+        "recording them takes two minutes"
+    )
     with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
         figures = measure_vitess(Path(folder), with_peer=with_peer)
     return f"""## Vitess: a recorded VStream to one tenant's topic
 
 Rows of the same ten columns, in one shard, from a stand-in that sends recorded bytes; both readers are connected and idle
 before. The router's part is in ours.
-{_vitess_half("A copy", figures.copied)}{_vitess_half("A stream of transactions of 100 rows", figures.streamed)}"""
+{_vitess_half("A copy", figures.copied)}{_vitess_half("A stream of transactions of 100 rows", figures.streamed)}\
+{_vitess_half(f"The same of {SHARDS} shards in turn, each event with its own shard's place alone", figures.sharded)}"""
 
 
 def _vitess_half(what: str, half: CatchUp) -> str:

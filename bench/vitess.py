@@ -2,13 +2,14 @@
 
 The stand-in for vtgate serves a record as bytes, so that what is measured is the client: from the moment the record may flow
 until its last event is in the tenant's topic, CPU seconds of reader and router against those of Connect's JVM. Both are
-connected and idle before that. Rows are those of ``workload``'s table, in one shard; transactions of 100 rows.
+connected and idle before that. Rows are those of ``workload``'s table, in one shard; transactions of 100 rows. A second stream
+is of 256 shards in turn; both readers then leave the other shards' places out of each event.
 """
 
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +30,14 @@ from tests.vtgate.replay import write_record
 
 COPIED_ROWS: Final = 1_000_000
 STREAMED_EVENTS: Final = 500_000
+SHARDS: Final = 256
+SHARDED_EVENTS: Final = 200_000
 SOURCE: Final = "bench"
 PEER_PREFIX: Final = "debezium"
 _SHARD: Final = "-"
+_MANY_SHARDS: Final = tuple(
+    f"{f'{first:02x}' if first else ''}-{f'{first + 1:02x}' if first < SHARDS - 1 else ''}" for first in range(SHARDS)
+)
 _HOST: Final = "11111111-2222-3333-4444-555555555555"
 _ROWS_PER_PACKET: Final = 700  # about the 250 KB of a tablet's packet
 _READY_TIMEOUT_S: Final = 120.0
@@ -42,33 +48,50 @@ _NOT_NULL, _KEY, _NUMBER = 1, 2, 32768
 
 @dataclass(frozen=True, slots=True)
 class VitessFigures:
-    """What the two halves cost, ours and, where it ran, the peer's."""
+    """What each part cost, ours and, where it ran, the peer's."""
 
     copied: CatchUp
     streamed: CatchUp
+    sharded: CatchUp
+    """A stream of ``SHARDS`` shards."""
 
 
 def measure_vitess(folder: Path, *, with_peer: bool, scale: float = 1.0) -> VitessFigures:
-    """Both halves, one after the other, each with servers and processes of its own.
+    """The parts, one after the other, each with servers and processes of its own.
 
     Raises:
         ServiceUnavailable: Debezium did not start, or failed on the way; the message has the end of its log.
     """
     copied, streamed = int(COPIED_ROWS * scale), int(STREAMED_EVENTS * scale)
+    sharded = int(SHARDED_EVENTS * scale)
     return VitessFigures(
         copied=_measure(folder / "copy", _copy(copied), copied, mode="initial", with_peer=with_peer),
         streamed=_measure(folder / "stream", _stream(streamed), streamed, mode="never", with_peer=with_peer),
+        sharded=_measure(
+            folder / "shards",
+            _stream(sharded, _MANY_SHARDS),
+            sharded,
+            mode="never",
+            with_peer=with_peer,
+            use_local_vgtid=True,
+        ),
     )
 
 
 def _measure(
-    folder: Path, record: Iterator[VStreamResponse], row_events: int, *, mode: str, with_peer: bool
+    folder: Path,
+    record: Iterator[VStreamResponse],
+    row_events: int,
+    *,
+    mode: str,
+    with_peer: bool,
+    use_local_vgtid: bool = False,
 ) -> CatchUp:
     folder.mkdir(parents=True)
     write_record(folder / "record", record)
     with bench_stack(folder) as (servers, start_service):
         with _vtgate(folder, "ours") as (port, let_flow):
-            reader, router = _start_ours(folder, servers, start_service, port, mode)
+            reader, router = _start_ours(folder, servers, start_service, port, mode, use_local_vgtid)
             end = EndOfTopic(servers, row_topic(TENANT, SOURCE, TableId(database=DATABASE, table=TABLE)))
 
             def catch_up() -> None:
@@ -80,7 +103,10 @@ def _measure(
             run = measured(catch_up, lambda: (reader.usage(), router.usage()))
         peer = None
         if with_peer:
-            with _vtgate(folder, "peer") as (port, let_flow), _debezium(folder, servers, port, mode) as connector:
+            with (
+                _vtgate(folder, "peer") as (port, let_flow),
+                _debezium(folder, servers, port, mode, use_local_vgtid) as connector,
+            ):
                 peer_end = EndOfTopic(servers, f"{PEER_PREFIX}.{DATABASE}.{TABLE}")
                 peer = measure_peer(connector, peer_end, row_events - 1, begin=let_flow)  # of copies: a record a row
         return cost_of(run, row_events, peer)
@@ -98,6 +124,7 @@ def _start_ours(
     start_service: Callable[[str, Mapping[str, Any]], Service],
     vtgate_port: int,
     mode: str,
+    use_local_vgtid: bool,
 ) -> tuple[Service, Service]:
     shared = {"kafka": {"bootstrap_servers": servers.bootstrap_servers}, "redis": {"url": servers.redis_url}}
     history, committer = start_service("schema_history", shared), start_service("checkpoint_committer", shared)
@@ -112,14 +139,17 @@ def _start_ours(
         "vtgate": {"host": LOOPBACK, "port": vtgate_port},
         "keyspace": DATABASE,
         "snapshot": {"mode": mode},
+        "events": {"use_local_vgtid": use_local_vgtid},
         "spill_dir": str(folder),
     }
     return start_service("vstream_reader", {**clients, **reader}), router
 
 
-def _debezium(folder: Path, servers: Servers, vtgate_port: int, mode: str) -> Any:
+def _debezium(folder: Path, servers: Servers, vtgate_port: int, mode: str, use_local_vgtid: bool) -> Any:
     """Tuned as the MySQL connector is (``bench/debezium.py``)."""
+    local = {"transforms": "local", "transforms.local.type": "io.debezium.connector.vitess.transforms.UseLocalVgtid"}
     options = {
+        **(local if use_local_vgtid else {}),
         "snapshot.mode": mode,
         "table.include.list": f"{DATABASE}.{TABLE}",
         "max.batch.size": 8_192,
@@ -162,7 +192,7 @@ def _vtgate(folder: Path, name: str) -> Iterator[tuple[int, Callable[[], None]]]
 def _copy(rows: int) -> Iterator[VStreamResponse]:
     """What vtgate sends of a copy, in its order (``tests/vtgate/copy_phase.py``); row 0 is the last."""
     chance = random.Random(7)
-    place = f"{_HOST}:1-1000"
+    place = {_SHARD: f"{_HOST}:1-1000"}
     yield _response(_event("BEGIN"), _fields(), _vgtid(place), _event("COMMIT"))
     ids = [*range(1, rows), 0]
     for first in range(0, rows, _ROWS_PER_PACKET):
@@ -174,23 +204,28 @@ def _copy(rows: int) -> Iterator[VStreamResponse]:
     yield _response(_event("COPY_COMPLETED", shard=""))
 
 
-def _stream(row_events: int) -> Iterator[VStreamResponse]:
-    """60 inserts, 30 updates and 10 deletes a transaction, each a statement of its own; a change of row 0 is the last."""
+def _stream(row_events: int, shards: Sequence[str] = (_SHARD,)) -> Iterator[VStreamResponse]:
+    """60 inserts, 30 updates and 10 deletes a transaction, each a statement of its own; a change of row 0 is the last. The
+    transactions are the shards' in turn."""
     chance = random.Random(7)
     now_s = int(time.time())
-    yield _response(_vgtid(f"{_HOST}:1-1000"), _event("OTHER"))
+    places = dict.fromkeys(shards, f"{_HOST}:1-1000")
+    yield _response(_vgtid(places), _event("OTHER", shard=shards[0]))
     next_id = 1
     for number in range(row_events // ROWS_PER_TRANSACTION):
         changes = []
+        shard = shards[number % len(shards)]
         for nth in range(ROWS_PER_TRANSACTION):
             row = _row(next_id, chance)
             next_id += 1
             before = _row(next_id - 1, chance) if nth % 10 >= 6 else None
-            changes.append(_rows(before, None if nth % 10 == 9 else row, timestamp=now_s))
+            changes.append(_rows(before, None if nth % 10 == 9 else row, shard=shard, timestamp=now_s))
         if (number + 1) * ROWS_PER_TRANSACTION >= row_events:
-            changes[-1] = _rows(None, _row(0, chance), timestamp=now_s)
-        opening = [_event("BEGIN", timestamp=now_s), *([_fields()] if number == 0 else [])]
-        yield _response(*opening, *changes, _vgtid(f"{_HOST}:1-{1001 + number}"), _event("COMMIT", timestamp=now_s))
+            changes[-1] = _rows(None, _row(0, chance), shard=shard, timestamp=now_s)
+        opening = [_event("BEGIN", shard=shard, timestamp=now_s), *([_fields(shard)] if number < len(shards) else [])]
+        places[shard] = f"{_HOST}:1-{1001 + number // len(shards)}"
+        commit = _event("COMMIT", shard=shard, timestamp=now_s)
+        yield _response(*opening, *changes, _vgtid(places, shard=shard), commit)
 
 
 def _response(*events: binlogdata.VEvent) -> VStreamResponse:
@@ -201,13 +236,16 @@ def _event(kind: str, *, timestamp: int = 0, shard: str = _SHARD, **rest: Any) -
     return binlogdata.VEvent(type=kind, timestamp=timestamp, keyspace=DATABASE, shard=shard, **rest)
 
 
-def _vgtid(gtid: str, *, last_id: int | None = None) -> binlogdata.VEvent:
+def _vgtid(places: Mapping[str, str], *, last_id: int | None = None, shard: str = _SHARD) -> binlogdata.VEvent:
     keys = []
     if last_id is not None:
         key = query.QueryResult(fields=[_COLUMNS[0]], rows=[_packed([b"%d" % last_id])])
         keys = [binlogdata.TableLastPK(table_name=TABLE, lastpk=key)]
-    place = binlogdata.ShardGtid(keyspace=DATABASE, shard=_SHARD, gtid=f"MySQL56/{gtid}", table_p_ks=keys)
-    return _event("VGTID", vgtid=binlogdata.VGtid(shard_gtids=[place]))
+    shard_gtids = [
+        binlogdata.ShardGtid(keyspace=DATABASE, shard=name, gtid=f"MySQL56/{gtid}", table_p_ks=keys)
+        for name, gtid in places.items()
+    ]
+    return _event("VGTID", shard=shard, vgtid=binlogdata.VGtid(shard_gtids=shard_gtids))
 
 
 def _column(name: str, kind: str, column_type: str, *, flags: int = 0, charset: int = 63, **rest: Any) -> query.Field:
@@ -232,19 +270,21 @@ _COLUMNS: Final = (
 """``workload.CREATE_TABLE``."""
 
 
-def _fields() -> binlogdata.VEvent:
+def _fields(shard: str = _SHARD) -> binlogdata.VEvent:
     described = binlogdata.FieldEvent(
-        table_name=f"{DATABASE}.{TABLE}", fields=_COLUMNS, keyspace=DATABASE, shard=_SHARD, enum_set_string_values=True
+        table_name=f"{DATABASE}.{TABLE}", fields=_COLUMNS, keyspace=DATABASE, shard=shard, enum_set_string_values=True
     )
-    return _event("FIELD", field_event=described)
+    return _event("FIELD", shard=shard, field_event=described)
 
 
-def _rows(before: query.Row | None, after: query.Row | None, *, timestamp: int = 0) -> binlogdata.VEvent:
+def _rows(
+    before: query.Row | None, after: query.Row | None, *, shard: str = _SHARD, timestamp: int = 0
+) -> binlogdata.VEvent:
     change = binlogdata.RowChange(before=before, after=after)
     event = binlogdata.RowEvent(
-        table_name=f"{DATABASE}.{TABLE}", row_changes=[change], keyspace=DATABASE, shard=_SHARD, flags=1
+        table_name=f"{DATABASE}.{TABLE}", row_changes=[change], keyspace=DATABASE, shard=shard, flags=1
     )
-    return _event("ROW", timestamp=timestamp, row_event=event)
+    return _event("ROW", shard=shard, timestamp=timestamp, row_event=event)
 
 
 def _row(row_id: int, chance: random.Random) -> query.Row:
