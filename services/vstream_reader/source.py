@@ -216,6 +216,8 @@ class VstreamChangeLog:
         self._tally_metrics = tally_metrics
         self._decoder: StreamDecoder | None = None
         """Of the main stream."""
+        self._has_shown_copy = True
+        """The metrics say how much of a copy is left, be it one of a stream before this."""
         self._recopy = Recopy(
             settings,
             incremental,
@@ -277,9 +279,11 @@ class VstreamChangeLog:
 
     async def _stream(self, decoder: StreamDecoder) -> AsyncGenerator[ReadBatch, None]:
         """The batches of one stream, until vtgate ends it; a second one that copies tables again runs beside it."""
-        request = stream_request(
-            self._settings, self._position, tables_to_copy=copied_tables(self._settings, self._tables)
-        )
+        to_copy = copied_tables(self._settings, self._tables)
+        request = stream_request(self._settings, self._position, tables_to_copy=to_copy)
+        if self._is_copying and not self._progress.rows_estimated:
+            estimated = await self._estimate(to_copy or self._tables)
+            self._progress = msgspec.structs.replace(self._progress, rows_estimated=estimated)
         log.info("stream_opened", shards=[entry.shard for entry in self._position.vgtid], is_copy=self._is_copying)
         pace = _Pace(self._labels, self._settings.heartbeat_interval_s)
         async with _Answers(self._vtgate, self._settings.stream.heartbeat_interval_s) as answers:
@@ -387,6 +391,16 @@ class VstreamChangeLog:
             rows_estimated=self._progress.rows_estimated,
         )
 
+    async def _estimate(self, tables: Sequence[str]) -> int:
+        """How many rows the copy should have; 0 where nobody tells: a copy does without."""
+        keyspace = self._settings.keyspace
+        try:
+            of_shards = await asyncio.gather(*(self._vtgate.row_estimates(keyspace, shard) for shard in self._shards))
+        except HeadwaterError as error:
+            log.info("rows_not_estimated", reason=str(error))
+            return 0
+        return sum(estimates.get(table, 0) for estimates in of_shards for table in tables)
+
     def _observe(self, decoder: StreamDecoder, answers: "_Answers", pace: "_Pace") -> None:
         pace.count(decoder)
         now_s = time.monotonic()
@@ -395,7 +409,11 @@ class VstreamChangeLog:
             metrics.READER_QUEUE_ANSWERS.labels(*self._labels).set(answers.waiting)
             metrics.READER_QUEUE_BYTES.labels(*self._labels).set(answers.waiting_bytes)
         if not decoder.is_copying:
+            if self._has_shown_copy:
+                metrics.SNAPSHOT_REMAINING.labels(*self._labels).set(0.0)
+                self._has_shown_copy = False
             return
+        self._has_shown_copy = True
         copied = self._progress.rows_copied + decoder.rows_copied
         metrics.SNAPSHOT_ROWS.labels(*self._labels).set(copied)
         metrics.SNAPSHOT_ROWS_ESTIMATED.labels(*self._labels).set(self._progress.rows_estimated)

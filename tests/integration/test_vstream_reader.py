@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import REGISTRY
 
 from libs.config.connections import GrpcClientSettings, KafkaSettings
 from libs.config.load import Secret
@@ -28,6 +29,7 @@ from libs.testing.source_contract import checkpoint_of
 from libs.types.checkpoint import Checkpoint
 from libs.types.table import TableId, TableSchema
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
+from services.vstream_reader.client import Vtgate
 from services.vstream_reader.settings import (
     SnapshotMode,
     SnapshotSettings,
@@ -193,6 +195,48 @@ async def test_a_copy_that_is_broken_off_goes_on(start_vtgate: StartVtgate) -> N
     await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None and has_all(f))
 
     assert follower.table == shards_hold(server)
+
+
+async def test_a_copy_tells_how_many_rows_to_expect(start_vtgate: StartVtgate) -> None:
+    """By the shards' own statistics, of the tables that are copied alone; it stays with the copy through a crash."""
+    server = start_vtgate()
+    fill(server)
+    keyspace = server.topology.keyspaces[0].name
+    beside = ["CREATE TABLE other (id BIGINT PRIMARY KEY)", "INSERT INTO other VALUES (1), (2), (3)"]
+    on_every_shard(server.topology, keyspace, [*beside, "ANALYZE TABLE t", "ANALYZE TABLE other"])
+    follower = Follower(server)
+    await follower.read(lambda f: bool(f.ops))
+    begun = follower.checkpoint.snapshot
+    for shard in server.topology.serving(keyspace):
+        shard.primary.execute("INSERT INTO t SELECT id + 1000, v FROM t")
+
+    await follower.read(
+        lambda f: f.checkpoint.snapshot is not None and f.checkpoint.snapshot.rows_copied > begun.rows_copied
+    )
+
+    assert begun is not None
+    assert begun.rows_estimated == 40
+    assert follower.checkpoint.snapshot.rows_estimated == 40
+    await follower.read(lambda f: f.checkpoint.snapshot is None and has_all(f))
+    write(server, "UPDATE t SET v = 'w' WHERE id = 3")
+    await follower.read(has_all)
+    labels = {"source": f"src-{keyspace}", "source_partition": "0"}
+    assert REGISTRY.get_sample_value("headwater_snapshot_rows_estimated", labels) == 40
+    assert REGISTRY.get_sample_value("headwater_snapshot_remaining_seconds", labels) == 0
+
+
+async def test_a_copy_goes_on_without_an_estimate(vtgate: VtgateServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vtgate that does not let the statement through is no reason to copy nothing."""
+
+    async def refused(self: Vtgate, keyspace: str, shard: str) -> dict[str, int]:
+        raise PipelineHalted("vtgate refuses it")
+
+    monkeypatch.setattr(Vtgate, "row_estimates", refused)
+    follower = Follower(vtgate)
+
+    await follower.read(has_all)
+
+    assert follower.table == shards_hold(vtgate)
 
 
 async def test_changes_of_both_shards_arrive(vtgate: VtgateServer) -> None:
