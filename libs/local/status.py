@@ -162,7 +162,7 @@ def gather_status(home: Home, state: StackState, documents: Documents) -> Status
     """Ask everybody, a few seconds at most."""
     processes = _processes(state)
     sources, progress, unknown = asyncio.run(_ask(state, documents))
-    sources_with_lag = _with_source_lag(sources, documents)
+    sources_with_lag = with_source_lag(sources, documents)
     tables = [*_routed(progress, sources_with_lag), *_sunk(home, documents, unknown)]
     return Status(
         home=str(home.root),
@@ -302,7 +302,8 @@ async def ask_reader(source: str, grpc_port: int | None) -> SourceStatus:
     )
 
 
-def _with_source_lag(sources: Sequence[SourceStatus], documents: Documents) -> tuple[SourceStatus, ...]:
+def with_source_lag(sources: Sequence[SourceStatus], documents: Documents) -> tuple[SourceStatus, ...]:
+    """The same with how far each is behind its source, and each shard behind its own log, as far as the sources answer."""
     found = []
     for status in sources:
         document = documents.sources.get(status.source)

@@ -4,6 +4,7 @@ The tables are real Iceberg files. No service runs: what they would have deliver
 """
 
 import datetime
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from libs.local.check.source import asked
 from libs.local.documents import VitessDocument, VtgateDocument, read_documents
 from libs.local.home import Home, home_at, write_examples
 from libs.local.preflight import preflight
+from libs.local.status import ShardStatus, SourceStatus, with_source_lag
 from libs.local.vtgate import Vtgate
 from libs.mysql.gtid import GtidSet
 from tests.conftest import StartVtgate
@@ -152,6 +154,40 @@ def test_a_keyspace_tells_where_it_stands(home: Home, vtgate: VtgateServer) -> N
     changed = {shard: after[shard].subtract(before[shard]).transaction_count() for shard in after}
     written_to = vtgate.topology.shard_of(keyspace, 1).name
     assert changed == {"-80": 0, "80-": 0, written_to: 1}
+
+
+def test_status_says_how_far_each_shard_is_behind(home: Home, vtgate: VtgateServer) -> None:
+    """What each shard has committed behind the position that is published."""
+    keyspace = keyspace_of(home)
+    serving = vtgate.topology.serving(keyspace)
+    token = [{"keyspace": keyspace, "shard": shard.name, "gtid": shard.primary.position()} for shard in serving]
+    status = SourceStatus(
+        source="shop",
+        source_partition="0",
+        state="streaming",
+        position=json.dumps({"vgtid": token}),
+        shards=tuple(_shard_status(entry["shard"], entry["gtid"]) for entry in token),
+    )
+    for _ in range(3):
+        serving[1].primary.execute("INSERT INTO log_lines VALUES (99, 'later')")
+
+    (behind,) = with_source_lag([status], read_documents(home))
+
+    assert {shard.shard: shard.lag_transactions for shard in behind.shards} == {"-80": 0, "80-": 3}
+    assert behind.lag_transactions == 3
+
+
+def _shard_status(name: str, position: str) -> ShardStatus:
+    return ShardStatus(
+        shard=name,
+        position=position,
+        epoch=1,
+        committed_at_us=0,
+        lag_s=0.0,
+        transactions=0,
+        rows=0,
+        is_ended=False,
+    )
 
 
 def test_validate_asks_vtgate(home: Home) -> None:

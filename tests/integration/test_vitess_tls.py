@@ -18,6 +18,7 @@ from libs.config.load import Secret
 from libs.errors import AccessDenied, InvalidSettings, SourceUnavailable
 from libs.local.documents import VtgateDocument
 from libs.local.ports import LOOPBACK, free_ports
+from libs.local.status import ask_reader
 from libs.local.vtgate import Vtgate as AskedVtgate
 from protos.headwater.reader_control.v1 import reader_control_pb2 as pb
 from protos.headwater.reader_control.v1 import reader_control_pb2_grpc
@@ -283,9 +284,11 @@ def test_the_process_reads_by_mutual_tls(
 
     reads.start()
     answer = _status_with_rows(reads, 4)
+    shown = asyncio.run(ask_reader("shop", reads.grpc_port))
     code = reads.stop()
 
     assert {shard.shard: shard.rows for shard in answer.shards} == {"-80": 2, "80-": 2}
+    assert {shard.shard: shard.rows for shard in shown.shards} == {"-80": 2, "80-": 2}
     assert code == 0
     assert PASSWORD not in reads.log_text
 
