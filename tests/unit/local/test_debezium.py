@@ -1,6 +1,7 @@
 """Debezium's configuration: every property has its place, and a connector's JSON becomes a document that is good."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any, get_args
 
@@ -52,6 +53,19 @@ CONNECTOR = {
 def test_every_property_of_the_connector_has_its_place(line: str) -> None:
     """As the connector's own ``config()`` lists them."""
     assert find(line.split("\t")[0]) is not None
+
+
+VITESS_LISTED = (ROOT / "tests" / "golden" / "debezium-vitess" / "properties.txt").read_text().splitlines()
+VITESS_PAGE = (ROOT / "docs" / "debezium-vitess-properties.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", VITESS_LISTED)
+def test_every_property_of_the_vitess_connector_has_its_place(name: str) -> None:
+    """As its own ``config()`` and ``ALL_FIELDS`` list them; a star on the page stands for any text."""
+    rows = [line.split("|") for line in VITESS_PAGE.splitlines() if line.startswith("| ")]
+    named = [pattern for row in rows for pattern in re.findall(r"`([^`]+)`", row[1])]
+
+    assert any(re.fullmatch(re.escape(pattern).replace(r"\*", ".+"), name) for pattern in named)
 
 
 def test_the_page_is_what_the_table_says() -> None:
