@@ -13,7 +13,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## put everything in place: Python packages, compiled modules, Java, jars, MySQL (skipped when it is there)
+setup: ## put everything in place: Python packages, compiled modules, Java, jars, MySQL, PostgreSQL (skipped when it is there)
 	@command -v $(PYTHON311) > /dev/null || { \
 		echo "setup failed: $(PYTHON311) is missing; install Python 3.11, or name it: make $(MAKECMDGOALS) PYTHON311=/path/to/python3.11" >&2; \
 		exit 1; }

@@ -1,4 +1,4 @@
-"""Real servers for the tests: one Kafka, one MySQL and one Valkey a test run, shared by all tests.
+"""Real servers for the tests: one Kafka, one MySQL, one PostgreSQL and one Valkey a test run, shared by all tests.
 
 Tests keep out of one another's way by names (``unique_name``), not by servers of their own. A test that kills
 or misconfigures a server asks ``start_mysql`` or ``start_kafka`` for one that is its alone. A server that cannot
@@ -14,12 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import psycopg
 import pymysql
 import pytest
 from pymysql.connections import Connection
 
+from libs.config.connections import PostgresqlSettings
 from libs.local import kafka_broker as kafka
 from libs.local import mysql_server as mysql
+from libs.local import postgresql_server as postgresql
 from libs.local import valkey_server as valkey
 from libs.local.ports import LOOPBACK, free_port, free_ports
 from libs.local.process import ProcessSpec, Running, kill, start, stop, wait_ready
@@ -87,6 +90,43 @@ class ValkeyServer:
     running: Running
 
 
+@dataclass(slots=True)
+class PostgresqlServer:
+    """A warehouse; its superuser owns everything."""
+
+    settings: PostgresqlSettings
+    running: Running
+
+    def connect(self) -> "psycopg.Connection[Any]":
+        """A new connection, autocommit on."""
+        return psycopg.connect(
+            host=self.settings.host,
+            port=self.settings.port,
+            dbname=self.settings.database,
+            user=self.settings.user,
+            password=self.settings.password.reveal(),
+            options="-c TimeZone=UTC",
+            autocommit=True,
+        )
+
+    def execute(self, *statements: str) -> list[tuple[Any, ...]]:
+        """Run ``statements`` on a connection of their own; the last one's rows, if it has some."""
+        rows: list[tuple[Any, ...]] = []
+        with self.connect() as connection:
+            for statement in statements:
+                cursor = connection.execute(statement)  # type: ignore[call-overload]
+                rows = cursor.fetchall() if cursor.description else []
+        return rows
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        kill(self.running)
+
+    def restart(self) -> None:
+        """On the same data and port, after ``kill``; returns when it serves."""
+        self.running = _restarted(self.running)
+
+
 class StartMysql(Protocol):
     """Starts a MySQL for one test alone; ``extra_options`` win over the usual ones."""
 
@@ -134,6 +174,13 @@ def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeySe
     """The shared Valkey."""
     with ExitStack() as servers:
         yield _start_valkey(tmp_path_factory.mktemp("valkey"), servers)
+
+
+@pytest.fixture(scope="session")
+def postgresql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresqlServer]:
+    """The shared PostgreSQL."""
+    with ExitStack() as servers:
+        yield start_postgresql_in(tmp_path_factory.mktemp("postgresql"), servers)
 
 
 @pytest.fixture(scope="session")
@@ -250,6 +297,19 @@ def start_mysql_in(
     spec = mysql.prepare(folder / "data", port=port, server_id=server_id, extra_options=extra_options)
     server = MysqlServer(LOOPBACK, port, _started(spec, folder))
     servers.callback(lambda: stop(server.running, STOP_TIMEOUT_S))
+    wait_ready(server.running, READY_TIMEOUT_S)
+    return server
+
+
+def start_postgresql_in(
+    folder: Path, servers: ExitStack, *, password: str | None = None, extra_options: tuple[str, ...] = ()
+) -> PostgresqlServer:
+    """A PostgreSQL on data of its own in ``folder``; ``servers`` ends it, at once: clients' connections may be open."""
+    port = free_port()
+    spec = postgresql.prepare(folder / "data", port=port, password=password, extra_options=extra_options)
+    settings = postgresql.connection_settings(port, password=password)
+    server = PostgresqlServer(settings, _started(spec, folder))
+    servers.callback(lambda: kill(server.running))
     wait_ready(server.running, READY_TIMEOUT_S)
     return server
 

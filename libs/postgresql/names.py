@@ -1,0 +1,63 @@
+"""Names in the warehouse: schemas, tables and columns of at most 63 bytes, and Headwater's own registry of them."""
+
+import hashlib
+from typing import Final
+
+from libs.types.warehouse import WarehouseTable
+
+MAX_BYTES: Final = 63
+"""Of an identifier (PostgreSQL manual 4.1.1); the server would cut a longer one in silence."""
+STATE_SCHEMA: Final = "headwater"
+REGISTRY: Final = f"{STATE_SCHEMA}.tables"
+"""One row a table: where it lies, what it is of, and the last batch that it took in."""
+_SYSTEM_COLUMNS: Final = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
+"""Every table has these (PostgreSQL manual 5.5)."""
+_PLACEHOLDERS: Final = ("tenant", "source", "database")
+
+
+def schema_name(template: str, table: WarehouseTable) -> str:
+    """The schema in which ``table`` lies.
+
+    >>> schema_name("{tenant}_{source}_{database}", WarehouseTable(namespace=("acme", "shop", "s"), name="t"))
+    'acme_shop_s'
+    """
+    return identifier(template.format(**dict(zip(_PLACEHOLDERS, table.namespace, strict=True))))
+
+
+def template_mistake(template: str) -> str | None:
+    """What is wrong with a schema's template; None: nothing."""
+    try:
+        named = template.format(**{name: name for name in _PLACEHOLDERS})
+    except (KeyError, IndexError, ValueError):
+        return f"{template!r}: may hold {{tenant}}, {{source}} and {{database}}, each in braces"
+    if not named or named.startswith("pg_") or named == STATE_SCHEMA:
+        return f"{template!r}: is no name that a schema of tenants may have"
+    return None
+
+
+def column_name(name: str) -> str:
+    """The column's name in the table: the source's own, unless PostgreSQL cannot have it."""
+    return _hashed(name) if name in _SYSTEM_COLUMNS else identifier(name)
+
+
+def identifier(name: str) -> str:
+    """``name``, or where it is too long its beginning and a hash of the whole; the same at every call.
+
+    >>> len(identifier("é" * 64).encode())
+    63
+    """
+    return name if len(name.encode()) <= MAX_BYTES else _hashed(name)
+
+
+def _hashed(name: str) -> str:
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{name.encode()[: MAX_BYTES - 9].decode(errors='ignore')}_{digest}"
+
+
+def quoted(*levels: str) -> str:
+    """A name as SQL may hold it.
+
+    >>> quoted("acme", 'odd"name')
+    '"acme"."odd""name"'
+    """
+    return ".".join('"' + level.replace('"', '""') + '"' for level in levels)
