@@ -408,7 +408,9 @@ def _sink_column(column: Column, table: TableBatch) -> SinkColumn:
     having = [v for v in versions if any(column.name == c.name for c in table.schemas[v].table_schema.columns)]
     expression = fill_expression(column)
     fill = None if expression is None else Fill(since_version=having[0], expression=expression)
-    return SinkColumn(column.name, spark_type(column), column.comment, fill, is_optional=column.is_optional)
+    return SinkColumn(
+        column.name, spark_type(column), column.comment, fill, column.logical_type, is_optional=column.is_optional
+    )
 
 
 def _parked(table: TableBatch, because: str) -> ParkedTable:

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from libs.errors import HeadwaterError
 from libs.types.tenant import Deletes, SinkMode
+from libs.types.value import LogicalType
 from libs.types.warehouse import WarehouseTable
 
 
@@ -51,6 +52,8 @@ class SinkColumn:
     comment: str | None = None
     fill: Fill | None = None
     """None: NULL, or not known."""
+    logical_type: LogicalType | None = None
+    """What it is at the source, for warehouses that have more types than Spark. None: no more than ``sql_type`` says."""
     is_optional: bool = True
     """May be NULL at the source."""
 

@@ -10,6 +10,7 @@ is the last batch that the table took in. Whatever else commits (a fill, mainten
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -36,7 +37,8 @@ from libs.types.warehouse import (
     WarehouseTable,
     own_columns,
 )
-from spark.sinks.iceberg.schema import Evolution, check_names, evolution, iceberg_type, identifier_columns, sql_type
+from spark.sinks.evolution import Evolution, evolution
+from spark.sinks.iceberg.schema import check_names, iceberg_type, identifier_columns, is_wider, sql_type
 from spark.sinks.iceberg.settings import Settings
 from spark.sinks.port import (
     BatchIdentity,
@@ -144,7 +146,7 @@ class IcebergSink:
         else:
             _check_settled(iceberg_table, table)
             current = {name: column.sql_type for name, column in _columns(iceberg_table).items()}
-            changes = evolution(current, table)
+            changes = evolution(current, table, type_of=attrgetter("sql_type"), is_wider=is_wider)
             if changes:
                 _evolve(spark, iceberg_table, changes, table)
                 log.info(

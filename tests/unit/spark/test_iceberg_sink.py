@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping
+from operator import attrgetter
 
 import pytest
 from pyspark.sql import functions as sf
@@ -11,7 +12,8 @@ from libs.mysql.logical import column
 from libs.types.table import Column
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import UNAVAILABLE_COLUMN, warehouse_table
-from spark.sinks.iceberg.schema import evolution
+from spark.sinks.evolution import Evolution, evolution
+from spark.sinks.iceberg.schema import is_wider
 from spark.sinks.port import BatchIdentity, Fill, SinkColumn, SinkTable, TableRefused, Truncation
 from spark.transforms.conform_to import conform_to
 from spark.transforms.fill import fill_expression
@@ -235,13 +237,17 @@ def test_numbers_widen_in_place(shared: SharedSpark) -> None:
 def test_a_change_that_would_lose_values_is_refused(current: str, now: str) -> None:
     """The message names the table, the column, and what to do."""
     with pytest.raises(TableRefused, match=r"acme\.shop\.shop\.orders: column c .*\(docs/sinks\.md"):
-        evolution({"c": current}, _one_column_table(now))
+        _evolution({"c": current}, now)
 
 
 @pytest.mark.parametrize(("current", "now"), [("bigint", "int"), ("double", "float"), ("decimal(9,2)", "decimal(5,2)")])
 def test_a_narrower_column_is_kept_wide(current: str, now: str) -> None:
     """Nothing is ever narrowed: old rows hold old values."""
-    assert not evolution({"C": current}, _one_column_table(now))
+    assert not _evolution({"C": current}, now)
+
+
+def _evolution(current: dict[str, str], now: str) -> Evolution:
+    return evolution(current, _one_column_table(now), type_of=attrgetter("sql_type"), is_wider=is_wider)
 
 
 def test_a_table_does_not_change_its_mode_or_key(shared: SharedSpark) -> None:
