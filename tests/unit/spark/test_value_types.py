@@ -1,12 +1,9 @@
-"""Each MySQL type through Spark into Iceberg and back through pyiceberg: no value changes on the way."""
+"""Each MySQL type through Spark: no value changes on the way. ``tests/contract/test_sinks.py`` goes on into the warehouses."""
 
-import base64
 import datetime
-import itertools
 import json
 import random
-import struct
-from decimal import Context, Decimal
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -17,48 +14,16 @@ from pyspark.sql.types import StructField, StructType
 from libs.mysql.logical import column, in_value_modes
 from libs.mysql.values import binary_writer, moment_writer, time_writer
 from libs.types.table import Column, TableSchema
-from libs.types.tenant import SinkMode
 from libs.types.value import LogicalKind
 from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode, ValueModes
-from libs.types.warehouse import warehouse_table
 from spark.jobs.spark_errors import MALFORMED_RECORD, described, has_condition
-from spark.sinks.port import SinkColumn, SinkTable
-from spark.transforms.conform_to import conform_to
 from spark.transforms.parse_events import STRICT, parse_events
 from spark.transforms.read_topics import events_of
 from spark.transforms.value_types import decoded, row_type, spark_type
+from tests.contract.recorded_values import scaled
 from tests.spark_session import SharedSpark
-from tests.unit.events.golden import records, table_schemas
+from tests.unit.events.golden import table_schemas
 from tests.unit.spark.events import RECORD_COLUMNS, record
-
-EXACT = Context(prec=100)
-EPOCH = datetime.datetime(1970, 1, 1)
-
-
-def test_every_recorded_value_arrives_unchanged(shared: SharedSpark) -> None:
-    """Debezium's own records of all types, with schemas, equal what pyiceberg reads after append, value by value."""
-    schema = next(iter(table_schemas("all_types")))
-    recorded = [record["value"] for record in records("v1.smp.all_types") if record["value"] is not None]
-    changes = [value for value in recorded if value["payload"]["op"] != "d"]
-    orders = [f"{number:010d}" for number in range(len(changes))]
-    rows = [
-        record("t", value, order=order, offset=number)
-        for number, (order, value) in enumerate(zip(orders, changes, strict=True))
-    ]
-    table = _append_table("golden", schema)
-    columns = shared.sink.ensure_table(shared.session, table)
-
-    found = events_of(shared.session.createDataFrame(rows, RECORD_COLUMNS))
-    parsed = found.transform(parse_events(schema))
-    shared.sink.append_to(shared.session, table, parsed.transform(conform_to(columns, schema)))
-
-    stored = {row["_headwater_order"]: row for row in shared.rows(table.name)}
-    assert sorted(stored) == orders
-    for order, value in zip(orders, changes, strict=True):
-        after = value["payload"]["after"]
-        for item in schema.columns:
-            assert stored[order][item.name] == _expected(item, after[item.name]), (order, item.name)
-
 
 FORMS: list[tuple[str, Any, str]] = [
     ("date", datetime.date(2024, 2, 29), "connect"),
@@ -124,7 +89,7 @@ def test_a_decimal_of_65_digits_is_exact_text(shared: SharedSpark) -> None:
 
     texts = _decoded(shared, item, [_wire(number) for number in unscaled])
 
-    assert texts == [f"{_scaled(number, 30):f}" for number in unscaled]
+    assert texts == [f"{scaled(number, 30):f}" for number in unscaled]
 
 
 def test_decimals_up_to_38_digits_are_exact(shared: SharedSpark) -> None:
@@ -133,7 +98,7 @@ def test_decimals_up_to_38_digits_are_exact(shared: SharedSpark) -> None:
     unscaled = [sign * chance.randrange(10**digits) for digits in range(1, 39) for sign in (1, -1)]
     values = _decoded(shared, column("d", "decimal(38,10)"), [_wire(number) for number in unscaled])
 
-    assert values == [_scaled(number, 10) for number in unscaled]
+    assert values == [scaled(number, 10) for number in unscaled]
 
 
 def test_a_wrapped_bigint_unsigned_is_the_number_it_was(shared: SharedSpark) -> None:
@@ -192,22 +157,6 @@ def _written(item: Column, stored: Any) -> Any:
             return moment_writer(kind, is_optional=True)((stored.year, stored.month, stored.day, 0))
 
 
-_tables = itertools.count()
-
-
-def _append_table(tenant: str, schema: TableSchema) -> SinkTable:
-    return SinkTable(
-        name=warehouse_table(f"{tenant}-{next(_tables)}", "v1", schema.table_id),
-        mode=SinkMode.APPEND,
-        columns=tuple(SinkColumn(item.name, spark_type(item)) for item in schema.columns),
-        key=(),
-        topic="t",
-        source="v1",
-        table=str(schema.table_id),
-        oldest_version=1,
-    )
-
-
 def _decoded(shared: SharedSpark, item: Column, wire: list[Any]) -> list[Any]:
     """Wire values through ``from_json``'s type and ``decoded``."""
     json_type = row_type([item]).fields[0].dataType
@@ -217,49 +166,3 @@ def _decoded(shared: SharedSpark, item: Column, wire: list[Any]) -> list[Any]:
 
 def _wire(number: int) -> bytearray:
     return bytearray(number.to_bytes((number.bit_length() + 8) // 8, "big", signed=True))
-
-
-def _expected(item: Column, wire: Any) -> Any:
-    """The value as Arrow gives it, reckoned in plain Python from Debezium's JSON."""
-    if wire is None:
-        return None
-    match item.logical_type.kind:
-        case LogicalKind.INT64 if "unsigned" in item.source_type and item.source_type.startswith("bigint"):
-            return wire % 2**64
-        case LogicalKind.DECIMAL:
-            exact = _scaled(int.from_bytes(base64.b64decode(wire), "big", signed=True), item.logical_type.scale)
-            return exact if item.logical_type.precision <= 38 else f"{exact:f}"
-        case LogicalKind.BYTES | LogicalKind.BITS:
-            return base64.b64decode(wire)
-        case LogicalKind.DATE:
-            return EPOCH.date() + datetime.timedelta(days=wire)
-        case LogicalKind.TIMESTAMP_MS:
-            return EPOCH + datetime.timedelta(milliseconds=wire)
-        case LogicalKind.TIMESTAMP_US:
-            return EPOCH + datetime.timedelta(microseconds=wire)
-        case LogicalKind.ZONED_TIMESTAMP:
-            return datetime.datetime.fromisoformat(wire)
-        case LogicalKind.FLOAT32:
-            return _as_float32(wire)
-        case LogicalKind.GEOMETRY | LogicalKind.POINT | LogicalKind.FLOAT_VECTOR:
-            return _Json(wire)
-        case _:
-            return wire
-
-
-class _Json:
-    """Equal to every text of the same document."""
-
-    def __init__(self, document: Any) -> None:
-        self._document = document
-
-    def __eq__(self, text: object) -> bool:
-        return isinstance(text, str) and json.loads(text) == self._document
-
-
-def _scaled(unscaled: int, scale: int) -> Decimal:
-    return Decimal(unscaled).scaleb(-scale, EXACT)
-
-
-def _as_float32(number: float) -> float:
-    return float(struct.unpack("f", struct.pack("f", number))[0])

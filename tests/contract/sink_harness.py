@@ -1,0 +1,158 @@
+"""Real sinks over real warehouses, for ``libs.testing.sink_contract``."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from pyspark import inheritable_thread_target
+from pyspark.sql import SparkSession
+
+from libs.events.delivered_schema import DeliveredSchema
+from libs.testing.sink_contract import Row, RowChange
+from libs.types.order import EventOrder
+from libs.types.table import Column, TableSchema
+from libs.types.tenant import Deletes, SinkMode
+from libs.types.value import UNAVAILABLE_VALUE
+from libs.types.warehouse import WarehouseTable, warehouse_table
+from spark.sinks.port import BatchIdentity, Fill, Sink, SinkColumn, SinkTable, Truncation
+from spark.transforms.conform_to import conform_to
+from spark.transforms.fill import fill_expression
+from spark.transforms.mark_deleted import mark_deleted
+from spark.transforms.parse_events import parse_events
+from spark.transforms.partial_rows import split_unavailable
+from spark.transforms.read_topics import events_of
+from spark.transforms.value_types import spark_type
+from tests.unit.spark.events import COMMITTED_AT_US, RECORD_COLUMNS, SOURCE, Change, Record, delivered, events
+
+QUERY: Final = "contract-query"
+
+ReadRows = Callable[[WarehouseTable], list[Row]]
+
+
+class WarehouseHarness:
+    """See ``libs.testing.sink_contract.SinkHarness``."""
+
+    def __init__(
+        self, spark: SparkSession, sink: Sink, read_rows: ReadRows, tenant: str, *, holds_nul: bool = True
+    ) -> None:
+        self.holds_nul = holds_nul
+        """Whether a text may hold the character U+0000."""
+        self._spark = spark.newSession()  # as Spark gives every query one
+        self._sink = sink
+        self._read_rows = read_rows
+        self._tenant = tenant
+        self._query = f"{QUERY}-{tenant}"
+        self._batches = itertools.count(1_000)
+
+    def apply(
+        self,
+        schema: TableSchema,
+        *changes: RowChange,
+        mode: SinkMode = SinkMode.MIRROR,
+        deletes: Deletes = Deletes.HARD,
+        truncated_at: int | None = None,
+        batch_id: int | None = None,
+    ) -> bool:
+        batch = BatchIdentity(self._query, next(self._batches) if batch_id is None else batch_id)
+        self._sink.begin_batch(self._spark, batch)
+        return self._apply_table(batch, schema, changes, mode, deletes, truncated_at)
+
+    def apply_at_once(self, batches: Sequence[tuple[TableSchema, Sequence[RowChange]]]) -> None:
+        batch = BatchIdentity(self._query, next(self._batches))
+        self._sink.begin_batch(self._spark, batch)
+
+        def apply(part: tuple[TableSchema, Sequence[RowChange]]) -> bool:
+            return self._apply_table(batch, part[0], part[1], SinkMode.MIRROR, Deletes.HARD, None)
+
+        with ThreadPoolExecutor(len(batches)) as workers:
+            assert all(workers.map(inheritable_thread_target(self._spark)(apply), batches))
+
+    def is_applied(self, schema: TableSchema, batch_id: int) -> bool:
+        return self._sink.is_applied(self._spark, self.place(schema), BatchIdentity(self._query, batch_id))
+
+    def is_applied_of_another_query(self, schema: TableSchema, batch_id: int) -> bool:
+        return self._sink.is_applied(self._spark, self.place(schema), BatchIdentity("another", batch_id))
+
+    def maintain(self, schema: TableSchema) -> None:
+        self._sink.maintain(self._spark, self.place(schema))
+
+    def rows(self, schema: TableSchema) -> list[Row]:
+        return self._read_rows(self.place(schema))
+
+    def append_records(self, schema: TableSchema, records: Sequence[Record]) -> None:
+        """One batch of whole Kafka records into an append table."""
+        self._sink.begin_batch(self._spark, BatchIdentity(self._query, next(self._batches)))
+        table = self.sink_table(schema, SinkMode.APPEND, Deletes.HARD)
+        columns = self._sink.ensure_table(self._spark, table)
+        found = events_of(self._spark.createDataFrame(records, RECORD_COLUMNS))
+        rows = found.transform(parse_events(schema)).transform(conform_to(columns, schema))
+        self._sink.append_to(self._spark, table, rows)
+
+    def place(self, schema: TableSchema) -> WarehouseTable:
+        return warehouse_table(self._tenant, SOURCE, schema.table_id)
+
+    def sink_table(self, schema: TableSchema, mode: SinkMode, deletes: Deletes) -> SinkTable:
+        return SinkTable(
+            name=self.place(schema),
+            mode=mode,
+            deletes=deletes,
+            columns=tuple(_sink_column(item, schema.version) for item in schema.columns),
+            key=schema.key,
+            topic=self._delivered(schema).topic,
+            source=SOURCE,
+            table=str(schema.table_id),
+            oldest_version=1,
+        )
+
+    def _apply_table(
+        self,
+        batch: BatchIdentity,
+        schema: TableSchema,
+        changes: Sequence[RowChange],
+        mode: SinkMode,
+        deletes: Deletes,
+        truncated_at: int | None,
+    ) -> bool:
+        table = self.sink_table(schema, mode, deletes)
+        if self._sink.is_applied(self._spark, table.name, batch):
+            return False
+        columns = self._sink.ensure_table(self._spark, table)
+        found = events(self._spark, table.topic, [_change(change, schema) for change in changes])
+        is_partial = any(UNAVAILABLE_VALUE in change.row.values() for change in changes)
+        if is_partial:
+            found = found.transform(split_unavailable)
+        rows = found.transform(parse_events(schema)).transform(conform_to(columns, schema, is_partial=is_partial))
+        if mode is SinkMode.APPEND:
+            self._sink.append_to(self._spark, table, rows)
+            return True
+        truncation = None
+        if truncated_at is not None:
+            order = EventOrder(epoch=0, rank=truncated_at, tx_ordinal=1).sort_key()
+            truncation = Truncation(order, COMMITTED_AT_US + truncated_at)
+        if deletes is Deletes.SOFT:
+            rows = rows.transform(mark_deleted(truncation))
+        self._sink.merge_into(self._spark, table, rows, truncation=truncation)
+        return True
+
+    def _delivered(self, schema: TableSchema) -> DeliveredSchema:
+        return delivered(self._tenant, schema)
+
+
+def _change(change: RowChange, schema: TableSchema) -> Change:
+    key = {name: change.row[name] for name in schema.key}
+    is_delete = change.op == "d"
+    return Change(
+        op=change.op,
+        rank=change.rank,
+        after=None if is_delete else change.row,
+        before=change.row if is_delete else None,
+        key=key or None,
+        version=schema.version,
+    )
+
+
+def _sink_column(item: Column, since_version: int) -> SinkColumn:
+    expression = fill_expression(item)
+    fill = None if expression is None else Fill(since_version, expression)
+    return SinkColumn(item.name, spark_type(item), item.comment, fill, item.logical_type, is_optional=item.is_optional)

@@ -1,0 +1,109 @@
+"""Every kind of sink keeps the promises of ``libs.testing.sink_contract``, on its real warehouse."""
+
+import itertools
+import json
+from collections.abc import Callable
+
+import pytest
+
+from libs.testing import sink_contract as contract
+from libs.testing.sink_contract import SinkHarness
+from spark.jobs.spark_errors import MALFORMED_RECORD, has_condition
+from spark.sinks.registry import SINKS
+from tests.contract.recorded_values import expected
+from tests.contract.sink_harness import WarehouseHarness
+from tests.spark_session import shared_spark
+from tests.unit.events.golden import records, table_schemas
+from tests.unit.spark.events import record
+
+pytestmark = pytest.mark.integration
+
+PROMISES: list[Callable[[SinkHarness], None]] = [
+    contract.late_and_repeated_changes_change_nothing,
+    contract.a_deleted_row_may_come_back,
+    contract.a_truncation_takes_older_rows_and_leaves_newer_ones,
+    contract.soft_deletes_mark_rows,
+    contract.a_column_without_a_value_keeps_the_one_it_has,
+    contract.a_key_of_ones_own_choice_may_be_null,
+    contract.a_batch_is_recognised_by_every_table_that_holds_it,
+    contract.a_first_batch_is_recognised_too,
+    contract.a_replay_adds_nothing,
+    contract.an_empty_batch_is_a_batch,
+    contract.append_keeps_every_change,
+    contract.a_new_column_arrives_before_its_rows_and_fills_the_old_ones,
+    contract.columns_of_every_kind_are_filled,
+    contract.numbers_widen_in_place,
+    contract.a_change_of_type_that_would_lose_values_is_refused,
+    contract.mode_and_key_are_for_a_tables_life,
+    contract.odd_names_are_names,
+    contract.tables_that_differ_in_case_are_two,
+    contract.texts_stay_what_they_are,
+    contract.tables_are_written_at_once,
+    contract.maintenance_changes_no_row,
+]
+_tenants = itertools.count()
+
+
+@pytest.fixture(params=sorted(SINKS))
+def harness(request: pytest.FixtureRequest) -> WarehouseHarness:
+    """A tenant of its own in each kind of warehouse."""
+    shared = shared_spark()
+    tenant = f"contract-{next(_tenants)}"
+    match request.param:
+        case "iceberg":
+            return WarehouseHarness(shared.session, shared.sink, shared.rows, tenant)
+        case kind:
+            raise AssertionError(f"{kind} has no harness")
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
+def test_a_sink_keeps_its_promises(harness: WarehouseHarness, promise: Callable[[SinkHarness], None]) -> None:
+    """See the promise's own words."""
+    promise(harness)
+
+
+def test_every_recorded_value_arrives_unchanged(harness: WarehouseHarness) -> None:
+    """Debezium's own records of all types, with schemas, equal what the other engine reads, value by value."""
+    schema = next(iter(table_schemas("all_types")))
+    recorded = [item["value"] for item in records("v1.smp.all_types") if item["value"] is not None]
+    changes = [
+        value
+        for value in recorded
+        if value["payload"]["op"] != "d"
+        and (harness.holds_nul or "\\u0000" not in json.dumps(value["payload"]["after"]))
+    ]
+    orders = [f"{number:010d}" for number in range(len(changes))]
+
+    harness.append_records(
+        schema,
+        [
+            record("t", value, order=order, offset=number)
+            for number, (order, value) in enumerate(zip(orders, changes, strict=True))
+        ],
+    )
+
+    stored = {row["_headwater_order"]: row for row in harness.rows(schema)}
+    assert sorted(stored) == orders
+    for order, value in zip(orders, changes, strict=True):
+        after = value["payload"]["after"]
+        for item in schema.columns:
+            assert stored[order][item.name] == expected(item, after[item.name]), (order, item.name)
+
+
+def test_a_value_that_does_not_fit_its_type_is_told_from_other_failures(harness: WarehouseHarness) -> None:
+    """The job parks such a table; the condition must come through whatever the sink does to write."""
+    with pytest.raises(Exception) as failed:
+        harness.apply(contract.table(), contract.put(1, 2**40, "too large"))
+
+    assert has_condition(failed.value, MALFORMED_RECORD)
+
+
+def test_every_promise_is_tested() -> None:
+    """A promise that is added to the suite cannot be forgotten here."""
+    promises = [
+        function
+        for name, function in vars(contract).items()
+        if getattr(function, "__annotations__", {}) == {"harness": SinkHarness, "return": None}
+    ]
+
+    assert promises == PROMISES
