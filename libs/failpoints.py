@@ -30,6 +30,7 @@ NAMES: Final = frozenset(
         "router_after_commit",
         # sink
         "sink_before_merge",
+        "sink_before_commit",  # rows written and the batch noted, the transaction open (PostgreSQL)
         "sink_after_merge_before_next_table",
         "sink_after_batch_before_spark_commit",
         # services

@@ -20,6 +20,8 @@ from spark.jobs.session import open_session
 from spark.jobs.settings import SessionSettings
 from spark.sinks.iceberg.settings import Settings
 from spark.sinks.iceberg.sink import IcebergSink, open_sink
+from spark.sinks.postgresql.settings import Settings as PostgresqlSettings
+from spark.sinks.postgresql.sink import open_sink as open_postgresql_sink
 
 Row = dict[str, object]
 
@@ -48,7 +50,9 @@ def shared_spark() -> SharedSpark:
         keep_snapshots=3,
     )
     sink = open_sink(iceberg)
-    session = open_session(session_settings(folder), [sink], name="tests")
+    # Its settings say where, which the session need not know.
+    postgresql = open_postgresql_sink(PostgresqlSettings(database="none", user="nobody"))
+    session = open_session(session_settings(folder), [sink, postgresql], name="tests")
     return SharedSpark(session, sink, iceberg)
 
 

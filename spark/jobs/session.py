@@ -14,6 +14,7 @@ from spark.jobs.settings import SessionSettings
 from spark.sinks.port import Sink
 
 _LOCK_POLL_S = 0.2
+_EXTENSIONS = "spark.sql.extensions"  # several warehouses may have some
 
 
 def open_session(settings: SessionSettings, sinks: Iterable[Sink], *, name: str) -> SparkSession:
@@ -51,8 +52,13 @@ def open_session(settings: SessionSettings, sinks: Iterable[Sink], *, name: str)
         "spark.ui.retainedJobs": "10",
         "spark.ui.retainedStages": "10",
     }
+    extensions = []
     for sink in sinks:
-        config.update(sink.session_config())
+        wanted = dict(sink.session_config())
+        extensions += filter(None, [wanted.pop(_EXTENSIONS, None)])
+        config.update(wanted)
+    if extensions:
+        config[_EXTENSIONS] = ",".join(extensions)
     builder = SparkSession.builder.master(settings.master).appName(name)
     for option, value in {**config, **settings.config}.items():
         builder = builder.config(option, value)

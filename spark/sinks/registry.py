@@ -9,6 +9,7 @@ from spark.sinks.port import Sink
 
 SINKS: Final[Mapping[str, str]] = {
     "iceberg": "spark.sinks.iceberg",
+    "postgresql": "spark.sinks.postgresql",
 }
 """Each folder has ``settings.Settings`` (what ``warehouses.<name>`` of the job's settings holds) and ``sink.open_sink``."""
 

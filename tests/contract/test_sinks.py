@@ -3,14 +3,23 @@
 import itertools
 import json
 from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
 
 import pytest
+from psycopg.types.numeric import FloatLoader
+from psycopg.types.string import TextLoader
 
+from libs.postgresql.names import column_name, identifier, quoted
 from libs.testing import sink_contract as contract
-from libs.testing.sink_contract import SinkHarness
+from libs.testing.sink_contract import Row, SinkHarness
+from libs.types.warehouse import WarehouseTable
 from spark.jobs.spark_errors import MALFORMED_RECORD, has_condition
+from spark.sinks.postgresql.settings import Settings
+from spark.sinks.postgresql.sink import open_sink
 from spark.sinks.registry import SINKS
-from tests.contract.recorded_values import expected
+from tests.conftest import PostgresqlServer
+from tests.contract.recorded_values import as_float32, expected
 from tests.contract.sink_harness import WarehouseHarness
 from tests.spark_session import shared_spark
 from tests.unit.events.golden import records, table_schemas
@@ -52,8 +61,48 @@ def harness(request: pytest.FixtureRequest) -> WarehouseHarness:
     match request.param:
         case "iceberg":
             return WarehouseHarness(shared.session, shared.sink, shared.rows, tenant)
+        case "postgresql":
+            server: PostgresqlServer = request.getfixturevalue("postgresql_server")
+            sink = open_sink(postgresql_settings(server))
+            return WarehouseHarness(
+                shared.session, sink, lambda table: postgresql_rows(server, table), tenant, holds_nul=False
+            )
         case kind:
             raise AssertionError(f"{kind} has no harness")
+
+
+def postgresql_settings(server: PostgresqlServer, **more: Any) -> Settings:
+    """Where ``server`` is; ``more`` wins."""
+    where = server.settings
+    return Settings(**{"host": where.host, "port": where.port, "database": where.database, "user": where.user, **more})
+
+
+def postgresql_rows(server: PostgresqlServer, table: WarehouseTable) -> list[Row]:
+    """A table's rows, JSON as text; columns by the source's names."""
+    place = quoted(identifier("_".join(table.namespace)), identifier(table.name))
+    with server.connect() as connection:
+        connection.adapters.register_loader("json", TextLoader)
+        connection.adapters.register_loader("float4", _Float4Loader)
+        cursor = connection.execute(f"SELECT * FROM {place}")  # type: ignore[call-overload]
+        names = [_source_name(item.name) for item in cursor.description]
+        return [dict(zip(names, map(_plain, row), strict=True)) for row in cursor.fetchall()]
+
+
+class _Float4Loader(FloatLoader):
+    """The server prints the shortest digits that stand for a ``real``."""
+
+    def load(self, data: Any) -> float:
+        return as_float32(super().load(data))
+
+
+def _source_name(own: str) -> str:
+    return next((name for name in contract.ODD_NAMES if column_name(name) == own), own)
+
+
+def _plain(value: Any) -> Any:
+    """A number of more digits than Spark's is text elsewhere."""
+    is_long = isinstance(value, Decimal) and len(value.as_tuple().digits) > 38
+    return f"{value:f}" if is_long else value
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)

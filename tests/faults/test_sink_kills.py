@@ -7,7 +7,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -19,18 +21,21 @@ from libs.local.process import ProcessSpec, Running, is_alive, last_log_lines, s
 from libs.mysql.logical import column
 from libs.types.table import TableSchema
 from libs.types.tenant import SinkMode
-from libs.types.warehouse import SinkProgress, warehouse_table
+from libs.types.warehouse import SinkProgress, WarehouseTable, warehouse_table
 from spark.jobs.progress import load_progress
 from spark.sinks.iceberg.settings import Settings
+from tests.conftest import PostgresqlServer
+from tests.contract.test_sinks import postgresql_rows
 from tests.sink_topics import SOURCE, Model, TenantTopics, table_id, without_own_columns
 from tests.spark_session import Row, read_rows
 
 REPOSITORY = Path(__file__).parents[2]
-FAILPOINTS = (
+BETWEEN_COMMITS = (
     "sink_before_merge",
     "sink_after_merge_before_next_table",
     "sink_after_batch_before_spark_commit",
 )
+FAILPOINTS = {"iceberg": BETWEEN_COMMITS, "postgresql": ("sink_before_commit", *BETWEEN_COMMITS)}
 LIFE_TIMEOUT_S = 180.0  # a cold Spark on two busy cores, which waits for its predecessor's JVM to end
 STOP_TIMEOUT_S = 15.0
 POLL_S = 0.2
@@ -65,11 +70,10 @@ class SinkJob:
 
     folder: Path
     bootstrap_servers: str
+    warehouse: str
+    warehouse_settings: dict[str, Any]
+    read_rows: Callable[[WarehouseTable], list[Row]]
     running: Running | None = None
-
-    @property
-    def iceberg(self) -> Settings:
-        return Settings(warehouse_dir=str(self.folder / "warehouse"), catalog_file=str(self.folder / "catalog.db"))
 
     def start(self, *, failpoints: str = "") -> None:
         """Begin a life; the JVM of the one before may still be ending."""
@@ -78,9 +82,7 @@ class SinkJob:
         document = {
             "tenants_dir": str(self.folder / "tenants"),
             "kafka": {"bootstrap_servers": self.bootstrap_servers},
-            "warehouses": {
-                "iceberg": {"warehouse_dir": self.iceberg.warehouse_dir, "catalog_file": self.iceberg.catalog_file}
-            },
+            "warehouses": {self.warehouse: self.warehouse_settings},
             "state_dir": str(self.folder / "state"),
             "session": {"java_home": str(find_java(cache).home), "jars_dir": str(jars_dir("spark", cache))},
             "max_offsets_per_trigger": 120,
@@ -114,13 +116,19 @@ class SinkJob:
         return load_progress(self.folder / "state", tenant.name)
 
     def rows(self, tenant: Tenant, model: Model) -> list[Row]:
-        return read_rows(self.iceberg, warehouse_table(tenant.name, SOURCE, model.schema.table_id))
+        return self.read_rows(warehouse_table(tenant.name, SOURCE, model.schema.table_id))
 
 
-@pytest.fixture
-def job(bootstrap_servers: str, tmp_path: Path) -> Iterator[SinkJob]:
+@pytest.fixture(params=sorted(FAILPOINTS))
+def job(request: pytest.FixtureRequest, bootstrap_servers: str, tmp_path: Path) -> Iterator[SinkJob]:
     (tmp_path / "tenants").mkdir()
-    job = SinkJob(tmp_path, bootstrap_servers)
+    if request.param == "iceberg":
+        where = {"warehouse_dir": str(tmp_path / "warehouse"), "catalog_file": str(tmp_path / "catalog.db")}
+        job = SinkJob(tmp_path, bootstrap_servers, "iceberg", where, partial(read_rows, Settings(**where)))
+    else:
+        server: PostgresqlServer = request.getfixturevalue("postgresql_server")
+        where = {name: getattr(server.settings, name) for name in ("host", "port", "database", "user")}
+        job = SinkJob(tmp_path, bootstrap_servers, "postgresql", where, partial(postgresql_rows, server))
     yield job
     if job.running is not None:
         stop(job.running, STOP_TIMEOUT_S)
@@ -128,14 +136,14 @@ def job(bootstrap_servers: str, tmp_path: Path) -> Iterator[SinkJob]:
 
 @pytest.mark.timeout(5 * LIFE_TIMEOUT_S)
 def test_killed_at_every_failpoint_the_tables_are_exact(job: SinkJob) -> None:
-    """A mirror of two tables and an append table, one job. It dies before a merge, between two tables of a batch, and
-    between a batch and Spark's commit of it, while more is written: mirrors equal a plain model, and the append table has
-    every change once.
+    """A mirror of two tables and an append table, one job. It dies before a merge, within its transaction where the
+    warehouse has one, between two tables of a batch, and between a batch and Spark's commit of it, while more is written:
+    mirrors equal a plain model, and the append table has every change once.
     """
     chance = random.Random(41)
     mirror = _tenant(job, f"m{secrets.token_hex(3)}", SinkMode.MIRROR, "orders", "items")
     append = _tenant(job, f"a{secrets.token_hex(3)}", SinkMode.APPEND, "visits")
-    for failpoint in FAILPOINTS:
+    for failpoint in FAILPOINTS[job.warehouse]:
         for tenant in (mirror, append):
             tenant.write(chance, transactions=10)
         # On the second pass: of the tables of a batch, or of the batches, one is committed by then.
@@ -155,7 +163,8 @@ def test_killed_at_every_failpoint_the_tables_are_exact(job: SinkJob) -> None:
 
 def _tenant(job: SinkJob, name: str, mode: SinkMode, *tables: str) -> Tenant:
     """A tenant with its document and topics, and the schemas told."""
-    document = {"tenant": name, "sources": [{"name": SOURCE}], "sink": {"mode": mode.value, "trigger_s": 0.5}}
+    document = {"tenant": name, "sources": [{"name": SOURCE}], "sink": {}}
+    document["sink"] = {"warehouse": job.warehouse, "mode": mode.value, "trigger_s": 0.5}
     (job.folder / "tenants" / f"{name}.yaml").write_text(yaml.safe_dump(document))
     columns = (column("id", "int", is_optional=False), column("note", "varchar(40)", charset="utf8mb4"))
     schemas = [TableSchema(table_id=table_id(table), columns=columns, key=("id",), version=1) for table in tables]

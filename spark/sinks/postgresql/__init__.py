@@ -1,0 +1,1 @@
+"""The PostgreSQL sink: tables that a tenant's applications may ask as any other."""

@@ -1,0 +1,99 @@
+"""Transactions of the sink on connections that are kept between batches, and what PostgreSQL refuses of one table."""
+
+import contextlib
+import select
+import threading
+from collections.abc import Iterator
+from typing import Any, Final
+
+import psycopg
+
+from libs.errors import HeadwaterError
+from libs.postgresql.connection import connect, named_error
+from spark.sinks.port import TableRefused
+from spark.sinks.postgresql.settings import Settings
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+# PostgreSQL manual, appendix A. Each is about one table, whatever is done about the others.
+_REFUSALS: Final = {
+    "22021": "a text holds the character U+0000, which PostgreSQL has no form for; exclude or mask the column in the "
+    "tenant's document, or take another warehouse for the tenant",
+    "22P02": "a value is none of its column's type; set the column's type back if somebody changed it, else report it",
+    "22003": "a number is too large for its column; set the column's type back if somebody changed it, else report it",
+    "23502": "a row lacks a value that the table wants; drop the NOT NULL that somebody put on it",
+    "23505": "a row breaks a UNIQUE that somebody put on the table; drop that",
+    "23503": "a row breaks a FOREIGN KEY that somebody put on the table; drop that: rows of two tables come in two commits",
+    "23514": "a row breaks a CHECK that somebody put on the table; drop that",
+    "54000": "a row's key is too long for an index of PostgreSQL (2,704 bytes); set the tenant's sink.mode to append",
+    "54011": "it has more columns than a table of PostgreSQL can have (1,600); exclude some in the tenant's document",
+    "0A000": "a view or rule uses a column whose type must change; drop it, and make it again afterwards",
+    "42710": "another object has the table's name; rename that, or choose another warehouses.postgresql.schema",
+    "42P07": "a table of that name is there already and is not Headwater's; rename that, or choose another "
+    "warehouses.postgresql.schema",
+    "42P01": "the table is gone; restart the job, which makes it again, or write the tenant's tables anew "
+    "(docs/sinks.md, 'Write tables anew')",
+    "42703": "somebody dropped or renamed one of its columns; put that back",
+    "42P10": "somebody dropped its primary key; put that back",
+}
+
+
+class Connections:
+    """Transactions on one database; for any thread."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._idle: list[Connection] = []
+
+    @contextlib.contextmanager
+    def transaction(self, subject: str) -> Iterator[Connection]:
+        """Begin one; commit it when the block ends well, and roll it back when not.
+
+        Raises:
+            TableRefused: PostgreSQL does not take what the block did to ``subject``, a table.
+            TransientError, AccessDenied, DiskFull, PipelineHalted: see ``libs.postgresql.connection``.
+        """
+        connection = self._take()
+        try:
+            with connection.transaction():
+                connection.execute(f"SET LOCAL lock_timeout = {round(self._settings.lock_timeout_s * 1000)}")
+                yield connection
+        except psycopg.Error as error:
+            connection.close()
+            raise table_error(self._settings, subject, error) from error
+        except BaseException:
+            connection.close()
+            raise
+        self._give_back(connection)
+
+    def close(self) -> None:
+        """End the connections that wait."""
+        with self._lock:
+            while self._idle:
+                self._idle.pop().close()
+
+    def _take(self) -> Connection:
+        with self._lock:
+            while self._idle:
+                connection = self._idle.pop()
+                # Nothing is due on an idle connection but its end.
+                if not connection.closed and not select.select([connection.fileno()], [], [], 0)[0]:
+                    return connection
+                connection.close()
+        connection = connect(self._settings, application="headwater-sink")
+        connection.autocommit = True  # a transaction is what ``transaction`` begins
+        return connection
+
+    def _give_back(self, connection: Connection) -> None:
+        with self._lock:
+            if len(self._idle) < self._settings.idle_connections:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+
+def table_error(settings: Settings, subject: str, error: psycopg.Error) -> HeadwaterError:
+    """What to raise for the driver's error; its text, which may quote a row, is not handed on."""
+    because = _REFUSALS.get(error.sqlstate or "")
+    return named_error(settings, subject, error) if because is None else TableRefused(f"{subject}: {because}")

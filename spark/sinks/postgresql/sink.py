@@ -1,0 +1,407 @@
+"""The PostgreSQL sink: a batch is staged by COPY (``copy``), then merged in one transaction.
+
+Exactly once: ``headwater.tables`` holds for each table the last batch that it took in, and that row is written by the very
+transaction that writes the batch. The transaction locks the row first, so that of two sessions that write the same table one
+waits, and a batch that was overtaken (its session was believed dead) finds a later one there and writes nothing.
+
+Columns and registry change in one transaction too: DDL is transactional in PostgreSQL.
+"""
+
+import hashlib
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+from psycopg import sql
+from psycopg.types.json import Jsonb
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from libs.failpoints import failpoint
+from libs.postgresql.names import REGISTRY, STATE_SCHEMA, column_name, identifier, quoted, schema_name
+from libs.types.tenant import SinkMode
+from libs.types.warehouse import COMMITTED_AT_COLUMN, OP_COLUMN, ORDER_COLUMN, WarehouseTable
+from spark.sinks.evolution import Evolution, evolution
+from spark.sinks.port import BatchIdentity, Fill, Sink, SinkColumn, SinkTable, TableColumn, TableRefused
+from spark.sinks.postgresql.client import Connection, Connections
+from spark.sinks.postgresql.copy import StageTarget, copy_into_stages
+from spark.sinks.postgresql.schema import as_text, is_wider, sql_type, type_of
+from spark.sinks.postgresql.settings import Settings
+from spark.transforms.cut_envelope import DELETE
+
+_BATCH: Final = "headwater.postgresql.batch"
+_OWN_TYPES: Final = {
+    OP_COLUMN: "text",
+    ORDER_COLUMN: 'text COLLATE "C"',
+    COMMITTED_AT_COLUMN: "timestamp with time zone",
+}
+"""Orders are compared by their bytes, whatever the database's collation."""
+_OWN_SQL_TYPES: Final = {OP_COLUMN: "string", ORDER_COLUMN: "string", COMMITTED_AT_COLUMN: "timestamp"}
+_STATE: Final = (
+    f"CREATE SCHEMA IF NOT EXISTS {STATE_SCHEMA}",
+    f"""CREATE TABLE IF NOT EXISTS {REGISTRY} (
+        name text PRIMARY KEY, schema_name text NOT NULL, table_name text NOT NULL, source text NOT NULL,
+        source_table text NOT NULL, topic text NOT NULL, mode text NOT NULL, key jsonb NOT NULL, columns jsonb NOT NULL,
+        batch_query text, batch_id bigint, batch_at timestamptz, UNIQUE (schema_name, table_name))""",
+    f"COMMENT ON TABLE {REGISTRY} IS 'Tables that Headwater writes, and the last batch that each took in'",
+)
+_LOCK_KEY: Final = "headwater"
+
+log = structlog.get_logger()
+
+
+def open_sink(settings: Settings) -> Sink:
+    """The sink over one database; it is reached for when the first batch comes."""
+    return PostgresqlSink(settings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A table as the registry and PostgreSQL's catalog have it."""
+
+    place: str
+    """Quoted."""
+    mode: str
+    key: tuple[str, ...]
+    fills: Mapping[str, Fill | None]
+    """By the source's column names, in the order in which they came."""
+    types: Mapping[str, str]
+    """PostgreSQL's, by its own column names."""
+    batch: BatchIdentity | None
+
+    def columns(self) -> dict[str, TableColumn]:
+        found = {}
+        for name, fill in self.fills.items():
+            own = self.types[column_name(name)]
+            spark_type = sql_type(own)
+            if spark_type is None:
+                raise TableRefused(
+                    f"{self.place}: column {name} is of type {own}, which Headwater writes no columns of; set it back"
+                )
+            found[name] = TableColumn(spark_type, fill)
+        return found
+
+    def column(self, name: str) -> str:
+        """The quoted column of a name that the source has, perhaps in other case."""
+        known = next((stored for stored in self.fills if stored.lower() == name.lower()), name)
+        return quoted(column_name(known))
+
+    def has(self, batch: BatchIdentity) -> bool:
+        """Whether it took in ``batch``, or one that came behind it."""
+        return (
+            self.batch is not None and self.batch.query_id == batch.query_id and self.batch.batch_id >= batch.batch_id
+        )
+
+
+class PostgresqlSink:
+    """See ``spark.sinks.port.Sink``, which has the promises."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._connections = Connections(settings)
+        self._lock = threading.Lock()
+        self._has_state = False
+
+    def session_config(self) -> Mapping[str, str]:
+        # Spark's Python workers import ``copy`` from where this module is.
+        return {"spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[3])}
+
+    def begin_batch(self, spark: SparkSession, batch: BatchIdentity) -> None:
+        spark.conf.set(_BATCH, str(batch))
+        self._make_state()
+        with self._connections.transaction(REGISTRY) as connection:
+            # Batches of a query follow one another: whatever is staged of this one was left behind.
+            left = connection.execute(
+                "SELECT tablename FROM pg_tables WHERE schemaname = %s AND starts_with(tablename, %s)",
+                (STATE_SCHEMA, _stage_prefix(batch)),
+            ).fetchall()
+            for (name,) in left:
+                connection.execute(f"DROP TABLE IF EXISTS {quoted(STATE_SCHEMA, name)}")
+        if left:
+            log.info("sink_stages_dropped", stages=len(left), query_id=batch.query_id)
+
+    def is_applied(self, spark: SparkSession, table: WarehouseTable, batch: BatchIdentity) -> bool:
+        self._make_state()
+        with self._connections.transaction(str(table)) as connection:
+            stored = _load(connection, table)
+        return stored is not None and stored.has(batch)
+
+    def ensure_table(self, spark: SparkSession, table: SinkTable) -> Mapping[str, TableColumn]:
+        self._make_state()
+        literals = _fill_literals(spark, table)
+        with self._connections.transaction(str(table.name)) as connection:
+            _lock_name(connection, str(table.name))
+            stored = _load(connection, table.name)
+            if stored is None:
+                self._create(connection, table)
+            else:
+                _check_settled(stored, table)
+                changes = evolution(_types_by_source_name(stored), table, type_of=type_of, is_wider=is_wider)
+                if changes:
+                    _evolve(connection, stored, table, changes, literals)
+            stored = _load(connection, table.name)
+        assert stored is not None
+        return stored.columns()
+
+    def merge_into(
+        self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncated_at: str | None = None
+    ) -> None:
+        self._write(spark, table, changes, truncated_at)
+
+    def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
+        self._write(spark, table, changes, None)
+
+    def maintain(self, spark: SparkSession, table: WarehouseTable) -> None:
+        """Nothing: the server's autovacuum does it."""
+
+    def _write(self, spark: SparkSession, table: SinkTable, changes: DataFrame, truncated_at: str | None) -> None:
+        """Stage, then change the table and note the batch in one transaction."""
+        batch = _batch_of(spark)
+        with self._connections.transaction(str(table.name)) as connection:
+            stored = _load(connection, table.name)
+        if stored is None:
+            raise TableRefused(f"{table.name}: the table went away; restart the job, which makes it again")
+        stages = self._stage(table, stored, changes, batch)
+        with self._connections.transaction(str(table.name)) as connection:
+            connection.execute(f"SELECT 1 FROM {REGISTRY} WHERE name = %s FOR UPDATE", (str(table.name),))
+            stored = _load(connection, table.name)
+            if stored is not None and not stored.has(batch):
+                for statement in write_statements(stored, table, changes.columns, stages, truncated_at):
+                    connection.execute(statement)
+                connection.execute(
+                    f"UPDATE {REGISTRY} SET batch_query = %s, batch_id = %s, batch_at = now() WHERE name = %s",
+                    (batch.query_id, batch.batch_id, str(table.name)),
+                )
+            for stage in stages:
+                connection.execute(f"DROP TABLE {stage}")
+            failpoint("sink_before_commit")
+
+    def _stage(self, table: SinkTable, stored: _Stored, changes: DataFrame, batch: BatchIdentity) -> list[str]:
+        known = stored.columns()
+        spark_types = {
+            name: _OWN_SQL_TYPES[name] if name in _OWN_SQL_TYPES else known[name].sql_type for name in changes.columns
+        }
+        own_types = {**stored.types, **_OWN_TYPES}
+        columns = ", ".join(f"{quoted(column_name(name))} {own_types[column_name(name)]}" for name in changes.columns)
+        digest = hashlib.sha256(str(table.name).encode()).hexdigest()[:12]
+        prefix = f"{_stage_prefix(batch)}{digest}_"
+        return copy_into_stages(changes, spark_types, StageTarget(self._settings, prefix, columns, str(table.name)))
+
+    def _make_state(self) -> None:
+        with self._lock:
+            if self._has_state:
+                return
+            with self._connections.transaction(REGISTRY) as connection:
+                _lock_name(connection, _LOCK_KEY)  # two at once would both find nothing
+                for statement in _STATE:
+                    connection.execute(statement)
+            self._has_state = True
+
+    def _create(self, connection: Connection, table: SinkTable) -> None:
+        schema, name = schema_name(self._settings.schema, table.name), identifier(table.name.name)
+        _check_place(connection, table, schema, name)
+        is_mirror = table.mode is SinkMode.MIRROR
+        own = [ORDER_COLUMN, COMMITTED_AT_COLUMN] if is_mirror else list(_OWN_TYPES)
+        lines = [f"{quoted(column_name(column.name))} {type_of(column)}" for column in table.columns]
+        lines += [f"{quoted(column)} {_OWN_TYPES[column]} NOT NULL" for column in own]
+        if is_mirror:
+            lines.append(f"PRIMARY KEY ({', '.join(quoted(column_name(column)) for column in table.key)})")
+        _lock_name(connection, _LOCK_KEY)
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
+        place = quoted(schema, name)
+        connection.execute(f"CREATE TABLE {place} ({', '.join(lines)})")
+        _comment(
+            connection, f"TABLE {place}", f"{table.table} of source {table.source}, {table.mode.value}, by Headwater"
+        )
+        for column in table.columns:
+            _comment_column(connection, place, column)
+        fills = {column.name: _late_fill(column, table) for column in table.columns}
+        connection.execute(
+            f"INSERT INTO {REGISTRY} (name, schema_name, table_name, source, source_table, topic, mode, key, columns) "
+            "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            (
+                str(table.name),
+                schema,
+                name,
+                table.source,
+                table.table,
+                table.topic,
+                table.mode.value,
+                Jsonb(table.key),
+                Jsonb(_listed(fills)),
+            ),
+        )
+        log.info("sink_table_created", table=str(table.name), mode=table.mode.value, key=list(table.key))
+
+
+def write_statements(
+    stored: _Stored, table: SinkTable, columns: Sequence[str], stages: Sequence[str], truncated_at: str | None
+) -> list[sql.SQL]:
+    """What one batch does to the table; the stages have one row a key in a mirror, ``columns`` in this order."""
+    staged = " UNION ALL ".join(f"TABLE {stage}" for stage in stages)
+    names = {name: quoted(column_name(name)) for name in columns}
+    if table.mode is SinkMode.APPEND:
+        every = ", ".join(names.values())
+        statements = [f"INSERT INTO {stored.place} ({every}) SELECT {every} FROM ({staged}) s"] if stages else []
+        return [sql.SQL(statement) for statement in statements]
+    order, op = quoted(ORDER_COLUMN), quoted(OP_COLUMN)
+    # What is staged is newer than the truncation, so that it may come first.
+    statements = [] if truncated_at is None else [f"DELETE FROM {stored.place} WHERE {order} < '{truncated_at}'"]
+    if stages:
+        key = [stored.column(name) for name in table.key]
+        kept = [name for column, name in names.items() if column != OP_COLUMN]
+        same_key = " AND ".join(f"t.{name} = s.{name}" for name in key)
+        assignments = ", ".join(f"{name} = excluded.{name}" for name in kept if name not in key)
+        statements += [
+            f"DELETE FROM {stored.place} t USING ({staged}) s "
+            f"WHERE {same_key} AND s.{op} = '{DELETE}' AND t.{order} < s.{order}",
+            f"INSERT INTO {stored.place} AS t ({', '.join(kept)}) "
+            f"SELECT {', '.join(kept)} FROM ({staged}) s WHERE s.{op} <> '{DELETE}' "
+            f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {assignments} WHERE t.{order} < excluded.{order}",
+        ]
+    return [sql.SQL(statement) for statement in statements]
+
+
+def _load(connection: Connection, table: WarehouseTable) -> _Stored | None:
+    """None where there is none; a registry's row whose table somebody dropped counts as none, and goes."""
+    row = connection.execute(
+        f"SELECT schema_name, table_name, mode, key, columns, batch_query, batch_id FROM {REGISTRY} WHERE name = %s",
+        (str(table),),
+    ).fetchone()
+    if row is None:
+        return None
+    schema, name, mode, key, columns, query_id, batch_id = row
+    types = connection.execute(
+        "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute "
+        "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+        (quoted(schema, name),),
+    ).fetchall()
+    if not types:
+        connection.execute(f"DELETE FROM {REGISTRY} WHERE name = %s", (str(table),))
+        return None
+    fills = {item["name"]: _unlisted_fill(item) for item in columns}
+    if lost := [column for column in fills if column_name(column) not in dict(types)]:
+        raise TableRefused(
+            f"{quoted(schema, name)}: somebody dropped or renamed column {lost[0]}; put it back, or write the tenant's "
+            "tables anew (docs/sinks.md, 'Write tables anew')"
+        )
+    batch = None if query_id is None else BatchIdentity(query_id, batch_id)
+    return _Stored(quoted(schema, name), mode, tuple(key), fills, dict(types), batch)
+
+
+def _check_place(connection: Connection, table: SinkTable, schema: str, name: str) -> None:
+    taken = connection.execute(
+        f"SELECT name FROM {REGISTRY} WHERE schema_name = %s AND table_name = %s", (schema, name)
+    ).fetchone()
+    if taken is not None:
+        raise TableRefused(
+            f"{table.name}: its place {schema}.{name} is {taken[0]}'s already; choose a warehouses.postgresql.schema that "
+            "keeps them apart"
+        )
+
+
+def _check_settled(stored: _Stored, table: SinkTable) -> None:
+    """Mode and key are for the table's life."""
+    if stored.mode != table.mode.value:
+        raise TableRefused(
+            f"{table.name} holds {stored.mode} rows, but the tenant's sink.mode is {table.mode.value}; set the mode back, "
+            "or write the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
+        )
+    if table.mode is SinkMode.MIRROR and stored.key != table.key:
+        raise TableRefused(
+            f"{table.name} is merged by the key ({','.join(stored.key)}), but the source's key is ({','.join(table.key)}) "
+            "now; write the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
+        )
+
+
+def _types_by_source_name(stored: _Stored) -> dict[str, str]:
+    return {name: stored.types[column_name(name)] for name in stored.fills}
+
+
+def _evolve(
+    connection: Connection, stored: _Stored, table: SinkTable, changes: Evolution, literals: Mapping[str, str]
+) -> None:
+    """Add and widen. A column that is added with a DEFAULT has it in every row there is, without one being written."""
+    is_mirror = table.mode is SinkMode.MIRROR
+    alter = f"ALTER TABLE {stored.place}"
+    for column in changes.added:
+        name, own_type = quoted(column_name(column.name)), type_of(column)
+        literal = literals.get(column.name) if is_mirror else None
+        if literal is None:
+            connection.execute(f"{alter} ADD COLUMN {name} {own_type}")
+        else:
+            default = sql.Literal(literal).as_string(connection)
+            connection.execute(sql.SQL(f"{alter} ADD COLUMN {name} {own_type} DEFAULT ") + sql.SQL(default))
+            connection.execute(f"{alter} ALTER COLUMN {name} DROP DEFAULT")
+        _comment_column(connection, stored.place, column)
+    for column in changes.widened:
+        connection.execute(f"{alter} ALTER COLUMN {stored.column(column.name)} TYPE {type_of(column)}")
+    fills = {**stored.fills, **{column.name: column.fill if is_mirror else None for column in changes.added}}
+    connection.execute(f"UPDATE {REGISTRY} SET columns = %s WHERE name = %s", (Jsonb(_listed(fills)), str(table.name)))
+    log.info(
+        "sink_table_evolved",
+        table=str(table.name),
+        added=[column.name for column in changes.added],
+        widened=[column.name for column in changes.widened],
+    )
+
+
+def _fill_literals(spark: SparkSession, table: SinkTable) -> dict[str, str]:
+    """The constants that fills stand for, as PostgreSQL reads them."""
+    filled = [column for column in table.columns if column.fill is not None]
+    if not filled or table.mode is not SinkMode.MIRROR:
+        return {}
+    constants = [
+        as_text(sf.expr(column.fill.expression).cast(column.sql_type), column.sql_type)
+        for column in filled
+        if column.fill is not None
+    ]
+    [row] = spark.range(1).select(*constants).collect()
+    return {column.name: text for column, text in zip(filled, row, strict=True) if text is not None}
+
+
+def _late_fill(column: SinkColumn, table: SinkTable) -> Fill | None:
+    """A table's first batch may begin before one of its columns was there."""
+    is_late = column.fill is not None and column.fill.since_version > table.oldest_version
+    return column.fill if is_late and table.mode is SinkMode.MIRROR else None
+
+
+def _listed(fills: Mapping[str, Fill | None]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, **({"since_version": fill.since_version, "fill": fill.expression} if fill else {})}
+        for name, fill in fills.items()
+    ]
+
+
+def _unlisted_fill(item: Mapping[str, Any]) -> Fill | None:
+    return Fill(item["since_version"], item["fill"]) if "fill" in item else None
+
+
+def _comment_column(connection: Connection, place: str, column: SinkColumn) -> None:
+    name = column_name(column.name)
+    is_renamed = name != column.name
+    parts = [f"{column.name} at the source" if is_renamed else None, column.comment or None]
+    if text := "; ".join(part for part in parts if part):
+        _comment(connection, f"COLUMN {place}.{quoted(name)}", text)
+
+
+def _comment(connection: Connection, what: str, text: str) -> None:
+    literal = sql.Literal(text.replace("\0", "")).as_string(connection)
+    connection.execute(sql.SQL(f"COMMENT ON {what} IS ") + sql.SQL(literal))
+
+
+def _lock_name(connection: Connection, name: str) -> None:
+    """Until the transaction's end nobody else works on what is called so."""
+    connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
+
+
+def _batch_of(spark: SparkSession) -> BatchIdentity:
+    query_id, _, batch_id = str(spark.conf.get(_BATCH)).rpartition(":")
+    return BatchIdentity(query_id, int(batch_id))
+
+
+def _stage_prefix(batch: BatchIdentity) -> str:
+    return f"stage_{hashlib.sha256(batch.query_id.encode()).hexdigest()[:16]}_"
