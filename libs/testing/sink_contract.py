@@ -173,7 +173,7 @@ def soft_deletes_mark_rows(harness: SinkHarness) -> None:
     harness.apply(orders, put(1, 1, "a"), put(2, 2, "b"), put(3, 3, "c"), gone(4, 4), deletes=Deletes.SOFT)
     harness.apply(orders, gone(5, 1), gone(5, 3), put(2, 2, "older"), deletes=Deletes.SOFT)
     deleted = _marks(harness, orders)
-    harness.apply(orders, put(6, 1, "again"), gone(3, 2), deletes=Deletes.SOFT)
+    harness.apply(orders, put(6, 1, "again"), gone(1, 2), deletes=Deletes.SOFT)
     back = _marks(harness, orders)
     harness.apply(orders, put(8, 5, "e"), truncated_at=7, deletes=Deletes.SOFT)
 

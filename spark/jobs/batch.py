@@ -45,6 +45,7 @@ from spark.jobs.spark_errors import MALFORMED_RECORD, has_condition
 from spark.sinks.port import (
     BatchIdentity,
     Fill,
+    KeepsVersions,
     Sink,
     SinkColumn,
     SinkTable,
@@ -248,6 +249,7 @@ def _write_versions(
     spark = table.events.sparkSession
     oldest, _ = _truncations(table)
     changes = changes_of(table, columns, is_partial=any(part.partial_rows for part in table.slices))
+    assert isinstance(context.sink, KeepsVersions)  # ``sink_table`` has seen to it
     stored = context.sink.rows(spark, wanted.name)
     current = stored.where(IS_CURRENT_COLUMN)
     is_late = min(part.oldest_order for part in table.slices) <= table.known_order and has_late_changes(
@@ -382,6 +384,11 @@ def sink_table(context: TenantSink, table: TableBatch) -> SinkTable:
         raise TableRefused(
             f"{schema.table_id} has no primary key and no unique key without NULLs, so its rows cannot be told apart; add "
             "one at the source, exclude the table, or set the tenant's sink.mode to append"
+        )
+    if mode is SinkMode.HISTORY and not isinstance(context.sink, KeepsVersions):
+        raise TableRefused(
+            f"{schema.table_id}: warehouse {context.settings.warehouse} has no mode history; take another sink.mode, or "
+            "warehouse iceberg"
         )
     own = own_columns(mode, deletes)
     for column in schema.columns:

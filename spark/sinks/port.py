@@ -6,7 +6,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -133,6 +133,19 @@ class Sink(Protocol):
         """
         ...
 
+    def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
+        """Add every change as a row, one commit."""
+        ...
+
+    def maintain(self, spark: SparkSession, table: WarehouseTable) -> None:
+        """Called after each commit: keep the table fast to read, if it is due. Changes no row."""
+        ...
+
+
+@runtime_checkable
+class KeepsVersions(Protocol):
+    """A sink that has mode ``history`` too."""
+
     def rows(self, spark: SparkSession, table: WarehouseTable) -> DataFrame:
         """What the table holds; it was created."""
         ...
@@ -152,12 +165,4 @@ class Sink(Protocol):
         ``only_current``: no other stored version is named than current ones, so others need not be read. ``truncation``
         ends the current versions of a smaller order, save those that ``versions`` replace.
         """
-        ...
-
-    def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
-        """Add every change as a row, one commit."""
-        ...
-
-    def maintain(self, spark: SparkSession, table: WarehouseTable) -> None:
-        """Called after each commit: keep the table fast to read, if it is due. Changes no row."""
         ...

@@ -22,10 +22,19 @@ from pyspark.sql import functions as sf
 
 from libs.failpoints import failpoint
 from libs.postgresql.names import REGISTRY, STATE_SCHEMA, column_name, identifier, quoted, schema_name
-from libs.types.tenant import SinkMode
-from libs.types.warehouse import COMMITTED_AT_COLUMN, OP_COLUMN, ORDER_COLUMN, WarehouseTable
+from libs.types.tenant import Deletes, SinkMode
+from libs.types.warehouse import (
+    COMMITTED_AT_COLUMN,
+    DELETED_AT_COLUMN,
+    DELETED_COLUMN,
+    OP_COLUMN,
+    ORDER_COLUMN,
+    UNAVAILABLE_COLUMN,
+    WarehouseTable,
+    own_columns,
+)
 from spark.sinks.evolution import Evolution, evolution
-from spark.sinks.port import BatchIdentity, Fill, Sink, SinkColumn, SinkTable, TableColumn, TableRefused
+from spark.sinks.port import BatchIdentity, Fill, Sink, SinkColumn, SinkTable, TableColumn, TableRefused, Truncation
 from spark.sinks.postgresql.client import Connection, Connections
 from spark.sinks.postgresql.copy import StageTarget, copy_into_stages
 from spark.sinks.postgresql.schema import as_text, is_wider, sql_type, type_of
@@ -37,14 +46,25 @@ _OWN_TYPES: Final = {
     OP_COLUMN: "text",
     ORDER_COLUMN: 'text COLLATE "C"',
     COMMITTED_AT_COLUMN: "timestamp with time zone",
+    DELETED_COLUMN: "boolean",
+    DELETED_AT_COLUMN: "timestamp with time zone",
+    UNAVAILABLE_COLUMN: "jsonb",
 }
 """Orders are compared by their bytes, whatever the database's collation."""
-_OWN_SQL_TYPES: Final = {OP_COLUMN: "string", ORDER_COLUMN: "string", COMMITTED_AT_COLUMN: "timestamp"}
+_OWN_SQL_TYPES: Final = {
+    OP_COLUMN: "string",
+    ORDER_COLUMN: "string",
+    COMMITTED_AT_COLUMN: "timestamp",
+    DELETED_COLUMN: "boolean",
+    DELETED_AT_COLUMN: "timestamp",
+    UNAVAILABLE_COLUMN: "string",
+}
 _STATE: Final = (
     f"CREATE SCHEMA IF NOT EXISTS {STATE_SCHEMA}",
     f"""CREATE TABLE IF NOT EXISTS {REGISTRY} (
         name text PRIMARY KEY, schema_name text NOT NULL, table_name text NOT NULL, source text NOT NULL,
-        source_table text NOT NULL, topic text NOT NULL, mode text NOT NULL, key jsonb NOT NULL, columns jsonb NOT NULL,
+        source_table text NOT NULL, topic text NOT NULL, mode text NOT NULL, deletes text NOT NULL, key jsonb NOT NULL,
+        columns jsonb NOT NULL,
         batch_query text, batch_id bigint, batch_at timestamptz, UNIQUE (schema_name, table_name))""",
     f"COMMENT ON TABLE {REGISTRY} IS 'Tables that Headwater writes, and the last batch that each took in'",
 )
@@ -65,6 +85,7 @@ class _Stored:
     place: str
     """Quoted."""
     mode: str
+    deletes: str
     key: tuple[str, ...]
     fills: Mapping[str, Fill | None]
     """By the source's column names, in the order in which they came."""
@@ -147,9 +168,11 @@ class PostgresqlSink:
         return stored.columns()
 
     def merge_into(
-        self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncated_at: str | None = None
+        self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncation: Truncation | None = None
     ) -> None:
-        self._write(spark, table, changes, truncated_at)
+        if UNAVAILABLE_COLUMN in changes.columns:
+            changes = changes.withColumn(UNAVAILABLE_COLUMN, sf.to_json(UNAVAILABLE_COLUMN))
+        self._write(spark, table, changes, truncation)
 
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         self._write(spark, table, changes, None)
@@ -157,7 +180,7 @@ class PostgresqlSink:
     def maintain(self, spark: SparkSession, table: WarehouseTable) -> None:
         """Nothing: the server's autovacuum does it."""
 
-    def _write(self, spark: SparkSession, table: SinkTable, changes: DataFrame, truncated_at: str | None) -> None:
+    def _write(self, spark: SparkSession, table: SinkTable, changes: DataFrame, truncation: Truncation | None) -> None:
         """Stage, then change the table and note the batch in one transaction."""
         batch = _batch_of(spark)
         with self._connections.transaction(str(table.name)) as connection:
@@ -169,7 +192,7 @@ class PostgresqlSink:
             connection.execute(f"SELECT 1 FROM {REGISTRY} WHERE name = %s FOR UPDATE", (str(table.name),))
             stored = _load(connection, table.name)
             if stored is not None and not stored.has(batch):
-                for statement in write_statements(stored, table, changes.columns, stages, truncated_at):
+                for statement in write_statements(stored, table, changes.columns, stages, truncation):
                     connection.execute(statement)
                 connection.execute(
                     f"UPDATE {REGISTRY} SET batch_query = %s, batch_id = %s, batch_at = now() WHERE name = %s",
@@ -204,11 +227,17 @@ class PostgresqlSink:
         schema, name = schema_name(self._settings.schema, table.name), identifier(table.name.name)
         _check_place(connection, table, schema, name)
         is_mirror = table.mode is SinkMode.MIRROR
-        own = [ORDER_COLUMN, COMMITTED_AT_COLUMN] if is_mirror else list(_OWN_TYPES)
+        own = own_columns(table.mode, table.deletes)
         lines = [f"{quoted(column_name(column.name))} {type_of(column)}" for column in table.columns]
-        lines += [f"{quoted(column)} {_OWN_TYPES[column]} NOT NULL" for column in own]
+        lines += [
+            f"{quoted(column)} {_OWN_TYPES[column]}{'' if column == DELETED_AT_COLUMN else ' NOT NULL'}"
+            for column in own
+        ]
         if is_mirror:
-            lines.append(f"PRIMARY KEY ({', '.join(quoted(column_name(column)) for column in table.key)})")
+            # Of a key with NULLs, which only a source's settings can choose; for it PostgreSQL 15 is needed.
+            is_optional = any(column.is_optional for column in table.columns if column.name in table.key)
+            unique = "UNIQUE NULLS NOT DISTINCT" if is_optional else "PRIMARY KEY"
+            lines.append(f"{unique} ({', '.join(quoted(column_name(column)) for column in table.key)})")
         _lock_name(connection, _LOCK_KEY)
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
         place = quoted(schema, name)
@@ -220,8 +249,8 @@ class PostgresqlSink:
             _comment_column(connection, place, column)
         fills = {column.name: _late_fill(column, table) for column in table.columns}
         connection.execute(
-            f"INSERT INTO {REGISTRY} (name, schema_name, table_name, source, source_table, topic, mode, key, columns) "
-            "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            f"INSERT INTO {REGISTRY} (name, schema_name, table_name, source, source_table, topic, mode, deletes, key, "
+            "columns) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
             (
                 str(table.name),
                 schema,
@@ -230,6 +259,7 @@ class PostgresqlSink:
                 table.table,
                 table.topic,
                 table.mode.value,
+                table.deletes.value,
                 Jsonb(table.key),
                 Jsonb(_listed(fills)),
             ),
@@ -238,42 +268,92 @@ class PostgresqlSink:
 
 
 def write_statements(
-    stored: _Stored, table: SinkTable, columns: Sequence[str], stages: Sequence[str], truncated_at: str | None
+    stored: _Stored, table: SinkTable, columns: Sequence[str], stages: Sequence[str], truncation: Truncation | None
 ) -> list[sql.SQL]:
     """What one batch does to the table; the stages have one row a key in a mirror, ``columns`` in this order."""
     staged = " UNION ALL ".join(f"TABLE {stage}" for stage in stages)
-    names = {name: quoted(column_name(name)) for name in columns}
     if table.mode is SinkMode.APPEND:
-        every = ", ".join(names.values())
+        every = ", ".join(quoted(column_name(name)) for name in columns)
         statements = [f"INSERT INTO {stored.place} ({every}) SELECT {every} FROM ({staged}) s"] if stages else []
-        return [sql.SQL(statement) for statement in statements]
-    order, op = quoted(ORDER_COLUMN), quoted(OP_COLUMN)
-    # What is staged is newer than the truncation, so that it may come first.
-    statements = [] if truncated_at is None else [f"DELETE FROM {stored.place} WHERE {order} < '{truncated_at}'"]
-    if stages:
-        key = [stored.column(name) for name in table.key]
-        kept = [name for column, name in names.items() if column != OP_COLUMN]
-        same_key = " AND ".join(f"t.{name} = s.{name}" for name in key)
-        assignments = ", ".join(f"{name} = excluded.{name}" for name in kept if name not in key)
-        statements += [
-            f"DELETE FROM {stored.place} t USING ({staged}) s "
-            f"WHERE {same_key} AND s.{op} = '{DELETE}' AND t.{order} < s.{order}",
-            f"INSERT INTO {stored.place} AS t ({', '.join(kept)}) "
-            f"SELECT {', '.join(kept)} FROM ({staged}) s WHERE s.{op} <> '{DELETE}' "
-            f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {assignments} WHERE t.{order} < excluded.{order}",
-        ]
+    elif table.deletes is Deletes.SOFT:
+        # The staged rows from before the truncation have its order already, and the values that they had then.
+        statements = [_upsert(stored, table, columns, staged)] if stages else []
+        statements += [_mark_truncated(stored, truncation)] if truncation is not None else []
+    else:
+        # What is staged is newer than the truncation, so that it may come first.
+        order = quoted(ORDER_COLUMN)
+        statements = [f"DELETE FROM {stored.place} WHERE {order} < '{truncation.order}'"] if truncation else []
+        if stages:
+            statements.append(
+                f"DELETE FROM {stored.place} t USING ({staged}) s "
+                f"WHERE {_same_key(stored, table)} AND s.{quoted(OP_COLUMN)} = '{DELETE}' AND t.{order} < s.{order}"
+            )
+            statements.append(_upsert(stored, table, columns, staged))
     return [sql.SQL(statement) for statement in statements]
+
+
+def _upsert(stored: _Stored, table: SinkTable, columns: Sequence[str], staged: str) -> str:
+    """Newer rows; of hard deletes none, of soft ones what marks them."""
+    is_soft, is_partial = table.deletes is Deletes.SOFT, UNAVAILABLE_COLUMN in columns
+    kept = [name for name in columns if name not in (OP_COLUMN, UNAVAILABLE_COLUMN)]
+    own, key = own_columns(table.mode, table.deletes), [stored.column(name) for name in table.key]
+    names = {name: quoted(column_name(name)) for name in kept}
+    order = quoted(ORDER_COLUMN)
+
+    def given(name: str) -> str:
+        if not is_partial or name in own:
+            return f"s.{names[name]}"
+        is_lacking = f"s.{quoted(UNAVAILABLE_COLUMN)} ? {_literal(name)}"
+        return f"CASE WHEN {is_lacking} THEN p.{names[name]} ELSE s.{names[name]} END"
+
+    def assigned(name: str) -> str:
+        column = names[name]
+        if not is_soft or name in own:
+            return f"{column} = excluded.{column}"
+        # What marks a row leaves its values.
+        return f"{column} = CASE WHEN excluded.{quoted(DELETED_COLUMN)} THEN t.{column} ELSE excluded.{column} END"
+
+    before = f" LEFT JOIN {stored.place} p ON {_same_key(stored, table, 'p')}" if is_partial else ""
+    wanted = "" if is_soft else f" WHERE s.{quoted(OP_COLUMN)} <> '{DELETE}'"
+    assignments = ", ".join(assigned(name) for name, column in names.items() if column not in key)
+    return (
+        f"INSERT INTO {stored.place} AS t ({', '.join(names.values())}) "
+        f"SELECT {', '.join(map(given, kept))} FROM ({staged}) s{before}{wanted} "
+        f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {assignments} WHERE t.{order} < excluded.{order}"
+    )
+
+
+def _mark_truncated(stored: _Stored, truncation: Truncation) -> str:
+    at = f"timestamptz 'epoch' + {truncation.committed_at_us} * interval '1 microsecond'"
+    order = quoted(ORDER_COLUMN)
+    return (
+        f"UPDATE {stored.place} SET {quoted(DELETED_COLUMN)} = true, {quoted(DELETED_AT_COLUMN)} = {at}, "
+        f"{order} = '{truncation.order}', {quoted(COMMITTED_AT_COLUMN)} = {at} "
+        f"WHERE {order} < '{truncation.order}' AND NOT {quoted(DELETED_COLUMN)}"
+    )
+
+
+def _same_key(stored: _Stored, table: SinkTable, side: str = "t") -> str:
+    optional = {column.name for column in table.columns if column.is_optional}
+    return " AND ".join(
+        f"{side}.{stored.column(name)} {'IS NOT DISTINCT FROM' if name in optional else '='} s.{stored.column(name)}"
+        for name in table.key
+    )
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _load(connection: Connection, table: WarehouseTable) -> _Stored | None:
     """None where there is none; a registry's row whose table somebody dropped counts as none, and goes."""
     row = connection.execute(
-        f"SELECT schema_name, table_name, mode, key, columns, batch_query, batch_id FROM {REGISTRY} WHERE name = %s",
+        f"SELECT schema_name, table_name, mode, deletes, key, columns, batch_query, batch_id FROM {REGISTRY} WHERE name = %s",
         (str(table),),
     ).fetchone()
     if row is None:
         return None
-    schema, name, mode, key, columns, query_id, batch_id = row
+    schema, name, mode, deletes, key, columns, query_id, batch_id = row
     types = connection.execute(
         "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute "
         "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
@@ -289,7 +369,7 @@ def _load(connection: Connection, table: WarehouseTable) -> _Stored | None:
             "tables anew (docs/sinks.md, 'Write tables anew')"
         )
     batch = None if query_id is None else BatchIdentity(query_id, batch_id)
-    return _Stored(quoted(schema, name), mode, tuple(key), fills, dict(types), batch)
+    return _Stored(quoted(schema, name), mode, deletes, tuple(key), fills, dict(types), batch)
 
 
 def _check_place(connection: Connection, table: SinkTable, schema: str, name: str) -> None:
@@ -304,10 +384,15 @@ def _check_place(connection: Connection, table: SinkTable, schema: str, name: st
 
 
 def _check_settled(stored: _Stored, table: SinkTable) -> None:
-    """Mode and key are for the table's life."""
+    """Mode, deletes and key are for the table's life."""
     if stored.mode != table.mode.value:
         raise TableRefused(
             f"{table.name} holds {stored.mode} rows, but the tenant's sink.mode is {table.mode.value}; set the mode back, "
+            "or write the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
+        )
+    if stored.deletes != table.deletes.value:
+        raise TableRefused(
+            f"{table.name} has {stored.deletes} deletes, but the tenant's sink.deletes is {table.deletes.value}; set it back, "
             "or write the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
         )
     if table.mode is SinkMode.MIRROR and stored.key != table.key:
