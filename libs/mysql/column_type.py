@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from libs.errors import PipelineHalted
-from libs.mysql.sql_lexer import DEFAULT_SQL_MODE, SqlMode, TokenKind, TokenReader, UnreadableSql
+from libs.mysql.sql_lexer import DEFAULT_SQL_MODE, SqlMode, TokenKind, TokenReader, UnreadableSql, bytes_of_literal
 
 
 class UnknownColumnType(PipelineHalted):
@@ -248,6 +248,8 @@ def _type_name(tokens: TokenReader) -> tuple[str, str | None]:
     if name not in _KNOWN:
         raise tokens.unreadable("a column type")
     tokens.advance()
+    if word == "REAL" and tokens.sql_mode.real_as_float:
+        return "float", None
     if name == "double":
         tokens.accept("PRECISION")
     if name == "char":
@@ -363,6 +365,6 @@ def _members(tokens: TokenReader) -> tuple[str, ...]:
 
 def _member(tokens: TokenReader) -> str:
     """A member; MySQL deletes its trailing spaces (manual, "The ENUM Type")."""
-    if tokens.current.kind is TokenKind.BYTES and tokens.current.value[0] in "xX":
-        return bytes.fromhex(tokens.advance().value[2:-1]).decode(errors="replace")
+    if tokens.current.kind is TokenKind.BYTES:
+        return (bytes_of_literal(tokens.advance().value) or b"").decode(errors="replace")
     return tokens.string().rstrip(" ")

@@ -11,8 +11,8 @@ from typing import Final
 
 from libs.errors import PipelineHalted
 from libs.mysql.column_type import WrittenType, read_column_type
-from libs.mysql.logical import bytes_of_literal, charset_of_collation
-from libs.mysql.sql_lexer import DEFAULT_SQL_MODE, SqlMode, TokenKind, TokenReader, UnreadableSql
+from libs.mysql.logical import charset_of_collation
+from libs.mysql.sql_lexer import DEFAULT_SQL_MODE, SqlMode, TokenKind, TokenReader, UnreadableSql, bytes_of_literal
 from libs.types.table import TableId
 
 

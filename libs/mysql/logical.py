@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from libs.mysql.column_type import MysqlType, is_character_type, parse_column_type
+from libs.mysql.sql_lexer import bytes_of_literal
 from libs.types.table import Column, TableSchema
 from libs.types.value import LogicalKind, LogicalType
 from libs.types.value_modes import (
@@ -313,18 +314,3 @@ def _canonical_bytes(mysql_type: MysqlType, text: str) -> str:
     if mysql_type.name == "binary":
         value = value.ljust(mysql_type.length or 1, b"\0")
     return "0x" + value.hex().upper()
-
-
-_HEX: Final = re.compile(r"(?:[xX]'([0-9A-Fa-f]*)'|0x([0-9A-Fa-f]+))")
-_BITS: Final = re.compile(r"(?:[bB]'([01]*)'|0b([01]+))")
-
-
-def bytes_of_literal(text: str) -> bytes | None:
-    """The bytes of a hex or bit literal; None for any other text (manual, "Hexadecimal Literals", "Bit-Value Literals")."""
-    if match := _HEX.fullmatch(text):
-        digits = match[1] if match[1] is not None else match[2]
-        return bytes.fromhex(digits.zfill(len(digits) + len(digits) % 2))
-    if match := _BITS.fullmatch(text):
-        bits = (match[1] if match[1] is not None else match[2]) or "0"
-        return int(bits, 2).to_bytes((len(bits) + 7) // 8, "big")
-    return None

@@ -52,6 +52,8 @@ class SqlMode:
     ansi_quotes: bool = False
     """``"x"`` is a name, not a string."""
     backslash_escapes: bool = True
+    real_as_float: bool = False
+    """REAL is a FLOAT, not a DOUBLE."""
 
 
 DEFAULT_SQL_MODE: Final = SqlMode()
@@ -160,6 +162,7 @@ class TokenReader:
 
     def __init__(self, statement: str, sql_mode: SqlMode = DEFAULT_SQL_MODE) -> None:
         self.statement = statement
+        self.sql_mode = sql_mode
         self._unread = _tokens(statement, sql_mode)
         self._tokens: list[Token] = []
         self._end = Token(TokenKind.END, "", len(statement), len(statement))
@@ -260,3 +263,18 @@ class TokenReader:
         token = self.current
         found = token.value if token.keyword else token.kind.value
         return UnreadableSql(f"expected {expected} at character {token.start}, found {found}")
+
+
+_HEX: Final = re.compile(r"(?:[xX]'([0-9A-Fa-f]*)'|0x([0-9A-Fa-f]+))")
+_BITS: Final = re.compile(r"(?:[bB]'([01]*)'|0b([01]+))")
+
+
+def bytes_of_literal(text: str) -> bytes | None:
+    """The bytes of a hex or bit literal; None for any other text (manual, "Hexadecimal Literals", "Bit-Value Literals")."""
+    if match := _HEX.fullmatch(text):
+        digits = match[1] if match[1] is not None else match[2]
+        return bytes.fromhex(digits.zfill(len(digits) + len(digits) % 2))
+    if match := _BITS.fullmatch(text):
+        bits = (match[1] if match[1] is not None else match[2]) or "0"
+        return int(bits, 2).to_bytes((len(bits) + 7) // 8, "big")
+    return None

@@ -93,6 +93,7 @@ from services.binlog_reader.settings import BinlogReaderSettings
 log = structlog.get_logger()
 
 # MySQL source sql/system_variables.h.
+_MODE_REAL_AS_FLOAT: Final = 1
 _MODE_ANSI_QUOTES: Final = 4
 _MODE_NO_BACKSLASH_ESCAPES: Final = 1 << 20
 _ROWS_PER_SNAPSHOT_BATCH: Final = 2_000
@@ -520,6 +521,7 @@ class BinlogChangeLog:
             sql_mode=SqlMode(
                 ansi_quotes=bool(ddl.sql_mode & _MODE_ANSI_QUOTES),
                 backslash_escapes=not ddl.sql_mode & _MODE_NO_BACKSLASH_ESCAPES,
+                real_as_float=bool(ddl.sql_mode & _MODE_REAL_AS_FLOAT),
             ),
         )
         try:
