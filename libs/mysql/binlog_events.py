@@ -8,6 +8,8 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
+from libs.mysql.charsets import charset_of_collation_id, python_codec
+
 QUERY, ROTATE, FORMAT_DESCRIPTION, XID, TABLE_MAP = 2, 4, 15, 16, 19
 HEARTBEAT, ROWS_QUERY, WRITE_ROWS, UPDATE_ROWS, DELETE_ROWS = 27, 29, 30, 31, 32
 GTID, ANONYMOUS_GTID, PREVIOUS_GTIDS, XA_PREPARE, PARTIAL_UPDATE_ROWS = 33, 34, 35, 38, 39
@@ -156,23 +158,50 @@ def parse_load_query(body: bytes) -> QueryEvent:
 def _parse_query(body: bytes, fixed_bytes: int) -> QueryEvent:
     thread_id, _, database_length, error_code, status_length = struct.unpack_from("<IIBHH", body, 0)
     place = fixed_bytes + status_length
-    sql_mode = _sql_mode(body[fixed_bytes:place])
+    status = _status(body[fixed_bytes:place])
     database = body[place : place + database_length].decode("utf-8")
-    statement = body[place + database_length + 1 :].decode("utf-8", errors="surrogateescape")
     return QueryEvent(
-        thread_id=thread_id, error_code=error_code, database=database, statement=statement, sql_mode=sql_mode
+        thread_id=thread_id,
+        error_code=error_code,
+        database=database,
+        statement=_statement_text(body[place + database_length + 1 :], status.get(_CHARSET_CODE, b"")),
+        sql_mode=int.from_bytes(status.get(_SQL_MODE_CODE, b""), "little"),
     )
 
 
-_FLAGS2_CODE, _SQL_MODE_CODE = 0, 1
+def _statement_text(statement: bytes, charset: bytes) -> str:
+    """A statement is logged as the client sent it, in its character set; what the server writes itself (DROP, CREATE TABLE …
+    SELECT) is UTF-8 whatever the client has. A text of another character set is next to never UTF-8 by chance."""
+    try:
+        return statement.decode("utf-8")
+    except UnicodeDecodeError:
+        collation = int.from_bytes(charset[:2], "little")
+        return statement.decode(python_codec(charset_of_collation_id(collation)), errors="replace")
 
 
-def _sql_mode(status: bytes) -> int:
-    """The status variables begin with the flags (four bytes) and the SQL mode (eight), each behind its code."""
-    place = 5 if status[:1] == bytes((_FLAGS2_CODE,)) else 0
-    if status[place : place + 1] != bytes((_SQL_MODE_CODE,)):
-        return 0
-    return int.from_bytes(status[place + 1 : place + 9], "little")
+_SQL_MODE_CODE, _CATALOG_CODE, _CHARSET_CODE, _TIME_ZONE_CODE, _CATALOG_NZ_CODE = 1, 2, 4, 5, 6
+_STATUS_BYTES: Final = {0: 4, _SQL_MODE_CODE: 8, 3: 4, _CHARSET_CODE: 6}
+_STATUS_TEXTS: Final = {_CATALOG_CODE: 2, _TIME_ZONE_CODE: 1, _CATALOG_NZ_CODE: 1}
+"""Bytes around each text: its length, and of the oldest form a zero behind it."""
+
+
+def _status(status: bytes) -> dict[int, bytes]:
+    """The status variables by their code, up to the character set; MySQL writes them in this order: flags, SQL mode, catalog,
+    auto-increment, character set, and others (MySQL source Query_log_event::write)."""
+    found: dict[int, bytes] = {}
+    place = 0
+    while place < len(status):
+        code = status[place]
+        place += 1
+        if code in _STATUS_TEXTS:
+            size = status[place] + _STATUS_TEXTS[code]
+        elif code in _STATUS_BYTES:
+            size = _STATUS_BYTES[code]
+        else:
+            break
+        found[code] = status[place : place + size]
+        place += size
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,24 @@ _CODECS: Final = {
 }
 
 
+_COLLATION_IDS: Final = {
+    "armscii8": (32, 64), "ascii": (11, 65), "big5": (1, 84), "cp1250": (26, 34, 44, 66, 99), "cp1251": (14, 23, 50, 51, 52),
+    "cp1256": (57, 67), "cp1257": (29, 58, 59), "cp850": (4, 80), "cp852": (40, 81), "cp866": (36, 68), "cp932": (95, 96),
+    "dec8": (3, 69), "eucjpms": (97, 98), "euckr": (19, 85), "gb18030": (248, 249, 250), "gb2312": (24, 86), "gbk": (28, 87),
+    "geostd8": (92, 93), "greek": (25, 70), "hebrew": (16, 71), "hp8": (6, 72), "keybcs2": (37, 73), "koi8r": (7, 74),
+    "koi8u": (22, 75), "latin1": (5, 8, 15, 31, 47, 48, 49, 94), "latin2": (2, 9, 21, 27, 77), "latin5": (30, 78),
+    "latin7": (20, 41, 42, 79), "macce": (38, 43), "macroman": (39, 53), "sjis": (13, 88), "swe7": (10, 82),
+    "tis620": (18, 89), "ujis": (12, 91),
+}  # fmt: skip
+"""``information_schema.COLLATIONS`` of MySQL 9.7, without the UTFs and binary; a test compares."""
+_CHARSET_OF_ID: Final = {number: charset for charset, numbers in _COLLATION_IDS.items() for number in numbers}
+
+
+def charset_of_collation_id(collation: int) -> str:
+    """The character set of a client's collation, by MySQL's number of it; utf8mb4 for those that no other client has."""
+    return _CHARSET_OF_ID.get(collation, "utf8mb4")
+
+
 def python_codec(charset: str) -> str:
     """The Python codec for a MySQL character set. Raises PipelineHalted for one that Python cannot read."""
     codec = _CODECS.get(charset.lower())

@@ -9,7 +9,9 @@ import orjson
 import pytest
 
 from libs.errors import DiskFull, PositionPurged, SourceUnavailable
+from libs.mysql.charsets import charset_of_collation_id
 from libs.mysql.gtid import GtidSet
+from libs.types.table import TableId
 from services.binlog_reader.position import decode_position
 from tests.conftest import MysqlServer, StartMysql
 from tests.integration.log_reading import Event, LogReading, events_of, ids
@@ -305,6 +307,44 @@ async def test_a_table_that_the_log_contradicts_is_quarantined(
     assert ids(first + second) == [2, 3]
     assert f"{database}.t: the log has 3 columns" in told
     assert "re-snapshot the table" in told
+
+
+@pytest.mark.parametrize(
+    ("charset", "word"), [("latin1", "café"), ("gbk", "漢字"), ("cp1251", "ключ"), ("sjis", "表示")]
+)
+async def test_statements_are_read_in_their_clients_character_set(
+    reading: LogReading, mysql_server: MysqlServer, database: str, charset: str, word: str
+) -> None:
+    """Names, members and comments are the server's own; the last byte of sjis's 表 is a backslash."""
+    await reading.begin()
+    before = len(reading.history.changes)
+    with mysql_server.connect(database, charset=charset) as connection, connection.cursor() as cursor:
+        for statement in (
+            f"CREATE TABLE `{word}` (`{word}x` INT PRIMARY KEY, e ENUM('a', '{word}') COMMENT '{word}') COMMENT '{word}'",
+            f"ALTER TABLE `{word}` ADD `{word} y` INT DEFAULT 7 AFTER `{word}x`",
+            f"CREATE TABLE `{word}_copy` AS SELECT * FROM `{word}`",
+            f"INSERT INTO `{word}` VALUES (1, 2, '{word}')",
+            f"DROP TABLE `{word}_copy`",
+        ):
+            cursor.execute(statement)
+
+    (event,) = await reading.read(lambda events: len(events) >= 1)
+
+    assert event.after == {f"{word}x": 1, f"{word} y": 2, "e": word}
+    _, _, created = reading.history.changes[before]
+    assert created is not None
+    assert (created.comment, created.columns[1].comment) == (word, word)
+    mysql_server.execute(f"INSERT INTO {database}.t VALUES (5, 'x')")
+    await reading.read(lambda events: len(events) >= 1)
+    assert reading.history.changes[-1][1:] == (TableId(database=database, table=f"{word}_copy"), None)
+
+
+def test_collations_are_those_of_the_server(mysql_server: MysqlServer) -> None:
+    """By number, as the log names the client's."""
+    utf8 = ("utf8mb3", "utf8mb4", "binary", "ucs2", "utf16", "utf16le", "utf32")  # no client sends the wide ones
+
+    for number, charset in mysql_server.execute("SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS"):
+        assert charset_of_collation_id(number) == ("utf8mb4" if charset in utf8 else charset)
 
 
 async def test_a_quarantined_table_is_followed_again_once_a_signal_has_it_read_anew(
