@@ -8,6 +8,7 @@ names its micro-batch (Iceberg documentation, Spark configuration, "CommitMetada
 is the last batch that the table took in. Whatever else commits (a fill, maintenance) runs in a session without it.
 """
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
@@ -88,6 +89,9 @@ _OWN_TYPES: Final = {
     OPENED_BY_COLUMN: "string",
     CLOSED_BY_COLUMN: "string",
 }
+
+# The catalog's own tables and a namespace are made by who finds them missing: two at once would both, and one fail.
+_CATALOG_LOCK: Final = threading.Lock()
 
 log = structlog.get_logger()
 
@@ -338,8 +342,9 @@ def _create(spark: SparkSession, table: SinkTable) -> Any:
     for name, value in {**_TABLE_PROPERTIES, **described, **fills}.items():
         properties.put(name, value)
     catalog, identifier = _catalog(spark), _identifier(spark, table.name)
-    if not catalog.namespaceExists(identifier.namespace()):
-        catalog.createNamespace(identifier.namespace(), jvm.java.util.HashMap())
+    with _CATALOG_LOCK:
+        if not catalog.namespaceExists(identifier.namespace()):
+            catalog.createNamespace(identifier.namespace(), jvm.java.util.HashMap())
     spec = jvm.org.apache.iceberg.PartitionSpec.builderFor(schema)
     if table.mode is SinkMode.HISTORY:
         spec = spec.identity(IS_CURRENT_COLUMN)
@@ -464,9 +469,10 @@ def _load(spark: SparkSession, table: WarehouseTable) -> Any | None:
 
 
 def _catalog(spark: SparkSession) -> Any:
-    # Catalogs are looked up in the settings of the thread's active session; a thread of our own has none yet.
-    _jvm(spark).org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
-    return _jvm(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, CATALOG)
+    with _CATALOG_LOCK:
+        # Catalogs are looked up in the settings of the thread's active session; a thread of our own has none yet.
+        _jvm(spark).org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+        return _jvm(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, CATALOG)
 
 
 def _identifier(spark: SparkSession, table: WarehouseTable) -> Any:
