@@ -49,9 +49,10 @@ _MAX_TRANSACTION_BATCHES: Final = 16
 _MAX_TRANSACTION_AGE_S: Final = 0.2
 """When batches keep coming, a transaction ends at the next possible place after so long: it bounds latency."""
 _QUEUED_BATCHES: Final = 24
-_QUEUED_BYTES: Final = 16 << 20
-"""Batches and bytes between decoder and producer; one batch larger than that still passes, alone."""
-_UNACKNOWLEDGED_BYTES: Final = 16 << 20
+_QUEUED_BYTES: Final = 8 << 20
+"""Batches and bytes between decoder and producer; one batch larger than that still passes, alone. As much as is decoded while
+a transaction is committed: more would only be memory."""
+_UNACKNOWLEDGED_BYTES: Final = 8 << 20
 """What the producer may hold that the broker has not acknowledged: more would only be memory."""
 
 
