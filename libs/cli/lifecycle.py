@@ -64,7 +64,7 @@ def validate(home: Home, source: str | None) -> None:
     if not is_initialised(home):
         raise InvalidSettings(str(home.root), ["is no Headwater home: run `headwater init`, or name one with --home"])
     documents = read_documents(home)
-    mistakes = [*documents.source_mistakes, *documents.tenant_mistakes]
+    mistakes = [*documents.source_mistakes, *documents.warehouse_mistakes, *documents.tenant_mistakes]
     if mistakes:
         raise InvalidSettings(str(home.root), mistakes)
     if source is not None:
@@ -94,6 +94,8 @@ def _validate_server(home: Home, documents: Documents, source: str) -> None:
 @click.option("--detach", is_flag=True, help="Return once everything is up, and leave it running.")
 def up(home: Home, detach: bool) -> None:
     """Start the embedded stack: Kafka, Valkey, every service, one reader for each source, Spark.
+
+    A PostgreSQL too, where a tenant's warehouse is one and warehouses.yaml does not say where it is.
 
     Without --detach it runs in the foreground until Ctrl-C; a second Ctrl-C ends it at once. What crashes is
     restarted; each process writes to logs/<process>.log.

@@ -1,4 +1,4 @@
-"""``headwater query``: SQL over a tenant's Iceberg tables, without Spark and without a running stack."""
+"""``headwater query``: SQL over a tenant's tables, without Spark and, where they are Iceberg's, without a running stack."""
 
 import csv
 import datetime
@@ -14,8 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from libs.cli.home import home_option
+from libs.local.documents import read_documents
 from libs.local.home import Home
-from libs.local.warehouse import load_table, open_catalog, rows_of, run_query, tables_of, tenant_tables
+from libs.local.warehouse import rows_of, run_query, tables_of
+from libs.local.warehouses import warehouse_of
 
 
 @click.command()
@@ -43,20 +45,20 @@ def query(tenant: str, sql: str | None, output: str, max_rows: int, home: Home) 
       headwater query acme "SELECT status, count(*), sum(total) FROM orders GROUP BY status"
       headwater query acme "FROM customers LIMIT 3" --format json
     """
-    catalog = open_catalog(home)
-    tables = tables_of(tenant_tables(home, catalog), tenant)
+    warehouse = warehouse_of(home, read_documents(home), tenant)
+    tables = tables_of(warehouse.tables(), tenant)
     if sql is not None:
-        _show(run_query(catalog, tables, sql), output, max_rows)
+        _show(run_query(warehouse, tables, sql), output, max_rows)
         return
     listing: dict[str, list[Any]] = {"table": [], "source": [], "columns": [], "rows": []}
     for table in tables:
-        iceberg = load_table(catalog, table.place)
-        if iceberg is None:
+        stored = warehouse.load(table.place)
+        if stored is None:
             continue
         listing["table"].append(str(table.table_id))
         listing["source"].append(table.source)
-        listing["columns"].append(", ".join(field.name for field in iceberg.schema().fields))
-        listing["rows"].append(iceberg.scan().count())
+        listing["columns"].append(", ".join(stored.columns))
+        listing["rows"].append(stored.count())
     _show(pa.table(listing), output, max_rows)
 
 

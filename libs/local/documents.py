@@ -20,6 +20,7 @@ from libs.config.connections import KafkaAccess
 from libs.config.load import Secret, convert_document
 from libs.config.tenants import TenantFolder, TenantSet
 from libs.local.home import Home
+from libs.postgresql.settings import PostgresqlWarehouse
 from libs.source.failure_handling import FailureHandling
 from libs.source.key_columns import KeyColumns
 from libs.source.mysql.settings import SnapshotMode
@@ -164,6 +165,10 @@ SNAPSHOT_OF_KIND: Final[Mapping[str, type[msgspec.Struct]]] = {
     "dts": DtsSnapshot,
     "vitess": VitessSnapshot,
 }
+ICEBERG: Final = "iceberg"
+POSTGRESQL: Final = "postgresql"
+WAREHOUSES: Final = (ICEBERG, POSTGRESQL)
+"""What a tenant's ``sink.warehouse`` may be in a stack of one machine."""
 SNAPSHOT_MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "mysql": tuple(mode.value for mode in SnapshotMode),
     "dts": ("initial", "no_data"),
@@ -179,6 +184,15 @@ class Documents:
     tenants: Mapping[str, TenantSpec]
     source_mistakes: tuple[str, ...]
     tenant_mistakes: tuple[str, ...]
+    postgresql: PostgresqlWarehouse | None = None
+    """Of ``warehouses.yaml``; None: the stack runs one of its own where a tenant wants one."""
+    warehouse_mistakes: tuple[str, ...] = ()
+
+    @property
+    def has_own_postgresql(self) -> bool:
+        """Whether the stack runs a PostgreSQL itself."""
+        wants_one = any(spec.sink is not None and spec.sink.warehouse == POSTGRESQL for spec in self.tenants.values())
+        return wants_one and self.postgresql is None
 
 
 def read_documents(home: Home) -> Documents:
@@ -192,7 +206,11 @@ def read_documents(home: Home) -> Documents:
     known_sources = sorted(path.stem for path in home.sources_dir.glob("*.yaml"))
     tenant_mistakes: list[str] = []
     tenants = _read_tenants(home, known_sources, tenant_mistakes)
-    return Documents(sources, tenants, tuple(source_mistakes), tuple(tenant_mistakes))
+    warehouse_mistakes: list[str] = []
+    postgresql = _read_warehouses(home, warehouse_mistakes)
+    return Documents(
+        sources, tenants, tuple(source_mistakes), tuple(tenant_mistakes), postgresql, tuple(warehouse_mistakes)
+    )
 
 
 def replica_server_id(path: Path, document: MysqlDocument) -> int:
@@ -297,6 +315,11 @@ def _read_tenants(home: Home, known_sources: Sequence[str], mistakes: list[str])
     found = TenantFolder(home.tenants_dir).refresh() or TenantSet()
     mistakes.extend(f"{home.tenants_dir}/{mistake}" for refused in found.refused for mistake in refused.mistakes)
     for spec in found.tenants:
+        if spec.sink is not None and spec.sink.warehouse not in WAREHOUSES:
+            mistakes.append(
+                f"{home.tenants_dir}: tenant {spec.tenant}: sink.warehouse: {spec.sink.warehouse!r} is no warehouse; "
+                f"{nearest(spec.sink.warehouse, WAREHOUSES)}"
+            )
         for index, selection in enumerate(spec.sources):
             if selection.name not in known_sources:
                 mistakes.append(
@@ -304,6 +327,23 @@ def _read_tenants(home: Home, known_sources: Sequence[str], mistakes: list[str])
                     f"sources/; {nearest(selection.name, known_sources)}"
                 )
     return {spec.tenant: spec for spec in found.tenants}
+
+
+def _read_warehouses(home: Home, mistakes: list[str]) -> PostgresqlWarehouse | None:
+    """``warehouses.yaml``, where there is one."""
+    found: list[str] = []
+    document = _parse(home.warehouses_file, found) if home.warehouses_file.exists() else {}
+    postgresql = None
+    if not found and not isinstance(document or {}, dict):
+        found.append("must be a mapping of warehouses to their settings")
+    elif not found:
+        for name, settings in (document or {}).items():
+            if name == POSTGRESQL:
+                postgresql = convert_document(PostgresqlWarehouse, settings, place=name, mistakes=found)
+            else:
+                found.append(f"{name}: is no warehouse that can be elsewhere; {nearest(str(name), (POSTGRESQL,))}")
+    mistakes.extend(f"{home.warehouses_file}: {mistake}" for mistake in found)
+    return postgresql
 
 
 def _bad_patterns(place: str, patterns: Sequence[str]) -> list[str]:

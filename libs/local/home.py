@@ -3,8 +3,9 @@
     <home>/
       sources/<source>.yaml   a database to follow            edited by the owner
       tenants/<tenant>.yaml   what one tenant gets of it      edited by the owner, reloaded while the stack runs
+      warehouses.yaml         where a PostgreSQL of yours is  optional, edited by the owner
       warehouse/ catalog.db   the Iceberg tables and their catalog
-      data/                   Kafka's log, Valkey's dump, Spark's checkpoints, the demo's databases
+      data/                   Kafka's log, Valkey's dump, Spark's checkpoints, PostgreSQL, the demo's databases
       logs/<process>.log      what each process wrote
       run/                    generated: settings of each service, ports, state, lock
 
@@ -34,6 +35,11 @@ class Home:
     @property
     def tenants_dir(self) -> Path:
         return self.root / "tenants"
+
+    @property
+    def warehouses_file(self) -> Path:
+        """Warehouses that the stack does not run itself."""
+        return self.root / "warehouses.yaml"
 
     @property
     def warehouse_dir(self) -> Path:
@@ -176,7 +182,7 @@ sources:
 
 # Where the rows go; "sink: null" means topics only.
 sink:
-  warehouse: iceberg
+  warehouse: iceberg                 # or postgresql
   mode: mirror                       # mirror: the current rows; append: every change
   trigger_s: 5                       # how often rows are written, in seconds
 """

@@ -14,7 +14,10 @@ import msgspec
 
 import libs
 from libs.errors import InvalidSettings
+from libs.local import postgresql_server
 from libs.local.documents import (
+    ICEBERG,
+    POSTGRESQL,
     DatabaseSettings,
     Documents,
     DtsDocument,
@@ -27,6 +30,7 @@ from libs.local.home import Home
 from libs.local.ports import LOOPBACK
 from libs.local.process import ProcessSpec
 from libs.local.supervisor import Supervised, answers_ok
+from libs.postgresql.settings import PostgresqlWarehouse
 from libs.source.kinds import READER_OF_KIND
 
 IMPORT_ROOT: Final = Path(libs.__file__).resolve().parents[1]
@@ -86,6 +90,7 @@ def reader_name(source: str) -> str:
 
 def port_names(documents: Documents) -> tuple[str, ...]:
     """Every port that the stack of ``documents`` needs, but for those of servers of its own (``own_servers``)."""
+    warehouses = [POSTGRESQL] if documents.has_own_postgresql else []
     services = [SCHEMA_HISTORY, CHECKPOINT_COMMITTER, *(reader_name(source) for source in sorted(documents.sources))]
     return (
         KAFKA,
@@ -94,6 +99,7 @@ def port_names(documents: Documents) -> tuple[str, ...]:
         *(f"{service}-{kind}" for service in services for kind in ("grpc", "http")),
         f"{ROUTER}-http",
         f"{SINK}-http",
+        *warehouses,
     )
 
 
@@ -143,7 +149,7 @@ def plan_processes(
         _view_service(CHECKPOINT_COMMITTER, ports),
         *readers,
         _router(home, documents, ports),
-        *([_sink(home, ports, toolchain)] if has_sinks else []),
+        *([_sink(home, documents, ports, toolchain)] if has_sinks else []),
     )
 
 
@@ -276,7 +282,18 @@ def _router(home: Home, documents: Documents, ports: Mapping[str, int]) -> Plann
     )
 
 
-def _sink(home: Home, ports: Mapping[str, int], toolchain: SparkToolchain) -> PlannedProcess:
+def postgresql_settings(documents: Documents, ports: Mapping[str, int]) -> PostgresqlWarehouse | None:
+    """How to reach the PostgreSQL that tenants' tables lie in: the owner's, else the stack's own; None: there is none."""
+    if documents.postgresql is not None:
+        return documents.postgresql
+    if not documents.has_own_postgresql or POSTGRESQL not in ports:
+        return None
+    own = postgresql_server.connection_settings(ports[POSTGRESQL])
+    return PostgresqlWarehouse(host=own.host, port=own.port, database=own.database, user=own.user)
+
+
+def _sink(home: Home, documents: Documents, ports: Mapping[str, int], toolchain: SparkToolchain) -> PlannedProcess:
+    postgresql = postgresql_settings(documents, ports)
     return PlannedProcess(
         name=SINK,
         module="spark.jobs.sink_job",
@@ -286,7 +303,8 @@ def _sink(home: Home, ports: Mapping[str, int], toolchain: SparkToolchain) -> Pl
             "tenants_dir": str(home.tenants_dir),
             "kafka": {"bootstrap_servers": kafka_address(ports)},
             "warehouses": {
-                "iceberg": {"warehouse_dir": str(home.warehouse_dir), "catalog_file": str(home.catalog_file)}
+                ICEBERG: {"warehouse_dir": str(home.warehouse_dir), "catalog_file": str(home.catalog_file)},
+                **({} if postgresql is None else {POSTGRESQL: _told_warehouse(postgresql)}),
             },
             "state_dir": str(home.sink_dir),
             "session": {
@@ -301,6 +319,10 @@ def _sink(home: Home, ports: Mapping[str, int], toolchain: SparkToolchain) -> Pl
         unhealthy_after_s=60.0,
         working_dir=home.sink_dir,
     )
+
+
+def _told_warehouse(settings: PostgresqlWarehouse) -> dict[str, Any]:
+    return {**_told(settings), "password": settings.password.reveal()}
 
 
 def _client(service: str, ports: Mapping[str, int]) -> dict[str, Any]:

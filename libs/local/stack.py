@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,10 +22,10 @@ import psutil
 import yaml
 
 from libs.errors import InvalidSettings, ServiceUnavailable
-from libs.local import kafka_broker, ports, valkey_server
+from libs.local import kafka_broker, ports, postgresql_server, valkey_server
 from libs.local.cache import cache_dir
 from libs.local.compiled_modules import require_built
-from libs.local.documents import Documents, read_documents
+from libs.local.documents import POSTGRESQL, Documents, read_documents
 from libs.local.home import Home, is_initialised
 from libs.local.jars import jars_dir
 from libs.local.java import find_java
@@ -68,8 +68,8 @@ def load_documents(home: Home) -> Documents:
     """The home's documents, good enough to start with.
 
     Raises:
-        InvalidSettings: not a home, or a source's document has mistakes (all are listed). Mistakes in tenants'
-            documents do not raise: the other tenants are served.
+        InvalidSettings: not a home, or a source's document or ``warehouses.yaml`` has mistakes (all are listed). Mistakes
+            in tenants' documents do not raise: the other tenants are served.
     """
     if not is_initialised(home):
         raise InvalidSettings(
@@ -78,6 +78,8 @@ def load_documents(home: Home) -> Documents:
     documents = read_documents(home)
     if documents.source_mistakes:
         raise InvalidSettings(str(home.sources_dir), documents.source_mistakes)
+    if documents.warehouse_mistakes:
+        raise InvalidSettings(str(home.warehouses_file), documents.warehouse_mistakes)
     return documents
 
 
@@ -125,9 +127,18 @@ def prepare(home: Home, documents: Documents) -> tuple[Supervised, ...]:
     return (
         Supervised(spec=kafka, stage=STAGE_SERVERS, stop_timeout_s=30.0),
         Supervised(spec=valkey, stage=STAGE_SERVERS),
+        *_own_postgresql(home, documents, chosen),
         *own_servers(home, kafka_address(chosen)),
         *(supervised(home, planned) for planned in processes),
     )
+
+
+def _own_postgresql(home: Home, documents: Documents, chosen: Mapping[str, int]) -> tuple[Supervised, ...]:
+    if not documents.has_own_postgresql:
+        return ()
+    spec = postgresql_server.prepare(home.data_dir / POSTGRESQL, port=chosen[POSTGRESQL], name=POSTGRESQL)
+    # SIGTERM lets it wait for its clients, and somebody may sit in psql: after the timeout it is ended, and recovers.
+    return (Supervised(spec=spec, stage=STAGE_SERVERS, stop_timeout_s=10.0),)
 
 
 def start_detached(home: Home, *, dies_with_parent: bool = False) -> int:

@@ -1,7 +1,7 @@
-"""The Iceberg warehouse of a home, read without Spark: pyiceberg on the catalog's SQLite file, DuckDB for SQL.
+"""Warehouses read without Spark, and Iceberg's: pyiceberg on the catalog's SQLite file; DuckDB for SQL.
 
-``headwater query`` and ``check`` call this; no service needs to run. Spark's JDBC catalog wrote what the SqlCatalog
-reads here: both keep the same tables in the same file.
+``warehouses`` says which one a tenant's tables are in. ``headwater query`` and ``check`` call this; for Iceberg no service
+needs to run. Spark's JDBC catalog wrote what the SqlCatalog reads here: both keep the same tables in the same file.
 """
 
 import contextlib
@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import duckdb
 import pyarrow as pa
@@ -48,6 +48,91 @@ class TenantTable:
     def names(self) -> tuple[str, str, str]:
         """What a user may call it: ``orders``, ``shop.orders``, ``<source>.shop.orders``."""
         return self.table_id.table, str(self.table_id), f"{self.source}.{self.table_id}"
+
+
+class StoredTable(Protocol):
+    """A table as a warehouse holds it now."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """By the source's names; Headwater's own too."""
+        ...
+
+    def count(self) -> int:
+        """How many rows it has."""
+        ...
+
+    def rows(self) -> pa.Table:
+        """All of them, in memory."""
+        ...
+
+    def sorted_rows(
+        self,
+        columns: Sequence[str],
+        key: Sequence[str],
+        *,
+        latest_by: tuple[str, str] | None = None,
+        where: str | None = None,
+        temporary_dir: Path,
+    ) -> Iterator[pa.RecordBatch]:
+        """See ``sorted_rows``."""
+        ...
+
+
+class Warehouse(Protocol):
+    """Where tenants' tables lie, read without Spark."""
+
+    def tables(self) -> tuple[TenantTable, ...]:
+        """Every table of every tenant."""
+        ...
+
+    def load(self, place: WarehouseTable) -> StoredTable | None:
+        """None where the sink has not made it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergTable:
+    """See ``StoredTable``."""
+
+    table: Table
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(field.name for field in self.table.schema().fields)
+
+    def count(self) -> int:
+        return self.table.scan().count()
+
+    def rows(self) -> pa.Table:
+        return self.table.scan().to_arrow()
+
+    def sorted_rows(
+        self,
+        columns: Sequence[str],
+        key: Sequence[str],
+        *,
+        latest_by: tuple[str, str] | None = None,
+        where: str | None = None,
+        temporary_dir: Path,
+    ) -> Iterator[pa.RecordBatch]:
+        return sorted_rows(self.table, columns, key, latest_by=latest_by, where=where, temporary_dir=temporary_dir)
+
+
+class IcebergWarehouse:
+    """See ``Warehouse``."""
+
+    def __init__(self, home: Home) -> None:
+        """Raises InvalidSettings where nothing was ever written."""
+        self._home = home
+        self._catalog = open_catalog(home)
+
+    def tables(self) -> tuple[TenantTable, ...]:
+        return tenant_tables(self._home, self._catalog)
+
+    def load(self, place: WarehouseTable) -> StoredTable | None:
+        table = load_table(self._catalog, place)
+        return None if table is None else IcebergTable(table)
 
 
 def open_catalog(home: Home) -> SqlCatalog:
@@ -117,7 +202,7 @@ def tables_of(tables: Sequence[TenantTable], tenant: str) -> tuple[TenantTable, 
     return found
 
 
-def run_query(catalog: SqlCatalog, tables: Sequence[TenantTable], sql: str) -> pa.Table:
+def run_query(warehouse: Warehouse, tables: Sequence[TenantTable], sql: str) -> pa.Table:
     """The answer of ``sql`` over ``tables``, which it calls ``orders``, ``shop.orders`` or ``"source.shop".orders``.
 
     The tables that the statement mentions are read whole into memory. Times with a zone are shown in UTC.
@@ -128,7 +213,7 @@ def run_query(catalog: SqlCatalog, tables: Sequence[TenantTable], sql: str) -> p
     with _in_memory() as connection:
         for table in tables:
             if table.table_id.table.casefold() in sql.casefold():
-                _register(connection, catalog, table, tables)
+                _register(connection, warehouse, table, tables)
         try:
             statement = _the_query(connection.extract_statements(sql))
             return connection.sql(statement).to_arrow_table()
@@ -152,13 +237,13 @@ def _the_query(statements: Sequence[duckdb.Statement]) -> duckdb.Statement:
 
 
 def _register(
-    connection: duckdb.DuckDBPyConnection, catalog: SqlCatalog, table: TenantTable, tables: Sequence[TenantTable]
+    connection: duckdb.DuckDBPyConnection, warehouse: Warehouse, table: TenantTable, tables: Sequence[TenantTable]
 ) -> None:
-    iceberg = load_table(catalog, table.place)
-    if iceberg is None:
+    stored = warehouse.load(table.place)
+    if stored is None:
         return
     rows = f"rows of {table.source}.{table.table_id}"
-    connection.register(rows, without_zones(iceberg.scan().to_arrow()))
+    connection.register(rows, without_zones(stored.rows()))
     name = table.table_id.table
     schemas = [f"{table.source}.{table.table_id.database}"]
     if _count(tables, lambda other: other.table_id == table.table_id) == 1:
@@ -195,7 +280,7 @@ def sorted_rows(
     """The rows of an Iceberg table in the order of ``key``, text by code point; memory stays within SORT_MEMORY.
 
     ``latest_by``: names of the order and the operation column of a table that holds every change; only the newest row
-    of each key comes then, and none where that is a delete. ``where``: only such rows, in pyiceberg's words.
+    of each key comes then, and none where that is a delete. ``where``: only such rows; words that SQL and pyiceberg share.
     """
     own = latest_by or ()
     with _in_memory() as connection:

@@ -2,8 +2,8 @@
 
     wait until caught up ▶ one snapshot of the source ▶ for each tenant and table: two sorted streams, merged
 
-The expected rows come from the source itself (``source``) and ``projection``, the delivered ones from Iceberg; nothing of the
-readers, the router or the sink takes part in the comparison.
+The expected rows come from the source itself (``source``) and ``projection``, the delivered ones from the warehouse;
+nothing of the readers, the router or the sink takes part in the comparison.
 """
 
 import tempfile
@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.table import Table
 
 from libs.errors import InvalidSettings
 from libs.local.catch_up import source_positions, wait_until_caught_up
@@ -29,7 +27,8 @@ from libs.local.check.source import AskedSource, asked, missing_transactions
 from libs.local.check.values import Convert, from_arrow
 from libs.local.documents import Documents, nearest
 from libs.local.home import Home
-from libs.local.warehouse import load_table, open_catalog, sorted_rows
+from libs.local.warehouse import StoredTable
+from libs.local.warehouses import warehouse_of
 from libs.types.tenant import Deletes, Operation, SinkMode, SinkSettings, TenantSpec
 from libs.types.warehouse import (
     DELETED_COLUMN,
@@ -132,7 +131,7 @@ def check(
         with asked(documents.sources[source]) as answering:
             before = answering.executed()
             # Behind the wait: a stack that was just started makes it with its first rows.
-            found += _check_source(home, open_catalog(home), answering, source, tenants, limit, on_progress)
+            found += _check_source(home, documents, answering, source, tenants, limit, on_progress)
         after = source_positions(documents, [source])[source]
         moved = moved or not is_quiet or after != before or before != seen
     return CheckReport(tuple(found), moved, tuple(notes))
@@ -153,7 +152,7 @@ def _chosen(documents: Documents, tenant: str | None) -> list[TenantSpec]:
 
 def _check_source(
     home: Home,
-    catalog: SqlCatalog,
+    documents: Documents,
     answering: AskedSource,
     source: str,
     tenants: Sequence[TenantSpec],
@@ -164,14 +163,14 @@ def _check_source(
     with tempfile.TemporaryDirectory(prefix="check-", dir=home.data_dir) as folder:
         for spec in tenants:
             assert spec.sink is not None
-            for selection in spec.sources:
-                if selection.name != source:
-                    continue
+            selections = [selection for selection in spec.sources if selection.name == source]
+            warehouse = warehouse_of(home, documents, spec.tenant) if selections else None
+            for selection in selections:
+                assert warehouse is not None
                 for table in expected_tables(selection, captured, spec.format.field_names):
                     on_progress(f"comparing {spec.tenant}: {table.table_id}")
                     place = warehouse_table(spec.tenant, source, table.table_id)
-                    iceberg = load_table(catalog, place)
-                    yield _check_table(answering, spec, source, table, iceberg, limit, Path(folder))
+                    yield _check_table(answering, spec, source, table, warehouse.load(place), limit, Path(folder))
 
 
 def _check_table(
@@ -179,20 +178,20 @@ def _check_table(
     spec: TenantSpec,
     source: str,
     table: ExpectedTable,
-    iceberg: Table | None,
+    stored: StoredTable | None,
     limit: int,
     folder: Path,
 ) -> TableCheck:
     assert spec.sink is not None
     mode = spec.sink.mode
-    delivered = _delivered_columns(iceberg, own_columns(mode, spec.sink.deletes))
-    columns = [column for column in table.columns if iceberg is None or column.seen_as in delivered]
+    delivered = _delivered_columns(stored, own_columns(mode, spec.sink.deletes))
+    columns = [column for column in table.columns if stored is None or column.seen_as in delivered]
     names = tuple(column.name for column in columns)
     expected = answering.rows(table, columns)
     faults = [
         f"column {column.seen_as} is missing in the warehouse"
         for column in table.columns
-        if iceberg is not None and column.seen_as not in delivered
+        if stored is not None and column.seen_as not in delivered
     ]
     faults += [f"column {name} must not be in the warehouse, and is" for name in table.withheld if name in delivered]
     if not set(table.key) <= set(names):
@@ -201,11 +200,10 @@ def _check_table(
     if mode is SinkMode.APPEND and not table.key:
         faults = ["an append table without a key does not say which rows are current: it cannot be compared"]
         return TableCheck(spec.tenant, source, table, Comparison(), names, tuple(faults))
-    if iceberg is None:
+    if stored is None:
         actual: Iterator[Row] = iter(())  # no row was delivered yet, which is right where none is expected
     else:
-        batches = sorted_rows(
-            iceberg,
+        batches = stored.sorted_rows(
             tuple(column.seen_as for column in columns),
             tuple(column.seen_as for name in table.key for column in columns if column.name == name),
             latest_by=(ORDER_COLUMN, OP_COLUMN) if mode is SinkMode.APPEND else None,
@@ -222,16 +220,16 @@ def _check_table(
 
 
 def _current_rows(sink: SinkSettings) -> str | None:
-    """Which rows of the table stand for rows of the source: a condition of pyiceberg; None: all."""
+    """Which rows of the table stand for rows of the source: a condition; None: all."""
     if sink.mode is SinkMode.HISTORY:
         return f"{IS_CURRENT_COLUMN} = true"
     return f"{DELETED_COLUMN} = false" if sink.deletes is Deletes.SOFT else None
 
 
-def _delivered_columns(iceberg: Table | None, own: Sequence[str]) -> frozenset[str]:
-    if iceberg is None:
+def _delivered_columns(stored: StoredTable | None, own: Sequence[str]) -> frozenset[str]:
+    if stored is None:
         return frozenset()
-    return frozenset(item.name for item in iceberg.schema().fields if item.name not in own)
+    return frozenset(name for name in stored.columns if name not in own)
 
 
 def _canonical_rows(batches: Iterator[pa.RecordBatch], columns: Sequence[ExpectedColumn]) -> Iterator[Row]:

@@ -223,3 +223,35 @@ def test_a_misspelt_kind_is_judged_as_the_nearest(home: Home) -> None:
     assert "kind: 'vites' cannot be followed; did you mean 'vitess'?" in text
     assert "did you mean 'keyspace'?" in text
     assert "vtgate" not in text.replace(str(home.root), "").replace("did you mean", "")
+
+
+def test_a_misspelt_warehouse_is_told_the_nearest(home: Home) -> None:
+    """In a tenant's document, in ``warehouses.yaml``, and in the settings there."""
+    put(home, tenant=GOOD_TENANT + "sink: {warehouse: postgres}\n")
+    home.warehouses_file.write_text("postgresq: {}\npostgresql: {hots: db, user: u, database: d, tls_mode: full}\n")
+
+    found = read_documents(home)
+
+    assert any(
+        "sink.warehouse: 'postgres' is no warehouse; did you mean 'postgresql'?" in m for m in found.tenant_mistakes
+    )
+    said = "\n".join(found.warehouse_mistakes)
+    assert "postgresq: is no warehouse that can be elsewhere; did you mean 'postgresql'?" in said
+    assert "postgresql.hots: unknown name; did you mean 'host'?" in said
+    assert "postgresql.tls_mode: unknown value 'full'" in said
+    with pytest.raises(InvalidSettings, match="did you mean 'host'"):
+        load_documents(home)
+
+
+def test_the_stack_runs_a_postgresql_only_where_one_is_wanted(home: Home) -> None:
+    """Not for Iceberg, and not where the owner says where it is."""
+    put(home)
+    assert not read_documents(home).has_own_postgresql
+
+    put(home, tenant=GOOD_TENANT + "sink: {warehouse: postgresql}\n")
+    assert read_documents(home).has_own_postgresql
+
+    home.warehouses_file.write_text("postgresql: {host: db, user: u, database: d, password: secret}\n")
+    documents = read_documents(home)
+    assert not documents.has_own_postgresql
+    assert "secret" not in repr(documents)

@@ -28,6 +28,7 @@ from services.schema_history.settings import SchemaHistorySettings
 from services.vstream_reader import settings as vstream_settings
 from services.vstream_reader.settings import VstreamReaderSettings
 from spark.jobs.settings import SinkJobSettings
+from spark.sinks.registry import open_sinks
 
 TOOLCHAIN = SparkToolchain(java_home=Path("/java"), jars_dir=Path("/jars"))
 SETTINGS = {
@@ -170,3 +171,27 @@ def test_too_few_ports_is_an_error() -> None:
     """Rather than two servers on one port."""
     with pytest.raises(OSError, match="2 free ports"):
         choose_ports(["a", "b"], {}, is_free=lambda _: True, free_ports=lambda _: [7])
+
+
+def test_the_sink_is_told_where_postgresql_is(home: Home) -> None:
+    """The stack's own by its port, the owner's as ``warehouses.yaml`` has it; the sink accepts both."""
+    tenant = "tenant: acme\nsources: [{name: shop}]\nsink: {warehouse: postgresql}\n"
+    (home.tenants_dir / "acme.yaml").write_text(tenant)
+    own = plan(home)["sink"].settings["warehouses"]
+    home.warehouses_file.write_text(
+        "postgresql: {host: db, user: u, database: d, password: s3, schema: 'x_{tenant}'}\n"
+    )
+    owners = plan(home)["sink"].settings["warehouses"]
+
+    assert own["postgresql"]["port"] == 20_000 + list(port_names(without_warehouses(home))).index("postgresql")
+    assert (owners["postgresql"]["host"], owners["postgresql"]["password"]) == ("db", "s3")
+    for warehouses in (own, owners):
+        mistakes: list[str] = []
+        document = yaml.safe_load(yaml.safe_dump(dict(warehouses)))
+        assert set(open_sinks(document, mistakes=mistakes)) == {"iceberg", "postgresql"}, mistakes
+
+
+def without_warehouses(home: Home) -> Documents:
+    """With the stack's own PostgreSQL."""
+    home.warehouses_file.unlink()
+    return read_documents(home)

@@ -9,13 +9,13 @@ import pytest
 from libs.errors import InvalidSettings
 from libs.local.home import Home, home_at
 from libs.local.warehouse import (
+    IcebergWarehouse,
     QueryFailed,
     open_catalog,
     rows_of,
     run_query,
     sorted_rows,
     tables_of,
-    tenant_tables,
 )
 from tests.unit.local.warehouse_files import write_table
 
@@ -36,8 +36,8 @@ def home(tmp_path: Path) -> Home:
 
 
 def ask(home: Home, tenant: str, sql: str) -> list[tuple[object, ...]]:
-    catalog = open_catalog(home)
-    answer = run_query(catalog, tables_of(tenant_tables(home, catalog), tenant), sql)
+    warehouse = IcebergWarehouse(home)
+    answer = run_query(warehouse, tables_of(warehouse.tables(), tenant), sql)
     return [row for batch in answer.to_batches() for row in rows_of(batch)]
 
 

@@ -1,0 +1,192 @@
+"""PostgreSQL as a tenant's warehouse, read by ``headwater query`` and ``check``: by what the sink noted in its registry."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+from psycopg.types.string import TextLoader
+
+from libs.local.warehouse import SORTED_BATCH_ROWS, StoredTable, TenantTable
+from libs.postgresql.connection import connect, errors_named
+from libs.postgresql.names import REGISTRY, column_name, quoted
+from libs.postgresql.settings import PostgresqlWarehouse as Settings
+from libs.types.table import TableId
+from libs.types.warehouse import OWN_COLUMN_PREFIX, WarehouseTable
+
+_ARROW_TYPES: Final = {
+    "boolean": pa.bool_(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "real": pa.float32(),
+    "double precision": pa.float64(),
+    "date": pa.date32(),
+    "timestamp without time zone": pa.timestamp("us"),
+    "timestamp with time zone": pa.timestamp("us", "UTC"),
+    "bytea": pa.binary(),
+}
+_DUCKDB_DIGITS: Final = 38
+
+
+class PostgresqlWarehouse:
+    """See ``libs.local.warehouse.Warehouse``."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def tables(self) -> tuple[TenantTable, ...]:
+        """Raises TransientError, AccessDenied or PipelineHalted, see ``libs.postgresql.connection``."""
+        with _reading(self._settings, REGISTRY) as connection:
+            if not _has_registry(connection):
+                return ()
+            rows = connection.execute(f"SELECT name, source, source_table FROM {REGISTRY}").fetchall()
+        found = [_tenant_table(*row) for row in rows]
+        return tuple(sorted(found, key=lambda table: (table.tenant, table.names[2])))
+
+    def load(self, place: WarehouseTable) -> StoredTable | None:
+        with _reading(self._settings, str(place)) as connection:
+            if not _has_registry(connection):
+                return None
+            found = connection.execute(
+                f"SELECT schema_name, table_name, columns FROM {REGISTRY} WHERE name = %s", (str(place),)
+            ).fetchone()
+            if found is None:
+                return None
+            schema, name, columns = found
+            types = connection.execute(
+                "SELECT attname::text, format_type(atttypid, atttypmod), atttypmod FROM pg_attribute "
+                "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+                (quoted(schema, name),),
+            ).fetchall()
+        if not types:
+            return None
+        source_names = {column_name(item["name"]): item["name"] for item in columns}
+        kept = {
+            source_names.get(own, own): _Column(own, kind, modifier)
+            for own, kind, modifier in types
+            if own in source_names or own.startswith(OWN_COLUMN_PREFIX)
+        }
+        return PostgresqlTable(self._settings, quoted(schema, name), kept)
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    own_name: str
+    type: str
+    modifier: int
+    """Of a numeric: its digits (PostgreSQL's source, ``numeric.c``, ``make_numeric_typmod``)."""
+
+    @property
+    def digits(self) -> tuple[int, int] | None:
+        if not self.type.startswith("numeric("):
+            return None
+        return ((self.modifier - 4) >> 16) & 0xFFFF, (self.modifier - 4) & 0x7FF
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        if self.digits is not None:
+            return pa.decimal128(*self.digits) if self.digits[0] <= _DUCKDB_DIGITS else pa.decimal256(*self.digits)
+        return _ARROW_TYPES.get(self.type, pa.string())
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresqlTable:
+    """See ``libs.local.warehouse.StoredTable``."""
+
+    settings: Settings
+    place: str
+    """Quoted."""
+    known: dict[str, _Column]
+    """By the source's names."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.known)
+
+    def count(self) -> int:
+        with _reading(self.settings, self.place) as connection:
+            row = connection.execute(sql.SQL(f"SELECT count(*) FROM {self.place}")).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def rows(self) -> pa.Table:
+        """Numbers of more digits than DuckDB's as text."""
+        names = list(self.known)
+        batches = list(self._batches(f"SELECT {self._list(names)} FROM {self.place}", names))
+        table = pa.Table.from_batches(batches, self._schema(names))
+        return table.cast(pa.schema([_for_duckdb(field) for field in table.schema]))
+
+    def sorted_rows(
+        self,
+        columns: Sequence[str],
+        key: Sequence[str],
+        *,
+        latest_by: tuple[str, str] | None = None,
+        where: str | None = None,
+        temporary_dir: Path,
+    ) -> Iterator[pa.RecordBatch]:
+        """See ``libs.local.warehouse.sorted_rows``; the server sorts."""
+        names = [*columns, *(latest_by or ())]
+        keys = ", ".join(self._ordered(name) for name in key)
+        statement = f"SELECT {self._list(names)} FROM {self.place}"
+        if where is not None:
+            statement += f" WHERE {where}"
+        if latest_by is not None:
+            order, operation = (quoted(self.known[name].own_name) for name in latest_by)
+            newest = f"SELECT DISTINCT ON ({keys}) * FROM {self.place} ORDER BY {keys}, {order} DESC"
+            statement = f"SELECT {self._list(names)} FROM ({newest}) newest WHERE {operation} <> 'd'"
+        if key:
+            statement += f" ORDER BY {keys}"
+        yield from self._batches(statement, names)
+
+    def _ordered(self, name: str) -> str:
+        column = self.known[name]
+        return quoted(column.own_name) + (' COLLATE "C"' if column.type == "text" else "")
+
+    def _list(self, names: Sequence[str]) -> str:
+        return ", ".join(quoted(self.known[name].own_name) for name in names)
+
+    def _schema(self, names: Sequence[str]) -> pa.Schema:
+        return pa.schema([pa.field(name, self.known[name].arrow_type) for name in names])
+
+    def _batches(self, statement: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        schema = self._schema(names)
+        with _reading(self.settings, self.place) as connection, connection.cursor(name="rows") as cursor:
+            cursor.execute(sql.SQL(statement))
+            while rows := cursor.fetchmany(SORTED_BATCH_ROWS):
+                columns = zip(*rows, strict=True)
+                arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _for_duckdb(field: pa.Field) -> pa.Field:
+    return field.with_type(pa.string()) if pa.types.is_decimal256(field.type) else field
+
+
+def _tenant_table(name: str, source: str, source_table: str) -> TenantTable:
+    levels = name.split(".")
+    database, _, table = source_table.partition(".")
+    place = WarehouseTable(namespace=tuple(levels[:-1]), name=levels[-1])
+    return TenantTable(levels[0], source, TableId(database=database, table=table), place)
+
+
+def _has_registry(connection: "psycopg.Connection[Any]") -> bool:
+    [found] = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (REGISTRY,)).fetchone() or [False]
+    return bool(found)
+
+
+@contextlib.contextmanager
+def _reading(settings: Settings, subject: str) -> Iterator["psycopg.Connection[Any]"]:
+    """One transaction that cannot write."""
+    connection: psycopg.Connection[Any] = connect(settings, application="headwater")
+    connection.read_only = True
+    connection.adapters.register_loader("json", TextLoader)
+    try:
+        with errors_named(settings, subject):
+            yield connection
+    finally:
+        connection.close()

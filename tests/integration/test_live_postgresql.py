@@ -1,0 +1,101 @@
+"""A stack whose tenants' tables are in PostgreSQL: ``up`` runs the server, ``check`` and ``query`` read it."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from libs.local.home import write_examples
+from libs.local.postgresql_server import connection_settings
+from libs.local.state import read_ports
+from tests.conftest import MysqlServer
+from tests.headwater_command import HeadwaterCommand, headwater_in
+
+UP_TIMEOUT_S = 240.0
+COMMAND_TIMEOUT_S = 120.0
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def database(mysql_server: MysqlServer, unique_name: Callable[[str], str]) -> str:
+    """A row of most types, and one of NULLs."""
+    name = unique_name("livepg")
+    mysql_server.execute(
+        f"CREATE DATABASE {name}",
+        f"CREATE TABLE {name}.orders (code VARCHAR(10) PRIMARY KEY, note TEXT, points BIGINT UNSIGNED, big DECIMAL(65,30), "
+        "rate FLOAT, doc JSON, raw VARBINARY(9), flags BIT(9), day DATE, at TIMESTAMP(6) NULL, local DATETIME(3), "
+        "span TIME(6), place POINT, ok BIT(1), mood ENUM('good','bad'), y YEAR)",
+        f"INSERT INTO {name}.orders VALUES ('é', 'it''s\\n\\\\N\\t', 18446744073709551615, "
+        '-12345678901234567890123456789012345.000000000000000000000000000001, 0.1, \'{"b": 1.50, "a": null}\', 0x00ff5c, '
+        "b'100000001', '1000-01-01', '2038-01-19 03:14:07.999999', '9999-12-31 23:59:59.999', '-838:59:58.000001', "
+        "POINT(1.5, -2), b'1', 'bad', 2024), ('Z', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
+        "NULL, NULL, NULL), ('b', 'plain', 1, 1, 1, '[]', '', b'0', NULL, NULL, NULL, '00:00:00', NULL, b'0', 'good', 1901)",
+    )
+    return name
+
+
+@pytest.fixture
+def headwater(mysql_server: MysqlServer, database: str, tmp_path: Path) -> Iterator[HeadwaterCommand]:
+    """A home with one source, a mirror and a log; nothing runs."""
+    with headwater_in(tmp_path / "home") as command:
+        home = command.home
+        write_examples(home)
+        (home.sources_dir / "shop.yaml").write_text(
+            f"database: {{host: {mysql_server.host}, port: {mysql_server.port}, user: root}}\n"
+            f"include_tables: ['{database}\\..*']\n"
+        )
+        for tenant, mode in (("acme", "mirror"), ("log", "append")):
+            (home.tenants_dir / f"{tenant}.yaml").write_text(
+                f"tenant: {tenant}\nsources: [{{name: shop, include_tables: ['{database}\\..*']}}]\n"
+                f"sink: {{warehouse: postgresql, mode: {mode}, trigger_s: 1}}\n"
+            )
+        yield command
+
+
+@pytest.mark.timeout(600)
+def test_check_and_query_read_a_tenants_postgresql(
+    headwater: HeadwaterCommand, mysql_server: MysqlServer, database: str
+) -> None:
+    """Rows of both modes equal the source, what is planted is found, and SQL only reads."""
+    exit_code, said = headwater.run("up", "--detach", timeout_s=UP_TIMEOUT_S)
+    assert exit_code == 0, said
+    assert re.search(r"^\S+  postgresql +up *$", said, re.M), said
+    mysql_server.execute(
+        f"UPDATE {database}.orders SET note = 'changed' WHERE code = 'b'",
+        f"INSERT INTO {database}.orders (code) VALUES ('gone')",
+        f"DELETE FROM {database}.orders WHERE code = 'gone'",
+    )
+
+    exit_code, said = headwater.run("check", timeout_s=2 * COMMAND_TIMEOUT_S)
+    assert exit_code == 0, said
+    for tenant in ("acme", "log"):
+        assert re.search(rf"^{tenant} +{database}\.orders +3 rows x 16 columns  equal$", said, re.M), said
+
+    sql = "SELECT code, big, points FROM orders ORDER BY code"
+    exit_code, said = headwater.run("query", "acme", sql, "--format", "csv", timeout_s=COMMAND_TIMEOUT_S)
+    assert exit_code == 0, said
+    big = "-12345678901234567890123456789012345.000000000000000000000000000001"
+    assert said.splitlines()[-1] == f"é,{big},18446744073709551615"
+    exit_code, said = headwater.run("query", "log", timeout_s=COMMAND_TIMEOUT_S)
+    assert exit_code == 0, said
+    assert re.search(rf"{database}\.orders", re.sub(r"\s", "", said)), said
+    exit_code, said = headwater.run("query", "acme", "DELETE FROM orders", timeout_s=COMMAND_TIMEOUT_S)
+    assert exit_code != 0
+    assert "read only" in said
+
+    where = connection_settings(read_ports(headwater.home)["postgresql"])
+    with psycopg.connect(host=where.host, port=where.port, dbname=where.database, user=where.user) as connection:
+        connection.execute(f"UPDATE \"acme_shop_{database}\".orders SET points = 2 WHERE code = 'b'")
+    exit_code, said = headwater.run("check", "acme", timeout_s=2 * COMMAND_TIMEOUT_S)
+    assert exit_code == 1, said
+    assert "points: source 1, warehouse 2" in said
+
+    exit_code, said = headwater.run("down", timeout_s=COMMAND_TIMEOUT_S)
+    assert (exit_code, said) == (0, "stopping …\nstopped\n")
+    assert headwater.left_over() == []
+    exit_code, said = headwater.run("query", "acme", "SELECT 1", timeout_s=COMMAND_TIMEOUT_S)
+    assert exit_code != 0
+    assert "does not answer" in said
