@@ -10,11 +10,10 @@ is the last batch that the table took in. Whatever else commits (a fill, mainten
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
-from uuid import uuid4
 
 import structlog
 from pyspark.sql import DataFrame, SparkSession
@@ -41,6 +40,7 @@ from libs.types.warehouse import (
 from spark.sinks.evolution import Evolution, evolution
 from spark.sinks.iceberg.schema import check_names, iceberg_type, identifier_columns, is_wider, sql_type
 from spark.sinks.iceberg.settings import Settings
+from spark.sinks.merge import merge_statement, run_on, versions_statement
 from spark.sinks.port import (
     BatchIdentity,
     Fill,
@@ -170,7 +170,11 @@ class IcebergSink:
             rows = changes if table.deletes is Deletes.SOFT else changes.where(sf.col(OP_COLUMN) != DELETE)
             rows.drop(OP_COLUMN, UNAVAILABLE_COLUMN).writeTo(table.name.quoted()).append()
             return
-        _run_on(spark, changes, lambda view: merge_statement(table, changes.columns, view, truncation))
+        run_on(
+            spark,
+            changes,
+            lambda view: merge_statement(table.name.quoted(), table, changes.columns, view, truncation),
+        )
 
     def rows(self, spark: SparkSession, table: WarehouseTable) -> DataFrame:
         return spark.table(table.quoted())
@@ -187,10 +191,12 @@ class IcebergSink:
         if _is_empty(_load(spark, table.name)):
             versions.drop(STORED_COLUMN, IS_GONE_COLUMN).writeTo(table.name.quoted()).append()
             return
-        _run_on(
+        run_on(
             spark,
             versions,
-            lambda view: versions_statement(table, versions.columns, view, only_current, truncation),
+            lambda view: versions_statement(
+                table.name.quoted(), table, versions.columns, view, only_current, truncation
+            ),
         )
 
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
@@ -223,94 +229,6 @@ class IcebergSink:
 def _is_empty(iceberg_table: Any) -> bool:
     """Whether nothing was ever written to it. Nobody else writes: the session holds the lock."""
     return iceberg_table.currentSnapshot() is None
-
-
-def _run_on(spark: SparkSession, rows: DataFrame, statement: Callable[[str], str]) -> None:
-    """Run the statement on a view of ``rows``."""
-    view = f"changes_{uuid4().hex}"
-    rows.createOrReplaceTempView(view)
-    try:
-        spark.sql(statement(view))
-    finally:
-        spark.catalog.dropTempView(view)
-
-
-def merge_statement(table: SinkTable, columns: Sequence[str], view: str, truncation: Truncation | None) -> str:
-    """The MERGE of one micro-batch: ``view`` has one row a key, ``columns`` and the op among them."""
-    stored = [name for name in columns if name not in (OP_COLUMN, UNAVAILABLE_COLUMN)]
-    is_partial = UNAVAILABLE_COLUMN in columns
-    is_soft = table.deletes is Deletes.SOFT
-    is_newer = f"s.{ORDER_COLUMN} > t.{ORDER_COLUMN}"
-    is_delete = f"s.{OP_COLUMN} = '{DELETE}'"
-    own = [name for name in stored if name in own_columns(table.mode, table.deletes)]
-    when_deleted = f"UPDATE SET {_assignments(own)}" if is_soft else "DELETE"
-    clauses = [
-        f"MERGE INTO {table.name.quoted()} t USING {view} s ON {_same_key(table)}",
-        f"WHEN MATCHED AND {is_newer} AND {is_delete} THEN {when_deleted}",
-        f"WHEN MATCHED AND {is_newer} THEN UPDATE SET {_assignments(stored, is_partial)}",
-        f"WHEN NOT MATCHED {'' if is_soft else f'AND NOT {is_delete} '}THEN {_insert(stored)}",
-    ]
-    if truncation is not None:
-        is_before = f"t.{ORDER_COLUMN} < '{truncation.order}'"
-        clauses.append(
-            f"WHEN NOT MATCHED BY SOURCE AND {is_before} AND NOT t.{DELETED_COLUMN} THEN UPDATE SET "
-            f"t.{DELETED_COLUMN} = true, t.{DELETED_AT_COLUMN} = {_time_of(truncation)}, "
-            f"t.{ORDER_COLUMN} = '{truncation.order}', t.{COMMITTED_AT_COLUMN} = {_time_of(truncation)}"
-            if is_soft
-            else f"WHEN NOT MATCHED BY SOURCE AND {is_before} THEN DELETE"
-        )
-    return "\n".join(clauses)
-
-
-def versions_statement(
-    table: SinkTable, columns: Sequence[str], view: str, only_current: bool, truncation: Truncation | None
-) -> str:
-    """The MERGE of one micro-batch's versions (``spark.transforms.versions``)."""
-    stored = [name for name in columns if name not in (STORED_COLUMN, IS_GONE_COLUMN)]
-    is_same = f"{_same_key(table)} AND t.{OPENED_BY_COLUMN} = s.{STORED_COLUMN}"
-    clauses = [
-        # Tables are partitioned by it: versions that ended are not even opened.
-        f"MERGE INTO {table.name.quoted()} t USING {view} s ON {is_same}"
-        + (f" AND t.{IS_CURRENT_COLUMN}" if only_current else ""),
-        f"WHEN MATCHED AND s.{IS_GONE_COLUMN} THEN DELETE",
-        f"WHEN MATCHED THEN UPDATE SET {_assignments(stored)}",
-        f"WHEN NOT MATCHED THEN {_insert(stored)}",
-    ]
-    if truncation is not None:
-        clauses.append(
-            f"WHEN NOT MATCHED BY SOURCE AND t.{IS_CURRENT_COLUMN} AND t.{ORDER_COLUMN} < '{truncation.order}' THEN UPDATE SET "
-            f"t.{IS_CURRENT_COLUMN} = false, t.{VALID_TO_COLUMN} = {_time_of(truncation)}, "
-            f"t.{CLOSED_BY_COLUMN} = '{truncation.order}'"
-        )
-    return "\n".join(clauses)
-
-
-def _same_key(table: SinkTable) -> str:
-    optional = {column.name for column in table.columns if column.is_optional}
-    return " AND ".join(
-        f"t.{_quoted(name)} {'<=>' if name in optional else '='} s.{_quoted(name)}" for name in table.key
-    )
-
-
-def _insert(names: Sequence[str]) -> str:
-    given = ", ".join(f"s.{_quoted(name)}" for name in names)
-    return f"INSERT ({', '.join(map(_quoted, names))}) VALUES ({given})"
-
-
-def _assignments(names: Sequence[str], is_partial: bool = False) -> str:
-    return ", ".join(_assignment(name, is_partial) for name in names)
-
-
-def _assignment(name: str, is_partial: bool) -> str:
-    column = _quoted(name)
-    if not is_partial or name in _OWN_TYPES:
-        return f"t.{column} = s.{column}"
-    text = name.replace("\\", "\\\\").replace("'", "\\'")
-    return f"t.{column} = IF(array_contains(s.{UNAVAILABLE_COLUMN}, '{text}'), t.{column}, s.{column})"
-
-
-def _time_of(truncation: Truncation) -> str:
-    return f"timestamp_micros({truncation.committed_at_us})"
 
 
 def _create(spark: SparkSession, table: SinkTable) -> Any:

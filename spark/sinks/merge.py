@@ -1,0 +1,123 @@
+"""The MERGE of one micro-batch, for the warehouses that Spark SQL itself writes. ``target`` is a table's quoted name."""
+
+from collections.abc import Callable, Sequence
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+
+from libs.types.tenant import Deletes
+from libs.types.warehouse import (
+    CLOSED_BY_COLUMN,
+    COMMITTED_AT_COLUMN,
+    DELETED_AT_COLUMN,
+    DELETED_COLUMN,
+    IS_CURRENT_COLUMN,
+    OP_COLUMN,
+    OPENED_BY_COLUMN,
+    ORDER_COLUMN,
+    UNAVAILABLE_COLUMN,
+    VALID_TO_COLUMN,
+    own_columns,
+)
+from spark.sinks.port import SinkTable, Truncation
+from spark.transforms.cut_envelope import DELETE
+from spark.transforms.versions import IS_GONE_COLUMN, STORED_COLUMN
+
+
+def run_on(spark: SparkSession, rows: DataFrame, statement: Callable[[str], str]) -> None:
+    """Run the statement on a view of ``rows``."""
+    view = f"changes_{uuid4().hex}"
+    rows.createOrReplaceTempView(view)
+    try:
+        spark.sql(statement(view))
+    finally:
+        spark.catalog.dropTempView(view)
+
+
+def merge_statement(
+    target: str, table: SinkTable, columns: Sequence[str], view: str, truncation: Truncation | None
+) -> str:
+    """The MERGE of one micro-batch: ``view`` has one row a key, ``columns`` and the op among them."""
+    stored = [name for name in columns if name not in (OP_COLUMN, UNAVAILABLE_COLUMN)]
+    is_partial = UNAVAILABLE_COLUMN in columns
+    is_soft = table.deletes is Deletes.SOFT
+    is_newer = f"s.{ORDER_COLUMN} > t.{ORDER_COLUMN}"
+    is_delete = f"s.{OP_COLUMN} = '{DELETE}'"
+    own = own_columns(table.mode, table.deletes)
+    when_deleted = f"UPDATE SET {_assignments([name for name in stored if name in own])}" if is_soft else "DELETE"
+    clauses = [
+        f"MERGE INTO {target} t USING {view} s ON {_same_key(table)}",
+        f"WHEN MATCHED AND {is_newer} AND {is_delete} THEN {when_deleted}",
+        f"WHEN MATCHED AND {is_newer} THEN UPDATE SET {_assignments(stored, kept=own if is_partial else None)}",
+        f"WHEN NOT MATCHED {'' if is_soft else f'AND NOT {is_delete} '}THEN {_insert(stored)}",
+    ]
+    if truncation is not None:
+        is_before = f"t.{ORDER_COLUMN} < '{truncation.order}'"
+        clauses.append(
+            f"WHEN NOT MATCHED BY SOURCE AND {is_before} AND NOT t.{DELETED_COLUMN} THEN UPDATE SET "
+            f"t.{DELETED_COLUMN} = true, t.{DELETED_AT_COLUMN} = {_time_of(truncation)}, "
+            f"t.{ORDER_COLUMN} = '{truncation.order}', t.{COMMITTED_AT_COLUMN} = {_time_of(truncation)}"
+            if is_soft
+            else f"WHEN NOT MATCHED BY SOURCE AND {is_before} THEN DELETE"
+        )
+    return "\n".join(clauses)
+
+
+def versions_statement(
+    target: str,
+    table: SinkTable,
+    columns: Sequence[str],
+    view: str,
+    only_current: bool,
+    truncation: Truncation | None,
+) -> str:
+    """The MERGE of one micro-batch's versions (``spark.transforms.versions``)."""
+    stored = [name for name in columns if name not in (STORED_COLUMN, IS_GONE_COLUMN)]
+    is_same = f"{_same_key(table)} AND t.{OPENED_BY_COLUMN} = s.{STORED_COLUMN}"
+    clauses = [
+        # Tables are partitioned by it: versions that ended are not even opened.
+        f"MERGE INTO {target} t USING {view} s ON {is_same}" + (f" AND t.{IS_CURRENT_COLUMN}" if only_current else ""),
+        f"WHEN MATCHED AND s.{IS_GONE_COLUMN} THEN DELETE",
+        f"WHEN MATCHED THEN UPDATE SET {_assignments(stored)}",
+        f"WHEN NOT MATCHED THEN {_insert(stored)}",
+    ]
+    if truncation is not None:
+        clauses.append(
+            f"WHEN NOT MATCHED BY SOURCE AND t.{IS_CURRENT_COLUMN} AND t.{ORDER_COLUMN} < '{truncation.order}' THEN UPDATE SET "
+            f"t.{IS_CURRENT_COLUMN} = false, t.{VALID_TO_COLUMN} = {_time_of(truncation)}, "
+            f"t.{CLOSED_BY_COLUMN} = '{truncation.order}'"
+        )
+    return "\n".join(clauses)
+
+
+def _same_key(table: SinkTable) -> str:
+    optional = {column.name for column in table.columns if column.is_optional}
+    return " AND ".join(
+        f"t.{_quoted(name)} {'<=>' if name in optional else '='} s.{_quoted(name)}" for name in table.key
+    )
+
+
+def _insert(names: Sequence[str]) -> str:
+    given = ", ".join(f"s.{_quoted(name)}" for name in names)
+    return f"INSERT ({', '.join(map(_quoted, names))}) VALUES ({given})"
+
+
+def _assignments(names: Sequence[str], kept: Sequence[str] | None = None) -> str:
+    """``kept``, if given: all but these keep their value where ``UNAVAILABLE_COLUMN`` names them."""
+    return ", ".join(_assignment(name, may_lack=kept is not None and name not in kept) for name in names)
+
+
+def _assignment(name: str, *, may_lack: bool) -> str:
+    column = _quoted(name)
+    if not may_lack:
+        return f"t.{column} = s.{column}"
+    text = name.replace("\\", "\\\\").replace("'", "\\'")
+    return f"t.{column} = IF(array_contains(s.{UNAVAILABLE_COLUMN}, '{text}'), t.{column}, s.{column})"
+
+
+def _time_of(truncation: Truncation) -> str:
+    return f"timestamp_micros({truncation.committed_at_us})"
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
