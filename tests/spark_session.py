@@ -18,6 +18,8 @@ from libs.local.plan import SINK_JAVA_OPTIONS
 from libs.types.warehouse import CATALOG, WarehouseTable
 from spark.jobs.session import open_session
 from spark.jobs.settings import SessionSettings
+from spark.sinks.delta.settings import Settings as DeltaSettings
+from spark.sinks.delta.sink import open_sink as open_delta_sink
 from spark.sinks.iceberg.settings import Settings
 from spark.sinks.iceberg.sink import IcebergSink, open_sink
 from spark.sinks.postgresql.settings import Settings as PostgresqlSettings
@@ -28,11 +30,12 @@ Row = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class SharedSpark:
-    """A session with an Iceberg warehouse."""
+    """A session with an Iceberg and a Delta warehouse."""
 
     session: SparkSession
     sink: IcebergSink
     iceberg: Settings
+    delta: DeltaSettings
 
     def rows(self, table: WarehouseTable, *columns: str) -> list[Row]:
         """What pyiceberg, which shares no code with Spark, reads from a table; all of the source's columns by default."""
@@ -52,8 +55,12 @@ def shared_spark() -> SharedSpark:
     sink = open_sink(iceberg)
     # Its settings say where, which the session need not know.
     postgresql = open_postgresql_sink(PostgresqlSettings(database="none", user="nobody"))
-    session = open_session(session_settings(folder), [sink, postgresql], name="tests")
-    return SharedSpark(session, sink, iceberg)
+    delta = DeltaSettings(
+        warehouse_dir=str(folder / "delta"), optimize_at_files=4, vacuum_every_commits=4, keep_hours=0
+    )
+    sinks = [sink, postgresql, open_delta_sink(delta)]
+    session = open_session(session_settings(folder), sinks, name="tests")
+    return SharedSpark(session, sink, iceberg, delta)
 
 
 def session_settings(folder: Path) -> SessionSettings:

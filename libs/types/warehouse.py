@@ -57,6 +57,21 @@ _OWN_COLUMNS: Final[Mapping[SinkMode, tuple[str, ...]]] = {
 }
 
 
+OWN_SQL_TYPES: Final[Mapping[str, str]] = {
+    OP_COLUMN: "string",
+    ORDER_COLUMN: "string",
+    COMMITTED_AT_COLUMN: "timestamp",
+    DELETED_COLUMN: "boolean",
+    DELETED_AT_COLUMN: "timestamp",
+    VALID_FROM_COLUMN: "timestamp",
+    VALID_TO_COLUMN: "timestamp",
+    IS_CURRENT_COLUMN: "boolean",
+    OPENED_BY_COLUMN: "string",
+    CLOSED_BY_COLUMN: "string",
+}
+"""Spark's types of Headwater's own columns."""
+
+
 def own_columns(mode: SinkMode, deletes: Deletes) -> tuple[str, ...]:
     """The columns that stand behind the source's, in order."""
     if mode is SinkMode.MIRROR and deletes is Deletes.SOFT:

@@ -23,9 +23,10 @@ from libs.types.table import TableSchema
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import SinkProgress, WarehouseTable, warehouse_table
 from spark.jobs.progress import load_progress
+from spark.sinks.delta.settings import Settings as DeltaSettings
 from spark.sinks.iceberg.settings import Settings
 from tests.conftest import PostgresqlServer
-from tests.contract.test_sinks import postgresql_rows
+from tests.contract.test_sinks import delta_rows, postgresql_rows
 from tests.sink_topics import SOURCE, Model, TenantTopics, table_id, without_own_columns
 from tests.spark_session import Row, read_rows
 
@@ -35,7 +36,11 @@ BETWEEN_COMMITS = (
     "sink_after_merge_before_next_table",
     "sink_after_batch_before_spark_commit",
 )
-FAILPOINTS = {"iceberg": BETWEEN_COMMITS, "postgresql": ("sink_before_commit", *BETWEEN_COMMITS)}
+FAILPOINTS = {
+    "delta": BETWEEN_COMMITS,
+    "iceberg": BETWEEN_COMMITS,
+    "postgresql": ("sink_before_commit", *BETWEEN_COMMITS),
+}
 LIFE_TIMEOUT_S = 180.0  # a cold Spark on two busy cores, which waits for its predecessor's JVM to end
 STOP_TIMEOUT_S = 15.0
 POLL_S = 0.2
@@ -122,7 +127,10 @@ class SinkJob:
 @pytest.fixture(params=sorted(FAILPOINTS))
 def job(request: pytest.FixtureRequest, bootstrap_servers: str, tmp_path: Path) -> Iterator[SinkJob]:
     (tmp_path / "tenants").mkdir()
-    if request.param == "iceberg":
+    if request.param == "delta":
+        where = {"warehouse_dir": str(tmp_path / "warehouse")}
+        job = SinkJob(tmp_path, bootstrap_servers, "delta", where, partial(delta_rows, DeltaSettings(**where)))
+    elif request.param == "iceberg":
         where = {"warehouse_dir": str(tmp_path / "warehouse"), "catalog_file": str(tmp_path / "catalog.db")}
         job = SinkJob(tmp_path, bootstrap_servers, "iceberg", where, partial(read_rows, Settings(**where)))
     else:

@@ -23,17 +23,10 @@ from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import (
     BATCH_PROPERTY,
     CATALOG,
-    CLOSED_BY_COLUMN,
-    COMMITTED_AT_COLUMN,
-    DELETED_AT_COLUMN,
-    DELETED_COLUMN,
     IS_CURRENT_COLUMN,
     OP_COLUMN,
-    OPENED_BY_COLUMN,
-    ORDER_COLUMN,
+    OWN_SQL_TYPES,
     UNAVAILABLE_COLUMN,
-    VALID_FROM_COLUMN,
-    VALID_TO_COLUMN,
     WarehouseTable,
     own_columns,
 )
@@ -77,18 +70,6 @@ _KEY: Final = "headwater.key"
 _FILL: Final = "headwater.fill."
 _FILL_PENDING: Final = "headwater.fill-pending."
 _SNAPSHOT_BATCH: Final = f"spark.sql.iceberg.snapshot-property.{BATCH_PROPERTY}"
-_OWN_TYPES: Final = {
-    OP_COLUMN: "string",
-    ORDER_COLUMN: "string",
-    COMMITTED_AT_COLUMN: "timestamp",
-    DELETED_COLUMN: "boolean",
-    DELETED_AT_COLUMN: "timestamp",
-    VALID_FROM_COLUMN: "timestamp",
-    VALID_TO_COLUMN: "timestamp",
-    IS_CURRENT_COLUMN: "boolean",
-    OPENED_BY_COLUMN: "string",
-    CLOSED_BY_COLUMN: "string",
-}
 
 # The catalog's own tables and a namespace are made by who finds them missing: two at once would both, and one fail.
 _CATALOG_LOCK: Final = threading.Lock()
@@ -237,7 +218,7 @@ def _create(spark: SparkSession, table: SinkTable) -> Any:
     fields, identifiers = jvm.java.util.ArrayList(), jvm.java.util.HashSet()
     is_mirror = table.mode is SinkMode.MIRROR
     identifying = identifier_columns(table.columns, table.key) if is_mirror else ()
-    own = [SinkColumn(name, _OWN_TYPES[name]) for name in own_columns(table.mode, table.deletes)]
+    own = [SinkColumn(name, OWN_SQL_TYPES[name]) for name in own_columns(table.mode, table.deletes)]
     for field_id, column in enumerate([*table.columns, *own], start=1):
         is_required = is_mirror and column.name in table.key and not column.is_optional
         of = jvm.org.apache.iceberg.types.Types.NestedField.required if is_required else _optional(jvm)

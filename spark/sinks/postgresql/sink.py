@@ -29,6 +29,7 @@ from libs.types.warehouse import (
     DELETED_COLUMN,
     OP_COLUMN,
     ORDER_COLUMN,
+    OWN_SQL_TYPES,
     UNAVAILABLE_COLUMN,
     WarehouseTable,
     own_columns,
@@ -51,14 +52,7 @@ _OWN_TYPES: Final = {
     UNAVAILABLE_COLUMN: "jsonb",
 }
 """Orders are compared by their bytes, whatever the database's collation."""
-_OWN_SQL_TYPES: Final = {
-    OP_COLUMN: "string",
-    ORDER_COLUMN: "string",
-    COMMITTED_AT_COLUMN: "timestamp",
-    DELETED_COLUMN: "boolean",
-    DELETED_AT_COLUMN: "timestamp",
-    UNAVAILABLE_COLUMN: "string",
-}
+_STAGED_SQL_TYPES: Final = {**OWN_SQL_TYPES, UNAVAILABLE_COLUMN: "string"}
 _STATE: Final = (
     f"CREATE SCHEMA IF NOT EXISTS {STATE_SCHEMA}",
     f"""CREATE TABLE IF NOT EXISTS {REGISTRY} (
@@ -205,7 +199,8 @@ class PostgresqlSink:
     def _stage(self, table: SinkTable, stored: _Stored, changes: DataFrame, batch: BatchIdentity) -> list[str]:
         known = stored.columns()
         spark_types = {
-            name: _OWN_SQL_TYPES[name] if name in _OWN_SQL_TYPES else known[name].sql_type for name in changes.columns
+            name: _STAGED_SQL_TYPES[name] if name in _STAGED_SQL_TYPES else known[name].sql_type
+            for name in changes.columns
         }
         own_types = {**stored.types, **_OWN_TYPES}
         columns = ", ".join(f"{quoted(column_name(name))} {own_types[column_name(name)]}" for name in changes.columns)

@@ -1,4 +1,4 @@
-"""History tables in Iceberg against a plain model of what versions are; what is stored is read by pyiceberg."""
+"""History tables against a plain model of what versions are; Iceberg's are read by pyiceberg, Delta's by Spark."""
 
 import dataclasses
 import datetime
@@ -15,7 +15,8 @@ from libs.types.tenant import Deletes, SinkMode, SinkSettings, TenantSpec
 from libs.types.warehouse import CLOSED_BY_COLUMN, IS_CURRENT_COLUMN, OPENED_BY_COLUMN, warehouse_table
 from spark.jobs.batch import TableBatch, TenantSink, sink_table, write_batch
 from spark.jobs.delivered_schemas import DeliveredSchemas
-from spark.sinks.port import TableRefused
+from spark.sinks.delta.sink import open_sink
+from spark.sinks.port import BatchIdentity, KeepsVersions, Sink, TableRefused
 from spark.transforms.survey import survey
 from tests.spark_session import Row, SharedSpark
 from tests.unit.spark.events import COMMITTED_AT_US, SOURCE, Change, events, orders_schema
@@ -32,15 +33,20 @@ _tenants = itertools.count()
 class Tables:
     """One table of a tenant of its own, and batches for it."""
 
-    def __init__(self, shared: SharedSpark, delivered: DeliveredSchema = SCHEMA, **sink: Any) -> None:
+    def __init__(
+        self, shared: SharedSpark, delivered: DeliveredSchema = SCHEMA, *, is_delta: bool = False, **sink: Any
+    ) -> None:
         self._shared = shared
+        self._sink: Sink = open_sink(shared.delta) if is_delta else shared.sink
+        self._is_delta = is_delta
+        self._batches = itertools.count()
         self._delivered = delivered
         self._known_order = ""
         tenant = TenantSpec(tenant=f"history-{next(_tenants)}", sources=())
         self._context = TenantSink(
             tenant=tenant,
             settings=SinkSettings(**sink),
-            sink=shared.sink,
+            sink=self._sink,
             kafka=None,  # type: ignore[arg-type]
             schemas=DeliveredSchemas(None, tenant.tenant),  # type: ignore[arg-type]
             state_dir=None,  # type: ignore[arg-type]
@@ -62,12 +68,26 @@ class Tables:
         )
         self._known_order = max(self._known_order, *(part.newest_order for part in table.slices))
         wanted = sink_table(self._context, table)
-        write_batch(self._context, table, wanted, self._shared.sink.ensure_table(self._shared.session, wanted))
+        spark = self._shared.session
+        self._sink.begin_batch(spark, BatchIdentity(self._context.tenant.tenant, next(self._batches)))
+        write_batch(self._context, table, wanted, self._sink.ensure_table(spark, wanted))
         return self.rows()
 
     def rows(self) -> list[Row]:
         table_id = self._delivered.table_schema.table_id
-        stored = self._shared.rows(warehouse_table(self._context.tenant.tenant, SOURCE, table_id))
+        place = warehouse_table(self._context.tenant.tenant, SOURCE, table_id)
+        if self._is_delta:
+            kept = self._sink
+            assert isinstance(kept, KeepsVersions)
+            stored = [
+                {
+                    name: value.replace(tzinfo=datetime.UTC) if isinstance(value, datetime.datetime) else value
+                    for name, value in row.asDict().items()
+                }
+                for row in kept.rows(self._shared.session, place).collect()
+            ]
+        else:
+            stored = self._shared.rows(place)
         return sorted(stored, key=lambda row: (row["id"], str(row.get(OPENED_BY_COLUMN))))
 
 
@@ -132,8 +152,9 @@ def test_columns_that_are_not_tracked_rewrite_the_version(shared: SharedSpark) -
     assert versions(third)[1:] == [(1, "b", 5, 3, 6, False), (1, "c", 6, 6, None, True)]
 
 
-def test_repeats_change_nothing_and_late_changes_find_their_place(shared: SharedSpark) -> None:
-    history = Tables(shared, mode=SinkMode.HISTORY)
+@pytest.mark.parametrize("is_delta", [False, True], ids=["iceberg", "delta"])
+def test_repeats_change_nothing_and_late_changes_find_their_place(shared: SharedSpark, is_delta: bool) -> None:
+    history = Tables(shared, is_delta=is_delta, mode=SinkMode.HISTORY)
     stored = history.apply(put(1, 1, "a", op="c"), put(5, 1, "e"), put(9, 1, "i"), put(4, 2, "x", op="c"))
 
     repeated = history.apply(put(9, 1, "i"), put(4, 2, "x", op="c"))
@@ -163,9 +184,10 @@ def test_a_key_that_is_null_is_a_row_like_any_other(shared: SharedSpark) -> None
     assert versions(rows) == [(1, None, 1, 1, 3, False), (1, None, 2, 3, None, True), (2, "b", 1, 2, None, True)]
 
 
-def test_a_truncation_ends_every_version(shared: SharedSpark) -> None:
+@pytest.mark.parametrize("is_delta", [False, True], ids=["iceberg", "delta"])
+def test_a_truncation_ends_every_version(shared: SharedSpark, is_delta: bool) -> None:
     """Of rows that the batch has and of others, of versions that the batch itself opened, by the first that came."""
-    history = Tables(shared, mode=SinkMode.HISTORY)
+    history = Tables(shared, is_delta=is_delta, mode=SinkMode.HISTORY)
     history.apply(put(1, 1, "a", op="c"), put(2, 2, "b", op="c"))
 
     rows = history.apply(

@@ -1,0 +1,22 @@
+"""Settings of the Delta sink: ``warehouses.delta`` of the job's settings."""
+
+import msgspec
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the tables lie, and how they are kept."""
+
+    warehouse_dir: str
+    """Folder, or URI of an object store, under which each table has a folder of its own."""
+    is_clustered: bool = False
+    """Create mirrors with liquid clustering by their key (at most four columns of it). Off by default: each OPTIMIZE then
+    sorts what came since, and few readers of such tables ask by key."""
+    is_maintaining: bool = True
+    """Rewrite small files and remove what no reader needs any more. False where another job does."""
+    optimize_at_files: int = 64
+    """A table is optimized when it has grown to so many files, and again when it has doubled them."""
+    vacuum_every_commits: int = 200
+    """How often what is older than ``keep_hours`` is looked for; each time the whole folder is listed."""
+    keep_hours: int = 168
+    """For how long files that were replaced stay, for readers that began with an older version. Below 168 a long query, or a
+    writer that stands, may lose its files; Delta asks for that to be confirmed, and the sink does so."""
