@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from libs.local.jars import jar_set
 
@@ -88,8 +89,10 @@ def test_packages_have_one_version_everywhere() -> None:
     """A service is tested (dev) with the very versions that its image installs."""
     versions: dict[str, set[str]] = {}
     for path in REQUIREMENTS:
-        for name, version in re.findall(r"^([\w.-]+)(?:\[[^]]*])?==(\S+)", path.read_text(), re.M):
-            versions.setdefault(_normal(name), set()).add(version)
+        for line in re.findall(r"^[\w.-]+(?:\[[^]]*])?==[^\\\n]+", path.read_text(), re.M):
+            package = Requirement(line)
+            if package.marker is None or package.marker.evaluate():  # others are of a Python that is not ours
+                versions.setdefault(_normal(package.name), set()).add(str(package.specifier))
 
     assert {name: found for name, found in versions.items() if len(found) > 1} == {}
 
