@@ -100,6 +100,8 @@ def table_fields(connection: Connection, database: str, table: str) -> TableFiel
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT * FROM {quote_identifier(database)}.{quote_identifier(table)} WHERE 1 != 1")
         described = cursor._result.fields  # type: ignore[attr-defined]  # not in the stubs
+    if any(packet.name not in details for packet in described):
+        return table_fields(connection, database, table)  # it was altered between the two
     fields = tuple(_field(packet, *details[packet.name]) for packet in described)
     key = _key(connection, database, table)
     return TableFields(table, fields, key or tuple(field.name for field in fields), bool(key))
