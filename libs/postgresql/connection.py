@@ -10,6 +10,8 @@ from libs.config.connections import PostgresqlSettings
 from libs.errors import AccessDenied, DiskFull, HeadwaterError, PipelineHalted, TransientError
 
 # PostgreSQL manual, appendix A, "PostgreSQL Error Codes": by class, then by code.
+_ENDS: Final = frozenset({"57P01", "57P02", "57P03"})
+"""The server is shut down, crashed or starts (PostgreSQL manual, appendix A)."""
 _TRANSIENT_CLASSES: Final = frozenset({"08", "40", "53", "55", "57"})
 """Connection, transaction rollback, insufficient resources, object not in prerequisite state, operator intervention."""
 _DISK_FULL: Final = "53100"
@@ -87,6 +89,8 @@ def named_error(settings: PostgresqlSettings, subject: str, error: psycopg.Error
             f"{place}: user {settings.user} may not do what {subject} needs; let it own the schemas and tables, and "
             "GRANT CREATE ON DATABASE to it"
         )
+    if code in _ENDS:
+        return TransientError(f"{place}: does not answer; the server ended the connection, and is stopped or restarted")
     if code[:2] in _TRANSIENT_CLASSES:
         return TransientError(f"{place}: {subject}: {type(error).__name__} (SQLSTATE {code})")
     return PipelineHalted(
