@@ -103,7 +103,8 @@ def test_a_survey_counts_each_version(shared: SharedSpark) -> None:
     assert slices[0].newest_order == _change(5, key=1).order
     assert slices[0].newest_committed_at_us == COMMITTED_AT_US + 5
     assert slices[0].live_changes == {COMMITTED_AT_US + 4: 1, COMMITTED_AT_US + 5: 1}
-    assert slices[0].newest_keyless_order is None
+    assert (slices[0].oldest_order, slices[0].partial_rows) == (_change(3, key=1, op="r").order, 0)
+    assert slices[0].newest_keyless is slices[0].oldest_keyless is None
 
 
 def test_records_that_the_router_did_not_write_halt_the_tenant(shared: SharedSpark) -> None:
