@@ -1,9 +1,10 @@
-"""The MERGE of one micro-batch, for the warehouses that Spark SQL itself writes. ``target`` is a table's quoted name."""
+"""How one micro-batch goes into a table that Spark SQL itself writes. ``target`` is the table's quoted name."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from libs.types.tenant import Deletes
 from libs.types.warehouse import (
@@ -21,23 +22,56 @@ from libs.types.warehouse import (
 )
 from spark.sinks.port import SinkTable, Truncation
 from spark.transforms.cut_envelope import DELETE
+from spark.transforms.sql_text import literal, quoted
 from spark.transforms.versions import IS_GONE_COLUMN, STORED_COLUMN
 
 
-def run_on(spark: SparkSession, rows: DataFrame, statement: Callable[[str], str]) -> None:
-    """Run the statement on a view of ``rows``."""
+def first_rows(table: SinkTable, changes: DataFrame) -> DataFrame:
+    """What an empty table takes of ``changes``: no join is needed, which a first batch, as large as the source's table, would
+    otherwise pay for."""
+    rows = changes if table.deletes is Deletes.SOFT else changes.where(sf.col(OP_COLUMN) != DELETE)
+    return rows.drop(OP_COLUMN, UNAVAILABLE_COLUMN)
+
+
+def first_versions(versions: DataFrame) -> DataFrame:
+    """What an empty table takes of ``versions``."""
+    return versions.drop(STORED_COLUMN, IS_GONE_COLUMN)
+
+
+def merge_changes(
+    spark: SparkSession, target: str, table: SinkTable, changes: DataFrame, truncation: Truncation | None
+) -> None:
+    """``Sink.merge_into`` as one MERGE."""
     view = f"changes_{uuid4().hex}"
+    _run_on(spark, changes, view, _changes_statement(target, table, changes.columns, view, truncation))
+
+
+def merge_versions(
+    spark: SparkSession,
+    target: str,
+    table: SinkTable,
+    versions: DataFrame,
+    only_current: bool,
+    truncation: Truncation | None,
+) -> None:
+    """``KeepsVersions.merge_versions`` as one MERGE."""
+    view = f"versions_{uuid4().hex}"
+    statement = _versions_statement(target, table, versions.columns, view, only_current, truncation)
+    _run_on(spark, versions, view, statement)
+
+
+def _run_on(spark: SparkSession, rows: DataFrame, view: str, statement: str) -> None:
     rows.createOrReplaceTempView(view)
     try:
-        spark.sql(statement(view))
+        spark.sql(statement)
     finally:
         spark.catalog.dropTempView(view)
 
 
-def merge_statement(
+def _changes_statement(
     target: str, table: SinkTable, columns: Sequence[str], view: str, truncation: Truncation | None
 ) -> str:
-    """The MERGE of one micro-batch: ``view`` has one row a key, ``columns`` and the op among them."""
+    """``view`` has one row a key, ``columns`` and the op among them."""
     stored = [name for name in columns if name not in (OP_COLUMN, UNAVAILABLE_COLUMN)]
     is_partial = UNAVAILABLE_COLUMN in columns
     is_soft = table.deletes is Deletes.SOFT
@@ -63,7 +97,7 @@ def merge_statement(
     return "\n".join(clauses)
 
 
-def versions_statement(
+def _versions_statement(
     target: str,
     table: SinkTable,
     columns: Sequence[str],
@@ -71,7 +105,7 @@ def versions_statement(
     only_current: bool,
     truncation: Truncation | None,
 ) -> str:
-    """The MERGE of one micro-batch's versions (``spark.transforms.versions``)."""
+    """``view`` has versions as ``spark.transforms.versions`` makes them."""
     stored = [name for name in columns if name not in (STORED_COLUMN, IS_GONE_COLUMN)]
     is_same = f"{_same_key(table)} AND t.{OPENED_BY_COLUMN} = s.{STORED_COLUMN}"
     clauses = [
@@ -92,14 +126,12 @@ def versions_statement(
 
 def _same_key(table: SinkTable) -> str:
     optional = {column.name for column in table.columns if column.is_optional}
-    return " AND ".join(
-        f"t.{_quoted(name)} {'<=>' if name in optional else '='} s.{_quoted(name)}" for name in table.key
-    )
+    return " AND ".join(f"t.{quoted(name)} {'<=>' if name in optional else '='} s.{quoted(name)}" for name in table.key)
 
 
 def _insert(names: Sequence[str]) -> str:
-    given = ", ".join(f"s.{_quoted(name)}" for name in names)
-    return f"INSERT ({', '.join(map(_quoted, names))}) VALUES ({given})"
+    given = ", ".join(f"s.{quoted(name)}" for name in names)
+    return f"INSERT ({', '.join(map(quoted, names))}) VALUES ({given})"
 
 
 def _assignments(names: Sequence[str], kept: Sequence[str] | None = None) -> str:
@@ -108,16 +140,11 @@ def _assignments(names: Sequence[str], kept: Sequence[str] | None = None) -> str
 
 
 def _assignment(name: str, *, may_lack: bool) -> str:
-    column = _quoted(name)
+    column = quoted(name)
     if not may_lack:
         return f"t.{column} = s.{column}"
-    text = name.replace("\\", "\\\\").replace("'", "\\'")
-    return f"t.{column} = IF(array_contains(s.{UNAVAILABLE_COLUMN}, '{text}'), t.{column}, s.{column})"
+    return f"t.{column} = IF(array_contains(s.{UNAVAILABLE_COLUMN}, {literal(name)}), t.{column}, s.{column})"
 
 
 def _time_of(truncation: Truncation) -> str:
     return f"timestamp_micros({truncation.committed_at_us})"
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

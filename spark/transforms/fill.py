@@ -9,6 +9,7 @@ from typing import Final
 
 from libs.types.table import Column
 from libs.types.value import LogicalKind
+from spark.transforms.sql_text import literal
 from spark.transforms.value_types import BINARIES, DATES, DATETIMES, TIMES, spark_type
 
 _NUMBERS: Final = frozenset(
@@ -56,7 +57,7 @@ def _implicit_default(column: Column) -> str | None:
         case LogicalKind.STRING | LogicalKind.ENUM_SET:
             return "''"
         case LogicalKind.ENUM if logical_type.allowed:
-            return _text(logical_type.allowed[0])
+            return literal(logical_type.allowed[0])
         case kind if kind in BINARIES:
             fixed = _FIXED_BINARY.fullmatch(column.source_type)
             return _bytes(bytes(int(fixed[1]))) if fixed else _bytes(b"")
@@ -85,7 +86,7 @@ def _literal(column: Column, text: str) -> str | None:
             digits = _HEX.fullmatch(text)
             return None if digits is None else _bytes(bytes.fromhex(digits[1]))
         case LogicalKind.STRING | LogicalKind.ENUM | LogicalKind.ENUM_SET:
-            return _text(text)
+            return literal(text)
         case kind if kind in _NUMBERS:
             return _cast(text, column) if _NUMBER.fullmatch(text) else None
         case _:
@@ -103,11 +104,6 @@ def _microseconds(text: str) -> str | None:
 
 def _cast(text: str, column: Column) -> str:
     return f"CAST('{text}' AS {spark_type(column).upper()})"
-
-
-def _text(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _bytes(value: bytes) -> str:

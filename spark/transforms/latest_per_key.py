@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from spark.transforms.sql_text import quoted
+
 
 def latest_per_key(*, key: Sequence[str], order: str) -> Callable[[DataFrame], DataFrame]:
     """Keep the change with the greatest ``order`` of each ``key``; where they arrived does not count.
@@ -15,21 +17,17 @@ def latest_per_key(*, key: Sequence[str], order: str) -> Callable[[DataFrame], D
 
     def keep_latest(changes: DataFrame) -> DataFrame:
         others = [name for name in changes.columns if name not in key]
-        latest = sf.max_by(sf.struct(*(sf.col(_quoted(name)) for name in others)), _quoted(order)).alias("latest")
+        latest = sf.max_by(sf.struct(*(sf.col(quoted(name)) for name in others)), quoted(order)).alias("latest")
         # Not the key out of the struct: Spark knows how rows are spread only by the columns that it grouped them by.
         return (
-            changes.groupBy(*(_quoted(name) for name in key))
+            changes.groupBy(*(quoted(name) for name in key))
             .agg(latest)
             .select(
                 *(
-                    sf.col(_quoted(name)) if name in key else sf.col("latest").getField(name).alias(name)
+                    sf.col(quoted(name)) if name in key else sf.col("latest").getField(name).alias(name)
                     for name in changes.columns
                 )
             )
         )
 
     return keep_latest
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

@@ -15,6 +15,7 @@ from pyspark.sql import functions as sf
 
 from libs.types.value import UNAVAILABLE_VALUE
 from libs.types.warehouse import COMMITTED_AT_COLUMN, OP_COLUMN, ORDER_COLUMN, UNAVAILABLE_COLUMN
+from spark.transforms.sql_text import quoted
 
 _PLACEHOLDERS: Final = (UNAVAILABLE_VALUE, base64.b64encode(UNAVAILABLE_VALUE.encode()).decode())
 _ANY: Final = "|".join(re.escape(placeholder) for placeholder in _PLACEHOLDERS)
@@ -50,24 +51,20 @@ def latest_known_per_key(*, key: Sequence[str]) -> Callable[[DataFrame], DataFra
         names = [name for name in changes.columns if name not in (*key, *own, UNAVAILABLE_COLUMN)]
         last = sf.max_by(sf.struct(*own), ORDER_COLUMN).alias("last")
         values = [_last_known(name).alias(name) for name in names]
-        grouped = changes.groupBy(*(_quoted(name) for name in key)).agg(last, *values)
+        grouped = changes.groupBy(*(quoted(name) for name in key)).agg(last, *values)
         never_told = sf.filter(
-            sf.array(*(sf.when(sf.col(_quoted(name)).isNull(), sf.lit(name)) for name in names)), sf.isnotnull
+            sf.array(*(sf.when(sf.col(quoted(name)).isNull(), sf.lit(name)) for name in names)), sf.isnotnull
         )
         return grouped.select(
-            *(sf.col(_quoted(name)) for name in key),
-            *(sf.col(_quoted(name)).getField("value").alias(name) for name in names),
+            *(sf.col(quoted(name)) for name in key),
+            *(sf.col(quoted(name)).getField("value").alias(name) for name in names),
             *(sf.col("last").getField(name).alias(name) for name in own),
             (never_told if names else sf.array().cast("array<string>")).alias(UNAVAILABLE_COLUMN),
-        ).select(*(_quoted(name) for name in changes.columns))
+        ).select(*(quoted(name) for name in changes.columns))
 
     return keep_latest
 
 
 def _last_known(name: str) -> Column:
     is_known = ~sf.array_contains(UNAVAILABLE_COLUMN, name)
-    return sf.max_by(sf.struct(sf.col(_quoted(name)).alias("value")), sf.when(is_known, sf.col(ORDER_COLUMN)))
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
+    return sf.max_by(sf.struct(sf.col(quoted(name)).alias("value")), sf.when(is_known, sf.col(ORDER_COLUMN)))

@@ -29,6 +29,7 @@ from libs.types.warehouse import (
     VALID_TO_COLUMN,
 )
 from spark.transforms.cut_envelope import DELETE, TRUNCATE
+from spark.transforms.sql_text import quoted
 
 STORED_COLUMN: Final = "_headwater_stored"
 """Of a version to be written: what opened the stored one that it replaces; NULL where it is new."""
@@ -40,7 +41,7 @@ _OWN: Final = (OP_COLUMN, ORDER_COLUMN, COMMITTED_AT_COLUMN, UNAVAILABLE_COLUMN)
 def has_late_changes(changes: DataFrame, current: DataFrame, *, key: Sequence[str], known_order: str) -> bool:
     """Whether a change is as old as those that the table holds, up to ``known_order``, and may be of an ended version: it is
     older than what opened the current one, or there is no current one."""
-    names = [_quoted(name) for name in key]
+    names = [quoted(name) for name in key]
     old = changes.where((sf.col(OP_COLUMN) != TRUNCATE) & (sf.col(ORDER_COLUMN) <= known_order))
     oldest = old.groupBy(*names).agg(sf.min(ORDER_COLUMN).alias("oldest"))
     opened = current.select(*names, sf.col(OPENED_BY_COLUMN).alias("opened"))
@@ -61,7 +62,7 @@ def versions_of(
     names = [name for name in changes.columns if name not in _OWN]
     plain = [name for name in names if name not in key]
     rows = changes.where(f"{OP_COLUMN} <> '{TRUNCATE}'")
-    keys = rows.select(*map(_quoted, key)).distinct()
+    keys = rows.select(*map(quoted, key)).distinct()
     met = stored.join(keys, _same(stored, keys, key), "left_semi")
     parts = [_changed(rows, names), _opened(met, names), _closed(met, names, key)]
     if has_truncations:
@@ -81,7 +82,7 @@ def _element(
     """``at`` is the place among the row's elements, ``order`` that of the values."""
     none = sf.lit(None)
     return [
-        *(sf.col(_quoted(name)) for name in names),
+        *(sf.col(quoted(name)) for name in names),
         at.alias("at"),
         order.alias("values_order"),
         committed_at.alias("values_committed_at"),
@@ -122,7 +123,7 @@ def _closed(met: DataFrame, names: Sequence[str], key: Sequence[str]) -> DataFra
     closed = met.where(f"{CLOSED_BY_COLUMN} IS NOT NULL")
     blank = closed.select(
         *(
-            sf.col(_quoted(name)) if name in key else sf.lit(None).cast(closed.schema[name].dataType).alias(name)
+            sf.col(quoted(name)) if name in key else sf.lit(None).cast(closed.schema[name].dataType).alias(name)
             for name in names
         ),
         CLOSED_BY_COLUMN,
@@ -145,7 +146,7 @@ def _once(key: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
     """Of what stands at one place, the stored version, else a change, else an end."""
 
     def keep(elements: DataFrame) -> DataFrame:
-        same_place = Window.partitionBy(*map(_quoted, key), "at").orderBy(sf.col("stored").isNull(), "is_end")
+        same_place = Window.partitionBy(*map(quoted, key), "at").orderBy(sf.col("stored").isNull(), "is_end")
         return elements.withColumn("nth", sf.row_number().over(same_place)).where("nth = 1").drop("nth")
 
     return keep
@@ -157,10 +158,10 @@ def _last_known(key: Sequence[str], plain: Sequence[str]) -> Callable[[DataFrame
 
         def known(name: str) -> Column:
             is_known = ~sf.array_contains("unavailable", name)
-            value = sf.when(is_known, sf.struct(sf.col(_quoted(name)).alias("value")))
+            value = sf.when(is_known, sf.struct(sf.col(quoted(name)).alias("value")))
             return sf.last(value, ignorenulls=True).over(so_far).getField("value").alias(name)
 
-        others = [sf.col(_quoted(name)) for name in elements.columns if name not in plain]
+        others = [sf.col(quoted(name)) for name in elements.columns if name not in plain]
         return elements.select(*others, *(known(name) for name in plain))
 
     return fill
@@ -174,15 +175,15 @@ def _joined(names: Sequence[str], key: Sequence[str], tracked: Sequence[str]) ->
     by_place = _by_place(key)
 
     def join(elements: DataFrame) -> DataFrame:
-        differs = [~sf.col(_quoted(name)).eqNullSafe(sf.lag(_quoted(name)).over(by_place)) for name in tracked]
+        differs = [~sf.col(quoted(name)).eqNullSafe(sf.lag(quoted(name)).over(by_place)) for name in tracked]
         is_other = functools.reduce(operator.or_, differs, sf.lit(False))
         is_behind_end = sf.coalesce(sf.lag("is_end").over(by_place), sf.lit(True))
         segments = elements.withColumn("begins", sf.col("is_end") | is_behind_end | is_other).withColumn(
             "segment", sf.count_if("begins").over(by_place)
         )
-        values = [sf.col(_quoted(name)) for name in names if name not in key]
+        values = [sf.col(quoted(name)) for name in names if name not in key]
         newest = sf.struct(*values, "values_order", "values_committed_at")
-        one = segments.groupBy(*map(_quoted, key), "segment").agg(
+        one = segments.groupBy(*map(quoted, key), "segment").agg(
             sf.max_by(newest, "values_order").alias("newest"),
             sf.min("at").alias("opened_by"),
             sf.min_by("since", "at").alias("since"),
@@ -196,7 +197,7 @@ def _joined(names: Sequence[str], key: Sequence[str], tracked: Sequence[str]) ->
                 )
             ).alias("stored"),
         )
-        by_segment = Window.partitionBy(*map(_quoted, key)).orderBy("segment")
+        by_segment = Window.partitionBy(*map(quoted, key)).orderBy("segment")
         return one.withColumns(
             {
                 "closed_by": sf.lead("opened_by").over(by_segment),
@@ -227,7 +228,7 @@ def _that_differ(names: Sequence[str], key: Sequence[str]) -> Callable[[DataFram
             versions.where(~is_same)
             .select("*", sf.posexplode(replaced).alias("nth", "replaced"))
             .select(
-                *map(_quoted, key),
+                *map(quoted, key),
                 *(sf.col("newest").getField(name).alias(name) for name in values),
                 sf.col("since").alias(VALID_FROM_COLUMN),
                 sf.col("until").alias(VALID_TO_COLUMN),
@@ -246,12 +247,8 @@ def _that_differ(names: Sequence[str], key: Sequence[str]) -> Callable[[DataFram
 
 def _same(left: DataFrame, right: DataFrame, key: Sequence[str]) -> Column:
     """NULL is a value of a key like any other."""
-    return functools.reduce(operator.and_, (left[_quoted(name)].eqNullSafe(right[_quoted(name)]) for name in key))
+    return functools.reduce(operator.and_, (left[quoted(name)].eqNullSafe(right[quoted(name)]) for name in key))
 
 
 def _by_place(key: Sequence[str]) -> WindowSpec:
-    return Window.partitionBy(*map(_quoted, key)).orderBy("at")
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
+    return Window.partitionBy(*map(quoted, key)).orderBy("at")

@@ -8,40 +8,38 @@ runs in a session without it.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
 
-from libs.types.tenant import Deletes, SinkMode
+from libs.types.tenant import SinkMode
 from libs.types.warehouse import (
     IS_CURRENT_COLUMN,
-    OP_COLUMN,
     OWN_SQL_TYPES,
-    UNAVAILABLE_COLUMN,
     WarehouseTable,
     own_columns,
 )
 from spark.sinks.delta.schema import is_wider
 from spark.sinks.delta.settings import Settings
 from spark.sinks.evolution import Evolution, evolution
-from spark.sinks.merge import merge_statement, run_on, versions_statement
-from spark.sinks.port import (
-    BatchIdentity,
-    Fill,
-    Sink,
-    SinkColumn,
-    SinkTable,
-    TableColumn,
-    TableRefused,
-    Truncation,
+from spark.sinks.merge import first_rows, first_versions, merge_changes, merge_versions
+from spark.sinks.port import BatchIdentity, Sink, SinkColumn, SinkTable, TableColumn, Truncation
+from spark.sinks.properties import (
+    added_properties,
+    comment_of,
+    fill_of,
+    fill_statement,
+    first_properties,
+    own_columns_of,
+    pending_of,
+    settled_of,
 )
-from spark.transforms.cut_envelope import DELETE
-from spark.transforms.versions import IS_GONE_COLUMN, STORED_COLUMN
+from spark.sinks.settled import check_settled
+from spark.transforms.sql_text import literal, quoted
 
 _TXN_APP: Final = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
@@ -50,11 +48,6 @@ _TABLE_PROPERTIES: Final = {
     "delta.columnMapping.mode": "name",
 }
 _TYPE_WIDENING: Final = "delta.enableTypeWidening"
-_MODE: Final = "headwater.mode"
-_DELETES: Final = "headwater.deletes"
-_KEY: Final = "headwater.key"
-_FILL: Final = "headwater.fill."
-_FILL_PENDING: Final = "headwater.fill-pending."
 _MAX_CLUSTERED: Final = 4
 
 log = structlog.get_logger()
@@ -100,8 +93,7 @@ class DeltaSink:
         if snapshot is None:
             self._create(plain, table)
         else:
-            properties = _properties(snapshot)
-            _check_settled(properties, table)
+            check_settled(settled_of(_properties(snapshot)), table)
             current = {name: column.sql_type for name, column in _columns(snapshot).items()}
             changes = evolution(current, table, type_of=attrgetter("sql_type"), is_wider=is_wider)
             if changes:
@@ -114,12 +106,9 @@ class DeltaSink:
         self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncation: Truncation | None = None
     ) -> None:
         if self._snapshot(spark, table.name).numOfFiles() == 0:
-            # Nothing to join: what a first batch, as large as the source's table, would otherwise pay for.
-            rows = changes if table.deletes is Deletes.SOFT else changes.where(sf.col(OP_COLUMN) != DELETE)
-            self._append(table.name, rows.drop(OP_COLUMN, UNAVAILABLE_COLUMN))
-            return
-        target = self._sql_name(table.name)
-        run_on(spark, changes, lambda view: merge_statement(target, table, changes.columns, view, truncation))
+            self._append(table.name, first_rows(table, changes))
+        else:
+            merge_changes(spark, self._sql_name(table.name), table, changes, truncation)
 
     def rows(self, spark: SparkSession, table: WarehouseTable) -> DataFrame:
         return spark.read.format("delta").load(self._path(table))
@@ -134,14 +123,9 @@ class DeltaSink:
         truncation: Truncation | None = None,
     ) -> None:
         if self._snapshot(spark, table.name).numOfFiles() == 0:
-            self._append(table.name, versions.drop(STORED_COLUMN, IS_GONE_COLUMN))
-            return
-        target = self._sql_name(table.name)
-        run_on(
-            spark,
-            versions,
-            lambda view: versions_statement(target, table, versions.columns, view, only_current, truncation),
-        )
+            self._append(table.name, first_versions(versions))
+        else:
+            merge_versions(spark, self._sql_name(table.name), table, versions, only_current, truncation)
 
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         self._append(table.name, changes)
@@ -169,26 +153,15 @@ class DeltaSink:
             _definition(column, is_required=is_mirror and column.name in table.key and not column.is_optional)
             for column in table.columns
         ]
-        columns += [f"{_quoted(name)} {OWN_SQL_TYPES[name]}" for name in own_columns(table.mode, table.deletes)]
-        late = [column for column in table.columns if column.fill and column.fill.since_version > table.oldest_version]
-        properties = {
-            **_TABLE_PROPERTIES,
-            "headwater.topic": table.topic,
-            "headwater.source": table.source,
-            "headwater.table": table.table,
-            _MODE: table.mode.value,
-            _DELETES: table.deletes.value,
-            _KEY: ",".join(table.key),
-            **(_fill_properties(late) if table.mode is not SinkMode.APPEND else {}),
-        }
-        clustering = ", ".join(_quoted(name) for name in table.key[:_MAX_CLUSTERED])
+        columns += [f"{quoted(name)} {OWN_SQL_TYPES[name]}" for name in own_columns(table.mode, table.deletes)]
+        properties = {**_TABLE_PROPERTIES, **first_properties(table)}
+        clustering = ", ".join(quoted(name) for name in table.key[:_MAX_CLUSTERED])
         is_clustered = self._settings.is_clustered and is_mirror
         plain.sql(
             f"CREATE TABLE {self._sql_name(table.name)} ({', '.join(columns)}) USING delta "
             + (f"CLUSTER BY ({clustering}) " if is_clustered else "")
             + (f"PARTITIONED BY ({IS_CURRENT_COLUMN}) " if table.mode is SinkMode.HISTORY else "")
-            + f"COMMENT {_text(f'{table.table} of source {table.source}, {table.mode.value}, written by Headwater')} "
-            f"TBLPROPERTIES ({_listed(properties)})"
+            + f"COMMENT {literal(comment_of(table))} TBLPROPERTIES ({_listed(properties)})"
         )
         log.info("sink_table_created", table=str(table.name), mode=table.mode.value, key=list(table.key))
 
@@ -207,14 +180,14 @@ class DeltaSink:
         return "/".join((root, *table.identifier))
 
     def _sql_name(self, table: WarehouseTable) -> str:
-        return f"delta.{_quoted(self._path(table))}"
+        return f"delta.{quoted(self._path(table))}"
 
 
 def _columns(snapshot: Any) -> dict[str, TableColumn]:
     properties = _properties(snapshot)
-    own = own_columns(SinkMode(properties[_MODE]), Deletes(properties[_DELETES]))
+    own = own_columns_of(properties)
     return {
-        field.name(): TableColumn(field.dataType().sql().lower(), _stored_fill(properties.get(_FILL + field.name())))
+        field.name(): TableColumn(field.dataType().sql().lower(), fill_of(properties, field.name()))
         for field in snapshot.schema().fields()
         if field.name() not in own
     }
@@ -229,38 +202,10 @@ def _properties(snapshot: Any) -> dict[str, str]:
     return found
 
 
-def _check_settled(properties: Mapping[str, str], table: SinkTable) -> None:
-    """Mode, deletes and key are for the table's life."""
-    mode, deletes, key = (properties.get(name) for name in (_MODE, _DELETES, _KEY))
-    if mode != table.mode.value:
-        raise TableRefused(
-            f"{table.name} holds {mode} rows, but the tenant's sink.mode is {table.mode.value}; set the mode back, or "
-            "write the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
-        )
-    if deletes != table.deletes.value:
-        raise TableRefused(
-            f"{table.name} has {deletes} deletes, but the tenant's sink.deletes is {table.deletes.value}; set it back, or "
-            "write the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
-        )
-    if table.mode is not SinkMode.APPEND and key != ",".join(table.key):
-        raise TableRefused(
-            f"{table.name} is merged by the key ({key}), but the source's key is ({','.join(table.key)}) now; write "
-            "the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
-        )
-
-
-def _stored_fill(text: str | None) -> Fill | None:
-    if text is None:
-        return None
-    version, _, expression = text.partition(":")
-    return Fill(int(version), expression)
-
-
 def _evolve(plain: SparkSession, name: str, table: SinkTable, changes: Evolution) -> None:
     """What fills a column is noted before the column is there: cut off between, the next call begins again."""
-    if table.mode is not SinkMode.APPEND and (filled := [column for column in changes.added if column.fill]):
-        pending = {_FILL_PENDING + column.name: "true" for column in filled}
-        plain.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({_listed({**_fill_properties(filled), **pending})})")
+    if noted := added_properties(table, changes.added):
+        plain.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({_listed(noted)})")
     if any(column.sql_type == "timestamp_ntz" for column in changes.added):
         plain.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
     if changes.added:
@@ -269,7 +214,7 @@ def _evolve(plain: SparkSession, name: str, table: SinkTable, changes: Evolution
         # Not before: engines that know nothing of it (delta-rs) cannot read a table that has it.
         plain.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({_listed({_TYPE_WIDENING: 'true'})})")
     for column in changes.widened:
-        plain.sql(f"ALTER TABLE {name} ALTER COLUMN {_quoted(column.name)} TYPE {column.sql_type}")
+        plain.sql(f"ALTER TABLE {name} ALTER COLUMN {quoted(column.name)} TYPE {column.sql_type}")
     log.info(
         "sink_table_evolved",
         table=str(table.name),
@@ -279,51 +224,18 @@ def _evolve(plain: SparkSession, name: str, table: SinkTable, changes: Evolution
 
 
 def _fill_pending_columns(plain: SparkSession, name: str, snapshot: Any) -> None:
-    """Give the rows from before an ADD COLUMN the value that the source gave them without an event.
-
-    Runs before any row of the new version is written, so NULL means "from before"; cut off, it is begun again.
-    """
-    pending = [setting for setting in _properties(snapshot) if setting.startswith(_FILL_PENDING)]
-    columns = _columns(snapshot)
-    fills = {
-        column: columns[column].fill
-        for column in (setting.removeprefix(_FILL_PENDING) for setting in pending)
-        if column in columns
-    }
-    if not fills:
-        return
-    assignments = ", ".join(
-        f"{_quoted(column)} = coalesce({_quoted(column)}, {fill.expression})" for column, fill in fills.items() if fill
-    )
-    is_lacking = " OR ".join(f"{_quoted(column)} IS NULL" for column in fills)
-    # A version that had ended did not have the column.
-    is_history = _properties(snapshot).get(_MODE) == SinkMode.HISTORY.value
-    of_rows = f" AND {IS_CURRENT_COLUMN}" if is_history else ""
-    plain.sql(f"UPDATE {name} SET {assignments} WHERE ({is_lacking}){of_rows}")
-    plain.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(_text, pending))})")
-
-
-def _fill_properties(columns: Sequence[SinkColumn]) -> dict[str, str]:
-    return {
-        _FILL + column.name: f"{column.fill.since_version}:{column.fill.expression}"
-        for column in columns
-        if column.fill is not None
-    }
+    properties = _properties(snapshot)
+    statement = fill_statement(name, properties, list(_columns(snapshot)))
+    if statement is not None:
+        plain.sql(statement)
+        pending = ", ".join(map(literal, pending_of(properties)))
+        plain.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES IF EXISTS ({pending})")
 
 
 def _definition(column: SinkColumn, *, is_required: bool = False) -> str:
-    comment = f" COMMENT {_text(column.comment)}" if column.comment else ""
-    return f"{_quoted(column.name)} {column.sql_type}{' NOT NULL' if is_required else ''}{comment}"
+    comment = f" COMMENT {literal(column.comment)}" if column.comment else ""
+    return f"{quoted(column.name)} {column.sql_type}{' NOT NULL' if is_required else ''}{comment}"
 
 
 def _listed(properties: Mapping[str, str]) -> str:
-    return ", ".join(f"{_text(name)} = {_text(value)}" for name, value in properties.items())
-
-
-def _text(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
+    return ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())

@@ -10,42 +10,39 @@ is the last batch that the table took in. Whatever else commits (a fill, mainten
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
 
-from libs.types.tenant import Deletes, SinkMode
+from libs.types.tenant import SinkMode
 from libs.types.warehouse import (
     BATCH_PROPERTY,
     CATALOG,
     IS_CURRENT_COLUMN,
-    OP_COLUMN,
     OWN_SQL_TYPES,
-    UNAVAILABLE_COLUMN,
     WarehouseTable,
     own_columns,
 )
 from spark.sinks.evolution import Evolution, evolution
 from spark.sinks.iceberg.schema import check_names, iceberg_type, identifier_columns, is_wider, sql_type
 from spark.sinks.iceberg.settings import Settings
-from spark.sinks.merge import merge_statement, run_on, versions_statement
-from spark.sinks.port import (
-    BatchIdentity,
-    Fill,
-    Sink,
-    SinkColumn,
-    SinkTable,
-    TableColumn,
-    TableRefused,
-    Truncation,
+from spark.sinks.merge import first_rows, first_versions, merge_changes, merge_versions
+from spark.sinks.port import BatchIdentity, Sink, SinkColumn, SinkTable, TableColumn, TableRefused, Truncation
+from spark.sinks.properties import (
+    added_properties,
+    comment_of,
+    fill_of,
+    fill_statement,
+    first_properties,
+    own_columns_of,
+    pending_of,
+    settled_of,
 )
-from spark.transforms.cut_envelope import DELETE
-from spark.transforms.versions import IS_GONE_COLUMN, STORED_COLUMN
+from spark.sinks.settled import check_settled
 
 _TABLE_PROPERTIES: Final = {
     "format-version": "2",
@@ -64,11 +61,6 @@ _TABLE_PROPERTIES: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
-_MODE: Final = "headwater.mode"
-_DELETES: Final = "headwater.deletes"
-_KEY: Final = "headwater.key"
-_FILL: Final = "headwater.fill."
-_FILL_PENDING: Final = "headwater.fill-pending."
 _SNAPSHOT_BATCH: Final = f"spark.sql.iceberg.snapshot-property.{BATCH_PROPERTY}"
 
 # The catalog's own tables and a namespace are made by who finds them missing: two at once would both, and one fail.
@@ -129,7 +121,8 @@ class IcebergSink:
         if iceberg_table is None:
             iceberg_table = _create(spark, table)
         else:
-            _check_settled(iceberg_table, table)
+            check_settled(settled_of(_properties(iceberg_table)), table)
+            _check_key_may_be_null(iceberg_table, table)
             current = {name: column.sql_type for name, column in _columns(iceberg_table).items()}
             changes = evolution(current, table, type_of=attrgetter("sql_type"), is_wider=is_wider)
             if changes:
@@ -147,15 +140,9 @@ class IcebergSink:
         self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncation: Truncation | None = None
     ) -> None:
         if _is_empty(_load(spark, table.name)):
-            # Nothing to join: what a first batch, as large as the source's table, would otherwise pay for.
-            rows = changes if table.deletes is Deletes.SOFT else changes.where(sf.col(OP_COLUMN) != DELETE)
-            rows.drop(OP_COLUMN, UNAVAILABLE_COLUMN).writeTo(table.name.quoted()).append()
-            return
-        run_on(
-            spark,
-            changes,
-            lambda view: merge_statement(table.name.quoted(), table, changes.columns, view, truncation),
-        )
+            first_rows(table, changes).writeTo(table.name.quoted()).append()
+        else:
+            merge_changes(spark, table.name.quoted(), table, changes, truncation)
 
     def rows(self, spark: SparkSession, table: WarehouseTable) -> DataFrame:
         return spark.table(table.quoted())
@@ -170,15 +157,9 @@ class IcebergSink:
         truncation: Truncation | None = None,
     ) -> None:
         if _is_empty(_load(spark, table.name)):
-            versions.drop(STORED_COLUMN, IS_GONE_COLUMN).writeTo(table.name.quoted()).append()
-            return
-        run_on(
-            spark,
-            versions,
-            lambda view: versions_statement(
-                table.name.quoted(), table, versions.columns, view, only_current, truncation
-            ),
-        )
+            first_versions(versions).writeTo(table.name.quoted()).append()
+        else:
+            merge_versions(spark, table.name.quoted(), table, versions, only_current, truncation)
 
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         changes.writeTo(table.name.quoted()).append()
@@ -227,18 +208,8 @@ def _create(spark: SparkSession, table: SinkTable) -> Any:
             identifiers.add(field_id)
     schema = jvm.org.apache.iceberg.Schema(fields, identifiers)
     properties = jvm.java.util.HashMap()
-    described = {
-        "comment": f"{table.table} of source {table.source}, {table.mode.value}, written by Headwater",
-        "headwater.topic": table.topic,
-        "headwater.source": table.source,
-        "headwater.table": table.table,
-        _MODE: table.mode.value,
-        _DELETES: table.deletes.value,
-        _KEY: ",".join(table.key),
-    }
-    late = [column for column in table.columns if column.fill and column.fill.since_version > table.oldest_version]
-    fills = _fill_properties(late) if table.mode is not SinkMode.APPEND else {}
-    for name, value in {**_TABLE_PROPERTIES, **described, **fills}.items():
+    described = {"comment": comment_of(table), **first_properties(table)}
+    for name, value in {**_TABLE_PROPERTIES, **described}.items():
         properties.put(name, value)
     catalog, identifier = _catalog(spark), _identifier(spark, table.name)
     with _CATALOG_LOCK:
@@ -256,26 +227,8 @@ def _optional(jvm: Any) -> Any:
     return jvm.org.apache.iceberg.types.Types.NestedField.optional
 
 
-def _check_settled(iceberg_table: Any, table: SinkTable) -> None:
-    """Mode, deletes and key are for the table's life."""
-    properties = iceberg_table.properties()
-    mode, key = properties.get(_MODE), properties.get(_KEY)
-    deletes = properties.get(_DELETES) or Deletes.HARD.value
-    if mode != table.mode.value:
-        raise TableRefused(
-            f"{table.name} holds {mode} rows, but the tenant's sink.mode is {table.mode.value}; set the mode back, or "
-            "write the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
-        )
-    if deletes != table.deletes.value:
-        raise TableRefused(
-            f"{table.name} has {deletes} deletes, but the tenant's sink.deletes is {table.deletes.value}; set it back, or "
-            "write the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
-        )
-    if table.mode is not SinkMode.APPEND and key != ",".join(table.key):
-        raise TableRefused(
-            f"{table.name} is merged by the key ({key}), but the source's key is ({','.join(table.key)}) now; write "
-            "the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
-        )
+def _check_key_may_be_null(iceberg_table: Any, table: SinkTable) -> None:
+    """A required column cannot be made optional while it identifies rows."""
     optional = {column.name for column in table.columns if column.is_optional}
     for name in table.key if table.mode is SinkMode.MIRROR else ():
         if name in optional and iceberg_table.schema().findField(name).isRequired():
@@ -286,22 +239,17 @@ def _check_settled(iceberg_table: Any, table: SinkTable) -> None:
 
 
 def _columns(iceberg_table: Any) -> dict[str, TableColumn]:
-    properties = iceberg_table.properties()
-    own = own_columns(SinkMode(properties.get(_MODE)), Deletes(properties.get(_DELETES) or Deletes.HARD.value))
-    columns = {}
-    for field in iceberg_table.schema().columns():
-        if field.name() not in own:
-            columns[field.name()] = TableColumn(
-                sql_type(field.type().toString()), _stored_fill(properties.get(_FILL + field.name()))
-            )
-    return columns
+    properties = _properties(iceberg_table)
+    own = own_columns_of(properties)
+    return {
+        field.name(): TableColumn(sql_type(field.type().toString()), fill_of(properties, field.name()))
+        for field in iceberg_table.schema().columns()
+        if field.name() not in own
+    }
 
 
-def _stored_fill(text: str | None) -> Fill | None:
-    if text is None:
-        return None
-    version, _, expression = text.partition(":")
-    return Fill(int(version), expression)
+def _properties(iceberg_table: Any) -> dict[str, str]:
+    return dict(iceberg_table.properties())
 
 
 def _evolve(spark: SparkSession, iceberg_table: Any, changes: Evolution, table: SinkTable) -> None:
@@ -314,48 +262,26 @@ def _evolve(spark: SparkSession, iceberg_table: Any, changes: Evolution, table: 
     for column in changes.widened:
         update.updateColumn(column.name, _java_type(spark, column.sql_type))
     update.commit()
-    if table.mode is not SinkMode.APPEND:
+    if noted := added_properties(table, changes.added):
         properties = transaction.updateProperties()
-        for name, value in _fill_properties(changes.added).items():
+        for name, value in noted.items():
             properties.set(name, value)
-        for column in changes.added:
-            if column.fill is not None:
-                properties.set(_FILL_PENDING + column.name, "true")
         properties.commit()
     transaction.commitTransaction()
     iceberg_table.refresh()
 
 
 def _fill_pending_columns(spark: SparkSession, iceberg_table: Any, table: WarehouseTable) -> None:
-    """Give the rows from before an ADD COLUMN the value that the source gave them without an event.
-
-    Runs before any row of the new version is written, so NULL means "from before"; cut off, it is begun again.
-    """
-    pending = [name for name in iceberg_table.properties() if name.startswith(_FILL_PENDING)]
-    if not pending:
+    properties = _properties(iceberg_table)
+    statement = fill_statement(table.quoted(), properties, list(_columns(iceberg_table)))
+    if statement is None:
         return
-    columns = _columns(iceberg_table)
-    fills = {name: columns[name].fill for name in (setting.removeprefix(_FILL_PENDING) for setting in pending)}
-    assignments = ", ".join(
-        f"{_quoted(name)} = coalesce({_quoted(name)}, {fill.expression})" for name, fill in fills.items() if fill
-    )
-    is_lacking = " OR ".join(f"{_quoted(name)} IS NULL" for name in fills)
-    # A version that had ended did not have the column.
-    of_rows = f" AND {IS_CURRENT_COLUMN}" if iceberg_table.properties().get(_MODE) == SinkMode.HISTORY.value else ""
-    spark.newSession().sql(f"UPDATE {table.quoted()} SET {assignments} WHERE ({is_lacking}){of_rows}")
+    spark.newSession().sql(statement)
     iceberg_table.refresh()
     update = iceberg_table.updateProperties()
-    for setting in pending:
-        update.remove(setting)
+    for pending in pending_of(properties):
+        update.remove(pending)
     update.commit()
-
-
-def _fill_properties(columns: Sequence[SinkColumn]) -> dict[str, str]:
-    return {
-        _FILL + column.name: f"{column.fill.since_version}:{column.fill.expression}"
-        for column in columns
-        if column.fill is not None
-    }
 
 
 def _java_type(spark: SparkSession, spark_type: str) -> Any:
@@ -385,7 +311,3 @@ def _identifier(spark: SparkSession, table: WarehouseTable) -> Any:
 
 def _jvm(spark: SparkSession) -> Any:
     return spark.sparkContext._jvm
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

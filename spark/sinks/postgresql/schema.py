@@ -12,6 +12,7 @@ from pyspark.sql import functions as sf
 
 from libs.types.value import LogicalKind
 from spark.sinks.port import SinkColumn
+from spark.transforms.sql_text import quoted as spark_quoted
 
 _TYPES: Final[Mapping[str, str]] = {
     "boolean": "boolean",
@@ -85,7 +86,7 @@ def as_text(value: SparkColumn, spark_type: str) -> SparkColumn:
 
 def copy_line(columns: Mapping[str, str]) -> SparkColumn:
     """A row as a line of COPY's text format (PostgreSQL manual, "COPY", File Formats); ``columns``: Spark's types by name."""
-    fields = [_copy_field(sf.col(f"`{name.replace('`', '``')}`"), kind) for name, kind in columns.items()]
+    fields = [_copy_field(sf.col(spark_quoted(name)), kind) for name, kind in columns.items()]
     return sf.concat(sf.concat_ws("\t", *fields), sf.lit("\n"))
 
 

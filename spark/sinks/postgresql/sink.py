@@ -40,6 +40,7 @@ from spark.sinks.postgresql.client import Connection, Connections
 from spark.sinks.postgresql.copy import StageTarget, copy_into_stages
 from spark.sinks.postgresql.schema import as_text, is_wider, sql_type, type_of
 from spark.sinks.postgresql.settings import Settings
+from spark.sinks.settled import Settled, check_settled
 from spark.transforms.cut_envelope import DELETE
 
 _BATCH: Final = "headwater.postgresql.batch"
@@ -153,7 +154,7 @@ class PostgresqlSink:
             if stored is None:
                 self._create(connection, table)
             else:
-                _check_settled(stored, table)
+                check_settled(Settled(stored.mode, stored.deletes, ",".join(stored.key)), table)
                 changes = evolution(_types_by_source_name(stored), table, type_of=type_of, is_wider=is_wider)
                 if changes:
                     _evolve(connection, stored, table, changes, literals)
@@ -375,25 +376,6 @@ def _check_place(connection: Connection, table: SinkTable, schema: str, name: st
         raise TableRefused(
             f"{table.name}: its place {schema}.{name} is {taken[0]}'s already; choose a warehouses.postgresql.schema that "
             "keeps them apart"
-        )
-
-
-def _check_settled(stored: _Stored, table: SinkTable) -> None:
-    """Mode, deletes and key are for the table's life."""
-    if stored.mode != table.mode.value:
-        raise TableRefused(
-            f"{table.name} holds {stored.mode} rows, but the tenant's sink.mode is {table.mode.value}; set the mode back, "
-            "or write the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
-        )
-    if stored.deletes != table.deletes.value:
-        raise TableRefused(
-            f"{table.name} has {stored.deletes} deletes, but the tenant's sink.deletes is {table.deletes.value}; set it back, "
-            "or write the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
-        )
-    if table.mode is SinkMode.MIRROR and stored.key != table.key:
-        raise TableRefused(
-            f"{table.name} is merged by the key ({','.join(stored.key)}), but the source's key is ({','.join(table.key)}) "
-            "now; write the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
         )
 
 

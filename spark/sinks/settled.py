@@ -1,0 +1,45 @@
+"""What is settled for a table's life when it is created: its mode, its kind of deletes and its key."""
+
+from dataclasses import dataclass
+
+from libs.types.tenant import SinkMode
+from spark.sinks.port import SinkTable, TableRefused
+
+_WRITE_ANEW = "write the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """As the warehouse has noted it."""
+
+    mode: str
+    deletes: str
+    key: str
+    """Its columns, with commas between."""
+
+
+def check_settled(settled: Settled | None, table: SinkTable) -> None:
+    """Whether the table may go on under the tenant's settings and the source's key of today.
+
+    Raises:
+        TableRefused: it was created with others; or, where nothing is noted, by somebody else.
+    """
+    if settled is None:
+        raise TableRefused(
+            f"{table.name} is there, but not by Headwater; rename or move it, or give the tenant another name"
+        )
+    if settled.mode != table.mode.value:
+        raise TableRefused(
+            f"{table.name} holds {settled.mode} rows, but the tenant's sink.mode is {table.mode.value}; set the mode back, "
+            f"or {_WRITE_ANEW}"
+        )
+    if settled.deletes != table.deletes.value:
+        raise TableRefused(
+            f"{table.name} has {settled.deletes} deletes, but the tenant's sink.deletes is {table.deletes.value}; set it "
+            f"back, or {_WRITE_ANEW}"
+        )
+    if table.mode is not SinkMode.APPEND and settled.key != ",".join(table.key):
+        raise TableRefused(
+            f"{table.name} is merged by the key ({settled.key}), but the source's key is ({','.join(table.key)}) "
+            f"now; {_WRITE_ANEW}"
+        )
