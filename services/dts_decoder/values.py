@@ -42,7 +42,7 @@ from libs.mysql.values import (
     unscaled_to_base64,
     vector_value,
 )
-from libs.types.table import Column, TableSchema
+from libs.types.table import Column, Index, TableSchema
 from libs.types.value import LogicalKind
 from protos.dts.subscription_pb2 import DMLEvent
 from services.dts_decoder import row_changes
@@ -145,13 +145,15 @@ def require_agreement(schema: TableSchema, columns: Sequence[DtsColumn]) -> None
 
 def schema_of_columns(schema: TableSchema, columns: Sequence[DtsColumn]) -> TableSchema:
     """The schema of a table that nothing is known of but its messages: columns that are no key may be NULL."""
+    key = tuple(told.name for told in columns if told.is_key)
     return msgspec.structs.replace(
         schema,
         columns=tuple(
             mysql_column(told.name, told.original_type, charset="utf8mb4", is_optional=not told.is_key)
             for told in columns
         ),
-        key=tuple(told.name for told in columns if told.is_key),
+        key=key,
+        indexes=(Index(name="PRIMARY", columns=key, is_unique=True),) if key else (),
     )
 
 

@@ -63,8 +63,6 @@ class TableSchemas:
     def as_set(self, schema: TableSchema) -> TableSchema:
         """``schema`` with the values' forms and the key that the source's settings give it."""
         schema = in_value_modes(schema, self._modes)
-        if not self._key_columns:
-            return schema  # its key may be known by other means than its definition
         names = (column.name for column in schema.columns)
         key = chosen_key(schema.table_id, names, self._key_columns) or row_key(schema)
         return schema if key == schema.key else msgspec.structs.replace(schema, key=key)

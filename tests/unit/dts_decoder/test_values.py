@@ -8,10 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.errors import UndecodableValue
+from libs.mysql.ddl import apply_ddl
 from libs.mysql.logical import column, in_value_modes
+from libs.mysql.row_key import row_key
 from libs.types.table import TableId, TableSchema
 from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode, ValueModes
 from protos.dts import subscription_pb2 as pb
+from services.dts_decoder.values import DtsColumn, schema_of_columns
 from tests.unit.dts_decoder.topic import begin, decode, dml, whole
 
 NUMBER, STRING, BYTES = pb.DATA_TYPE_INT64, pb.DATA_TYPE_STRING, pb.DATA_TYPE_BYTES
@@ -167,3 +170,14 @@ def test_every_text_is_the_same_text(text: str) -> None:
     assert read("varchar(200)", bv(text.encode("utf-8", "surrogatepass").decode("utf-8", "replace"))) == text.encode(
         "utf-8", "surrogatepass"
     ).decode("utf-8", "replace")
+
+
+def test_a_table_learned_from_its_rows_keeps_its_key_when_it_is_altered() -> None:
+    orders = TableId(database="shop", table="orders")
+    told = [DtsColumn("id", "int", is_key=True), DtsColumn("note", "text", is_key=False)]
+    learned = schema_of_columns(TableSchema(table_id=orders, columns=()), told)
+
+    [change] = apply_ddl({orders: learned}, "shop", "ALTER TABLE orders ADD COLUMN n int")
+
+    assert change.schema is not None
+    assert row_key(learned) == learned.key == change.schema.key == row_key(change.schema) == ("id",)
