@@ -6,16 +6,17 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
-from libs.local.home import Home, home_at
+from libs.local.home import Home, home_at, write_examples
 from libs.local.ports import is_free
 from libs.local.stack import last_lines
 from libs.local.state import read_ports
+from tests.conftest import MysqlServer
 
 COMMAND = Path(__file__).parents[1] / "headwater"
 MARK = "MARK_OF_A_TEST"  # not HEADWATER_…: services refuse such names that they do not know
@@ -98,3 +99,16 @@ def headwater_in(folder: Path) -> Iterator[HeadwaterCommand]:
     finally:
         command.kill_all()
         sys.stderr.write(command.logs())
+
+
+def write_shop(home: Home, server: MysqlServer, database: str, sinks: Mapping[str, str]) -> None:
+    """The source ``shop`` over one database, and a tenant of all of it for each of ``sinks`` (tenant → its sink, in YAML)."""
+    write_examples(home)
+    tables = f"include_tables: ['{database}\\..*']"
+    (home.sources_dir / "shop.yaml").write_text(
+        f"database: {{host: {server.host}, port: {server.port}, user: root}}\n{tables}\n"
+    )
+    for tenant, sink in sinks.items():
+        (home.tenants_dir / f"{tenant}.yaml").write_text(
+            f"tenant: {tenant}\nsources: [{{name: shop, {tables}}}]\nsink: {sink}\n"
+        )

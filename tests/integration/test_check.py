@@ -16,8 +16,9 @@ import pytest
 from libs.local.check.compare import MISSING
 from libs.local.check.run import CheckReport, check
 from libs.local.documents import read_documents
-from libs.local.home import Home, home_at, write_examples
+from libs.local.home import Home, home_at
 from tests.conftest import MysqlServer
+from tests.headwater_command import write_shop
 from tests.unit.local.warehouse_files import write_table
 
 pytestmark = pytest.mark.integration
@@ -62,14 +63,8 @@ def shop(mysql_server: MysqlServer, unique_name: Callable[[str], str], tmp_path:
             ],
         )
     home = home_at(tmp_path / "home")
-    write_examples(home)
-    (home.sources_dir / "shop.yaml").write_text(
-        f"database: {{host: {mysql_server.host}, port: {mysql_server.port}, user: root}}\n"
-        f"include_tables: ['{database}\\..*']\n"
-    )
+    write_shop(home, mysql_server, database, {"acme": "{mode: mirror}", "log": "{mode: append}"})
     selection = f"name: shop, include_tables: ['{database}\\..*']"
-    (home.tenants_dir / "acme.yaml").write_text(f"tenant: acme\nsources: [{{{selection}}}]\n")
-    (home.tenants_dir / "log.yaml").write_text(f"tenant: log\nsources: [{{{selection}}}]\nsink: {{mode: append}}\n")
     (home.tenants_dir / "globex.yaml").write_text(
         f"tenant: globex\nsources:\n  - {{{selection}, exclude_columns: ['.*\\.note'],\n"
         f"     row_filters: [{{tables: '.*', where: \"owner = 'globex'\"}}],\n"

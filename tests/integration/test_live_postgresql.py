@@ -7,11 +7,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from libs.local.home import write_examples
 from libs.local.postgresql_server import connection_settings
 from libs.local.state import read_ports
 from tests.conftest import MysqlServer
-from tests.headwater_command import HeadwaterCommand, headwater_in
+from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 
 UP_TIMEOUT_S = 240.0
 COMMAND_TIMEOUT_S = 120.0
@@ -41,17 +40,11 @@ def database(mysql_server: MysqlServer, unique_name: Callable[[str], str]) -> st
 def headwater(mysql_server: MysqlServer, database: str, tmp_path: Path) -> Iterator[HeadwaterCommand]:
     """A home with one source, a mirror and a log; nothing runs."""
     with headwater_in(tmp_path / "home") as command:
-        home = command.home
-        write_examples(home)
-        (home.sources_dir / "shop.yaml").write_text(
-            f"database: {{host: {mysql_server.host}, port: {mysql_server.port}, user: root}}\n"
-            f"include_tables: ['{database}\\..*']\n"
-        )
-        for tenant, mode in (("acme", "mirror"), ("log", "append")):
-            (home.tenants_dir / f"{tenant}.yaml").write_text(
-                f"tenant: {tenant}\nsources: [{{name: shop, include_tables: ['{database}\\..*']}}]\n"
-                f"sink: {{warehouse: postgresql, mode: {mode}, trigger_s: 1}}\n"
-            )
+        sinks = {
+            name: f"{{warehouse: postgresql, mode: {mode}, trigger_s: 1}}"
+            for name, mode in (("acme", "mirror"), ("log", "append"))
+        }
+        write_shop(command.home, mysql_server, database, sinks)
         yield command
 
 

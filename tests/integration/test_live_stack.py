@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from libs.local.home import write_examples
 from tests.conftest import MysqlServer
-from tests.headwater_command import HeadwaterCommand, headwater_in
+from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 
 UP_TIMEOUT_S = 240.0
 COMMAND_TIMEOUT_S = 60.0
@@ -36,15 +35,7 @@ def database(mysql_server: MysqlServer, unique_name: Callable[[str], str]) -> st
 def headwater(mysql_server: MysqlServer, database: str, tmp_path: Path) -> Iterator[HeadwaterCommand]:
     """A home with one source and one tenant; nothing runs."""
     with headwater_in(tmp_path / "home") as command:
-        home = command.home
-        write_examples(home)
-        (home.sources_dir / "shop.yaml").write_text(
-            f"database: {{host: {mysql_server.host}, port: {mysql_server.port}, user: root}}\n"
-            f"include_tables: ['{database}\\..*']\n"
-        )
-        (home.tenants_dir / "acme.yaml").write_text(
-            f"tenant: acme\nsources: [{{name: shop, include_tables: ['{database}\\..*']}}]\nsink: {{trigger_s: 1}}\n"
-        )
+        write_shop(command.home, mysql_server, database, {"acme": "{trigger_s: 1}"})
         yield command
 
 
