@@ -135,6 +135,15 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Write BEGIN and END of source transactions to ``<tenant>.<prefix>.transaction``."""
 
 
+class Images(enum.Enum):
+    """Which images of a row a log of changes holds."""
+
+    AFTER = "after"
+    """One row a change: the row after it, of a delete the row before it."""
+    BEFORE_AND_AFTER = "before_and_after"
+    """Of an update two rows."""
+
+
 class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where a tenant's rows go, and how."""
 
@@ -142,6 +151,8 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     mode: SinkMode = SinkMode.MIRROR
     deletes: Deletes = Deletes.HARD
     """Of a mirror."""
+    images: Images = Images.AFTER
+    """Of a log of changes (mode append)."""
     tracked_columns: tuple[str, ...] = (".*",)
     """Of a history: regular expressions of ``database.table.column``. A change of these opens a new version of the row; one of
     other columns rewrites the version that is there."""

@@ -23,6 +23,9 @@ COMMITTED_AT_COLUMN: Final = "_headwater_committed_at"
 """When the source committed that change."""
 OP_COLUMN: Final = "_headwater_op"
 """Only in append tables: c, u, d, r or t, as Debezium's ``op``."""
+IMAGE_COLUMN: Final = "_headwater_image"
+"""Only in append tables: which image of the row it is, ``after`` the change or ``before`` it (of a delete; of an update with
+``images: before_and_after`` besides); NULL for a truncation."""
 DELETED_COLUMN: Final = "_headwater_deleted"
 """Only with soft deletes: whether the source has deleted the row. Not ``_deleted``, which Iceberg keeps for itself."""
 DELETED_AT_COLUMN: Final = "_headwater_deleted_at"
@@ -44,7 +47,7 @@ BATCH_PROPERTY: Final = "headwater.batch"
 
 _OWN_COLUMNS: Final[Mapping[SinkMode, tuple[str, ...]]] = {
     SinkMode.MIRROR: (ORDER_COLUMN, COMMITTED_AT_COLUMN),
-    SinkMode.APPEND: (OP_COLUMN, ORDER_COLUMN, COMMITTED_AT_COLUMN),
+    SinkMode.APPEND: (OP_COLUMN, IMAGE_COLUMN, ORDER_COLUMN, COMMITTED_AT_COLUMN),
     SinkMode.HISTORY: (
         VALID_FROM_COLUMN,
         VALID_TO_COLUMN,
@@ -59,6 +62,7 @@ _OWN_COLUMNS: Final[Mapping[SinkMode, tuple[str, ...]]] = {
 
 OWN_SQL_TYPES: Final[Mapping[str, str]] = {
     OP_COLUMN: "string",
+    IMAGE_COLUMN: "string",
     ORDER_COLUMN: "string",
     COMMITTED_AT_COLUMN: "timestamp",
     DELETED_COLUMN: "boolean",

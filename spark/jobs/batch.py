@@ -7,6 +7,7 @@ topic; each table is then committed by itself, two at a time. Spark commits the 
 that replays the whole batch, and tables that hold it already are passed over (``Sink.is_applied``).
 """
 
+import dataclasses
 import functools
 import re
 import time
@@ -28,7 +29,7 @@ from libs.config.connections import KafkaSettings
 from libs.events.delivered_schema import DeliveredSchema
 from libs.failpoints import failpoint
 from libs.types.table import Column, TableSchema
-from libs.types.tenant import Deletes, SinkMode, SinkSettings, TenantSpec
+from libs.types.tenant import Deletes, Images, SinkMode, SinkSettings, TenantSpec
 from libs.types.warehouse import (
     IS_CURRENT_COLUMN,
     ORDER_COLUMN,
@@ -56,6 +57,7 @@ from spark.sinks.port import (
 from spark.transforms.conform_to import conform_to
 from spark.transforms.fill import fill_expression
 from spark.transforms.latest_per_key import latest_per_key
+from spark.transforms.log_images import before_images, name_before_image, name_image
 from spark.transforms.mark_deleted import mark_deleted
 from spark.transforms.parse_events import parse_events
 from spark.transforms.parse_keys import key_columns, parse_keys
@@ -163,7 +165,14 @@ def _table_batch(
     if parked is not None and is_retry:
         context.retried.add(topic)
         to_offsets = _joined_offsets(parked.to_offsets, *(part.to_offsets for part in slices), choose=max)
-        events = read_range(events.sparkSession, context.kafka, topic, parked.from_offsets, to_offsets)
+        events = read_range(
+            events.sparkSession,
+            context.kafka,
+            topic,
+            parked.from_offsets,
+            to_offsets,
+            with_before=context.settings.images is Images.BEFORE_AND_AFTER,
+        )
         slices = survey(events)
         context.schemas.require(events.sparkSession, {(topic, part.schema_version) for part in slices})
     versions = {part.schema_version for part in slices}
@@ -231,7 +240,7 @@ def write_batch(context: TenantSink, table: TableBatch, wanted: SinkTable, colum
     spark = table.events.sparkSession
     match context.settings.mode:
         case SinkMode.APPEND:
-            context.sink.append_to(spark, wanted, changes_of(table, columns))
+            context.sink.append_to(spark, wanted, logged_changes_of(table, columns, context.settings.images))
         case SinkMode.MIRROR:
             _, newest = _truncations(table)
             if wanted.deletes is Deletes.SOFT:
@@ -289,6 +298,15 @@ def changes_of(table: TableBatch, columns: Mapping[str, TableColumn], *, is_part
         for part, schema in _with_schemas(table)
     ]
     return functools.reduce(DataFrame.unionByName, parts)
+
+
+def logged_changes_of(table: TableBatch, columns: Mapping[str, TableColumn], images: Images) -> DataFrame:
+    """``changes_of`` as rows of a log, with ``IMAGE_COLUMN``; ``BEFORE_AND_AFTER``: rows before updates besides."""
+    changes = changes_of(table, columns).transform(name_image)
+    if images is Images.AFTER:
+        return changes
+    before = dataclasses.replace(table, events=before_images(table.events))
+    return changes.unionByName(changes_of(before, columns).transform(name_before_image))
 
 
 def latest_changes_of(

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from libs.errors import PipelineHalted
 from libs.telemetry.metrics import SINK_HALTED, SINK_LAG, SINK_QUERY_FAILURES
-from libs.types.tenant import TenantSpec
+from libs.types.tenant import Images, TenantSpec
 from spark.jobs.batch import TenantSink, apply_batch
 from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.progress import load_progress, store_progress
@@ -135,6 +135,7 @@ class TenantQuery:
             self._settings.kafka,
             self.tenant,
             max_offsets_per_trigger=self._settings.max_offsets_per_trigger,
+            with_before=self._sink_settings.images is Images.BEFORE_AND_AFTER,
         )
         run = _Run(context)
         run.started(

@@ -1,8 +1,10 @@
 """What is settled for a table's life when it is created: its mode, its kind of deletes and its key."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from libs.types.tenant import SinkMode
+from libs.types.warehouse import own_columns
 from spark.sinks.port import SinkTable, TableRefused
 
 _WRITE_ANEW = "write the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
@@ -18,8 +20,8 @@ class Settled:
     """Its columns, with commas between."""
 
 
-def check_settled(settled: Settled | None, table: SinkTable) -> None:
-    """Whether the table may go on under the tenant's settings and the source's key of today.
+def check_settled(settled: Settled | None, table: SinkTable, columns: Collection[str]) -> None:
+    """Whether the table may go on under the tenant's settings and the source's key of today. ``columns``: all that it has.
 
     Raises:
         TableRefused: it was created with others; or, where nothing is noted, by somebody else.
@@ -42,4 +44,8 @@ def check_settled(settled: Settled | None, table: SinkTable) -> None:
         raise TableRefused(
             f"{table.name} is merged by the key ({settled.key}), but the source's key is ({','.join(table.key)}) "
             f"now; {_WRITE_ANEW}"
+        )
+    if lacking := [name for name in own_columns(table.mode, table.deletes) if name not in columns]:
+        raise TableRefused(
+            f"{table.name} lacks {', '.join(lacking)}: an earlier Headwater made it, or somebody dropped them; {_WRITE_ANEW}"
         )

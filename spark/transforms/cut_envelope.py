@@ -18,7 +18,8 @@ from spark.transforms.partial_rows import is_partial
 
 DELETE: Final = "d"
 TRUNCATE: Final = "t"
-_OPS: Final = ("c", "u", "r", DELETE)
+UPDATE: Final = "u"
+_OPS: Final = ("c", UPDATE, "r", DELETE)
 _BEFORE: Final = '{"before":'
 _AFTER: Final = ',"after":'
 _SOURCE: Final = '},"source":{"version":"'
@@ -30,11 +31,12 @@ _WRAPPED: Final = '{"schema":'
 _UNREADABLE: Final = "not an event"
 
 
-def cut_envelope(events: DataFrame) -> DataFrame:
+def cut_envelope(events: DataFrame, *, with_before: bool = False) -> DataFrame:
     """``text`` gives way to ``op``, ``committed_at_us`` (``source.ts_us``), ``image`` and ``is_partial``; others stay.
 
     ``image`` is the row after the change, of a delete before it; NULL for a truncation only. ``is_partial``: the log does not
-    hold all of its values (see ``partial_rows``). An envelope with other spaces or
+    hold all of its values (see ``partial_rows``). ``with_before``: ``before`` is there too, an update's row before it, NULL
+    where the log does not hold that one. An envelope with other spaces or
     another order of its members is parsed for its parts. What is no event gets an image that fails the parse of the row.
     """
     others = [name for name in events.columns if name != "text"]
@@ -43,7 +45,13 @@ def cut_envelope(events: DataFrame) -> DataFrame:
     committed_at_us = sf.substring_index(sf.substring_index("text", '"ts_us":', -2), ",", 1)
     is_object = functools.reduce(operator.or_, (sf.startswith("cut_image", sf.lit(begin)) for begin in _OBJECTS))
     found = sf.startswith("cut_image", sf.lit('{"')) & sf.col("cut_op").isin(*_OPS) & ~is_object
-    return (
+    before = sf.when(
+        sf.col("op") == UPDATE,
+        sf.when(sf.col("is_cut") & sf.startswith("text", sf.lit(_BEFORE)), _cut_before_update()).otherwise(
+            _parsed("before")
+        ),
+    )
+    cut = (
         events.withColumn("cut_op", op)
         .withColumn("cut_image", sf.when(sf.col("cut_op") == DELETE, _cut_before()).otherwise(_cut_after()))
         .withColumn("is_cut", found)
@@ -55,15 +63,26 @@ def cut_envelope(events: DataFrame) -> DataFrame:
             .try_cast("bigint")
             .alias("committed_at_us"),
             sf.when(sf.col("is_cut"), sf.col("cut_image")).otherwise(_parsed_image()).alias("image"),
+            *(["is_cut", "text"] if with_before else []),
         )
-        .withColumn("is_partial", (sf.col("op") != DELETE) & is_partial(sf.col("image")))
     )
+    is_lacking = (sf.col("op") != DELETE) & is_partial(sf.col("image"))
+    if with_before:
+        cut = cut.withColumn("before", before).drop("is_cut", "text")
+        is_lacking = is_lacking | sf.coalesce(is_partial(sf.col("before")), sf.lit(False))
+    return cut.withColumn("is_partial", is_lacking)
 
 
 def _cut_before() -> Column:
     end = _place_of(f"}}{_AFTER}null{_SOURCE.removeprefix('}')}")
     image = sf.substr("text", sf.lit(len(_BEFORE) + 1), end - len(_BEFORE))
     return sf.when(sf.startswith("text", sf.lit(_BEFORE)), image)
+
+
+def _cut_before_update() -> Column:
+    end = _place_of(f'{_AFTER}{{"')
+    image = sf.substr("text", sf.lit(len(_BEFORE) + 1), end - len(_BEFORE) - 1)
+    return sf.when(sf.startswith("text", sf.lit(_BEFORE + "{")), image)
 
 
 def _cut_after() -> Column:

@@ -33,9 +33,10 @@ def topic_pattern(tenant: TenantSpec) -> str:
 
 
 def read_topics(
-    spark: SparkSession, kafka: KafkaSettings, tenant: TenantSpec, *, max_offsets_per_trigger: int
+    spark: SparkSession, kafka: KafkaSettings, tenant: TenantSpec, *, max_offsets_per_trigger: int, with_before: bool
 ) -> DataFrame:
     """The stream of the tenant's row topics, tables that do not exist yet included: each trigger lists the topics.
+    ``with_before``: see ``cut_envelope``.
 
     A topic that was purged or deleted before it was read fails the stream.
     """
@@ -48,7 +49,7 @@ def read_topics(
         .option("maxOffsetsPerTrigger", max_offsets_per_trigger)
         .option("maxRecordsPerPartition", _MAX_RECORDS_PER_TASK)
         .load()
-        .transform(events_of)
+        .transform(events_of, with_before=with_before)
     )
 
 
@@ -58,6 +59,8 @@ def read_range(
     topic: str,
     from_offsets: Mapping[int, int],
     to_offsets: Mapping[int, int],
+    *,
+    with_before: bool,
 ) -> DataFrame:
     """The events of one topic between two offsets a Kafka partition, the end excluded."""
     starting = {str(partition): from_offsets.get(partition, EARLIEST) for partition in to_offsets}
@@ -70,7 +73,7 @@ def read_range(
         .option("endingOffsets", json.dumps({topic: ending}))
         .option("failOnDataLoss", "true")
         .load()
-        .transform(events_of)
+        .transform(events_of, with_before=with_before)
     )
 
 
@@ -103,7 +106,7 @@ def _jaas_config(kafka: KafkaSettings) -> str:
     return f'org.apache.kafka.common.security.{module}LoginModule required username="{user}" password="{secret}";'
 
 
-def events_of(records: DataFrame) -> DataFrame:
+def events_of(records: DataFrame, *, with_before: bool = False) -> DataFrame:
     """Kafka records as events. Tombstones are gone: the delete event before each one says all that it says.
 
     ``key`` and ``image`` are JSON text; ``key`` is NULL where the record has none (see also ``cut_envelope``).
@@ -119,7 +122,7 @@ def events_of(records: DataFrame) -> DataFrame:
             _header(SCHEMA_VERSION_HEADER, from_last=1).cast("int").alias("schema_version"),
             sf.col("value").cast("string").alias("text"),
         )
-        .transform(cut_envelope)
+        .transform(cut_envelope, with_before=with_before)
     )
 
 

@@ -18,6 +18,7 @@ from libs.types.warehouse import WarehouseTable, warehouse_table
 from spark.sinks.port import BatchIdentity, Fill, Sink, SinkColumn, SinkTable, Truncation
 from spark.transforms.conform_to import conform_to
 from spark.transforms.fill import fill_expression
+from spark.transforms.log_images import name_image
 from spark.transforms.mark_deleted import mark_deleted
 from spark.transforms.parse_events import parse_events
 from spark.transforms.partial_rows import split_unavailable
@@ -87,7 +88,7 @@ class WarehouseHarness:
         columns = self._sink.ensure_table(self._spark, table)
         found = events_of(self._spark.createDataFrame(records, RECORD_COLUMNS))
         rows = found.transform(parse_events(schema)).transform(conform_to(columns, schema))
-        self._sink.append_to(self._spark, table, rows)
+        self._sink.append_to(self._spark, table, rows.transform(name_image))
 
     def place(self, schema: TableSchema) -> WarehouseTable:
         return warehouse_table(self._tenant, SOURCE, schema.table_id)
@@ -124,7 +125,7 @@ class WarehouseHarness:
             found = found.transform(split_unavailable)
         rows = found.transform(parse_events(schema)).transform(conform_to(columns, schema, is_partial=is_partial))
         if mode is SinkMode.APPEND:
-            self._sink.append_to(self._spark, table, rows)
+            self._sink.append_to(self._spark, table, rows.transform(name_image))
             return True
         truncation = None
         if truncated_at is not None:

@@ -223,12 +223,16 @@ def test_rows_that_are_no_more_are_not_compared(shop: Shop, sink: str, marks: di
 
 @pytest.mark.parametrize(("last_operation", "found"), [("d", []), ("u", [("gone",)])], ids=["deleted", "delete lost"])
 def test_an_append_table_is_judged_by_its_newest_rows(shop: Shop, last_operation: str, found: list[tuple[str]]) -> None:
-    """The log of changes, folded up, is the source; a delete that is missing shows."""
+    """The log of changes, folded up, is the source, rows before updates aside; a delete that is missing shows."""
     old = rows(("b", "A"), email=["old", "old", *EMAILS[2:]])
     gone = rows(("Z",)).set_column(0, "code", pa.array(["gone"]))
-    changes = pa.concat_tables([old, rows(), gone, gone])
-    changes = changes.append_column("_headwater_op", pa.array(["r", "r", "u", "u", "c", "c", "c", last_operation]))
-    shop.deliver("log", changes.append_column("_headwater_order", pa.array(["1", "1", "2", "2", "2", "2", "1", "3"])))
+    changes = pa.concat_tables([old, rows(), gone, old, gone])
+    operations = ["r", "r", "u", "u", "c", "c", "c", "u", "u", last_operation]
+    changes = changes.append_column("_headwater_op", pa.array(operations))
+    images = [*["after"] * 7, "before", "before", "before" if last_operation == "d" else "after"]
+    changes = changes.append_column("_headwater_image", pa.array(images))
+    orders = ["1", "1", "2", "2", "2", "2", "1", "2", "2", "3"]
+    shop.deliver("log", changes.append_column("_headwater_order", pa.array(orders)))
 
     (table,) = shop.check("log").tables
 

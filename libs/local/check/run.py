@@ -32,6 +32,7 @@ from libs.local.warehouses import warehouse_of
 from libs.types.tenant import Deletes, Operation, SinkMode, SinkSettings, TenantSpec
 from libs.types.warehouse import (
     DELETED_COLUMN,
+    IMAGE_COLUMN,
     IS_CURRENT_COLUMN,
     OP_COLUMN,
     ORDER_COLUMN,
@@ -223,6 +224,8 @@ def _current_rows(sink: SinkSettings) -> str | None:
     """Which rows of the table stand for rows of the source: a condition; None: all."""
     if sink.mode is SinkMode.HISTORY:
         return f"{IS_CURRENT_COLUMN} = true"
+    if sink.mode is SinkMode.APPEND:
+        return f"{IMAGE_COLUMN} = 'after' OR {OP_COLUMN} = '{Operation.DELETE.value}'"
     return f"{DELETED_COLUMN} = false" if sink.deletes is Deletes.SOFT else None
 
 

@@ -93,7 +93,8 @@ class DeltaSink:
         if snapshot is None:
             self._create(plain, table)
         else:
-            check_settled(settled_of(_properties(snapshot)), table)
+            names = [field.name() for field in snapshot.schema().fields()]
+            check_settled(settled_of(_properties(snapshot)), table, names)
             current = {name: column.sql_type for name, column in _columns(snapshot).items()}
             changes = evolution(current, table, type_of=attrgetter("sql_type"), is_wider=is_wider)
             if changes:

@@ -121,7 +121,8 @@ class IcebergSink:
         if iceberg_table is None:
             iceberg_table = _create(spark, table)
         else:
-            check_settled(settled_of(_properties(iceberg_table)), table)
+            names = [field.name() for field in iceberg_table.schema().columns()]
+            check_settled(settled_of(_properties(iceberg_table)), table, names)
             _check_key_may_be_null(iceberg_table, table)
             current = {name: column.sql_type for name, column in _columns(iceberg_table).items()}
             changes = evolution(current, table, type_of=attrgetter("sql_type"), is_wider=is_wider)

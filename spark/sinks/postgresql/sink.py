@@ -27,6 +27,7 @@ from libs.types.warehouse import (
     COMMITTED_AT_COLUMN,
     DELETED_AT_COLUMN,
     DELETED_COLUMN,
+    IMAGE_COLUMN,
     OP_COLUMN,
     ORDER_COLUMN,
     OWN_SQL_TYPES,
@@ -46,6 +47,7 @@ from spark.transforms.cut_envelope import DELETE
 _BATCH: Final = "headwater.postgresql.batch"
 _OWN_TYPES: Final = {
     OP_COLUMN: "text",
+    IMAGE_COLUMN: "text",
     ORDER_COLUMN: 'text COLLATE "C"',
     COMMITTED_AT_COLUMN: "timestamp with time zone",
     DELETED_COLUMN: "boolean",
@@ -53,6 +55,7 @@ _OWN_TYPES: Final = {
     UNAVAILABLE_COLUMN: "jsonb",
 }
 """Orders are compared by their bytes, whatever the database's collation."""
+_OPTIONAL: Final = (DELETED_AT_COLUMN, IMAGE_COLUMN)
 _STAGED_SQL_TYPES: Final = {**OWN_SQL_TYPES, UNAVAILABLE_COLUMN: "string"}
 _STATE: Final = (
     f"CREATE SCHEMA IF NOT EXISTS {STATE_SCHEMA}",
@@ -154,7 +157,7 @@ class PostgresqlSink:
             if stored is None:
                 self._create(connection, table)
             else:
-                check_settled(Settled(stored.mode, stored.deletes, ",".join(stored.key)), table)
+                check_settled(Settled(stored.mode, stored.deletes, ",".join(stored.key)), table, stored.types)
                 changes = evolution(_types_by_source_name(stored), table, type_of=type_of, is_wider=is_wider)
                 if changes:
                     _evolve(connection, stored, table, changes, literals)
@@ -226,8 +229,7 @@ class PostgresqlSink:
         own = own_columns(table.mode, table.deletes)
         lines = [f"{quoted(column_name(column.name))} {type_of(column)}" for column in table.columns]
         lines += [
-            f"{quoted(column)} {_OWN_TYPES[column]}{'' if column == DELETED_AT_COLUMN else ' NOT NULL'}"
-            for column in own
+            f"{quoted(column)} {_OWN_TYPES[column]}{'' if column in _OPTIONAL else ' NOT NULL'}" for column in own
         ]
         if is_mirror:
             # Of a key with NULLs, which only a source's settings can choose; for it PostgreSQL 15 is needed.

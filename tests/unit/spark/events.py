@@ -68,7 +68,14 @@ def delivered(tenant: str, schema: TableSchema) -> DeliveredSchema:
     return DeliveredSchema(topic=row_topic(tenant, SOURCE, schema.table_id), source=SOURCE, table_schema=schema)
 
 
-def events(spark: SparkSession, topic: str, changes: Iterable[Change], *, is_wrapped: bool = False) -> DataFrame:
+def events(
+    spark: SparkSession,
+    topic: str,
+    changes: Iterable[Change],
+    *,
+    is_wrapped: bool = False,
+    with_before: bool = False,
+) -> DataFrame:
     """What ``read_topics`` gives for ``changes``, in the order in which they stand."""
     rows = [
         record(
@@ -82,7 +89,7 @@ def events(spark: SparkSession, topic: str, changes: Iterable[Change], *, is_wra
         )
         for offset, change in enumerate(changes)
     ]
-    return events_of(spark.createDataFrame(rows, RECORD_COLUMNS))
+    return events_of(spark.createDataFrame(rows, RECORD_COLUMNS), with_before=with_before)
 
 
 def record(

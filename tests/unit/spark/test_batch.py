@@ -5,9 +5,9 @@ from pyspark.sql import DataFrame
 from libs.events.delivered_schema import DeliveredSchema
 from libs.mysql.logical import column
 from libs.types.table import TableSchema
-from libs.types.tenant import NameAdjustment, SourceSelection
+from libs.types.tenant import Images, NameAdjustment, SourceSelection
 from services.router.project import compile_projection, project_row
-from spark.jobs.batch import TableBatch, changes_of, latest_changes_of
+from spark.jobs.batch import TableBatch, changes_of, latest_changes_of, logged_changes_of
 from spark.sinks.port import TableColumn
 from spark.transforms.read_topics import events_of
 from spark.transforms.survey import survey
@@ -166,8 +166,10 @@ def put(rank: int, key: int, note: str, *, version: int = 1) -> Change:
     return Change(op="u", rank=rank, after={"id": key, "note": note}, version=version)
 
 
-def _table(shared: SharedSpark, changes: list[Change], *schemas: DeliveredSchema) -> TableBatch:
-    return _table_of(events(shared.session, schemas[0].topic, changes), *schemas)
+def _table(
+    shared: SharedSpark, changes: list[Change], *schemas: DeliveredSchema, with_before: bool = False
+) -> TableBatch:
+    return _table_of(events(shared.session, schemas[0].topic, changes, with_before=with_before), *schemas)
 
 
 def _table_of(batch: DataFrame, *schemas: DeliveredSchema) -> TableBatch:
@@ -188,3 +190,32 @@ def _optimized_plan(frame: DataFrame) -> str:
 
 def _executed_plan(frame: DataFrame) -> str:
     return str(frame._jdf.queryExecution().executedPlan().toString())
+
+
+def test_a_log_holds_the_row_after_a_change_or_both(shared: SharedSpark) -> None:
+    """Both only of updates whose log has the row before them; what that lacks is NULL, though the row after is whole."""
+    changes = [
+        Change(op="c", rank=1, after={"id": 1, "note": "new"}),
+        Change(op="u", rank=2, before={"id": 1, "note": UNKNOWN}, after={"id": 1, "note": "newer"}),
+        Change(op="u", rank=3, after={"id": 1, "note": "newest"}),
+        Change(op="d", rank=4, before={"id": 1, "note": "newest"}),
+        Change(op="t", rank=5),
+    ]
+    after = _table(shared, changes, orders_schema())
+    both = _table(shared, changes, orders_schema(), with_before=True)
+
+    def logged(table: TableBatch, images: Images) -> list[tuple[object, ...]]:
+        rows = logged_changes_of(table, COLUMNS, images).collect()
+        found = [(row["_headwater_order"], row["_headwater_image"], row["_headwater_op"], row["note"]) for row in rows]
+        return sorted(found, key=str)
+
+    orders = [change.order for change in changes]
+    expected = [
+        (orders[0], "after", "c", "new"),
+        (orders[1], "after", "u", "newer"),
+        (orders[2], "after", "u", "newest"),
+        (orders[3], "before", "d", "newest"),
+        (orders[4], None, "t", None),
+    ]
+    assert logged(after, Images.AFTER) == expected
+    assert logged(both, Images.BEFORE_AND_AFTER) == sorted([*expected, (orders[1], "before", "u", None)], key=str)

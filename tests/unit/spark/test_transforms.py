@@ -158,11 +158,13 @@ def test_an_image_is_cut_out_as_a_parse_would_find_it(shared: SharedSpark, op: s
     texts = [compact, spaced, *([] if is_wrapped else [reordered])]
     records = [(TOPIC, 0, 0, None, text.encode(), headers) for text in texts]
 
-    found = events_of(shared.session.createDataFrame(records, RECORD_COLUMNS)).collect()
+    found = events_of(shared.session.createDataFrame(records, RECORD_COLUMNS), with_before=True).collect()
 
     assert [(row["op"], row["committed_at_us"]) for row in found] == [(op, COMMITTED_AT_US + 1)] * len(texts)
     images = [None if row["image"] is None else json.loads(row["image"]) for row in found]
     assert images == [after or before or None] * len(texts)
+    images_before = [None if row["before"] is None else json.loads(row["before"]) for row in found]
+    assert images_before == [before if op == "u" else None] * len(texts)
 
 
 POINT = {"x": 1.0, "y": 2.0, "wkb": "AQ==", "srid": None}
@@ -179,9 +181,12 @@ def test_objects_in_a_row_do_not_mislead_the_cut(shared: SharedSpark, op: str) -
         for image in (row, first, {"wkb": "AQ=="})
     ]
 
-    found = events(shared.session, TOPIC, changes).collect()
+    found = events(shared.session, TOPIC, changes, with_before=True).collect()
 
     assert [json.loads(each["image"]) for each in found] == [change.after or change.before for change in changes]
+    assert [json.loads(each["before"] or "null") for each in found] == [
+        change.before if op == "u" else None for change in changes
+    ]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "null", "{}", '{"op":"u"}', '{"before":null,"after":null,"op":"u"}', ""])
