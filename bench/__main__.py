@@ -19,6 +19,7 @@ from bench.catch_up import CatchUp, PeerCatchUp, measure_catch_up
 from bench.debezium import peer_jars
 from bench.debezium_vitess import vitess_peer_jars
 from bench.history import TABLES, Start, measure_history
+from bench.maintenance import measure_maintenance
 from bench.results import measured_now, with_sections
 from bench.sink import PeerFigures, SinkFigures, measure_sink
 from bench.snapshot import SnapshotFigures, measure_snapshot
@@ -29,11 +30,13 @@ from libs.local.cache import cache_dir
 
 RESULTS: Final = Path(__file__).with_name("RESULTS.md")
 ROW_EVENTS: Final = 500_000
-PARTS: Final = ("catch-up", "snapshot", "history", "sink", "dts", "vitess")
+PARTS: Final = ("catch-up", "snapshot", "history", "sink", "maintenance", "dts", "vitess")
 SNAPSHOT_PROCESSES: Final = (1, 2, 3)
 BOUND_SNAPSHOT_ROWS: Final = 200_000
 BOUND_CPU_S: Final = 12
 BOUND_RESTART_S: Final = 30
+BOUND_SCAN_RATIO: Final = 2
+BOUND_AVERAGE_MB: Final = 64
 BOUND_VITESS_RATIO: Final = 0.2
 BOUND_VITESS_MEMORY: Final = 0.1
 BOUND_RATIO: Final = 0.22  # the bound above, on the machine where tuned Debezium takes 55 CPU s
@@ -58,6 +61,7 @@ def main() -> int:
         "snapshot": lambda: _run_snapshot(arguments.row_events, with_peer=with_peer),
         "history": _run_history,
         "sink": lambda: _run_sink(with_peer=with_peer),
+        "maintenance": _run_maintenance,
         "dts": _run_dts,
         "vitess": lambda: _run_vitess(with_peer=with_peer),
     }
@@ -127,6 +131,30 @@ def _run_sink(*, with_peer: bool) -> str:
         sink = measure_sink(Path(folder, "sink"), with_peer=with_peer)
     _say(f"sink: {sink.sustained_per_s:,.0f} changes/s in the second half")
     return _sink_section(sink)
+
+
+def _run_maintenance() -> str:
+    _say("maintenance: a day of small commits into a table of two million rows takes fifteen minutes")
+    with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
+        figures = measure_maintenance(Path(folder))
+    _say(f"maintenance: a scan takes {figures.scan_s / figures.copy_scan_s:.2f} times that of a fresh table")
+    return f"""## Maintenance: an Iceberg mirror after a day of commits
+
+{figures.keys:,} rows, then {figures.commits} commits of 5,000 changes one right after another: what a trigger of five
+minutes makes in 24 hours. Default settings; the sink maintains the table between its commits.
+
+| | | bound |
+|---|---|---|
+| scan of every value, s | {figures.scan_s:.2f} | |
+| the same of a table written freshly from it, s | {figures.copy_scan_s:.2f} | |
+| ratio | {figures.scan_s / figures.copy_scan_s:.2f} | {BOUND_SCAN_RATIO} |
+| average data file after the last of {figures.rewrites} rewrites, MB | {figures.average_after_rewrite_mb:.0f} \
+| {BOUND_AVERAGE_MB} |
+| of the bytes at the end, in files of {BOUND_AVERAGE_MB} MB and more | {figures.share_in_large_files:.0%} | |
+| data files, delete files at the end | {figures.data_files}, {figures.delete_files} | |
+| snapshots, manifests | {figures.snapshots}, {figures.manifests} | |
+| s a commit by the clock, maintenance counted in | {figures.s_per_commit:.2f} | |
+"""
 
 
 def _run_dts() -> str:

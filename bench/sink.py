@@ -354,7 +354,8 @@ def _measured(spec: ProcessSpec, folder: Path, last_commit: Callable[[], _Commit
 
 def _settings(folder: Path, bootstrap_servers: str) -> dict[str, Any]:
     cache = cache_dir()
-    iceberg = {"warehouse_dir": str(folder / "warehouse"), "catalog_file": str(folder / "catalog.db")}
+    catalog = {"kind": "sqlite", "file": str(folder / "catalog.db")}
+    iceberg = {"warehouse_dir": str(folder / "warehouse"), "catalog": catalog}
     return {
         "tenants_dir": str(folder / "tenants"),
         "kafka": {"bootstrap_servers": bootstrap_servers},

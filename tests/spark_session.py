@@ -3,12 +3,15 @@
 Its warehouse is a folder of the run; tests keep apart by tenant names.
 """
 
+import contextlib
 import functools
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from libs.local.cache import cache_dir
@@ -20,7 +23,7 @@ from spark.jobs.session import open_session
 from spark.jobs.settings import SessionSettings
 from spark.sinks.delta.settings import Settings as DeltaSettings
 from spark.sinks.delta.sink import open_sink as open_delta_sink
-from spark.sinks.iceberg.settings import Settings
+from spark.sinks.iceberg.settings import CatalogKind, CatalogSettings, Settings
 from spark.sinks.iceberg.sink import IcebergSink, open_sink
 from spark.sinks.postgresql.settings import Settings as PostgresqlSettings
 from spark.sinks.postgresql.sink import open_sink as open_postgresql_sink
@@ -41,6 +44,10 @@ class SharedSpark:
         """What pyiceberg, which shares no code with Spark, reads from a table; all of the source's columns by default."""
         return read_rows(self.iceberg, table, *columns)
 
+    def loaded(self, table: WarehouseTable) -> contextlib.AbstractContextManager[Table]:
+        """The table itself, as pyiceberg sees it."""
+        return loaded(self.iceberg, table)
+
 
 @functools.cache
 def shared_spark() -> SharedSpark:
@@ -48,7 +55,7 @@ def shared_spark() -> SharedSpark:
     folder = Path(tempfile.mkdtemp(prefix="headwater-spark-"))
     iceberg = Settings(
         warehouse_dir=str(folder / "warehouse"),
-        catalog_file=str(folder / "catalog.db"),
+        catalog=CatalogSettings(kind=CatalogKind.SQLITE, file=str(folder / "catalog.db")),
         rewrite_at_delete_files=4,
         keep_snapshots=3,
     )
@@ -76,9 +83,16 @@ def session_settings(folder: Path) -> SessionSettings:
 
 def read_rows(iceberg: Settings, table: WarehouseTable, *columns: str) -> list[Row]:
     """A table's rows, read by pyiceberg."""
-    catalog = SqlCatalog(CATALOG, uri=f"sqlite:///{iceberg.catalog_file}", warehouse=f"file://{iceberg.warehouse_dir}")
+    with loaded(iceberg, table) as found:
+        return found.scan(selected_fields=tuple(columns) or ("*",)).to_arrow().to_pylist()
+
+
+@contextlib.contextmanager
+def loaded(iceberg: Settings, table: WarehouseTable) -> Iterator[Table]:
+    """A table as pyiceberg sees it."""
+    uri = f"sqlite:///{iceberg.catalog.file}"
+    catalog = SqlCatalog(CATALOG, uri=uri, warehouse=f"file://{iceberg.warehouse_dir}")
     try:
-        chosen = tuple(columns) or ("*",)
-        return catalog.load_table(table.identifier).scan(selected_fields=chosen).to_arrow().to_pylist()
+        yield catalog.load_table(table.identifier)
     finally:
         catalog.close()

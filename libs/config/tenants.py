@@ -19,6 +19,7 @@ import yaml
 
 from libs.config.load import convert_document
 from libs.errors import InvalidSettings
+from libs.types.table_layout import TableLayout, parse_ordered_term, parse_term
 from libs.types.tenant import (
     ColumnMask,
     Deletes,
@@ -238,6 +239,20 @@ def _sink_mistakes(sink: SinkSettings) -> Iterable[str]:
         yield f"tracked_columns: is for mode history; mode {sink.mode.value} knows no versions: leave it out"
     for index, pattern in enumerate(sink.tracked_columns):
         yield from _pattern_mistakes(f"tracked_columns[{index}]", pattern)
+    if sink.layouts and sink.warehouse != "iceberg":
+        yield f"layouts: are for warehouse iceberg; {sink.warehouse} lays its tables out by itself: leave them out"
+    for index, layout in enumerate(sink.layouts):
+        yield from (f"layouts[{index}].{mistake}" for mistake in _layout_mistakes(layout))
+
+
+def _layout_mistakes(layout: TableLayout) -> Iterable[str]:
+    yield from _pattern_mistakes("tables", layout.tables)
+    for name, parse in (("partition_by", parse_term), ("sort_by", parse_ordered_term)):
+        for index, text in enumerate(getattr(layout, name)):
+            try:
+                parse(text)
+            except ValueError as error:
+                yield f"{name}[{index}]: {error}"
 
 
 def _format_mistakes(event_format: FormatSettings) -> Iterable[str]:

@@ -303,7 +303,10 @@ def _sink(home: Home, documents: Documents, ports: Mapping[str, int], toolchain:
             "tenants_dir": str(home.tenants_dir),
             "kafka": {"bootstrap_servers": kafka_address(ports)},
             "warehouses": {
-                ICEBERG: {"warehouse_dir": str(home.warehouse_dir), "catalog_file": str(home.catalog_file)},
+                ICEBERG: {
+                    "warehouse_dir": str(home.warehouse_dir),
+                    "catalog": {"kind": "sqlite", "file": str(home.catalog_file)},
+                },
                 **({} if postgresql is None else {POSTGRESQL: _told_warehouse(postgresql)}),
             },
             "state_dir": str(home.sink_dir),

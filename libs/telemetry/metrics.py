@@ -602,6 +602,13 @@ SINK_REPLAYED_BATCHES = _counter(
     "Rises by a few at each restart; steadily: the Spark job restarts in a loop.",
     ("tenant", "warehouse"),
 )
+SINK_FAILED_MAINTENANCE = _counter(
+    Area.SINK,
+    "headwater_sink_failed_maintenance_total",
+    "Times that a table was written but could not be rewritten, expired or cleaned behind it.",
+    "The log's sink_maintenance_failed says why. Rows are safe; reads become slower and the folder larger until it succeeds.",
+    ("tenant", "warehouse"),
+)
 SINK_MERGE_SECONDS = _histogram(
     Area.SINK,
     "headwater_sink_merge_seconds",

@@ -5,6 +5,8 @@ from typing import NewType
 
 import msgspec
 
+from libs.types.table_layout import TableLayout
+
 TenantId = NewType("TenantId", str)
 
 
@@ -156,6 +158,8 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     tracked_columns: tuple[str, ...] = (".*",)
     """Of a history: regular expressions of ``database.table.column``. A change of these opens a new version of the row; one of
     other columns rewrites the version that is there."""
+    layouts: tuple[TableLayout, ...] = ()
+    """How the tables lie in files; a table that none matches is as the warehouse has it."""
     trigger_s: float = 5.0
     """How often a micro-batch starts, in seconds: shorter is fresher, longer makes larger files."""
 

@@ -28,7 +28,9 @@ from pyspark.sql import functions as sf
 from libs.config.connections import KafkaSettings
 from libs.events.delivered_schema import DeliveredSchema
 from libs.failpoints import failpoint
+from libs.telemetry.metrics import SINK_FAILED_MAINTENANCE
 from libs.types.table import Column, TableSchema
+from libs.types.table_layout import parse_ordered_term, parse_term
 from libs.types.tenant import Deletes, Images, SinkMode, SinkSettings, TenantSpec
 from libs.types.warehouse import (
     IS_CURRENT_COLUMN,
@@ -37,12 +39,14 @@ from libs.types.warehouse import (
     BatchTimings,
     ParkedTable,
     SinkProgress,
+    WarehouseTable,
     own_columns,
     warehouse_table,
 )
 from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.progress import TableOutcome, load_progress, observe_batch, store_progress, with_batch
-from spark.jobs.spark_errors import MALFORMED_RECORD, has_condition
+from spark.jobs.retries import Retries
+from spark.jobs.spark_errors import MALFORMED_RECORD, described, has_condition
 from spark.sinks.port import (
     BatchIdentity,
     Fill,
@@ -81,8 +85,7 @@ class TenantSink:
     schemas: DeliveredSchemas
     state_dir: Path
     tables_in_parallel: int
-    retried: set[str]
-    """Parked topics that were tried again since the query started."""
+    retries: Retries
 
     def tracks(self, column: str) -> bool:
         """Whether a change of ``database.table.column`` opens a new version of its row, in a history."""
@@ -158,12 +161,11 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
 def _table_batch(
     context: TenantSink, progress: SinkProgress, topic: str, slices: Sequence[Slice], events: DataFrame
 ) -> TableBatch:
-    """What to apply of one topic. A parked table is tried again once, with all that was passed over."""
+    """What to apply of one topic. A parked table is tried again now and then, with all that was passed over."""
     known = progress.tables.get(topic)
     parked = None if known is None else known.parked
-    is_retry = parked is not None and topic not in context.retried
+    is_retry = parked is not None and context.retries.is_due(topic, max(part.schema_version for part in slices))
     if parked is not None and is_retry:
-        context.retried.add(topic)
         to_offsets = _joined_offsets(parked.to_offsets, *(part.to_offsets for part in slices), choose=max)
         events = read_range(
             events.sparkSession,
@@ -231,8 +233,17 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> boo
             "schemas again, then this job; if that does not help, report it with the topic's records"
         ) from error
     failpoint("sink_after_merge_before_next_table")
-    context.sink.maintain(spark, wanted.name)
+    _maintain(context, spark, wanted.name)
     return True
+
+
+def _maintain(context: TenantSink, spark: SparkSession, table: WarehouseTable) -> None:
+    """The rows are safe already: what fails here must not stop the tenant, and is tried again after the next commit."""
+    try:
+        context.sink.maintain(spark, table)
+    except (PySparkException, Py4JJavaError) as error:
+        SINK_FAILED_MAINTENANCE.labels(context.tenant.tenant, context.settings.warehouse).inc()
+        log.warning("sink_maintenance_failed", table=str(table), reason=described(error))
 
 
 def write_batch(context: TenantSink, table: TableBatch, wanted: SinkTable, columns: Mapping[str, TableColumn]) -> None:
@@ -414,6 +425,7 @@ def sink_table(context: TenantSink, table: TableBatch) -> SinkTable:
             raise TableRefused(
                 f"{schema.table_id}.{column.name}: such a name is Headwater's own in mode {mode.value}; exclude the column"
             )
+    layout = next((each for each in context.settings.layouts if re.fullmatch(each.tables, str(schema.table_id))), None)
     return SinkTable(
         name=name,
         mode=mode,
@@ -424,6 +436,8 @@ def sink_table(context: TenantSink, table: TableBatch) -> SinkTable:
         source=newest.source,
         table=str(schema.table_id),
         oldest_version=min(table.schemas),
+        partition_by=None if layout is None else tuple(map(parse_term, layout.partition_by)),
+        sort_by=None if layout is None else tuple(map(parse_ordered_term, layout.sort_by)),
     )
 
 

@@ -20,6 +20,7 @@ from libs.types.tenant import Images, TenantSpec
 from spark.jobs.batch import TenantSink, apply_batch
 from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.progress import load_progress, store_progress
+from spark.jobs.retries import Retries
 from spark.jobs.settings import SinkJobSettings
 from spark.jobs.spark_errors import described
 from spark.sinks.port import BatchIdentity, Sink
@@ -127,7 +128,7 @@ class TenantQuery:
             schemas=DeliveredSchemas(self._settings.kafka, name),
             state_dir=state_dir,
             tables_in_parallel=self._settings.tables_in_parallel,
-            retried=set(),
+            retries=Retries(),
         )
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
         events = read_topics(

@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 from pyspark.sql import DataFrame, SparkSession
 
 from libs.errors import HeadwaterError
+from libs.types.table_layout import OrderedTerm, Term
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.value import LogicalType
 from libs.types.warehouse import WarehouseTable
@@ -89,6 +90,10 @@ class SinkTable:
     """``database.table`` at the source."""
     oldest_version: int
     """The oldest schema version among the batch's events."""
+    partition_by: tuple[Term, ...] | None = None
+    """None: as the warehouse has it."""
+    sort_by: tuple[OrderedTerm, ...] | None = None
+    """None: as the warehouse has it."""
 
 
 class Sink(Protocol):

@@ -1,23 +1,109 @@
 """Settings of the Iceberg sink: ``warehouses.iceberg`` of the job's settings."""
 
+import enum
+from collections.abc import Mapping
+
 import msgspec
+
+from libs.config.load import Secret
+from libs.errors import InvalidSettings
+
+
+class CatalogKind(enum.Enum):
+    """What keeps the list of tables, and swaps a table's old state for its new one."""
+
+    SQLITE = "sqlite"
+    """A file: the job and its readers are on one machine."""
+    JDBC = "jdbc"
+    """A database; its driver's jar lies in ``session.jars_dir`` (PostgreSQL's does)."""
+    REST = "rest"
+    HADOOP = "hadoop"
+    """No service at all, only the warehouse's folder; safe where renaming a file is atomic (HDFS, a local disk), not in S3."""
+    HIVE = "hive"
+    GLUE = "glue"
+    """Its jars (``iceberg-aws-bundle``) lie in ``session.jars_dir``."""
+
+
+_WITH_URI = (CatalogKind.JDBC, CatalogKind.REST, CatalogKind.HIVE)
+
+
+class CatalogSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Which catalog, and how it is reached."""
+
+    kind: CatalogKind
+    file: str | None = None
+    """Of ``sqlite``: the file (Iceberg's JDBC catalog, schema V1), which pyiceberg's SqlCatalog reads too."""
+    uri: str | None = None
+    """Of ``jdbc`` (``jdbc:postgresql://…``), ``rest`` (``https://…``) and ``hive`` (``thrift://…``)."""
+    user: str | None = None
+    """Of ``jdbc``."""
+    password: Secret | None = None
+    """Of ``jdbc``."""
+    credential: Secret | None = None
+    """Of ``rest``: ``client:secret`` for OAuth2."""
+    properties: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Further properties of the catalog by Iceberg's names (``oauth2-server-uri``, ``s3.endpoint`` …); no secrets."""
+    busy_timeout_ms: int = 30_000
+    """Of ``sqlite``: how long a commit waits while another process holds the file, in milliseconds. Readers hold it for
+    milliseconds; half a minute is a reader that was stopped in the middle."""
+
+    def __post_init__(self) -> None:
+        """Raises InvalidSettings with every field that its kind needs and has not, or has and does not know."""
+        kind, mistakes = self.kind, []
+        wanted = {"file": kind is CatalogKind.SQLITE, "uri": kind in _WITH_URI}
+        for name, is_wanted in wanted.items():
+            if is_wanted and getattr(self, name) is None:
+                mistakes.append(f"{name}: is missing; a catalog of kind {kind.value} needs it")
+            elif not is_wanted and getattr(self, name) is not None:
+                mistakes.append(f"{name}: a catalog of kind {kind.value} has none; leave it out")
+        of_kind = {"user": CatalogKind.JDBC, "password": CatalogKind.JDBC, "credential": CatalogKind.REST}
+        mistakes += [
+            f"{name}: is for a catalog of kind {owner.value}; leave it out"
+            for name, owner in of_kind.items()
+            if kind is not owner and getattr(self, name) is not None
+        ]
+        if kind is CatalogKind.JDBC and self.uri is not None and not self.uri.startswith("jdbc:"):
+            mistakes.append("uri: must begin with jdbc:, as in jdbc:postgresql://host:5432/database")
+        if mistakes:
+            raise InvalidSettings("catalog", mistakes)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the tables and their catalog lie."""
+    """Where the tables and their catalog lie, and how the tables are kept."""
 
     warehouse_dir: str
     """Folder, or URI of an object store, under which each table has a folder of its own."""
-    catalog_file: str
-    """SQLite file of the catalog (Iceberg's JDBC catalog, schema V1), which pyiceberg's SqlCatalog reads too."""
-    busy_timeout_ms: int = 30_000
-    """How long a commit waits while another process holds the catalog, in milliseconds. Readers hold it for
-    milliseconds; half a minute is a reader that was stopped in the middle."""
+    catalog: CatalogSettings
+    format_version: int = 2
+    """Of tables that are created from now on: 2, or 3, whose deletes are deletion vectors, which fewer engines read."""
     is_maintaining: bool = True
-    """Rewrite a table's small files into large ones, and expire old snapshots, when many have come together. False
-    where another job does."""
+    """Rewrite small files into large ones, expire old snapshots, and remove what no snapshot needs. False where another job
+    does."""
     rewrite_at_delete_files: int = 64
     """A table's files are rewritten when it has this many delete files: each merge adds up to one for each task, and every
     read and merge opens all of them."""
+    rewrite_at_files: int = 64
+    """Also when it has grown to this many data files that are small on average, and again when it has doubled them."""
+    target_file_mb: int = 128
+    """How large rewritten files become, where there is as much."""
     keep_snapshots: int = 100
     """How many snapshots of a table stay, for readers that began with an older one: at least this many triggers."""
+    orphans_every_commits: int = 2_000
+    """How often a table's folder is listed for files that no snapshot knows, left by tasks that were killed; 0: never."""
+    orphans_older_than_hours: int = 72
+    """Only such as are older than this go: a younger one may be a commit that is under way. At least 24."""
+
+    def __post_init__(self) -> None:
+        """Raises InvalidSettings with every value that makes no sense."""
+        mistakes = []
+        if self.format_version not in (2, 3):
+            mistakes.append("format_version: must be 2 or 3: merges need one of these")
+        if self.orphans_older_than_hours < 24:
+            mistakes.append("orphans_older_than_hours: must be at least 24: younger files may be of a commit under way")
+        for name in ("rewrite_at_delete_files", "rewrite_at_files", "target_file_mb", "keep_snapshots"):
+            if getattr(self, name) < 1:
+                mistakes.append(f"{name}: must be at least 1")
+        if self.orphans_every_commits < 0:
+            mistakes.append("orphans_every_commits: must be 0 (never) or more")
+        if mistakes:
+            raise InvalidSettings("iceberg", mistakes)

@@ -1,4 +1,4 @@
-"""The Iceberg sink: tables of format v2, written merge-on-read, in a JDBC catalog on SQLite.
+"""The Iceberg sink: tables of format v2 or v3, written merge-on-read, in whatever catalog the settings name.
 
 Rows go through Spark SQL. Schemas, snapshots and properties go through Iceberg's own Java API, because only there is a
 change of several things one commit.
@@ -8,8 +8,8 @@ names its micro-batch (Iceberg documentation, Spark configuration, "CommitMetada
 is the last batch that the table took in. Whatever else commits (a fill, maintenance) runs in a session without it.
 """
 
+import dataclasses
 import threading
-import time
 from collections.abc import Mapping
 from operator import attrgetter
 from pathlib import Path
@@ -28,6 +28,9 @@ from libs.types.warehouse import (
     own_columns,
 )
 from spark.sinks.evolution import Evolution, evolution
+from spark.sinks.iceberg.catalog import catalog_config, place_in
+from spark.sinks.iceberg.layout import follow_layout
+from spark.sinks.iceberg.maintenance import due, maintain, newest_identity, state_of
 from spark.sinks.iceberg.schema import check_names, iceberg_type, identifier_columns, is_wider, sql_type
 from spark.sinks.iceberg.settings import Settings
 from spark.sinks.merge import first_rows, first_versions, merge_changes, merge_versions
@@ -45,7 +48,6 @@ from spark.sinks.properties import (
 from spark.sinks.settled import check_settled
 
 _TABLE_PROPERTIES: Final = {
-    "format-version": "2",
     "write.merge.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
     "write.delete.mode": "merge-on-read",
@@ -73,7 +75,8 @@ def open_sink(settings: Settings) -> Sink:
     """The sink over one warehouse folder and catalog; makes the folders."""
     if "://" not in settings.warehouse_dir:
         Path(settings.warehouse_dir).mkdir(parents=True, exist_ok=True)
-    Path(settings.catalog_file).parent.mkdir(parents=True, exist_ok=True)
+    if settings.catalog.file is not None:
+        Path(settings.catalog.file).parent.mkdir(parents=True, exist_ok=True)
     return IcebergSink(settings)
 
 
@@ -82,44 +85,30 @@ class IcebergSink:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._rewritten_files: dict[WarehouseTable, int] = {}
+        """How many data files the last rewrite of a table left."""
 
     def session_config(self) -> Mapping[str, str]:
-        catalog = f"spark.sql.catalog.{CATALOG}"
         directory = self._settings.warehouse_dir
-        # WAL: a reader of the catalog never stops a commit, nor a commit a reader.
-        pragmas = f"busy_timeout={self._settings.busy_timeout_ms}&journal_mode=WAL"
+        warehouse = directory if "://" in directory else Path(directory).absolute().as_uri()
         return {
             "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-            catalog: "org.apache.iceberg.spark.SparkCatalog",
-            f"{catalog}.type": "jdbc",
-            f"{catalog}.uri": f"jdbc:sqlite:{Path(self._settings.catalog_file).absolute()}?{pragmas}",
-            f"{catalog}.jdbc.schema-version": "V1",
-            f"{catalog}.warehouse": directory if "://" in directory else Path(directory).absolute().as_uri(),
-            # A table that one session wrote must not look old to another.
-            f"{catalog}.cache-enabled": "false",
+            **catalog_config(self._settings.catalog, warehouse),
         }
 
     def begin_batch(self, spark: SparkSession, batch: BatchIdentity) -> None:
         spark.conf.set(_SNAPSHOT_BATCH, str(batch))
 
     def is_applied(self, spark: SparkSession, table: WarehouseTable, batch: BatchIdentity) -> bool:
-        iceberg_table = _load(spark, table)
-        if iceberg_table is None:
-            return False
-        snapshot = iceberg_table.currentSnapshot()
-        while snapshot is not None:
-            newest = snapshot.summary().get(BATCH_PROPERTY)
-            if newest is not None:
-                return bool(newest == str(batch))
-            parent = snapshot.parentId()
-            snapshot = None if parent is None else iceberg_table.snapshot(parent)
-        return False
+        iceberg_table = load_table(spark, self._place(table))
+        return iceberg_table is not None and newest_identity(iceberg_table) == str(batch)
 
     def ensure_table(self, spark: SparkSession, table: SinkTable) -> Mapping[str, TableColumn]:
         check_names(table)
-        iceberg_table = _load(spark, table.name)
+        table = self._placed(table)
+        iceberg_table = load_table(spark, table.name)
         if iceberg_table is None:
-            iceberg_table = _create(spark, table)
+            iceberg_table = _create(spark, table, self._settings.format_version)
         else:
             names = [field.name() for field in iceberg_table.schema().columns()]
             check_settled(settled_of(_properties(iceberg_table)), table, names)
@@ -134,19 +123,22 @@ class IcebergSink:
                     added=[column.name for column in changes.added],
                     widened=[column.name for column in changes.widened],
                 )
+        if follow_layout(_jvm(spark), iceberg_table, table):
+            log.info("sink_table_laid_out", table=str(table.name))
         _fill_pending_columns(spark, iceberg_table, table.name)
         return _columns(iceberg_table)
 
     def merge_into(
         self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncation: Truncation | None = None
     ) -> None:
-        if _is_empty(_load(spark, table.name)):
+        table = self._placed(table)
+        if _is_empty(load_table(spark, table.name)):
             first_rows(table, changes).writeTo(table.name.quoted()).append()
         else:
             merge_changes(spark, table.name.quoted(), table, changes, truncation)
 
     def rows(self, spark: SparkSession, table: WarehouseTable) -> DataFrame:
-        return spark.table(table.quoted())
+        return spark.table(self._place(table).quoted())
 
     def merge_versions(
         self,
@@ -157,36 +149,31 @@ class IcebergSink:
         only_current: bool,
         truncation: Truncation | None = None,
     ) -> None:
-        if _is_empty(_load(spark, table.name)):
+        table = self._placed(table)
+        if _is_empty(load_table(spark, table.name)):
             first_versions(versions).writeTo(table.name.quoted()).append()
         else:
             merge_versions(spark, table.name.quoted(), table, versions, only_current, truncation)
 
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
-        changes.writeTo(table.name.quoted()).append()
+        changes.writeTo(self._place(table.name).quoted()).append()
 
     def maintain(self, spark: SparkSession, table: WarehouseTable) -> None:
-        iceberg_table = _load(spark, table)
-        snapshot = None if iceberg_table is None else iceberg_table.currentSnapshot()
-        if iceberg_table is None or snapshot is None:
+        place = self._place(table)
+        iceberg_table = load_table(spark, place)
+        state = None if iceberg_table is None else state_of(iceberg_table)
+        if state is None:
             return
-        delete_files = int(snapshot.summary().get("total-delete-files") or 0)
-        snapshots = iceberg_table.history().size()
-        if self._settings.is_maintaining and delete_files >= self._settings.rewrite_at_delete_files:
-            self._rewrite(spark, table)
-        if self._settings.is_maintaining and snapshots >= 2 * self._settings.keep_snapshots:
-            self._expire(spark, table)
+        due_now = due(state, self._settings, rewritten_files=self._rewritten_files.get(table, 0))
+        maintain(spark, self._settings, place, iceberg_table, due_now)
+        if due_now.rewrite_files and (rewritten := state_of(load_table(spark, place))) is not None:
+            self._rewritten_files[table] = rewritten.data_files
 
-    def _rewrite(self, spark: SparkSession, table: WarehouseTable) -> None:
-        started_s = time.monotonic()
-        options = "map('delete-file-threshold', '1', 'remove-dangling-deletes', 'true')"
-        arguments = f"table => '{table.quoted()}', options => {options}"
-        spark.newSession().sql(f"CALL {CATALOG}.system.rewrite_data_files({arguments})")
-        log.info("sink_table_rewritten", table=str(table), took_s=round(time.monotonic() - started_s, 2))
+    def _place(self, table: WarehouseTable) -> WarehouseTable:
+        return place_in(self._settings.catalog, table)
 
-    def _expire(self, spark: SparkSession, table: WarehouseTable) -> None:
-        keep = f"older_than => current_timestamp(), retain_last => {self._settings.keep_snapshots}"
-        spark.newSession().sql(f"CALL {CATALOG}.system.expire_snapshots(table => '{table.quoted()}', {keep})")
+    def _placed(self, table: SinkTable) -> SinkTable:
+        return dataclasses.replace(table, name=self._place(table.name))
 
 
 def _is_empty(iceberg_table: Any) -> bool:
@@ -194,7 +181,7 @@ def _is_empty(iceberg_table: Any) -> bool:
     return iceberg_table.currentSnapshot() is None
 
 
-def _create(spark: SparkSession, table: SinkTable) -> Any:
+def _create(spark: SparkSession, table: SinkTable, format_version: int) -> Any:
     """The new table, with its key as identifier fields where it mirrors."""
     jvm = _jvm(spark)
     fields, identifiers = jvm.java.util.ArrayList(), jvm.java.util.HashSet()
@@ -209,7 +196,7 @@ def _create(spark: SparkSession, table: SinkTable) -> Any:
             identifiers.add(field_id)
     schema = jvm.org.apache.iceberg.Schema(fields, identifiers)
     properties = jvm.java.util.HashMap()
-    described = {"comment": comment_of(table), **first_properties(table)}
+    described = {"format-version": str(format_version), "comment": comment_of(table), **first_properties(table)}
     for name, value in {**_TABLE_PROPERTIES, **described}.items():
         properties.put(name, value)
     catalog, identifier = _catalog(spark), _identifier(spark, table.name)
@@ -289,7 +276,8 @@ def _java_type(spark: SparkSession, spark_type: str) -> Any:
     return _jvm(spark).org.apache.iceberg.types.Types.fromPrimitiveString(iceberg_type(spark_type))
 
 
-def _load(spark: SparkSession, table: WarehouseTable) -> Any | None:
+def load_table(spark: SparkSession, table: WarehouseTable) -> Any | None:
+    """Iceberg's own table at a place of the catalog; None: there is none."""
     catalog, identifier = _catalog(spark), _identifier(spark, table)
     return catalog.loadTable(identifier) if catalog.tableExists(identifier) else None
 

@@ -66,7 +66,7 @@ sources:
 - name: shop
 format: {source_types: {columns: ['['], types: ['.*', '(']}, schema_names: avro}
 topics: {kafka_partitions: 0}
-sink: {mode: append, trigger_s: 0, deletes: soft, tracked_columns: ['*']}
+sink: {mode: append, trigger_s: 0, deletes: soft, tracked_columns: ['*'], layouts: [{tables: '(', sort_by: [a, 'day(1, b)']}]}
 """
 
     spec = parse_tenant(text, mistakes=mistakes, check_condition=lambda where: [f"{where!r} ends too early"])
@@ -90,6 +90,8 @@ sink: {mode: append, trigger_s: 0, deletes: soft, tracked_columns: ['*']}
         "sink.deletes",
         "sink.tracked_columns",
         "sink.tracked_columns[0]",
+        "sink.layouts[0].tables",
+        "sink.layouts[0].sort_by[1]",
     ]
 
 
@@ -198,3 +200,13 @@ def test_missing_folder_is_refused_at_the_start_only(tmp_path: Path) -> None:
     documents.rmdir()
 
     assert folder.refresh() is None
+
+
+def test_layouts_are_icebergs() -> None:
+    """Other warehouses would pass over them in silence."""
+    mistakes: list[str] = []
+
+    assert (
+        parse_tenant(f"{ACME}sink: {{warehouse: delta, layouts: [{{partition_by: [id]}}]}}", mistakes=mistakes) is None
+    )
+    assert mistakes == ["sink.layouts: are for warehouse iceberg; delta lays its tables out by itself: leave them out"]

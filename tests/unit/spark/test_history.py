@@ -15,6 +15,7 @@ from libs.types.tenant import Deletes, SinkMode, SinkSettings, TenantSpec
 from libs.types.warehouse import CLOSED_BY_COLUMN, IS_CURRENT_COLUMN, OPENED_BY_COLUMN, warehouse_table
 from spark.jobs.batch import TableBatch, TenantSink, sink_table, write_batch
 from spark.jobs.delivered_schemas import DeliveredSchemas
+from spark.jobs.retries import Retries
 from spark.sinks.delta.sink import open_sink
 from spark.sinks.port import BatchIdentity, KeepsVersions, Sink, TableRefused
 from spark.transforms.survey import survey
@@ -51,7 +52,7 @@ class Tables:
             schemas=DeliveredSchemas(None, tenant.tenant),  # type: ignore[arg-type]
             state_dir=None,  # type: ignore[arg-type]
             tables_in_parallel=1,
-            retried=set(),
+            retries=Retries(),
         )
 
     def apply(self, *changes: Change) -> list[Row]:

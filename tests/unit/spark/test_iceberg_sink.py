@@ -1,15 +1,21 @@
 """What is Iceberg's own in its sink; the promises of every sink are in ``tests/contract/test_sinks.py``."""
 
+import dataclasses
+import re
 from operator import attrgetter
 
 import pytest
 
+from libs.config.load import convert_document
 from libs.mysql.logical import column
 from libs.testing.sink_contract import ID, put, source_rows, table
+from libs.types.table_layout import parse_ordered_term, parse_term
 from libs.types.tenant import Deletes, SinkMode
-from libs.types.warehouse import warehouse_table
+from libs.types.warehouse import WarehouseTable, warehouse_table
 from spark.sinks.evolution import Evolution, evolution
+from spark.sinks.iceberg.catalog import place_in
 from spark.sinks.iceberg.schema import is_wider
+from spark.sinks.iceberg.settings import CatalogKind, CatalogSettings, Settings
 from spark.sinks.port import SinkColumn, SinkTable, TableRefused
 from tests.contract.sink_harness import WarehouseHarness
 from tests.spark_session import SharedSpark
@@ -47,6 +53,71 @@ def test_maintenance_leaves_few_files(shared: SharedSpark) -> None:
     assert (files["d"], files["n"] <= 2) == (0, True)
     assert shared.session.sql(f"SELECT * FROM {name}.snapshots").count() <= 2 * 3
     assert harness.is_applied(orders, 8)
+
+
+def test_catalogs_of_one_level_keep_tables_apart() -> None:
+    """Hive's and Glue's names are in lower case, and their databases lie side by side."""
+    glue = CatalogSettings(kind=CatalogKind.GLUE)
+    spelled = [
+        ("a", "b", "c"),
+        ("a__b", "c"),
+        ("a", "b_", "c"),
+        ("a", "b", "_c"),
+        ("A", "b", "c"),
+        ("a-b", "c"),
+        ("a_b", "c"),
+    ]
+
+    placed = [place_in(glue, WarehouseTable(namespace=namespace, name="T")).namespace for namespace in spelled]
+
+    assert placed[0] == ("a__b__c",)
+    assert len(set(placed)) == len(spelled)
+    assert all(re.fullmatch(r"[a-z0-9_]+", name) for (name,) in placed)
+
+
+@pytest.mark.parametrize(
+    ("given", "mistake"),
+    [
+        ({"kind": "sqlite"}, "catalog.file: is missing"),
+        ({"kind": "rest", "file": "f"}, "catalog.uri: is missing"),
+        ({"kind": "jdbc", "uri": "postgresql://h/d"}, "catalog.uri: must begin with jdbc:"),
+        ({"kind": "hadoop", "password": "x"}, "catalog.password: is for a catalog of kind jdbc"),
+        ({"kind": "sqlit", "file": "f"}, "catalog.kind: unknown value 'sqlit'; did you mean 'sqlite'?"),
+    ],
+)
+def test_a_catalog_that_cannot_be_reached_is_refused(given: dict[str, str], mistake: str) -> None:
+    mistakes: list[str] = []
+
+    assert convert_document(Settings, {"warehouse_dir": "w", "catalog": given}, place="", mistakes=mistakes) is None
+    assert [each for each in mistakes if each.startswith(mistake)], mistakes
+
+
+def test_a_layout_is_followed_from_then_on_and_refused_by_name(shared: SharedSpark) -> None:
+    """Partitioning and order are changed in place; a column that is not there parks the table."""
+    harness, orders = WarehouseHarness(shared.session, shared.sink, shared.rows, "layout"), table()
+    harness.apply(orders, put(1, 1, "a"), put(1, 2, "b"))
+
+    def laid_out(partition_by: list[str], sort_by: list[str]) -> list[str]:
+        wanted = harness.sink_table(orders, SinkMode.MIRROR, Deletes.HARD)
+        terms = tuple(map(parse_term, partition_by)), tuple(map(parse_ordered_term, sort_by))
+        shared.sink.ensure_table(
+            shared.session.newSession(), dataclasses.replace(wanted, partition_by=terms[0], sort_by=terms[1])
+        )
+        with shared.loaded(harness.place(orders)) as found:
+            sorts = [f"{field.transform} {field.direction}" for field in found.sort_order().fields]
+            return [*(str(field.transform) for field in found.spec().fields), *sorts]
+
+    first = laid_out(["truncate(1, NOTE)"], ["id desc"])
+    harness.apply(orders, put(2, 1, "again"))
+    second = laid_out(["bucket(4, id)"], [])
+
+    assert first == ["truncate[1]", "identity DESC"]
+    assert second == ["bucket[4]"]
+    assert source_rows(harness, orders) == [{"id": 1, "note": "again"}, {"id": 2, "note": "b"}]
+    with pytest.raises(TableRefused, match="there is no column nte; there are id, note"):
+        laid_out(["nte"], [])
+    with pytest.raises(TableRefused, match=r"sink\.layouts: .*day"):
+        laid_out(["day(note)"], [])
 
 
 def _evolution(current: dict[str, str], now: str) -> Evolution:

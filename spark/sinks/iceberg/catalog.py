@@ -1,0 +1,72 @@
+"""Catalogs: the Spark settings of each kind, and the places that their tables have.
+
+Names of settings: Iceberg documentation, "Spark configuration", Catalogs; "Configuration", Catalog properties.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from libs.types.warehouse import CATALOG, WarehouseTable
+from spark.sinks.iceberg.settings import CatalogKind, CatalogSettings
+
+_FLAT: Final = (CatalogKind.HIVE, CatalogKind.GLUE)
+"""Their databases lie side by side, none in another."""
+_FLAT_LEVEL: Final = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
+_BETWEEN_LEVELS: Final = "__"
+_MAX_FLAT_CHARACTERS: Final = 128
+
+
+def catalog_config(settings: CatalogSettings, warehouse: str) -> Mapping[str, str]:
+    """Spark's settings; ``warehouse`` is the URI under which the tables lie."""
+    prefix = f"spark.sql.catalog.{CATALOG}"
+    own = {
+        # A table that one session wrote must not look old to another.
+        "cache-enabled": "false",
+        "warehouse": warehouse,
+        **_reached_by(settings),
+        **settings.properties,
+    }
+    return {prefix: "org.apache.iceberg.spark.SparkCatalog", **{f"{prefix}.{name}": own[name] for name in own}}
+
+
+def place_in(settings: CatalogSettings, table: WarehouseTable) -> WarehouseTable:
+    """Where the table lies in such a catalog. Those of ``hive`` and ``glue`` know one level, and names in lower case.
+
+    >>> place_in(CatalogSettings(kind=CatalogKind.GLUE), WarehouseTable(namespace=("acme", "shop", "shop"), name="orders"))
+    WarehouseTable(namespace=('acme__shop__shop',), name='orders')
+    """
+    if settings.kind not in _FLAT:
+        return table
+    return WarehouseTable(namespace=(_flat_name(table.namespace),), name=_flat_name((table.name,)))
+
+
+def _flat_name(levels: Sequence[str]) -> str:
+    """One name of lower-case letters, digits and ``_`` for several; different ones stay apart."""
+    joined = _BETWEEN_LEVELS.join(levels)
+    if all(_FLAT_LEVEL.fullmatch(level) for level in levels) and len(joined) <= _MAX_FLAT_CHARACTERS:
+        return joined
+    digest = hashlib.sha256("\0".join(levels).encode()).hexdigest()[:8]
+    return f"{re.sub('[^a-z0-9_]', '_', joined.lower())[: _MAX_FLAT_CHARACTERS - 9]}_{digest}"
+
+
+def _reached_by(settings: CatalogSettings) -> dict[str, str]:
+    match settings.kind:
+        case CatalogKind.SQLITE:
+            # WAL: a reader of the catalog never stops a commit, nor a commit a reader.
+            pragmas = f"busy_timeout={settings.busy_timeout_ms}&journal_mode=WAL"
+            file = Path(settings.file or "").absolute()
+            return {"type": "jdbc", "uri": f"jdbc:sqlite:{file}?{pragmas}", "jdbc.schema-version": "V1"}
+        case CatalogKind.JDBC:
+            user = {"jdbc.user": settings.user} if settings.user is not None else {}
+            password = {"jdbc.password": settings.password.reveal()} if settings.password is not None else {}
+            return {"type": "jdbc", "uri": settings.uri or "", "jdbc.schema-version": "V1", **user, **password}
+        case CatalogKind.REST:
+            credential = {"credential": settings.credential.reveal()} if settings.credential is not None else {}
+            return {"type": "rest", "uri": settings.uri or "", **credential}
+        case CatalogKind.HIVE:
+            return {"type": "hive", "uri": settings.uri or ""}
+        case CatalogKind.HADOOP | CatalogKind.GLUE:
+            return {"type": settings.kind.value}

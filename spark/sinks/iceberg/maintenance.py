@@ -1,0 +1,138 @@
+"""What keeps a table fast to read and its folder small: numbers decide what is due, Iceberg's procedures do it.
+
+The job that writes the table also maintains it, right after a commit of its own, so that the two never conflict. All of it
+runs in sessions without a batch's identity: it changes no row.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import structlog
+from pyspark.sql import SparkSession
+
+from libs.types.warehouse import BATCH_PROPERTY, CATALOG, WarehouseTable
+from spark.sinks.iceberg.settings import Settings
+
+ORPHANS_REMOVED_AT: Final = "headwater.orphans-removed-at"
+"""Property of a table: the sequence number that it had then."""
+_MANY_MANIFESTS: Final = 50
+"""A scan opens each; Iceberg itself joins them from 100 on."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table in numbers, after a commit."""
+
+    data_files: int
+    delete_files: int
+    bytes: int
+    snapshots: int
+    manifests: int
+    commits: int
+    """Since it was created: the sequence number."""
+    orphans_removed_at: int
+    identity_age: int
+    """How many snapshots were committed since, and with, the newest that carries a batch's identity; 0: none does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What to do with it now."""
+
+    rewrite_files: bool = False
+    rewrite_manifests: bool = False
+    remove_orphans: bool = False
+    expire_but: int | None = None
+    """Keep so many snapshots; None: all."""
+
+
+def due(state: TableState, settings: Settings, *, rewritten_files: int) -> Due:
+    """What is due. ``rewritten_files``: how many data files the last rewrite left.
+
+    Expiry never takes the newest snapshot that carries an identity: a replayed batch is known by it.
+    """
+    if not settings.is_maintaining:
+        return Due()
+    is_small = state.bytes < state.data_files * settings.target_file_mb * 1_000_000 // 2
+    has_grown = state.data_files >= max(settings.rewrite_at_files, 2 * rewritten_files)
+    since_orphans = state.commits - state.orphans_removed_at
+    return Due(
+        rewrite_files=state.delete_files >= settings.rewrite_at_delete_files or (has_grown and is_small),
+        rewrite_manifests=state.manifests >= _MANY_MANIFESTS,
+        remove_orphans=0 < settings.orphans_every_commits <= since_orphans,
+        expire_but=max(settings.keep_snapshots, state.identity_age)
+        if state.snapshots >= 2 * settings.keep_snapshots
+        else None,
+    )
+
+
+def state_of(iceberg_table: Any) -> TableState | None:
+    """The table in numbers; None: nothing was ever written to it."""
+    snapshot = iceberg_table.currentSnapshot()
+    if snapshot is None:
+        return None
+    summary = snapshot.summary()
+
+    def total(name: str) -> int:
+        return int(summary.get(f"total-{name}") or 0)
+
+    return TableState(
+        data_files=total("data-files"),
+        delete_files=total("delete-files"),
+        bytes=total("files-size"),
+        snapshots=iceberg_table.history().size(),
+        manifests=snapshot.allManifests(iceberg_table.io()).size(),
+        commits=snapshot.sequenceNumber(),
+        orphans_removed_at=int(iceberg_table.properties().get(ORPHANS_REMOVED_AT) or 0),
+        identity_age=next((age for age, identity in enumerate(_identities(iceberg_table), start=1) if identity), 0),
+    )
+
+
+def newest_identity(iceberg_table: Any) -> str | None:
+    """The batch that the table took in last, whatever else was committed since."""
+    return next(filter(None, _identities(iceberg_table)), None)
+
+
+def maintain(spark: SparkSession, settings: Settings, place: WarehouseTable, iceberg_table: Any, due_now: Due) -> None:
+    """Do what is due; what fails is tried again after the next commit."""
+    name, session = f"table => '{place.quoted()}'", spark.newSession()
+    if due_now.rewrite_files:
+        started_s = time.monotonic()
+        strategy = "sort" if iceberg_table.sortOrder().isSorted() else "binpack"
+        options = {
+            "delete-file-threshold": "1",
+            "remove-dangling-deletes": "true",
+            "target-file-size-bytes": str(settings.target_file_mb * 1_000_000),
+        }
+        listed = ", ".join(f"'{option}', '{value}'" for option, value in options.items())
+        arguments = f"{name}, strategy => '{strategy}', options => map({listed})"
+        session.sql(f"CALL {CATALOG}.system.rewrite_data_files({arguments})")
+        log.info("sink_table_rewritten", table=str(place), took_s=round(time.monotonic() - started_s, 2))
+    if due_now.rewrite_manifests:
+        session.sql(f"CALL {CATALOG}.system.rewrite_manifests({name}, use_caching => false)")
+    if due_now.expire_but is not None:
+        keep = f"older_than => current_timestamp(), retain_last => {due_now.expire_but}"
+        session.sql(f"CALL {CATALOG}.system.expire_snapshots({name}, {keep})")
+    if due_now.remove_orphans:
+        # A procedure takes constants: the session's zone is UTC.
+        oldest = datetime.now(UTC) - timedelta(hours=settings.orphans_older_than_hours)
+        age = f"older_than => TIMESTAMP '{oldest:%Y-%m-%d %H:%M:%S}'"
+        removed = session.sql(f"CALL {CATALOG}.system.remove_orphan_files({name}, {age})").count()
+        iceberg_table.refresh()
+        sequence = iceberg_table.currentSnapshot().sequenceNumber()
+        iceberg_table.updateProperties().set(ORPHANS_REMOVED_AT, str(sequence)).commit()
+        log.info("sink_orphans_removed", table=str(place), files=removed)
+
+
+def _identities(iceberg_table: Any) -> Iterator[str | None]:
+    """Of each snapshot of the table's present, the newest first."""
+    snapshot = iceberg_table.currentSnapshot()
+    while snapshot is not None:
+        yield snapshot.summary().get(BATCH_PROPERTY)
+        parent = snapshot.parentId()
+        snapshot = None if parent is None else iceberg_table.snapshot(parent)

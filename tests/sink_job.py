@@ -1,0 +1,126 @@
+"""The sink job as a process of its own, over a folder that several of its lives share."""
+
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from libs.local.cache import cache_dir
+from libs.local.jars import jars_dir
+from libs.local.java import find_java
+from libs.local.process import ProcessSpec, Running, is_alive, last_log_lines, start
+from libs.mysql.logical import column
+from libs.types.table import TableSchema
+from libs.types.tenant import SinkMode
+from libs.types.warehouse import SinkProgress, WarehouseTable, warehouse_table
+from spark.jobs.progress import load_progress
+from tests.sink_topics import SOURCE, Model, TenantTopics, table_id
+from tests.spark_session import Row
+
+REPOSITORY = Path(__file__).parents[1]
+LIFE_TIMEOUT_S = 180.0  # a cold Spark on two busy cores, which waits for its predecessor's JVM to end
+STOP_TIMEOUT_S = 15.0
+POLL_S = 0.2
+
+
+@dataclass(slots=True)
+class Tenant:
+    """A tenant's topics, and what its tables should hold."""
+
+    topics: TenantTopics
+    models: list[Model]
+
+    @property
+    def name(self) -> str:
+        return self.topics.tenant
+
+    @property
+    def changes(self) -> int:
+        """How many row events it was sent so far."""
+        return sum(len(model.orders) for model in self.models)
+
+    def write(self, chance: random.Random, *, transactions: int) -> None:
+        for _ in range(transactions):
+            with self.topics.transaction() as transaction:
+                for _ in range(20):
+                    chance.choice(self.models).change_at_random(transaction, chance, keys=40)
+
+
+@dataclass(slots=True)
+class SinkJob:
+    """``python -m spark.jobs.sink_job``, several lives on one state and warehouse."""
+
+    folder: Path
+    bootstrap_servers: str
+    warehouse: str
+    warehouse_settings: dict[str, Any]
+    read_rows: Callable[[WarehouseTable], list[Row]]
+    running: Running | None = None
+
+    def start(self, *, failpoints: str = "") -> None:
+        """Begin a life; the JVM of the one before may still be ending."""
+        cache = cache_dir()
+        settings = self.folder / "sink_job.yaml"
+        document = {
+            "tenants_dir": str(self.folder / "tenants"),
+            "kafka": {"bootstrap_servers": self.bootstrap_servers},
+            "warehouses": {self.warehouse: self.warehouse_settings},
+            "state_dir": str(self.folder / "state"),
+            "session": {"java_home": str(find_java(cache).home), "jars_dir": str(jars_dir("spark", cache))},
+            "max_offsets_per_trigger": 120,
+        }
+        settings.write_text(yaml.safe_dump(document))
+        spec = ProcessSpec(
+            name="sink_job",
+            command=(sys.executable, "-m", "spark.jobs.sink_job", "--settings", str(settings)),
+            environ={"HEADWATER_FAILPOINTS": failpoints, "PYTHONPATH": str(REPOSITORY)},
+            working_dir=self.folder / "work",
+            ready=None,
+        )
+        self.running = start(spec, self.folder / "logs", dies_with_parent=True)
+
+    def wait_until_killed(self) -> None:
+        """Returns when the armed failpoint has ended it. Fails on any other end."""
+        assert self.running is not None
+        exit_code = self.running.popen.wait(LIFE_TIMEOUT_S)
+        assert exit_code == -signal.SIGKILL, last_log_lines(self.running)
+
+    def wait_until(self, holds: Callable[[], bool]) -> None:
+        """Returns when ``holds``. Fails when the job ends before, or on a timeout."""
+        assert self.running is not None
+        deadline_s = time.monotonic() + LIFE_TIMEOUT_S
+        while not holds():
+            assert is_alive(self.running), last_log_lines(self.running)
+            assert time.monotonic() < deadline_s, last_log_lines(self.running)
+            time.sleep(POLL_S)
+
+    def progress(self, tenant: Tenant) -> SinkProgress:
+        return load_progress(self.folder / "state", tenant.name)
+
+    def rows(self, tenant: Tenant, model: Model) -> list[Row]:
+        return self.read_rows(self.place(tenant, model))
+
+    def place(self, tenant: Tenant, model: Model) -> WarehouseTable:
+        return warehouse_table(tenant.name, SOURCE, model.schema.table_id)
+
+
+def write_tenant(job: SinkJob, name: str, mode: SinkMode, *tables: str, **sink: object) -> Tenant:
+    """A tenant with its document and topics, and the schemas told; ``sink``: further settings of it."""
+    settings = {"warehouse": job.warehouse, "mode": mode.value, "trigger_s": 0.5, **sink}
+    document = {"tenant": name, "sources": [{"name": SOURCE}], "sink": settings}
+    (job.folder / "tenants" / f"{name}.yaml").write_text(yaml.safe_dump(document))
+    columns = (column("id", "int", is_optional=False), column("note", "varchar(40)", charset="utf8mb4"))
+    schemas = [TableSchema(table_id=table_id(table), columns=columns, key=("id",), version=1) for table in tables]
+    topics = TenantTopics(job.bootstrap_servers, name)
+    for schema in schemas:
+        topics.create_table(schema)
+    with topics.transaction() as first:
+        for schema in schemas:
+            first.schema(schema)
+    return Tenant(topics, [Model(schema) for schema in schemas])
