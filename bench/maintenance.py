@@ -26,7 +26,7 @@ from spark.jobs.settings import SessionSettings
 from spark.sinks.iceberg.maintenance import state_of
 from spark.sinks.iceberg.settings import CatalogKind, CatalogSettings, Settings
 from spark.sinks.iceberg.sink import load_table, open_sink
-from spark.sinks.port import BatchIdentity, SinkColumn, SinkTable
+from spark.sinks.port import BatchIdentity, Reached, SinkColumn, SinkTable
 
 KEYS: Final = 2_000_000
 COMMITS: Final = 24 * 60 // 5
@@ -51,6 +51,7 @@ _TABLE: Final = SinkTable(
     source="shop",
     table="shop.orders",
     oldest_version=1,
+    reached=Reached(order="", committed_at_us=0, offsets={}),
 )
 
 

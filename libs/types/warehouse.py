@@ -44,6 +44,12 @@ UNAVAILABLE_COLUMN: Final = "_headwater_unavailable"
 """Of changes on their way, in no table: the columns whose value the log does not hold."""
 BATCH_PROPERTY: Final = "headwater.batch"
 """In an Iceberg snapshot's summary: ``<streaming query id>:<batch id>`` of the micro-batch that it commits."""
+REACHED_ORDER_PROPERTY: Final = "headwater.order"
+"""Beside it: the newest order that the table has taken in."""
+REACHED_AT_PROPERTY: Final = "headwater.committed-at-us"
+"""Beside it: when the source committed the newest change that the table has taken in, in microseconds since 1970."""
+REACHED_OFFSETS_PROPERTY: Final = "headwater.offsets"
+"""Beside it: JSON of Kafka partition to the offset behind the last event of the table's topic."""
 
 _OWN_COLUMNS: Final[Mapping[SinkMode, tuple[str, ...]]] = {
     SinkMode.MIRROR: (ORDER_COLUMN, COMMITTED_AT_COLUMN),

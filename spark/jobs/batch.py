@@ -51,6 +51,7 @@ from spark.sinks.port import (
     BatchIdentity,
     Fill,
     KeepsVersions,
+    Reached,
     Sink,
     SinkColumn,
     SinkTable,
@@ -436,6 +437,11 @@ def sink_table(context: TenantSink, table: TableBatch) -> SinkTable:
         source=newest.source,
         table=str(schema.table_id),
         oldest_version=min(table.schemas),
+        reached=Reached(
+            order=max(part.newest_order for part in table.slices),
+            committed_at_us=max(part.newest_committed_at_us for part in table.slices),
+            offsets=_joined_offsets(*(part.to_offsets for part in table.slices), choose=max),
+        ),
         partition_by=None if layout is None else tuple(map(parse_term, layout.partition_by)),
         sort_by=None if layout is None else tuple(map(parse_ordered_term, layout.sort_by)),
     )

@@ -76,6 +76,18 @@ class Truncation:
 
 
 @dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a table gets with a batch."""
+
+    order: str
+    """The newest of its events."""
+    committed_at_us: int
+    """When the source committed the newest."""
+    offsets: Mapping[int, int]
+    """By Kafka partition of its topic: behind the last event."""
+
+
+@dataclass(frozen=True, slots=True)
 class SinkTable:
     """A table as a batch needs it."""
 
@@ -90,6 +102,7 @@ class SinkTable:
     """``database.table`` at the source."""
     oldest_version: int
     """The oldest schema version among the batch's events."""
+    reached: Reached
     partition_by: tuple[Term, ...] | None = None
     """None: as the warehouse has it."""
     sort_by: tuple[OrderedTerm, ...] | None = None
@@ -100,7 +113,8 @@ class Sink(Protocol):
     """One kind of warehouse. Calls for different tables may come from different threads at once.
 
     Exactly once: whatever ``merge_into`` and ``append_to`` write becomes visible in one commit together with the batch's
-    identity, so after a crash ``is_applied`` tells whether it happened.
+    identity, so after a crash ``is_applied`` tells whether it happened. Where the warehouse has a place for it, the commit
+    carries ``SinkTable.reached`` too.
     """
 
     def session_config(self) -> Mapping[str, str]:

@@ -15,7 +15,7 @@ from libs.types.table import Column, TableSchema
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.value import UNAVAILABLE_VALUE
 from libs.types.warehouse import WarehouseTable, warehouse_table
-from spark.sinks.port import BatchIdentity, Fill, Sink, SinkColumn, SinkTable, Truncation
+from spark.sinks.port import BatchIdentity, Fill, Reached, Sink, SinkColumn, SinkTable, Truncation
 from spark.transforms.conform_to import conform_to
 from spark.transforms.fill import fill_expression
 from spark.transforms.log_images import name_image
@@ -27,6 +27,7 @@ from spark.transforms.value_types import spark_type
 from tests.unit.spark.events import COMMITTED_AT_US, RECORD_COLUMNS, SOURCE, Change, Record, delivered, events
 
 QUERY: Final = "contract-query"
+REACHED: Final = Reached(order="0:9", committed_at_us=COMMITTED_AT_US, offsets={0: 5, 1: 7})
 
 ReadRows = Callable[[WarehouseTable], list[Row]]
 
@@ -104,6 +105,7 @@ class WarehouseHarness:
             source=SOURCE,
             table=str(schema.table_id),
             oldest_version=1,
+            reached=REACHED,
         )
 
     def _apply_table(

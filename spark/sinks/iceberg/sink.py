@@ -3,9 +3,8 @@
 Rows go through Spark SQL. Schemas, snapshots and properties go through Iceberg's own Java API, because only there is a
 change of several things one commit.
 
-Exactly once: the streaming query's session carries ``snapshot-property.headwater.batch``, so each commit's snapshot
-names its micro-batch (Iceberg documentation, Spark configuration, "CommitMetadata"). The newest snapshot with such a name
-is the last batch that the table took in. Whatever else commits (a fill, maintenance) runs in a session without it.
+Exactly once: the snapshot of each commit of rows names its micro-batch (``commits``). The newest snapshot with such a name is
+the last batch that the table took in. Whatever else commits (a fill, maintenance) names none.
 """
 
 import dataclasses
@@ -20,7 +19,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import (
-    BATCH_PROPERTY,
     CATALOG,
     IS_CURRENT_COLUMN,
     OWN_SQL_TYPES,
@@ -29,6 +27,7 @@ from libs.types.warehouse import (
 )
 from spark.sinks.evolution import Evolution, evolution
 from spark.sinks.iceberg.catalog import catalog_config, place_in
+from spark.sinks.iceberg.commits import begin_batch, commit
 from spark.sinks.iceberg.layout import follow_layout
 from spark.sinks.iceberg.maintenance import due, maintain, newest_identity, state_of
 from spark.sinks.iceberg.schema import check_names, iceberg_type, identifier_columns, is_wider, sql_type
@@ -63,7 +62,6 @@ _TABLE_PROPERTIES: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
-_SNAPSHOT_BATCH: Final = f"spark.sql.iceberg.snapshot-property.{BATCH_PROPERTY}"
 
 # The catalog's own tables and a namespace are made by who finds them missing: two at once would both, and one fail.
 _CATALOG_LOCK: Final = threading.Lock()
@@ -97,7 +95,7 @@ class IcebergSink:
         }
 
     def begin_batch(self, spark: SparkSession, batch: BatchIdentity) -> None:
-        spark.conf.set(_SNAPSHOT_BATCH, str(batch))
+        begin_batch(spark, batch)
 
     def is_applied(self, spark: SparkSession, table: WarehouseTable, batch: BatchIdentity) -> bool:
         iceberg_table = load_table(spark, self._place(table))
@@ -132,10 +130,11 @@ class IcebergSink:
         self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncation: Truncation | None = None
     ) -> None:
         table = self._placed(table)
+        name = table.name.quoted()
         if _is_empty(load_table(spark, table.name)):
-            first_rows(table, changes).writeTo(table.name.quoted()).append()
+            commit(spark, table.reached, first_rows(table, changes).writeTo(name).append)
         else:
-            merge_changes(spark, table.name.quoted(), table, changes, truncation)
+            commit(spark, table.reached, lambda: merge_changes(spark, name, table, changes, truncation))
 
     def rows(self, spark: SparkSession, table: WarehouseTable) -> DataFrame:
         return spark.table(self._place(table).quoted())
@@ -150,13 +149,14 @@ class IcebergSink:
         truncation: Truncation | None = None,
     ) -> None:
         table = self._placed(table)
+        name = table.name.quoted()
         if _is_empty(load_table(spark, table.name)):
-            first_versions(versions).writeTo(table.name.quoted()).append()
+            commit(spark, table.reached, first_versions(versions).writeTo(name).append)
         else:
-            merge_versions(spark, table.name.quoted(), table, versions, only_current, truncation)
+            commit(spark, table.reached, lambda: merge_versions(spark, name, table, versions, only_current, truncation))
 
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
-        changes.writeTo(self._place(table.name).quoted()).append()
+        commit(spark, table.reached, changes.writeTo(self._place(table.name).quoted()).append)
 
     def maintain(self, spark: SparkSession, table: WarehouseTable) -> None:
         place = self._place(table)

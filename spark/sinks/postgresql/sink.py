@@ -63,7 +63,12 @@ _STATE: Final = (
         name text PRIMARY KEY, schema_name text NOT NULL, table_name text NOT NULL, source text NOT NULL,
         source_table text NOT NULL, topic text NOT NULL, mode text NOT NULL, deletes text NOT NULL, key jsonb NOT NULL,
         columns jsonb NOT NULL,
-        batch_query text, batch_id bigint, batch_at timestamptz, UNIQUE (schema_name, table_name))""",
+        batch_query text, batch_id bigint, batch_at timestamptz, reached_order text, reached_at timestamptz,
+        reached_offsets jsonb, UNIQUE (schema_name, table_name))""",
+    *(
+        f"ALTER TABLE {REGISTRY} ADD COLUMN IF NOT EXISTS {column}"
+        for column in ("reached_order text", "reached_at timestamptz", "reached_offsets jsonb")
+    ),
     f"COMMENT ON TABLE {REGISTRY} IS 'Tables that Headwater writes, and the last batch that each took in'",
 )
 _LOCK_KEY: Final = "headwater"
@@ -193,8 +198,16 @@ class PostgresqlSink:
                 for statement in write_statements(stored, table, changes.columns, stages, truncation):
                     connection.execute(statement)
                 connection.execute(
-                    f"UPDATE {REGISTRY} SET batch_query = %s, batch_id = %s, batch_at = now() WHERE name = %s",
-                    (batch.query_id, batch.batch_id, str(table.name)),
+                    f"UPDATE {REGISTRY} SET batch_query = %s, batch_id = %s, batch_at = now(), reached_order = %s, "
+                    "reached_at = timestamptz 'epoch' + %s * interval '1 microsecond', reached_offsets = %s WHERE name = %s",
+                    (
+                        batch.query_id,
+                        batch.batch_id,
+                        table.reached.order,
+                        table.reached.committed_at_us,
+                        Jsonb(dict(table.reached.offsets)),
+                        str(table.name),
+                    ),
                 )
             for stage in stages:
                 connection.execute(f"DROP TABLE {stage}")

@@ -8,7 +8,8 @@ import pytest
 
 from libs.config.load import convert_document
 from libs.mysql.logical import column
-from libs.testing.sink_contract import ID, put, source_rows, table
+from libs.testing.sink_contract import ID, NOTE, put, source_rows, table
+from libs.types.table import TableSchema
 from libs.types.table_layout import parse_ordered_term, parse_term
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import WarehouseTable, warehouse_table
@@ -17,7 +18,7 @@ from spark.sinks.iceberg.catalog import place_in
 from spark.sinks.iceberg.schema import is_wider
 from spark.sinks.iceberg.settings import CatalogKind, CatalogSettings, Settings
 from spark.sinks.port import SinkColumn, SinkTable, TableRefused
-from tests.contract.sink_harness import WarehouseHarness
+from tests.contract.sink_harness import REACHED, WarehouseHarness
 from tests.spark_session import SharedSpark
 
 
@@ -53,6 +54,29 @@ def test_maintenance_leaves_few_files(shared: SharedSpark) -> None:
     assert (files["d"], files["n"] <= 2) == (0, True)
     assert shared.session.sql(f"SELECT * FROM {name}.snapshots").count() <= 2 * 3
     assert harness.is_applied(orders, 8)
+
+
+def test_a_commit_says_how_far_the_table_got(shared: SharedSpark) -> None:
+    """The first one, a merge, and one of an append table; what fills a column or maintains says nothing."""
+    harness, orders, visits = (
+        WarehouseHarness(shared.session, shared.sink, shared.rows, "reached"),
+        table(),
+        table(name="v"),
+    )
+    harness.apply(orders, put(1, 1, "one"))
+    harness.apply(orders, put(2, 1, "two"))
+    harness.apply(table(ID, NOTE, column("n", "int", default_expression="3"), version=2))
+    harness.apply(visits, put(1, 1, "one"), mode=SinkMode.APPEND)
+
+    def summaries(schema: TableSchema) -> list[tuple[str, ...]]:
+        names = ("headwater.order", "headwater.committed-at-us", "headwater.offsets")
+        columns = ", ".join(f"summary['{name}']" for name in names)
+        statement = f"SELECT {columns} FROM {harness.place(schema).quoted()}.snapshots ORDER BY committed_at"
+        return [tuple(row) for row in shared.session.sql(statement).collect()]
+
+    said = (REACHED.order, str(REACHED.committed_at_us), '{"0": 5, "1": 7}')
+    assert summaries(orders) == [said, said, (None, None, None), said]
+    assert summaries(visits) == [said]
 
 
 def test_catalogs_of_one_level_keep_tables_apart() -> None:
@@ -131,6 +155,7 @@ def _evolution(current: dict[str, str], now: str) -> Evolution:
         source="shop",
         table="shop.orders",
         oldest_version=1,
+        reached=REACHED,
     )
     return evolution(current, table, type_of=attrgetter("sql_type"), is_wider=is_wider)
 

@@ -1,0 +1,62 @@
+"""Commits that say of themselves which batch they are, and how far the table gets with it.
+
+The properties are those of the thread that commits (Iceberg documentation, Spark writes, "CommitMetadata"): tables of one batch
+are written by several threads of one session, each with its own.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
+
+from libs.types.warehouse import (
+    BATCH_PROPERTY,
+    REACHED_AT_PROPERTY,
+    REACHED_OFFSETS_PROPERTY,
+    REACHED_ORDER_PROPERTY,
+)
+from spark.sinks.port import BatchIdentity, Reached
+
+_BATCH: Final = "headwater.iceberg.batch"
+
+
+def begin_batch(spark: SparkSession, batch: BatchIdentity) -> None:
+    """The batch of all tables that are written by ``spark`` from now on."""
+    spark.conf.set(_BATCH, str(batch))
+
+
+def commit(spark: SparkSession, reached: Reached, write: Callable[[], None]) -> None:
+    """Run ``write``, which commits once, with the batch's identity and ``reached`` in that commit. Raises what it raises."""
+    gateway: Any = spark.sparkContext._gateway
+    ensure_callback_server_started(gateway)
+    properties = gateway.jvm.java.util.HashMap()
+    properties.put(BATCH_PROPERTY, spark.conf.get(_BATCH))
+    properties.put(REACHED_ORDER_PROPERTY, reached.order)
+    properties.put(REACHED_AT_PROPERTY, str(reached.committed_at_us))
+    properties.put(
+        REACHED_OFFSETS_PROPERTY, json.dumps({str(key): end for key, end in sorted(reached.offsets.items())})
+    )
+    call = _Call(write)
+    exception = gateway.jvm.java.lang.Class.forName("java.lang.Exception")
+    gateway.jvm.org.apache.iceberg.spark.CommitMetadata.withCommitProperties(properties, call, exception)
+    if call.error is not None:
+        raise call.error
+
+
+class _Call:
+    """A Python function as Java's Callable. What it raises is kept: on the way through Java its type would be lost."""
+
+    def __init__(self, write: Callable[[], None]) -> None:
+        self._write = write
+        self.error: BaseException | None = None
+
+    def call(self) -> None:
+        try:
+            self._write()
+        except BaseException as error:
+            self.error = error
+
+    class Java:
+        implements = ("java.util.concurrent.Callable",)
