@@ -132,12 +132,11 @@ class PostgresqlTable:
         """See ``libs.local.warehouse.sorted_rows``; the server sorts."""
         names = [*columns, *(latest_by or ())]
         keys = ", ".join(self._ordered(name) for name in key)
-        statement = f"SELECT {self._list(names)} FROM {self.place}"
-        if where is not None:
-            statement += f" WHERE {where}"
+        chosen = self.place if where is None else f"{self.place} WHERE {where}"
+        statement = f"SELECT {self._list(names)} FROM {chosen}"
         if latest_by is not None:
             order, operation = (quoted(self.known[name].own_name) for name in latest_by)
-            newest = f"SELECT DISTINCT ON ({keys}) * FROM {self.place} ORDER BY {keys}, {order} DESC"
+            newest = f"SELECT DISTINCT ON ({keys}) * FROM {chosen} ORDER BY {keys}, {order} DESC"
             statement = f"SELECT {self._list(names)} FROM ({newest}) newest WHERE {operation} <> 'd'"
         if key:
             statement += f" ORDER BY {keys}"

@@ -41,8 +41,8 @@ def headwater(mysql_server: MysqlServer, database: str, tmp_path: Path) -> Itera
     """A home with one source, a mirror and a log; nothing runs."""
     with headwater_in(tmp_path / "home") as command:
         sinks = {
-            name: f"{{warehouse: postgresql, mode: {mode}, trigger_s: 1}}"
-            for name, mode in (("acme", "mirror"), ("log", "append"))
+            "acme": "{warehouse: postgresql, trigger_s: 1}",
+            "log": "{warehouse: postgresql, mode: append, images: before_and_after, trigger_s: 1}",
         }
         write_shop(command.home, mysql_server, database, sinks)
         yield command
@@ -66,6 +66,10 @@ def test_check_and_query_read_a_tenants_postgresql(
     assert exit_code == 0, said
     for tenant in ("acme", "log"):
         assert re.search(rf"^{tenant} +{database}\.orders +3 rows x 16 columns  equal$", said, re.M), said
+
+    logged = "SELECT _headwater_image, note FROM orders WHERE _headwater_op = 'u' ORDER BY 1"
+    exit_code, said = headwater.run("query", "log", logged, "--format", "csv", timeout_s=COMMAND_TIMEOUT_S)
+    assert (exit_code, said) == (0, "_headwater_image,note\nafter,changed\nbefore,plain\n")
 
     sql = "SELECT code, big, points FROM orders ORDER BY code"
     exit_code, said = headwater.run("query", "acme", sql, "--format", "csv", timeout_s=COMMAND_TIMEOUT_S)
