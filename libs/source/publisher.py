@@ -53,7 +53,10 @@ _QUEUED_BYTES: Final = 8 << 20
 """Batches and bytes between decoder and producer; one batch larger than that still passes, alone. As much as is decoded while
 a transaction is committed: more would only be memory."""
 _UNACKNOWLEDGED_BYTES: Final = 8 << 20
-"""What the producer may hold that the broker has not acknowledged: more would only be memory."""
+"""What the producer may hold that the broker has not acknowledged, one record aside: more would only be memory."""
+_UNACKNOWLEDGED_RECORDS: Final = 5
+"""… and how many records. librdkafka has no more than 5 in flight to a Kafka partition (RD_KAFKA_IDEMP_MAX_INFLIGHT), and while
+another waits for them its thread looks again and again, without a pause: at a slow broker, most of a reader's CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,7 @@ class Publisher:
         self._delivery_error: KafkaError | None = None
         self._queue: queue.Queue[ReadBatch | None] = queue.Queue(_QUEUED_BATCHES)
         self._queued_bytes = 0
-        self._unacknowledged_bytes = 0
+        self._unacknowledged_bytes = self._unacknowledged_records = 0
         self._counting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._failure: asyncio.Future[None] | None = None
@@ -130,9 +133,7 @@ class Publisher:
                 "enable.idempotence": True,
                 "acks": "all",
                 "compression.type": "lz4",
-                # A commit sends at once whatever waits, so this delays nobody. With 1 ms librdkafka's thread looked again and
-                # again for more: a third of the CPU of a snapshot's reader.
-                "linger.ms": 20,
+                "linger.ms": 0,  # nothing may wait in librdkafka, see _UNACKNOWLEDGED_RECORDS
                 "message.max.bytes": MAX_RECORD_BYTES,
                 "queue.buffering.max.kbytes": 2 * (MAX_RECORD_BYTES >> 10),
                 "batch.size": 1 << 20,
@@ -315,6 +316,12 @@ class Publisher:
     def _produce(self, topic: str, value: bytes, *, key: bytes | None = None, kafka_partition: int = -1) -> None:
         if not value:  # a heartbeat: only its checkpoint is written
             return
+        # Ends in any case: Kafka's transaction timeout fails what the broker never acknowledges.
+        while (
+            self._unacknowledged_records >= _UNACKNOWLEDGED_RECORDS
+            or self._unacknowledged_bytes > _UNACKNOWLEDGED_BYTES
+        ):
+            self._producer.poll(0.1)
         while True:
             try:
                 self._producer.produce(
@@ -325,14 +332,13 @@ class Publisher:
             except KafkaException as error:
                 raise _as_ours(error) from error
             else:
+                self._unacknowledged_records += 1
                 self._unacknowledged_bytes += len(value)
                 self._producer.poll(0)
-                # Ends in any case: Kafka's transaction timeout fails what the broker never acknowledges.
-                while self._unacknowledged_bytes > _UNACKNOWLEDGED_BYTES:
-                    self._producer.poll(0.1)
                 return
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        self._unacknowledged_records -= 1
         self._unacknowledged_bytes -= len(message)
         if error is not None:
             self._delivery_error = error

@@ -5,9 +5,10 @@ import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from libs.config.connections import KafkaSettings
 from libs.errors import DiskFull
@@ -98,6 +99,40 @@ async def test_a_transaction_larger_than_memory_becomes_visible_as_one(rig: Rig,
     assert published.resume.position.token == b"2"
     assert published.rows_published == 42
     assert await asyncio.to_thread(rig.visible, changes_topic(rig.source)) == [b"before", *parts, b"end", b"after"]
+
+
+class WatchedProducer(Producer):
+    """A producer that notes how many records it ever held at once."""
+
+    held = most_held = 0
+
+    def produce(self, *arguments: Any, on_delivery: Callable[[Any, Any], None], **options: Any) -> None:
+        def delivered(error: Any, message: Any) -> None:
+            WatchedProducer.held -= 1
+            on_delivery(error, message)
+
+        super().produce(*arguments, on_delivery=delivered, **options)
+        WatchedProducer.held += 1
+        WatchedProducer.most_held = max(WatchedProducer.most_held, WatchedProducer.held)
+
+
+async def test_no_record_waits_for_others_in_the_producer(
+    bootstrap_servers: str, unique_name: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka has five in flight to a Kafka partition, and its thread never rests while a sixth waits."""
+    monkeypatch.setattr("libs.source.publisher.Producer", WatchedProducer)
+    rig = Rig(bootstrap_servers, unique_name("source"), tmp_path)
+    await rig.publisher.start()
+    rig.publisher.run(0)
+    parts = [number.to_bytes(2, "big") * size for size in (5, 500_000) for number in range(40)]
+    for part in parts:
+        await rig.publisher.publish(batch(part))
+    await rig.publisher.publish(batch(b"end", position=b"1"))
+    await asyncio.wait_for(rig.published.get(), PUBLISHED_WITHIN_S)
+    await rig.publisher.stop(20.0)
+
+    assert WatchedProducer.most_held == 5
+    assert await asyncio.to_thread(rig.visible, changes_topic(rig.source)) == [*parts, b"end"]
 
 
 async def test_a_full_disk_is_named_and_nothing_is_published(rig: Rig) -> None:
