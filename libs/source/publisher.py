@@ -5,7 +5,8 @@ moment resumes exactly where its last visible event ended. The transactional id 
 owner's first act (``init_transactions``) aborts what an older one left open and fences it for good.
 
 librdkafka's calls block, so one thread owns the producer. It gathers what waits, up to a bound, into one transaction: at
-low rates each source transaction is published at once, at high rates the cost of a commit (12 to 27 ms) is shared.
+low rates each source transaction is published at once, at high rates the cost of a commit (12 to 27 ms) is shared. Small
+batches that waited become one record: their number would cost the router more than their rows.
 A Kafka transaction never ends inside a source transaction. One of several batches is kept until it is read to its end (beyond
 some megabytes on disk): Kafka's is then open for as long as its writing takes, not its reading, and nothing of it is
 written at all when the source breaks off.
@@ -48,6 +49,8 @@ _KAFKA_CALL_TIMEOUT_S: Final = 30.0  # below the transaction's own timeout, or i
 _MAX_TRANSACTION_BATCHES: Final = 16
 _MAX_TRANSACTION_AGE_S: Final = 0.2
 """When batches keep coming, a transaction ends at the next possible place after so long: it bounds latency."""
+_JOINED_BYTES: Final = 256 << 10
+"""Up to so many bytes of batches become one record: a message costs Faust what a hundred rows do."""
 _QUEUED_BATCHES: Final = 24
 _QUEUED_BYTES: Final = 8 << 20
 """Batches and bytes between decoder and producer; one batch larger than that still passes, alone. As much as is decoded while
@@ -122,6 +125,9 @@ class Publisher:
         self._queue: queue.Queue[ReadBatch | None] = queue.Queue(_QUEUED_BATCHES)
         self._queued_bytes = 0
         self._unacknowledged_bytes = self._unacknowledged_records = 0
+        self._joined: list[bytes] = []
+        """Small batches of the running transaction, which will be one record."""
+        self._joined_bytes = 0
         self._counting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._failure: asyncio.Future[None] | None = None
@@ -241,8 +247,7 @@ class Publisher:
         must_stop = False
         while True:
             for payload in gathered.payloads:
-                self._produce(self._topic, payload, kafka_partition=self._changes_partition)
-                batches += 1
+                batches += self._join(payload)
             for letter in gathered.dead_letters:
                 self._produce(self._dead_letter_topic, letter)
             rows += gathered.rows
@@ -260,6 +265,7 @@ class Publisher:
                 break
             self._count_queued(-len(batch.payload))
             gathered = _Gathered((batch.payload,), batch.dead_letters, batch.rows, batch.resume)
+        self._produce_joined()
         self._commit(gathered.resume, rows)
         metrics.PUBLISH_TRANSACTION_SECONDS.labels(self._partition.source, self._partition.name).observe(
             time.monotonic() - began_s
@@ -267,6 +273,20 @@ class Publisher:
         published = Published(resume=gathered.resume, rows_published=self._rows_published)
         loop.call_soon_threadsafe(self._on_published, published)
         return not must_stop
+
+    def _join(self, payload: bytes) -> int:
+        """Produce ``payload``, or keep it for those that follow; how many records were produced."""
+        produced = self._produce_joined() if self._joined_bytes + len(payload) > _JOINED_BYTES else 0
+        self._joined.append(payload)
+        self._joined_bytes += len(payload)
+        return produced + (self._produce_joined() if self._joined_bytes >= _JOINED_BYTES else 0)
+
+    def _produce_joined(self) -> int:
+        """Serialised messages that stand one after another are one message."""
+        record = b"".join(self._joined)  # of a single one it makes no copy
+        self._joined, self._joined_bytes = [], 0
+        self._produce(self._topic, record, kafka_partition=self._changes_partition)
+        return 1 if record else 0
 
     def _gathered(self, first: ReadBatch) -> "_Gathered | None":
         """``first`` and what belongs to its source transaction, once all of it was read; None: told to stop before."""

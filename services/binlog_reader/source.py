@@ -803,7 +803,8 @@ class BinlogChangeLog:
                 _require_events(packets, len(events))
             else:
                 packets.close()
-            if not more_waits or time.monotonic() > gathers_until_s:
+            # The rest of a transaction is on its way: the server sends it whole, and nothing of it can be published before.
+            if decoder.is_between_transactions and (not more_waits or time.monotonic() > gathers_until_s):
                 batch = self._drained(decoder)
                 is_heartbeat = 0 < self._settings.heartbeat_interval_s <= time.monotonic() - heartbeat_s
                 if batch.payload or decoder.transactions != transactions_told or (is_heartbeat and batch.resume):

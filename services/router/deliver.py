@@ -158,7 +158,7 @@ def form_of(batch: ChangeBatch) -> EnvelopeForm:
     """What the batch's events have in common."""
     return EnvelopeForm(
         connector=batch.connector,
-        removed_fields=tuple(batch.removed_fields),
+        removed_fields=tuple(dict.fromkeys(batch.removed_fields)),  # joined batches name them once each
         has_ordered_transactions=batch.has_ordered_transactions,
     )
 

@@ -124,7 +124,7 @@ async def test_no_record_waits_for_others_in_the_producer(
     rig = Rig(bootstrap_servers, unique_name("source"), tmp_path)
     await rig.publisher.start()
     rig.publisher.run(0)
-    parts = [number.to_bytes(2, "big") * size for size in (5, 500_000) for number in range(40)]
+    parts = [number.to_bytes(2, "big") * size for size in (150_000, 500_000) for number in range(40)]
     for part in parts:
         await rig.publisher.publish(batch(part))
     await rig.publisher.publish(batch(b"end", position=b"1"))
@@ -133,6 +133,26 @@ async def test_no_record_waits_for_others_in_the_producer(
 
     assert WatchedProducer.most_held == 5
     assert await asyncio.to_thread(rig.visible, changes_topic(rig.source)) == [*parts, b"end"]
+
+
+async def test_small_batches_that_wait_become_one_record(
+    bootstrap_servers: str, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Their bytes, one behind the other, are one ChangeBatch; the checkpoint is that of the last."""
+    rig = Rig(bootstrap_servers, unique_name("source"), tmp_path)
+    await rig.publisher.start()
+    large = b"l" * 300_000
+    payloads = (b"one", b"two", large, b"", b"three", b"four")
+    for number, payload in enumerate(payloads):
+        await rig.publisher.publish(batch(payload, position=b"%d" % number))
+
+    rig.publisher.run(0)
+    published = await asyncio.wait_for(rig.published.get(), PUBLISHED_WITHIN_S)
+    await rig.publisher.stop(5.0)
+
+    assert (published.resume.position.token, published.rows_published) == (b"5", 6)
+    visible = await asyncio.to_thread(rig.visible, changes_topic(rig.source))
+    assert visible == [b"onetwo", large, b"threefour"]
 
 
 async def test_a_full_disk_is_named_and_nothing_is_published(rig: Rig) -> None:

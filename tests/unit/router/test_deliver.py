@@ -16,7 +16,7 @@ from libs.types.table import Column, TableId, TableSchema
 from libs.types.tenant import FormatSettings, RowFilter, SourceSelection, TenantSpec, TopicSettings
 from libs.types.value import LogicalKind, LogicalType
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
-from services.router.deliver import Announced, BatchPlace, Delivery, deliver_batch, targets_of
+from services.router.deliver import Announced, BatchPlace, Delivery, deliver_batch, form_of, targets_of
 from services.router.match import RouteBook, TopicClaims
 from services.router.record_batch import RecordBatch, Records, encode_body
 from tests.unit.events.golden import records, table_schemas
@@ -196,6 +196,18 @@ def test_transaction_boundaries_are_the_recorded_ones(schemas: bool) -> None:
     assert [(json.loads(key), json.loads(value), headers) for key, value, headers in written] == [
         (told(record["key"]), told(record["value"]), []) for record in recorded
     ]
+
+
+def test_batches_joined_into_one_record_have_the_form_of_each() -> None:
+    """A reader joins small ones: what each says of all its events stands in the record once for each of them."""
+    identity = BatchIdentity(
+        source="s", source_partition="0", connector="vitess", run_id=RUN_ID, fencing_token=1, removed_fields=("ts_us",)
+    )
+    batch = BatchBuilder(identity)
+    add_run(batch, [("c", b'{"id":1}', b"{}")])
+    part = batch.take(2_000_000)[0]
+
+    assert form_of(ChangeBatch.FromString(part + part)) == form_of(ChangeBatch.FromString(part))
 
 
 def test_counts_of_a_transaction_are_those_of_the_tenants_tables() -> None:
