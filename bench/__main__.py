@@ -1,6 +1,6 @@
 """``python -m bench``: measure, and write the figures with what they were measured on to ``bench/RESULTS.md``.
 
-``make bench`` runs it; about half an hour. ``python -m bench catch-up`` runs that part alone and writes its section anew.
+``make bench`` runs it; under an hour. ``python -m bench catch-up`` runs that part alone and writes its section anew.
 Figures are CPU seconds, since machines are noisy; a run with other work beside it is worse by a half and more, which the load
 average shows. Hence the peers in the same run, Debezium and a plain MERGE: the ratios to them wander least.
 """
@@ -19,21 +19,36 @@ from bench.catch_up import CatchUp, PeerCatchUp, measure_catch_up
 from bench.debezium import peer_jars
 from bench.debezium_vitess import vitess_peer_jars
 from bench.history import TABLES, Start, measure_history
+from bench.latency import LOAD_ROWS, QUIET_COMMITS_PER_S, WRITERS, LatencyRun, Spread, measure_latency
 from bench.maintenance import measure_maintenance
 from bench.results import measured_now, with_sections
 from bench.sink import PeerFigures, SinkFigures, measure_sink
 from bench.snapshot import SnapshotFigures, measure_snapshot
 from bench.vitess import COPIED_ROWS, SHARDED_EVENTS, SHARDS, STREAMED_EVENTS, measure_vitess
+from bench.workload import write_changes, write_multi_row_changes
 from libs.errors import HeadwaterError
 from libs.local import jar_download
 from libs.local.cache import cache_dir
 
 RESULTS: Final = Path(__file__).with_name("RESULTS.md")
 ROW_EVENTS: Final = 500_000
-PARTS: Final = ("catch-up", "snapshot", "history", "sink", "maintenance", "dts", "vitess")
+LATENCY_RUN_S: Final = 60
+PARTS: Final = {
+    "catch-up": "MySQL's log, a statement a row, to a tenant's topic, beside Debezium",
+    "multi-row": "the same with 100 rows a statement",
+    "latency": "from a commit in MySQL to the tenant's topic, a few commits a second and at half the top rate",
+    "snapshot": "a table of MySQL's that is there already, by one and several processes, beside Debezium",
+    "history": f"a restart with {TABLES:,} tables",
+    "sink": "a tenant's topic into Iceberg, beside a plain MERGE",
+    "maintenance": "an Iceberg mirror after a day of commits, beside a fresh copy of it",
+    "dts": "a Tencent DTS subscription's bytes, decoded",
+    "vitess": "a recorded VStream to a tenant's topic, beside Debezium",
+}
 SNAPSHOT_PROCESSES: Final = (1, 2, 3)
 BOUND_SNAPSHOT_ROWS: Final = 200_000
 BOUND_CPU_S: Final = 12
+BOUND_P50_MS: Final = 50
+BOUND_P99_MS: Final = 250
 BOUND_RESTART_S: Final = 30
 BOUND_SCAN_RATIO: Final = 2
 BOUND_AVERAGE_MB: Final = 64
@@ -44,20 +59,35 @@ BOUND_RATIO: Final = 0.22  # the bound above, on the machine where tuned Debeziu
 
 def main() -> int:
     """Run the parts named (default: all) and write the results."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.split("\n\n")[0])
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
-    parser.add_argument("--row-events", type=int, default=ROW_EVENTS, help="of the catch-up (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description=__doc__.split("\n\n")[0],
+        epilog="parts:\n" + "\n".join(f"  {name:10} {what}" for name, what in PARTS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help="what to measure (default: all parts)")
+    parser.add_argument(
+        "--row-events", type=int, default=ROW_EVENTS, help="of the catch-ups and the snapshot (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--latency-run-s",
+        type=float,
+        default=LATENCY_RUN_S,
+        help="how long each latency run lasts (default: %(default)s)",
+    )
     parser.add_argument(
         "--without-peer", action="store_true", help="leave Debezium (its jars are 45 MB) and the plain MERGE out"
     )
     parser.add_argument("--write", type=Path, default=RESULTS, help="where the figures go (default: bench/RESULTS.md)")
     arguments = parser.parse_args()
-    parts = arguments.parts or PARTS
+    parts = arguments.parts or list(PARTS)
     if unknown := sorted(set(parts) - set(PARTS)):
         parser.error(f"no such part: {', '.join(unknown)}")
     with_peer = not arguments.without_peer
     run = {
         "catch-up": lambda: _run_catch_up(arguments.row_events, with_peer=with_peer),
+        "multi-row": lambda: _run_catch_up(arguments.row_events, with_peer=with_peer, is_multi_row=True),
+        "latency": lambda: _run_latency(arguments.latency_run_s),
         "snapshot": lambda: _run_snapshot(arguments.row_events, with_peer=with_peer),
         "history": _run_history,
         "sink": lambda: _run_sink(with_peer=with_peer),
@@ -72,7 +102,7 @@ def main() -> int:
                 load_before = os.getloadavg()[0]
                 section = measured_now(run[part](), load_before=load_before)
                 before = path.read_text(encoding="utf-8") if path.exists() else ""
-                path.write_text(with_sections(before, {part: section}, PARTS), encoding="utf-8")
+                path.write_text(with_sections(before, {part: section}, list(PARTS)), encoding="utf-8")
                 _say(f"{part}: written to {path}")
     except HeadwaterError as error:
         _say(f"bench failed: {error}")
@@ -80,15 +110,63 @@ def main() -> int:
     return 0
 
 
-def _run_catch_up(row_events: int, *, with_peer: bool) -> str:
+def _run_catch_up(row_events: int, *, with_peer: bool, is_multi_row: bool = False) -> str:
     if with_peer:
         _say("Debezium's jars: fetched when they are not there; --without-peer does without")
         jar_download.fetched(peer_jars(), cache_dir())
-    _say(f"catch-up of {row_events:,} row events: writing the log takes a minute or two")
+    part = "multi-row" if is_multi_row else "catch-up"
+    _say(f"{part}: {row_events:,} row events; writing the log takes up to two minutes")
     with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
-        catch_up = measure_catch_up(Path(folder, "catch-up"), row_events, with_peer=with_peer)
-    _say(f"catch-up: {catch_up.cpu_s_per_million:.1f} CPU s per 1M events")
-    return _catch_up_section(catch_up)
+        write = write_multi_row_changes if is_multi_row else write_changes
+        catch_up = measure_catch_up(Path(folder, part), row_events, with_peer=with_peer, write=write)
+    _say(f"{part}: {catch_up.cpu_s_per_million:.1f} CPU s per 1M events")
+    return _catch_up_section(catch_up, MULTI_ROW_HEAD if is_multi_row else ONE_ROW_HEAD)
+
+
+def _run_latency(run_s: float) -> str:
+    _say(f"latency: two runs of {run_s:.0f} s")
+    with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
+        figures = measure_latency(Path(folder, "latency"), run_s)
+    quiet, loaded = figures.quiet, figures.loaded
+    _say(f"latency: p50 {quiet.latency.p50_ms:.0f} ms, p99 {quiet.latency.p99_ms:.0f} ms")
+    return f"""## Latency: from commit to a tenant's topic
+
+From when COMMIT had returned to the writer until a `read_committed` consumer had the event of the transaction's last row:
+first {QUIET_COMMITS_PER_S} transactions a second of one row each, then transactions of {LOAD_ROWS + 1} rows, by {WRITERS} \
+connections, at half the rate of a
+catch-up with such transactions right before, {figures.top_row_events_per_s:,.0f} row events/s. Writer, MySQL, Kafka and \
+consumer share the cores with
+reader and router.
+
+| | commits measured | row events/s | p50, ms | p99, ms | CPU seconds a second, reader and router |
+|---|---|---|---|---|---|
+{_latency_row(f"{QUIET_COMMITS_PER_S} commits/s", quiet)}
+{_latency_row(f"{loaded.asked_commits_per_s:,.0f} commits/s asked for, {loaded.commits_per_s:,.0f} done", loaded)}
+| bound | | | {BOUND_P50_MS} | {BOUND_P99_MS} | |
+
+Where the time goes, p50 and p99 of each part, ms:
+
+| | until the reader decodes the row | until the router writes the event | until it can be read |
+|---|---|---|---|
+{_latency_parts("few commits", quiet)}
+{_latency_parts("half the top rate", loaded)}
+
+The reader may have a row before COMMIT returns to whom wrote it.
+"""
+
+
+def _latency_row(what: str, run: LatencyRun) -> str:
+    return (
+        f"| {what} | {run.commits:,} | {run.row_events_per_s:,.0f} | {run.latency.p50_ms:.0f} | {run.latency.p99_ms:.0f} "
+        f"| {run.cpu:.2f} |"
+    )
+
+
+def _latency_parts(what: str, run: LatencyRun) -> str:
+    def cell(part: Spread) -> str:
+        return f"{part.p50_ms:.0f}, {part.p99_ms:.0f}"
+
+    return f"| {what} | {cell(run.to_reader)} | {cell(run.to_router)} | {cell(run.to_tenant)} |"
 
 
 def _run_snapshot(rows: int, *, with_peer: bool) -> str:
@@ -221,14 +299,22 @@ def _vitess_half(what: str, half: CatchUp) -> str:
 """
 
 
-def _catch_up_section(catch_up: CatchUp) -> str:
-    per_million = 1e6 / catch_up.row_events
-    return f"""## Catch-up: MySQL's log to one tenant's topic
+ONE_ROW_HEAD: Final = """## Catch-up: MySQL's log to one tenant's topic
 
-{catch_up.row_events:,} row events of a table of ten columns, in transactions of 100 rows (60 inserts, 30 updates, 10
+{row_events:,} row events of a table of ten columns, in transactions of 100 rows (60 inserts, 30 updates, 10
 deletes, each a statement of its own), waiting in the log; JSON without schemas, six headers an event, a tombstone
 behind each delete.
+"""
+MULTI_ROW_HEAD: Final = """## Multi-row: the catch-up with 100 rows a statement
 
+{row_events:,} row events of the same table, a transaction being one statement of 100 rows (of ten transactions six insert,
+three update, one deletes), waiting in the log; all else as in the catch-up above.
+"""
+
+
+def _catch_up_section(catch_up: CatchUp, head: str) -> str:
+    per_million = 1e6 / catch_up.row_events
+    return f"""{head.format(row_events=catch_up.row_events)}
 | | reader | router | together | bound |
 |---|---|---|---|---|
 | CPU s per 1M events | {catch_up.reader_cpu_s * per_million:.1f} | {catch_up.router_cpu_s * per_million:.1f} \

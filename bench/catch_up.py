@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
+import pymysql
 import yaml
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -68,15 +69,23 @@ class CatchUp:
         return (self.reader_cpu_s + self.router_cpu_s) / self.row_events * 1e6
 
 
-def measure_catch_up(folder: Path, row_events: int, *, with_peer: bool = False) -> CatchUp:
+def measure_catch_up(
+    folder: Path,
+    row_events: int,
+    *,
+    with_peer: bool = False,
+    write: Callable[["pymysql.Connection[Any]", int], None] = write_changes,
+) -> CatchUp:
     """Set everything up in ``folder``, catch up once, let the peer do so, stop everything.
+
+    ``write``: makes so many row events of the bench's table, none of them of row 0.
 
     Raises:
         ServiceUnavailable: Debezium did not start, or failed on the way; the message has the end of its log.
     """
     with bench_stack(folder) as (servers, start_service):
         make_table(servers)
-        ours = _start_ours(folder, servers, start_service)
+        ours = start_ours(folder, servers, start_service)
         with debezium(folder / "debezium", servers) if with_peer else nullcontext() as peer:
             peer_end = EndOfTopic(servers, PEER_TOPIC)
             if peer is not None:
@@ -84,7 +93,7 @@ def measure_catch_up(folder: Path, row_events: int, *, with_peer: bool = False) 
                 peer.suspend()
             ours.control.Pause(pb.PauseRequest())
             with servers.connect() as connection:
-                write_changes(connection, row_events)
+                write(connection, row_events)
             _touch_row_0(servers)
             run = measured(lambda: ours.catch_up(row_events), ours.usages)
             beside = None if peer is None else measure_peer(peer, peer_end, row_events, begin=peer.resume)
@@ -130,7 +139,7 @@ def cost_of(run: Run, row_events: int, peer: PeerCatchUp | None) -> CatchUp:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ours:
+class Ours:
     """Reader and router, running."""
 
     reader: Service
@@ -139,9 +148,11 @@ class _Ours:
     end: "EndOfTopic"
 
     def usages(self) -> tuple[Usage, ...]:
+        """Of the reader and of the router. Raises RuntimeError when one of them has ended."""
         return self.reader.usage(), self.router.usage()
 
     def catch_up(self, row_events: int) -> None:
+        """Let the paused reader go on; returns when the last of so many events is in the tenant's topic."""
         self.control.Resume(pb.ResumeRequest())
 
         def is_done() -> bool:
@@ -151,7 +162,7 @@ class _Ours:
         wait_until(is_done, timeout_s=_CATCH_UP_TIMEOUT_S, what="the last event")
 
 
-def _start_ours(folder: Path, servers: Servers, start_service: Callable[[str, Mapping[str, Any]], Service]) -> _Ours:
+def start_ours(folder: Path, servers: Servers, start_service: Callable[[str, Mapping[str, Any]], Service]) -> Ours:
     """Start the services; returns when the first event is in the tenant's topic."""
     shared = {"kafka": {"bootstrap_servers": servers.bootstrap_servers}, "redis": {"url": servers.redis_url}}
     history = start_service("schema_history", shared)
@@ -168,7 +179,7 @@ def _start_ours(folder: Path, servers: Servers, start_service: Callable[[str, Ma
     end = EndOfTopic(servers, row_topic(TENANT, SOURCE, TableId(database=DATABASE, table=TABLE)))
     wait_until(lambda: end.shows(0), timeout_s=_FIRST_EVENT_TIMEOUT_S, what="the first event")
     control = ReaderControlStub(grpc.insecure_channel(reader.grpc_address))  # type: ignore[no-untyped-call]
-    return _Ours(reader, router, control, end)
+    return Ours(reader, router, control, end)
 
 
 def _see_it_stream(peer: Connector, end: "EndOfTopic", servers: Servers) -> None:

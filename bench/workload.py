@@ -1,6 +1,7 @@
 """The work that readers are measured on: a table of ten columns, and a log of row changes to catch up with.
 
-A transaction has 100 row events, 60 inserts, 30 updates and 10 deletes, each statement on one row as applications write them.
+A transaction has 100 row events: 60 inserts, 30 updates and 10 deletes, each statement on one row as applications write them
+(``write_changes``), or one statement on all of them as batch jobs do (``write_multi_row_changes``).
 """
 
 import random
@@ -59,14 +60,45 @@ def write_changes(connection: "pymysql.Connection[Any]", row_events: int, *, see
     cursor.execute("SET SESSION autocommit = 1")
 
 
-def write_rows(connection: "pymysql.Connection[Any]", rows: int, *, seed: int = 7) -> None:
-    """Fill the table, which exists and is empty, with rows 0 to ``rows`` - 1. Blocks, for a minute."""
+def write_multi_row_changes(connection: "pymysql.Connection[Any]", row_events: int, *, seed: int = 7) -> None:
+    """Make ``row_events`` row events (a multiple of 100) of the table, which exists, 100 by each statement. Blocks."""
     chance = random.Random(seed)
     cursor = connection.cursor()
-    for first in range(0, rows, _ROWS_PER_INSERT):
-        values = ",".join(_row(row_id, chance) for row_id in range(first, min(rows, first + _ROWS_PER_INSERT)))
+    cursor.execute(f"USE {DATABASE}")
+    alive: list[int] = []
+    for transaction in range(row_events // ROWS_PER_TRANSACTION):
+        first_id = 1 + transaction * ROWS_PER_TRANSACTION
+        match transaction % 10:
+            case 3 | 6 | 8:
+                first = chance.choice(alive)
+                cursor.execute(
+                    f"UPDATE {TABLE} SET status='{chance.choice(_STATUSES)}', quantity=quantity+1, "
+                    f"updated_at=FROM_UNIXTIME({1_700_000_000 + transaction}.{chance.randrange(10**6):06d}) "
+                    f"WHERE id BETWEEN {first} AND {first + ROWS_PER_TRANSACTION - 1}"
+                )
+            case 9:
+                first = alive.pop(chance.randrange(len(alive)))
+                cursor.execute(f"DELETE FROM {TABLE} WHERE id BETWEEN {first} AND {first + ROWS_PER_TRANSACTION - 1}")
+            case _:
+                rows = (_row(row_id, chance) for row_id in range(first_id, first_id + ROWS_PER_TRANSACTION))
+                cursor.execute(f"INSERT INTO {TABLE} VALUES {','.join(rows)}")
+                alive.append(first_id)
+
+
+def write_rows(connection: "pymysql.Connection[Any]", rows: int, *, first_id: int = 0, seed: int = 7) -> None:
+    """Fill the table, which exists and is empty, with so many rows, their ids from ``first_id`` on. Blocks, for a minute."""
+    chance = random.Random(seed)
+    cursor = connection.cursor()
+    end = first_id + rows
+    for first in range(first_id, end, _ROWS_PER_INSERT):
+        values = ",".join(_row(row_id, chance) for row_id in range(first, min(end, first + _ROWS_PER_INSERT)))
         cursor.execute(f"INSERT INTO {DATABASE}.{TABLE} VALUES {values}")
     cursor.execute(f"ANALYZE TABLE {DATABASE}.{TABLE}")
+
+
+def row_text(row_id: int) -> str:
+    """A row of the table as SQL, the same for the same id."""
+    return _row(row_id, random.Random(row_id))
 
 
 _ROWS_PER_INSERT: Final = 1_000
