@@ -1,14 +1,22 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """See ``json_text.pxd``. JSON is written as orjson writes it, byte for byte, so that rows from either are equal."""
 
+from libc.float cimport FLT_MAX
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from libs.events.run_rows cimport Bytes, reserve
 
+from orjson import dumps
+
+cdef extern from "Python.h":
+    double PyOS_string_to_double(const char* text, char** end, object overflow) except? -1.0
+
 cdef enum:
     _LONGEST_ESCAPE = 6
     _ESCAPED_AT_ONCE = 4096
+    _LONGEST_DOUBLE = 32
+    _SAFE_DIGITS = 18  # so many always fit into 64 bits
 
 
 cdef void write_integer(Bytes* out, int64_t number) noexcept:
@@ -143,6 +151,64 @@ cdef int write_unscaled(Bytes* out, int64_t unscaled) except -1:
     for index in range(size):
         stored[index] = <uint8_t>(unscaled >> 8 * (size - 1 - index) & 0xFF)
     return write_base64(out, stored, size)
+
+
+cdef bint read_decimal(
+    const uint8_t* text, Py_ssize_t size, int precision, int scale, int64_t* unscaled
+) noexcept:
+    cdef Py_ssize_t nth
+    cdef bint is_negative = size > 0 and text[0] == b"-"
+    cdef int64_t number = 0
+    cdef int whole = 0
+    cdef int fraction = -1  # digits behind the point; -1: before it
+    for nth in range(is_negative, size):
+        if text[nth] == b"." and fraction < 0:
+            fraction = 0
+        elif 48 <= text[nth] <= 57:
+            number = 10 * number + (text[nth] - 48)
+            if fraction >= 0:
+                fraction += 1
+            elif number:  # zeros in front do not count
+                whole += 1
+        else:
+            return False
+        if whole + fraction > _SAFE_DIGITS:
+            return False
+    if size == is_negative or max(fraction, 0) != scale or whole > precision - scale:
+        return False
+    unscaled[0] = -number if is_negative else number
+    return True
+
+
+cdef bint _read_double(const uint8_t* text, Py_ssize_t size, double* number) except -1:
+    cdef char[_LONGEST_DOUBLE] copied
+    cdef char* end = NULL
+    cdef Py_ssize_t nth
+    if size >= _LONGEST_DOUBLE or size == 0:
+        return False
+    for nth in range(size):
+        if not (48 <= text[nth] <= 57 or text[nth] == b"." or text[nth] == b"-" and nth == 0):
+            return False
+        copied[nth] = <char>text[nth]
+    copied[size] = 0
+    number[0] = PyOS_string_to_double(copied, &end, None)
+    return end == copied + size
+
+
+cdef bint write_double(Bytes* out, const uint8_t* text, Py_ssize_t size) except -1:
+    cdef double number
+    if not _read_double(text, size, &number):
+        return False
+    append(out, <bytes>dumps(number))
+    return True
+
+
+cdef bint write_single(Bytes* out, const uint8_t* text, Py_ssize_t size) except -1:
+    cdef double number
+    if not _read_double(text, size, &number) or abs(number) > FLT_MAX:
+        return False
+    append(out, <bytes>dumps(<double><float>number))
+    return True
 
 
 cdef int64_t days_since_1970(int64_t year, int64_t month, int64_t day) noexcept:

@@ -14,11 +14,11 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcmp, memcpy, strlen
+from libc.string cimport memcmp, memcpy
 
 from libs.events.json_text cimport (
-    append, days_since_1970, write_base64, write_integer, write_literal, write_text, write_unscaled,
-    write_unsigned,
+    append, days_since_1970, read_decimal, write_base64, write_double, write_integer, write_literal, write_text,
+    write_unscaled, write_unsigned,
 )
 from libs.events.row_images cimport ENVELOPE_BYTES, EventFrame, RowImages, Text, text_of
 from libs.events.run_rows cimport Bytes, RunRows, reserve
@@ -59,15 +59,8 @@ cdef enum:
 INTEGER, TEXT, BINARY, DOUBLE, DECIMAL = _INTEGER, _TEXT, _BINARY, _DOUBLE, _DECIMAL
 DATE, DATETIME, TIMESTAMP, CONVERTED = _DATE, _DATETIME, _TIMESTAMP, _CONVERTED
 
-cdef extern from "Python.h":
-    double PyOS_string_to_double(const char* text, char** end, object overflow) except? -1.0
-    char* PyOS_double_to_string(double number, char format, int precision, int flags, int* type) except NULL
-    void PyMem_Free(void* memory)
-    int Py_DTSF_ADD_DOT_0
-
 cdef enum:
     _LONGEST_NUMBER = 24
-    _LONGEST_DOUBLE = 32
     _LONGEST_TIMESTAMP = 40
     _DATE_SIZE = 10  # 2021-05-17
     _CLOCK_SIZE = 19  # 2021-05-17 07:22:42
@@ -313,12 +306,12 @@ cdef class RowChangeDecoder(RowImages):
         cdef Bytes* out = &self.images
         cdef int64_t number = 0
         if column.kind == _DECIMAL:
-            if not _read_decimal(column, raw, size, &number):
+            if not read_decimal(raw, size, column.precision, column.scale, &number):
                 return False
             write_unscaled(out, number)
             return True
         if column.kind == _DOUBLE:
-            return _write_double(out, raw, size)
+            return write_double(out, raw, size)
         if column.kind == _DATE:
             if size != _DATE_SIZE or not _read_date(raw, &number):
                 return False
@@ -408,57 +401,6 @@ cdef class RowChangeDecoder(RowImages):
 
 
 # --- values in their usual print; False where it is another ---------------------------------------------------------------
-
-cdef bint _read_decimal(Column* column, const uint8_t* text, Py_ssize_t size, int64_t* unscaled) noexcept:
-    """``-12.50`` with all digits of the scale, no more digits than fit into 64 bits."""
-    cdef Py_ssize_t nth = 0
-    cdef bint is_negative = size > 0 and text[0] == b"-"
-    cdef int64_t number = 0
-    cdef int whole = 0
-    cdef int fraction = -1  # digits behind the point; -1: before it
-    for nth in range(is_negative, size):
-        if text[nth] == b"." and fraction < 0:
-            fraction = 0
-        elif 48 <= text[nth] <= 57:
-            number = 10 * number + (text[nth] - 48)
-            if fraction >= 0:
-                fraction += 1
-            elif number:  # zeros in front do not count
-                whole += 1
-        else:
-            return False
-        if whole + fraction > _SAFE_DIGITS:
-            return False
-    if size == is_negative or max(fraction, 0) != column.scale or whole > column.precision - column.scale:
-        return False
-    unscaled[0] = -number if is_negative else number
-    return True
-
-
-cdef bint _write_double(Bytes* out, const uint8_t* text, Py_ssize_t size) except -1:
-    """The shortest digits that are the number; very large and very small ones, whose exponents orjson writes otherwise than
-    Python does, are left to it."""
-    cdef char[_LONGEST_DOUBLE] copied
-    cdef char* end = NULL
-    cdef char* printed
-    cdef Py_ssize_t nth
-    cdef double number
-    if size >= _LONGEST_DOUBLE or size == 0:
-        return False
-    for nth in range(size):
-        if not (48 <= text[nth] <= 57 or text[nth] == b"." or text[nth] == b"-" and nth == 0):
-            return False
-        copied[nth] = <char>text[nth]
-    copied[size] = 0
-    number = PyOS_string_to_double(copied, &end, None)
-    if end != copied + size or not (number == 0 or 1e-4 <= abs(number) < 1e15):
-        return False
-    printed = PyOS_double_to_string(number, b"r", 0, Py_DTSF_ADD_DOT_0, NULL)
-    reserve(out, _LONGEST_DOUBLE)
-    write_literal(out, printed, strlen(printed))
-    PyMem_Free(printed)
-    return True
-
 
 cdef inline int _two(const uint8_t* text) noexcept:
     """Two digits; negative where they are none."""

@@ -161,6 +161,9 @@ class Reading:
     """Of a BINARY(n): shorter values are filled up."""
     units_per_s: int = 0
     """What a DATETIME counts in."""
+    precision: int = 0
+    scale: int = 0
+    """Of a decimal."""
 
 
 _IN_COMPILED_CODE: Final = {
@@ -205,7 +208,7 @@ def reading(of: Column, *, has_text_members: bool) -> Reading:
     zero = orjson.dumps(zero_moment(kind, is_optional=of.is_optional))
     unavailable = _MAY_BE_UNAVAILABLE.get(kind, b"")
     if kind is LogicalKind.INT64 and mysql_type.name == "bigint" and mysql_type.is_unsigned:
-        return _converted(_wrapped)
+        return _converted(_wrapped, row_changes.UNSIGNED)
     if kind in _IN_COMPILED_CODE:
         return Reading(_IN_COMPILED_CODE[kind], unavailable=unavailable)
     if kind in _UNITS_PER_S:
@@ -227,11 +230,13 @@ def reading(of: Column, *, has_text_members: bool) -> Reading:
         case LogicalKind.ENUM_SET:
             return _converted(_set_reader(mysql_type.members))
         case LogicalKind.FLOAT64 if mysql_type.name == "float":
-            return _converted(_widened)
+            return _converted(_widened, row_changes.SINGLE)
         case LogicalKind.FLOAT64:
-            return _converted(float)
+            return _converted(float, row_changes.DOUBLE)
         case LogicalKind.DECIMAL:
-            return _converted(_decimal_reader(of.logical_type, mysql_type))
+            precision, scale = of.logical_type.precision, of.logical_type.scale
+            read = _decimal_reader(of.logical_type, mysql_type)
+            return _converted(read, row_changes.DECIMAL, precision=precision, scale=scale)
         case _ if kind in _TIME_KINDS:
             write_time = time_writer(kind)
             return _converted(lambda text: write_time(time_from_text(text)))
@@ -240,14 +245,16 @@ def reading(of: Column, *, has_text_members: bool) -> Reading:
             return _converted(lambda text: write_moment(moment_from_text(text)))
 
 
-def _converted(convert: Callable[[bytes], object]) -> Reading:
-    """Of values that are short and repeat: each is converted once."""
+def _converted(
+    convert: Callable[[bytes], object], kind: int = row_changes.CONVERTED, *, precision: int = 0, scale: int = 0
+) -> Reading:
+    """Of values that are short and repeat: each is converted once. ``kind``: only what compiled code leaves is converted."""
 
     def compute(text: bytes) -> bytes:
         # A copy: what orjson returns keeps the 4 KB that it was written into.
         return b"%b" % orjson.dumps(convert(text))
 
-    return Reading(row_changes.CONVERTED, convert=Memo(compute).__getitem__)
+    return Reading(kind, convert=Memo(compute).__getitem__, precision=precision, scale=scale)
 
 
 def _binary_reading(kind: LogicalKind, mysql_type: MysqlType, unavailable: bytes) -> Reading:
@@ -266,7 +273,14 @@ def _decimal_reader(of: LogicalType, mysql_type: MysqlType) -> Callable[[bytes],
     if mysql_type.name == "bigint":
         return lambda text: unscaled_to_base64(int(text))
     write = decimal_writer(of, of.scale)
-    return lambda text: write(int(text.replace(b".", b"")))
+
+    def read(text: bytes) -> object:
+        whole, _, fraction = text.partition(b".")
+        if len(fraction) > of.scale:
+            raise ValueError("a decimal has more digits than its column")
+        return write(int(whole + fraction) * 10 ** (of.scale - len(fraction)))
+
+    return read
 
 
 def _enum_reader(members: tuple[str, ...]) -> Callable[[bytes], str]:

@@ -8,6 +8,10 @@ from services.vstream_reader.fields import Reading
 from services.vstream_reader.vevents import VEvents
 
 INTEGER: int
+UNSIGNED: int
+DOUBLE: int
+SINGLE: int
+DECIMAL: int
 TEXT: int
 BINARY: int
 JSON: int

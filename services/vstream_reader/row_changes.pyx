@@ -14,7 +14,10 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
-from libs.events.json_text cimport append, days_since_1970, write_base64, write_integer, write_literal, write_text
+from libs.events.json_text cimport (
+    append, days_since_1970, read_decimal, write_base64, write_double, write_integer, write_literal, write_single,
+    write_text, write_unscaled,
+)
 from libs.events.row_images cimport ENVELOPE_BYTES, EventFrame, RowImages
 from libs.events.run_rows cimport Bytes, RunRows, reserve
 from services.vstream_reader.vevents cimport Field, VEvents, next_field, varint
@@ -40,6 +43,10 @@ cdef int _VALUES = query_pb2.Row.VALUES_FIELD_NUMBER
 
 cdef enum:
     _INTEGER = 0
+    _UNSIGNED
+    _DOUBLE
+    _SINGLE
+    _DECIMAL
     _TEXT
     _BINARY
     _JSON
@@ -50,7 +57,8 @@ cdef enum:
     _CONVERTED
 
 # The same for Python, which makes readings of them.
-INTEGER, TEXT, BINARY, JSON, DATE, TIME = _INTEGER, _TEXT, _BINARY, _JSON, _DATE, _TIME
+INTEGER, UNSIGNED, DOUBLE, SINGLE, DECIMAL = _INTEGER, _UNSIGNED, _DOUBLE, _SINGLE, _DECIMAL
+TEXT, BINARY, JSON, DATE, TIME = _TEXT, _BINARY, _JSON, _DATE, _TIME
 DATETIME, TIMESTAMP, CONVERTED = _DATETIME, _TIMESTAMP, _CONVERTED
 
 cdef enum:
@@ -58,11 +66,14 @@ cdef enum:
     _LONGEST_NUMBER = 24
     _FRACTION_DIGITS = 6
     _FIRST_LENGTHS = 64
+    _SAFE_DIGITS = 18  # so many always fit into 64 bits
 
 cdef struct Column:
     int kind
     Py_ssize_t padded_bytes  # shorter values of a BINARY(n) are converted
     int64_t units_per_s
+    int precision  # of a decimal, beyond which it is converted
+    int scale
     const char* zero  # what a zero date is in JSON
     Py_ssize_t zero_size
     const char* unavailable  # what stands for a value that the log does not hold
@@ -115,6 +126,7 @@ cdef class RowChangesDecoder(RowImages):
             column.kind = readings[index].kind
             column.padded_bytes = readings[index].padded_bytes
             column.units_per_s = readings[index].units_per_s
+            column.precision, column.scale = readings[index].precision, readings[index].scale
             column.zero = PyBytes_AS_STRING(self._zeros[index])
             column.zero_size = PyBytes_GET_SIZE(self._zeros[index])
             column.unavailable = PyBytes_AS_STRING(self._unavailables[index])
@@ -305,7 +317,7 @@ cdef class RowChangesDecoder(RowImages):
             _write_datetime(out, column, cell, size)
         elif column.kind == _TIMESTAMP:
             _write_timestamp(out, column, cell, size)
-        else:
+        elif not _write_usual_number(out, column, cell, size):
             append(out, self._converters[self.column](PyBytes_FromStringAndSize(<const char*>cell, size)))
         return 0
 
@@ -366,6 +378,24 @@ cdef inline bint _partial_bit(Bits* bits, int index) noexcept:
 
 cdef object _malformed(str what):
     return ValueError(f"a value is no {what}")
+
+
+cdef bint _write_usual_number(Bytes* out, Column* column, const uint8_t* cell, Py_ssize_t size) except -1:
+    """False: the column is of another kind, or the number is printed otherwise than MySQL mostly does, or long, or wrong."""
+    cdef int64_t number
+    if column.kind == _DOUBLE:
+        return write_double(out, cell, size)
+    if column.kind == _SINGLE:
+        return write_single(out, cell, size)
+    if column.kind == _DECIMAL:
+        if not read_decimal(cell, size, column.precision, column.scale, &number):
+            return False
+        write_unscaled(out, number)
+        return True
+    if column.kind == _UNSIGNED and 0 < size <= _SAFE_DIGITS and cell[0] != c"-":
+        _copy_integer(out, cell, size)
+        return True
+    return False
 
 
 cdef int _copy_integer(Bytes* out, const uint8_t* cell, Py_ssize_t size) except -1:

@@ -10,6 +10,7 @@ from libs.errors import PipelineHalted, SchemaContradiction, SourceUnavailable, 
 from libs.events.dead_letter import UndecodedRow
 from libs.source.key_columns import KeyColumns
 from libs.types.table import TableId
+from libs.types.value_modes import DecimalMode, UnsignedBigintMode, ValueModes
 from protos.headwater.changes.v1.change_batch_pb2 import TransactionBoundary
 from protos.vitess import binlogdata_pb2, query_pb2
 from services.vstream_reader.decode import NewTable, Reshard
@@ -35,6 +36,7 @@ from tests.unit.vstream_reader.stream import (
 )
 
 ONE_SHARD = start_of("-80", gtid="MySQL56/a:1-10")
+PRECISE = ValueModes(decimal=DecimalMode.PRECISE, unsigned_bigint=UnsignedBigintMode.LONG)
 
 
 # --- transactions ------------------------------------------------------------------------------------------------------
@@ -468,6 +470,68 @@ def test_a_value_that_is_no_number_is_named_and_not_shown(value: str) -> None:
         replay(ONE_SHARD).feed(transaction({"-80": "a:1-11"}, fields(), inserted(1, "x"), inserted(value, "secret")))
 
     assert "secret" not in str(raised.value)
+
+
+DOUBLE, FLOAT = (query_pb2.FLOAT64, "double"), (query_pb2.FLOAT32, "float")
+AMOUNT, UNSIGNED = (query_pb2.DECIMAL, "decimal(12,2)"), (query_pb2.UINT64, "bigint unsigned")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        (DOUBLE, "12.5", b"12.5"),
+        (DOUBLE, "12", b"12.0"),
+        (DOUBLE, "-0", b"-0.0"),
+        (DOUBLE, "0.1", b"0.1"),
+        (DOUBLE, "634.6234230462541", b"634.6234230462541"),
+        (DOUBLE, "0.00001", b"0.00001"),
+        (DOUBLE, "1e-05", b"0.00001"),
+        (DOUBLE, "-1.7976931348623157e308", b"-1.7976931348623157e+308"),
+        (DOUBLE, "100000000000000000000", b"1e+20"),
+        (DOUBLE, "0." + "0" * 30 + "5", b"5e-31"),
+        (FLOAT, "3.4", b"3.4000000953674316"),
+        (FLOAT, "3.40282e38", b"3.402820018375656e+38"),
+        (FLOAT, "16777216", b"16777216.0"),
+        (AMOUNT, "0.00", b'"AA=="'),
+        (AMOUNT, "-12.30", b'"+zI="'),
+        (AMOUNT, "-12.3", b'"+zI="'),
+        (AMOUNT, "9999999999.99", b'"AOjUpQ//"'),
+        (AMOUNT, "12345678901234567890.12", b'"Qu0SOwvYIDoU"'),
+        (UNSIGNED, "0", b"0"),
+        (UNSIGNED, "0007", b"7"),
+        (UNSIGNED, "999999999999999999", b"999999999999999999"),
+        (UNSIGNED, "9223372036854775808", b"-9223372036854775808"),
+        (UNSIGNED, "18446744073709551615", b"-1"),
+    ],
+)
+def test_numbers_are_written_as_they_are(kind: tuple[int, str], text: str, expected: bytes) -> None:
+    """Those that compiled code takes, and those that it leaves, before and after."""
+    columns = (ID_AND_V[0], column("n", *kind))
+    decoder = replay(ONE_SHARD, modes=PRECISE).feed(
+        transaction({"-80": "a:1-11"}, fields(*columns), rows((row(1, text), row(1, text))))
+    )
+
+    [run] = decoder.runs()
+    [value] = run.values
+
+    image = b'{"id":1,"n":%b}' % expected
+    assert value.startswith(b'{"before":%b,"after":%b,"source"' % (image, image))
+
+
+@pytest.mark.parametrize("text", ["", "-", ".", "1.2.3", "1-2", "--1", "1,5", "0x10", "1e999999x", "1 2", "é"])
+@pytest.mark.parametrize("kind", [DOUBLE, FLOAT, AMOUNT, UNSIGNED])
+def test_a_text_that_is_no_number_is_named(kind: tuple[int, str], text: str) -> None:
+    """Whatever sort of number the column has."""
+    columns = (ID_AND_V[0], column("n", *kind))
+    with pytest.raises(UndecodableValue, match=r"ks\.t\.n at row 0"):
+        replay(ONE_SHARD, modes=PRECISE).feed(transaction({"-80": "a:1-11"}, fields(*columns), inserted(1, text)))
+
+
+def test_a_float_beyond_single_precision_is_named() -> None:
+    """MySQL stores none; it would be infinite, which JSON has no number for."""
+    columns = (ID_AND_V[0], column("n", *FLOAT))
+    with pytest.raises(UndecodableValue, match=r"ks\.t\.n at row 0"):
+        replay(ONE_SHARD).feed(transaction({"-80": "a:1-11"}, fields(*columns), inserted(1, b"9" * 30 + b"0" * 9)))
 
 
 def test_a_text_that_is_not_utf8_is_refused() -> None:
