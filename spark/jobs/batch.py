@@ -43,6 +43,7 @@ from libs.types.warehouse import (
     own_columns,
     warehouse_table,
 )
+from libs.warehouse.spark_types import spark_type
 from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.progress import TableOutcome, load_progress, observe_batch, store_progress, with_batch
 from spark.jobs.retries import Retries
@@ -69,7 +70,6 @@ from spark.transforms.parse_keys import key_columns, parse_keys
 from spark.transforms.partial_rows import latest_known_per_key, split_unavailable
 from spark.transforms.read_topics import read_range
 from spark.transforms.survey import Slice, survey
-from spark.transforms.value_types import spark_type
 from spark.transforms.versions import has_late_changes, versions_of
 
 log = structlog.get_logger()

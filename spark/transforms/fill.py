@@ -9,8 +9,8 @@ from typing import Final
 
 from libs.types.table import Column
 from libs.types.value import LogicalKind
+from libs.warehouse.spark_types import BINARIES, DATES, DATETIMES, TIMES, spark_type
 from spark.transforms.sql_text import literal
-from spark.transforms.value_types import BINARIES, DATES, DATETIMES, TIMES, spark_type
 
 _NUMBERS: Final = frozenset(
     {

@@ -1,9 +1,7 @@
-"""Column values: from their JSON wire form to Spark types. The one place that says which type a column has.
+"""Column values: from their JSON wire form to Spark types.
 
-A value passes three types: ``json_type`` (what ``from_json`` reads), ``decoded`` (an expression over it) and ``spark_type``
-(what the warehouse stores). Nothing is lost on the way, or the batch fails: numbers are exact, and what Spark has no
-type for keeps a form that holds it whole (a DECIMAL of more than 38 digits is text, a TIME is microseconds, a geometry is
-its JSON). A source's handling modes change its events, not the tables: whatever form a time travels in, it is stored alike.
+A value passes three types: ``row_type`` (what ``from_json`` reads), ``decoded`` (an expression over it) and ``spark_type``
+(``libs.warehouse.spark_types``: what the warehouse stores). Nothing is lost on the way, or the batch fails.
 """
 
 from collections.abc import Iterable
@@ -27,31 +25,7 @@ from pyspark.sql.types import (
 
 from libs.types.table import Column
 from libs.types.value import LogicalKind
-
-MAX_DECIMAL_DIGITS: Final = 38
-"""Of Spark's and Iceberg's DECIMAL; MySQL's has up to 65."""
-_UNSIGNED_BIGINT: Final = "decimal(20,0)"
-
-DATES: Final = frozenset({LogicalKind.DATE, LogicalKind.CONNECT_DATE, LogicalKind.ISO_DATE})
-TIMES: Final = frozenset(
-    {
-        LogicalKind.TIME_MS,
-        LogicalKind.MICRO_TIME,
-        LogicalKind.TIME_NS,
-        LogicalKind.CONNECT_TIME,
-        LogicalKind.ISO_TIME,
-    }
-)
-DATETIMES: Final = frozenset(
-    {
-        LogicalKind.TIMESTAMP_MS,
-        LogicalKind.TIMESTAMP_US,
-        LogicalKind.TIMESTAMP_NS,
-        LogicalKind.CONNECT_TIMESTAMP,
-        LogicalKind.ISO_TIMESTAMP,
-    }
-)
-BINARIES: Final = frozenset({LogicalKind.BYTES, LogicalKind.BASE64, LogicalKind.BASE64_URL, LogicalKind.HEX})
+from libs.warehouse.spark_types import MAX_DECIMAL_DIGITS, UNSIGNED_BIGINT, is_unsigned_bigint, spark_type
 
 _JSON_TYPES: Final[dict[LogicalKind, DataType]] = {
     LogicalKind.BOOLEAN: BooleanType(),
@@ -102,39 +76,15 @@ def row_type(columns: Iterable[Column]) -> StructType:
     return StructType([StructField(column.name, _JSON_TYPES[column.logical_type.kind]) for column in columns])
 
 
-def spark_type(column: Column) -> str:
-    """The SQL type that holds every value of the column."""
-    kind = column.logical_type.kind
-    match kind:
-        case LogicalKind.INT64 if _is_unsigned_bigint(column):
-            return _UNSIGNED_BIGINT
-        case LogicalKind.DECIMAL | LogicalKind.DECIMAL_TEXT if column.logical_type.precision > MAX_DECIMAL_DIGITS:
-            return "string"
-        case LogicalKind.DECIMAL | LogicalKind.DECIMAL_TEXT:
-            return f"decimal({column.logical_type.precision},{column.logical_type.scale})"
-        case LogicalKind.BASE64_URL | LogicalKind.HEX:
-            return "binary"
-        case _ if kind in DATES:
-            return "date"
-        case _ if kind in TIMES:
-            return "bigint"
-        case _ if kind in DATETIMES:
-            return "timestamp_ntz"
-        case LogicalKind.ZONED_TIMESTAMP:
-            return "timestamp"
-        case _:
-            return _JSON_TYPES[kind].simpleString()
-
-
 def decoded(column: Column, value: SparkColumn) -> SparkColumn:
     """``value``, as ``from_json`` read it, in the column's ``spark_type``; NULL stays NULL. The session's zone is UTC."""
     logical_type = column.logical_type
     match logical_type.kind:
-        case LogicalKind.INT64 if _is_unsigned_bigint(column):
+        case LogicalKind.INT64 if is_unsigned_bigint(column):
             # Above 2**63-1 it came as a negative number, wrapped around.
-            wide = value.cast(_UNSIGNED_BIGINT)
+            wide = value.cast(UNSIGNED_BIGINT)
             return sf.when(
-                value < 0, (wide + sf.lit(str(2**64)).cast(_UNSIGNED_BIGINT)).cast(_UNSIGNED_BIGINT)
+                value < 0, (wide + sf.lit(str(2**64)).cast(UNSIGNED_BIGINT)).cast(UNSIGNED_BIGINT)
             ).otherwise(wide)
         case LogicalKind.DECIMAL if logical_type.precision > MAX_DECIMAL_DIGITS:
             return _decimal_text(value, logical_type.scale)
@@ -168,10 +118,6 @@ def decoded(column: Column, value: SparkColumn) -> SparkColumn:
             return value.cast("timestamp")
         case _:
             return value
-
-
-def _is_unsigned_bigint(column: Column) -> bool:
-    return column.source_type.startswith("bigint") and "unsigned" in column.source_type
 
 
 def _thousandth(nanoseconds: SparkColumn) -> SparkColumn:

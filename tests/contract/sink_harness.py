@@ -15,6 +15,7 @@ from libs.types.table import Column, TableSchema
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.value import UNAVAILABLE_VALUE
 from libs.types.warehouse import WarehouseTable, warehouse_table
+from libs.warehouse.spark_types import spark_type
 from spark.sinks.port import BatchIdentity, Fill, Reached, Sink, SinkColumn, SinkTable, Truncation
 from spark.transforms.conform_to import conform_to
 from spark.transforms.fill import fill_expression
@@ -23,7 +24,6 @@ from spark.transforms.mark_deleted import mark_deleted
 from spark.transforms.parse_events import parse_events
 from spark.transforms.partial_rows import split_unavailable
 from spark.transforms.read_topics import events_of
-from spark.transforms.value_types import spark_type
 from tests.unit.spark.events import COMMITTED_AT_US, RECORD_COLUMNS, SOURCE, Change, Record, delivered, events
 
 QUERY: Final = "contract-query"

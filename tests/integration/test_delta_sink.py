@@ -6,7 +6,7 @@ from deltalake import DeltaTable
 from libs.mysql.logical import column
 from libs.testing.sink_contract import ID, RowChange, gone, put, table
 from libs.types.table import TableSchema
-from spark.sinks.delta.schema import is_wider
+from libs.warehouse.delta import is_wider
 from spark.sinks.delta.sink import open_sink
 from tests.contract.sink_harness import WarehouseHarness
 from tests.contract.test_sinks import delta_rows

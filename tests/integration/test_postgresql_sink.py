@@ -19,8 +19,8 @@ from libs.mysql.logical import column
 from libs.postgresql.connection import connect, named_error
 from libs.testing.sink_contract import ID, NOTE, RowChange, gone, put, refusal, source_rows, table
 from libs.types.tenant import SinkMode
+from libs.warehouse.postgresql import is_wider
 from spark.sinks.port import Sink, TableRefused
-from spark.sinks.postgresql.schema import is_wider
 from spark.sinks.postgresql.settings import Settings
 from spark.sinks.postgresql.sink import open_sink
 from spark.sinks.registry import open_sinks

@@ -23,7 +23,7 @@ from libs.types.warehouse import (
     WarehouseTable,
     own_columns,
 )
-from spark.sinks.delta.schema import is_wider
+from libs.warehouse.delta import is_wider
 from spark.sinks.delta.settings import Settings
 from spark.sinks.evolution import Evolution, evolution
 from spark.sinks.merge import first_rows, first_versions, merge_changes, merge_versions

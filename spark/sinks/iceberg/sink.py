@@ -25,12 +25,13 @@ from libs.types.warehouse import (
     WarehouseTable,
     own_columns,
 )
+from libs.warehouse.iceberg import iceberg_type, is_wider, sql_type
 from spark.sinks.evolution import Evolution, evolution
 from spark.sinks.iceberg.catalog import catalog_config, place_in
 from spark.sinks.iceberg.commits import begin_batch, commit
 from spark.sinks.iceberg.layout import follow_layout
 from spark.sinks.iceberg.maintenance import due, maintain, newest_identity, state_of
-from spark.sinks.iceberg.schema import check_names, iceberg_type, identifier_columns, is_wider, sql_type
+from spark.sinks.iceberg.schema import check_names, identifier_columns
 from spark.sinks.iceberg.settings import Settings
 from spark.sinks.merge import first_rows, first_versions, merge_changes, merge_versions
 from spark.sinks.port import BatchIdentity, Sink, SinkColumn, SinkTable, TableColumn, TableRefused, Truncation

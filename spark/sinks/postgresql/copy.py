@@ -24,7 +24,7 @@ from libs.postgresql.connection import connect
 from libs.postgresql.names import STATE_SCHEMA, quoted
 from spark.sinks import port
 from spark.sinks.postgresql.client import table_error
-from spark.sinks.postgresql.schema import copy_line
+from spark.sinks.postgresql.copy_text import copy_line
 from spark.sinks.postgresql.settings import Settings
 
 _OUTCOME: Final = pa.schema([("stage", pa.string()), ("error", pa.string()), ("message", pa.string())])

@@ -35,11 +35,12 @@ from libs.types.warehouse import (
     WarehouseTable,
     own_columns,
 )
+from libs.warehouse.postgresql import is_wider, own_type, sql_type
 from spark.sinks.evolution import Evolution, evolution
 from spark.sinks.port import BatchIdentity, Fill, Sink, SinkColumn, SinkTable, TableColumn, TableRefused, Truncation
 from spark.sinks.postgresql.client import Connection, Connections
 from spark.sinks.postgresql.copy import StageTarget, copy_into_stages
-from spark.sinks.postgresql.schema import as_text, is_wider, sql_type, type_of
+from spark.sinks.postgresql.copy_text import as_text
 from spark.sinks.postgresql.settings import Settings
 from spark.sinks.settled import Settled, check_settled
 from spark.transforms.cut_envelope import DELETE
@@ -163,7 +164,7 @@ class PostgresqlSink:
                 self._create(connection, table)
             else:
                 check_settled(Settled(stored.mode, stored.deletes, ",".join(stored.key)), table, stored.types)
-                changes = evolution(_types_by_source_name(stored), table, type_of=type_of, is_wider=is_wider)
+                changes = evolution(_types_by_source_name(stored), table, type_of=_type_of, is_wider=is_wider)
                 if changes:
                     _evolve(connection, stored, table, changes, literals)
             stored = _load(connection, table.name)
@@ -240,7 +241,7 @@ class PostgresqlSink:
         _check_place(connection, table, schema, name)
         is_mirror = table.mode is SinkMode.MIRROR
         own = own_columns(table.mode, table.deletes)
-        lines = [f"{quoted(column_name(column.name))} {type_of(column)}" for column in table.columns]
+        lines = [f"{quoted(column_name(column.name))} {_type_of(column)}" for column in table.columns]
         lines += [
             f"{quoted(column)} {_OWN_TYPES[column]}{'' if column in _OPTIONAL else ' NOT NULL'}" for column in own
         ]
@@ -394,6 +395,10 @@ def _check_place(connection: Connection, table: SinkTable, schema: str, name: st
         )
 
 
+def _type_of(column: SinkColumn) -> str:
+    return own_type(column.sql_type, column.logical_type)
+
+
 def _types_by_source_name(stored: _Stored) -> dict[str, str]:
     return {name: stored.types[column_name(name)] for name in stored.fills}
 
@@ -405,17 +410,17 @@ def _evolve(
     is_mirror = table.mode is SinkMode.MIRROR
     alter = f"ALTER TABLE {stored.place}"
     for column in changes.added:
-        name, own_type = quoted(column_name(column.name)), type_of(column)
+        name, column_type = quoted(column_name(column.name)), _type_of(column)
         literal = literals.get(column.name) if is_mirror else None
         if literal is None:
-            connection.execute(f"{alter} ADD COLUMN {name} {own_type}")
+            connection.execute(f"{alter} ADD COLUMN {name} {column_type}")
         else:
             default = sql.Literal(literal).as_string(connection)
-            connection.execute(sql.SQL(f"{alter} ADD COLUMN {name} {own_type} DEFAULT ") + sql.SQL(default))
+            connection.execute(sql.SQL(f"{alter} ADD COLUMN {name} {column_type} DEFAULT ") + sql.SQL(default))
             connection.execute(f"{alter} ALTER COLUMN {name} DROP DEFAULT")
         _comment_column(connection, stored.place, column)
     for column in changes.widened:
-        connection.execute(f"{alter} ALTER COLUMN {stored.column(column.name)} TYPE {type_of(column)}")
+        connection.execute(f"{alter} ALTER COLUMN {stored.column(column.name)} TYPE {_type_of(column)}")
     fills = {**stored.fills, **{column.name: column.fill if is_mirror else None for column in changes.added}}
     connection.execute(f"UPDATE {REGISTRY} SET columns = %s WHERE name = %s", (Jsonb(_listed(fills)), str(table.name)))
     log.info(

@@ -5,7 +5,7 @@ import pytest
 from bench import plain_merge
 from bench.catch_up import steady_cpu_s
 from bench.sink import SCHEMA
-from spark.transforms.value_types import spark_type
+from libs.warehouse.spark_types import spark_type
 
 
 def test_a_warm_up_in_the_first_half_costs_no_steady_cpu() -> None:

@@ -13,9 +13,9 @@ from libs.types.table import TableSchema
 from libs.types.table_layout import parse_ordered_term, parse_term
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import WarehouseTable, warehouse_table
+from libs.warehouse.iceberg import is_wider
 from spark.sinks.evolution import Evolution, evolution
 from spark.sinks.iceberg.catalog import place_in
-from spark.sinks.iceberg.schema import is_wider
 from spark.sinks.iceberg.settings import CatalogKind, CatalogSettings, Settings
 from spark.sinks.port import SinkColumn, SinkTable, TableRefused
 from tests.contract.sink_harness import REACHED, WarehouseHarness

@@ -13,6 +13,7 @@ from pyspark.sql import functions as sf
 from libs.errors import PipelineHalted
 from libs.mysql.logical import column
 from libs.types.tenant import SourceSelection, TenantSpec
+from libs.warehouse.spark_types import spark_type
 from spark.jobs.spark_errors import MALFORMED_RECORD, has_condition
 from spark.sinks.port import Fill, TableColumn
 from spark.transforms.conform_to import conform_to
@@ -22,7 +23,6 @@ from spark.transforms.parse_events import parse_events
 from spark.transforms.parse_keys import key_columns, parse_keys
 from spark.transforms.read_topics import events_of, topic_pattern
 from spark.transforms.survey import survey
-from spark.transforms.value_types import spark_type
 from tests.spark_session import SharedSpark
 from tests.unit.spark.events import COMMITTED_AT_US, RECORD_COLUMNS, Change, events, json_bytes, orders_schema
 

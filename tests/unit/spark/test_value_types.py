@@ -16,10 +16,11 @@ from libs.mysql.values import binary_writer, moment_writer, time_writer
 from libs.types.table import Column, TableSchema
 from libs.types.value import LogicalKind
 from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode, ValueModes
+from libs.warehouse.spark_types import spark_type
 from spark.jobs.spark_errors import MALFORMED_RECORD, described, has_condition
 from spark.transforms.parse_events import STRICT, parse_events
 from spark.transforms.read_topics import events_of
-from spark.transforms.value_types import decoded, row_type, spark_type
+from spark.transforms.value_types import decoded, row_type
 from tests.contract.recorded_values import scaled
 from tests.spark_session import SharedSpark
 from tests.unit.events.golden import table_schemas

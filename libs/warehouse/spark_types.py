@@ -1,0 +1,78 @@
+"""Which Spark type holds a column's values: what every warehouse's own types go out from. No Spark is needed to ask.
+
+What Spark has no type for keeps a form that holds it whole: a DECIMAL of more than 38 digits is text, a TIME is microseconds, a
+geometry is its JSON. A source's handling modes change its events, not the tables: whatever form a time travels in, its type is
+one. ``spark/transforms/value_types.py`` makes the values.
+"""
+
+from typing import Final
+
+from libs.types.table import Column
+from libs.types.value import LogicalKind
+
+MAX_DECIMAL_DIGITS: Final = 38
+"""Of Spark's and Iceberg's DECIMAL; MySQL's has up to 65."""
+UNSIGNED_BIGINT: Final = "decimal(20,0)"
+
+DATES: Final = frozenset({LogicalKind.DATE, LogicalKind.CONNECT_DATE, LogicalKind.ISO_DATE})
+TIMES: Final = frozenset(
+    {
+        LogicalKind.TIME_MS,
+        LogicalKind.MICRO_TIME,
+        LogicalKind.TIME_NS,
+        LogicalKind.CONNECT_TIME,
+        LogicalKind.ISO_TIME,
+    }
+)
+DATETIMES: Final = frozenset(
+    {
+        LogicalKind.TIMESTAMP_MS,
+        LogicalKind.TIMESTAMP_US,
+        LogicalKind.TIMESTAMP_NS,
+        LogicalKind.CONNECT_TIMESTAMP,
+        LogicalKind.ISO_TIMESTAMP,
+    }
+)
+BINARIES: Final = frozenset({LogicalKind.BYTES, LogicalKind.BASE64, LogicalKind.BASE64_URL, LogicalKind.HEX})
+
+_PLAIN: Final = {
+    LogicalKind.BOOLEAN: "boolean",
+    LogicalKind.INT16: "int",
+    LogicalKind.INT32: "int",
+    LogicalKind.INT64: "bigint",
+    LogicalKind.FLOAT32: "float",
+    LogicalKind.FLOAT64: "double",
+    LogicalKind.STRING: "string",
+    LogicalKind.ZONED_TIMESTAMP: "timestamp",
+    LogicalKind.YEAR: "int",
+    LogicalKind.JSON: "string",
+    LogicalKind.ENUM: "string",
+    LogicalKind.ENUM_SET: "string",
+    LogicalKind.BITS: "binary",
+    LogicalKind.GEOMETRY: "string",
+    LogicalKind.POINT: "string",
+    LogicalKind.FLOAT_VECTOR: "string",
+    **dict.fromkeys(DATES, "date"),
+    **dict.fromkeys(TIMES, "bigint"),
+    **dict.fromkeys(DATETIMES, "timestamp_ntz"),
+    **dict.fromkeys(BINARIES, "binary"),
+}
+
+
+def spark_type(column: Column) -> str:
+    """The SQL type that holds every value of the column."""
+    logical_type = column.logical_type
+    match logical_type.kind:
+        case LogicalKind.INT64 if is_unsigned_bigint(column):
+            return UNSIGNED_BIGINT
+        case LogicalKind.DECIMAL | LogicalKind.DECIMAL_TEXT if logical_type.precision > MAX_DECIMAL_DIGITS:
+            return "string"
+        case LogicalKind.DECIMAL | LogicalKind.DECIMAL_TEXT:
+            return f"decimal({logical_type.precision},{logical_type.scale})"
+        case kind:
+            return _PLAIN[kind]
+
+
+def is_unsigned_bigint(column: Column) -> bool:
+    """Whether its numbers reach to 2**64-1."""
+    return column.source_type.startswith("bigint") and "unsigned" in column.source_type
