@@ -86,17 +86,24 @@ def source_tables(connection: Connection) -> tuple[SourceTable, ...]:
     """Every base table that the user may see, system tables aside; its key is the primary key, else the first
     unique key without NULLs."""
     columns: dict[TableId, list[tuple[str, str]]] = {}
-    for database, table, column, data_type in _rows(
+    required: dict[TableId, set[str]] = {}
+    for database, table, column, data_type, is_nullable in _rows(
         connection,
-        "SELECT c.TABLE_SCHEMA, c.TABLE_NAME, c.COLUMN_NAME, c.DATA_TYPE FROM information_schema.COLUMNS c "
+        "SELECT c.TABLE_SCHEMA, c.TABLE_NAME, c.COLUMN_NAME, c.DATA_TYPE, c.IS_NULLABLE FROM information_schema.COLUMNS c "
         "JOIN information_schema.TABLES t USING (TABLE_SCHEMA, TABLE_NAME) "
         "WHERE t.TABLE_TYPE = 'BASE TABLE' AND c.TABLE_SCHEMA NOT IN %s "
         "ORDER BY c.TABLE_SCHEMA, c.TABLE_NAME, c.ORDINAL_POSITION",
         _SYSTEM_DATABASES,
     ):
-        columns.setdefault(TableId(database=database, table=table), []).append((column, data_type.lower()))
+        table_id = TableId(database=database, table=table)
+        columns.setdefault(table_id, []).append((column, data_type.lower()))
+        if is_nullable == "NO":
+            required.setdefault(table_id, set()).add(column)
     keys = _keys(connection)
-    return tuple(SourceTable(table_id, tuple(found), keys.get(table_id, ())) for table_id, found in columns.items())
+    return tuple(
+        SourceTable(table_id, tuple(found), keys.get(table_id, ()), frozenset(required.get(table_id, ())))
+        for table_id, found in columns.items()
+    )
 
 
 def _keys(connection: Connection) -> dict[TableId, tuple[str, ...]]:

@@ -32,6 +32,8 @@ class ExpectedColumn:
     mask: ColumnMask | None
     seen_as: str
     """The name that it should have at the tenant."""
+    is_optional: bool = True
+    """May be NULL at the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class SourceTable:
     table_id: TableId
     columns: tuple[tuple[str, str], ...]
     key: tuple[str, ...]
+    required: frozenset[str] = frozenset()
+    """Columns that may not be NULL."""
 
 
 def expected_tables(
@@ -94,7 +98,7 @@ def canonical_column(column: ExpectedColumn, texts: Sequence[str | bytes | None]
     mask = column.mask
     if mask is not None:
         return [masked_value(mask, column.data_type, text) for text in texts]
-    convert = from_mysql_text(column.data_type)
+    convert = from_mysql_text(column.data_type, is_optional=column.is_optional)
     if convert is None:
         return texts
     return [None if text is None else convert(text) for text in texts]
@@ -149,6 +153,7 @@ def _expected(selection: SourceSelection, table: SourceTable, field_names: NameA
                 data_type,
                 _mask_of(selection, f"{name}.{column}"),
                 adjust_field_name(column, field_names),
+                column not in table.required,
             )
             for column, data_type in table.columns
             if not _is_excluded(selection, f"{name}.{column}")

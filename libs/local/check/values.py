@@ -5,13 +5,15 @@ prints and shares no code with the readers' decoders or the sinks, so that a fau
 Exactness per type:
 
     integers, BIT, YEAR   int (BIGINT UNSIGNED up to 2**64-1)
-    DECIMAL               Decimal, compared by value
+    DECIMAL               Decimal, compared by value; from text where the warehouse has no type of so many
+                          digits, and from a double where the source's document says so
     FLOAT, DOUBLE         float, compared by value; FLOAT is read as the double that it stands for, of Vitess in six digits
     CHAR … TEXT, ENUM, SET  str
     BINARY … BLOB         bytes, trailing zeros included
-    DATE                  date
+    DATE                  date; one without month or day is NULL, or 1970-01-01 where the column may not be NULL, and a
+                          day past its month's end runs into the next: as the readers have them
     TIME                  microseconds
-    DATETIME              datetime without zone;  TIMESTAMP: the same, of UTC
+    DATETIME              datetime without zone, dates as above;  TIMESTAMP: the same, of UTC
     JSON                  the parsed document: spaces and the order of names do not count
     geometries            bytes: SRID, then well-known binary
     VECTOR                the floats, each four bytes
@@ -19,6 +21,7 @@ Exactness per type:
 
 import base64
 import datetime
+import functools
 import json
 import re
 import struct
@@ -69,7 +72,7 @@ def order_expression(data_type: str, quoted_name: str) -> str:
     return quoted_name
 
 
-def from_mysql_text(data_type: str) -> Convert | None:
+def from_mysql_text(data_type: str, *, is_optional: bool = True) -> Convert | None:
     """From the text that MySQL prints (bytes for binary types) to the canonical value; None: it is that already."""
     match data_type:
         case _ if data_type in _INTEGERS:
@@ -81,9 +84,9 @@ def from_mysql_text(data_type: str) -> Convert | None:
         case _ if data_type == SHORT_FLOAT:
             return float
         case "date":
-            return datetime.date.fromisoformat
+            return functools.partial(_date_of_text, zero=None if is_optional else _EPOCH_DATE)
         case "datetime" | "timestamp":
-            return datetime.datetime.fromisoformat
+            return functools.partial(_datetime_of_text, zero=None if is_optional else _EPOCH)
         case "time":
             return microseconds_of_time
         case "json":
@@ -105,12 +108,19 @@ def from_arrow(data_type: str, arrow_type: pa.DataType) -> Convert | None:
             return None
         if pa.types.is_decimal(arrow_type) or pa.types.is_boolean(arrow_type):
             return int
-        if pa.types.is_binary(arrow_type) or pa.types.is_large_binary(arrow_type):
+        if _is_bytes(arrow_type):
             return _little_endian  # BIT(n)
     elif data_type == "decimal":
         if pa.types.is_decimal(arrow_type):
             return None
-    elif data_type in ("float", "double"):
+        if _is_text(arrow_type):
+            return Decimal
+        if pa.types.is_floating(arrow_type):
+            return _shortest_decimal
+    elif data_type == "float":
+        if pa.types.is_floating(arrow_type):
+            return None if pa.types.is_float32(arrow_type) else _as_float
+    elif data_type == "double":
         if pa.types.is_floating(arrow_type):
             return None
     elif data_type == SHORT_FLOAT:
@@ -129,7 +139,7 @@ def from_arrow(data_type: str, arrow_type: pa.DataType) -> Convert | None:
     elif data_type in ("datetime", "timestamp"):
         if pa.types.is_timestamp(arrow_type):
             return None if arrow_type.tz is None else _utc_without_zone
-        if pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type):
+        if _is_text(arrow_type):
             return _utc_of_iso
     elif data_type == "json":
         if _is_text(arrow_type):
@@ -149,15 +159,29 @@ def from_arrow(data_type: str, arrow_type: pa.DataType) -> Convert | None:
 
 
 def _is_text(arrow_type: pa.DataType) -> bool:
-    return bool(pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type))
+    return bool(
+        pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type) or pa.types.is_string_view(arrow_type)
+    )
 
 
 def _is_bytes(arrow_type: pa.DataType) -> bool:
     return bool(
         pa.types.is_binary(arrow_type)
         or pa.types.is_large_binary(arrow_type)
+        or pa.types.is_binary_view(arrow_type)
         or pa.types.is_fixed_size_binary(arrow_type)
     )
+
+
+def _date_of_text(text: str, *, zero: datetime.date | None) -> datetime.date | None:
+    year, month, day = map(int, text.split("-"))
+    return datetime.date(year, month, 1) + datetime.timedelta(days=day - 1) if month and day else zero
+
+
+def _datetime_of_text(text: str, *, zero: datetime.datetime | None) -> datetime.datetime | None:
+    date, _, clock = text.partition(" ")
+    day = _date_of_text(date, zero=None)
+    return zero if day is None else datetime.datetime.combine(day, datetime.time.fromisoformat(clock))
 
 
 def microseconds_of_time(text: str) -> int:
@@ -172,6 +196,16 @@ def microseconds_of_time(text: str) -> int:
 
 def _microseconds_of_clock(value: datetime.time) -> int:
     return ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
+
+
+def _shortest_decimal(value: float) -> Decimal:
+    """What a source with ``decimal: double`` leaves of a DECIMAL: up to 15 digits are all that it had."""
+    return Decimal(repr(value))
+
+
+def _as_float(value: float) -> float:
+    """A FLOAT(M,D), which is kept in four bytes and declared a double: the double that those stand for."""
+    return float(struct.unpack("<f", struct.pack("<f", value))[0])
 
 
 def _in_six_digits(value: float) -> float:

@@ -25,7 +25,7 @@ from libs.mysql.identifiers import quote_identifier
 from libs.types.table import TableId
 
 PAGE_ROWS: Final = 5_000
-_FIELD, _TYPE = 0, 1  # of SHOW FULL COLUMNS
+_FIELD, _TYPE, _NULL = 0, 1, 3  # of SHOW FULL COLUMNS
 _NON_UNIQUE, _KEY_NAME, _SEQUENCE, _COLUMN_NAME, _NULLABLE = 1, 2, 3, 4, 9  # of SHOW INDEX
 _NUMBERS: Final = frozenset(
     {"tinyint", "smallint", "mediumint", "int", "bigint", "year", "decimal", SHORT_FLOAT, "double", "bit"}
@@ -65,7 +65,8 @@ class VitessRows:
         described = self.vtgate.execute(f"SHOW FULL COLUMNS FROM {quoted}", target=target)
         columns = tuple((_text(row[_FIELD]), _type_name(_text(row[_TYPE]))) for row in described)
         key = _key(self.vtgate.execute(f"SHOW INDEX FROM {quoted}", target=target))
-        return SourceTable(TableId(database=self.keyspace, table=name), columns, key)
+        required = frozenset(_text(row[_FIELD]) for row in described if _text(row[_NULL]) == "NO")
+        return SourceTable(TableId(database=self.keyspace, table=name), columns, key, required)
 
     def _shard_rows(self, shard: str, table: ExpectedTable, columns: Sequence[ExpectedColumn]) -> Iterator[Row]:
         place: tuple[str, ...] | None = None

@@ -1,0 +1,272 @@
+"""``docs/types.md``: every type of MySQL, its form in the events, and the column that each warehouse has for it.
+
+Written by ``make docs-types`` from the functions that really map; only what a form looks like, and what is lost in it, is
+told here. ``tests/contract/test_types.py`` takes each type through every warehouse and holds the last column to that.
+"""
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from libs.events.connect_schema import connect_field
+from libs.mysql.column_type import parse_column_type
+from libs.mysql.logical import column, in_value_modes
+from libs.types.table import Column, TableId, TableSchema
+from libs.types.value import LogicalKind
+from libs.types.value_modes import ValueModes
+from libs.warehouse.dialect import DIALECTS, Dialect
+
+
+@dataclass(frozen=True, slots=True)
+class TypeFamily:
+    """Types that are treated alike."""
+
+    shown: str
+    """As the page calls them."""
+    examples: tuple[str, ...]
+    """Each a type of a column; all of them map alike."""
+    note: str = ""
+    is_date: bool = False
+    """Some values are no days of the calendar."""
+
+
+FAMILIES: Final = (
+    TypeFamily("BIT(1)", ("bit(1)",)),
+    TypeFamily("BIT(n), n > 1", ("bit(9)", "bit(64)"), "the bytes are little-endian"),
+    TypeFamily(
+        "TINYINT, SMALLINT, TINYINT UNSIGNED",
+        ("tinyint", "tinyint(1)", "tinyint unsigned", "smallint"),
+        "BOOLEAN is TINYINT(1), a number",
+    ),
+    TypeFamily(
+        "SMALLINT UNSIGNED, MEDIUMINT, INT",
+        ("smallint unsigned", "smallint(5) unsigned zerofill", "mediumint", "mediumint unsigned", "int"),
+        "ZEROFILL is how a number is shown, not its value",
+    ),
+    TypeFamily("INT UNSIGNED, BIGINT", ("int unsigned", "bigint")),
+    TypeFamily("BIGINT UNSIGNED", ("bigint unsigned",)),
+    TypeFamily("DECIMAL(p,s), p ≤ 38", ("decimal(38,10)", "decimal(38,10) unsigned zerofill")),
+    TypeFamily(
+        "DECIMAL(p,s), p > 38", ("decimal(65,30)",), "all digits; a text where the warehouse's decimals are of 38"
+    ),
+    TypeFamily("FLOAT", ("float",)),
+    TypeFamily("DOUBLE, FLOAT(M,D)", ("double", "float(7,4)", "double(9,3)")),
+    TypeFamily("DATE", ("date",), is_date=True),
+    TypeFamily("TIME, TIME(1) to (3)", ("time", "time(2)", "time(3)"), "microseconds; below 0 and beyond 24 h too"),
+    TypeFamily("TIME(4) to (6)", ("time(4)", "time(6)"), "the same"),
+    TypeFamily("DATETIME, DATETIME(1) to (3)", ("datetime", "datetime(3)"), is_date=True),
+    TypeFamily("DATETIME(4) to (6)", ("datetime(4)", "datetime(6)"), is_date=True),
+    TypeFamily("TIMESTAMP(0) to (6)", ("timestamp", "timestamp(3)", "timestamp(6)"), is_date=True),
+    TypeFamily("YEAR", ("year",)),
+    TypeFamily(
+        "CHAR, VARCHAR, TINYTEXT to LONGTEXT",
+        ("char(10)", "varchar(300)", "tinytext", "text", "mediumtext", "longtext"),
+        "of every character set; PostgreSQL parks a table whose texts hold U+0000",
+    ),
+    TypeFamily("ENUM", ("enum('a','b','with,comma')",)),
+    TypeFamily("SET", ("set('x','y','z')",)),
+    TypeFamily(
+        "BINARY, VARBINARY, TINYBLOB to LONGBLOB",
+        ("binary(4)", "varbinary(16)", "tinyblob", "blob", "mediumblob", "longblob"),
+        "zeros at the end included",
+    ),
+    TypeFamily("JSON", ("json",), "the document as MySQL prints it, without the space behind commas and colons"),
+    TypeFamily("POINT", ("point",), "well-known binary, SRID, and x and y"),
+    TypeFamily(
+        "GEOMETRY, LINESTRING, POLYGON, MULTI…, GEOMCOLLECTION",
+        (
+            "geometry",
+            "linestring",
+            "polygon",
+            "multipoint",
+            "multilinestring",
+            "multipolygon",
+            "geomcollection",
+        ),
+        "well-known binary and SRID",
+    ),
+    TypeFamily("VECTOR", ("vector(3)",), "each number the shortest that is the stored float"),
+)
+
+_FORMS: Final[Mapping[LogicalKind, str]] = {
+    LogicalKind.BOOLEAN: "true, false",
+    LogicalKind.INT16: "number",
+    LogicalKind.INT32: "number",
+    LogicalKind.INT64: "number",
+    LogicalKind.FLOAT32: "number",
+    LogicalKind.FLOAT64: "number",
+    LogicalKind.STRING: "text",
+    LogicalKind.BYTES: "base64",
+    LogicalKind.BASE64: "base64",
+    LogicalKind.BASE64_URL: "base64 with `-` and `_`",
+    LogicalKind.HEX: "hexadecimal digits",
+    LogicalKind.DECIMAL: "base64 of the unscaled number",
+    LogicalKind.DECIMAL_TEXT: "text with all digits",
+    LogicalKind.DATE: "days since 1970",
+    LogicalKind.CONNECT_DATE: "days since 1970",
+    LogicalKind.ISO_DATE: "`2024-01-02Z`",
+    LogicalKind.TIME_MS: "milliseconds",
+    LogicalKind.MICRO_TIME: "microseconds",
+    LogicalKind.TIME_NS: "nanoseconds",
+    LogicalKind.CONNECT_TIME: "milliseconds",
+    LogicalKind.ISO_TIME: "`03:04:05.678Z`",
+    LogicalKind.TIMESTAMP_MS: "milliseconds since 1970",
+    LogicalKind.TIMESTAMP_US: "microseconds since 1970",
+    LogicalKind.TIMESTAMP_NS: "nanoseconds since 1970",
+    LogicalKind.CONNECT_TIMESTAMP: "milliseconds since 1970",
+    LogicalKind.ISO_TIMESTAMP: "`2024-01-02T03:04:05.678Z`",
+    LogicalKind.ZONED_TIMESTAMP: "`2024-01-02T03:04:05.678Z`, UTC",
+    LogicalKind.YEAR: "number",
+    LogicalKind.JSON: "the document as text",
+    LogicalKind.ENUM: "the member",
+    LogicalKind.ENUM_SET: "members joined by commas",
+    LogicalKind.BITS: "base64",
+    LogicalKind.GEOMETRY: "object: wkb, srid",
+    LogicalKind.POINT: "object: x, y, wkb, srid",
+    LogicalKind.FLOAT_VECTOR: "array of numbers",
+}
+
+_DOUBLE_DIGITS: Final = 15
+
+_HEAD: Final = """\
+# Types
+
+Written by `make docs-types` from `libs/warehouse/types_page.py` and the functions that it asks; change it there.
+
+Every type of MySQL, its form in the events in each handling mode (`values:` of the source's document; the default of each
+setting is in bold), and the column that a warehouse has for it. A mode changes the events: the column is the same in all modes,
+but where the table says otherwise. `lossless` is about the value that a query of the column gives, and is tested: each type
+goes with its edges from a real MySQL through every mode into every warehouse, is read there by another engine, and compared
+with what MySQL prints.
+
+| MySQL | mode | in the events | Connect schema | Iceberg | Delta | PostgreSQL | lossless |
+|---|---|---|---|---|---|---|---|"""
+
+_NOTES: Final = """
+¹ A date without month or day (`0000-00-00`, `2024-00-10`) is NULL, and 1970-01-01 where the column may not be NULL; a day past
+the month's end (`2024-02-31`, with ALLOW_INVALID_DATES) runs into the next month. This is Debezium's form of them; no
+warehouse's date type has such days.
+
+## Why not …
+
+* **VARIANT for JSON?** Spark 4.1, Iceberg v3 and Delta 4 have the type, but pyiceberg 0.12, by which `headwater query` and
+  `check` read, does not (delta-rs 1.6 was not tried). It is not lossless either: numbers of more than 38 digits become doubles,
+  the order of names and repeated ones are lost. Convert where it is needed: `parse_json(doc)` in Spark, `doc::jsonb` in
+  PostgreSQL.
+* **TIME as a time of day?** MySQL's reach from -838 to 838 hours.
+* **Geometry types?** Few engines read those of Iceberg v3 or of PostGIS; well-known binary is what each of them is made from.
+
+## Sources
+
+**Tencent DTS** delivers MySQL's types; the table holds for it as it is.
+
+**Vitess** delivers them too. What differs: `decimal` and `unsigned_bigint` are `string` by default (the columns are the same);
+a FLOAT is a double in the events and `double` in the tables, and a row that is copied has six digits of it, since Vitess copies
+what MySQL prints; and in the mode `time_precision: isostring` a DATE, TIME and DATETIME are the text that MySQL prints,
+zero dates included, in columns of text (`string`, `string`, `text`).
+
+**Oracle** is not a source yet, so its types are not here.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRow:
+    """A family in one mode."""
+
+    family: TypeFamily
+    mode: str
+    """``setting: value``; empty: it is the same in all."""
+    column: Column
+    """Of the family's first example."""
+
+
+def loss(column: Column) -> str | None:
+    """What the column's events lose of its values, dates that are no days aside; None: nothing."""
+    mysql_type = parse_column_type(column.source_type)
+    match column.logical_type.kind:
+        case LogicalKind.FLOAT64 if mysql_type.name == "decimal" and (mysql_type.precision or 0) > _DOUBLE_DIGITS:
+            return "digits beyond the 15th"
+        case LogicalKind.CONNECT_TIME | LogicalKind.CONNECT_TIMESTAMP if mysql_type.fractional_digits > 3:
+            return "microseconds"
+        case _:
+            return None
+
+
+def _limit(column: Column) -> str | None:
+    """Which values have no form: such a row is not delivered (``failure_handling``)."""
+    match column.logical_type.kind:
+        case LogicalKind.CONNECT_TIME:
+            return "below 0 and from 24 h on the row fails"
+        case LogicalKind.TIMESTAMP_NS:
+            return "before 1678 and after 2261 the row fails"
+        case _:
+            return None
+
+
+def type_rows() -> Iterator[TypeRow]:
+    """Every family in each mode that it depends on."""
+    for family in FAMILIES:
+        usual = example_columns(family, ValueModes())[0]
+        told = False
+        for setting in msgspec.structs.fields(ValueModes):
+            if not (isinstance(setting.type, type) and issubclass(setting.type, enum.Enum)):
+                continue
+            by_form: dict[Column, list[str]] = {}
+            for value in setting.type:
+                modes = msgspec.structs.replace(ValueModes(), **{setting.name: value})
+                text = f"**{value.value}**" if value is setting.default else value.value
+                by_form.setdefault(example_columns(family, modes)[0], []).append(text)
+            if len(by_form) > 1:
+                told = True
+                for changed, values in by_form.items():
+                    yield TypeRow(family, f"{setting.name}: {', '.join(values)}", changed)
+        if not told:
+            yield TypeRow(family, "", usual)
+
+
+def example_columns(family: TypeFamily, modes: ValueModes) -> tuple[Column, ...]:
+    """A column of each example, as a source with these modes has it."""
+    columns = tuple(column(f"c{number}", example, charset="utf8mb4") for number, example in enumerate(family.examples))
+    table_id = TableId(database="types", table="types")
+    return in_value_modes(TableSchema(table_id=table_id, columns=columns), modes).columns
+
+
+def types_document() -> str:
+    """The page."""
+    return "\n".join([_HEAD, *map(_line, type_rows()), _NOTES])
+
+
+def _line(row: TypeRow) -> str:
+    field = connect_field(row.column)
+    connect = f"{field['type']}, {field['name']}" if "name" in field else field["type"]
+    generic = {"decimal(38,10)": "decimal(p,s)", "numeric(38,10)": "numeric(p,s)", "numeric(65,30)": "numeric(p,s)"}
+    types = [dialect.shown(dialect.type_of(row.column)) for dialect in _in_order()]
+    cells = [
+        row.family.shown,
+        row.mode,
+        _FORMS[row.column.logical_type.kind],
+        connect,
+        *(generic.get(name, name) for name in types),
+        _lossless(row),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _lossless(row: TypeRow) -> str:
+    lost, limit = loss(row.column), _limit(row.column)
+    verdict = "yes" if lost is None else f"**no**: {lost} go"
+    remarks = [verdict + " ¹" * row.family.is_date, limit or ("" if lost else row.family.note)]
+    return "; ".join(filter(None, remarks))
+
+
+def _in_order() -> Iterator[Dialect]:
+    return (DIALECTS[name] for name in ("iceberg", "delta", "postgresql"))
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.stdout.write(types_document())

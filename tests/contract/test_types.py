@@ -1,0 +1,205 @@
+"""Every type of MySQL, with its edges: from a real server through the reader's events into each warehouse, and back.
+
+What another engine reads from the warehouse equals what MySQL prints, by the conversions of ``headwater check``, which share
+no code with reader and sink; ``docs/types.md`` is held to it.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from pyiceberg.catalog.sql import SqlCatalog
+
+from libs.local.check.mysql_rows import MysqlRows, consistent_snapshot
+from libs.local.check.projection import ExpectedTable, expected_tables
+from libs.local.check.values import from_arrow
+from libs.local.documents import DatabaseSettings
+from libs.local.postgresql_warehouse import PostgresqlWarehouse
+from libs.mysql.column_type import parse_column_type
+from libs.types.table import TableId, TableSchema
+from libs.types.tenant import SourceSelection
+from libs.types.value_modes import TimePrecision, ValueModes
+from libs.types.warehouse import CATALOG, WarehouseTable
+from libs.warehouse.types_page import FAMILIES, loss
+from spark.sinks.delta.sink import open_sink as open_delta_sink
+from spark.sinks.postgresql.sink import open_sink as open_postgresql_sink
+from spark.sinks.registry import SINKS
+from tests.conftest import MysqlServer, PostgresqlServer
+from tests.contract.sink_harness import WarehouseHarness
+from tests.contract.test_sinks import postgresql_settings
+from tests.integration.log_reading import Event, LogReading
+from tests.integration.test_mysql_values import (
+    COLUMNS,
+    LENIENT,
+    LONG_TIMES,
+    MODES,
+    ROWS,
+    insert,
+    reading_of,
+    snapshot,
+)
+from tests.spark_session import shared_spark
+from tests.unit.spark.events import Record, record
+
+pytestmark = pytest.mark.integration
+
+MORE_COLUMNS = """
+  tt TINYTEXT, mt MEDIUMTEXT, mb MEDIUMBLOB, lb LONGBLOB, d38 DECIMAL(38,19), dz DOUBLE(9,3), t4 TIME(4), dt4 DATETIME(4),
+  mp MULTIPOINT, ml MULTILINESTRING, mg MULTIPOLYGON,
+  dn DATE NOT NULL, dtn DATETIME(6) NOT NULL, tsn TIMESTAMP NOT NULL
+"""
+MORE: list[dict[str, str]] = [
+    {},
+    {
+        "tt": "'Ⅻ'", "mt": "REPEAT('mt', 9)", "mb": "x'00'", "lb": "x'FF00'",
+        "d38": "-9999999999999999999.9999999999999999999", "dz": "-1.005", "t4": "'23:59:59.9999'",
+        "dt4": "'1970-01-01 00:00:00.0001'", "mp": "ST_GeomFromText('MULTIPOINT((0 0),(1 2))')",
+        "ml": "ST_GeomFromText('MULTILINESTRING((0 0,1 1))', 3857)",
+        "mg": "ST_GeomFromText('MULTIPOLYGON(((0 0,0 1,1 1,0 0)))', 4326)",
+        "dn": "'2000-02-29'", "dtn": "'1969-12-31 23:59:59.999999'", "tsn": "'2038-01-19 03:14:07'",
+    },
+]  # fmt: skip
+"""Columns that are left out have MySQL's own zeros: dates that are none."""
+
+
+ReadTable = Callable[[WarehouseTable], pa.Table]
+
+
+@pytest.fixture(params=sorted(SINKS))
+def warehouse(request: pytest.FixtureRequest) -> tuple[WarehouseHarness, ReadTable]:
+    """A tenant of its own in each kind of warehouse, and another engine that reads it."""
+    shared, tenant = shared_spark(), f"types-{request.param}"
+    match request.param:
+        case "delta":
+
+            def read(place: WarehouseTable) -> pa.Table:
+                table = DeltaTable("/".join((shared.delta.warehouse_dir, *place.identifier)))
+                return pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all())
+
+            return WarehouseHarness(shared.session, open_delta_sink(shared.delta), _unused, tenant), read
+        case "iceberg":
+
+            def read_iceberg(place: WarehouseTable) -> pa.Table:
+                where = shared.iceberg
+                catalog = SqlCatalog(
+                    CATALOG, uri=f"sqlite:///{where.catalog_file}", warehouse=f"file://{where.warehouse_dir}"
+                )
+                try:
+                    return catalog.load_table(place.identifier).scan().to_arrow()
+                finally:
+                    catalog.close()
+
+            return WarehouseHarness(shared.session, shared.sink, _unused, tenant), read_iceberg
+        case "postgresql":
+            server: PostgresqlServer = request.getfixturevalue("postgresql_server")
+            settings = postgresql_settings(server)
+            stored = PostgresqlWarehouse(settings)
+
+            def read_postgresql(place: WarehouseTable) -> pa.Table:
+                table = stored.load(place)
+                assert table is not None
+                return table.rows()
+
+            sink = open_postgresql_sink(settings)
+            return WarehouseHarness(shared.session, sink, _unused, tenant, holds_nul=False), read_postgresql
+        case kind:
+            raise AssertionError(f"{kind} has no reader")
+
+
+def _unused(_: WarehouseTable) -> list[dict[str, Any]]:
+    raise AssertionError("read by Arrow here")
+
+
+async def test_every_value_comes_back_as_it_was(
+    warehouse: tuple[WarehouseHarness, ReadTable], mysql_server: MysqlServer, unique_name: Callable[[str], str]
+) -> None:
+    """In every handling mode, of snapshot and log; what the page calls lost differs, and nothing else."""
+    harness, read_table = warehouse
+    for modes in MODES:
+        database = unique_name("types")
+        rows = _rows_for(modes, holds_nul=harness.holds_nul)
+        mysql_server.execute(
+            f"CREATE DATABASE {database}",
+            LENIENT,
+            f"CREATE TABLE {database}.t ({COLUMNS}, {MORE_COLUMNS}) CHARACTER SET utf8mb4",
+            *insert(database, 1, rows),
+        )
+        reading = reading_of(mysql_server, database, values=modes)
+        await snapshot(reading)
+        mysql_server.execute(LENIENT, *insert(database, 101, rows))
+        await reading.read(partial(_are_enough, len(rows)))
+        schema = _schema_of(reading, modes)
+
+        harness.append_records(schema, list(_records(reading)))
+
+        found, printed = _found(read_table(harness.place(schema)), mysql_server, database)
+        assert sorted(found["id"]) == sorted(printed["id"]) == [*range(1, len(rows) + 1), *range(101, 101 + len(rows))]
+        differing = {name for name in printed if _by_id(found, name) != _by_id(printed, name)}
+        assert differing == {item.name for item in schema.columns if loss(item) is not None}, modes.time_precision
+        types = {parse_column_type(item.source_type).name for item in schema.columns}
+        assert types == {parse_column_type(example).name for family in FAMILIES for example in family.examples}
+
+
+def _are_enough(count: int, events: list[Event]) -> bool:
+    return len(events) >= count
+
+
+def _rows_for(modes: ValueModes, *, holds_nul: bool) -> list[dict[str, str]]:
+    """Those that the modes have forms for, and the warehouse."""
+    rows = [{**row, **more} for row, more in itertools.zip_longest(ROWS, MORE, fillvalue={})]
+    if modes.time_precision is not TimePrecision.CONNECT:
+        rows.append(LONG_TIMES)
+    if modes.time_precision is TimePrecision.NANOSECONDS:  # 64 bits of them reach from 1678 to 2261
+        rows = [
+            {name: text for name, text in row.items() if "0001-" not in text and "9999-" not in text} for row in rows
+        ]
+    if not holds_nul:
+        rows = [{name: text.replace("CHAR(0,", "CHAR(") for name, text in row.items()} for row in rows]
+    return rows
+
+
+def _schema_of(reading: LogReading, modes: ValueModes) -> TableSchema:
+    """The table under a name that no other modes have."""
+    [schema] = [schema for _, _, schema in reading.history.changes if schema is not None]
+    table_id = TableId(database="types", table=modes.time_precision.value)
+    return msgspec.structs.replace(schema, table_id=table_id, version=1)
+
+
+def _records(reading: LogReading) -> Iterable[Record]:
+    """The events as they stood in the batches, byte by byte."""
+    values = [value for entry in reading.entries for value in entry.run.values]
+    for number, value in enumerate(values):
+        made = record("t", None, order=f"{number:010d}", offset=number)
+        yield (*made[:4], value, made[5])
+
+
+Cells = dict[str, list[Any]]
+
+
+def _found(table: pa.Table, server: MysqlServer, database: str) -> tuple[Cells, Cells]:
+    """What the warehouse has and what MySQL prints, in canonical form, by column."""
+    with consistent_snapshot(DatabaseSettings(host=server.host, port=server.port, user="root")) as connection:
+        answering = MysqlRows(connection)
+        [expected] = [_plain(each) for each in answering.tables() if each.table_id.database == database]
+        rows = list(answering.rows(expected, expected.columns))
+    printed = {item.name: [row[place] for row in rows] for place, item in enumerate(expected.columns)}
+    found: Cells = {}
+    for item in expected.columns:
+        cells = table[item.name].to_pylist()
+        convert = from_arrow(item.data_type, table[item.name].type)
+        found[item.name] = cells if convert is None else [None if cell is None else convert(cell) for cell in cells]
+    return found, printed
+
+
+def _plain(table: Any) -> ExpectedTable:
+    [expected] = expected_tables(SourceSelection(name="src"), [table])
+    return expected
+
+
+def _by_id(cells: Cells, name: str) -> dict[int, Any]:
+    return dict(zip(cells["id"], cells[name], strict=True))

@@ -1,0 +1,54 @@
+"""The page of types, and what it says of sources that differ."""
+
+from pathlib import Path
+
+import pytest
+
+from libs.mysql import column_type
+from libs.mysql.column_type import parse_column_type
+from libs.types.value_modes import TimePrecision, ValueModes, VitessValueModes
+from libs.warehouse.dialect import DIALECTS
+from libs.warehouse.types_page import FAMILIES, TypeFamily, example_columns, types_document
+from services.vstream_reader.fields import vitess_logical_type
+from spark.sinks.registry import SINKS
+
+DOCS = Path(__file__).parents[3] / "docs" / "types.md"
+
+
+def test_the_page_is_fresh() -> None:
+    """``docs/types.md`` is what ``make docs-types`` writes."""
+    assert types_document() == DOCS.read_text(encoding="utf-8"), "run `make docs-types`"
+
+
+def test_every_type_and_every_warehouse_is_on_it() -> None:
+    """A type that is added to the reader, or a warehouse to the sink, cannot be forgotten here."""
+    shown = {parse_column_type(example).name for family in FAMILIES for example in family.examples}
+
+    assert shown == column_type._KNOWN
+    assert set(DIALECTS) == set(SINKS)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.shown)
+def test_a_family_is_treated_alike(family: TypeFamily) -> None:
+    """One line of the page is true of all of its types: but for lengths and members, they are one."""
+    for precision in TimePrecision:
+        columns = example_columns(family, ValueModes(time_precision=precision))
+        kinds = {column.logical_type.kind for column in columns}
+
+        assert len(kinds) == 1
+        for dialect in DIALECTS.values():
+            assert len({dialect.type_of(column) for column in columns}) == 1
+
+
+@pytest.mark.parametrize("precision", list(TimePrecision))
+def test_vitess_differs_as_the_page_says(precision: TimePrecision) -> None:
+    """In FLOAT, and in what isostring makes of times; the default modes are the Vitess connector's."""
+    modes = VitessValueModes(time_precision=precision)
+    differing = {
+        parse_column_type(column.source_type).name
+        for family in FAMILIES
+        for column in example_columns(family, modes)
+        if vitess_logical_type(parse_column_type(column.source_type), column.charset, modes) != column.logical_type
+    }
+
+    assert differing == {"float"} | ({"date", "time", "datetime"} if precision is TimePrecision.ISO_STRING else set())
