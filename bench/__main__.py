@@ -62,7 +62,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description=__doc__.split("\n\n")[0],
-        epilog="parts:\n" + "\n".join(f"  {name:10} {what}" for name, what in PARTS.items()),
+        epilog="parts:\n" + "\n".join(f"  {name:11} {what}" for name, what in PARTS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help="what to measure (default: all parts)")
