@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from services.dts_decoder.wire cimport Cursor, Field
+from libs.events.wire cimport Cursor, Field
 
 
 cdef struct Header:

@@ -10,7 +10,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memset
 
-from services.dts_decoder.wire cimport LENGTH_DELIMITED, VARINT, Cursor, Field, read_field, require
+from libs.events.wire cimport LENGTH_DELIMITED, VARINT, Cursor, Field, read_field, require
 
 DML_EVENT = 2
 """``event_kind`` of an entry with rows; the others are the numbers of Event's fields too."""

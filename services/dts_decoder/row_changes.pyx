@@ -23,7 +23,7 @@ from libs.events.json_text cimport (
 from libs.events.row_images cimport ENVELOPE_BYTES, EventFrame, RowImages, Text, text_of
 from libs.events.run_rows cimport Bytes, RunRows, reserve
 from services.dts_decoder.messages cimport EntryReader
-from services.dts_decoder.wire cimport LENGTH_DELIMITED, VARINT, Cursor, Field, read_field, require
+from libs.events.wire cimport LENGTH_DELIMITED, VARINT, Cursor, Field, read_field, require
 
 from libs.events import batch
 from libs.types.value import UNAVAILABLE_VALUE

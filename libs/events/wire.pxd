@@ -1,4 +1,4 @@
-"""Protobuf's wire form, read in place (Protocol Buffers, "Encoding"); for the compiled modules of this package."""
+"""Protobuf's wire form, read in place (Protocol Buffers, "Encoding"); for compiled modules."""
 
 from libc.stdint cimport uint8_t, uint64_t
 
