@@ -4,8 +4,8 @@ Order: a tenant's deliveries come in the order of the batch's entries, and a run
 topic receives its table's events in log order. Nothing is dropped but what a tenant's document filters out; an event that
 cannot be projected for a tenant becomes a dead letter of that tenant, and everything else goes on.
 
-Records are columns, and a run that passes as it is stays columns; only filters, masks and key changes look at single rows.
-Headers are encoded once for each run and form and shared by all of its routes.
+A run that passes as it is stays where it lies in the ChangeBatch's bytes, until it is written into Kafka's batch; only filters,
+masks and key changes look at single rows, as columns.
 """
 
 import functools
@@ -43,7 +43,8 @@ from libs.events.names import (
 )
 from libs.types.order import EventOrder, sort_key_prefix
 from libs.types.table import TableId, TableSchema
-from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Run, TableChange, TransactionBoundary
+from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, TableChange, TransactionBoundary
+from services.router.changes import Run, read_entries
 from services.router.match import (
     Announcement,
     Encoding,
@@ -58,7 +59,7 @@ from services.router.match import (
 )
 from services.router.project import ProjectedRow, project_row
 from services.router.record_batch import NO_HEADERS, GrowingRecords, Records, encode_header, join_headers, lead_headers
-from services.router.record_bytes import ordinal_headers
+from services.router.record_bytes import PassedRows, ordinal_headers
 
 _KEY_CHANGE: Final = bytes((OP_KEY_CHANGE_DELETE, OP_KEY_CHANGE_CREATE))
 
@@ -67,7 +68,7 @@ class Delivery(NamedTuple):
     """The same records for one or several topics, in order. A tuple, since each run makes one: a fifth of a dataclass' cost."""
 
     targets: tuple[Target, ...]
-    records: Records
+    records: Records | PassedRows
     rows: int = 0
     """Row events among the records; tombstones and schemas are none."""
     filtered: int = 0
@@ -110,47 +111,60 @@ def _single(key: bytes | None, value: bytes | None, headers: bytes) -> Records:
     return Records((key,), (value,), (headers,))
 
 
+class Changes(NamedTuple):
+    """A ChangeBatch, its runs as they lie in its bytes."""
+
+    head: ChangeBatch
+    """All but the entries."""
+    entries: Sequence[Run | TableChange | TransactionBoundary]
+    """In log order."""
+
+
+def read_changes(payload: bytes) -> Changes:
+    """Raises ValueError or protobuf's DecodeError where it is no ChangeBatch."""
+    head, entries = read_entries(payload)
+    return Changes(ChangeBatch.FromString(head), entries)
+
+
 def deliver_batch(
-    batch: ChangeBatch, book: RouteBook, announced: Announced, place: BatchPlace, *, max_event_bytes: int
+    batch: Changes, book: RouteBook, announced: Announced, place: BatchPlace, *, max_event_bytes: int
 ) -> Iterator[Delivery]:
     """Everything that tenants get of a batch, in order. Looks schemas up where ``book`` does not know them yet.
 
     Raises:
         SchemaUnknown, ServiceUnavailable, TopicCollision: see ``RouteBook.routes``.
     """
-    context = _Context(batch, book, announced, place, max_event_bytes)
+    context = _Context(batch.head, book, announced, place, max_event_bytes)
     for entry in batch.entries:
-        match entry.WhichOneof("entry"):
-            case "run":
-                yield from _deliver_run(entry.run, context)
-            case "table_change":
-                yield from _deliver_table_change(entry.table_change, context)
-            case "transaction_boundary":
-                yield from _deliver_boundary(entry.transaction_boundary, context)
+        match entry:
+            case Run():
+                yield from _deliver_run(entry, context)
+            case TableChange():
+                yield from _deliver_table_change(entry, context)
+            case TransactionBoundary():
+                yield from _deliver_boundary(entry, context)
 
 
-def targets_of(batch: ChangeBatch, book: RouteBook) -> Iterator[Target]:
+def targets_of(batch: Changes, book: RouteBook) -> Iterator[Target]:
     """Every topic that a batch's events may go to, dead letters aside; looks up all schemas that the batch needs.
 
     Raises:
         SchemaUnknown, ServiceUnavailable, TopicCollision: see ``RouteBook.routes``.
     """
     seen = set()
-    form = form_of(batch)
+    form = form_of(batch.head)
     for entry in batch.entries:
-        match entry.WhichOneof("entry"):
-            case "run":
-                run = entry.run
-                version = (run.database, run.table, run.schema_version)
+        match entry:
+            case Run():
+                version = (entry.database, entry.table, entry.schema_version)
                 if version not in seen:
                     seen.add(version)
                     yield from _route_targets(book.routes(*version, form))
-            case "table_change":
-                change = entry.table_change
-                if change.schema_version:
-                    yield from _route_targets(book.routes(change.database, change.table, change.schema_version, form))
-                yield from (target for _, target in _change_readers(change, book))
-            case "transaction_boundary":
+            case TableChange():
+                if entry.schema_version:
+                    yield from _route_targets(book.routes(entry.database, entry.table, entry.schema_version, form))
+                yield from (target for _, target in _change_readers(entry, book))
+            case TransactionBoundary():
                 yield from (target for _, target in _boundary_readers(book))
 
 
@@ -234,19 +248,28 @@ def _deliver_run(run: Run, context: _Context) -> Iterator[Delivery]:
 
 
 class _Rows:
-    """A run's columns as lists, and the headers of its rows, each built when first asked for."""
-
-    __slots__ = ("_context", "_headers", "has_key_changes", "keys", "largest_value", "ops", "run", "values")
+    """A run, and what is only made for those who look at single rows, when first asked for: keys, values and headers."""
 
     def __init__(self, run: Run, context: _Context) -> None:
         self.run = run
         self.ops = run.ops
-        self.keys = list(run.keys)
-        self.values = list(run.values)
-        self.largest_value = max(map(len, self.values), default=0)
         self.has_key_changes = OP_KEY_CHANGE_DELETE in self.ops
         self._context = context
         self._headers: dict[bool, list[bytes]] = {}
+
+    @functools.cached_property
+    def keys(self) -> list[bytes]:
+        return self.run.keys
+
+    @functools.cached_property
+    def values(self) -> list[bytes]:
+        return self.run.values
+
+    def around_ordinal(self, *, schemas: bool) -> tuple[bytes, bytes]:
+        """What stands before and behind the ordinal in a row's headers."""
+        run = self.run
+        before, behind = self._context.around_order(schemas=schemas, schema_version=run.schema_version)
+        return before + sort_key_prefix(run.epoch, int(run.rank)).encode(), behind
 
     def headers(self, *, schemas: bool) -> list[bytes]:
         """Of each row, encoded."""
@@ -257,9 +280,8 @@ class _Rows:
 
     def _build_headers(self, *, schemas: bool) -> list[bytes]:
         run = self.run
-        before, behind = self._context.around_order(schemas=schemas, schema_version=run.schema_version)
-        before += sort_key_prefix(run.epoch, int(run.rank)).encode()
-        first, count = run.first_tx_ordinal, len(self.values)
+        before, behind = self.around_ordinal(schemas=schemas)
+        first, count = run.first_tx_ordinal, len(run)
         if run.is_snapshot:
             return [before + b"%010d" % first + behind] * count
         return ordinal_headers(before, behind, first, count)
@@ -272,9 +294,9 @@ class _Rows:
 
 def _deliver_to_group(rows: _Rows, group: RouteGroup, context: _Context) -> Iterator[Delivery]:
     encoding = group.encoding
-    fits = rows.largest_value + len(encoding.value_prefix) < context.max_event_bytes
+    fits = rows.run.largest_value + len(encoding.value_prefix) < context.max_event_bytes
     if fits and not rows.has_key_changes and group.projection.lets_pass(rows.ops):
-        yield Delivery(group.targets, _passed_through(rows, encoding), rows=len(rows.values))
+        yield Delivery(group.targets, _passed_through(rows, encoding), rows=len(rows.run))
         return
     written = _Written(encoding, rows.headers(schemas=encoding.schemas))
     invalid = _write_rows(rows, group, written, context.max_event_bytes)
@@ -290,35 +312,17 @@ def _deliver_to_group(rows: _Rows, group: RouteGroup, context: _Context) -> Iter
             yield Delivery((dead_letters,), letters.records, dead_letters=len(letters))
 
 
-def _passed_through(rows: _Rows, encoding: Encoding) -> Records:
+def _passed_through(rows: _Rows, encoding: Encoding) -> PassedRows:
     """The rows as they are, with their schemas around them and tombstones behind deletes where these are wanted."""
-    headers = rows.headers(schemas=encoding.schemas)
-    keys: Sequence[bytes | None] = rows.keys
-    values = rows.values
-    if encoding.schemas:
-        key_prefix, value_prefix = encoding.key_prefix, encoding.value_prefix
-        keys = [key_prefix + key + b"}" if key else None for key in rows.keys]
-        values = [value_prefix + value + b"}" for value in values]
-    elif not all(keys):
-        keys = [key or None for key in rows.keys]
-    records = Records(keys, values, headers)
-    if encoding.tombstones and OP_DELETE in rows.ops:
-        return _with_tombstones(rows.ops, records)
-    return records
-
-
-def _with_tombstones(ops: bytes, records: Records) -> Records:
-    """What stands between deletes is copied as a whole."""
-    gathered = GrowingRecords()
-    keys, values, headers = records
-    start = 0
-    while (delete := ops.find(OP_DELETE, start)) >= 0:
-        end = delete + 1
-        gathered.extend(Records(keys[start:end], values[start:end], headers[start:end]))
-        gathered.add(keys[delete], None, headers[delete])
-        start = end
-    gathered.extend(Records(keys[start:], values[start:], headers[start:]))
-    return gathered.records
+    before, behind = rows.around_ordinal(schemas=encoding.schemas)
+    return PassedRows(
+        rows.run,
+        before=before,
+        behind=behind,
+        tombstones=encoding.tombstones,
+        key_prefix=encoding.key_prefix,
+        value_prefix=encoding.value_prefix,
+    )
 
 
 class _Written:
@@ -365,7 +369,7 @@ def _write_rows(rows: _Rows, group: RouteGroup, written: _Written, max_event_byt
     invalid: list[_Invalid] = []
     limit = max_event_bytes - len(group.encoding.value_prefix)
     index = 0
-    while index < len(rows.values):
+    while index < len(rows.run):
         is_pair = rows.ops[index : index + 2] == _KEY_CHANGE
         halves: list[tuple[int, ProjectedRow]] = []
         for place in (index, index + 1) if is_pair else (index,):
@@ -412,7 +416,7 @@ def _write_key_change(halves: Sequence[tuple[int, ProjectedRow]], written: _Writ
 
 def _all_set_aside(rows: _Rows, refused: RefusedRoute, context: _Context) -> Delivery:
     letters = GrowingRecords()
-    for index in range(len(rows.values)):
+    for index in range(len(rows.run)):
         letters.add(*_dead_letter(rows, index, refused.target, refused.reason, context, is_withheld=True))
     return Delivery((refused.dead_letters,), letters.records, dead_letters=len(letters))
 

@@ -35,8 +35,9 @@ from libs.kafka.clients import TopicSpec, client_config, create_topics
 from libs.telemetry import metrics
 from libs.types.order import EventOrder
 from libs.types.tenant import TenantSpec
-from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Run
-from services.router.deliver import Announced, BatchPlace, Delivery, deliver_batch, targets_of
+from protos.headwater.changes.v1.change_batch_pb2 import TableChange, TransactionBoundary
+from services.router.changes import Run
+from services.router.deliver import Announced, BatchPlace, Changes, Delivery, deliver_batch, read_changes, targets_of
 from services.router.match import FetchTableSchema, RouteBook, Target, TopicClaims
 from services.router.record_batch import payload_size
 from services.router.settings import LaneSettings
@@ -334,7 +335,7 @@ class _LaneWorker:
         fresh = [batch for batch in waiting if batch.offset >= self._next_offset]
         if not fresh:
             return None
-        batches = [ChangeBatch.FromString(batch.payload) for batch in fresh]
+        batches = [read_changes(batch.payload) for batch in fresh]
         book = self._current_book()
         self._prepare(batches, book)
         await self._writer.learn_topics(self._known_topics)
@@ -371,7 +372,7 @@ class _LaneWorker:
     def _is_time_to_ask_again(self) -> bool:
         return self._refused_at_s > 0 and time.monotonic() - self._refused_at_s > _REFUSED_RETRY_S
 
-    def _prepare(self, batches: Sequence[ChangeBatch], book: RouteBook) -> None:
+    def _prepare(self, batches: Sequence[Changes], book: RouteBook) -> None:
         """Look schemas up and make topics before the transaction begins, so that neither can make it old."""
         began_s = time.monotonic()
         for batch in batches:
@@ -434,14 +435,14 @@ class _LaneWorker:
         for _, error in self._create(simplest):
             raise error
 
-    async def _write(self, batch: ChangeBatch, offset: int, book: RouteBook) -> None:
+    async def _write(self, batch: Changes, offset: int, book: RouteBook) -> None:
         place = BatchPlace(self._place.topic, self._place.partition, offset)
         limit = self._shared.settings.max_event_bytes
         for delivery in deliver_batch(batch, book, self._announced, place, max_event_bytes=limit):
             if delivery.dead_letters:
                 self._create_dead_letters(delivery.targets)
             size = payload_size(delivery.records)
-            await self._writer.write(delivery.records, size, [target.topic.name for target in delivery.targets])
+            await self._writer.write(delivery.records, [target.topic.name for target in delivery.targets])
             for target in delivery.targets:
                 self._tallies[target.tenant].add(delivery, size)
 
@@ -453,8 +454,8 @@ class _LaneWorker:
         await self._writer.commit()
         self._next_offset = next_offset
 
-    def _count(self, batches: Sequence[ChangeBatch], took_s: float) -> None:
-        labels = (self._source, batches[-1].source_partition)
+    def _count(self, batches: Sequence[Changes], took_s: float) -> None:
+        labels = (self._source, batches[-1].head.source_partition)
         metrics.ROUTER_BATCHES.labels(*labels).inc(len(batches))
         metrics.ROUTER_TRANSACTION_SECONDS.labels(*labels).observe(took_s)
         for tenant, tally in self._tallies.items():
@@ -467,22 +468,19 @@ class _LaneWorker:
                 self._log.warning("event_dead_lettered", tenant_id=tenant, events=tally.dead_letters)
         self._tallies.clear()
 
-    def _position(self, batches: Sequence[ChangeBatch], book: RouteBook) -> LanePosition:
+    def _position(self, batches: Sequence[Changes], book: RouteBook) -> LanePosition:
         committed_at_us, order = 0, self._last_order
         for entry in reversed(batches[-1].entries):
-            kind = entry.WhichOneof("entry")
-            if kind == "transaction_boundary":
-                committed_at_us = committed_at_us or entry.transaction_boundary.committed_at_us
-                continue
-            change = entry.run if kind == "run" else entry.table_change
-            committed_at_us, order = committed_at_us or change.committed_at_us, _order_at_end(change)
-            break
+            committed_at_us = committed_at_us or entry.committed_at_us
+            if not isinstance(entry, TransactionBoundary):
+                order = _order_at_end(entry)
+                break
         self._last_order = order
         return LanePosition(
             next_offset=self._next_offset,
             moved_at_s=time.monotonic(),
             source=self._source,
-            source_partition=batches[-1].source_partition,
+            source_partition=batches[-1].head.source_partition,
             committed_at_us=committed_at_us,
             order=order,
             rows={subscriber.tenant: self._rows.get(subscriber.tenant, 0) for subscriber in book.subscribers},
@@ -505,9 +503,9 @@ class _Tally:
         self.dead_letters += delivery.dead_letters
 
 
-def _order_at_end(change: Any) -> EventOrder:
+def _order_at_end(change: Run | TableChange) -> EventOrder:
     if isinstance(change, Run):
-        ordinal = change.first_tx_ordinal + (0 if change.is_snapshot else len(change.values) - 1)
+        ordinal = change.first_tx_ordinal + (0 if change.is_snapshot else len(change) - 1)
     else:
         ordinal = change.tx_ordinal
     return EventOrder(epoch=change.epoch, rank=int(change.rank), tx_ordinal=ordinal)

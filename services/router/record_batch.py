@@ -1,23 +1,21 @@
-"""Kafka's record batches, format 2: columns of keys, values and headers into the bytes of a produce request. Plain functions.
+"""Kafka's record batches, format 2: the records that ``record_bytes`` encodes into the bytes of a produce request.
 
-A batch is written from whole columns at once, with no object for a record: librdkafka copies each record and allocates each
-header; aiokafka's builder is called for each record and compresses lz4 at one of its slowest levels (ADR 10 has the figures).
-The format: Kafka documentation, "Message Format", https://kafka.apache.org/documentation/#recordbatch. The checksum and
-the compressors, but for lz4's, are aiokafka's.
+Records are encoded as they come, with no object for one: librdkafka copies each record and allocates each header; aiokafka's
+builder is called for each record and compresses lz4 at one of its slowest levels (ADR 10 has the figures). The format: Kafka
+documentation, "Message Format", https://kafka.apache.org/documentation/#recordbatch. The checksum and the compressors, but for
+lz4's, are aiokafka's.
 """
 
-import itertools
 import struct
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol
 
 import lz4.frame
 from aiokafka.codec import gzip_encode, snappy_encode, zstd_encode
 from aiokafka.record.util import calc_crc32c
 
 from libs.events.varint import varint
-from services.router.record_bytes import encode_records, total_size
+from services.router.record_bytes import BatchRecords, PassedRows, total_size
 
 
 class Records(NamedTuple):
@@ -86,60 +84,80 @@ NO_HEADERS: Final = b"\x00"
 
 # --- records --------------------------------------------------------------------------------------------------------
 
-MAX_BATCH_BYTES: Final = 1_000_000
-"""A batch's records before compression, one larger record aside; brokers take 1,048,588 by default (``message.max.bytes``)."""
+MAX_SENT_BYTES: Final = 1_000_000
+"""A batch as it is sent, one larger record aside; brokers take 1,048,588 by default (``message.max.bytes``). Records that are
+not compressed yet count in full, and lz4 makes nothing larger by more than its frame."""
+MAX_BATCH_BYTES: Final = 2_000_000
+"""A batch's records before compression: what a consumer that takes them out as a whole must hold."""
 MAX_BATCH_RECORDS: Final = 10_000
-_RECORD_OVERHEAD: Final = 20
-"""At most: the lengths of record, key and value, the attributes, the timestamp and the place in the batch."""
 
 
-def records_size(records: Records, payload_bytes: int) -> int:
-    """Bytes that the records take in a batch before compression, at most; ``payload_bytes`` of them are keys and values."""
-    return payload_bytes + total_size(records.headers) + _RECORD_OVERHEAD * len(records.values)
-
-
-def payload_size(records: Records) -> int:
+def payload_size(records: Records | PassedRows) -> int:
     """Bytes of keys and values."""
+    if isinstance(records, PassedRows):
+        return records.payload_bytes
     return total_size(records.keys) + total_size(records.values)
-
-
-def how_many_fit(records: Records, start: int, room_bytes: int) -> int:
-    """How many records, from ``start`` on, take no more than ``room_bytes`` together."""
-    sizes = (
-        _RECORD_OVERHEAD + len(key or b"") + len(value or b"") + len(headers)
-        for key, value, headers in zip(*(column[start:] for column in records), strict=True)
-    )
-    return bisect_right(list(itertools.accumulate(sizes)), room_bytes)
 
 
 # --- batches --------------------------------------------------------------------------------------------------------
 
-Compress = Callable[[Iterable[bytes]], bytes]
-"""Of the encoded records' pieces."""
 
-_PIECE_BYTES: Final = 64_000
-"""Records are encoded and compressed by so many bytes: they stay in the processor's cache, and below the size (128 KiB) from
-which on each allocation is mapped anew; whole batches cost 1 µs a record more."""
+class Codec(Protocol):
+    """Compresses the records of batches, piece by piece; used by one thread."""
+
+    number: int
+    """Kafka's for it."""
+
+    def take_piece(self, piece: memoryview, /) -> bytes:
+        """What is kept of a piece."""
+
+    def end(self, pieces: list[bytes], /) -> list[bytes]:
+        """A batch's pieces, as the batch holds them one behind the other."""
 
 
-def _compress_lz4(pieces: Iterable[bytes]) -> bytes:
-    """As Kafka wants its frames: blocks that do not hang together. Two steps faster than lz4's default, and 3 % larger."""
-    compressor = lz4.frame.LZ4FrameCompressor(compression_level=-2, block_linked=False, auto_flush=True)
-    return b"".join((compressor.begin(), *map(compressor.compress, pieces), compressor.flush()))
+class _Lz4:
+    """Frames as Kafka wants them: of blocks that do not hang together. So one compressor makes the blocks of all batches, each
+    when its records are there. Two steps faster than lz4's default, and 3 % larger."""
+
+    number = 3
+    _END: Final = bytes(4)  # of a frame: a block of no size (LZ4 Frame Format, "EndMark")
+
+    def __init__(self) -> None:
+        compressor = lz4.frame.LZ4FrameCompressor(compression_level=-2, block_linked=False, auto_flush=True)
+        self._opening = compressor.begin()
+        self.take_piece = compressor.compress
+
+    def end(self, pieces: list[bytes], /) -> list[bytes]:
+        return [self._opening, *pieces, self._END]
 
 
-# Each with Kafka's number for it; gzip and zstd at the level that librdkafka and Java's client take by default.
-COMPRESSIONS: Final[dict[str, tuple[int, Compress]]] = {
-    "none": (0, b"".join),
-    "gzip": (1, lambda pieces: gzip_encode(b"".join(pieces), 6)),
-    "snappy": (2, lambda pieces: snappy_encode(b"".join(pieces))),
-    "lz4": (3, _compress_lz4),
-    "zstd": (4, lambda pieces: zstd_encode(b"".join(pieces), 3)),
+class _AtOnce:
+    """A codec that takes a batch as a whole."""
+
+    def __init__(self, number: int, compress: Callable[[bytes], bytes]) -> None:
+        self.number = number
+        self._compress = compress
+
+    def take_piece(self, piece: memoryview, /) -> bytes:
+        return bytes(piece)
+
+    def end(self, pieces: list[bytes], /) -> list[bytes]:
+        return [self._compress(b"".join(pieces))]
+
+
+# gzip and zstd at the level that librdkafka and Java's client take by default.
+CODECS: Final[dict[str, Callable[[], Codec]]] = {
+    "none": lambda: _AtOnce(0, bytes),
+    "gzip": lambda: _AtOnce(1, lambda data: gzip_encode(data, 6)),
+    "snappy": lambda: _AtOnce(2, snappy_encode),
+    "lz4": _Lz4,
+    "zstd": lambda: _AtOnce(4, lambda data: zstd_encode(data, 3)),
 }
 _IS_TRANSACTIONAL: Final = 1 << 4
 _OPENING: Final = struct.Struct(">qiibI")
 _CHECKED: Final = struct.Struct(">hiqqqhii")
 """What stands behind the checksum and is covered by it, as the records are."""
+_HEAD_BYTES: Final = _OPENING.size + _CHECKED.size
 _UNCOUNTED_BYTES: Final = 12
 """Of the opening: the base offset and the length itself."""
 _SET_BY_BROKER: Final = 0
@@ -151,21 +169,25 @@ class Body(NamedTuple):
     """A batch's records, encoded and compressed; the same for every Kafka partition that gets them."""
 
     codec: int
-    data: bytes
+    pieces: Sequence[bytes]
+    """One behind the other."""
     record_count: int
 
 
-def encode_body(records: Records, *, size_bytes: int, compression: str) -> Body:
-    """The records as a batch holds them; ``size_bytes`` is what they take, at least about."""
-    codec, compress = COMPRESSIONS[compression]
-    return Body(codec, compress(_encoded_pieces(records, size_bytes)), len(records.values))
+def empty_batch(codec: Codec) -> BatchRecords:
+    """The records of a batch to be."""
+    return BatchRecords(
+        codec.take_piece,
+        most_bytes=MAX_BATCH_BYTES,
+        most_kept_bytes=MAX_SENT_BYTES,
+        most_records=MAX_BATCH_RECORDS,
+    )
 
 
-def _encoded_pieces(records: Records, size_bytes: int) -> Iterator[bytes]:
-    count = len(records.values)
-    step = max(count * _PIECE_BYTES // size_bytes, 1)
-    for start in range(0, count, step):
-        yield encode_records(*records, start, min(start + step, count))
+def take_body(records: BatchRecords, codec: Codec) -> Body:
+    """The records as a batch holds them; ``records`` is empty afterwards."""
+    count = records.record_count
+    return Body(codec.number, codec.end(records.take_pieces()), count)
 
 
 class RecordBatch:
@@ -176,10 +198,10 @@ class RecordBatch:
 
     def __init__(self, body: Body, timestamp_ms: int) -> None:
         self._body = body
-        self._size = _OPENING.size + _CHECKED.size + len(body.data)
+        self._size = _HEAD_BYTES + sum(map(len, body.pieces))
         self._timestamp_ms = timestamp_ms
         self._producer = (-1, -1, -1)
-        self._whole: bytes | None = None
+        self._whole: bytearray | None = None
 
     def size(self) -> int:
         """Bytes in the produce request."""
@@ -199,14 +221,19 @@ class RecordBatch:
     def _set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         self._producer = (producer_id, producer_epoch, base_sequence)
 
-    def _build(self) -> bytes:
+    def _build(self) -> bytearray:
         """The batch's bytes; the same at each retry."""
         if self._whole is None:
-            codec, data, count = self._body
+            codec, pieces, count = self._body
             attributes, moment = _IS_TRANSACTIONAL | codec, self._timestamp_ms
-            checked = _CHECKED.pack(attributes, count - 1, moment, moment, *self._producer, count) + data
-            length = _OPENING.size - _UNCOUNTED_BYTES + len(checked)
-            checksum = calc_crc32c(checked)
-            self._whole = _OPENING.pack(_SET_BY_BROKER, length, _NO_LEADER_EPOCH, _FORMAT, checksum) + checked
-            self._body = Body(codec, b"", count)
+            # Put together once, in place: copies of a megabyte cost more than what else is done for a batch.
+            self._whole = bytearray().join((bytes(_HEAD_BYTES), *pieces))
+            _CHECKED.pack_into(
+                self._whole, _OPENING.size, attributes, count - 1, moment, moment, *self._producer, count
+            )
+            with memoryview(self._whole) as whole:
+                checksum = calc_crc32c(whole[_OPENING.size :])
+            length = len(self._whole) - _UNCOUNTED_BYTES
+            _OPENING.pack_into(self._whole, 0, _SET_BY_BROKER, length, _NO_LEADER_EPOCH, _FORMAT, checksum)
+            self._body = Body(codec, (), count)
         return self._whole

@@ -16,6 +16,7 @@ import ssl
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -25,17 +26,14 @@ from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable, Fenced, HeadwaterError, PipelineHalted
 from services.router.partitioner import kafka_partition_of
 from services.router.record_batch import (
-    MAX_BATCH_BYTES,
-    MAX_BATCH_RECORDS,
-    Body,
+    CODECS,
     GrowingRecords,
     RecordBatch,
     Records,
-    encode_body,
-    how_many_fit,
-    payload_size,
-    records_size,
+    empty_batch,
+    take_body,
 )
+from services.router.record_bytes import BatchRecords, PassedRows
 from services.router.settings import LaneSettings
 
 _T = TypeVar("_T")
@@ -65,15 +63,14 @@ class TransactionWriter:
         self._producer = producer
         self._place = place
         self._group = group
-        self._compression = settings.compression
+        self._codec = CODECS[settings.compression]()
         self._limit_bytes = settings.producer_queue_kbytes * 1024 // 2
         """Of what is gathered, and of what is in flight."""
         self._known_topics: set[str] = set()
         self._gathered: dict[str, list[_Gathered]] = {}
-        """For each topic that the running transaction writes to, and for each of its Kafka partitions, the batch to be."""
+        """For each topic that the running transaction writes to, and for each of its Kafka partitions, the batch to be; topics
+        that get the very same records share it."""
         self._gathered_bytes = 0
-        self._encoded: tuple[Records, Body] | None = None
-        """The batch before: topics that get the very same records follow one another, and share what was encoded."""
         self._in_flight: dict[asyncio.Future[object], int] = {}
         """Batches that are not acknowledged, with their bytes."""
         self._in_flight_bytes = 0
@@ -119,67 +116,89 @@ class TransactionWriter:
         self._gathered.clear()  # a topic may have got more Kafka partitions
         await self._answered(self._producer.begin_transaction())
 
-    async def write(self, records: Records, payload_bytes: int, topics: Iterable[str]) -> None:
-        """Write the records, of so many bytes of keys and values, to each topic. A full batch goes out; what does not fill one
-        waits for more, or for ``flush``."""
-        size = records_size(records, payload_bytes)
+    async def write(self, records: Records | PassedRows, topics: Iterable[str]) -> None:
+        """Write the records to each topic. A full batch goes out; what does not fill one waits for more, or for ``flush``."""
+        alike: dict[_Gathered, list[str]] = {}
+        empty: _Gathered | None = None
         for topic in topics:
             batches = self._gathered.get(topic) or await self._batches_of(topic)
             if len(batches) > 1:
                 await self._spread(records, batches)
-            elif batches[0].takes_all(records, size):
-                self._gathered_bytes += size
-            else:
-                await self._gather_in_parts(batches[0], records)
+                continue
+            if not len(batches[0].records):
+                empty = batches[0] = batches[0] if empty is None else empty.joined_by(topic, batches[0])
+            alike.setdefault(batches[0], []).append(topic)
+        for gathered, sharers in alike.items():
+            if len(sharers) < len(gathered.places):
+                gathered = gathered.parted(sharers)
+                self._gathered_bytes += gathered.records.size_bytes
+                self._gathered |= {topic: [gathered] for topic in sharers}
+            await self._gather(gathered, records)
         if self._gathered_bytes > self._limit_bytes:
             await self._send_all()
 
     async def _batches_of(self, topic: str) -> list["_Gathered"]:
         await self.learn_topics((topic,))
         numbers = await self._answered(self._producer.partitions_for(topic))
-        batches = self._gathered[topic] = [_Gathered(TopicPartition(topic, number)) for number in sorted(numbers)]
+        batches = self._gathered[topic] = [
+            _Gathered(empty_batch(self._codec), [TopicPartition(topic, number)]) for number in sorted(numbers)
+        ]
         return batches
 
-    async def _spread(self, records: Records, batches: Sequence["_Gathered"]) -> None:
+    async def _spread(self, records: Records | PassedRows, batches: Sequence["_Gathered"]) -> None:
         """To each Kafka partition its records. Those without a key may go anywhere: all to one, to another each time."""
         self._turn += 1
         count = len(batches)
+        keyless = self._turn % count
+        if isinstance(records, PassedRows):
+            numbers = records.kafka_partitions(count, keyless)
+            for number, gathered in enumerate(batches):
+                await self._gather(gathered, records, numbers, number)
+            return
         parts: defaultdict[int, GrowingRecords] = defaultdict(GrowingRecords)
         for key, value, headers in zip(*records, strict=True):
-            number = self._turn % count if key is None else kafka_partition_of(key, count)
-            parts[number].add(key, value, headers)
+            parts[keyless if key is None else kafka_partition_of(key, count)].add(key, value, headers)
         for number, part in parts.items():
-            await self._gather_in_parts(batches[number], part.records)
+            await self._gather(batches[number], part.records)
 
-    async def _gather_in_parts(self, gathered: "_Gathered", records: Records) -> None:
-        """Fill one batch after the other."""
-        done, before = 0, gathered.size_bytes
-        while (done := done + gathered.take_some(records, done)) < len(records.values):
-            self._gathered_bytes += gathered.size_bytes - before
+    async def _gather(
+        self, gathered: "_Gathered", records: Records | PassedRows, numbers: bytes | None = None, number: int = 0
+    ) -> None:
+        """Fill one batch after the other; with ``numbers``, by the rows of that ``number``."""
+        batch, done = gathered.records, 0
+        while True:
+            before = batch.size_bytes
+            if isinstance(records, PassedRows):
+                done = batch.add_rows(records, done, numbers, number)
+                is_done = done == len(records)
+            else:
+                done = batch.add_columns(*records, done)
+                is_done = done == len(records.values)
+            self._gathered_bytes += batch.size_bytes - before
+            if is_done:
+                return
             await self._send(gathered)
-            before = 0
-        self._gathered_bytes += gathered.size_bytes - before
 
     async def _send_all(self) -> None:
-        for batches in self._gathered.values():
+        for batches in list(self._gathered.values()):
             for gathered in batches:
-                if gathered.size_bytes:
+                if len(gathered.records):
                     await self._send(gathered)
 
     async def _send(self, gathered: "_Gathered") -> None:
         """Hand what was gathered to the producer; waits while too much is in flight."""
-        place, size = gathered.place, gathered.size_bytes
-        self._gathered_bytes -= size
-        records = gathered.taken()
-        if self._encoded is None or self._encoded[0] != records:
-            self._encoded = records, encode_body(records, size_bytes=size, compression=self._compression)
-        batch = RecordBatch(self._encoded[1], time.time_ns() // 1_000_000)
-        while self._in_flight and self._in_flight_bytes + batch.size() > self._limit_bytes:
-            await self._await_one()
-        acknowledged = await self._answered(self._producer.send_batch(batch, place.topic, partition=place.partition))
-        self._in_flight[acknowledged] = batch.size()
-        self._in_flight_bytes += batch.size()
-        await asyncio.sleep(0)  # the producer sends it while the next is gathered
+        self._gathered_bytes -= gathered.records.size_bytes
+        body = take_body(gathered.records, self._codec)
+        for place in gathered.places:
+            batch = RecordBatch(body, time.time_ns() // 1_000_000)
+            while self._in_flight and self._in_flight_bytes + batch.size() > self._limit_bytes:
+                await self._await_one()
+            acknowledged = await self._answered(
+                self._producer.send_batch(batch, place.topic, partition=place.partition)
+            )
+            self._in_flight[acknowledged] = batch.size()
+            self._in_flight_bytes += batch.size()
+            await asyncio.sleep(0)  # the producer sends it while the next is gathered
 
     async def _await_one(self) -> None:
         done, _ = await asyncio.wait(
@@ -198,7 +217,6 @@ class TransactionWriter:
     async def flush(self) -> None:
         """Return when Kafka has acknowledged every record of the transaction."""
         await self._send_all()
-        self._encoded = None
         if self._in_flight:
             done, waiting = await asyncio.wait(self._in_flight, timeout=_KAFKA_CALL_TIMEOUT_S)
             self._settle(done if not waiting else {ended for ended in done if ended.exception() is not None})
@@ -236,39 +254,27 @@ class TransactionWriter:
         return min(map(as_ours, causes), key=lambda ours: isinstance(ours, BrokerUnavailable))
 
 
+@dataclass(slots=True, eq=False)
 class _Gathered:
-    """Records that will be one batch of a Kafka partition."""
+    """Records that will be one batch of a Kafka partition, or of several that get the very same."""
 
-    __slots__ = ("_columns", "place", "size_bytes")
+    records: BatchRecords
+    places: list[TopicPartition]
 
-    def __init__(self, place: TopicPartition) -> None:
-        self.place = place
-        self._columns = GrowingRecords()
-        self.size_bytes = 0
+    def joined_by(self, topic: str, other: "_Gathered") -> "_Gathered":
+        """This one, from now on for the other's ``topic`` too; both are empty."""
+        if other is not self:
+            self.places += other._give_up([topic])
+        return self
 
-    def takes_all(self, records: Records, size_bytes: int) -> bool:
-        """Take all of the records, if they fit."""
-        is_room = len(self._columns) + len(records.values) <= MAX_BATCH_RECORDS
-        if not is_room or self.size_bytes + size_bytes > MAX_BATCH_BYTES:
-            return False
-        self._columns.extend(records)
-        self.size_bytes += size_bytes
-        return True
+    def parted(self, topics: Sequence[str]) -> "_Gathered":
+        """The same records so far, for ``topics`` alone: what comes is for them and not for the others."""
+        return _Gathered(self.records.copy(), self._give_up(topics))
 
-    def take_some(self, records: Records, start: int) -> int:
-        """Take records from ``start`` on, as many as fit; how many these are. An empty batch takes one of any size."""
-        fitting = how_many_fit(records, start, MAX_BATCH_BYTES - self.size_bytes)
-        count = min(fitting, MAX_BATCH_RECORDS - len(self._columns)) or (0 if len(self._columns) else 1)
-        end = start + count
-        part = Records(records.keys[start:end], records.values[start:end], records.headers[start:end])
-        self._columns.extend(part)
-        self.size_bytes += records_size(part, payload_size(part))
-        return count
-
-    def taken(self) -> Records:
-        """What was taken; from now on empty."""
-        records, self._columns, self.size_bytes = self._columns.records, GrowingRecords(), 0
-        return records
+    def _give_up(self, topics: Sequence[str]) -> list[TopicPartition]:
+        given_up = [place for place in self.places if place.topic in topics]
+        self.places = [place for place in self.places if place.topic not in topics]
+        return given_up
 
 
 # --- aiokafka -----------------------------------------------------------------------------------------------------------

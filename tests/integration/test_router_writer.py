@@ -15,11 +15,13 @@ from libs.errors import BrokerUnavailable, Fenced
 from libs.kafka.clients import TopicSpec, ensure_topics
 from services.router.lane import LaneDependencies, _committed_offset
 from services.router.match import TopicClaims
-from services.router.record_batch import COMPRESSIONS, Records, encode_header, join_headers, payload_size
+from services.router.record_batch import CODECS, Records, encode_header, join_headers
+from services.router.record_bytes import PassedRows
 from services.router.settings import LaneSettings
 from services.router.writer import TransactionWriter
 from tests.conftest import KafkaBroker, StartKafka
 from tests.integration.router_rig import read_topic
+from tests.unit.router.batches import run_of
 
 BROKERS_DEFAULT_LIMIT = 1_048_588
 """``message.max.bytes``; the test broker's own is higher."""
@@ -64,10 +66,10 @@ class Rig:
         finally:
             await writer.close()
 
-    async def write(self, writer: TransactionWriter, written: Records, next_offset: int = 1) -> None:
+    async def write(self, writer: TransactionWriter, written: Records | PassedRows, next_offset: int = 1) -> None:
         """One transaction."""
         await writer.begin()
-        await writer.write(written, payload_size(written), [self.topic])
+        await writer.write(written, [self.topic])
         await writer.flush()
         await writer.send_offset(next_offset)
         await writer.commit()
@@ -96,7 +98,7 @@ def make_rig(bootstrap_servers: str, unique_name: Callable[[str], str]) -> Calla
     return lambda **parts: Rig(bootstrap_servers, unique_name("writer"), **parts)
 
 
-@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("compression", CODECS)
 async def test_records_arrive_in_order_in_every_compression(make_rig: Callable[..., Rig], compression: str) -> None:
     """Broker and librdkafka read what we wrote: keys, values, tombstones, headers, the time of writing."""
     rig = make_rig(compression=compression)
@@ -144,7 +146,7 @@ async def test_records_of_many_batches_keep_their_order(make_rig: Callable[..., 
         await writer.begin()
         for first in range(0, 30_000, 3_000):
             part = numbered(first, 3_000, padding=1_000)
-            await writer.write(part, payload_size(part), [rig.topic])
+            await writer.write(part, [rig.topic])
         await writer.flush()
         await writer.send_offset(1)
         await writer.commit()
@@ -160,8 +162,8 @@ async def test_topics_that_get_the_same_share_what_was_encoded_and_others_do_not
 
     async with rig.writer() as writer:
         await writer.begin()
-        await writer.write(first, payload_size(first), [*same, others[1].topic])
-        await writer.write(second, payload_size(second), same)
+        await writer.write(first, [*same, others[1].topic])
+        await writer.write(second, same)
         await writer.flush()
         await writer.send_offset(1)
         await writer.commit()
@@ -171,6 +173,59 @@ async def test_topics_that_get_the_same_share_what_was_encoded_and_others_do_not
     assert keys_of(rig.read()) == expected + expected[-10:]
     assert keys_of(others[0].read()) == expected
     assert keys_of(others[1].read()) == expected[:3_000]
+
+
+async def test_topics_part_where_their_records_do(make_rig: Callable[..., Rig]) -> None:
+    """Amid a batch, and again behind a full one: what one gets alone never shows up at the other."""
+    rig, other = make_rig(), make_rig()
+    both = [rig.topic, other.topic]
+    steps = [(both, 0, 10), ([rig.topic], 10, 10), (both, 20, 3_000), ([other.topic], 3_020, 5), (both, 3_025, 3_000)]
+
+    async with rig.writer() as writer:
+        await writer.begin()
+        for topics, first, count in steps:
+            await writer.write(numbered(first, count, padding=1_000), topics)
+        await writer.flush()
+        await writer.write(numbered(6_025, 1), both)
+        await writer.write(numbered(6_026, 1), both[1:])
+        await writer.write(numbered(6_027, 1), both)
+        await writer.flush()
+        await writer.send_offset(1)
+        await writer.commit()
+
+    for topic_rig in (rig, other):
+        numbers = [
+            n for topics, first, count in steps if topic_rig.topic in topics for n in range(first, first + count)
+        ]
+        alone = [] if topic_rig is rig else [6_026]
+        assert keys_of(topic_rig.read()) == [b"%d" % n for n in [*numbers, 6_025, *alone, 6_027]]
+
+
+async def test_rows_in_place_arrive_as_columns_do(make_rig: Callable[..., Rig]) -> None:
+    """Over several batches and Kafka partitions: the same records at the same places, tombstones behind their deletes."""
+    rig, reference = make_rig(kafka_partitions=3), make_rig(kafka_partitions=3)
+    rows = [(b"cud"[n % 3], b'{"id":%d}' % (n % 500), b"x" * (n % 2_000)) for n in range(9_000)]
+    before, behind = join_headers(encode_header("number", b"?" * 10)).split(b"?" * 10)
+    passed = PassedRows(run_of(rows, first=0), before=before, behind=behind, tombstones=True)
+    columns = Records([], [], [])
+    for number, (op, key, value) in enumerate(rows):
+        for written in (value, None) if op == ord("d") else (value,):
+            for column, item in zip(
+                columns, (key, written, join_headers(encode_header("number", b"%010d" % number))), strict=True
+            ):
+                column.append(item)  # type: ignore[attr-defined]
+
+    async with rig.writer() as writer:
+        await rig.write(writer, passed)
+    async with reference.writer() as writer:
+        await reference.write(writer, columns)
+
+    def found(of: Rig) -> list[Any]:
+        messages = sorted(of.read(), key=lambda message: message.partition() or 0)
+        return [(m.partition(), m.key(), m.value(), m.headers()) for m in messages]
+
+    assert len(found(rig)) == 12_000
+    assert found(rig) == found(reference)
 
 
 async def test_one_record_may_have_almost_a_brokers_limit(make_rig: Callable[..., Rig]) -> None:
@@ -197,7 +252,7 @@ async def test_owner_that_was_replaced_is_fenced_at_each_step(make_rig: Callable
         await old.begin()
         part = numbered(10, 3_000, padding=1_000)  # several batches: the first that is refused ends the sender
         if steps > 1:
-            await old.write(part, payload_size(part), [rig.topic])
+            await old.write(part, [rig.topic])
             await old.flush()
         if steps > 2:
             await old.send_offset(2)
@@ -205,7 +260,7 @@ async def test_owner_that_was_replaced_is_fenced_at_each_step(make_rig: Callable
             assert rig.committed() == 1
 
             with pytest.raises(Fenced):
-                await old.write(part, payload_size(part), [rig.topic])
+                await old.write(part, [rig.topic])
                 await old.flush()
                 await old.send_offset(2)
                 await old.commit()

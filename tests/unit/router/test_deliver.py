@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from aiokafka.record.default_records import DefaultRecordBatch
 
 from libs.events.batch import BatchBuilder, BatchIdentity, RowRun
 from libs.events.connect_schema import value_schema
@@ -16,10 +15,19 @@ from libs.types.table import Column, TableId, TableSchema
 from libs.types.tenant import FormatSettings, RowFilter, SourceSelection, TenantSpec, TopicSettings
 from libs.types.value import LogicalKind, LogicalType
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
-from services.router.deliver import Announced, BatchPlace, Delivery, deliver_batch, form_of, targets_of
+from services.router.deliver import (
+    Announced,
+    BatchPlace,
+    Changes,
+    Delivery,
+    deliver_batch,
+    form_of,
+    read_changes,
+    targets_of,
+)
 from services.router.match import RouteBook, TopicClaims
-from services.router.record_batch import RecordBatch, Records, encode_body
 from tests.unit.events.golden import records, table_schemas
+from tests.unit.router.batches import read_back
 
 RUN_ID = "01a1fbb8-f77e-7130-b236-dee4c7bcc6dc"
 ORDERS = TableId(database="shop", table="orders")
@@ -76,9 +84,9 @@ def add_run(
     batch.close_run()
 
 
-def taken(batch: BatchBuilder) -> ChangeBatch:
+def taken(batch: BatchBuilder) -> Changes:
     """The batch as the router reads it."""
-    return ChangeBatch.FromString(batch.take(2_000_000)[0])
+    return read_changes(batch.take(2_000_000)[0])
 
 
 def route_book(
@@ -93,7 +101,7 @@ def route_book(
 
 
 def deliver(
-    batch: ChangeBatch, book: RouteBook, announced: Announced | None = None, *, max_event_bytes: int = 1_000_000
+    batch: Changes, book: RouteBook, announced: Announced | None = None, *, max_event_bytes: int = 1_000_000
 ) -> list[Delivery]:
     """Everything that tenants get."""
     place = BatchPlace("headwater.changes.s", 0, 42)
@@ -103,24 +111,17 @@ def deliver(
 def records_of(deliveries: Sequence[Delivery], topic: str) -> list[Any]:
     """The records of one topic, in order: key, value, headers as names and values."""
     return [
-        (key, value, header_pairs(headers))
+        (record.key, record.value, list(record.headers))
         for delivery in deliveries
         if topic in [target.topic.name for target in delivery.targets]
-        for key, value, headers in zip(*delivery.records, strict=True)
+        for record in read_back(delivery.records)
     ]
-
-
-def header_pairs(encoded: bytes) -> list[tuple[str, bytes]]:
-    """What aiokafka reads of a record with these headers."""
-    body = encode_body(Records((None,), (None,), (encoded,)), size_bytes=1, compression="none")
-    (record,) = DefaultRecordBatch(RecordBatch(body, timestamp_ms=1)._build())
-    return list(record.headers)
 
 
 # --- Debezium's recordings ----------------------------------------------------------------------------------------------
 
 
-def recorded_rows(table: str) -> tuple[list[dict[str, Any]], dict[tuple[str, int], TableSchema], ChangeBatch]:
+def recorded_rows(table: str) -> tuple[list[dict[str, Any]], dict[tuple[str, int], TableSchema], Changes]:
     """A recorded topic, the table's versions, and the ChangeBatch that a reader would have written for it."""
     found = records(f"v1.smp.{table.replace(' ', '_')}")
     versions = {json.dumps(value_schema("v1", schema)): schema for schema in table_schemas(table)}
@@ -208,6 +209,7 @@ def test_batches_joined_into_one_record_have_the_form_of_each() -> None:
     part = batch.take(2_000_000)[0]
 
     assert form_of(ChangeBatch.FromString(part + part)) == form_of(ChangeBatch.FromString(part))
+    assert len(read_changes(part + part).entries) == 2 * len(read_changes(part).entries) > 0
 
 
 def test_counts_of_a_transaction_are_those_of_the_tenants_tables() -> None:

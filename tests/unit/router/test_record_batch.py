@@ -4,24 +4,26 @@ import random
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from hypothesis import given
+from hypothesis import strategies as st
 
+from services.router.partitioner import kafka_partition_of
 from services.router.record_batch import (
-    COMPRESSIONS,
+    CODECS,
+    MAX_BATCH_BYTES,
     MAX_BATCH_RECORDS,
+    MAX_SENT_BYTES,
     NO_HEADERS,
-    RecordBatch,
     Records,
-    encode_body,
+    empty_batch,
     encode_header,
-    how_many_fit,
     join_headers,
     lead_headers,
     payload_size,
-    records_size,
 )
-from services.router.record_bytes import encode_records, ordinal_headers, total_size
+from services.router.record_bytes import BatchRecords, PassedRows, ordinal_headers, total_size
+from tests.unit.router.batches import MOMENT_MS, built, read_back, run_of
 
-MOMENT_MS = 1_700_000_000_123
 SIX_HEADERS = [(f"name-{number}", b"value" * number) for number in range(6)]
 
 
@@ -42,17 +44,13 @@ def mixed_records(count: int) -> Records:
     return Records(keys, values, [encoded(SIX_HEADERS[: chance.randrange(7)]) for _ in range(count)])
 
 
-def built(records: Records, compression: str = "none") -> bytes:
-    """The batch's bytes, as a transactional producer sends them."""
-    size = records_size(records, payload_size(records))
-    batch = RecordBatch(encode_body(records, size_bytes=size, compression=compression), MOMENT_MS)
-    batch._set_producer_state(11, 22, 33)
-    whole = batch._build()
+def batch_of(records: Records, compression: str = "none") -> bytes:
+    """All of them in one batch, however large."""
+    codec = CODECS[compression]()
+    batch = BatchRecords(codec.take_piece, most_bytes=1 << 40, most_kept_bytes=1 << 40, most_records=1 << 40)
 
-    assert batch.size() == len(whole)
-    assert batch.record_count() == len(records.values)
-    assert batch._build() is whole
-    return whole
+    assert batch.add_columns(*records, 0) == len(records.values)
+    return built(batch, codec)
 
 
 def test_uncompressed_batch_is_byte_for_byte_aiokafkas() -> None:
@@ -66,18 +64,18 @@ def test_uncompressed_batch_is_byte_for_byte_aiokafkas() -> None:
     # The reader sets the leader epoch anew, and it is outside of the checksum; aiokafka writes 0 or -1 there by release.
     expected = bytes(theirs.build())
 
-    whole = built(records)
+    whole = batch_of(records)
 
     assert whole[16:] == expected[16:]
     assert whole[:12] == expected[:12]
 
 
-@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("compression", CODECS)
 def test_batch_is_read_back_in_every_compression(compression: str) -> None:
     """Columns of all lengths, over many pieces."""
     records = mixed_records(300)
 
-    batch = DefaultRecordBatch(built(records, compression))
+    batch = DefaultRecordBatch(batch_of(records, compression))
 
     assert batch.validate_crc()
     assert batch.is_transactional
@@ -93,14 +91,18 @@ def test_compressed_batch_is_smaller() -> None:
     """It is compressed indeed."""
     records = mixed_records(300)
 
-    assert all(len(built(records, name)) < len(built(records)) / 2 for name in COMPRESSIONS if name != "none")
+    assert all(len(batch_of(records, name)) < len(batch_of(records)) / 2 for name in CODECS if name != "none")
 
 
 def test_largest_count_is_read_back() -> None:
-    """The places of ten thousand records."""
-    records = Records([b"k"] * MAX_BATCH_RECORDS, [b"v"] * MAX_BATCH_RECORDS, [NO_HEADERS] * MAX_BATCH_RECORDS)
+    """The places of ten thousand records; the next would be one too many."""
+    count = MAX_BATCH_RECORDS + 1
+    records = Records([b"k"] * count, [b"v"] * count, [NO_HEADERS] * count)
+    codec = CODECS["lz4"]()
+    batch = empty_batch(codec)
 
-    assert [record.offset for record in DefaultRecordBatch(built(records, "lz4"))] == list(range(MAX_BATCH_RECORDS))
+    assert batch.add_columns(*records, 0) == MAX_BATCH_RECORDS
+    assert [record.offset for record in DefaultRecordBatch(built(batch, codec))] == list(range(MAX_BATCH_RECORDS))
 
 
 def test_leading_header_stands_before_the_others() -> None:
@@ -110,39 +112,182 @@ def test_leading_header_stands_before_the_others() -> None:
     assert lead_headers(encode_header("first", b"1"), others) == encoded([("first", b"1"), *SIX_HEADERS])
 
 
-def test_size_is_never_below_what_records_take() -> None:
-    """Or a batch could come out larger than a broker takes."""
-    records = mixed_records(300)
-
-    size = records_size(records, payload_size(records))
-
-    taken = len(encode_records(*records, 0, 300))
-    assert taken <= size < taken + 300 * 20
+def random_bytes(size: int) -> bytes:
+    """What nothing makes smaller."""
+    return random.Random(size).randbytes(size)
 
 
-def test_records_that_fit_are_counted_from_the_start_given() -> None:
-    """The first that does not fit ends the count, though later ones would."""
-    records = Records([None] * 4, [b"x" * 80, b"x" * 79, b"x" * 300, b""], [NO_HEADERS] * 4)
+@pytest.mark.parametrize("compression", CODECS)
+@pytest.mark.parametrize("value", [b"ab" * 20_000, random_bytes(40_000)])
+def test_batch_ends_below_what_a_broker_takes(compression: str, value: bytes) -> None:
+    """Whether or not the records can be compressed: neither is it larger sent, nor what a consumer takes out of it."""
+    records = Records([b"k"] * 200, [value] * 200, [NO_HEADERS] * 200)
+    codec = CODECS[compression]()
+    batch, done, sizes = empty_batch(codec), 0, []
 
-    assert [how_many_fit(records, start, 201) for start in range(5)] == [2, 1, 0, 1, 0]
+    while done < 200:
+        done = batch.add_columns(*records, done)
+        assert batch.size_bytes <= MAX_BATCH_BYTES
+        sizes.append(len(built(batch, codec)))
+
+    assert max(sizes) <= MAX_SENT_BYTES + 200
+    assert len(sizes) < 13
+
+
+def test_record_larger_than_a_batch_goes_alone() -> None:
+    """Between its neighbours, whole."""
+    records = Records([None] * 3, [b"x", random_bytes(3_000_000), b"y"], [NO_HEADERS] * 3)
+    codec = CODECS["lz4"]()
+    batch, ends = empty_batch(codec), []
+
+    while (ends or [0])[-1] < 3:
+        ends.append(batch.add_columns(*records, (ends or [0])[-1]))
+        batch.take_pieces()
+
+    assert ends == [1, 2, 3]
+    assert [record.value for record in read_back(records, "lz4")] == records.values
+
+
+@pytest.mark.parametrize("compression", CODECS)
+def test_codec_serves_batches_that_grow_beside_one_another(compression: str) -> None:
+    """Pieces of several topics' batches come in turns; a copy goes its own way."""
+    codec = CODECS[compression]()
+    one, other = empty_batch(codec), empty_batch(codec)
+    parts = [mixed_records(12) for _ in range(3)]
+    for part in parts:
+        one.add_columns(*part, 0)
+        other.add_columns(part.values, part.keys, part.headers, 0)
+    copy = one.copy()
+    copy.add_columns([b"copied"], [b"alone"], [NO_HEADERS], 0)
+
+    read = [[(record.key, record.value) for record in DefaultRecordBatch(built(b, codec))] for b in (one, other, copy)]
+
+    pairs = [pair for part in parts for pair in zip(part.keys, part.values, strict=True)]
+    assert read == [pairs, [(value, key) for key, value in pairs], [*pairs, (b"copied", b"alone")]]
+
+
+def test_batch_is_empty_once_it_was_taken() -> None:
+    """And may be filled anew."""
+    codec = CODECS["lz4"]()
+    batch = empty_batch(codec)
+    for value in (b"first", b"second"):
+        batch.add_columns([b"k"], [value], [NO_HEADERS], 0)
+
+        assert [record.value for record in DefaultRecordBatch(built(batch, codec))] == [value]
+        assert (batch.record_count, batch.size_bytes, len(batch)) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
-    ("records", "end", "error"),
+    ("records", "start", "error"),
     [
-        (Records([b"k"], [b"v"], [b"\x00"]), 2, IndexError),
-        (Records([b"k"], [], [b"\x00"]), 1, IndexError),
-        (Records(["k"], [b"v"], [b"\x00"]), 1, TypeError),  # type: ignore[list-item]
-        (Records([b"k"], [7], [b"\x00"]), 1, TypeError),  # type: ignore[list-item]
-        (Records([b"k"], [b"v"], [None]), 1, TypeError),  # type: ignore[list-item]
-        (Records({}, [b"v"], [b"\x00"]), 1, IndexError),  # type: ignore[arg-type]
-        (Records(None, [b"v"], [b"\x00"]), 1, TypeError),  # type: ignore[arg-type]
+        (Records([b"k"], [b"v", b"v"], [b"\x00"]), 0, IndexError),
+        (Records([b"k"], [], [b"\x00"]), 0, IndexError),
+        (Records([b"k"], [b"v"], []), 0, IndexError),
+        (Records([b"k"], [b"v"], [b"\x00"]), -1, IndexError),
+        (Records(["k"], [b"v"], [b"\x00"]), 0, TypeError),  # type: ignore[list-item]
+        (Records([b"k"], [7], [b"\x00"]), 0, TypeError),  # type: ignore[list-item]
+        (Records([b"k"], [b"v"], [None]), 0, TypeError),  # type: ignore[list-item]
+        (Records({}, [b"v"], [b"\x00"]), 0, IndexError),  # type: ignore[arg-type]
+        (Records(None, [b"v"], [b"\x00"]), 0, TypeError),  # type: ignore[arg-type]
     ],
 )
-def test_columns_of_something_else_are_refused(records: Records, end: int, error: type[Exception]) -> None:
+def test_columns_of_something_else_are_refused(records: Records, start: int, error: type[Exception]) -> None:
     """Compiled code must not read past them."""
     with pytest.raises(error):
-        encode_records(*records, 0, end)
+        empty_batch(CODECS["none"]()).add_columns(*records, start)
+
+
+# --- rows in place --------------------------------------------------------------------------------------------------
+
+
+ROWS = st.lists(st.tuples(st.sampled_from(b"cudr"), st.binary(max_size=8), st.binary(max_size=300)), max_size=40)
+
+
+@given(ROWS, st.booleans(), st.booleans(), st.sampled_from([(b"", b""), (b'{"k":', b'{"v":'), (b"", b'{"v":')]))
+def test_rows_become_what_their_columns_would(
+    rows: list[tuple[int, bytes, bytes]], snapshot: bool, tombstones: bool, prefixes: tuple[bytes, bytes]
+) -> None:
+    """Keys, values, tombstones, schemas around both and each row's headers, as one would write them out."""
+    before, behind = b"\x02" + encode_header("order", b"?" * 10)[:-10], b""
+    passed = PassedRows(
+        run_of(rows, first=9, snapshot=snapshot),
+        before=before,
+        behind=behind,
+        tombstones=tombstones,
+        key_prefix=prefixes[0],
+        value_prefix=prefixes[1],
+    )
+    expected = []
+    for number, (op, key, value) in enumerate(rows):
+        around_key = prefixes[0] + key + b"}" if prefixes[0] else key
+        headers = (("order", b"%010d" % (9 if snapshot else 9 + number)),)
+        expected.append((around_key if key else None, prefixes[1] + value + b"}" if prefixes[1] else value, headers))
+        if tombstones and op == ord("d"):
+            expected.append((expected[-1][0], None, headers))
+
+    read = [(record.key, record.value, tuple(record.headers)) for record in read_back(passed)]
+
+    assert read == expected
+    assert payload_size(passed) == sum(len(key or b"") + len(value or b"") for key, value, _ in expected)
+    assert len(passed) == len(rows)
+
+
+@pytest.mark.parametrize("prefix", [b"", b'{"schema":7,"payload":'])
+def test_rows_are_spread_by_their_whole_keys(prefix: bytes) -> None:
+    """Each row into its Kafka partition, in order; those without a key together."""
+    rows = [(ord("c"), b"" if number % 10 == 0 else b"key-%d" % number, b"%d" % number) for number in range(200)]
+    passed = PassedRows(
+        run_of(rows),
+        before=b"\x02" + encode_header("", b"?" * 10)[:-10],
+        behind=b"",
+        tombstones=False,
+        key_prefix=prefix,
+    )
+
+    numbers = passed.kafka_partitions(5, 3)
+
+    codec = CODECS["none"]()
+    for partition in range(5):
+        batch = empty_batch(codec)
+        assert batch.add_rows(passed, 0, numbers, partition) == 200
+        expected = []
+        for _, key, value in rows:
+            whole = prefix + key + b"}" if prefix else key
+            if (kafka_partition_of(whole, 5) if key else 3) == partition:
+                expected.append((whole if key else None, value))
+        read = [(record.key, record.value) for record in DefaultRecordBatch(built(batch, codec))] if expected else []
+        assert read == expected
+
+
+def test_delete_and_its_tombstone_stay_together() -> None:
+    """A batch has room for both or takes neither."""
+    codec = CODECS["none"]()
+    passed = PassedRows(
+        run_of([(ord("c"), b"1", b"x"), (ord("d"), b"2", b"y")]), before=b"\x00", behind=b"", tombstones=True
+    )
+    batch = BatchRecords(codec.take_piece, most_bytes=1 << 20, most_kept_bytes=1 << 20, most_records=2)
+
+    assert [batch.add_rows(passed, 0), batch.record_count] == [1, 1]
+    batch.take_pieces()
+    assert [batch.add_rows(passed, 1), batch.record_count] == [2, 2]
+
+
+def test_rows_of_something_else_are_refused() -> None:
+    """Compiled code must not read past them."""
+    passed = PassedRows(run_of([(ord("c"), b"1", b"x")]), before=b"", behind=b"", tombstones=True)
+    batch = empty_batch(CODECS["none"]())
+
+    with pytest.raises(IndexError):
+        batch.add_rows(passed, -1)
+    with pytest.raises(IndexError):
+        batch.add_rows(passed, 0, b"", 0)
+    with pytest.raises(OverflowError):
+        PassedRows(run_of([(ord("c"), b"1", b"x")], first=10_000_000_000), before=b"", behind=b"", tombstones=True)
+    assert batch.add_rows(passed, 5) == 1
+    assert batch.record_count == 0
+
+
+# --- columns --------------------------------------------------------------------------------------------------------
 
 
 def test_rows_without_anything_have_no_size() -> None:
