@@ -2,7 +2,10 @@
 
 import base64
 import sqlite3
+import subprocess
+import sys
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -262,3 +265,14 @@ def test_what_is_no_single_condition_is_refused_without_a_table(where: str) -> N
 def test_good_condition_has_no_mistakes_without_a_table() -> None:
     """Columns are not judged before a table is known."""
     assert condition_mistakes("anything = 1 AND other LIKE 'x%' OR more BETWEEN '2024-01-01' AND NULL") == []
+
+
+def test_sql_parser_is_not_loaded_before_a_filter_wants_it() -> None:
+    """It takes 29 MB."""
+    check = (
+        "import sys, services.router.service as service\n"
+        "assert 'sqlglot' not in sys.modules\n"
+        "assert service.condition_mistakes('a = 1') == [] and 'sqlglot' in sys.modules"
+    )
+
+    subprocess.run([sys.executable, "-c", check], check=True, cwd=Path(__file__).parents[3])
