@@ -45,6 +45,27 @@ def test_ranges_are_read_side_by_side_through_a_kill(
     assert [marker for marker in markers if marker == "last"] == markers[-1:]
 
 
+@pytest.mark.parametrize("readers", [1, 2])
+def test_a_copy_goes_on_behind_any_batch_of_a_select(
+    start: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str, readers: int
+) -> None:
+    """7,500 rows of one SELECT are four batches; killed between two of them: every row once, the first and the last one marked,
+    in its order."""
+    mysql_server.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", database=database)
+    rows = ",".join(f"({n}, {n})" for n in range(7_500))
+    mysql_server.execute(f"INSERT INTO t VALUES {rows}", "ANALYZE TABLE t", database=database)
+    pipeline = start(chunk_rows=20_000, readers=readers)
+
+    pipeline.reader.start(failpoints="reader_between_snapshot_chunks=kill@3", waits=False)
+    assert pipeline.reader.has_ended(within_s=90)
+    pipeline.reader.start()
+    rows_read = pipeline.wait_for_rows(lambda rows: any(row.value["source"]["snapshot"] == "last" for row in rows))
+
+    assert [row.key["id"] for row in rows_read] == [*range(7_500)]
+    markers = [row.value["source"]["snapshot"] for row in rows_read]
+    assert (markers[0], markers[-1], set(markers[1:-1])) == ("first", "last", {"true"})
+
+
 def test_select_overrides_choose_the_rows(
     start: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
 ) -> None:

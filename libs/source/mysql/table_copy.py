@@ -48,8 +48,8 @@ _OPEN_TIMEOUT_S: Final = 30.0
 """How long a reader's process may take to be there: it starts Python and loads its modules."""
 _END_TIMEOUT_S: Final = 5.0
 _CHUNKS_WORTH_SPLITTING: Final = 4
-_RUNS_OF_A_WHOLE_TABLE: Final = 8
-"""Runs of a table that cannot be chunked that are handed on at once."""
+_CHUNKS_AT_ONCE: Final = 4
+"""Chunks that go from one thread or process to another at once: it costs as much as some hundred rows do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class CopiedChunk:
     first: tuple[bytes, bytes] | None
     """(row as JSON, key as JSON) of the range's first row; not in ``runs``."""
     runs: Sequence[EncodedRows]
-    """Each fits into a batch."""
+    """Of one batch; two where a row that was held back has filled another one."""
     last: tuple[bytes, bytes] | None
     """Of the range's last row, where it is in this chunk."""
     rows: int
@@ -93,20 +93,12 @@ class _Rows:
         self._has_begun = False
         self.frame = frame
         """Around the images of the rows to come."""
-        self._start()
-
-    def _start(self) -> None:
-        self.first: tuple[bytes, bytes] | None = None
-        self._runs: list[EncodedRows] = []
+        self._first: tuple[bytes, bytes] | None = None
+        self._full: list[tuple[EncodedRows, bytes]] = []
+        """Runs that take no more rows, each with the packet of its last row."""
         self._run = RunRows()
         self.newest = b""
         """The newest row, held back until another one follows: it may be the last."""
-        self.count = 0
-
-    @property
-    def runs(self) -> int:
-        """Full ones."""
-        return len(self._runs)
 
     def add(self, packets: Packets, nth: int, end: int) -> None:
         """Rows of an answer, at least one."""
@@ -115,20 +107,32 @@ class _Rows:
         if nth < end - 1 and not self._has_begun:
             self._write_first(_packet(packets, nth))
             nth += 1
-            self.count += 1
         self._write(packets, nth, end - 1)
-        self.count += end - nth
         self.newest = newest
 
-    def take(self, *, last_key: KeyPlace, is_last: bool) -> CopiedChunk:
-        """Everything so far; of the range's last chunk the last row stands apart, else none is held back."""
+    def full(self, place: Callable[[bytes], KeyPlace]) -> Iterator[CopiedChunk]:
+        """A chunk of each run that is full; ``place``: where a row stands in the table's key."""
+        full, self._full = self._full, []
+        for run, last_packet in full:
+            yield self._chunk([run], None, last_key=place(last_packet), is_last=False)
+
+    def rest(self, *, last_key: KeyPlace, is_last: bool) -> CopiedChunk:
+        """Everything else; of the range's last chunk the last row stands apart, else none is held back. After ``full``."""
         last = self._decoder.row(self.newest) if is_last and self.newest else None
         if not is_last:
             self._release()
-        self._close_run()
-        chunk = CopiedChunk(self.first, self._runs, last, self.count, last_key, is_last)
-        self._start()
-        return chunk
+        runs = [run for run, _ in self._full]
+        if len(self._run):
+            runs.append(EncodedRows(self._run.ops, self._run.encoded()))
+        self._full, self._run = [], RunRows()
+        return self._chunk(runs, last, last_key=last_key, is_last=is_last)
+
+    def _chunk(
+        self, runs: Sequence[EncodedRows], last: tuple[bytes, bytes] | None, *, last_key: KeyPlace, is_last: bool
+    ) -> CopiedChunk:
+        first, self._first = self._first, None
+        rows = sum(map(len, runs)) + (first is not None) + (last is not None)
+        return CopiedChunk(first, runs, last, rows, last_key, is_last)
 
     def _release(self) -> None:
         if not self.newest:
@@ -140,7 +144,7 @@ class _Rows:
         self.newest = b""
 
     def _write_first(self, packet: bytes) -> None:
-        self.first, self._has_begun = self._decoder.row(packet), True
+        self._first, self._has_begun = self._decoder.row(packet), True
 
     def _write(self, packets: Packets, nth: int, end: int) -> None:
         while nth < end:
@@ -148,12 +152,8 @@ class _Rows:
             room = MAX_BATCH_BYTES - self._run.size_bytes
             nth = self._decoder.decode(self.frame, self._run, packets, nth, until, room)
             if len(self._run) >= MAX_BATCH_ROWS or self._run.size_bytes >= MAX_BATCH_BYTES:
-                self._close_run()
-
-    def _close_run(self) -> None:
-        if len(self._run):
-            self._runs.append(EncodedRows(self._run.ops, self._run.encoded()))
-        self._run = RunRows()
+                self._full.append((EncodedRows(self._run.ops, self._run.encoded()), _packet(packets, nth - 1)))
+                self._run = RunRows()
 
 
 def copy_range(
@@ -161,6 +161,7 @@ def copy_range(
 ) -> Iterator[CopiedChunk]:
     """All rows of ``part``, a chunk at a time, of which the last says so. Blocks.
 
+    A SELECT reads ``chunk_rows``; a chunk has one batch of them at most, so that copying can be resumed behind each batch.
     A table without a key that can be compared comes whole: it cannot be resumed behind any chunk but the last.
 
     Raises:
@@ -172,20 +173,25 @@ def copy_range(
     rows = _Rows(decoder, _frame(at, part, source))
     limit = chunk_rows if is_chunked(part.schema) else 0
     behind = part.behind
+
+    def place(packet: bytes) -> KeyPlace:
+        return key_place(part.schema, packet) if limit else b""
+
     while True:
         rows.frame = _frame(at, part, source)
         has_more = False
+        room = limit
         for packets, nth, end in select_packets(connection, _statement(part, behind, limit), _SELECT_TIMEOUT_S):
-            kept = min(end, nth + limit - rows.count) if limit else end
+            kept = min(end, nth + room) if limit else end
             has_more |= kept < end
+            room -= kept - nth
             if kept > nth:
                 with named_failures(part.schema, decoder):
                     rows.add(packets, nth, kept)
-            if not limit and rows.runs > _RUNS_OF_A_WHOLE_TABLE:
-                yield rows.take(last_key=b"", is_last=False)
-        behind = key_place(part.schema, rows.newest) if has_more else b""
+                yield from rows.full(place)
+        behind = place(rows.newest) if has_more else b""
         with named_failures(part.schema, decoder):
-            chunk = rows.take(last_key=behind, is_last=not has_more)
+            chunk = rows.rest(last_key=behind, is_last=not has_more)
         yield chunk
         if not has_more:
             return
@@ -260,20 +266,25 @@ class RangeReader:
         self._view = view
         self._worker = worker
 
-    async def copy(self, job: _Job) -> AsyncIterator[CopiedChunk]:
-        """As ``copy_range``."""
+    async def copy(self, job: _Job) -> AsyncIterator[Sequence[CopiedChunk]]:
+        """As ``copy_range``, some at once."""
         if self._worker is not None:
             await asyncio.to_thread(self._worker.pipe.send, job)
-            receive: Callable[[], CopiedChunk] = self._worker.receive
+            receive: Callable[[], Sequence[CopiedChunk]] = self._worker.receive
         else:
             assert self._view is not None
-            chunks = copy_range(self._view.connection, job.part, job.at, source=job.source, chunk_rows=job.chunk_rows)
-            receive = chunks.__next__
+            receive = _chunks_of(self._view.connection, job).__next__
         while True:
-            chunk = await asyncio.to_thread(receive)
-            yield chunk
-            if chunk.is_last:
+            chunks = await asyncio.to_thread(receive)
+            yield chunks
+            if chunks[-1].is_last:
                 return
+
+
+def _chunks_of(connection: Connection, job: _Job) -> Iterator[Sequence[CopiedChunk]]:
+    chunks = copy_range(connection, job.part, job.at, source=job.source, chunk_rows=job.chunk_rows)
+    while some := tuple(itertools.islice(chunks, _CHUNKS_AT_ONCE)):
+        yield some
 
 
 class _Worker:
@@ -288,7 +299,7 @@ class _Worker:
         self.process.start()
         theirs.close()
 
-    def receive(self, timeout_s: float = _SELECT_TIMEOUT_S) -> "CopiedChunk":
+    def receive(self, timeout_s: float = _SELECT_TIMEOUT_S) -> Sequence[CopiedChunk]:
         """What the process sends next. Raises what it raised; SourceUnavailable when it is gone."""
         try:
             if not self.pipe.poll(timeout_s):
@@ -318,8 +329,8 @@ def _work(pipe: Pipe, settings: DatabaseSettings) -> None:
         pipe.send(None)
         while True:
             job: _Job = pipe.recv()
-            for chunk in copy_range(connection, job.part, job.at, source=job.source, chunk_rows=job.chunk_rows):
-                pipe.send(chunk)
+            for chunks in _chunks_of(connection, job):
+                pipe.send(chunks)
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
         return
     except HeadwaterError as error:
@@ -340,20 +351,21 @@ class Readers:
     ) -> AsyncIterator[tuple[int, CopiedChunk]]:
         """(number of the range, chunk), each range in its order; several ranges at a time. Raises as ``copy_range``.
 
-        ``wait`` is awaited after each chunk: while it lasts, no reader goes further than the chunks that wait already.
+        ``wait`` is awaited after some chunks: while it lasts, no reader goes further than the chunks that wait already.
         Tables that come whole are copied at the end, one after another: nothing can be resumed while one is on its way.
         """
         at = CopiedAt(self.view.position, self.view.order, self.view.taken_at_us)
         readers = [RangeReader(None, worker) for worker in self._workers] or [RangeReader(self.view, None)]
         whole = [number for number, part in enumerate(parts) if not is_chunked(part.schema)]
         waiting = [number for number in range(len(parts)) if number not in whole]
-        chunks: asyncio.Queue[tuple[int, CopiedChunk] | None] = asyncio.Queue(2 * len(readers))
+        # One, for all: a reader goes on with its next ones while it waits to hand these over, and each takes 4 MB here.
+        chunks: asyncio.Queue[tuple[int, Sequence[CopiedChunk]] | None] = asyncio.Queue(1)
 
         async def read(reader: RangeReader, numbers: list[int]) -> None:
             while numbers:
                 number = numbers.pop(0)
-                async for chunk in reader.copy(_Job(parts[number], at, source, chunk_rows)):
-                    await chunks.put((number, chunk))
+                async for some in reader.copy(_Job(parts[number], at, source, chunk_rows)):
+                    await chunks.put((number, some))
                     await wait()
 
         async def read_all() -> None:
@@ -362,13 +374,17 @@ class Readers:
                     for reader in readers:
                         group.create_task(read(reader, waiting))
                 await read(readers[0], whole)
-            finally:
+            except Exception:
                 await chunks.put(None)
+                raise
+            await chunks.put(None)  # not when cancelled: nobody takes it then
 
         reading = asyncio.create_task(read_all())
         try:
             while (found := await chunks.get()) is not None:
-                yield found
+                number, some = found
+                for chunk in some:
+                    yield number, chunk
             await reading
         except ExceptionGroup as group:
             raise group.exceptions[0] from group
