@@ -129,6 +129,10 @@ class Publisher:
         """Small batches of the running transaction, which will be one record."""
         self._joined_bytes = 0
         self._counting = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._taken = asyncio.Event()
+        self._is_awaited = False
+        """``publish`` waits for room: the thread says when it has taken something."""
         self._thread: threading.Thread | None = None
         self._failure: asyncio.Future[None] | None = None
         self._producer = Producer(
@@ -159,7 +163,7 @@ class Publisher:
         """Begin to publish; ``rows_published`` is the count that the newest checkpoint holds."""
         self._rows_published = rows_published
         loop = asyncio.get_running_loop()
-        self._failure = loop.create_future()
+        self._loop, self._failure = loop, loop.create_future()
         self._thread = threading.Thread(target=self._work, args=(loop,), name="publisher", daemon=True)
         self._thread.start()
 
@@ -169,21 +173,32 @@ class Publisher:
         Raises:
             BrokerUnavailable, Fenced, PipelineHalted: an earlier batch could not be published; nothing later will be.
         """
-        while True:
+        self._raise_failure()
+        while not self._take_in(batch):
+            self._is_awaited = True
+            if self._take_in(batch):  # once more: the thread may have taken the last one right before
+                return
+            await self._taken.wait()
+            self._taken.clear()
             self._raise_failure()
-            if not self._queued_bytes or self._queued_bytes + len(batch.payload) <= _QUEUED_BYTES:
-                try:
-                    self._queue.put_nowait(batch)
-                except queue.Full:
-                    pass
-                else:
-                    self._count_queued(len(batch.payload))
-                    return
-            await asyncio.sleep(0.002)
+
+    def _take_in(self, batch: ReadBatch) -> bool:
+        """Put ``batch`` into the queue; False: there is no room."""
+        if self._queued_bytes and self._queued_bytes + len(batch.payload) > _QUEUED_BYTES:
+            return False
+        try:
+            self._queue.put_nowait(batch)
+        except queue.Full:
+            return False
+        self._count_queued(len(batch.payload))
+        return True
 
     def _count_queued(self, change_bytes: int) -> None:
         with self._counting:  # += from two threads
             self._queued_bytes += change_bytes
+        if change_bytes < 0 and self._is_awaited and self._loop is not None:
+            self._is_awaited = False
+            self._loop.call_soon_threadsafe(self._taken.set)
         labels = (self._partition.source, self._partition.name)
         metrics.PUBLISH_QUEUE_BYTES.labels(*labels).set(self._queued_bytes)
         metrics.PUBLISH_QUEUE_BATCHES.labels(*labels).set(self._queue.qsize())
@@ -235,6 +250,7 @@ class Publisher:
     def _fail(self, failure: HeadwaterError) -> None:
         if self._failure is not None and not self._failure.done():
             self._failure.set_exception(failure)
+        self._taken.set()
 
     def _publish_transaction(self, first: ReadBatch, loop: asyncio.AbstractEventLoop) -> bool:
         """One Kafka transaction that begins with ``first``. False: told to stop."""
