@@ -18,6 +18,11 @@ cdef enum:
     _LONGEST_DOUBLE = 32
     _SAFE_DIGITS = 18  # so many always fit into 64 bits
 
+cdef uint64_t _MOST_EXACT = 1 << 53  # up to here every integer is a double
+cdef double[19] _POWERS_OF_10 = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18
+]
+
 
 cdef void write_integer(Bytes* out, int64_t number) noexcept:
     if number < 0:
@@ -159,12 +164,14 @@ cdef bint read_decimal(
     cdef Py_ssize_t nth
     cdef bint is_negative = size > 0 and text[0] == b"-"
     cdef int64_t number = 0
+    cdef bint has_digit = False
     cdef int whole = 0
     cdef int fraction = -1  # digits behind the point; -1: before it
     for nth in range(is_negative, size):
         if text[nth] == b"." and fraction < 0:
             fraction = 0
         elif 48 <= text[nth] <= 57:
+            has_digit = True
             number = 10 * number + (text[nth] - 48)
             if fraction >= 0:
                 fraction += 1
@@ -174,7 +181,7 @@ cdef bint read_decimal(
             return False
         if whole + fraction > _SAFE_DIGITS:
             return False
-    if size == is_negative or max(fraction, 0) != scale or whole > precision - scale:
+    if not has_digit or max(fraction, 0) != scale or whole > precision - scale:
         return False
     unscaled[0] = -number if is_negative else number
     return True
@@ -184,12 +191,34 @@ cdef bint _read_double(const uint8_t* text, Py_ssize_t size, double* number) exc
     cdef char[_LONGEST_DOUBLE] copied
     cdef char* end = NULL
     cdef Py_ssize_t nth
-    if size >= _LONGEST_DOUBLE or size == 0:
+    cdef bint is_negative = size > 0 and text[0] == b"-"
+    cdef uint64_t digits = 0
+    cdef int whole = 0
+    cdef int fraction = -1  # digits behind the point; -1: before it
+    if size >= _LONGEST_DOUBLE:
         return False
-    for nth in range(size):
-        if not (48 <= text[nth] <= 57 or text[nth] == b"." or text[nth] == b"-" and nth == 0):
+    for nth in range(is_negative, size):
+        if 48 <= text[nth] <= 57:
+            if whole + max(fraction, 0) < _SAFE_DIGITS:
+                digits = 10 * digits + (text[nth] - 48)
+            if fraction >= 0:
+                fraction += 1
+            else:
+                whole += 1
+        elif text[nth] == b"." and fraction < 0:
+            fraction = 0
+        else:
             return False
-        copied[nth] = <char>text[nth]
+    fraction = max(fraction, 0)
+    if whole + fraction == 0:
+        return False
+    if whole + fraction <= _SAFE_DIGITS and digits <= _MOST_EXACT:
+        # Both are doubles without a remainder, so their quotient is rounded once: it is the nearest (Clinger, 1990).
+        number[0] = <double>digits / _POWERS_OF_10[fraction]
+        if is_negative:
+            number[0] = -number[0]
+        return True
+    memcpy(copied, text, size)
     copied[size] = 0
     number[0] = PyOS_string_to_double(copied, &end, None)
     return end == copied + size

@@ -25,18 +25,14 @@ cdef int _SHARD = binlogdata_pb2.RowEvent.SHARD_FIELD_NUMBER
 cdef int _SHARD_GTIDS = binlogdata_pb2.VGtid.SHARD_GTIDS_FIELD_NUMBER
 
 cdef enum:
-    _VARINT = 0
-    _FIXED64 = 1
-    _LENGTH_DELIMITED = 2
-    _FIXED32 = 5
     _FIRST_CAPACITY = 64
 
 
-cdef object _damaged():
-    return ValueError("a message of vtgate ends before its fields do")
+cdef int refuse() except -1:
+    raise ValueError("a message of vtgate ends before its fields do")
 
 
-cdef Py_ssize_t varint(const uint8_t* data, Py_ssize_t place, Py_ssize_t end, uint64_t* value) except -1:
+cdef Py_ssize_t long_varint(const uint8_t* data, Py_ssize_t place, Py_ssize_t end, uint64_t* value) except -1:
     cdef int shift = 0
     value[0] = 0
     while place < end and shift < 64:
@@ -45,33 +41,7 @@ cdef Py_ssize_t varint(const uint8_t* data, Py_ssize_t place, Py_ssize_t end, ui
             return place + 1
         shift += 7
         place += 1
-    raise _damaged()
-
-
-cdef Py_ssize_t next_field(const uint8_t* data, Py_ssize_t place, Py_ssize_t end, Field* field) except -1:
-    cdef uint64_t tag
-    place = varint(data, place, end, &tag)
-    field.number = <int>(tag >> 3)
-    field.wire_type = tag & 7
-    field.begin = place
-    if field.wire_type == _VARINT:
-        place = varint(data, place, end, &field.value)
-    elif field.wire_type == _LENGTH_DELIMITED:
-        place = varint(data, place, end, &field.value)
-        if field.value > <uint64_t>(end - place):
-            raise _damaged()
-        field.begin = place
-        place += <Py_ssize_t>field.value
-    elif field.wire_type == _FIXED64:
-        place += 8
-    elif field.wire_type == _FIXED32:
-        place += 4
-    else:
-        raise _damaged()
-    if place > end:
-        raise _damaged()
-    field.end = place
-    return place
+    return refuse()
 
 
 cdef class VEvents:
@@ -86,7 +56,7 @@ cdef class VEvents:
         self.data = data
         while place < end:
             place = next_field(bytes_, place, end, &field)
-            if field.number == _EVENTS and field.wire_type == _LENGTH_DELIMITED:
+            if field.number == _EVENTS and field.wire_type == LENGTH_DELIMITED:
                 self._add(bytes_, field.begin, field.end)
 
     def __dealloc__(self):

@@ -1,6 +1,7 @@
 """What the decoder makes of a stream: transactions, orders, positions, and what it refuses."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -518,6 +519,30 @@ def test_numbers_are_written_as_they_are(kind: tuple[int, str], text: str, expec
     assert value.startswith(b'{"before":%b,"after":%b,"source"' % (image, image))
 
 
+def test_every_double_is_the_nearest_to_its_text() -> None:
+    """However many digits it has: short ones are divided, long ones are left to the library."""
+    chance = random.Random(3)
+    texts = [repr(chance.random() * 10 ** chance.randrange(6)) for _ in range(500)]
+    texts += [f"{chance.randrange(10**6)}.{chance.randrange(10**width):0{width}d}" for width in range(1, 20)]
+    texts += [
+        "9007199254740992",
+        "9007199254740993",
+        "0.9007199254740993",
+        "-" + "9" * 18,
+        "9" * 19,
+        "0." + "0" * 20 + "1",
+    ]
+    decoder = replay(ONE_SHARD).feed(
+        transaction(
+            {"-80": "a:1-11"}, fields(ID_AND_V[0], column("n", *DOUBLE)), *(inserted(1, text) for text in texts)
+        )
+    )
+
+    written = [event["after"]["n"] for event in decoder.events()]
+
+    assert written == [float(text) for text in texts]
+
+
 @pytest.mark.parametrize("text", ["", "-", ".", "1.2.3", "1-2", "--1", "1,5", "0x10", "1e999999x", "1 2", "é"])
 @pytest.mark.parametrize("kind", [DOUBLE, FLOAT, AMOUNT, UNSIGNED])
 def test_a_text_that_is_no_number_is_named(kind: tuple[int, str], text: str) -> None:
@@ -583,6 +608,36 @@ def test_a_damaged_answer_is_refused(cut: int) -> None:
 
     with pytest.raises(SourceUnavailable):
         replay(ONE_SHARD).feed(whole[:-cut])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x0a",  # a field without its length
+        b"\x0a\x80",  # … with half of it
+        b"\x0a\x05ab",  # … longer than the message
+        b"\x0a\x02\x08\x80",  # a number of an event cut off
+        b"\x0a\x03\x1a\x05a",  # what is inside an event is longer than it
+        b"\x0a" + b"\xff" * 11,  # a length beyond 64 bits
+        b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",  # … as large as 64 bits hold
+        b"\x09\0\0",  # 64 bits cut off
+        b"\x0d\0\0",  # 32 bits cut off
+        b"\x0b\x0c",  # a group, which proto3 has none of
+        b"\x0f",  # a wire type that nobody has
+    ],
+)
+def test_rubbish_is_refused(data: bytes) -> None:
+    """And what it ends in is not read."""
+    with pytest.raises(SourceUnavailable, match="no answer"):
+        replay(ONE_SHARD).feed(data)
+
+
+def test_fields_of_later_releases_are_passed_over() -> None:
+    """Of every wire type."""
+    unknown = b"\xf8\x01\x96\x01" + b"\xf9\x01" + b"\0" * 8 + b"\xfa\x01\x03abc" + b"\xfd\x01" + b"\0" * 4
+    events = VEvents(unknown + answer(event("BEGIN"), event("COMMIT")) + unknown)
+
+    assert [events.kind(nth) for nth in range(len(events))] == [binlogdata_pb2.BEGIN, binlogdata_pb2.COMMIT]
 
 
 def test_the_last_keys_of_a_copy_are_vtgates() -> None:
