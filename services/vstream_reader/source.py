@@ -65,7 +65,9 @@ log = structlog.get_logger()
 _ANSWERS_AHEAD: Final = 32
 """Answers between vtgate and the decoder; a tablet's packet is 250 KB unless one row is larger."""
 _MAX_GATHERING_S: Final = 0.1
-"""While more of the stream waits, a batch is gathered until it is full, but no longer than this: it bounds latency."""
+"""While more of the stream comes, a batch is gathered until it is full, but no longer than this: it bounds latency."""
+_QUIET_S: Final = 0.002
+"""No more comes when nothing has arrived for so long. An empty queue tells nothing: only a wait lets it fill."""
 _MISSED_HEARTBEATS: Final = 3
 _SIGNAL_POLL_S: Final = 0.2
 
@@ -196,6 +198,7 @@ class VstreamChangeLog:
             )
         )
         self._labels = (settings.source, identity.source_partition)
+        self._bytes_read = metrics.READER_BYTES.labels(*self._labels)
         self._schemas: dict[TableId, TableSchema] = {}
         """The newest version of each table that was met."""
         self._versions: dict[TableSchema, TableSchema] = {}
@@ -289,7 +292,8 @@ class VstreamChangeLog:
         async with _Answers(self._vtgate, self._settings.stream.heartbeat_interval_s) as answers:
             answers.open(decoder, request)
             while True:
-                arrived = await answers.next(_SIGNAL_POLL_S)
+                is_gathering = decoder.is_resumable and self._has_news(decoder, pace)
+                arrived = await answers.next(_QUIET_S if is_gathering else _SIGNAL_POLL_S)
                 if arrived is not None and arrived.decoder is not decoder:
                     async for batch in self._recopied(decoder, answers, arrived):
                         yield batch
@@ -298,21 +302,21 @@ class VstreamChangeLog:
                         return
                     async for batch in self._decoded(decoder, arrived.answer, pace):
                         yield batch
-                if decoder.is_resumable and pace.is_due(answers.more_wait):
+                if decoder.is_resumable and pace.is_due(is_quiet=arrived is None):
                     decoder.flush()
-                    has_news = (
-                        not self._batch.is_empty or pace.has_moved(decoder) or self._is_copying != decoder.is_copying
-                    )
-                    if has_news or pace.is_heartbeat_due():
+                    if self._has_news(decoder, pace) or pace.is_heartbeat_due():
                         yield self._take(decoder, pace)
                 if not decoder.is_copying and self._recopy.take_signals(self._captured()):
                     yield self._take(decoder, pace)  # nothing else may come, and what a signal did is to be kept
                 self._direct_recopy(decoder, answers)
                 self._observe(decoder, answers, pace)
 
+    def _has_news(self, decoder: StreamDecoder, pace: "_Pace") -> bool:
+        return not self._batch.is_empty or pace.has_moved(decoder) or self._is_copying != decoder.is_copying
+
     async def _decoded(self, decoder: StreamDecoder, answer: bytes, pace: "_Pace") -> AsyncGenerator[ReadBatch, None]:
         """One answer; batches that are full within it."""
-        metrics.READER_BYTES.labels(*self._labels).inc(len(answer))
+        self._bytes_read.inc(len(answer))
         decoder.tick(time.time_ns())
         for found in decoder.feed(answer):
             if found is not None:
@@ -403,16 +407,20 @@ class VstreamChangeLog:
 
     def _observe(self, decoder: StreamDecoder, answers: "_Answers", pace: "_Pace") -> None:
         pace.count(decoder)
+        if not decoder.is_copying and self._has_shown_copy:
+            metrics.SNAPSHOT_REMAINING.labels(*self._labels).set(0.0)
+            self._has_shown_copy = False
         now_s = time.monotonic()
         if self._tally_metrics.is_due(now_s):
             self._tally_metrics.tell(decoder.shards(), now_s)
             metrics.READER_QUEUE_ANSWERS.labels(*self._labels).set(answers.waiting)
             metrics.READER_QUEUE_BYTES.labels(*self._labels).set(answers.waiting_bytes)
-        if not decoder.is_copying:
-            if self._has_shown_copy:
-                metrics.SNAPSHOT_REMAINING.labels(*self._labels).set(0.0)
-                self._has_shown_copy = False
-            return
+            if decoder.is_copying:
+                self._show_copy(decoder, pace)
+        if decoder.is_copying:
+            failpoint("reader_between_snapshot_chunks")
+
+    def _show_copy(self, decoder: StreamDecoder, pace: "_Pace") -> None:
         self._has_shown_copy = True
         copied = self._progress.rows_copied + decoder.rows_copied
         metrics.SNAPSHOT_ROWS.labels(*self._labels).set(copied)
@@ -420,7 +428,6 @@ class VstreamChangeLog:
         rate = decoder.rows_copied / pace.elapsed_s
         left = max(0, self._progress.rows_estimated - copied)
         metrics.SNAPSHOT_REMAINING.labels(*self._labels).set(left / rate if rate else 0.0)
-        failpoint("reader_between_snapshot_chunks")
 
     # --- what the stream tells besides rows --------------------------------------------------------------------------------
 
@@ -553,9 +560,9 @@ class _Pace:
         """Since the stream was opened."""
         return time.monotonic() - self._began_s
 
-    def is_due(self, more_wait: bool) -> bool:
-        """Nothing more has arrived, or too much time has passed."""
-        return not more_wait or time.monotonic() > self._gathers_until_s
+    def is_due(self, *, is_quiet: bool) -> bool:
+        """Nothing more has arrived, or too much time has passed since a batch was taken."""
+        return is_quiet or time.monotonic() > self._gathers_until_s
 
     def has_moved(self, decoder: StreamDecoder) -> bool:
         """The position is another than when a batch was taken, be it that nothing captured changed."""
@@ -624,11 +631,6 @@ class _Answers:
         """Answers that were read and not decoded yet."""
         return self._queue.qsize()
 
-    @property
-    def more_wait(self) -> bool:
-        """vtgate is ahead of the decoders."""
-        return not self._queue.empty()
-
     async def next(self, timeout_s: float) -> _Arrived | None:
         """What arrives next; None: nothing did within ``timeout_s``.
 
@@ -638,7 +640,8 @@ class _Answers:
             arrived = self._queue.get_nowait()
         except asyncio.QueueEmpty:
             try:
-                arrived = await asyncio.wait_for(self._queue.get(), timeout_s)
+                async with asyncio.timeout(timeout_s):  # wait_for makes a task each time
+                    arrived = await self._queue.get()
             except TimeoutError:
                 self._require_sign_of_life()
                 return None
