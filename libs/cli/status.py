@@ -76,6 +76,8 @@ def print_status(found: Status, console: Console) -> None:
         console.print(_incremental(found.sources))
     if found.tables:
         console.print(_tables(found.tables))
+    if any(table.warehouse is not None for table in found.tables):
+        console.print(warehouse_table(found.tables))
     for source in found.sources:
         for table, reason in sorted(source.quarantined.items()):
             told = reason.removeprefix(f"{table}: ")
@@ -180,6 +182,27 @@ def _tables(tables: tuple[TableStatus, ...]) -> Table:
     return table
 
 
+def warehouse_table(tables: tuple[TableStatus, ...]) -> Table:
+    """Where the time of each table's newest batch went, and what the table takes."""
+    phases = ("read", "prepare", "write", "maintain")
+    table = _table("warehouse", "changes/s", *phases, "data files", "delete files", "size", "maintained")
+    for each in tables:
+        if (stored := each.warehouse) is None:
+            continue
+        last, files = stored.last, stored.files
+        took_s = stored.read_s + last.prepare_s + last.write_s
+        counts = (files.data_files, files.delete_files) if files is not None else (None, None)
+        table.add_row(
+            f"{each.tenant}: {each.table}",
+            f"{last.rows / took_s:,.0f}" if took_s else "",
+            *(duration(part_s) for part_s in (stored.read_s, last.prepare_s, last.write_s, last.maintain_s)),
+            *("" if count is None else f"{count:,}" for count in counts),
+            "?" if files is None else f"{files.bytes / 1e6:,.1f} MB",
+            _moment(stored.maintained_at_us),
+        )
+    return table
+
+
 def short_position(position: str) -> str:
     """An order's sort key without its leading zeros: ``0.4711.3``."""
     return ".".join(part.lstrip("0") or "0" for part in position.split(".")) if position else ""
@@ -198,6 +221,10 @@ def _table(*columns: str) -> Table:
             "events",
             "behind",
             "epoch",
+            "changes/s",
+            "data files",
+            "delete files",
+            "size",
         )
         table.add_column(column, justify="right" if is_number else "left", no_wrap=column not in ("", "position"))
     return table

@@ -32,6 +32,7 @@ from libs.local.state import ServicePhase, ServiceState, StackState, read_ports
 from libs.local.tenant_topics import end_offsets, has_records_between, open_consumer
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.types.progress import Progress
+from libs.types.warehouse import TableFiles, TableTimings
 from protos.headwater.reader_control.v1 import reader_control_pb2 as pb
 from protos.headwater.reader_control.v1 import reader_control_pb2_grpc
 
@@ -123,6 +124,19 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
+class TableInWarehouse(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant's table as the sink left it, and what its newest batch cost."""
+
+    last: TableTimings
+    """Of the newest batch that it was in."""
+    read_s: float
+    """Of the tenant's newest batch, all tables together: from Kafka into memory."""
+    files: TableFiles | None
+    """None: the warehouse does not tell."""
+    maintained_at_us: int
+    """When its files were last rewritten, expired or cleaned; 0: never."""
+
+
 class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How far one hop of a tenant's table got."""
 
@@ -142,6 +156,8 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
     """In the tenant's topic and not in the warehouse's table, transaction marks counted in; None: unknown."""
     lag_s: float | None = None
     """Age of the newest event done while newer ones wait; 0 where none does; None: unknown."""
+    warehouse: TableInWarehouse | None = None
+    """Of the sink's."""
     detail: str = ""
     """Why it stands still, with the remedy."""
 
@@ -386,6 +402,12 @@ def _sunk(home: Home, documents: Documents, unknown: list[str]) -> list[TableSta
                         committed_at_us=table.committed_at_us,
                         lag_events=lag,
                         lag_s=None if lag is None else (age_s if lag else 0.0),
+                        warehouse=TableInWarehouse(
+                            last=table.last,
+                            read_s=progress.last_batch.read_s,
+                            files=table.files,
+                            maintained_at_us=table.maintained_at_us,
+                        ),
                         detail=f"parked: {table.parked.because}" if table.parked is not None else "",
                     )
                 )

@@ -174,6 +174,27 @@ class ParkedTable(msgspec.Struct, frozen=True, kw_only=True):
     """By Kafka partition: behind the last event that was passed over."""
 
 
+class TableFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """What a table takes in its warehouse."""
+
+    bytes: int
+    data_files: int | None = None
+    """None: the warehouse keeps no files of a table's own."""
+    delete_files: int | None = None
+    """Files that say which rows of others are gone, deletion vectors too: each read opens them."""
+
+
+class TableTimings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the time of one table's part of a micro-batch went, in seconds. Tables overlap in time."""
+
+    rows: int = 0
+    prepare_s: float = 0.0
+    """Whether the table holds the batch already; its columns."""
+    write_s: float = 0.0
+    """Parse, keep the latest of each key, merge and commit: Spark does these as one."""
+    maintain_s: float = 0.0
+
+
 class TableProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How far the sink got with one table."""
 
@@ -191,6 +212,12 @@ class TableProgress(msgspec.Struct, frozen=True, kw_only=True):
     """When the source committed that change; microseconds since 1970."""
     written_at_us: int = 0
     """When the warehouse did."""
+    last: TableTimings = TableTimings()
+    """Its part of the newest batch that it was in."""
+    files: TableFiles | None = None
+    """After that batch; None: the warehouse does not tell."""
+    maintained_at_us: int = 0
+    """When its files were last rewritten, expired or cleaned; 0: not since the job's first start."""
     parked: ParkedTable | None = None
 
 
@@ -199,8 +226,7 @@ class BatchTimings(msgspec.Struct, frozen=True, kw_only=True):
 
     read_s: float = 0.0
     """From Kafka into memory, and which tables are in it."""
-    tables_s: Mapping[str, float] = msgspec.field(default_factory=dict)
-    """By warehouse table: parse, keep the latest of each key, merge and commit. Tables overlap in time."""
+    rows: int = 0
     total_s: float = 0.0
 
 

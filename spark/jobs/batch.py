@@ -39,19 +39,21 @@ from libs.types.warehouse import (
     BatchTimings,
     ParkedTable,
     SinkProgress,
+    TableTimings,
     WarehouseTable,
     own_columns,
     warehouse_table,
 )
 from libs.warehouse.spark_types import spark_type
 from spark.jobs.delivered_schemas import DeliveredSchemas
-from spark.jobs.progress import TableOutcome, load_progress, observe_batch, store_progress, with_batch
+from spark.jobs.progress import TableCommit, TableOutcome, load_progress, observe_batch, store_progress, with_batch
 from spark.jobs.retries import Retries
 from spark.jobs.spark_errors import MALFORMED_RECORD, described, has_condition
 from spark.sinks.port import (
     BatchIdentity,
     Fill,
     KeepsVersions,
+    Maintained,
     Reached,
     Sink,
     SinkColumn,
@@ -140,7 +142,7 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
     now_us = time.time_ns() // 1_000
     timings = BatchTimings(
         read_s=round(read_s, 3),
-        tables_s={outcome.warehouse_table: round(outcome.took_s, 3) for outcome in outcomes},
+        rows=sum(outcome.rows for outcome in outcomes if outcome.parked is None),
         total_s=round(time.monotonic() - started_s, 3),
     )
     progress = with_batch(progress, batch, outcomes, timings=timings, now_us=now_us)
@@ -149,9 +151,9 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
     log.info(
         "sink_batch_committed",
         batch_id=batch.batch_id,
-        rows=sum(outcome.rows for outcome in outcomes if outcome.parked is None),
+        rows=timings.rows,
         tables=len(outcomes),
-        replayed=sum(outcome.is_replay for outcome in outcomes),
+        replayed=sum(outcome.commit is not None and outcome.commit.timings is None for outcome in outcomes),
         parked=[outcome.table for outcome in outcomes if outcome.parked is not None],
         read_s=timings.read_s,
         total_s=timings.total_s,
@@ -204,26 +206,27 @@ def _apply_tables(
 
 
 def _apply_table(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> TableOutcome:
-    started_s = time.monotonic()
-    outcome = functools.partial(_outcome, context, table, started_s)
+    outcome = functools.partial(_outcome, context, table)
     if table.is_passed_over:
         assert table.parked is not None
         return outcome(parked=_parked(table, table.parked.because))
     try:
-        return outcome(is_replay=not _commit(context, batch, table))
+        return outcome(commit=_commit(context, batch, table))
     except TableRefused as refused:
         log.error("sink_table_parked", table=str(table.newest.table_schema.table_id), reason=str(refused))
         return outcome(parked=_parked(table, str(refused)))
 
 
-def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> bool:
-    """Write the table's part; False where the warehouse held it already."""
+def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> TableCommit:
+    """Write the table's part, unless the warehouse holds it already."""
+    begun_s = time.monotonic()
     spark = table.events.sparkSession
     wanted = sink_table(context, table)
     if context.sink.is_applied(spark, wanted.name, batch):
-        return False
+        return TableCommit(time.time_ns() // 1_000)
     failpoint("sink_before_merge")
     columns = context.sink.ensure_table(spark, wanted)
+    prepared_s = time.monotonic()
     try:
         write_batch(context, table, wanted, columns)
     except (PySparkException, Py4JJavaError) as error:
@@ -234,17 +237,25 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> boo
             "schemas again, then this job; if that does not help, report it with the topic's records"
         ) from error
     failpoint("sink_after_merge_before_next_table")
-    _maintain(context, spark, wanted.name)
-    return True
+    written_s, written_at_us = time.monotonic(), time.time_ns() // 1_000
+    maintained = _maintain(context, spark, wanted.name)
+    timings = TableTimings(
+        rows=sum(part.rows for part in table.slices),
+        prepare_s=round(prepared_s - begun_s, 3),
+        write_s=round(written_s - prepared_s, 3),
+        maintain_s=round(time.monotonic() - written_s, 3),
+    )
+    return TableCommit(written_at_us, timings, maintained)
 
 
-def _maintain(context: TenantSink, spark: SparkSession, table: WarehouseTable) -> None:
+def _maintain(context: TenantSink, spark: SparkSession, table: WarehouseTable) -> Maintained:
     """The rows are safe already: what fails here must not stop the tenant, and is tried again after the next commit."""
     try:
-        context.sink.maintain(spark, table)
+        return context.sink.maintain(spark, table)
     except (PySparkException, Py4JJavaError) as error:
         SINK_FAILED_MAINTENANCE.labels(context.tenant.tenant, context.settings.warehouse).inc()
         log.warning("sink_maintenance_failed", table=str(table), reason=described(error))
+        return Maintained()
 
 
 def write_batch(context: TenantSink, table: TableBatch, wanted: SinkTable, columns: Mapping[str, TableColumn]) -> None:
@@ -480,9 +491,8 @@ def _joined_offsets(*offsets: Mapping[int, int], choose: Callable[[int, int], in
 def _outcome(
     context: TenantSink,
     table: TableBatch,
-    started_s: float,
     *,
-    is_replay: bool = False,
+    commit: TableCommit | None = None,
     parked: ParkedTable | None = None,
 ) -> TableOutcome:
     newest = table.newest
@@ -499,8 +509,6 @@ def _outcome(
         newest_order=max(part.newest_order for part in table.slices),
         newest_committed_at_us=max(part.newest_committed_at_us for part in table.slices),
         live_changes=live_changes,
-        written_at_us=time.time_ns() // 1_000,
-        took_s=time.monotonic() - started_s,
-        is_replay=is_replay,
+        commit=commit,
         parked=parked,
     )

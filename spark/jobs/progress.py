@@ -20,10 +20,21 @@ from libs.types.warehouse import (
     ParkedTable,
     SinkProgress,
     TableProgress,
+    TableTimings,
     decode_sink_progress,
     encode_sink_progress,
 )
-from spark.sinks.port import BatchIdentity
+from spark.sinks.port import BatchIdentity, Maintained
+
+
+@dataclass(frozen=True, slots=True)
+class TableCommit:
+    """One table's part of a micro-batch is in the warehouse."""
+
+    written_at_us: int
+    timings: TableTimings | None = None
+    """None: it was there already."""
+    maintained: Maintained | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +50,8 @@ class TableOutcome:
     newest_committed_at_us: int
     live_changes: Mapping[int, int]
     """How many live changes the source committed when."""
-    written_at_us: int
-    took_s: float
-    is_replay: bool = False
-    """The warehouse held the batch already."""
+    commit: TableCommit | None = None
+    """None: it is parked."""
     parked: ParkedTable | None = None
 
 
@@ -89,9 +98,10 @@ def with_batch(
             table=outcome.table,
             warehouse_table=outcome.warehouse_table,
         )
-        if outcome.parked is not None:
+        if outcome.commit is None:
             tables[outcome.topic] = msgspec.structs.replace(known, parked=outcome.parked)
             continue
+        commit = outcome.commit
         added = 0 if is_repeat else outcome.rows
         rows += added
         tables[outcome.topic] = msgspec.structs.replace(
@@ -99,11 +109,14 @@ def with_batch(
             rows=known.rows + added,
             order=max(known.order, outcome.newest_order),
             committed_at_us=max(known.committed_at_us, outcome.newest_committed_at_us),
-            written_at_us=outcome.written_at_us,
+            written_at_us=commit.written_at_us,
+            last=commit.timings or known.last,
+            files=(commit.maintained and commit.maintained.files) or known.files,
+            maintained_at_us=now_us if commit.maintained and commit.maintained.was_due else known.maintained_at_us,
             parked=None,
         )
         if not is_repeat:
-            latency = latency.plus(_latencies_s(outcome))
+            latency = latency.plus(_latencies_s(outcome, commit.written_at_us))
     return msgspec.structs.replace(
         progress,
         query_id=batch.query_id,
@@ -119,10 +132,10 @@ def with_batch(
     )
 
 
-def _latencies_s(outcome: TableOutcome) -> dict[float, int]:
+def _latencies_s(outcome: TableOutcome, written_at_us: int) -> dict[float, int]:
     latencies: dict[float, int] = {}
     for committed_at_us, changes in outcome.live_changes.items():
-        latency_s = (outcome.written_at_us - committed_at_us) / 1e6
+        latency_s = (written_at_us - committed_at_us) / 1e6
         latencies[latency_s] = latencies.get(latency_s, 0) + changes
     return latencies
 
@@ -132,12 +145,13 @@ def observe_batch(warehouse: str, progress: SinkProgress, outcomes: Sequence[Tab
     labels = (progress.tenant, warehouse)
     SINK_BATCHES.labels(*labels).inc()
     for outcome in outcomes:
-        if outcome.parked is not None:
+        if outcome.commit is None:
             continue
-        SINK_ROWS.labels(*labels).inc(0 if outcome.is_replay else outcome.rows)
-        SINK_MERGE_SECONDS.labels(*labels).observe(outcome.took_s)
-        if outcome.is_replay:
+        if outcome.commit.timings is None:
             SINK_REPLAYED_BATCHES.labels(*labels).inc()
+            continue
+        SINK_ROWS.labels(*labels).inc(outcome.rows)
+        SINK_MERGE_SECONDS.labels(*labels).observe(outcome.commit.timings.write_s)
     SINK_PARKED_TABLES.labels(*labels).set(sum(table.parked is not None for table in progress.tables.values()))
     newest_us = max((outcome.newest_committed_at_us for outcome in outcomes), default=0)
     if newest_us:

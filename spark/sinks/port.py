@@ -14,7 +14,7 @@ from libs.errors import HeadwaterError
 from libs.types.table_layout import OrderedTerm, Term
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.value import LogicalType
-from libs.types.warehouse import WarehouseTable
+from libs.types.warehouse import TableFiles, WarehouseTable
 
 
 class TableRefused(HeadwaterError):
@@ -109,6 +109,16 @@ class SinkTable:
     """None: as the warehouse has it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Maintained:
+    """A table behind its commit."""
+
+    files: TableFiles | None = None
+    """None: not known."""
+    was_due: bool = False
+    """Whether anything was rewritten, expired or cleaned now."""
+
+
 class Sink(Protocol):
     """One kind of warehouse. Calls for different tables may come from different threads at once.
 
@@ -156,7 +166,7 @@ class Sink(Protocol):
         """Add every change as a row, one commit."""
         ...
 
-    def maintain(self, spark: SparkSession, table: WarehouseTable) -> None:
+    def maintain(self, spark: SparkSession, table: WarehouseTable) -> Maintained:
         """Called after each commit: keep the table fast to read, if it is due. Changes no row."""
         ...
 

@@ -20,6 +20,7 @@ from libs.types.tenant import SinkMode
 from libs.types.warehouse import (
     IS_CURRENT_COLUMN,
     OWN_SQL_TYPES,
+    TableFiles,
     WarehouseTable,
     own_columns,
 )
@@ -27,7 +28,7 @@ from libs.warehouse.delta import is_wider
 from spark.sinks.delta.settings import Settings
 from spark.sinks.evolution import Evolution, evolution
 from spark.sinks.merge import first_rows, first_versions, merge_changes, merge_versions
-from spark.sinks.port import BatchIdentity, Sink, SinkColumn, SinkTable, TableColumn, Truncation
+from spark.sinks.port import BatchIdentity, Maintained, Sink, SinkColumn, SinkTable, TableColumn, Truncation
 from spark.sinks.properties import (
     added_properties,
     comment_of,
@@ -131,19 +132,30 @@ class DeltaSink:
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         self._append(table.name, changes)
 
-    def maintain(self, spark: SparkSession, table: WarehouseTable) -> None:
+    def maintain(self, spark: SparkSession, table: WarehouseTable) -> Maintained:
         snapshot = self._snapshot(spark, table)
-        if snapshot is None or not self._settings.is_maintaining:
-            return
+        if snapshot is None:
+            return Maintained()
         plain, name = spark.newSession(), self._sql_name(table)
         due_at = max(self._settings.optimize_at_files, 2 * self._optimized_files.get(table, 0))
-        if snapshot.numOfFiles() >= due_at:
+        commits = snapshot.version()
+        is_grown = self._settings.is_maintaining and snapshot.numOfFiles() >= due_at
+        is_vacuumed = self._settings.is_maintaining and commits and commits % self._settings.vacuum_every_commits == 0
+        if is_grown:
             started_s = time.monotonic()
             plain.sql(f"OPTIMIZE {name}")
-            self._optimized_files[table] = self._snapshot(spark, table).numOfFiles()
+            snapshot = self._snapshot(spark, table)
+            self._optimized_files[table] = snapshot.numOfFiles()
             log.info("sink_table_rewritten", table=str(table), took_s=round(time.monotonic() - started_s, 2))
-        if snapshot.version() and snapshot.version() % self._settings.vacuum_every_commits == 0:
+        if is_vacuumed:
             plain.sql(f"VACUUM {name} RETAIN {self._settings.keep_hours} HOURS")
+        vectors = snapshot.numDeletionVectorsOpt()
+        files = TableFiles(
+            bytes=snapshot.sizeInBytes(),
+            data_files=snapshot.numOfFiles(),
+            delete_files=vectors.get() if vectors.isDefined() else None,
+        )
+        return Maintained(files, was_due=bool(is_grown or is_vacuumed))
 
     def _append(self, table: WarehouseTable, rows: DataFrame) -> None:
         rows.write.format("delta").mode("append").save(self._path(table))

@@ -22,6 +22,7 @@ from libs.types.warehouse import (
     CATALOG,
     IS_CURRENT_COLUMN,
     OWN_SQL_TYPES,
+    TableFiles,
     WarehouseTable,
     own_columns,
 )
@@ -30,11 +31,20 @@ from spark.sinks.evolution import Evolution, evolution
 from spark.sinks.iceberg.catalog import catalog_config, place_in
 from spark.sinks.iceberg.commits import begin_batch, commit
 from spark.sinks.iceberg.layout import follow_layout
-from spark.sinks.iceberg.maintenance import due, maintain, newest_identity, state_of
+from spark.sinks.iceberg.maintenance import Due, due, maintain, newest_identity, state_of
 from spark.sinks.iceberg.schema import check_names, identifier_columns
 from spark.sinks.iceberg.settings import Settings
 from spark.sinks.merge import first_rows, first_versions, merge_changes, merge_versions
-from spark.sinks.port import BatchIdentity, Sink, SinkColumn, SinkTable, TableColumn, TableRefused, Truncation
+from spark.sinks.port import (
+    BatchIdentity,
+    Maintained,
+    Sink,
+    SinkColumn,
+    SinkTable,
+    TableColumn,
+    TableRefused,
+    Truncation,
+)
 from spark.sinks.properties import (
     added_properties,
     comment_of,
@@ -159,16 +169,21 @@ class IcebergSink:
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         commit(spark, table.reached, changes.writeTo(self._place(table.name).quoted()).append)
 
-    def maintain(self, spark: SparkSession, table: WarehouseTable) -> None:
+    def maintain(self, spark: SparkSession, table: WarehouseTable) -> Maintained:
         place = self._place(table)
         iceberg_table = load_table(spark, place)
         state = None if iceberg_table is None else state_of(iceberg_table)
         if state is None:
-            return
+            return Maintained()
         due_now = due(state, self._settings, rewritten_files=self._rewritten_files.get(table, 0))
-        maintain(spark, self._settings, place, iceberg_table, due_now)
-        if due_now.rewrite_files and (rewritten := state_of(load_table(spark, place))) is not None:
-            self._rewritten_files[table] = rewritten.data_files
+        was_due = due_now != Due()
+        if was_due:
+            maintain(spark, self._settings, place, iceberg_table, due_now)
+            state = state_of(load_table(spark, place)) or state
+        if due_now.rewrite_files:
+            self._rewritten_files[table] = state.data_files
+        files = TableFiles(bytes=state.bytes, data_files=state.data_files, delete_files=state.delete_files)
+        return Maintained(files, was_due)
 
     def _place(self, table: WarehouseTable) -> WarehouseTable:
         return place_in(self._settings.catalog, table)

@@ -32,12 +32,23 @@ from libs.types.warehouse import (
     ORDER_COLUMN,
     OWN_SQL_TYPES,
     UNAVAILABLE_COLUMN,
+    TableFiles,
     WarehouseTable,
     own_columns,
 )
 from libs.warehouse.postgresql import is_wider, own_type, sql_type
 from spark.sinks.evolution import Evolution, evolution
-from spark.sinks.port import BatchIdentity, Fill, Sink, SinkColumn, SinkTable, TableColumn, TableRefused, Truncation
+from spark.sinks.port import (
+    BatchIdentity,
+    Fill,
+    Maintained,
+    Sink,
+    SinkColumn,
+    SinkTable,
+    TableColumn,
+    TableRefused,
+    Truncation,
+)
 from spark.sinks.postgresql.client import Connection, Connections
 from spark.sinks.postgresql.copy import StageTarget, copy_into_stages
 from spark.sinks.postgresql.copy_text import as_text
@@ -181,8 +192,14 @@ class PostgresqlSink:
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         self._write(spark, table, changes, None)
 
-    def maintain(self, spark: SparkSession, table: WarehouseTable) -> None:
-        """Nothing: the server's autovacuum does it."""
+    def maintain(self, spark: SparkSession, table: WarehouseTable) -> Maintained:
+        """Changes nothing: the server's autovacuum does it."""
+        with self._connections.transaction(str(table)) as connection:
+            stored = _load(connection, table)
+            if stored is None:
+                return Maintained()
+            row = connection.execute("SELECT pg_total_relation_size(to_regclass(%s))", (stored.place,)).fetchone()
+        return Maintained(None if row is None else TableFiles(bytes=row[0]))
 
     def _write(self, spark: SparkSession, table: SinkTable, changes: DataFrame, truncation: Truncation | None) -> None:
         """Stage, then change the table and note the batch in one transaction."""

@@ -1,11 +1,12 @@
-"""What ``headwater status`` shows of a keyspace."""
+"""What ``headwater status`` shows of a keyspace, and of tables in warehouses."""
 
 import io
 
 from rich.console import Console
 
-from libs.cli.status import PLAIN_WIDTH, shards_table
-from libs.local.status import ShardStatus, SourceStatus
+from libs.cli.status import PLAIN_WIDTH, shards_table, warehouse_table
+from libs.local.status import ShardStatus, SourceStatus, TableInWarehouse, TableStatus
+from libs.types.warehouse import TableFiles, TableTimings
 
 
 def shard(name: str, *, behind: int | None, lag_s: float = 0.5, is_ended: bool = False) -> ShardStatus:
@@ -46,3 +47,34 @@ def test_a_shard_that_waits_at_a_reshard_says_so() -> None:
 
     assert "-80 (ended)" in line
     assert "?" in line
+
+
+def test_where_a_batch_went_and_what_a_table_takes() -> None:
+    """A warehouse without files of its own shows none; a hop that is no sink has no line."""
+
+    def of(hop: str, files: TableFiles | None) -> TableStatus:
+        last = TableTimings(rows=30_000, prepare_s=0.5, write_s=1.5, maintain_s=2.0)
+        stored = TableInWarehouse(last=last, read_s=1.0, files=files, maintained_at_us=1_700_000_000_000_000)
+        return TableStatus(
+            tenant="acme",
+            source="shop",
+            table="shop.orders",
+            hop=hop,
+            events=1,
+            position="",
+            committed_at_us=0,
+            warehouse=stored if hop == "sink" else None,
+        )
+
+    page = io.StringIO()
+    tables = (
+        of("sink", TableFiles(bytes=12_345_678, data_files=1_200, delete_files=3)),
+        of("sink", TableFiles(bytes=5_000)),
+        of("router", None),
+    )
+    Console(file=page, width=PLAIN_WIDTH).print(warehouse_table(tables))
+
+    _, iceberg, postgresql = page.getvalue().splitlines()
+    assert iceberg.split()[2:13] == ["10,000", "1.0", "s", "0.5", "s", "1.5", "s", "2.0", "s", "1,200", "3"]
+    assert "12.3 MB" in iceberg
+    assert postgresql.split()[11:13] == ["0.0", "MB"]

@@ -4,11 +4,21 @@ import random
 from pathlib import Path
 
 from libs.types.table import TableId
-from libs.types.warehouse import BatchTimings, LatencyHistogram, ParkedTable, SinkProgress, warehouse_table
-from spark.jobs.progress import TableOutcome, load_progress, progress_path, store_progress, with_batch
-from spark.sinks.port import BatchIdentity
+from libs.types.warehouse import (
+    BatchTimings,
+    LatencyHistogram,
+    ParkedTable,
+    SinkProgress,
+    TableFiles,
+    TableTimings,
+    warehouse_table,
+)
+from spark.jobs.progress import TableCommit, TableOutcome, load_progress, progress_path, store_progress, with_batch
+from spark.sinks.port import BatchIdentity, Maintained
 
 NOW_US = 1_795_224_576_000_000
+TIMINGS = TableTimings(rows=7, prepare_s=0.1, write_s=0.5)
+FILES = TableFiles(bytes=5_000, data_files=3, delete_files=1)
 PARKED = ParkedTable(because="no key; add one", from_offsets={0: 3}, to_offsets={0: 9})
 
 
@@ -32,6 +42,20 @@ def test_a_parked_table_keeps_its_place_until_it_is_written() -> None:
 
     assert (parked.rows, parked.tables["t"].parked, parked.tables["t"].order) == (0, PARKED, "")
     assert (written.rows, written.tables["t"].parked) == (9, None)
+
+
+def test_what_is_known_of_a_tables_files_stays_known() -> None:
+    """A batch after which the warehouse did not tell, or nothing was due, leaves what was known before."""
+    due = _outcome(rows=7, maintained=Maintained(FILES, was_due=True))
+    once = _after(SinkProgress(tenant="acme"), BatchIdentity("q", 0), due)
+    twice = _after(once, BatchIdentity("q", 1), _outcome(rows=7), now_us=NOW_US + 9)
+
+    assert (once.tables["t"].files, once.tables["t"].maintained_at_us, once.tables["t"].last) == (
+        FILES,
+        NOW_US,
+        TIMINGS,
+    )
+    assert (twice.tables["t"].files, twice.tables["t"].maintained_at_us) == (FILES, NOW_US)
 
 
 def test_a_progress_file_is_replaced_whole(tmp_path: Path) -> None:
@@ -74,11 +98,20 @@ def test_no_two_tables_share_a_name() -> None:
     assert len({str(table) for table in tables}) == len(tables)
 
 
-def _after(progress: SinkProgress, batch: BatchIdentity, outcome: TableOutcome) -> SinkProgress:
-    return with_batch(progress, batch, [outcome], timings=BatchTimings(), now_us=NOW_US)
+def _after(
+    progress: SinkProgress, batch: BatchIdentity, outcome: TableOutcome, *, now_us: int = NOW_US
+) -> SinkProgress:
+    return with_batch(progress, batch, [outcome], timings=BatchTimings(), now_us=now_us)
 
 
-def _outcome(rows: int, *, latency_s: int = 1, order: str = "2", parked: ParkedTable | None = None) -> TableOutcome:
+def _outcome(
+    rows: int,
+    *,
+    latency_s: int = 1,
+    order: str = "2",
+    parked: ParkedTable | None = None,
+    maintained: Maintained | None = None,
+) -> TableOutcome:
     return TableOutcome(
         topic="t",
         source="shop",
@@ -88,7 +121,6 @@ def _outcome(rows: int, *, latency_s: int = 1, order: str = "2", parked: ParkedT
         newest_order=order,
         newest_committed_at_us=NOW_US - latency_s * 1_000_000,
         live_changes={NOW_US - latency_s * 1_000_000: rows},
-        written_at_us=NOW_US,
-        took_s=0.1,
+        commit=None if parked else TableCommit(NOW_US, timings=TIMINGS, maintained=maintained),
         parked=parked,
     )
