@@ -8,7 +8,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 	--no-emit-index-url --no-emit-find-links --no-header --custom-compile-command "make locks"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-sources up down status test test-unit test-integration vitess-differential fuzz lint format protos docs-metrics docs-types locks bench clean
+.PHONY: help setup demo demo-sources up down status test test-unit test-integration differential vitess-differential fuzz lint format protos docs-metrics docs-types locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,8 +44,12 @@ test-unit: setup ## run the tests that need no server
 test-integration: setup ## run the tests with real servers
 	@$(PYTHON) -m pytest -m "integration and not differential" $(PYTEST_OPTIONS)
 
-vitess-differential: setup ## let Debezium's Vitess connector read the stand-in for Vitess, and compare (fetches 76 MB at first)
+differential: setup ## let Debezium's connectors read MySQL and the stand-in for Vitess, and compare with ours (fetches 121 MB at first)
 	@$(PYTHON) -m pytest -m differential $(PYTEST_OPTIONS)
+
+vitess-differential: setup
+	@$(PYTHON) -m pytest -m differential tests/differential/test_debezium_on_the_stand_in.py \
+		tests/differential/test_events_side_by_side.py $(PYTEST_OPTIONS)
 
 fuzz: setup ## fuzz the DTS decoder, coverage-guided (INPUTS=1000000 FUZZ_SECONDS=3600; fetches 35 MB at first)
 	@$(PYTHON) -m tests.fuzz --inputs $(or $(INPUTS),1000000) --seconds $(or $(FUZZ_SECONDS),3600)

@@ -6,6 +6,7 @@ measured events.
 The jars, 45 MB, are fetched when the bench first needs them, pinned as those of ``libs/local/locks`` are.
 """
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
@@ -19,16 +20,25 @@ from libs.local.ports import LOOPBACK
 TOPIC: Final = f"debezium.{DATABASE}.{TABLE}"
 
 
-def debezium(folder: Path, servers: Servers, *, snapshot_mode: str = "no_data") -> AbstractContextManager[Connector]:
+def debezium(
+    folder: Path,
+    servers: Servers,
+    *,
+    snapshot_mode: str = "no_data",
+    options: Mapping[str, object] | None = None,
+    with_schemas: bool = False,
+) -> AbstractContextManager[Connector]:
     """Connect with its connector, which follows the bench's table into ``TOPIC``; ended with the block. The table exists.
 
     ``snapshot_mode`` as Debezium has it; by default nothing is read but what is written to the log from now on.
+    ``options``: properties of the connector besides, or instead of, the bench's.
 
     Raises:
         SetupFailed: the jars could not be fetched.
         ServiceUnavailable: Connect did not start; the message has the end of its log.
     """
-    return kafka_connect(folder, servers.bootstrap_servers, peer_jars(), _connector_settings(servers, snapshot_mode))
+    settings = {**_connector_settings(servers, snapshot_mode), **(options or {})}
+    return kafka_connect(folder, servers.bootstrap_servers, peer_jars(), settings, with_schemas=with_schemas)
 
 
 def peer_jars() -> JarSet:

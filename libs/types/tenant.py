@@ -105,7 +105,7 @@ class SourceTypes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Of which columns the Connect schema tells the source's type, length and scale, as parameters of the field."""
 
     columns: tuple[str, ...] = ()
-    """Regular expressions, matched against the whole ``database.table.column``."""
+    """Regular expressions, matched against the whole ``database.table.column``, in upper or lower case."""
     types: tuple[str, ...] = ()
     """Regular expressions, matched against the whole ``database.table.TYPE``, in upper or lower case: ``.*\\.INT UNSIGNED``."""
 

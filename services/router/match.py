@@ -324,7 +324,7 @@ def _source_types(
             continue
         column = msgspec.structs.replace(field, name=name)
         type_name = source_type(column, form.connector).name
-        if _is_any(chosen.columns, f"{table_id}.{name}") or _is_any(
+        if _is_any(chosen.columns, f"{table_id}.{name}", re.IGNORECASE) or _is_any(
             chosen.types, f"{table_id}.{type_name}", re.IGNORECASE
         ):
             told[field.name] = source_type_parameters(column, form.connector)

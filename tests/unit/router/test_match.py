@@ -176,10 +176,10 @@ def fields_of(form: EnvelopeForm = MYSQL_FORM, *, selection: dict[str, Any] | No
 
 
 def test_chosen_fields_tell_their_source_types() -> None:
-    """By column or by type, behind the field's own parameters; the key's never do, as with Debezium."""
+    """By column or by type, in any case, behind the field's own parameters; the key's never do, as with Debezium."""
     source = "__debezium.source.column."
 
-    fields, key = fields_of(columns=(r"shop\.orders\.(total|email)",), types=(r".*\.bigint unsigned",))
+    fields, key = fields_of(columns=(r"shop\.orders\.(Total|email)",), types=(r".*\.bigint unsigned",))
 
     assert list(fields) == ["id", "total", "email"]
     assert fields["id"] == {f"{source}type": "BIGINT UNSIGNED", f"{source}name": "id"}
