@@ -108,6 +108,20 @@ def test_a_right_warehouse_has_no_difference(shop: Shop) -> None:
     assert not everything.source_moved
 
 
+@pytest.mark.parametrize(("columns", "is_told"), [("code|owner", False), ("owner", True)])
+def test_a_key_that_rows_share_is_told_of(shop: Shop, columns: str, is_told: bool) -> None:
+    """Of three rows of one owner a mirror that is keyed by owners holds one."""
+    path = shop.home.sources_dir / "shop.yaml"
+    path.write_text(f"{path.read_text()}key_columns: [{{tables: '.*\\.orders', columns: '{columns}'}}]\n")
+    shop.deliver("acme", rows())
+
+    report = shop.check("acme")
+
+    told = f"shop: key_columns gives {shop.database}.orders the key owner: "
+    assert report.differences == 0
+    assert any(note.startswith(told) for note in report.notes) == is_told
+
+
 def test_a_warehouse_under_adjusted_names_is_compared_under_them(shop: Shop, mysql_server: MysqlServer) -> None:
     """The source is asked by its names, the warehouse by the tenant's; a column under its old name is missing."""
     mysql_server.execute(

@@ -7,7 +7,7 @@ nothing of the readers, the router or the sink takes part in the comparison.
 """
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -20,15 +20,17 @@ from libs.local.check.compare import Comparison, Row, compare_as_bags, compare_b
 from libs.local.check.projection import (
     ExpectedColumn,
     ExpectedTable,
+    SourceTable,
     delivered_mask,
     expected_tables,
 )
 from libs.local.check.source import AskedSource, asked, missing_transactions
 from libs.local.check.values import Convert, from_arrow
-from libs.local.documents import Documents, nearest
+from libs.local.documents import Documents, DtsDocument, SourceDocument, nearest
 from libs.local.home import Home
 from libs.local.warehouse import StoredTable
 from libs.local.warehouses import warehouse_of
+from libs.source.key_columns import chosen_key
 from libs.types.tenant import Deletes, Operation, SinkMode, SinkSettings, TenantSpec
 from libs.types.warehouse import (
     DELETED_COLUMN,
@@ -132,10 +134,27 @@ def check(
         with asked(documents.sources[source]) as answering:
             before = answering.executed()
             # Behind the wait: a stack that was just started makes it with its first rows.
-            found += _check_source(home, documents, answering, source, tenants, limit, on_progress)
+            checked = list(_check_source(home, documents, answering, source, tenants, limit, on_progress))
+            compared = {each.table.table_id for each in checked}
+            tables = [table for table in answering.tables() if table.table_id in compared]
+            notes += _notes_on_keys(source, documents.sources[source], tables)
+            found += checked
         after = source_positions(documents, [source])[source]
         moved = moved or not is_quiet or after != before or before != seen
     return CheckReport(tuple(found), moved, tuple(notes))
+
+
+def _notes_on_keys(source: str, document: SourceDocument, tables: Iterable[SourceTable]) -> Iterator[str]:
+    """Of tables whose events have a key that does not tell their rows apart."""
+    if isinstance(document, DtsDocument) or not document.key_columns:
+        return
+    for table in tables:
+        key = chosen_key(table.table_id, (name for name, _ in table.columns), document.key_columns)
+        if key and not (table.key and set(table.key) <= set(key)):
+            yield (
+                f"{source}: key_columns gives {table.table_id} the key {', '.join(key)}: of rows that share it a mirror holds "
+                "the last one, and the others are told as missing"
+            )
 
 
 def _chosen(documents: Documents, tenant: str | None) -> list[TenantSpec]:
