@@ -72,6 +72,12 @@ class MysqlDocument(msgspec.Struct, frozen=True, kw_only=True):
     """``database.table`` whose inserted rows are signals; see docs/snapshots.md."""
     key_columns: tuple[KeyColumns, ...] = ()
     """Keys other than the tables' own."""
+    gtid_source_includes: tuple[str, ...] = ()
+    """Regular expressions for server uuids: only rows of transactions that such a server numbered are published."""
+    gtid_source_excludes: tuple[str, ...] = ()
+    """Regular expressions for server uuids whose transactions' rows are not published."""
+    heartbeat_interval_s: float = 0.0
+    """How often a record goes to ``__debezium-heartbeat.<source>`` while nothing captured changes; 0: never."""
     failure_handling: FailureHandling = FailureHandling.FAIL
     """What becomes of a row that cannot be decoded."""
     transaction_metadata: bool = False
@@ -289,6 +295,10 @@ def _mistakes_in(document: SourceDocument) -> Iterator[str]:
             for name in ("chunk_rows", "incremental_chunk_rows", "readers"):
                 if getattr(document.snapshot, name) < 1:
                     yield f"snapshot.{name}: must be at least 1"
+            yield from _bad_patterns("gtid_source_includes", document.gtid_source_includes)
+            yield from _bad_patterns("gtid_source_excludes", document.gtid_source_excludes)
+            if document.heartbeat_interval_s < 0:
+                yield "heartbeat_interval_s: is below 0; 0 is never"
         case DtsDocument():
             yield from _bad_port("database.port", document.database.port)
             if document.snapshot.chunk_rows < 1:

@@ -139,6 +139,7 @@ include_tables: ['shop\\..*']
 
 # failure_handling: fail         # of a row that cannot be decoded; or warn, skip, dead-letter
 
+# heartbeat_interval_s: 10        # a record to __debezium-heartbeat.<source> while nothing captured changes
 # transaction_metadata: false   # BEGIN/END events and a "transaction" block in each event
 """
 

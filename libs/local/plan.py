@@ -231,6 +231,9 @@ def _source_settings(home: Home, name: str, source: SourceDocument, ports: Mappi
                 "snapshot": msgspec.structs.asdict(source.snapshot),
                 "signal_table": source.signal_table,
                 "key_columns": msgspec.to_builtins(source.key_columns),
+                "gtid_source_includes": list(source.gtid_source_includes),
+                "gtid_source_excludes": list(source.gtid_source_excludes),
+                "heartbeat_interval_s": source.heartbeat_interval_s,
                 "transaction_metadata": source.transaction_metadata,
             }
         case DtsDocument():

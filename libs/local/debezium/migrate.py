@@ -172,6 +172,17 @@ def _number(path: str) -> Carry:
     return carry
 
 
+def _milliseconds(path: str) -> Carry:
+    """Ours are seconds."""
+
+    def carry(value: str, migration: Migration) -> None:
+        if not value.isdigit():
+            raise ValueError(f"{value!r} is no whole number")
+        _group(migration, path, int(value) / 1000)
+
+    return carry
+
+
 def _switch(path: str) -> Carry:
     def carry(value: str, migration: Migration) -> None:
         if value.lower() not in ("true", "false"):
@@ -244,6 +255,9 @@ _CARRIED: Final[Mapping[str, Carry]] = {
     "database.port": _number("database.port"),
     "database.user": _text("database.user"),
     "database.password": lambda value, migration: _group(migration, "database.password", PASSWORD),
+    "heartbeat.interval.ms": _milliseconds("heartbeat_interval_s"),
+    "gtid.source.includes": _patterns("gtid_source_includes", "{}"),
+    "gtid.source.excludes": _patterns("gtid_source_excludes", "{}"),
     "database.server.id": _number("replica_server_id"),
     "database.include.list": _patterns("include_tables", r"(?:{})\..*"),
     "database.exclude.list": _patterns("exclude_tables", r"(?:{})\..*"),

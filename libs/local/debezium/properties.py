@@ -57,6 +57,9 @@ def _all(where: Where, *rows: tuple[str, str, str]) -> list[Property]:
 PROPERTIES: Final = (
     *_all(
         Where.SOURCE,
+        ("heartbeat.interval.ms", "heartbeat_interval_s", "in seconds; the checkpoint moves without it too"),
+        ("gtid.source.includes", "gtid_source_includes", "the same regular expressions, over server uuids"),
+        ("gtid.source.excludes", "gtid_source_excludes", "the same regular expressions, over server uuids"),
         ("name", "", "the file's name"),
         ("topic.prefix", "", "the file's name: it stands in topic names and in source.name"),
         ("connector.class", "kind", "kind: mysql"),
@@ -134,10 +137,7 @@ PROPERTIES: Final = (
         Where.READER,
         ("connect.timeout.ms", "database.connect_timeout_s", "in seconds"),
         ("custom.metric.tags", "telemetry.tags", "a mapping; labels on every metric of the process"),
-        ("heartbeat.interval.ms", "heartbeat_interval_s", "in seconds; the checkpoint moves without it too"),
         ("database.ssl.mode", "database.tls_mode", "disabled, preferred, required, verify_ca, verify_identity"),
-        ("gtid.source.includes", "gtid_source_includes", "the same regular expressions, over server uuids"),
-        ("gtid.source.excludes", "gtid_source_excludes", "the same regular expressions, over server uuids"),
         ("database.ssl.truststore", "database.tls_ca_file", "a PEM file"),
         ("database.ssl.keystore", "database.tls_certificate_file", "PEM files, with tls_key_file"),
     ),

@@ -45,6 +45,9 @@ CONNECTOR = {
     "column.mask.with.12.chars": "shop.customers.phone",
     "column.mask.hash.SHA-256.with.salt.CzQMA0cB5K": "shop.customers.email",
     "skipped.operations": "none",
+    "heartbeat.interval.ms": 10000,
+    "gtid.source.includes": "24da167-.*,aa.*",
+    "database.ssl.mode": "verify_ca",
     "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
 }
 
@@ -109,12 +112,14 @@ def test_a_connector_becomes_a_good_document(is_wrapped: bool) -> None:
             {"tables": "(.*).customers", "columns": "email"},
         ],
         "transaction_metadata": True,
+        "heartbeat_interval_s": 10.0,
+        "gtid_source_includes": ["24da167-.*", "aa.*"],
     }
     assert "dbz-s3cret" not in found.text()
     assert "CzQMA0cB5K" not in found.text()
     assert any("constant: '************'" in line for line in found.tenant)
     assert any(line.startswith("skipped.operations: sources[].skip_operations: []") for line in found.tenant)
-    assert [line.split(":")[0] for line in found.left_out] == ["transforms.unwrap.type"]
+    assert [line.split(":")[0] for line in found.left_out] == ["database.ssl.mode", "transforms.unwrap.type"]
 
 
 @pytest.mark.parametrize(
@@ -124,6 +129,8 @@ def test_a_connector_becomes_a_good_document(is_wrapped: bool) -> None:
         ({"decimal.handling.mode": "presice"}, "did you mean 'precise'?"),
         ({"snapshot.mode": "intial"}, "did you mean 'initial'?"),
         ({"database.port": "many"}, "is no whole number"),
+        ({"heartbeat.interval.ms": "10s"}, "is no whole number"),
+        ({"gtid.source.excludes": "(aa"}, "is no regular expression"),
         ({"message.key.columns": "shop.orders"}, "is not <database>.<table>:<column>,<column>"),
         ({"message.key.columns": "shop.(orders:id"}, "is no regular expression"),
         ({"table.include.list": "shop.(orders"}, "is no regular expression"),

@@ -74,6 +74,16 @@ def test_every_mistake_of_a_source_is_listed(home: Home) -> None:
         assert part in text
 
 
+def test_mistakes_in_what_only_mysql_has_are_told_with_their_place(home: Home) -> None:
+    """Servers by uuid, heartbeats."""
+    put(home, source="database: {user: u}\ngtid_source_includes: ['a.*', '(']\nheartbeat_interval_s: -1\n")
+
+    text = "\n".join(read_documents(home).source_mistakes)
+
+    for part in ("gtid_source_includes[1]", "heartbeat_interval_s: is below 0"):
+        assert part in text
+
+
 @pytest.mark.parametrize("kind", ["database: {user: u}\n", "kind: vitess\nvtgate: {}\nkeyspace: k\n"])
 def test_mistakes_in_chosen_keys_are_told_with_their_place(home: Home, kind: str) -> None:
     """Of both kinds of sources that have them."""
