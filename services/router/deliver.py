@@ -170,10 +170,15 @@ def targets_of(batch: Changes, book: RouteBook) -> Iterator[Target]:
 
 def form_of(batch: ChangeBatch) -> EnvelopeForm:
     """What the batch's events have in common."""
+    removed = tuple(dict.fromkeys(batch.removed_fields))  # joined batches name them once each
+    return _form(batch.connector, removed, batch.has_ordered_transactions)
+
+
+@functools.lru_cache(maxsize=64)
+def _form(connector: str, removed_fields: tuple[str, ...], has_ordered_transactions: bool, /) -> EnvelopeForm:
+    """The same object for all batches of a reader: routes are found by it for each run, and one object is not compared."""
     return EnvelopeForm(
-        connector=batch.connector,
-        removed_fields=tuple(dict.fromkeys(batch.removed_fields)),  # joined batches name them once each
-        has_ordered_transactions=batch.has_ordered_transactions,
+        connector=connector, removed_fields=removed_fields, has_ordered_transactions=has_ordered_transactions
     )
 
 

@@ -67,7 +67,8 @@ class Projection:
 
     def lets_pass(self, ops: bytes) -> bool:
         """Events of these operations pass as they are, byte by byte."""
-        return not self.looks_into_rows and not any(op in self.skipped_ops for op in set(ops))
+        skipped = self.skipped_ops
+        return not self.looks_into_rows and not (skipped and any(op in skipped for op in set(ops)))
 
     @property
     def looks_into_rows(self) -> bool:
