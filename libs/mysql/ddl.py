@@ -60,7 +60,7 @@ from libs.mysql.ddl_syntax import (
 )
 from libs.mysql.logical import canonical_charset, canonical_default, charset_of_collation, column
 from libs.mysql.row_key import row_key
-from libs.types.table import Column, Index, TableId, TableSchema
+from libs.types.table import Column, FormerName, Index, TableId, TableSchema
 
 __all__ = [
     "DdlNotUnderstood",
@@ -222,7 +222,7 @@ def _created_like(statement: CreateTableLike, tables: Mapping[TableId, TableSche
     template = tables.get(statement.like)
     if template is None:
         raise DdlNotUnderstood(f"it is made LIKE {statement.like}, which is not known", (statement.table_id,))
-    return msgspec.structs.replace(template, table_id=statement.table_id, version=0)
+    return msgspec.structs.replace(_moved(template, statement.table_id), version=0)
 
 
 class _Timestamps:
@@ -324,7 +324,7 @@ def _altered(
     except _Contradiction as error:
         raise DdlNotUnderstood(str(error), (statement.table_id,)) from error
     if new_id != statement.table_id:
-        return (TableChange(TableChangeKind.RENAME, new_id, after, statement.table_id),)
+        return (TableChange(TableChangeKind.RENAME, new_id, _moved(after, new_id), statement.table_id),)
     return (TableChange(TableChangeKind.ALTER, new_id, after),)
 
 
@@ -395,13 +395,17 @@ def _altered_columns(
             case DropColumn(name=name):
                 dropped.add(_old_column(before, name).name.lower())
             case ChangeColumn(old_name=name, definition=definition, place=place):
-                old_name = _old_column(before, name).name.lower()
-                in_place[old_name] = _resolve_column(timestamps.completed(definition), charset, converts=converts)
+                old = _old_column(before, name)
+                old_name = old.name.lower()
+                changed = _resolve_column(timestamps.completed(definition), charset, converts=converts)
+                in_place[old_name] = _called_before(changed, old, before.version)
                 if place is not None:
                     moved.append((_NewColumn(in_place[old_name], old_name), place))
             case RenameColumn(old_name=name, new_name=new_name):
-                old_name = _old_column(before, name).name.lower()
-                in_place[old_name] = msgspec.structs.replace(in_place[old_name], name=new_name)
+                old = _old_column(before, name)
+                old_name = old.name.lower()
+                renamed = msgspec.structs.replace(in_place[old_name], name=new_name)
+                in_place[old_name] = _called_before(renamed, old, before.version)
             case SetDefault(column=name, default=default):
                 old_name = _old_column(before, name).name.lower()
                 in_place[old_name] = _with_default(in_place[old_name], default)
@@ -425,6 +429,14 @@ def _old_column(schema: TableSchema, name: str) -> Column:
         if candidate.name.lower() == name.lower():
             return candidate
     raise _Contradiction(f"it changes column {name!r}, which the table does not have")
+
+
+def _called_before(column: Column, old: Column, last_version: int) -> Column:
+    """``column``, which was ``old`` up to a version, with the names that it had."""
+    names = old.former_names
+    if column.name.lower() != old.name.lower():
+        names = (*names, FormerName(name=old.name, last_version=last_version))
+    return msgspec.structs.replace(column, former_names=names)
 
 
 def _put(columns: list[_NewColumn], new: _NewColumn, place: Place | None) -> None:
@@ -460,7 +472,7 @@ def _converted(current: Column, charset: str) -> Column:
         mysql_type = with_binary_charset(mysql_type)
     else:
         mysql_type = converted_text(mysql_type, old_charset=current.charset, new_charset=charset)
-    return column(
+    converted = column(
         current.name,
         mysql_type,
         charset=charset,
@@ -470,6 +482,7 @@ def _converted(current: Column, charset: str) -> Column:
         default_expression=current.default_expression,
         comment=current.comment,
     )
+    return msgspec.structs.replace(converted, former_names=current.former_names)
 
 
 # Indexes and the key
@@ -578,7 +591,14 @@ def _renamed(statement: RenameTables, tables: Mapping[TableId, TableSchema]) -> 
     changes = []
     for old, new in statement.renames:
         schema = now.pop(old, None)
-        after = None if schema is None else msgspec.structs.replace(schema, table_id=new)
+        after = None if schema is None else _moved(schema, new)
         now[new] = after
         changes.append(TableChange(TableChangeKind.RENAME, new, after, old))
     return tuple(changes)
+
+
+def _moved(schema: TableSchema, table_id: TableId) -> TableSchema:
+    """The table under another name, whose versions are counted by themselves: what its columns were called at those of the old
+    name says nothing there."""
+    columns = tuple(msgspec.structs.replace(column, former_names=()) for column in schema.columns)
+    return msgspec.structs.replace(schema, table_id=table_id, columns=columns)

@@ -15,6 +15,14 @@ class TableId(msgspec.Struct, frozen=True, kw_only=True, order=True):
         return f"{self.database}.{self.table}"
 
 
+class FormerName(msgspec.Struct, frozen=True, kw_only=True):
+    """A name that a column had."""
+
+    name: str
+    last_version: int
+    """The table's last version in which it was called so."""
+
+
 class Column(msgspec.Struct, frozen=True, kw_only=True):
     """One column, in the source's words and in ours."""
 
@@ -36,6 +44,12 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     """ON UPDATE CURRENT_TIMESTAMP: the server sets it when a row changes."""
     is_virtual: bool = False
     """Generated, and computed whenever it is read."""
+    former_names: tuple[FormerName, ...] = ()
+    """The oldest first, as far as statements that renamed it were followed. A definition that is read anew tells of none."""
+
+    def name_at(self, version: int) -> str:
+        """What it was called at a version of its table."""
+        return next((former.name for former in self.former_names if version <= former.last_version), self.name)
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +76,9 @@ class TableSchema(msgspec.Struct, frozen=True, kw_only=True):
     """As schema_history counts it, from 1; 0 before it is recorded."""
     charset: str | None = None
     comment: str | None = None
+    ddl: str = ""
+    """The ALTER that made this version; only in what a tenant receives, and there only where it holds no column that the tenant
+    does not see."""
     indexes: tuple[Index, ...] = ()
     """Known to the source's reader only, which derives ``key`` from them; empty in what a tenant receives."""
 

@@ -19,7 +19,7 @@ from libs.mysql.ddl_syntax import StatementContext
 from libs.mysql.sql_lexer import SqlMode
 from libs.types.table import TableId, TableSchema
 from tests.conftest import MysqlServer
-from tests.integration.test_mysql_ddl import logged_statements, run
+from tests.integration.test_mysql_ddl import as_read_anew, logged_statements, run
 
 DATABASE, OTHER = "ddl_listed", "ddl_listed_2"
 
@@ -108,7 +108,7 @@ def first_difference(ours: TableSchema | None, theirs: TableSchema | None) -> st
     """Empty: none. Indexes that are not unique decide nothing, and foreign keys make some that no statement names."""
     if ours is None or theirs is None:
         return "" if ours is theirs else f"ours {ours}, theirs {theirs}"
-    for mine, other in zip_longest(ours.columns, theirs.columns):
+    for mine, other in zip_longest(as_read_anew(ours).columns, theirs.columns):
         if mine != other:
             return f"ours {mine}\n    theirs {other}"
     sides = [

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pymysql
 import pytest
 from pymysql.connections import Connection
@@ -167,6 +168,12 @@ def shown(connection: "Connection[Any]", table_id: TableId) -> TableSchema:
     return show_create_to_schema(table_id, definition)
 
 
+def as_read_anew(schema: TableSchema) -> TableSchema:
+    """A definition does not tell what its columns were called before."""
+    columns = tuple(msgspec.structs.replace(column, former_names=()) for column in schema.columns)
+    return msgspec.structs.replace(schema, columns=columns)
+
+
 @pytest.mark.parametrize("seed", range(24))
 def test_following_random_statements_gives_what_the_server_shows(connection: "Connection[Any]", seed: int) -> None:
     """Types, charsets, defaults, order of columns, keys and index names: after each statement the schemas are equal."""
@@ -187,7 +194,7 @@ def test_following_random_statements_gives_what_the_server_shows(connection: "Co
         (change,) = apply_ddl(tables, DATABASE, statement, database_charsets={DATABASE: "utf8mb4"})
         assert change.schema is not None
         tables[table_id] = change.schema
-        assert tables[table_id] == shown(connection, table_id), ";\n".join(followed)
+        assert as_read_anew(tables[table_id]) == shown(connection, table_id), ";\n".join(followed)
 
     assert followed
     run(connection, f"DROP TABLE IF EXISTS `{table_id.table}`")
@@ -223,7 +230,7 @@ def test_statements_are_followed_as_the_log_has_them(connection: "Connection[Any
 
     assert {table_id.table for table_id in tables} == {"people", "alike", "copied"}
     for table_id, schema in tables.items():
-        assert schema == shown(connection, table_id)
+        assert as_read_anew(schema) == shown(connection, table_id)
 
 
 def logged_statements(connection: "Connection[Any]", file: str, position: int) -> list[str]:

@@ -1,5 +1,6 @@
 """DDL beyond the reference's cases: what decides about loss, and what real logs hold."""
 
+import msgspec
 import pytest
 
 from libs.errors import PipelineHalted
@@ -308,3 +309,46 @@ def test_versions_are_not_counted_here() -> None:
     altered = apply_one("ALTER TABLE orders ADD b int", schema)
 
     assert altered.schema is not None and altered.schema.version == 7
+
+
+def renamed(schema: TableSchema, *statements: str) -> TableSchema:
+    """``schema`` after statements that each make a version of it, as schema_history counts them."""
+    for statement in statements:
+        after = apply_one(statement, schema).schema
+        assert after is not None
+        schema = msgspec.structs.replace(after, version=schema.version + 1)
+    return schema
+
+
+def test_a_column_knows_what_it_was_called_at_each_version() -> None:
+    """Also where two change names, where a name is taken up again by another column, and through other changes."""
+    schema = renamed(
+        msgspec.structs.replace(table("id int, a int, b varchar(9)"), version=1),
+        "ALTER TABLE orders RENAME COLUMN a TO b, RENAME COLUMN b TO a",
+        "ALTER TABLE orders CHANGE b c bigint, ADD COLUMN b int",
+        "ALTER TABLE orders MODIFY c decimal(20,0), CONVERT TO CHARACTER SET latin1",
+        "ALTER TABLE orders CHANGE C c int",
+    )
+
+    found = {column.name: [column.name_at(version) for version in range(1, 6)] for column in schema.columns}
+    assert found == {
+        "id": ["id"] * 5,
+        "c": ["a", "b", "c", "c", "c"],
+        "b": ["b"] * 5,
+        "a": ["b", "a", "a", "a", "a"],
+    }
+    assert schema.column("b").former_names == ()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["RENAME TABLE orders TO others", "ALTER TABLE orders RENAME TO others", "CREATE TABLE others LIKE orders"],
+)
+def test_names_of_another_tables_versions_are_forgotten(statement: str) -> None:
+    """Each name of a table counts its versions by itself."""
+    schema = renamed(msgspec.structs.replace(table("a int"), version=1), "ALTER TABLE orders RENAME COLUMN a TO b")
+
+    moved = apply_one(statement, schema).schema
+
+    assert moved is not None
+    assert [(column.name, column.former_names) for column in moved.columns] == [("b", ())]
