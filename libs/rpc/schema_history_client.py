@@ -66,7 +66,7 @@ class SchemaHistoryClient(OwnsChannel):
         return answer.version
 
     async def table_schema(self, source: str, table_id: TableId, version: int) -> TableSchema:
-        """The schema of a table at a version.
+        """The schema of a table at a version, with the ALTER that made it.
 
         Raises:
             SchemaUnknown: that version was never recorded, or is the table's DROP.
@@ -93,6 +93,8 @@ class SchemaHistoryClient(OwnsChannel):
         change = schema_change_from_proto(answer.change)
         if change.table_schema is None:
             raise SchemaUnknown(f"{change.table_id} (version {change.version}) is the end of the table, not a schema")
+        if change.kind is SchemaChangeKind.ALTER:
+            return msgspec.structs.replace(change.table_schema, ddl=change.ddl)
         return change.table_schema
 
     async def list_tables(self, source: str, order: EventOrder | None = None) -> list[TableSchema]:

@@ -23,6 +23,7 @@ from libs.events.names import (
     transactions_topic,
 )
 from libs.events.source_types import source_type, source_type_parameters
+from libs.events.tenant_view import is_selected
 from libs.kafka.clients import TopicSpec
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import FormatSettings, SourceSelection, SourceTypes, TenantSpec
@@ -49,8 +50,7 @@ class Subscriber:
 
     def sees(self, table_id: TableId) -> bool:
         """Whether the tenant includes the table and does not exclude it."""
-        name = str(table_id)
-        return _is_any(self.selection.include_tables, name) and not _is_any(self.selection.exclude_tables, name)
+        return is_selected(self.selection, table_id)
 
     def topic(self, name: str, **config: str) -> TopicSpec:
         """One of the tenant's topics, as its document wants topics to be."""

@@ -7,14 +7,13 @@ float's digits and a decimal's scale stay those that the reader wrote.
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from libs.errors import InvalidEvent
-from libs.events.avro_names import adjust_field_name
 from libs.events.batch import (
     OP_CREATE,
     OP_DELETE,
@@ -23,6 +22,7 @@ from libs.events.batch import (
     OP_TRUNCATE,
     OP_UPDATE,
 )
+from libs.events.tenant_view import tenant_view
 from libs.types.table import Column, TableSchema
 from libs.types.tenant import ColumnMask, NameAdjustment, Operation, SourceSelection
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
@@ -104,40 +104,19 @@ def compile_projection(
     """
     mistakes: list[str] = []
     filters = _compile_filters(table, selection, mistakes)
-    excluded = frozenset(
-        column.name
-        for column in table.columns
-        if any(re.fullmatch(pattern, _full_name(table, column)) for pattern in selection.exclude_columns)
-    )
-    masks = {
-        column.name: mask
-        for column in table.columns
-        if column.name not in excluded and (mask := _mask_of(table, column, selection.masks)) is not None
-    }
-    for name in table.key:
-        if name in excluded:
-            mistakes.append(f"exclude_columns: {name!r} is part of the key; mask it by a hash instead")
-        elif name in masks and masks[name].constant is not None:
-            mistakes.append(f"masks: a constant in key column {name!r} would make all rows one; mask it by a hash")
-        elif name in masks and masks[name].truncate_chars is not None:
-            mistakes.append(f"masks: key column {name!r} cut short would make several rows one; mask it by a hash")
-    for name, mask in masks.items():
-        column = table.column(name)
-        if mask.truncate_chars is not None and column.logical_type.kind is not LogicalKind.STRING:
-            mistakes.append(f"masks: {name!r} is {column.source_type}, and only a text can be cut short")
-    adjusted = _adjusted_names([column.name for column in table.columns if column.name not in excluded], field_names)
-    mistakes.extend(_name_collisions(adjusted))
+    view = tenant_view(table, selection, field_names)
+    mistakes.extend(view.mistakes)
     if mistakes:
         raise InvalidProjection(f"{table.table_id} (version {table.version}): {'; '.join(mistakes)}")
     return Projection(
-        schema=_projected_schema(table, adjusted, masks),
+        schema=view.schema,
         filters=filters,
-        excluded=excluded,
-        masks={name: _compile_mask(table.column(name), mask) for name, mask in masks.items()},
-        field_names={name: seen for name, seen in adjusted.items() if seen != name},
+        excluded=view.excluded,
+        masks={name: _compile_mask(table.column(name), mask) for name, mask in view.masks.items()},
+        field_names={name: seen for name, seen in view.names.items() if seen != name},
         skipped_ops=b"".join(_OPS_OF[operation] for operation in selection.skip_operations),
         skips_unchanged=selection.skip_unchanged_updates,
-        changes_key=any(name in masks or adjusted[name] != name for name in table.key),
+        changes_key=any(name in view.masks or view.names[name] != name for name in table.key),
     )
 
 
@@ -152,35 +131,10 @@ def _compile_filters(table: TableSchema, selection: SourceSelection, mistakes: l
     return tuple(filters)
 
 
-def _full_name(table: TableSchema, column: Column) -> str:
-    return f"{table.table_id}.{column.name}"
-
-
-def _adjusted_names(names: Sequence[str], mode: NameAdjustment) -> dict[str, str]:
-    return {name: adjust_field_name(name, mode) for name in names}
-
-
-def _name_collisions(adjusted: Mapping[str, str]) -> Iterator[str]:
-    """Warehouses tell no upper case from lower."""
-    first_of: dict[str, str] = {}
-    for name, seen in adjusted.items():
-        first = first_of.setdefault(seen.lower(), name)
-        if first != name:
-            yield f"format.field_names: {first!r} and {name!r} both become {seen!r}; exclude one, or take avro_unicode"
-
-
 # --- masks --------------------------------------------------------------------------------------------------------------
 
 _NULL: Final = msgspec.Raw(b"null")
 _NULL_BYTES: Final = b"null"
-
-
-def _mask_of(table: TableSchema, column: Column, masks: Sequence[ColumnMask]) -> ColumnMask | None:
-    """The first mask that names the column."""
-    for mask in masks:
-        if re.fullmatch(mask.columns, _full_name(table, column)):
-            return mask
-    return None
 
 
 def _compile_mask(column: Column, mask: ColumnMask) -> Mask:
@@ -228,39 +182,6 @@ def mask_text(value: bytes, logical_type: LogicalType) -> bytes | None:
     if logical_type.kind is LogicalKind.DECIMAL:
         return f"{decimal_of_wire(text, logical_type.scale):f}".encode()
     return text.encode()
-
-
-def _projected_schema(table: TableSchema, adjusted: Mapping[str, str], masks: Mapping[str, ColumnMask]) -> TableSchema:
-    """``adjusted``: the columns that stay, with the names that the tenant reads."""
-    columns = (
-        _masked_column(column, masks[column.name]) if column.name in masks else column
-        for column in table.columns
-        if column.name in adjusted
-    )
-    return msgspec.structs.replace(
-        table,
-        columns=tuple(msgspec.structs.replace(column, name=adjusted[column.name]) for column in columns),
-        key=tuple(adjusted[name] for name in table.key),
-        indexes=(),
-    )
-
-
-def _masked_column(column: Column, mask: ColumnMask) -> Column:
-    """A masked column holds text, whatever it held: sinks make it a string."""
-    if mask.truncate_chars is not None:
-        length = mask.truncate_chars
-    elif mask.hash is not None:
-        length = 2 * hashlib.new(mask.hash.algorithm).digest_size
-    else:
-        length = len(mask.constant or "")
-    return Column(
-        name=column.name,
-        source_type=f"varchar({length})",
-        logical_type=LogicalType(kind=LogicalKind.STRING),
-        is_optional=column.is_optional,
-        charset="utf8mb4",
-        comment=column.comment,
-    )
 
 
 # --- rows -----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,149 @@
+"""A table version as a tenant receives it: which columns, masked or not, under which names.
+
+The router projects rows by it and announces its schema; ``headwater schema plan`` asks it what a tenant would receive.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from libs.events.avro_names import adjust_field_name
+from libs.types.table import Column, FormerName, TableId, TableSchema
+from libs.types.tenant import ColumnMask, NameAdjustment, SourceSelection
+from libs.types.value import LogicalKind, LogicalType
+
+
+@dataclass(frozen=True, slots=True)
+class TenantView:
+    """What a selection leaves of a table version."""
+
+    schema: TableSchema
+    """The table as the tenant receives it, its columns by the names that the tenant reads."""
+    excluded: frozenset[str]
+    masks: Mapping[str, ColumnMask]
+    """By the source's names."""
+    names: Mapping[str, str]
+    """Of the columns that stay: from the source's to the tenant's."""
+    mistakes: tuple[str, ...]
+    """Why the selection cannot be applied to this version; the rest means nothing then."""
+
+
+def is_selected(selection: SourceSelection, table_id: TableId) -> bool:
+    """Whether the tenant receives the table at all."""
+    name = str(table_id)
+    return _is_any(selection.include_tables, name) and not _is_any(selection.exclude_tables, name)
+
+
+def tenant_view(
+    table: TableSchema, selection: SourceSelection, field_names: NameAdjustment = NameAdjustment.NONE
+) -> TenantView:
+    """The view of ``table`` that ``selection`` describes, its columns named as ``field_names`` says."""
+    excluded = frozenset(column.name for column in table.columns if _is_excluded(table, column.name, selection))
+    masks = {
+        column.name: mask
+        for column in table.columns
+        if column.name not in excluded and (mask := _mask_of(table, column.name, selection)) is not None
+    }
+    names = {
+        column.name: adjust_field_name(column.name, field_names)
+        for column in table.columns
+        if column.name not in excluded
+    }
+    mistakes = (*_key_mistakes(table, excluded, masks), *_truncation_mistakes(table, masks), *_collisions(names))
+    if mistakes:
+        return TenantView(table, excluded, masks, names, mistakes)
+    columns = tuple(
+        msgspec.structs.replace(
+            _masked_column(column, masks[column.name]) if column.name in masks else column,
+            name=names[column.name],
+            former_names=_former_names(table, column, selection, field_names),
+        )
+        for column in table.columns
+        if column.name not in excluded
+    )
+    schema = msgspec.structs.replace(
+        table,
+        columns=columns,
+        key=tuple(names[name] for name in table.key),
+        ddl="" if excluded or masks else table.ddl,
+        indexes=(),
+    )
+    return TenantView(schema, excluded, masks, names, ())
+
+
+def _is_any(patterns: Iterable[str], name: str) -> bool:
+    return any(re.fullmatch(pattern, name) for pattern in patterns)
+
+
+def _is_excluded(table: TableSchema, column: str, selection: SourceSelection) -> bool:
+    return _is_any(selection.exclude_columns, f"{table.table_id}.{column}")
+
+
+def _mask_of(table: TableSchema, column: str, selection: SourceSelection) -> ColumnMask | None:
+    """The first mask that names the column."""
+    return next((mask for mask in selection.masks if re.fullmatch(mask.columns, f"{table.table_id}.{column}")), None)
+
+
+def _former_names(
+    table: TableSchema, column: Column, selection: SourceSelection, field_names: NameAdjustment
+) -> tuple[FormerName, ...]:
+    """None where the tenant received the column in another way under one of them: its values are others then."""
+    mask = _mask_of(table, column.name, selection)
+    for former in column.former_names:
+        if _is_excluded(table, former.name, selection) or _mask_of(table, former.name, selection) != mask:
+            return ()
+    return tuple(
+        msgspec.structs.replace(former, name=adjust_field_name(former.name, field_names))
+        for former in column.former_names
+    )
+
+
+def _key_mistakes(table: TableSchema, excluded: frozenset[str], masks: Mapping[str, ColumnMask]) -> Iterator[str]:
+    for name in table.key:
+        if name in excluded:
+            yield f"exclude_columns: {name!r} is part of the key; mask it by a hash instead"
+        elif name in masks and masks[name].constant is not None:
+            yield f"masks: a constant in key column {name!r} would make all rows one; mask it by a hash"
+        elif name in masks and masks[name].truncate_chars is not None:
+            yield f"masks: key column {name!r} cut short would make several rows one; mask it by a hash"
+
+
+def _truncation_mistakes(table: TableSchema, masks: Mapping[str, ColumnMask]) -> Iterator[str]:
+    for name, mask in masks.items():
+        column = table.column(name)
+        if mask.truncate_chars is not None and column.logical_type.kind is not LogicalKind.STRING:
+            yield f"masks: {name!r} is {column.source_type}, and only a text can be cut short"
+
+
+def _collisions(names: Mapping[str, str]) -> Sequence[str]:
+    """Warehouses tell no upper case from lower."""
+    first_of: dict[str, str] = {}
+    found = []
+    for name, seen in names.items():
+        first = first_of.setdefault(seen.lower(), name)
+        if first != name:
+            found.append(
+                f"format.field_names: {first!r} and {name!r} both become {seen!r}; exclude one, or take avro_unicode"
+            )
+    return found
+
+
+def _masked_column(column: Column, mask: ColumnMask) -> Column:
+    """A masked column holds text, whatever it held: sinks make it a string."""
+    if mask.truncate_chars is not None:
+        length = mask.truncate_chars
+    elif mask.hash is not None:
+        length = 2 * hashlib.new(mask.hash.algorithm).digest_size
+    else:
+        length = len(mask.constant or "")
+    return Column(
+        name=column.name,
+        source_type=f"varchar({length})",
+        logical_type=LogicalType(kind=LogicalKind.STRING),
+        is_optional=column.is_optional,
+        charset="utf8mb4",
+        comment=column.comment,
+    )
