@@ -91,6 +91,9 @@ def _convert_value(kind: Any, value: Any, place: str, mistakes: list[str]) -> An
             convert_document(item, element, place=f"{place}[{index}]", mistakes=mistakes)
             for index, element in enumerate(value)
         )
+    element = _enum_of_tuple(kind)
+    if element is not None and isinstance(value, list):
+        return tuple(_convert_value(element, each, f"{place}[{index}]", mistakes) for index, each in enumerate(value))
     known = _members_of(kind)
     if known and isinstance(value, str) and value not in known:
         mistakes.append(f"{place}: unknown value {value!r}{_nearest(value, known)}")
@@ -121,10 +124,18 @@ def _members_of(kind: Any) -> list[str]:
 
 
 def _struct_of_tuple(kind: Any) -> Any:
+    return _element_of_tuple(kind, msgspec.Struct)
+
+
+def _enum_of_tuple(kind: Any) -> Any:
+    return _element_of_tuple(kind, enum.Enum)
+
+
+def _element_of_tuple(kind: Any, base: type) -> Any:
     arguments = get_args(kind)
     if getattr(kind, "__origin__", None) is tuple and arguments:
         element = arguments[0]
-        if isinstance(element, type) and issubclass(element, msgspec.Struct):
+        if isinstance(element, type) and issubclass(element, base):
             return element
     return None
 

@@ -237,6 +237,12 @@ def _sink_mistakes(sink: SinkSettings) -> Iterable[str]:
         yield f"deletes: soft is for mode mirror; a table of mode {sink.mode.value} keeps deleted rows anyway: leave it out"
     if sink.tracked_columns != SinkSettings().tracked_columns and sink.mode is not SinkMode.HISTORY:
         yield f"tracked_columns: is for mode history; mode {sink.mode.value} knows no versions: leave it out"
+    for index, rule in enumerate(sink.schema_changes.rules):
+        yield from _pattern_mistakes(f"schema_changes.rules[{index}].tables", rule.tables)
+        if any(
+            not other.changes and other.tables in (".*", rule.tables) for other in sink.schema_changes.rules[:index]
+        ):
+            yield f"schema_changes.rules[{index}]: a rule before it is for all of its changes already: put it first"
     for index, pattern in enumerate(sink.tracked_columns):
         yield from _pattern_mistakes(f"tracked_columns[{index}]", pattern)
     if sink.layouts and sink.warehouse != "iceberg":

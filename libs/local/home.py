@@ -186,6 +186,9 @@ sink:
   warehouse: iceberg                 # or postgresql
   mode: mirror                       # mirror: the current rows; append: every change
   trigger_s: 5                       # how often rows are written, in seconds
+  # schema_changes:                  # when the source's tables change: lenient, evolve, exception or ignore
+  #   default: lenient
+  #   rules: [{tables: 'shop\\.orders', changes: [column_dropped, type_changed], policy: exception}]
 """
 
 

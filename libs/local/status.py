@@ -32,7 +32,7 @@ from libs.local.state import ServicePhase, ServiceState, StackState, read_ports
 from libs.local.tenant_topics import end_offsets, has_records_between, open_consumer
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.types.progress import Progress
-from libs.types.warehouse import TableFiles, TableTimings
+from libs.types.warehouse import TableFiles, TableProgress, TableTimings
 from protos.headwater.reader_control.v1 import reader_control_pb2 as pb
 from protos.headwater.reader_control.v1 import reader_control_pb2_grpc
 
@@ -408,12 +408,18 @@ def _sunk(home: Home, documents: Documents, unknown: list[str]) -> list[TableSta
                             files=table.files,
                             maintained_at_us=table.maintained_at_us,
                         ),
-                        detail=f"parked: {table.parked.because}" if table.parked is not None else "",
+                        detail=_sink_detail(table),
                     )
                 )
     finally:
         consumer.close()
     return found
+
+
+def _sink_detail(table: TableProgress) -> str:
+    if table.parked is not None:
+        return f"parked: {table.parked.because}"
+    return f"left out by policy: {'; '.join(table.ignored)}" if table.ignored else ""
 
 
 def _topic_lag(consumer: Consumer, topic: str, done: Mapping[str, int]) -> int:

@@ -8,14 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from libs.errors import HeadwaterError
 from libs.mysql.logical import column
-from libs.types.table import Column, TableId, TableSchema
-from libs.types.tenant import Deletes, SinkMode
+from libs.types.table import Column, FormerName, TableId, TableSchema
+from libs.types.tenant import ChangePolicies, ChangePolicy, Deletes, SinkMode
 from libs.types.value import UNAVAILABLE_VALUE
 
 Row = dict[str, Any]
 
+EVOLVE: Final = ChangePolicies(default=ChangePolicy.EVOLVE)
+LENIENT: Final = ChangePolicies()
 ID: Final = column("id", "int", is_optional=False)
 NOTE: Final = column("note", "varchar(20)", charset="utf8mb4")
 ODD_NAMES: Final = (
@@ -61,10 +65,12 @@ class SinkHarness(Protocol):
         deletes: Deletes = Deletes.HARD,
         truncated_at: int | None = None,
         batch_id: int | None = None,
+        policies: ChangePolicies = LENIENT,
     ) -> bool:
         """One batch as the job applies it, one change a key; False where the table held it already.
 
-        ``truncated_at``: rank of a TRUNCATE that ``changes`` come after. ``batch_id``: by default the next one.
+        ``truncated_at``: rank of a TRUNCATE that ``changes`` come after. ``batch_id``: by default the next one. ``policies``:
+        what becomes of the table where ``schema`` is another than before.
         """
         ...
 
@@ -107,11 +113,11 @@ def gone(rank: int, key: int) -> RowChange:
 
 def source_rows(harness: SinkHarness, schema: TableSchema) -> list[Row]:
     """The rows as the source has them, by id."""
-    plain = [
-        {name: value for name, value in row.items() if not name.startswith("_headwater_")}
-        for row in harness.rows(schema)
-    ]
-    return sorted(plain, key=lambda row: str(row["id"]))
+    return sorted(map(_plain_row, harness.rows(schema)), key=lambda row: str(row["id"]))
+
+
+def _plain_row(row: Row) -> Row:
+    return {name: value for name, value in row.items() if not name.startswith("_headwater_")}
 
 
 def refusal(call: Callable[[], object]) -> str:
@@ -353,12 +359,124 @@ def numbers_widen_in_place(harness: SinkHarness) -> None:
 def a_change_of_type_that_would_lose_values_is_refused(harness: SinkHarness) -> None:
     """The message names the table, the column, and what to do; the table stays as it is."""
     harness.apply(table(), put(1, 1, "one"))
+    number = table(ID, column("note", "int"), version=2)
 
-    said = refusal(lambda: harness.apply(table(ID, column("note", "int"), version=2), put(2, 2, None)))
+    said = refusal(lambda: harness.apply(number, put(2, 2, None), policies=EVOLVE))
 
     assert "column note was" in said
     assert "(docs/sinks.md" in said
     assert source_rows(harness, table()) == [{"id": 1, "note": "one"}]
+
+
+def a_rename_is_carried_over(harness: SinkHarness) -> None:
+    """The column has its old rows' values under the new name, also of the key; two columns may follow one another's names, and
+    an event from before that comes late finds its place."""
+    first = table(ID, NOTE, column("b", "int"), column("other", "int"))
+    harness.apply(first, put(1, 1, "one", b=1, other=10))
+    second = table(
+        _renamed(ID, "order_id", "id"),
+        _renamed(NOTE, "text", "note"),
+        _renamed(column("b", "bigint"), "other", "b"),
+        _renamed(column("other", "int"), "it's `odd`", "other"),
+        version=2,
+        key=("order_id",),
+    )
+
+    harness.apply(second, RowChange("u", 2, {"order_id": 2, "text": "two", "other": 2**40, "it's `odd`": 20}))
+    harness.apply(first, put(1, 2, "late", b=3, other=30), put(1, 3, "three", b=3, other=30))
+    harness.apply(second, RowChange("d", 4, {"order_id": 1, "text": "", "other": 0, "it's `odd`": 0}))
+
+    rows = sorted(map(_plain_row, harness.rows(second)), key=lambda row: int(row["order_id"]))
+    assert rows == [
+        {"order_id": 2, "text": "two", "other": 2**40, "it's `odd`": 20},
+        {"order_id": 3, "text": "three", "other": 3, "it's `odd`": 30},
+    ]
+
+
+def lenient_puts_a_column_beside_the_one_that_cannot_change(harness: SinkHarness) -> None:
+    """The old column keeps what it has and is NULL from then on; a further type gets a further column, and one that was there
+    before is taken up again."""
+    harness.apply(table(), put(1, 1, "one"), put(1, 2, "two"))
+    number, moment = (table(ID, column("note", kind), version=v) for v, kind in ((2, "int"), (3, "date")))
+
+    harness.apply(number, RowChange("u", 2, {"id": 2, "note": 22}))
+    harness.apply(moment, RowChange("u", 3, {"id": 3, "note": 0}))
+    harness.apply(table(version=4), put(4, 4, "four"))
+    harness.apply(number, RowChange("u", 2, {"id": 5, "note": 55}))
+
+    found = {row["id"]: [row[name] for name in row if name.startswith("note")] for row in source_rows(harness, number)}
+    assert {key: [str(value) for value in values if value is not None] for key, values in found.items()} == {
+        1: ["one"],
+        2: ["22"],
+        3: ["1970-01-01"],
+        4: ["four"],
+        5: ["55"],
+    }
+    assert {len(values) for values in found.values()} == {3}
+    [row] = [row for row in source_rows(harness, number) if row["id"] == 2]
+    assert row["note"] is None
+    assert [name for name in row if name.startswith("note__v_int")]
+
+
+def exception_parks_the_table_at_each_change(harness: SinkHarness) -> None:
+    """Also at one that would ask nothing of the table; the message names the statement, the changes and the remedy."""
+    harness.apply(table(), put(1, 1, "one"))
+    required = msgspec.structs.replace(NOTE, is_optional=False)
+    changed = msgspec.structs.replace(
+        table(ID, required, column("n", "int"), version=2), ddl="ALTER TABLE orders ADD n int, MODIFY note …"
+    )
+
+    said = refusal(lambda: harness.apply(changed, put(2, 2, "two", n=2), policies=_policies(ChangePolicy.EXCEPTION)))
+    fresh = table(name="fresh")
+    of_a_new_table = refusal(lambda: harness.apply(fresh, put(1, 1, "one"), policies=_policies(ChangePolicy.EXCEPTION)))
+
+    for words in (
+        "ALTER TABLE orders ADD n int",
+        "column_added n",
+        "nullability_changed note",
+        "choose another policy",
+    ):
+        assert words in said
+    assert "column_added" not in of_a_new_table
+    assert "table_created" in of_a_new_table
+    assert source_rows(harness, table()) == [{"id": 1, "note": "one"}]
+    harness.apply(changed, put(2, 2, "two", n=2), policies=EVOLVE)
+    harness.apply(changed, put(3, 3, "three", n=3), policies=_policies(ChangePolicy.EXCEPTION))
+    assert [row["n"] for row in source_rows(harness, changed)] == [None, 2, 3]
+
+
+def ignore_leaves_the_table_as_it_is(harness: SinkHarness) -> None:
+    """New columns and new names are not delivered, a wider number as long as it fits; with another policy they come."""
+    ignore = _policies(ChangePolicy.IGNORE)
+    first = table(ID, NOTE, column("n", "int"))
+    harness.apply(first, put(1, 1, "one", n=1))
+    second = table(
+        ID,
+        _renamed(NOTE, "text", "note"),
+        column("n", "bigint"),
+        column("added", "int", default_expression="7"),
+        version=2,
+    )
+
+    harness.apply(second, RowChange("u", 2, {"id": 2, "text": "two", "n": 2, "added": 2}), policies=ignore)
+    left = source_rows(harness, second)
+    harness.apply(second, RowChange("u", 3, {"id": 3, "text": "three", "n": 2**40, "added": 3}), policies=EVOLVE)
+
+    assert left == [{"id": 1, "note": "one", "n": 1}, {"id": 2, "note": None, "n": 2}]
+    newest = source_rows(harness, second)[2]
+    assert newest == {"id": 3, "note": None, "n": 2**40, "text": "three", "added": 3}
+    refused = refusal(lambda: harness.apply(table(name="fresh"), put(1, 1, "one"), policies=ignore))
+    assert "ignore for table_created" in refused
+
+
+def _renamed(item: Column, name: str, former_name: str) -> Column:
+    """A column that was called otherwise in version 1."""
+    former = FormerName(name=former_name, last_version=1)
+    return msgspec.structs.replace(item, name=name, former_names=(former,))
+
+
+def _policies(default: ChangePolicy) -> ChangePolicies:
+    return ChangePolicies(default=default)
 
 
 def mode_and_key_are_for_a_tables_life(harness: SinkHarness) -> None:

@@ -1,6 +1,7 @@
 """Tenants: whose data it is, and what each one gets (design: Tenants)."""
 
 import enum
+import re
 from typing import NewType
 
 import msgspec
@@ -146,6 +147,61 @@ class Images(enum.Enum):
     """Of an update two rows."""
 
 
+class ChangePolicy(enum.Enum):
+    """What becomes of a sink's table when its source's table changes."""
+
+    EVOLVE = "evolve"
+    """It changes in place; what would lose values parks the table."""
+    LENIENT = "lenient"
+    """As ``evolve``; where a column cannot take its new type in place, it stays, and one of that type comes beside it."""
+    EXCEPTION = "exception"
+    """The table is parked, until a person has chosen another policy."""
+    IGNORE = "ignore"
+    """The table stays as it is, and what is new is not delivered into it."""
+
+
+class ChangeKind(enum.Enum):
+    """What may change of a table."""
+
+    TABLE_CREATED = "table_created"
+    """The tenant receives a table for the first time."""
+    COLUMN_ADDED = "column_added"
+    COLUMN_DROPPED = "column_dropped"
+    COLUMN_RENAMED = "column_renamed"
+    COLUMN_WIDENED = "column_widened"
+    """Its type holds all that the old one held, and the warehouse can change the one into the other in place."""
+    COLUMN_NARROWED = "column_narrowed"
+    """The old type holds all that the new one holds."""
+    TYPE_CHANGED = "type_changed"
+    """Neither of the two."""
+    NULLABILITY_CHANGED = "nullability_changed"
+    """NOT NULL came or went."""
+
+
+class ChangeRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A policy for some changes of some tables."""
+
+    policy: ChangePolicy
+    tables: str = ".*"
+    """Regular expression, matched against the whole ``database.table`` of the source."""
+    changes: tuple[ChangeKind, ...] = ()
+    """Empty: all of them."""
+
+
+class ChangePolicies(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which policy is for which change: the first rule that fits, else ``default``."""
+
+    default: ChangePolicy = ChangePolicy.LENIENT
+    rules: tuple[ChangeRule, ...] = ()
+
+    def policy(self, table: str, change: ChangeKind) -> ChangePolicy:
+        """The policy for a change of ``database.table``."""
+        for rule in self.rules:
+            if (not rule.changes or change in rule.changes) and re.fullmatch(rule.tables, table):
+                return rule.policy
+        return self.default
+
+
 class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where a tenant's rows go, and how."""
 
@@ -160,6 +216,8 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     other columns rewrites the version that is there."""
     layouts: tuple[TableLayout, ...] = ()
     """How the tables lie in files; a table that none matches is as the warehouse has it."""
+    schema_changes: ChangePolicies = ChangePolicies()
+    """What becomes of the tables when the source's change."""
     trigger_s: float = 5.0
     """How often a micro-batch starts, in seconds: shorter is fresher, longer makes larger files."""
 

@@ -218,6 +218,8 @@ class TableProgress(msgspec.Struct, frozen=True, kw_only=True):
     """After that batch; None: the warehouse does not tell."""
     maintained_at_us: int = 0
     """When its files were last rewritten, expired or cleaned; 0: not since the job's first start."""
+    ignored: tuple[str, ...] = ()
+    """What of the source's changes is not delivered, by the tenant's policies."""
     parked: ParkedTable | None = None
 
 

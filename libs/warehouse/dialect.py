@@ -24,6 +24,8 @@ class Dialect:
     other in place."""
     shown: Callable[[str], str] = str
     """How the warehouse itself calls a type of ``own_type``."""
+    reserved_names: frozenset[str] = frozenset()
+    """In lower case: no column may be called so."""
 
     def type_of(self, column: Column) -> str:
         """The type that holds every value of the column."""
@@ -40,7 +42,7 @@ def _sparks(sql_type: str, _: LogicalType | None) -> str:
 
 DIALECTS: Final[Mapping[str, Dialect]] = {
     "delta": Dialect(_sparks, delta.is_wider),
-    "iceberg": Dialect(_sparks, iceberg.is_wider, iceberg.iceberg_type),
+    "iceberg": Dialect(_sparks, iceberg.is_wider, iceberg.iceberg_type, iceberg.METADATA_COLUMNS),
     "postgresql": Dialect(postgresql.own_type, postgresql.is_wider),
 }
 """By the names of ``spark.sinks.registry``."""

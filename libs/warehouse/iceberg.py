@@ -18,6 +18,10 @@ _ICEBERG_NAMES: Final[Mapping[str, str]] = {
 }
 _SPARK_NAMES: Final = {iceberg: spark for spark, iceberg in _ICEBERG_NAMES.items()}
 _DECIMAL: Final = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+METADATA_COLUMNS: Final = frozenset(
+    {"_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"}
+)
+"""Iceberg specification, "Reserved Field IDs": no MERGE runs on a table that has one of them for its own."""
 _WIDENINGS: Final = frozenset({("int", "bigint"), ("float", "double")})
 """Besides a DECIMAL's precision, all that Iceberg allows in place (specification v2, "Schema Evolution")."""
 

@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -35,20 +35,21 @@ from libs.types.tenant import Deletes, Images, SinkMode, SinkSettings, TenantSpe
 from libs.types.warehouse import (
     IS_CURRENT_COLUMN,
     ORDER_COLUMN,
-    OWN_COLUMN_PREFIX,
     BatchTimings,
     ParkedTable,
     SinkProgress,
     TableTimings,
     WarehouseTable,
-    own_columns,
     warehouse_table,
 )
+from libs.warehouse.fitness import unfit_because
+from libs.warehouse.schema_changes import left_out
 from libs.warehouse.spark_types import spark_type
 from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.progress import TableCommit, TableOutcome, load_progress, observe_batch, store_progress, with_batch
 from spark.jobs.retries import Retries
-from spark.jobs.spark_errors import MALFORMED_RECORD, described, has_condition
+from spark.jobs.spark_errors import MALFORMED_RECORD, TOO_LARGE, described, has_condition
+from spark.sinks.evolution import stored_columns
 from spark.sinks.port import (
     BatchIdentity,
     Fill,
@@ -59,9 +60,11 @@ from spark.sinks.port import (
     SinkColumn,
     SinkTable,
     TableColumn,
+    TableLeftOut,
     TableRefused,
     Truncation,
 )
+from spark.sinks.ready_table import ready_table
 from spark.transforms.conform_to import conform_to
 from spark.transforms.fill import fill_expression
 from spark.transforms.latest_per_key import latest_per_key
@@ -109,6 +112,8 @@ class TableBatch:
     is_passed_over: bool
     known_order: str
     """The newest order of the batches before; empty: there were none."""
+    known_ignored: tuple[str, ...] = ()
+    """What the batches before did not deliver, by policy."""
 
     @property
     def newest(self) -> DeliveredSchema:
@@ -189,6 +194,7 @@ def _table_batch(
         parked=parked,
         is_passed_over=parked is not None and not is_retry,
         known_order="" if known is None else known.order,
+        known_ignored=() if known is None else known.ignored,
     )
 
 
@@ -211,10 +217,22 @@ def _apply_table(context: TenantSink, batch: BatchIdentity, table: TableBatch) -
         assert table.parked is not None
         return outcome(parked=_parked(table, table.parked.because))
     try:
-        return outcome(commit=_commit(context, batch, table))
+        commit = _commit(context, batch, table)
+        _tell_ignored(table, commit.ignored)
+        return outcome(commit=commit)
+    except TableLeftOut as left_out_table:
+        ignored = (str(left_out_table),)
+        _tell_ignored(table, ignored)
+        return outcome(commit=TableCommit(time.time_ns() // 1_000, ignored=ignored, is_left_out=True))
     except TableRefused as refused:
         log.error("sink_table_parked", table=str(table.newest.table_schema.table_id), reason=str(refused))
         return outcome(parked=_parked(table, str(refused)))
+
+
+def _tell_ignored(table: TableBatch, ignored: tuple[str, ...]) -> None:
+    """Once, and not with every batch."""
+    if ignored and ignored != table.known_ignored:
+        log.warning("sink_changes_ignored", table=str(table.newest.table_schema.table_id), ignored=list(ignored))
 
 
 def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> TableCommit:
@@ -223,13 +241,19 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
     spark = table.events.sparkSession
     wanted = sink_table(context, table)
     if context.sink.is_applied(spark, wanted.name, batch):
-        return TableCommit(time.time_ns() // 1_000)
+        return TableCommit(time.time_ns() // 1_000, ignored=table.known_ignored)
     failpoint("sink_before_merge")
-    columns = context.sink.ensure_table(spark, wanted)
+    wanted, columns = ready_table(spark, context.sink, _versions(wanted, table))
+    ignored = left_out(stored_columns(columns), table.newest.table_schema, context.sink.dialect)
     prepared_s = time.monotonic()
     try:
         write_batch(context, table, wanted, columns)
     except (PySparkException, Py4JJavaError) as error:
+        if ignored and any(has_condition(error, condition) for condition in TOO_LARGE):
+            raise TableRefused(
+                f"{wanted.table}: a number is too large for its column, which the tenant's sink.schema_changes leaves as it "
+                "is; let column_widened be evolve or lenient there"
+            ) from error
         if not has_condition(error, MALFORMED_RECORD):
             raise
         raise TableRefused(
@@ -245,7 +269,7 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
         write_s=round(written_s - prepared_s, 3),
         maintain_s=round(time.monotonic() - written_s, 3),
     )
-    return TableCommit(written_at_us, timings, maintained)
+    return TableCommit(written_at_us, timings, maintained, ignored)
 
 
 def _maintain(context: TenantSink, spark: SparkSession, table: WarehouseTable) -> Maintained:
@@ -256,6 +280,18 @@ def _maintain(context: TenantSink, spark: SparkSession, table: WarehouseTable) -
         SINK_FAILED_MAINTENANCE.labels(context.tenant.tenant, context.settings.warehouse).inc()
         log.warning("sink_maintenance_failed", table=str(table), reason=described(error))
         return Maintained()
+
+
+def _versions(wanted: SinkTable, table: TableBatch) -> list[SinkTable]:
+    """The table at each version of the batch, ``wanted`` last."""
+    older = [table.schemas[version].table_schema for version in sorted(table.schemas)[:-1]]
+    return [
+        *(
+            replace(wanted, schema=each, columns=tuple(_sink_column(item, table) for item in each.columns))
+            for each in older
+        ),
+        wanted,
+    ]
 
 
 def write_batch(context: TenantSink, table: TableBatch, wanted: SinkTable, columns: Mapping[str, TableColumn]) -> None:
@@ -287,7 +323,11 @@ def _write_versions(
     is_late = min(part.oldest_order for part in table.slices) <= table.known_order and has_late_changes(
         changes, current, key=wanted.key, known_order=table.known_order
     )
-    tracked = [name for name in columns if name not in wanted.key and context.tracks(f"{wanted.table}.{name}")]
+    tracked = [
+        name
+        for name, column in columns.items()
+        if name not in wanted.key and context.tracks(f"{wanted.table}.{_source_name(name, column)}")
+    ]
     versions = versions_of(
         changes,
         stored if is_late else current,
@@ -296,6 +336,11 @@ def _write_versions(
         has_truncations=oldest is not None,
     )
     context.sink.merge_versions(spark, wanted, versions, only_current=not is_late, truncation=oldest)
+
+
+def _source_name(name: str, column: TableColumn) -> str:
+    """One that stands beside another is called as that one."""
+    return name if column.stored is None else column.stored.variant_of or name
 
 
 def _truncations(table: TableBatch) -> tuple[Truncation | None, Truncation | None]:
@@ -421,22 +466,13 @@ def sink_table(context: TenantSink, table: TableBatch) -> SinkTable:
     schema = newest.table_schema
     name = warehouse_table(context.tenant.tenant, newest.source, schema.table_id)
     mode, deletes = context.settings.mode, context.settings.deletes
-    if mode is not SinkMode.APPEND and not schema.key:
-        raise TableRefused(
-            f"{schema.table_id} has no primary key and no unique key without NULLs, so its rows cannot be told apart; add "
-            "one at the source, exclude the table, or set the tenant's sink.mode to append"
-        )
+    if unfit := unfit_because(schema, mode, deletes, context.sink.dialect):
+        raise TableRefused(unfit)
     if mode is SinkMode.HISTORY and not isinstance(context.sink, KeepsVersions):
         raise TableRefused(
             f"{schema.table_id}: warehouse {context.settings.warehouse} has no mode history; take another sink.mode, or "
             "warehouse iceberg"
         )
-    own = own_columns(mode, deletes)
-    for column in schema.columns:
-        if column.name.lower().startswith(OWN_COLUMN_PREFIX) or column.name.lower() in own:
-            raise TableRefused(
-                f"{schema.table_id}.{column.name}: such a name is Headwater's own in mode {mode.value}; exclude the column"
-            )
     layout = next((each for each in context.settings.layouts if re.fullmatch(each.tables, str(schema.table_id))), None)
     return SinkTable(
         name=name,
@@ -447,6 +483,7 @@ def sink_table(context: TenantSink, table: TableBatch) -> SinkTable:
         topic=table.topic,
         source=newest.source,
         table=str(schema.table_id),
+        schema=schema,
         oldest_version=min(table.schemas),
         reached=Reached(
             order=max(part.newest_order for part in table.slices),
@@ -455,6 +492,8 @@ def sink_table(context: TenantSink, table: TableBatch) -> SinkTable:
         ),
         partition_by=None if layout is None else tuple(map(parse_term, layout.partition_by)),
         sort_by=None if layout is None else tuple(map(parse_ordered_term, layout.sort_by)),
+        policies=context.settings.schema_changes,
+        schema_at=functools.partial(context.schemas.known_schema, table.topic),
     )
 
 
@@ -505,7 +544,7 @@ def _outcome(
         source=newest.source,
         table=str(newest.table_schema.table_id),
         warehouse_table=str(warehouse_table(context.tenant.tenant, newest.source, newest.table_schema.table_id)),
-        rows=sum(part.rows for part in table.slices),
+        rows=0 if commit is not None and commit.is_left_out else sum(part.rows for part in table.slices),
         newest_order=max(part.newest_order for part in table.slices),
         newest_committed_at_us=max(part.newest_committed_at_us for part in table.slices),
         live_changes=live_changes,

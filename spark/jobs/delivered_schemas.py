@@ -11,6 +11,7 @@ from libs.config.connections import KafkaSettings
 from libs.errors import SchemaUnknown
 from libs.events.delivered_schema import DeliveredSchema, decode_delivered_schema
 from libs.events.names import table_schemas_topic
+from libs.types.table import TableSchema
 from spark.transforms.read_topics import kafka_options
 
 # A schema is written in the transaction of its first rows, but brokers may show one topic's part of a transaction a
@@ -50,6 +51,11 @@ class DeliveredSchemas:
     def schema(self, topic: str, version: int) -> DeliveredSchema:
         """A schema that was required."""
         return self._known[topic, version]
+
+    def known_schema(self, topic: str, version: int) -> TableSchema | None:
+        """The same of any version; None where the topic, which was read, does not have it."""
+        delivered = self._known.get((topic, version))
+        return None if delivered is None else delivered.table_schema
 
     def _read(self, spark: SparkSession) -> None:
         records = (

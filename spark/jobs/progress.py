@@ -35,6 +35,10 @@ class TableCommit:
     timings: TableTimings | None = None
     """None: it was there already."""
     maintained: Maintained | None = None
+    ignored: tuple[str, ...] = ()
+    """What of the source's changes was not delivered, by policy."""
+    is_left_out: bool = False
+    """By policy there is no such table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,7 @@ def with_batch(
             last=commit.timings or known.last,
             files=(commit.maintained and commit.maintained.files) or known.files,
             maintained_at_us=now_us if commit.maintained and commit.maintained.was_due else known.maintained_at_us,
+            ignored=commit.ignored,
             parked=None,
         )
         if not is_repeat:

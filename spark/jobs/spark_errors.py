@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from libs.errors import HeadwaterError
 
 MALFORMED_RECORD: Final = "MALFORMED_RECORD_IN_PARSING"
+TOO_LARGE: Final = ("CAST_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE")
 _LONGEST_CHAIN: Final = 20
 
 

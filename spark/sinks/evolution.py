@@ -1,52 +1,108 @@
-"""What must change for a warehouse's table to hold a newer source schema: plain functions over names of types.
+"""What must change for a warehouse's table to hold a newer version of its source's: ``libs.warehouse.schema_changes``' plan, as
+the sinks carry it out."""
 
-Which types a table may be changed between in place is each warehouse's own; that nothing is dropped or narrowed is not.
-"""
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import structlog
 
-from spark.sinks.port import SinkColumn, SinkTable, TableRefused
+from libs.types.table import Column
+from libs.warehouse.dialect import Dialect
+from libs.warehouse.schema_changes import StoredColumn, plan_change, plan_creation, renames, stored_after
+from spark.sinks.port import SinkColumn, SinkTable, TableColumn, TableLeftOut, TableRefused
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """What a table's schema lacks."""
+    """What a table lacks."""
 
-    added: tuple[SinkColumn, ...]
+    renamed: Mapping[str, str]
+    """From the old name in the table to the new one."""
     widened: tuple[SinkColumn, ...]
+    """By their names in the table, after renaming."""
+    added: tuple[SinkColumn, ...]
+    """The same."""
+    columns: Mapping[str, StoredColumn]
+    """All of the table's, when that is done."""
+    version: int | None
+    """What the table is ready for then; None: what it was ready for before."""
+
+    @property
+    def changes_columns(self) -> bool:
+        """Whether more is to be done than to note the version."""
+        return bool(self.renamed or self.widened or self.added)
 
     def __bool__(self) -> bool:
-        return bool(self.added or self.widened)
+        return self.changes_columns or self.version is not None
 
 
-def evolution(
-    current: Mapping[str, str],
-    table: SinkTable,
-    *,
-    type_of: Callable[[SinkColumn], str],
-    is_wider: Callable[[str, str], bool],
-) -> Evolution:
-    """What to add to and widen in the ``current`` columns (name to type); nothing is ever dropped.
-
-    ``type_of``: which type a column should have; ``is_wider(new, old)``: whether the warehouse can turn the old type into
-    the new one in place, and every value fits.
+def evolution(columns: Mapping[str, TableColumn], version: int | None, table: SinkTable, dialect: Dialect) -> Evolution:
+    """What to do to a table of ``columns`` that is ready for ``version`` (None: it did not note one); nothing is ever dropped.
 
     Raises:
-        TableRefused: a column became another type that its old values do not fit.
+        TableRefused: values would be lost, or a policy refuses a change.
     """
-    known = {name.lower(): current_type for name, current_type in current.items()}
-    added, widened = [], []
-    for column in table.columns:
-        current_type, wanted = known.get(column.name.lower()), type_of(column)
-        if current_type is None:
-            added.append(column)
-        elif is_wider(wanted, current_type):
-            widened.append(column)
-        elif wanted != current_type and not is_wider(current_type, wanted):
-            raise TableRefused(
-                f"{table.name}: column {column.name} was {current_type} and is {wanted} now, which the stored "
-                "values do not fit; rename the column at the source, or write the "
-                "tenant's tables anew (docs/sinks.md, 'Write tables anew')"
-            )
-    return Evolution(tuple(added), tuple(widened))
+    stored = stored_columns(columns)
+    is_newer = version is None or table.schema.version > version
+    before = table.schema_at(version) if version is not None and is_newer else None
+    plan = plan_change(stored, version, before, table.schema, dialect, table.policies)
+    if plan.refused:
+        raise TableRefused("; ".join(plan.refused))
+    by_name = {column.name: column for column in table.columns}
+
+    def named(name: str, column: Column) -> SinkColumn:
+        given = by_name[column.name]
+        return given if name == column.name else replace(given, name=name, fill=None)
+
+    return Evolution(
+        renamed=renames(stored, plan),
+        widened=tuple(named(name, column) for name, column in plan.widened),
+        added=tuple(named(name, column) for name, column in plan.added),
+        columns=stored_after(stored, plan, dialect),
+        version=table.schema.version if is_newer else None,
+    )
+
+
+def check_creation(table: SinkTable) -> None:
+    """Raises TableRefused or TableLeftOut where a policy does not let the table be made."""
+    plan = plan_creation(table.schema, table.policies)
+    if plan.refused:
+        raise TableRefused("; ".join(plan.refused))
+    if plan.ignored:
+        raise TableLeftOut("; ".join(plan.ignored))
+
+
+def log_evolution(table: SinkTable, changes: Evolution) -> None:
+    """Tell that columns have changed."""
+    if changes.changes_columns:
+        log.info(
+            "sink_table_evolved",
+            table=str(table.name),
+            renamed=dict(changes.renamed),
+            added=[column.name for column in changes.added],
+            widened=[column.name for column in changes.widened],
+        )
+
+
+def stored_columns(columns: Mapping[str, TableColumn]) -> dict[str, StoredColumn]:
+    """What ``libs.warehouse.schema_changes`` knows a table's columns by."""
+    return {name: column.stored for name, column in columns.items() if column.stored is not None}
+
+
+def stored_key(columns: Mapping[str, TableColumn], version: int | None, table: SinkTable) -> tuple[str, ...]:
+    """The source's key by the names that its columns have in the table now, before anything is done."""
+    at = table.schema.version if version is None else min(version, table.schema.version)
+    names = {
+        _name_at(name, column, at).lower(): name
+        for name, column in columns.items()
+        if column.stored is None or column.stored.variant_of is None
+    }
+    called = {column.name: column.name_at(at) for column in table.schema.columns}
+    return tuple(names.get(called.get(name, name).lower(), name) for name in table.key)
+
+
+def _name_at(name: str, column: TableColumn, version: int) -> str:
+    former_names = () if column.stored is None else column.stored.former_names
+    return next((former.name for former in former_names if version <= former.last_version), name)

@@ -4,21 +4,28 @@
 ``append_to``. A new warehouse is a folder beside ``iceberg/`` and a line in ``registry.py``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from pyspark.sql import DataFrame, SparkSession
 
 from libs.errors import HeadwaterError
+from libs.types.table import TableSchema
 from libs.types.table_layout import OrderedTerm, Term
-from libs.types.tenant import Deletes, SinkMode
+from libs.types.tenant import ChangePolicies, Deletes, SinkMode
 from libs.types.value import LogicalType
 from libs.types.warehouse import TableFiles, WarehouseTable
+from libs.warehouse.dialect import Dialect
+from libs.warehouse.schema_changes import StoredColumn
 
 
 class TableRefused(HeadwaterError):
     """This table cannot be written as it is: park it, go on with the others; the message ends with the remedy."""
+
+
+class TableLeftOut(HeadwaterError):
+    """By policy this table is not made: pass over its events; the message says which table and which policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +71,13 @@ class TableColumn:
     """A column that the warehouse's table has; the source's may be narrower, or gone."""
 
     sql_type: str
+    """Spark's."""
     fill: Fill | None = None
+    stored: StoredColumn | None = None
+    """What ``libs.warehouse.schema_changes`` knows it by; sinks always tell it."""
+    sources: Mapping[int, str] | None = None
+    """By schema version: the source's column whose values it takes; none in a version that is missing. None: in every version
+    the one of its own name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +108,21 @@ class SinkTable:
     mode: SinkMode
     deletes: Deletes
     columns: tuple[SinkColumn, ...]
+    """Those of ``schema``, in order."""
     key: tuple[str, ...]
     topic: str
     source: str
     table: str
     """``database.table`` at the source."""
+    schema: TableSchema
+    """The version that the table is to be made ready for: the newest of the batch."""
     oldest_version: int
     """The oldest schema version among the batch's events."""
     reached: Reached
+    policies: ChangePolicies
+    """What becomes of the table when ``schema`` differs from what it has."""
+    schema_at: Callable[[int], TableSchema | None]
+    """The table at an older version, as the tenant received it; None: not known any more."""
     partition_by: tuple[Term, ...] | None = None
     """None: as the warehouse has it."""
     sort_by: tuple[OrderedTerm, ...] | None = None
@@ -127,6 +147,11 @@ class Sink(Protocol):
     carries ``SinkTable.reached`` too.
     """
 
+    @property
+    def dialect(self) -> Dialect:
+        """The types of its columns."""
+        ...
+
     def session_config(self) -> Mapping[str, str]:
         """Spark settings that the warehouse needs; read before the session starts."""
         ...
@@ -140,13 +165,15 @@ class Sink(Protocol):
         ...
 
     def ensure_table(self, spark: SparkSession, table: SinkTable) -> Mapping[str, TableColumn]:
-        """Create the table, or add and widen columns; the columns it has now, in order, Headwater's aside.
+        """Create the table, or add, widen and rename columns (``spark.sinks.evolution``); the columns it has now, in order,
+        Headwater's aside.
 
         Never drops or narrows. In a mirror, rows from before a column was added get its ``fill``. Idempotent; a call that
         was cut off is completed by the next one.
 
         Raises:
-            TableRefused: the change cannot be made without losing values, or the table is of another mode.
+            TableRefused: the change cannot be made without losing values, a policy refuses it, or the table is of another mode.
+            TableLeftOut: the table is not there, and a policy has it so.
         """
         ...
 

@@ -3,14 +3,23 @@
 How a column that was added is filled: ``headwater.fill.<column>`` has the constant, and the schema version that brought the
 column, for events from before it that come late; ``headwater.fill-pending.<column>`` says that the rows there are have not
 got it yet, so that a fill that was cut off is begun again.
+
+What the source's changes made of it: ``headwater.schema-version`` is the version that it is ready for,
+``headwater.former-names.<column>`` has the names of a column that the source renamed, for events from before that come late,
+and ``headwater.variant-of.<column>`` the column that it stands beside with values of another type.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import msgspec
+
+from libs.types.table import FormerName
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import IS_CURRENT_COLUMN, own_columns
-from spark.sinks.port import Fill, SinkColumn, SinkTable
+from libs.warehouse.schema_changes import StoredColumn
+from spark.sinks.evolution import Evolution
+from spark.sinks.port import Fill, SinkColumn, SinkTable, TableColumn
 from spark.sinks.settled import Settled
 from spark.transforms.sql_text import quoted
 
@@ -19,6 +28,11 @@ _DELETES: Final = "headwater.deletes"
 _KEY: Final = "headwater.key"
 _FILL: Final = "headwater.fill."
 _FILL_PENDING: Final = "headwater.fill-pending."
+_VERSION: Final = "headwater.schema-version"
+_FORMER_NAMES: Final = "headwater.former-names."
+_VARIANT_OF: Final = "headwater.variant-of."
+
+_decode_names = msgspec.json.Decoder(tuple[FormerName, ...]).decode
 
 
 def first_properties(table: SinkTable) -> dict[str, str]:
@@ -31,16 +45,67 @@ def first_properties(table: SinkTable) -> dict[str, str]:
         _MODE: table.mode.value,
         _DELETES: table.deletes.value,
         _KEY: ",".join(table.key),
+        _VERSION: str(table.schema.version),
+        **{
+            _FORMER_NAMES + column.name: _encoded_names(column.former_names)
+            for column in table.schema.columns
+            if column.former_names
+        },
         **(_fills(late) if table.mode is not SinkMode.APPEND else {}),
     }
 
 
-def added_properties(table: SinkTable, added: Sequence[SinkColumn]) -> dict[str, str]:
-    """Of columns that are added now: what fills them, and that it has still to be done."""
+def properties_before(properties: Mapping[str, str], changes: Evolution, table: SinkTable) -> dict[str, str]:
+    """What is noted of columns before they change: what they were called, what fills those that are added, and that it has
+    still to be done."""
+    noted = {}
+    for old, new in changes.renamed.items():
+        for kind in (_FILL, _FILL_PENDING):
+            if kind + old in properties:
+                noted[kind + new] = properties[kind + old]
+    for name in [*changes.renamed.values(), *(column.name for column in changes.added)]:
+        column = changes.columns[name]
+        if column.former_names:
+            noted[_FORMER_NAMES + name] = _encoded_names(column.former_names)
+        if column.variant_of is not None:
+            noted[_VARIANT_OF + name] = column.variant_of
     if table.mode is SinkMode.APPEND:
-        return {}
-    fills = _fills(added)
-    return {**fills, **{_FILL_PENDING + name.removeprefix(_FILL): "true" for name in fills}}
+        return noted
+    fills = _fills(changes.added)
+    return {**noted, **fills, **{_FILL_PENDING + name.removeprefix(_FILL): "true" for name in fills}}
+
+
+def properties_after(
+    properties: Mapping[str, str], changes: Evolution, table: SinkTable
+) -> tuple[dict[str, str], list[str]]:
+    """What is noted when columns have changed, and the names of properties that mean nothing any more."""
+    if changes.version is None:
+        return {}, []
+    there = properties_before(properties, changes, table)
+    gone = [
+        kind + old
+        for old in changes.renamed
+        for kind in (_FILL, _FILL_PENDING, _FORMER_NAMES, _VARIANT_OF)
+        if kind + old in properties and kind + old not in there
+    ]
+    return {_VERSION: str(changes.version), _KEY: ",".join(table.key)}, gone
+
+
+def version_of(properties: Mapping[str, str]) -> int | None:
+    """The schema version that the table is ready for; None: not noted."""
+    text = properties.get(_VERSION)
+    return None if text is None else int(text)
+
+
+def column_of(properties: Mapping[str, str], name: str, own_type: str, sql_type: str) -> TableColumn:
+    """A column of the table, with all that is noted of it."""
+    former_names = properties.get(_FORMER_NAMES + name)
+    stored = StoredColumn(
+        own_type,
+        () if former_names is None else _decode_names(former_names),
+        properties.get(_VARIANT_OF + name),
+    )
+    return TableColumn(sql_type, fill_of(properties, name), stored)
 
 
 def comment_of(table: SinkTable) -> str:
@@ -95,6 +160,10 @@ def fill_statement(target: str, properties: Mapping[str, str], columns: Sequence
     # A version that had ended did not have the column.
     of_rows = f" AND {IS_CURRENT_COLUMN}" if properties.get(_MODE) == SinkMode.HISTORY.value else ""
     return f"UPDATE {target} SET {assignments} WHERE ({is_lacking}){of_rows}"
+
+
+def _encoded_names(names: Sequence[FormerName]) -> str:
+    return msgspec.json.encode(names).decode()
 
 
 def _fills(columns: Sequence[SinkColumn]) -> dict[str, str]:

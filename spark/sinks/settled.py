@@ -1,6 +1,6 @@
 """What is settled for a table's life when it is created: its mode, its kind of deletes and its key."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from libs.types.tenant import SinkMode
@@ -20,8 +20,9 @@ class Settled:
     """Its columns, with commas between."""
 
 
-def check_settled(settled: Settled | None, table: SinkTable, columns: Collection[str]) -> None:
-    """Whether the table may go on under the tenant's settings and the source's key of today. ``columns``: all that it has.
+def check_settled(settled: Settled | None, table: SinkTable, key: Sequence[str], columns: Collection[str]) -> None:
+    """Whether the table may go on under the tenant's settings and the source's key of today. ``key``: that, by the names that
+    its columns have in the table; ``columns``: all that it has.
 
     Raises:
         TableRefused: it was created with others; or, where nothing is noted, by somebody else.
@@ -40,7 +41,7 @@ def check_settled(settled: Settled | None, table: SinkTable, columns: Collection
             f"{table.name} has {settled.deletes} deletes, but the tenant's sink.deletes is {table.deletes.value}; set it "
             f"back, or {_WRITE_ANEW}"
         )
-    if table.mode is not SinkMode.APPEND and settled.key != ",".join(table.key):
+    if table.mode is not SinkMode.APPEND and settled.key != ",".join(key):
         raise TableRefused(
             f"{table.name} is merged by the key ({settled.key}), but the source's key is ({','.join(table.key)}) "
             f"now; {_WRITE_ANEW}"

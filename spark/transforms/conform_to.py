@@ -7,7 +7,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from libs.types.table import TableSchema
+from libs.types.table import Column, TableSchema
 from libs.types.warehouse import COMMITTED_AT_COLUMN, OP_COLUMN, ORDER_COLUMN, UNAVAILABLE_COLUMN
 from spark.sinks.port import TableColumn
 from spark.transforms.value_types import decoded
@@ -22,10 +22,10 @@ def conform_to(
 ) -> Callable[[DataFrame], DataFrame]:
     """Rows with exactly ``columns`` and Headwater's three, of changes parsed under ``schema``.
 
-    A column that ``schema`` does not have yet has its fill, one that the source dropped is NULL; a type narrower than
-    the table's is widened. Names are compared without regard to case, as MySQL and Spark do. ``parsed_keys`` are columns
-    that ``parse_keys`` has made already, by their names in the table. ``is_partial``: ``split_unavailable`` was there, and
-    ``UNAVAILABLE_COLUMN`` names columns of the table.
+    A column that ``schema`` does not have yet has its fill, one that the source dropped is NULL, and so is one that takes no
+    values of this version; a type narrower than the table's is widened. Names are compared without regard to case, as MySQL
+    and Spark do. ``parsed_keys`` are columns that ``parse_keys`` has made already, by their names in the table.
+    ``is_partial``: ``split_unavailable`` was there, and ``UNAVAILABLE_COLUMN`` names columns of the table.
     """
     keys = parsed_keys or {}
     of_schema = {column.name.lower(): column for column in schema.columns}
@@ -33,18 +33,22 @@ def conform_to(
     def value(name: str, target: TableColumn) -> SparkColumn:
         if name in keys:
             return sf.col(keys[name]).alias(name)
-        column = of_schema.get(name.lower())
+        column = source(name, target)
         if column is not None:
             return decoded(column, sf.col("row").getField(column.name)).cast(target.sql_type).alias(name)
         fill = target.fill
         missing = sf.expr(fill.expression) if fill and schema.version < fill.since_version else sf.lit(None)
         return missing.cast(target.sql_type).alias(name)
 
+    def source(name: str, target: TableColumn) -> Column | None:
+        own = name if target.sources is None else target.sources.get(schema.version)
+        return None if own is None else of_schema.get(own.lower())
+
     def unavailable() -> SparkColumn:
         names = [
-            sf.when(sf.array_contains("unavailable", _in_json(of_schema[name.lower()].name)), sf.lit(name))
-            for name in columns
-            if name not in keys and name.lower() in of_schema
+            sf.when(sf.array_contains("unavailable", _in_json(column.name)), sf.lit(name))
+            for name, target in columns.items()
+            if name not in keys and (column := source(name, target)) is not None
         ]
         return sf.filter(sf.array(*names), sf.isnotnull) if names else sf.array().cast("array<string>")
 

@@ -9,14 +9,16 @@ from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
 
 from libs.events.delivered_schema import DeliveredSchema
-from libs.testing.sink_contract import Row, RowChange
+from libs.testing.sink_contract import LENIENT, Row, RowChange
 from libs.types.order import EventOrder
 from libs.types.table import Column, TableSchema
-from libs.types.tenant import Deletes, SinkMode
+from libs.types.tenant import ChangePolicies, Deletes, SinkMode
 from libs.types.value import UNAVAILABLE_VALUE
 from libs.types.warehouse import WarehouseTable, warehouse_table
+from libs.warehouse.dialect import DIALECTS
 from libs.warehouse.spark_types import spark_type
 from spark.sinks.port import BatchIdentity, Fill, Reached, Sink, SinkColumn, SinkTable, Truncation
+from spark.sinks.ready_table import ready_table
 from spark.transforms.conform_to import conform_to
 from spark.transforms.fill import fill_expression
 from spark.transforms.log_images import name_image
@@ -40,12 +42,15 @@ class WarehouseHarness:
     ) -> None:
         self.holds_nul = holds_nul
         """Whether a text may hold the character U+0000."""
+        self.kind = next(kind for kind, dialect in DIALECTS.items() if dialect == sink.dialect)
+        """By the name of the registry."""
         self._spark = spark.newSession()  # as Spark gives every query one
         self._sink = sink
         self._read_rows = read_rows
         self._tenant = tenant
         self._query = f"{QUERY}-{tenant}"
         self._batches = itertools.count(1_000)
+        self._delivered_schemas: dict[str, dict[int, TableSchema]] = {}
 
     def apply(
         self,
@@ -55,17 +60,18 @@ class WarehouseHarness:
         deletes: Deletes = Deletes.HARD,
         truncated_at: int | None = None,
         batch_id: int | None = None,
+        policies: ChangePolicies = LENIENT,
     ) -> bool:
         batch = BatchIdentity(self._query, next(self._batches) if batch_id is None else batch_id)
         self._sink.begin_batch(self._spark, batch)
-        return self._apply_table(batch, schema, changes, mode, deletes, truncated_at)
+        return self._apply_table(batch, schema, changes, mode, deletes, truncated_at, policies)
 
     def apply_at_once(self, batches: Sequence[tuple[TableSchema, Sequence[RowChange]]]) -> None:
         batch = BatchIdentity(self._query, next(self._batches))
         self._sink.begin_batch(self._spark, batch)
 
         def apply(part: tuple[TableSchema, Sequence[RowChange]]) -> bool:
-            return self._apply_table(batch, part[0], part[1], SinkMode.MIRROR, Deletes.HARD, None)
+            return self._apply_table(batch, part[0], part[1], SinkMode.MIRROR, Deletes.HARD, None, LENIENT)
 
         with ThreadPoolExecutor(len(batches)) as workers:
             assert all(workers.map(inheritable_thread_target(self._spark)(apply), batches))
@@ -86,7 +92,7 @@ class WarehouseHarness:
         """One batch of whole Kafka records into an append table."""
         self._sink.begin_batch(self._spark, BatchIdentity(self._query, next(self._batches)))
         table = self.sink_table(schema, SinkMode.APPEND, Deletes.HARD)
-        columns = self._sink.ensure_table(self._spark, table)
+        _, columns = ready_table(self._spark, self._sink, [table])
         found = events_of(self._spark.createDataFrame(records, RECORD_COLUMNS))
         rows = found.transform(parse_events(schema)).transform(conform_to(columns, schema))
         self._sink.append_to(self._spark, table, rows.transform(name_image))
@@ -94,7 +100,11 @@ class WarehouseHarness:
     def place(self, schema: TableSchema) -> WarehouseTable:
         return warehouse_table(self._tenant, SOURCE, schema.table_id)
 
-    def sink_table(self, schema: TableSchema, mode: SinkMode, deletes: Deletes) -> SinkTable:
+    def sink_table(
+        self, schema: TableSchema, mode: SinkMode, deletes: Deletes, policies: ChangePolicies = LENIENT
+    ) -> SinkTable:
+        delivered = self._delivered_schemas.setdefault(str(schema.table_id), {})
+        delivered[schema.version] = schema
         return SinkTable(
             name=self.place(schema),
             mode=mode,
@@ -104,8 +114,11 @@ class WarehouseHarness:
             topic=self._delivered(schema).topic,
             source=SOURCE,
             table=str(schema.table_id),
+            schema=schema,
             oldest_version=1,
             reached=REACHED,
+            policies=policies,
+            schema_at=delivered.get,
         )
 
     def _apply_table(
@@ -116,11 +129,12 @@ class WarehouseHarness:
         mode: SinkMode,
         deletes: Deletes,
         truncated_at: int | None,
+        policies: ChangePolicies,
     ) -> bool:
-        table = self.sink_table(schema, mode, deletes)
+        table = self.sink_table(schema, mode, deletes, policies)
         if self._sink.is_applied(self._spark, table.name, batch):
             return False
-        columns = self._sink.ensure_table(self._spark, table)
+        table, columns = ready_table(self._spark, self._sink, [table])
         found = events(self._spark, table.topic, [_change(change, schema) for change in changes])
         is_partial = any(UNAVAILABLE_VALUE in change.row.values() for change in changes)
         if is_partial:

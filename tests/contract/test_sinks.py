@@ -6,15 +6,18 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from psycopg.types.numeric import FloatLoader
 from psycopg.types.string import TextLoader
 
+from libs.mysql.logical import column
 from libs.postgresql.names import column_name, identifier, quoted
 from libs.testing import sink_contract as contract
 from libs.testing.sink_contract import Row, SinkHarness
+from libs.types.table import Column, FormerName
 from libs.types.warehouse import WarehouseTable
 from spark.jobs.spark_errors import MALFORMED_RECORD, has_condition
 from spark.sinks.delta.settings import Settings as DeltaSettings
@@ -47,6 +50,10 @@ PROMISES: list[Callable[[SinkHarness], None]] = [
     contract.columns_of_every_kind_are_filled,
     contract.numbers_widen_in_place,
     contract.a_change_of_type_that_would_lose_values_is_refused,
+    contract.a_rename_is_carried_over,
+    contract.lenient_puts_a_column_beside_the_one_that_cannot_change,
+    contract.exception_parks_the_table_at_each_change,
+    contract.ignore_leaves_the_table_as_it_is,
     contract.mode_and_key_are_for_a_tables_life,
     contract.odd_names_are_names,
     contract.tables_that_differ_in_case_are_two,
@@ -128,6 +135,28 @@ def _plain(value: Any) -> Any:
 def test_a_sink_keeps_its_promises(harness: WarehouseHarness, promise: Callable[[SinkHarness], None]) -> None:
     """See the promise's own words."""
     promise(harness)
+
+
+def test_columns_that_exchange_their_names_do_so_at_once(harness: WarehouseHarness) -> None:
+    """Or not at all: Delta renames one column a commit, and a job may be killed between two."""
+    first = contract.table(contract.ID, column("a", "int"), column("b", "varchar(9)", charset="utf8mb4"))
+    a, b = first.columns[1:]
+    second = contract.table(contract.ID, _called(b, "a"), _called(a, "b"), version=2)
+    harness.apply(first, contract.RowChange("c", 1, {"id": 1, "a": 1, "b": "one"}))
+
+    def exchange() -> None:
+        harness.apply(second, contract.RowChange("c", 2, {"id": 2, "a": "two", "b": 2}))
+
+    if harness.kind == "delta":
+        assert "exchanged their names" in contract.refusal(exchange)
+    else:
+        exchange()
+        assert contract.source_rows(harness, second) == [{"id": 1, "b": 1, "a": "one"}, {"id": 2, "b": 2, "a": "two"}]
+
+
+def _called(item: Column, name: str) -> Column:
+    former = FormerName(name=item.name, last_version=1)
+    return msgspec.structs.replace(item, name=name, former_names=(former,))
 
 
 def test_every_recorded_value_arrives_unchanged(harness: WarehouseHarness) -> None:

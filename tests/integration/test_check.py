@@ -168,6 +168,21 @@ def test_each_planted_fault_is_found_where_it_is(shop: Shop, plant: Plant, key: 
     assert table.comparison.rows_different == 1
 
 
+def test_a_column_whose_type_changed_is_told_by_name(shop: Shop, mysql_server: MysqlServer) -> None:
+    """What was before is in it, what came since in the column beside it."""
+    mysql_server.execute(
+        f"UPDATE {shop.database}.orders SET note = NULL", f"ALTER TABLE {shop.database}.orders MODIFY note DATE"
+    )
+    shop.deliver("acme", rows(note__v_date=pa.array([None] * 4, pa.date32())))
+
+    (table,) = shop.check("acme").tables
+
+    assert table.faults == (
+        "column note: a MySQL date cannot stand in a column of type string; what came since its type changed is in "
+        "note__v_date",
+    )
+
+
 def test_a_row_behind_the_filter_is_a_leak(shop: Shop) -> None:
     """Of another owner: it must not be there, however right its values are."""
     shop.deliver("globex", globex_rows(codes=("b", "A", "Z")))

@@ -6,13 +6,24 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from libs.config.connections import KafkaSettings
 from libs.mysql.logical import column
-from libs.types.table import Column, TableSchema
-from libs.types.tenant import SinkMode, SinkSettings, SourceSelection, TenantSpec
+from libs.types.table import Column, FormerName, TableSchema
+from libs.types.tenant import (
+    ChangeKind,
+    ChangePolicies,
+    ChangePolicy,
+    ChangeRule,
+    SinkMode,
+    SinkSettings,
+    SourceSelection,
+    TenantSpec,
+)
 from libs.types.warehouse import SinkProgress, warehouse_table
 from spark.jobs.progress import load_progress
 from spark.jobs.settings import SinkJobSettings
@@ -61,10 +72,12 @@ class Tenant:
     def run_until_rows(self, changes: int) -> None:
         self.run_until(lambda progress: progress.rows >= changes)
 
-    def restarted(self) -> "Tenant":
-        """As another start of the job would find it."""
-        query = TenantQuery(self.shared.session, self.settings, self.spec, self.shared.sink)
-        return Tenant(self.shared, self.topics, self.settings, self.spec, query)
+    def restarted(self, **sink: Any) -> "Tenant":
+        """As another start of the job would find it, or with other words in the tenant's document."""
+        assert self.spec.sink is not None
+        spec = msgspec.structs.replace(self.spec, sink=msgspec.structs.replace(self.spec.sink, **sink))
+        query = TenantQuery(self.shared.session, self.settings, spec, self.shared.sink)
+        return Tenant(self.shared, self.topics, self.settings, spec, query)
 
     def rows(self, table: str) -> list[Row]:
         return self.shared.rows(warehouse_table(self.spec.tenant, SOURCE, table_id(table)))
@@ -78,9 +91,9 @@ def start_tenant(shared: SharedSpark, bootstrap_servers: str, tmp_path: Path) ->
     """Makes tenants whose state lies in one folder."""
     tenants: list[Tenant] = []
 
-    def start(name: str, *, mode: SinkMode = SinkMode.MIRROR, max_offsets_per_trigger: int = 400) -> Tenant:
+    def start(name: str, *, max_offsets_per_trigger: int = 400, **sink: Any) -> Tenant:
         spec = TenantSpec(
-            tenant=name, sources=(SourceSelection(name=SOURCE),), sink=SinkSettings(mode=mode, trigger_s=0.5)
+            tenant=name, sources=(SourceSelection(name=SOURCE),), sink=SinkSettings(trigger_s=0.5, **sink)
         )
         settings = SinkJobSettings(
             tenants_dir="unused",
@@ -214,6 +227,107 @@ def test_a_column_added_in_the_middle_of_a_batch(start_tenant: StartTenant) -> N
         {"id": 2, "note": "new", "size": 9},
         {"id": 3, "note": "new", "size": None},
     ]
+
+
+def test_a_type_that_changes_in_the_middle_of_a_batch(start_tenant: StartTenant) -> None:
+    """The table is made for the newest version; what came before has a column of its own beside, and nothing is lost."""
+    tenant = start_tenant(f"t{secrets.token_hex(3)}")
+    first = schema_of("orders")
+    second = schema_of("orders", ID, column("note", "int"), version=2)
+    tenant.topics.create_table(first)
+    with tenant.topics.transaction() as both:
+        both.schema(first)
+        both.change(first, op="c", after={"id": 1, "note": "text"})
+        both.schema(second)
+        both.change(second, op="c", after={"id": 2, "note": 2})
+
+    tenant.run_until_rows(2)
+
+    assert without_own_columns(tenant.rows("orders")) == [
+        {"id": 1, "note": None, "note__v_string": "text"},
+        {"id": 2, "note": 2, "note__v_string": None},
+    ]
+
+
+def test_policies_are_by_table_and_others_go_on(start_tenant: StartTenant) -> None:
+    """One table waits at its change, one is left as it is, one is not made at all; with another policy all goes on, and what
+    waited is there."""
+    strict = ChangeRule(tables=r"shop\.strict", changes=(ChangeKind.COLUMN_RENAMED,), policy=ChangePolicy.EXCEPTION)
+    fixed = ChangeRule(tables=r"shop\.(fixed|unwanted)", policy=ChangePolicy.IGNORE)
+    made = ChangeRule(tables=r"shop\.fixed", changes=(ChangeKind.TABLE_CREATED,), policy=ChangePolicy.EVOLVE)
+    tenant = start_tenant(f"o{secrets.token_hex(3)}", schema_changes=ChangePolicies(rules=(made, strict, fixed)))
+    names = ("strict", "fixed", "unwanted", "free")
+    renamed = msgspec.structs.replace(
+        column("text", "varchar(40)", charset="utf8mb4"), former_names=(FormerName(name="note", last_version=1),)
+    )
+    for name in names:
+        tenant.topics.create_table(schema_of(name))
+    with tenant.topics.transaction() as before:
+        for name in names:
+            before.schema(schema_of(name))
+            before.change(schema_of(name), op="c", after={"id": 1, "note": "one"})
+    tenant.run_until(lambda progress: len(progress.tables) == len(names))
+    with tenant.topics.transaction() as after:
+        for name in names:
+            second = schema_of(name, ID, renamed, version=2)
+            after.schema(second)
+            after.change(second, op="c", after={"id": 2, "text": "two"})
+    again = tenant.restarted()
+    again.run_until_rows(5)  # of the four first ones one is left out, and of the others two
+
+    tables = {table.table.removeprefix("shop."): table for table in again.progress.tables.values()}
+    assert tables["strict"].parked is not None
+    assert "column_renamed text (was note)" in tables["strict"].parked.because
+    assert tables["fixed"].ignored == ("column text is not delivered",)
+    assert "ignore for table_created" in tables["unwanted"].ignored[0]
+    assert without_own_columns(again.rows("strict")) == [{"id": 1, "note": "one"}]
+    assert without_own_columns(again.rows("fixed")) == [{"id": 1, "note": "one"}, {"id": 2, "note": None}]
+    assert without_own_columns(again.rows("free")) == [{"id": 1, "text": "one"}, {"id": 2, "text": "two"}]
+
+    with tenant.topics.transaction() as later:
+        for name in names:
+            later.change(schema_of(name, ID, renamed, version=2), op="c", after={"id": 3, "text": "three"})
+    allowed = again.restarted(schema_changes=ChangePolicies())
+    allowed.run_until_rows(10)
+
+    tables = {table.table.removeprefix("shop."): table for table in allowed.progress.tables.values()}
+    assert all((table.parked, table.ignored) == (None, ()) for table in tables.values())
+    assert [row["text"] for row in without_own_columns(allowed.rows("strict"))] == ["one", "two", "three"]
+    assert without_own_columns(allowed.rows("fixed"))[2] == {"id": 3, "note": None, "text": "three"}
+    assert without_own_columns(allowed.rows("unwanted")) == [{"id": 3, "text": "three"}]
+
+
+def test_a_number_that_a_column_was_kept_too_narrow_for_parks_the_table(start_tenant: StartTenant) -> None:
+    """Nothing is cut short; with another policy the table goes on where it stood."""
+    ignore = ChangePolicies(rules=(ChangeRule(changes=(ChangeKind.COLUMN_WIDENED,), policy=ChangePolicy.IGNORE),))
+    tenant = start_tenant(f"w{secrets.token_hex(3)}", schema_changes=ignore)
+    first, second = (
+        schema_of("orders", ID, column("n", kind), version=version) for version, kind in enumerate(("int", "bigint"), 1)
+    )
+    tenant.topics.create_table(first)
+    with tenant.topics.transaction() as before:
+        before.schema(first)
+        before.change(first, op="c", after={"id": 1, "n": 1})
+    tenant.run_until_rows(1)
+    with tenant.topics.transaction() as fits:
+        fits.schema(second)
+        fits.change(second, op="c", after={"id": 2, "n": 2})
+    fitting = tenant.restarted()
+    fitting.run_until_rows(2)
+    with tenant.topics.transaction() as too_large:
+        too_large.change(second, op="c", after={"id": 3, "n": 2**40})
+    parked = tenant.restarted()
+    parked.run_until(lambda progress: any(table.parked is not None for table in progress.tables.values()))
+
+    [table] = parked.progress.tables.values()
+    assert table.parked is not None
+    assert "let column_widened be evolve or lenient" in table.parked.because
+    assert without_own_columns(parked.rows("orders")) == [{"id": 1, "n": 1}, {"id": 2, "n": 2}]
+    with tenant.topics.transaction() as later:
+        later.change(second, op="c", after={"id": 4, "n": 4})
+    allowed = tenant.restarted(schema_changes=ChangePolicies())
+    allowed.run_until_rows(4)
+    assert [row["n"] for row in without_own_columns(allowed.rows("orders"))] == [1, 2, 2**40, 4]
 
 
 def test_a_table_that_cannot_be_kept_waits_while_others_go_on(start_tenant: StartTenant) -> None:

@@ -9,7 +9,6 @@ runs in a session without it.
 
 import time
 from collections.abc import Mapping
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,20 +23,31 @@ from libs.types.warehouse import (
     WarehouseTable,
     own_columns,
 )
-from libs.warehouse.delta import is_wider
+from libs.warehouse.dialect import DIALECTS, Dialect
 from spark.sinks.delta.settings import Settings
-from spark.sinks.evolution import Evolution, evolution
+from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
 from spark.sinks.merge import first_rows, first_versions, merge_changes, merge_versions
-from spark.sinks.port import BatchIdentity, Maintained, Sink, SinkColumn, SinkTable, TableColumn, Truncation
+from spark.sinks.port import (
+    BatchIdentity,
+    Maintained,
+    Sink,
+    SinkColumn,
+    SinkTable,
+    TableColumn,
+    TableRefused,
+    Truncation,
+)
 from spark.sinks.properties import (
-    added_properties,
+    column_of,
     comment_of,
-    fill_of,
     fill_statement,
     first_properties,
     own_columns_of,
     pending_of,
+    properties_after,
+    properties_before,
     settled_of,
+    version_of,
 )
 from spark.sinks.settled import check_settled
 from spark.transforms.sql_text import literal, quoted
@@ -68,6 +78,10 @@ class DeltaSink:
         self._settings = settings
         self._optimized_files: dict[WarehouseTable, int] = {}
 
+    @property
+    def dialect(self) -> Dialect:
+        return DIALECTS["delta"]
+
     def session_config(self) -> Mapping[str, str]:
         return {
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -92,14 +106,18 @@ class DeltaSink:
         plain = spark.newSession()
         snapshot = self._snapshot(spark, table.name)
         if snapshot is None:
+            check_creation(table)
             self._create(plain, table)
         else:
+            properties = _properties(snapshot)
+            settled = settled_of(properties)
+            columns = {} if settled is None else _columns(snapshot)
+            version = version_of(properties)
             names = [field.name() for field in snapshot.schema().fields()]
-            check_settled(settled_of(_properties(snapshot)), table, names)
-            current = {name: column.sql_type for name, column in _columns(snapshot).items()}
-            changes = evolution(current, table, type_of=attrgetter("sql_type"), is_wider=is_wider)
+            check_settled(settled, table, stored_key(columns, version, table), names)
+            changes = evolution(columns, version, table, self.dialect)
             if changes:
-                _evolve(plain, self._sql_name(table.name), table, changes)
+                _evolve(plain, self._sql_name(table.name), table, changes, properties)
         snapshot = self._snapshot(spark, table.name)
         _fill_pending_columns(plain, self._sql_name(table.name), snapshot)
         return _columns(snapshot)
@@ -199,11 +217,12 @@ class DeltaSink:
 def _columns(snapshot: Any) -> dict[str, TableColumn]:
     properties = _properties(snapshot)
     own = own_columns_of(properties)
-    return {
-        field.name(): TableColumn(field.dataType().sql().lower(), fill_of(properties, field.name()))
-        for field in snapshot.schema().fields()
-        if field.name() not in own
-    }
+    columns = {}
+    for field in snapshot.schema().fields():
+        if field.name() not in own:
+            type_name = field.dataType().sql().lower()
+            columns[field.name()] = column_of(properties, field.name(), type_name, type_name)
+    return columns
 
 
 def _properties(snapshot: Any) -> dict[str, str]:
@@ -215,10 +234,16 @@ def _properties(snapshot: Any) -> dict[str, str]:
     return found
 
 
-def _evolve(plain: SparkSession, name: str, table: SinkTable, changes: Evolution) -> None:
-    """What fills a column is noted before the column is there: cut off between, the next call begins again."""
-    if noted := added_properties(table, changes.added):
+def _evolve(
+    plain: SparkSession, name: str, table: SinkTable, changes: Evolution, properties: Mapping[str, str]
+) -> None:
+    """What fills a column, and what it was called, is noted before the column is there, the version behind all: cut off
+    between, the next call goes on."""
+    renames = _one_by_one(changes.renamed, table)
+    if noted := properties_before(properties, changes, table):
         plain.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({_listed(noted)})")
+    for old, new in renames:
+        plain.sql(f"ALTER TABLE {name} RENAME COLUMN {quoted(old)} TO {quoted(new)}")
     if any(column.sql_type == "timestamp_ntz" for column in changes.added):
         plain.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
     if changes.added:
@@ -228,12 +253,32 @@ def _evolve(plain: SparkSession, name: str, table: SinkTable, changes: Evolution
         plain.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({_listed({_TYPE_WIDENING: 'true'})})")
     for column in changes.widened:
         plain.sql(f"ALTER TABLE {name} ALTER COLUMN {quoted(column.name)} TYPE {column.sql_type}")
-    log.info(
-        "sink_table_evolved",
-        table=str(table.name),
-        added=[column.name for column in changes.added],
-        widened=[column.name for column in changes.widened],
-    )
+    noted, gone = properties_after(properties, changes, table)
+    if noted:
+        plain.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({_listed(noted)})")
+    if gone:
+        plain.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(literal, gone))})")
+    log_evolution(table, changes)
+
+
+def _one_by_one(renamed: Mapping[str, str], table: SinkTable) -> list[tuple[str, str]]:
+    """In an order in which each new name is free.
+
+    Raises:
+        TableRefused: columns exchanged their names, which is no row of commits that could be cut off anywhere.
+    """
+    left, ordered = dict(renamed), []
+    while left:
+        free = [old for old, new in left.items() if new.lower() not in {name.lower() for name in left} - {old.lower()}]
+        if not free:
+            names = ", ".join(sorted(left))
+            raise TableRefused(
+                f"{table.name}: columns {names} exchanged their names, which Delta cannot do at once; let column_renamed "
+                "be ignore in the tenant's sink.schema_changes, or write the tenant's tables anew (docs/sinks.md, 'Write "
+                "tables anew')"
+            )
+        ordered += [(old, left.pop(old)) for old in free]
+    return ordered
 
 
 def _fill_pending_columns(plain: SparkSession, name: str, snapshot: Any) -> None:

@@ -9,8 +9,7 @@ the last batch that the table took in. Whatever else commits (a fill, maintenanc
 
 import dataclasses
 import threading
-from collections.abc import Mapping
-from operator import attrgetter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,13 +25,14 @@ from libs.types.warehouse import (
     WarehouseTable,
     own_columns,
 )
-from libs.warehouse.iceberg import iceberg_type, is_wider, sql_type
-from spark.sinks.evolution import Evolution, evolution
+from libs.warehouse.dialect import DIALECTS, Dialect
+from libs.warehouse.iceberg import iceberg_type, sql_type
+from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
 from spark.sinks.iceberg.catalog import catalog_config, place_in
 from spark.sinks.iceberg.commits import begin_batch, commit
 from spark.sinks.iceberg.layout import follow_layout
 from spark.sinks.iceberg.maintenance import Due, due, maintain, newest_identity, state_of
-from spark.sinks.iceberg.schema import check_names, identifier_columns
+from spark.sinks.iceberg.schema import identifier_columns
 from spark.sinks.iceberg.settings import Settings
 from spark.sinks.merge import first_rows, first_versions, merge_changes, merge_versions
 from spark.sinks.port import (
@@ -46,14 +46,16 @@ from spark.sinks.port import (
     Truncation,
 )
 from spark.sinks.properties import (
-    added_properties,
+    column_of,
     comment_of,
-    fill_of,
     fill_statement,
     first_properties,
     own_columns_of,
     pending_of,
+    properties_after,
+    properties_before,
     settled_of,
+    version_of,
 )
 from spark.sinks.settled import check_settled
 
@@ -97,6 +99,10 @@ class IcebergSink:
         self._rewritten_files: dict[WarehouseTable, int] = {}
         """How many data files the last rewrite of a table left."""
 
+    @property
+    def dialect(self) -> Dialect:
+        return DIALECTS["iceberg"]
+
     def session_config(self) -> Mapping[str, str]:
         directory = self._settings.warehouse_dir
         warehouse = directory if "://" in directory else Path(directory).absolute().as_uri()
@@ -113,25 +119,23 @@ class IcebergSink:
         return iceberg_table is not None and newest_identity(iceberg_table) == str(batch)
 
     def ensure_table(self, spark: SparkSession, table: SinkTable) -> Mapping[str, TableColumn]:
-        check_names(table)
         table = self._placed(table)
         iceberg_table = load_table(spark, table.name)
         if iceberg_table is None:
+            check_creation(table)
             iceberg_table = _create(spark, table, self._settings.format_version)
         else:
+            properties = _properties(iceberg_table)
+            settled = settled_of(properties)
+            columns = {} if settled is None else _columns(iceberg_table)
+            version = version_of(properties)
+            key = stored_key(columns, version, table)
             names = [field.name() for field in iceberg_table.schema().columns()]
-            check_settled(settled_of(_properties(iceberg_table)), table, names)
-            _check_key_may_be_null(iceberg_table, table)
-            current = {name: column.sql_type for name, column in _columns(iceberg_table).items()}
-            changes = evolution(current, table, type_of=attrgetter("sql_type"), is_wider=is_wider)
+            check_settled(settled, table, key, names)
+            _check_key_may_be_null(iceberg_table, table, key)
+            changes = evolution(columns, version, table, self.dialect)
             if changes:
                 _evolve(spark, iceberg_table, changes, table)
-                log.info(
-                    "sink_table_evolved",
-                    table=str(table.name),
-                    added=[column.name for column in changes.added],
-                    widened=[column.name for column in changes.widened],
-                )
         if follow_layout(_jvm(spark), iceberg_table, table):
             log.info("sink_table_laid_out", table=str(table.name))
         _fill_pending_columns(spark, iceberg_table, table.name)
@@ -231,11 +235,11 @@ def _optional(jvm: Any) -> Any:
     return jvm.org.apache.iceberg.types.Types.NestedField.optional
 
 
-def _check_key_may_be_null(iceberg_table: Any, table: SinkTable) -> None:
+def _check_key_may_be_null(iceberg_table: Any, table: SinkTable, key: Sequence[str]) -> None:
     """A required column cannot be made optional while it identifies rows."""
     optional = {column.name for column in table.columns if column.is_optional}
-    for name in table.key if table.mode is SinkMode.MIRROR else ():
-        if name in optional and iceberg_table.schema().findField(name).isRequired():
+    for name, stored in zip(table.key, key, strict=True) if table.mode is SinkMode.MIRROR else ():
+        if name in optional and iceberg_table.schema().findField(stored).isRequired():
             raise TableRefused(
                 f"{table.name}: key column {name} may be NULL at the source now; make it NOT NULL there, or write the "
                 "tenant's tables anew (docs/sinks.md, 'Write tables anew')"
@@ -245,11 +249,12 @@ def _check_key_may_be_null(iceberg_table: Any, table: SinkTable) -> None:
 def _columns(iceberg_table: Any) -> dict[str, TableColumn]:
     properties = _properties(iceberg_table)
     own = own_columns_of(properties)
-    return {
-        field.name(): TableColumn(sql_type(field.type().toString()), fill_of(properties, field.name()))
-        for field in iceberg_table.schema().columns()
-        if field.name() not in own
-    }
+    columns = {}
+    for field in iceberg_table.schema().columns():
+        if field.name() not in own:
+            type_name = sql_type(field.type().toString())
+            columns[field.name()] = column_of(properties, field.name(), type_name, type_name)
+    return columns
 
 
 def _properties(iceberg_table: Any) -> dict[str, str]:
@@ -257,22 +262,30 @@ def _properties(iceberg_table: Any) -> dict[str, str]:
 
 
 def _evolve(spark: SparkSession, iceberg_table: Any, changes: Evolution, table: SinkTable) -> None:
-    """Columns and what fills them, in one commit."""
+    """Columns and what is noted of them, in one commit."""
     transaction = iceberg_table.newTransaction()
-    update = transaction.updateSchema()
-    for column in changes.added:
-        update.addColumn(None, column.name, _java_type(spark, column.sql_type), column.comment or "")
-        update.moveBefore(column.name, own_columns(table.mode, table.deletes)[0])
-    for column in changes.widened:
-        update.updateColumn(column.name, _java_type(spark, column.sql_type))
-    update.commit()
-    if noted := added_properties(table, changes.added):
-        properties = transaction.updateProperties()
-        for name, value in noted.items():
-            properties.set(name, value)
-        properties.commit()
+    if changes.changes_columns:
+        update = transaction.updateSchema()
+        old_names = {new: old for old, new in changes.renamed.items()}
+        for old, new in changes.renamed.items():
+            update.renameColumn(old, new)
+        for column in changes.added:
+            update.addColumn(None, column.name, _java_type(spark, column.sql_type), column.comment or "")
+            update.moveBefore(column.name, own_columns(table.mode, table.deletes)[0])
+        for column in changes.widened:  # an update knows columns by the names from before it
+            update.updateColumn(old_names.get(column.name, column.name), _java_type(spark, column.sql_type))
+        update.commit()
+    before = _properties(iceberg_table)
+    noted, gone = properties_after(before, changes, table)
+    properties = transaction.updateProperties()
+    for name, value in {**properties_before(before, changes, table), **noted}.items():
+        properties.set(name, value)
+    for name in gone:
+        properties.remove(name)
+    properties.commit()
     transaction.commitTransaction()
     iceberg_table.refresh()
+    log_evolution(table, changes)
 
 
 def _fill_pending_columns(spark: SparkSession, iceberg_table: Any, table: WarehouseTable) -> None:

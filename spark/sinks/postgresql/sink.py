@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import structlog
 from psycopg import sql
 from psycopg.types.json import Jsonb
@@ -22,6 +23,7 @@ from pyspark.sql import functions as sf
 
 from libs.failpoints import failpoint
 from libs.postgresql.names import REGISTRY, STATE_SCHEMA, column_name, identifier, quoted, schema_name
+from libs.types.table import FormerName
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import (
     COMMITTED_AT_COLUMN,
@@ -36,8 +38,10 @@ from libs.types.warehouse import (
     WarehouseTable,
     own_columns,
 )
-from libs.warehouse.postgresql import is_wider, own_type, sql_type
-from spark.sinks.evolution import Evolution, evolution
+from libs.warehouse.dialect import DIALECTS, Dialect
+from libs.warehouse.postgresql import own_type, sql_type
+from libs.warehouse.schema_changes import StoredColumn
+from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
 from spark.sinks.port import (
     BatchIdentity,
     Fill,
@@ -74,12 +78,12 @@ _STATE: Final = (
     f"""CREATE TABLE IF NOT EXISTS {REGISTRY} (
         name text PRIMARY KEY, schema_name text NOT NULL, table_name text NOT NULL, source text NOT NULL,
         source_table text NOT NULL, topic text NOT NULL, mode text NOT NULL, deletes text NOT NULL, key jsonb NOT NULL,
-        columns jsonb NOT NULL,
+        columns jsonb NOT NULL, schema_version bigint,
         batch_query text, batch_id bigint, batch_at timestamptz, reached_order text, reached_at timestamptz,
         reached_offsets jsonb, UNIQUE (schema_name, table_name))""",
     *(
         f"ALTER TABLE {REGISTRY} ADD COLUMN IF NOT EXISTS {column}"
-        for column in ("reached_order text", "reached_at timestamptz", "reached_offsets jsonb")
+        for column in ("schema_version bigint", "reached_order text", "reached_at timestamptz", "reached_offsets jsonb")
     ),
     f"COMMENT ON TABLE {REGISTRY} IS 'Tables that Headwater writes, and the last batch that each took in'",
 )
@@ -94,6 +98,15 @@ def open_sink(settings: Settings) -> Sink:
 
 
 @dataclass(frozen=True, slots=True)
+class _Note:
+    """What the registry has of a column, beside its name."""
+
+    fill: Fill | None = None
+    former_names: tuple[FormerName, ...] = ()
+    variant_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class _Stored:
     """A table as the registry and PostgreSQL's catalog have it."""
 
@@ -102,27 +115,29 @@ class _Stored:
     mode: str
     deletes: str
     key: tuple[str, ...]
-    fills: Mapping[str, Fill | None]
+    notes: Mapping[str, _Note]
     """By the source's column names, in the order in which they came."""
     types: Mapping[str, str]
     """PostgreSQL's, by its own column names."""
+    version: int | None
+    """The schema version that it is ready for; None: of an older release."""
     batch: BatchIdentity | None
 
     def columns(self) -> dict[str, TableColumn]:
         found = {}
-        for name, fill in self.fills.items():
+        for name, note in self.notes.items():
             own = self.types[column_name(name)]
             spark_type = sql_type(own)
             if spark_type is None:
                 raise TableRefused(
                     f"{self.place}: column {name} is of type {own}, which Headwater writes no columns of; set it back"
                 )
-            found[name] = TableColumn(spark_type, fill)
+            found[name] = TableColumn(spark_type, note.fill, StoredColumn(own, note.former_names, note.variant_of))
         return found
 
     def column(self, name: str) -> str:
         """The quoted column of a name that the source has, perhaps in other case."""
-        known = next((stored for stored in self.fills if stored.lower() == name.lower()), name)
+        known = next((stored for stored in self.notes if stored.lower() == name.lower()), name)
         return quoted(column_name(known))
 
     def has(self, batch: BatchIdentity) -> bool:
@@ -140,6 +155,10 @@ class PostgresqlSink:
         self._connections = Connections(settings)
         self._lock = threading.Lock()
         self._has_state = False
+
+    @property
+    def dialect(self) -> Dialect:
+        return DIALECTS["postgresql"]
 
     def session_config(self) -> Mapping[str, str]:
         # Spark's Python workers import ``copy`` from where this module is.
@@ -172,10 +191,13 @@ class PostgresqlSink:
             _lock_name(connection, str(table.name))
             stored = _load(connection, table.name)
             if stored is None:
+                check_creation(table)
                 self._create(connection, table)
             else:
-                check_settled(Settled(stored.mode, stored.deletes, ",".join(stored.key)), table, stored.types)
-                changes = evolution(_types_by_source_name(stored), table, type_of=_type_of, is_wider=is_wider)
+                columns = stored.columns()
+                settled = Settled(stored.mode, stored.deletes, ",".join(stored.key))
+                check_settled(settled, table, stored_key(columns, stored.version, table), stored.types)
+                changes = evolution(columns, stored.version, table, self.dialect)
                 if changes:
                     _evolve(connection, stored, table, changes, literals)
             stored = _load(connection, table.name)
@@ -276,10 +298,11 @@ class PostgresqlSink:
         )
         for column in table.columns:
             _comment_column(connection, place, column)
-        fills = {column.name: _late_fill(column, table) for column in table.columns}
+        former_names = {column.name: column.former_names for column in table.schema.columns}
+        notes = {column.name: _Note(_late_fill(column, table), former_names[column.name]) for column in table.columns}
         connection.execute(
             f"INSERT INTO {REGISTRY} (name, schema_name, table_name, source, source_table, topic, mode, deletes, key, "
-            "columns) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            "columns, schema_version) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
             (
                 str(table.name),
                 schema,
@@ -290,7 +313,8 @@ class PostgresqlSink:
                 table.mode.value,
                 table.deletes.value,
                 Jsonb(table.key),
-                Jsonb(_listed(fills)),
+                Jsonb(_listed(notes)),
+                table.schema.version,
             ),
         )
         log.info("sink_table_created", table=str(table.name), mode=table.mode.value, key=list(table.key))
@@ -377,12 +401,13 @@ def _literal(text: str) -> str:
 def _load(connection: Connection, table: WarehouseTable) -> _Stored | None:
     """None where there is none; a registry's row whose table somebody dropped counts as none, and goes."""
     row = connection.execute(
-        f"SELECT schema_name, table_name, mode, deletes, key, columns, batch_query, batch_id FROM {REGISTRY} WHERE name = %s",
+        f"SELECT schema_name, table_name, mode, deletes, key, columns, schema_version, batch_query, batch_id "
+        f"FROM {REGISTRY} WHERE name = %s",
         (str(table),),
     ).fetchone()
     if row is None:
         return None
-    schema, name, mode, deletes, key, columns, query_id, batch_id = row
+    schema, name, mode, deletes, key, columns, version, query_id, batch_id = row
     types = connection.execute(
         "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute "
         "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
@@ -391,14 +416,14 @@ def _load(connection: Connection, table: WarehouseTable) -> _Stored | None:
     if not types:
         connection.execute(f"DELETE FROM {REGISTRY} WHERE name = %s", (str(table),))
         return None
-    fills = {item["name"]: _unlisted_fill(item) for item in columns}
-    if lost := [column for column in fills if column_name(column) not in dict(types)]:
+    notes = {item["name"]: _unlisted(item) for item in columns}
+    if lost := [column for column in notes if column_name(column) not in dict(types)]:
         raise TableRefused(
             f"{quoted(schema, name)}: somebody dropped or renamed column {lost[0]}; put it back, or write the tenant's "
             "tables anew (docs/sinks.md, 'Write tables anew')"
         )
     batch = None if query_id is None else BatchIdentity(query_id, batch_id)
-    return _Stored(quoted(schema, name), mode, deletes, tuple(key), fills, dict(types), batch)
+    return _Stored(quoted(schema, name), mode, deletes, tuple(key), notes, dict(types), version, batch)
 
 
 def _check_place(connection: Connection, table: SinkTable, schema: str, name: str) -> None:
@@ -416,16 +441,22 @@ def _type_of(column: SinkColumn) -> str:
     return own_type(column.sql_type, column.logical_type)
 
 
-def _types_by_source_name(stored: _Stored) -> dict[str, str]:
-    return {name: stored.types[column_name(name)] for name in stored.fills}
-
-
 def _evolve(
     connection: Connection, stored: _Stored, table: SinkTable, changes: Evolution, literals: Mapping[str, str]
 ) -> None:
-    """Add and widen. A column that is added with a DEFAULT has it in every row there is, without one being written."""
+    """Rename, add and widen. A column that is added with a DEFAULT has it in every row there is, without one being written."""
     is_mirror = table.mode is SinkMode.MIRROR
     alter = f"ALTER TABLE {stored.place}"
+    given = {column.name: column for column in table.columns}
+    # By way of names that nobody has: columns may have exchanged theirs.
+    passing = {old: f"headwater renames {number}" for number, old in enumerate(changes.renamed)}
+    for old, passed in passing.items():
+        connection.execute(f"{alter} RENAME COLUMN {quoted(column_name(old))} TO {quoted(passed)}")
+    for old, new in changes.renamed.items():
+        connection.execute(f"{alter} RENAME COLUMN {quoted(passing[old])} TO {quoted(column_name(new))}")
+        if column_name(old) != old:
+            _comment(connection, f"COLUMN {stored.place}.{quoted(column_name(new))}", "")
+        _comment_column(connection, stored.place, given.get(new, SinkColumn(new, "")))
     for column in changes.added:
         name, column_type = quoted(column_name(column.name)), _type_of(column)
         literal = literals.get(column.name) if is_mirror else None
@@ -437,15 +468,22 @@ def _evolve(
             connection.execute(f"{alter} ALTER COLUMN {name} DROP DEFAULT")
         _comment_column(connection, stored.place, column)
     for column in changes.widened:
-        connection.execute(f"{alter} ALTER COLUMN {stored.column(column.name)} TYPE {_type_of(column)}")
-    fills = {**stored.fills, **{column.name: column.fill if is_mirror else None for column in changes.added}}
-    connection.execute(f"UPDATE {REGISTRY} SET columns = %s WHERE name = %s", (Jsonb(_listed(fills)), str(table.name)))
-    log.info(
-        "sink_table_evolved",
-        table=str(table.name),
-        added=[column.name for column in changes.added],
-        widened=[column.name for column in changes.widened],
+        connection.execute(f"{alter} ALTER COLUMN {quoted(column_name(column.name))} TYPE {_type_of(column)}")
+    fills = {changes.renamed.get(name, name): note.fill for name, note in stored.notes.items()}
+    fills.update({column.name: column.fill if is_mirror else None for column in changes.added})
+    notes = {
+        name: _Note(fills.get(name), column.former_names, column.variant_of) for name, column in changes.columns.items()
+    }
+    connection.execute(
+        f"UPDATE {REGISTRY} SET columns = %s, schema_version = coalesce(%s, schema_version), key = %s WHERE name = %s",
+        (
+            Jsonb(_listed(notes)),
+            changes.version,
+            Jsonb(stored.key if changes.version is None else table.key),
+            str(table.name),
+        ),
     )
+    log_evolution(table, changes)
 
 
 def _fill_literals(spark: SparkSession, table: SinkTable) -> dict[str, str]:
@@ -468,15 +506,26 @@ def _late_fill(column: SinkColumn, table: SinkTable) -> Fill | None:
     return column.fill if is_late and table.mode is SinkMode.MIRROR else None
 
 
-def _listed(fills: Mapping[str, Fill | None]) -> list[dict[str, Any]]:
-    return [
-        {"name": name, **({"since_version": fill.since_version, "fill": fill.expression} if fill else {})}
-        for name, fill in fills.items()
-    ]
+def _listed(notes: Mapping[str, _Note]) -> list[dict[str, Any]]:
+    items = []
+    for name, note in notes.items():
+        item: dict[str, Any] = {"name": name}
+        if note.fill is not None:
+            item |= {"since_version": note.fill.since_version, "fill": note.fill.expression}
+        if note.former_names:
+            item["former_names"] = msgspec.to_builtins(note.former_names)
+        if note.variant_of is not None:
+            item["variant_of"] = note.variant_of
+        items.append(item)
+    return items
 
 
-def _unlisted_fill(item: Mapping[str, Any]) -> Fill | None:
-    return Fill(item["since_version"], item["fill"]) if "fill" in item else None
+def _unlisted(item: Mapping[str, Any]) -> _Note:
+    return _Note(
+        Fill(item["since_version"], item["fill"]) if "fill" in item else None,
+        msgspec.convert(item.get("former_names", ()), tuple[FormerName, ...]),
+        item.get("variant_of"),
+    )
 
 
 def _comment_column(connection: Connection, place: str, column: SinkColumn) -> None:

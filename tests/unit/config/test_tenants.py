@@ -66,7 +66,13 @@ sources:
 - name: shop
 format: {source_types: {columns: ['['], types: ['.*', '(']}, schema_names: avro}
 topics: {kafka_partitions: 0}
-sink: {mode: append, trigger_s: 0, deletes: soft, tracked_columns: ['*'], layouts: [{tables: '(', sort_by: [a, 'day(1, b)']}]}
+sink:
+  mode: append
+  trigger_s: 0
+  deletes: soft
+  tracked_columns: ['*']
+  layouts: [{tables: '(', sort_by: [a, 'day(1, b)']}]
+  schema_changes: {rules: [{tables: '(', policy: ignore}, {policy: evolve}, {changes: [column_added], policy: ignore}]}
 """
 
     spec = parse_tenant(text, mistakes=mistakes, check_condition=lambda where: [f"{where!r} ends too early"])
@@ -89,6 +95,8 @@ sink: {mode: append, trigger_s: 0, deletes: soft, tracked_columns: ['*'], layout
         "sink.trigger_s",
         "sink.deletes",
         "sink.tracked_columns",
+        "sink.schema_changes.rules[0].tables",
+        "sink.schema_changes.rules[2]",
         "sink.tracked_columns[0]",
         "sink.layouts[0].tables",
         "sink.layouts[0].sort_by[1]",
@@ -101,6 +109,31 @@ def test_misspelt_name_adjustment_is_refused_with_the_nearest() -> None:
 
     assert parse_tenant(f"{ACME}format: {{field_names: avro-unicode}}", mistakes=mistakes) is None
     assert mistakes == ["format.field_names: unknown value 'avro-unicode'; did you mean 'avro_unicode'?"]
+
+
+def test_misspelt_policies_and_changes_are_refused_with_the_nearest() -> None:
+    """Each with its place, values in lists too."""
+    mistakes: list[str] = []
+    text = f"""{ACME}
+sink:
+  schema_changes:
+    defualt: evolve
+    default: evolv
+    rules:
+    - {{table: '.*', changes: [column_renmed, table_dropped], policy: lenient}}
+    - {{tables: 'shop.*'}}
+"""
+
+    assert parse_tenant(text, mistakes=mistakes) is None
+    place = "sink.schema_changes"
+    assert mistakes[:4] == [
+        f"{place}.defualt: unknown name; did you mean 'default'?",
+        f"{place}.default: unknown value 'evolv'; did you mean 'evolve'?",
+        f"{place}.rules[0].table: unknown name; did you mean 'tables'?",
+        f"{place}.rules[0].changes[0]: unknown value 'column_renmed'; did you mean 'column_renamed'?",
+    ]
+    assert mistakes[4].startswith(f"{place}.rules[0].changes[1]: unknown value 'table_dropped'")
+    assert mistakes[5:] == [f"{place}.rules[1].policy: is missing"]
 
 
 def test_broken_document_leaves_last_good_version_and_other_tenants(tmp_path: Path) -> None:

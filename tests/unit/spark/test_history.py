@@ -18,6 +18,7 @@ from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.retries import Retries
 from spark.sinks.delta.sink import open_sink
 from spark.sinks.port import BatchIdentity, KeepsVersions, Sink, TableRefused
+from spark.sinks.ready_table import ready_table
 from spark.transforms.survey import survey
 from tests.spark_session import Row, SharedSpark
 from tests.unit.spark.events import COMMITTED_AT_US, SOURCE, Change, events, orders_schema
@@ -71,7 +72,7 @@ class Tables:
         wanted = sink_table(self._context, table)
         spark = self._shared.session
         self._sink.begin_batch(spark, BatchIdentity(self._context.tenant.tenant, next(self._batches)))
-        write_batch(self._context, table, wanted, self._sink.ensure_table(spark, wanted))
+        write_batch(self._context, table, *ready_table(spark, self._sink, [wanted]))
         return self.rows()
 
     def rows(self) -> list[Row]:

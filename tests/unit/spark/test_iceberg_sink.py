@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-from operator import attrgetter
 
 import pytest
 
@@ -12,29 +11,12 @@ from libs.testing.sink_contract import ID, NOTE, put, source_rows, table
 from libs.types.table import TableSchema
 from libs.types.table_layout import parse_ordered_term, parse_term
 from libs.types.tenant import Deletes, SinkMode
-from libs.types.warehouse import WarehouseTable, warehouse_table
-from libs.warehouse.iceberg import is_wider
-from spark.sinks.evolution import Evolution, evolution
+from libs.types.warehouse import WarehouseTable
 from spark.sinks.iceberg.catalog import place_in
 from spark.sinks.iceberg.settings import CatalogKind, CatalogSettings, Settings
-from spark.sinks.port import SinkColumn, SinkTable, TableRefused
+from spark.sinks.port import TableRefused
 from tests.contract.sink_harness import REACHED, WarehouseHarness
 from tests.spark_session import SharedSpark
-
-
-@pytest.mark.parametrize(
-    ("current", "now"), [("string", "int"), ("bigint", "timestamp"), ("decimal(10,2)", "decimal(12,4)")]
-)
-def test_a_change_that_would_lose_values_is_refused(current: str, now: str) -> None:
-    """The message names the table, the column, and what to do."""
-    with pytest.raises(TableRefused, match=r"acme\.shop\.shop\.orders: column c .*\(docs/sinks\.md"):
-        _evolution({"c": current}, now)
-
-
-@pytest.mark.parametrize(("current", "now"), [("bigint", "int"), ("double", "float"), ("decimal(9,2)", "decimal(5,2)")])
-def test_a_narrower_column_is_kept_wide(current: str, now: str) -> None:
-    """Nothing is ever narrowed: old rows hold old values."""
-    assert not _evolution({"C": current}, now)
 
 
 def test_maintenance_leaves_few_files(shared: SharedSpark) -> None:
@@ -144,25 +126,6 @@ def test_a_layout_is_followed_from_then_on_and_refused_by_name(shared: SharedSpa
         laid_out(["day(note)"], [])
 
 
-def _evolution(current: dict[str, str], now: str) -> Evolution:
-    table = SinkTable(
-        name=warehouse_table("acme", "shop", _ORDERS),
-        mode=SinkMode.MIRROR,
-        deletes=Deletes.HARD,
-        columns=(SinkColumn("c", now),),
-        key=("c",),
-        topic="t",
-        source="shop",
-        table="shop.orders",
-        oldest_version=1,
-        reached=REACHED,
-    )
-    return evolution(current, table, type_of=attrgetter("sql_type"), is_wider=is_wider)
-
-
-_ORDERS = table().table_id
-
-
 def test_a_required_key_that_may_become_null_is_refused(shared: SharedSpark) -> None:
     """The stored table could not hold it; the others go on."""
     required = column("note", "varchar(20)", charset="utf8mb4", is_optional=False)
@@ -171,10 +134,3 @@ def test_a_required_key_that_may_become_null_is_refused(shared: SharedSpark) -> 
 
     with pytest.raises(TableRefused, match="key column note may be NULL"):
         harness.apply(table(key=("note",), version=2), put(2, 1, "one"))
-
-
-def test_a_column_with_a_name_of_icebergs_own_parks_its_table(shared: SharedSpark) -> None:
-    harness = WarehouseHarness(shared.session, shared.sink, shared.rows, "reserved")
-
-    with pytest.raises(TableRefused, match=r"orders\._POS: Iceberg keeps this name for itself; exclude the column"):
-        harness.apply(table(ID, column("_POS", "int")))
