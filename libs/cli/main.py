@@ -15,6 +15,7 @@ from libs.cli.dts import dts
 from libs.cli.lifecycle import down, init, up, validate, version
 from libs.cli.migrate import migrate_command
 from libs.cli.query import query
+from libs.cli.schema import schema_command
 from libs.cli.signal import signal
 from libs.cli.status import status
 from libs.cli.tail import tail
@@ -37,6 +38,7 @@ The embedded stack runs in a home folder (--home, else $HEADWATER_HOME, else ./.
   headwater tail acme orders                      live events, readable
   headwater query acme "SELECT count(*) FROM orders"   the Iceberg tables; needs no running stack
   headwater signal shop execute-snapshot shop.orders   read a table again while changes go on
+  headwater schema plan shop "ALTER TABLE …"      what a DDL would do to the tenants' tables
   headwater check                                 compare source and tables, row by row
   headwater down                                  stop everything
 \b
@@ -59,6 +61,7 @@ for command in (
     tail,
     query,
     signal,
+    schema_command,
     check_command,
     demo,
     dts,

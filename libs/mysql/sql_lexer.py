@@ -278,3 +278,23 @@ def bytes_of_literal(text: str) -> bytes | None:
         bits = (match[1] if match[1] is not None else match[2]) or "0"
         return int(bits, 2).to_bytes((len(bits) + 7) // 8, "big")
     return None
+
+
+def split_statements(text: str, sql_mode: SqlMode = DEFAULT_SQL_MODE) -> list[str]:
+    """The statements of a script, between semicolons; what is in quotes and comments does not divide.
+
+    >>> split_statements("ALTER TABLE a COMMENT ';'; DROP TABLE /* ; */ b;")
+    ["ALTER TABLE a COMMENT ';'", 'DROP TABLE /* ; */ b']
+
+    Raises:
+        UnreadableSql: a quote or comment is not closed.
+    """
+    statements, begins, ends = [], None, 0
+    for token in _tokens(text, sql_mode):
+        if token.keyword != ";":
+            begins = token.start if begins is None else begins
+            ends = token.end
+        elif begins is not None:
+            statements.append(text[begins:ends])
+            begins = None
+    return statements if begins is None else [*statements, text[begins:ends]]

@@ -67,6 +67,13 @@ def test_the_commands_show_a_live_stack(headwater: HeadwaterCommand, mysql_serve
     assert exit_code == 0, said
     assert re.search(r"\b1 \S first .*\b2 \S NULL .*\b3 \S hello .*^3 row\(s\)$", said, re.M | re.S), said
 
+    exit_code, said = headwater.run(
+        "schema", "plan", "shop", f"ALTER TABLE {database}.orders ADD COLUMN size INT", timeout_s=COMMAND_TIMEOUT_S
+    )
+    assert exit_code == 0, said
+    assert "add column size int" in said
+    assert said.endswith("tables as schema_history has them\n")
+
     exit_code, said = headwater.run("down", timeout_s=2 * COMMAND_TIMEOUT_S)
     assert (exit_code, said) == (0, "stopping …\nstopped\n")
     assert headwater.left_over() == []

@@ -34,6 +34,14 @@ from libs.types.value_modes import ValueModes
 _CREATING: Final = (SchemaChangeKind.SNAPSHOT, SchemaChangeKind.CREATE)
 
 
+def as_source_has_it(schema: TableSchema, modes: ValueModes, key_columns: Sequence[KeyColumns]) -> TableSchema:
+    """``schema`` with the values' forms and the key that a source's settings give it."""
+    schema = in_value_modes(schema, modes)
+    names = (column.name for column in schema.columns)
+    key = chosen_key(schema.table_id, names, key_columns) or row_key(schema)
+    return schema if key == schema.key else msgspec.structs.replace(schema, key=key)
+
+
 class TableSchemas:
     """Schemas by table, of captured tables and of those beside them that are followed."""
 
@@ -61,11 +69,8 @@ class TableSchemas:
         return [schema for table_id, schema in sorted(self.schemas.items()) if self._is_captured(table_id)]
 
     def as_set(self, schema: TableSchema) -> TableSchema:
-        """``schema`` with the values' forms and the key that the source's settings give it."""
-        schema = in_value_modes(schema, self._modes)
-        names = (column.name for column in schema.columns)
-        key = chosen_key(schema.table_id, names, self._key_columns) or row_key(schema)
-        return schema if key == schema.key else msgspec.structs.replace(schema, key=key)
+        """See ``as_source_has_it``."""
+        return as_source_has_it(schema, self._modes, self._key_columns)
 
     async def resume(self, order: EventOrder) -> None:
         """As they were at ``order``."""

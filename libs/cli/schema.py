@@ -1,0 +1,112 @@
+"""``headwater schema``: what a source's DDL does to the tenants' tables."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from libs.cli.home import home_option
+from libs.errors import InvalidSettings
+from libs.local.home import Home
+from libs.local.schema_plan import PlanReport, TablePlan, plan_statements
+from libs.local.stack import load_documents
+from libs.mysql.sql_lexer import UnreadableSql, split_statements
+
+
+@click.group(name="schema")
+def schema_command() -> None:
+    """Say what a change of a source's tables does to the tenants' tables."""
+
+
+@schema_command.command(name="plan")
+@click.argument("source")
+@click.argument("ddl", required=False)
+@click.option(
+    "--file",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help='Statements with semicolons between them ("-": standard input).',
+)
+@click.option("--database", default="", help="Of tables that the statements name without one.")
+@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON document.")
+@home_option
+def plan_command(source: str, ddl: str | None, file: Path | None, database: str, as_json: bool, home: Home) -> None:
+    """Show what DDL would do to every tenant's tables, before you run it at SOURCE. Nothing is written.
+
+    For each tenant that receives the table: how the schema of its events changes, and what its warehouse's table does by
+    the tenant's policies (sink.schema_changes): a column is added, widened, renamed, put beside another, or left out; or the
+    table is PARKED, with the remedy. Several statements follow one another.
+
+    The tables are those that schema_history has, where the stack runs, else those of the source itself. What an earlier
+    policy left out of a warehouse is not known here.
+
+    Exits with 1 where a table would be parked, or events be set aside.
+
+    \b
+    Examples:
+      headwater schema plan shop "ALTER TABLE shop.orders ADD COLUMN size INT"
+      headwater schema plan shop --database shop "ALTER TABLE orders RENAME COLUMN note TO text"
+      headwater schema plan shop --file migration.sql --json | jq '.plans[] | select(.refused != [])'
+    """
+    if (ddl is None) == (file is None):
+        raise click.UsageError("give either the DDL itself or --file")
+    subject = "the statement" if file is None else str(file)
+    if file is not None:
+        ddl = click.get_text_stream("stdin").read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    try:
+        statements = split_statements(ddl or "")
+    except UnreadableSql as error:
+        raise InvalidSettings(subject, [str(error)]) from error
+    if not statements:
+        raise InvalidSettings(subject, ["is empty"])
+    report = plan_statements(home, load_documents(home), source, statements, database=database)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(report)))
+    else:
+        print_plan(report)
+    if report.is_refused:
+        raise click.exceptions.Exit(1)
+
+
+def print_plan(report: PlanReport) -> None:
+    """Each statement, under it the tenants that it touches, and the sum."""
+    for number, statement in enumerate(report.statements, 1):
+        click.secho(f"{number}. {' '.join(statement.split())}", bold=True)
+        plans = [plan for plan in report.plans if plan.statement == statement]
+        for plan in plans:
+            if plan.is_received:
+                _print_table(plan)
+        without = sorted({plan.tenant for plan in plans if not plan.is_received} - _receivers(plans))
+        if without:
+            click.echo(f"   does not concern: {', '.join(without)}")
+    for note in report.notes:
+        click.secho(f"note: {note}", fg="yellow")
+    parked = sum(bool(plan.refused) for plan in report.plans)
+    received = sum(plan.is_received for plan in report.plans)
+    seen_in = "schema_history" if report.schemas_from == "schema_history" else f"source {report.source} itself"
+    click.secho(
+        f"{received} change(s) of tenants' tables, {parked} refused; tables as {seen_in} has them",
+        fg="red" if parked else "green",
+    )
+
+
+def _receivers(plans: Sequence[TablePlan]) -> set[str]:
+    return {plan.tenant for plan in plans if plan.is_received}
+
+
+def _print_table(plan: TablePlan) -> None:
+    where = f"{plan.warehouse} {plan.warehouse_table}" if plan.warehouse else "topics only"
+    click.echo(f"   {plan.tenant}: {plan.table} → {where}")
+    for label, lines, colour in (
+        ("events", plan.events or ("as before",), None),
+        (
+            "table",
+            plan.actions if plan.refused or plan.ignored or not plan.warehouse else plan.actions or ("as before",),
+            None,
+        ),
+        ("left out", plan.ignored, "yellow"),
+        ("REFUSED", plan.refused, "red"),
+    ):
+        for line in lines:
+            click.secho(f"     {label:<9}{line}", fg=colour)

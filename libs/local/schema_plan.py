@@ -1,0 +1,393 @@
+"""What a DDL statement would do to every tenant's tables, before it is run at the source: ``headwater schema plan``.
+
+    schemas as they are ▶ apply_ddl, as the reader will ▶ tenant_view, as the router will ▶ plan_change, as the sink will
+
+Nothing is written. The tables are taken to be as the newest version makes them: what a policy left out earlier, or put beside
+another column, is known to the warehouse alone.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from libs.config.connections import GrpcClientSettings
+from libs.errors import InvalidSettings
+from libs.events.tenant_view import TenantView, is_selected, tenant_view
+from libs.local.documents import Documents, DtsDocument, MysqlDocument, nearest
+from libs.local.home import Home
+from libs.local.plan import SCHEMA_HISTORY
+from libs.local.ports import LOOPBACK
+from libs.local.state import holder, read_ports
+from libs.mysql.column_type import UnknownColumnType
+from libs.mysql.ddl import (
+    DdlNotUnderstood,
+    StatementContext,
+    TableChange,
+    TableChangeKind,
+    apply_ddl,
+    show_create_to_schema,
+)
+from libs.mysql.ddl_syntax import AlterTable, DropTables, RenameTables, TruncateTable, parse_statement
+from libs.rpc.schema_history_client import SchemaHistoryClient
+from libs.source.key_columns import KeyColumns
+from libs.source.mysql.client import connect
+from libs.source.mysql.settings import DatabaseSettings
+from libs.source.mysql.snapshot import captured_tables, create_statement, database_charsets, statement_context
+from libs.source.mysql.table_schemas import as_source_has_it
+from libs.types.table import TableId, TableSchema
+from libs.types.tenant import ChangeKind, SinkMode, SinkSettings, SourceSelection, TenantSpec
+from libs.types.warehouse import warehouse_table
+from libs.warehouse.dialect import DIALECTS, Dialect
+from libs.warehouse.fitness import unfit_because
+from libs.warehouse.schema_changes import Plan, changes_between, first_columns, plan_change, plan_creation
+
+ANSWER_TIMEOUT_S = 10.0
+
+
+class TablePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What one statement does to one table of one tenant."""
+
+    tenant: str
+    statement: str
+    table: str
+    """``database.table`` at the source, after the statement."""
+    is_received: bool = True
+    """Whether the tenant gets the table."""
+    warehouse: str | None = None
+    """None: the tenant has topics only."""
+    warehouse_table: str | None = None
+    events: tuple[str, ...] = ()
+    """How the schema of its events changes."""
+    actions: tuple[str, ...] = ()
+    """What the sink does to the warehouse's table."""
+    ignored: tuple[str, ...] = ()
+    """What the sink does not deliver, by policy."""
+    refused: tuple[str, ...] = ()
+    """Why the table is parked, or its events are set aside; each ends with the remedy."""
+
+
+class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The plans of all statements."""
+
+    source: str
+    schemas_from: str
+    """``schema_history`` or ``source``."""
+    statements: tuple[str, ...]
+    plans: tuple[TablePlan, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether a table would be parked, or its events set aside."""
+        return any(plan.refused for plan in self.plans)
+
+
+@dataclass
+class SourceTables:
+    """A source's tables as they are now, and what decides how a statement is read."""
+
+    schemas: dict[TableId, TableSchema]
+    schemas_from: str
+    charsets: Mapping[str, str] = field(default_factory=dict)
+    context: StatementContext = field(default_factory=StatementContext)
+
+
+def plan_statements(
+    home: Home, documents: Documents, source: str, statements: Sequence[str], *, database: str = ""
+) -> PlanReport:
+    """What ``statements`` would do, one after the other; ``database``: of tables whose name has none.
+
+    Raises:
+        InvalidSettings: no such source, or a statement is wrong or names a table that is not there.
+        SourceUnavailable, AccessDenied: the stack is down, and the source cannot be read.
+    """
+    if source not in documents.sources:
+        raise InvalidSettings(
+            f"source {source}", [f"has no document in sources/; {nearest(source, sorted(documents.sources))}"]
+        )
+    document = documents.sources[source]
+    if not isinstance(document, MysqlDocument | DtsDocument):
+        raise InvalidSettings(
+            f"source {source}", ["is a keyspace of Vitess, whose tables this command does not read yet"]
+        )
+    tables = _tables(home, source, document)
+    key_columns: tuple[KeyColumns, ...] = getattr(document, "key_columns", ())
+
+    def captured(table_id: TableId) -> bool:
+        name = str(table_id)
+        return _is_any(document.include_tables, name) and not _is_any(document.exclude_tables, name)
+
+    plans: list[TablePlan] = []
+    notes: list[str] = []
+    for statement in statements:
+        changes = _changes(tables, statement, database, source)
+        if not changes:
+            notes.append(f"changes no table that is known: {statement}")
+        for change in changes:
+            known = change.previous_id or change.table_id
+            before, after = tables.schemas.get(known), None
+            if change.kind in (TableChangeKind.DROP, TableChangeKind.RENAME):
+                tables.schemas.pop(known, None)
+            if change.schema is not None:
+                after = _next_version(as_source_has_it(change.schema, document.values, key_columns), before, change)
+                tables.schemas[change.table_id] = after
+            if not captured(change.table_id) and not captured(known):
+                notes.append(f"{change.table_id} is not captured by source {source}: {statement}")
+                continue
+            if before is not None and after is not None and before.columns == after.columns and before.key == after.key:
+                notes += [f"changes nothing of {change.table_id} that events or tables show: {statement}"] * (
+                    change.kind is TableChangeKind.ALTER
+                )
+            for spec in documents.tenants.values():
+                for selection in spec.sources:
+                    if selection.name == source:
+                        plans.append(_tenant_plan(spec, selection, source, statement, change, before, after))
+    return PlanReport(
+        source=source,
+        schemas_from=tables.schemas_from,
+        statements=tuple(statements),
+        plans=tuple(sorted(plans, key=lambda plan: (statements.index(plan.statement), plan.tenant, plan.table))),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _tables(home: Home, source: str, document: MysqlDocument | DtsDocument) -> SourceTables:
+    """By schema_history where the stack runs, which has the versions too; else by the source itself."""
+    if holder(home) is not None:
+        known = asyncio.run(_recorded(home, source))
+        if known:
+            charsets = {schema.table_id.database: schema.charset or "utf8mb4" for schema in known}
+            return SourceTables({schema.table_id: schema for schema in known}, SCHEMA_HISTORY, charsets)
+    settings = DatabaseSettings(
+        host=document.database.host,
+        port=document.database.port,
+        user=document.database.user,
+        password=document.database.password,
+    )
+    key_columns: tuple[KeyColumns, ...] = getattr(document, "key_columns", ())
+    connection = connect(settings)
+    try:
+        schemas = {}
+        for table_id in captured_tables(connection):
+            try:
+                schema = show_create_to_schema(table_id, *create_statement(connection, table_id))
+            except (DdlNotUnderstood, UnknownColumnType):
+                continue  # the reader says so; it is told here where a statement names it
+            as_set = as_source_has_it(schema, document.values, key_columns)
+            schemas[table_id] = msgspec.structs.replace(as_set, version=1)
+        return SourceTables(schemas, "source", database_charsets(connection), statement_context(connection))
+    finally:
+        connection.close()
+
+
+async def _recorded(home: Home, source: str) -> list[TableSchema]:
+    address = f"{LOOPBACK}:{read_ports(home)[f'{SCHEMA_HISTORY}-grpc']}"
+    async with SchemaHistoryClient(GrpcClientSettings(address=address, timeout_s=ANSWER_TIMEOUT_S)) as client:
+        return await client.list_tables(source)
+
+
+def _changes(tables: SourceTables, statement: str, database: str, source: str) -> tuple[TableChange, ...]:
+    subject = f"statement {statement!r}"
+    try:
+        parsed = parse_statement(statement, database, tables.context)
+        named: Sequence[TableId] = ()
+        match parsed:
+            case AlterTable(table_id=table_id) | TruncateTable(table_id=table_id):
+                named = (table_id,)
+            case DropTables(table_ids=table_ids):
+                named = table_ids
+            case RenameTables(renames=renames):
+                named = [renames[0][0]]
+        for table_id in named:
+            if not table_id.database:
+                raise InvalidSettings(subject, [f"says no database of {table_id.table}; write it, or give --database"])
+            if table_id not in tables.schemas:
+                known = sorted(str(each) for each in tables.schemas)
+                raise InvalidSettings(
+                    subject, [f"{table_id} is no table of source {source}; {nearest(str(table_id), known)}"]
+                )
+        return apply_ddl(tables.schemas, database, statement, database_charsets=tables.charsets, context=tables.context)
+    except (DdlNotUnderstood, UnknownColumnType) as error:
+        raise InvalidSettings(subject, [str(error)]) from error
+
+
+def _next_version(schema: TableSchema, before: TableSchema | None, change: TableChange) -> TableSchema:
+    version = 1 if before is None or change.kind is TableChangeKind.RENAME else before.version + 1
+    return msgspec.structs.replace(schema, version=version)
+
+
+def _tenant_plan(
+    spec: TenantSpec,
+    selection: SourceSelection,
+    source: str,
+    statement: str,
+    change: TableChange,
+    before: TableSchema | None,
+    after: TableSchema | None,
+) -> TablePlan:
+    known = change.previous_id or change.table_id
+    gets_old, gets_new = is_selected(selection, known), is_selected(selection, change.table_id)
+    plan = TablePlan(tenant=spec.tenant, statement=statement, table=str(change.table_id))
+    if not gets_new and not (gets_old and known != change.table_id):
+        return msgspec.structs.replace(plan, is_received=False)
+    if spec.sink is not None:
+        place = warehouse_table(spec.tenant, source, change.table_id)
+        plan = msgspec.structs.replace(plan, warehouse=spec.sink.warehouse, warehouse_table=str(place))
+    old = None if before is None or not gets_old else tenant_view(before, selection, spec.format.field_names)
+    match change.kind:
+        case TableChangeKind.DROP:
+            return _told(plan, events=["no events any more"], actions=["it stays as it is"])
+        case TableChangeKind.TRUNCATE:
+            return _told(plan, events=["one event with op t"], actions=[_truncated(spec.sink)])
+        case TableChangeKind.RENAME:
+            gone = [f"{known} has no events any more"] * gets_old
+            if not gets_new or after is None:
+                return _told(plan, events=gone, actions=[f"the table of {known} stays as it is"])
+            plan = _told(plan, events=gone, actions=[f"the table of {known} stays as it is"] * gets_old)
+            return _created(plan, spec, selection, after)
+        case _:
+            assert after is not None
+            if old is None:
+                return _created(plan, spec, selection, after)
+            return _changed(plan, spec, selection, old, tenant_view(after, selection, spec.format.field_names))
+
+
+def _was_parked(old: TenantView, sink: SinkSettings) -> bool:
+    """The sink never made the table."""
+    return unfit_because(old.schema, sink.mode, sink.deletes, _dialect(sink)) is not None
+
+
+def _created(plan: TablePlan, spec: TenantSpec, selection: SourceSelection, after: TableSchema) -> TablePlan:
+    view = tenant_view(after, selection, spec.format.field_names)
+    events = [*plan.events, f"a new table of {len(view.schema.columns)} columns"]
+    if view.mistakes:
+        return _told(plan, events=events, refused=[_set_aside(view)])
+    return _made(_told(plan, events=events, actions=plan.actions), spec.sink, view.schema)
+
+
+def _made(plan: TablePlan, sink: SinkSettings | None, schema: TableSchema) -> TablePlan:
+    """With what the sink does to make the table, or why it does not."""
+    if sink is None:
+        return plan
+    dialect = _dialect(sink)
+    if unfit := unfit_because(schema, sink.mode, sink.deletes, dialect):
+        return msgspec.structs.replace(plan, refused=(*plan.refused, unfit))
+    created = plan_creation(schema, sink.schema_changes)
+    columns = ", ".join(f"{item.name} {dialect.shown(dialect.type_of(item))}" for item in schema.columns)
+    actions = () if created.refused or created.ignored else (f"create it with its first row: {columns}",)
+    return msgspec.structs.replace(
+        plan,
+        actions=(*plan.actions, *actions),
+        ignored=created.ignored,
+        refused=(*plan.refused, *created.refused),
+    )
+
+
+def _changed(
+    plan: TablePlan, spec: TenantSpec, selection: SourceSelection, old: TenantView, new: TenantView
+) -> TablePlan:
+    refused = [_set_aside(new)] if new.mistakes else []
+    gone = {name.lower() for name in old.names} - {name.lower() for name in new.names}
+    table = str(new.schema.table_id)
+    for row_filter in selection.row_filters:
+        if re.fullmatch(row_filter.tables, table) and (lost := sorted(_words(row_filter.where) & gone)):
+            refused.append(
+                f"{table}: the tenant's row filter {row_filter.where!r} asks for {', '.join(lost)}, which goes: its events "
+                "would be set aside as dead letters; change the filter first"
+            )
+    changes = changes_between(old.schema, new.schema, DIALECTS["delta"] if spec.sink is None else _dialect(spec.sink))
+    events = [str(change) for change in changes]
+    if spec.sink is None or new.mistakes:
+        return _told(plan, events=events, refused=refused)
+    if _was_parked(old, spec.sink):
+        return _made(_told(plan, events=events, refused=refused), spec.sink, new.schema)
+    sink, dialect = spec.sink, _dialect(spec.sink)
+    if unfit := unfit_because(new.schema, sink.mode, sink.deletes, dialect):
+        refused.append(unfit)
+    elif sink.mode is not SinkMode.APPEND and (key := _other_key(old.schema, new.schema)):
+        refused.append(key)
+    stored = first_columns(old.schema, dialect)
+    done = plan_change(stored, old.schema.version, old.schema, new.schema, dialect, sink.schema_changes)
+    refused.extend(done.refused)
+    actions = [] if refused else list(_actions(done, old.schema, dialect))
+    stays = [
+        f"column {change.column} stays, NULL in rows from then on"
+        for change in changes
+        if change.kind is ChangeKind.COLUMN_DROPPED
+    ]
+    return _told(
+        plan,
+        events=events,
+        actions=actions + ([] if refused else stays),
+        ignored=() if refused else done.ignored,
+        refused=refused,
+    )
+
+
+def _actions(plan: Plan, before: TableSchema, dialect: Dialect) -> Iterator[str]:
+    types = {name: column.type for name, column in first_columns(before, dialect).items()}
+    for old, column in plan.renamed:
+        yield f"rename column {old} to {column.name}"
+        types[column.name] = types.pop(old)
+    for name, column in plan.widened:
+        yield f"widen column {name}: {dialect.shown(types[name])} → {dialect.shown(dialect.type_of(column))}"
+    for name, column in plan.added:
+        beside = "" if name == column.name else f" beside {column.name}, which is NULL in rows from then on"
+        yield f"add column {name} {dialect.shown(dialect.type_of(column))}{beside}"
+
+
+def _other_key(old: TableSchema, new: TableSchema) -> str | None:
+    called = {column.name: column.name_at(old.version) for column in new.columns}
+    if tuple(called.get(name, name) for name in new.key) == old.key:
+        return None
+    return (
+        f"{new.table_id} is merged by the key ({','.join(old.key)}), which becomes ({','.join(new.key)}); write the tenant's "
+        "tables anew afterwards (docs/sinks.md, 'Write tables anew')"
+    )
+
+
+def _truncated(sink: SinkSettings | None) -> str:
+    if sink is None:
+        return "nothing"
+    return {
+        SinkMode.MIRROR: "its rows go, or are marked (sink.deletes)",
+        SinkMode.APPEND: "a row that says so",
+        SinkMode.HISTORY: "its current versions end",
+    }[sink.mode]
+
+
+def _set_aside(view: TenantView) -> str:
+    return f"{view.schema.table_id}: its events would be set aside as dead letters: {'; '.join(view.mistakes)}"
+
+
+def _dialect(sink: SinkSettings) -> Dialect:
+    return DIALECTS[sink.warehouse]
+
+
+def _words(condition: str) -> set[str]:
+    return set(re.findall(r"[a-z0-9_$\u0080-\U0010ffff]+", condition.lower()))
+
+
+def _is_any(patterns: Sequence[str], name: str) -> bool:
+    return any(re.fullmatch(pattern, name) for pattern in patterns)
+
+
+def _told(
+    plan: TablePlan,
+    *,
+    events: Sequence[str] = (),
+    actions: Sequence[str] = (),
+    ignored: Sequence[str] = (),
+    refused: Sequence[str] = (),
+) -> TablePlan:
+    has_sink = plan.warehouse is not None
+    return msgspec.structs.replace(
+        plan,
+        events=tuple(events),
+        actions=tuple(actions) if has_sink else (),
+        ignored=tuple(ignored),
+        refused=tuple(refused),
+    )
