@@ -121,7 +121,7 @@ def plan_statements(
         return _is_any(document.include_tables, name) and not _is_any(document.exclude_tables, name)
 
     plans: list[TablePlan] = []
-    notes: list[str] = []
+    notes = [f"a tenant's document has mistakes: {mistake}" for mistake in documents.tenant_mistakes]
     for statement in statements:
         changes = _changes(tables, statement, database, source)
         if not changes:
@@ -141,7 +141,7 @@ def plan_statements(
                 notes += [f"changes nothing of {change.table_id} that events or tables show: {statement}"] * (
                     change.kind is TableChangeKind.ALTER
                 )
-            for spec in documents.tenants.values():
+            for spec in map(_with_known_warehouse, documents.tenants.values()):
                 for selection in spec.sources:
                     if selection.name == source:
                         plans.append(_tenant_plan(spec, selection, source, statement, change, before, after))
@@ -217,6 +217,12 @@ def _changes(tables: SourceTables, statement: str, database: str, source: str) -
 def _next_version(schema: TableSchema, before: TableSchema | None, change: TableChange) -> TableSchema:
     version = 1 if before is None or change.kind is TableChangeKind.RENAME else before.version + 1
     return msgspec.structs.replace(schema, version=version)
+
+
+def _with_known_warehouse(spec: TenantSpec) -> TenantSpec:
+    """One whose warehouse is none has topics only until its document is mended; its mistake is told."""
+    is_known = spec.sink is None or spec.sink.warehouse in DIALECTS
+    return spec if is_known else msgspec.structs.replace(spec, sink=None)
 
 
 def _tenant_plan(

@@ -26,6 +26,8 @@ class Dialect:
     """How the warehouse itself calls a type of ``own_type``."""
     reserved_names: frozenset[str] = frozenset()
     """In lower case: no column may be called so."""
+    keeps_versions: bool = True
+    """Whether the sink has mode ``history`` there."""
 
     def type_of(self, column: Column) -> str:
         """The type that holds every value of the column."""
@@ -43,6 +45,6 @@ def _sparks(sql_type: str, _: LogicalType | None) -> str:
 DIALECTS: Final[Mapping[str, Dialect]] = {
     "delta": Dialect(_sparks, delta.is_wider),
     "iceberg": Dialect(_sparks, iceberg.is_wider, iceberg.iceberg_type, iceberg.METADATA_COLUMNS),
-    "postgresql": Dialect(postgresql.own_type, postgresql.is_wider),
+    "postgresql": Dialect(postgresql.own_type, postgresql.is_wider, keeps_versions=False),
 }
 """By the names of ``spark.sinks.registry``."""

@@ -468,11 +468,6 @@ def sink_table(context: TenantSink, table: TableBatch) -> SinkTable:
     mode, deletes = context.settings.mode, context.settings.deletes
     if unfit := unfit_because(schema, mode, deletes, context.sink.dialect):
         raise TableRefused(unfit)
-    if mode is SinkMode.HISTORY and not isinstance(context.sink, KeepsVersions):
-        raise TableRefused(
-            f"{schema.table_id}: warehouse {context.settings.warehouse} has no mode history; take another sink.mode, or "
-            "warehouse iceberg"
-        )
     layout = next((each for each in context.settings.layouts if re.fullmatch(each.tables, str(schema.table_id))), None)
     return SinkTable(
         name=name,

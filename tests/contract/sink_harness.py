@@ -45,7 +45,7 @@ class WarehouseHarness:
         self.kind = next(kind for kind, dialect in DIALECTS.items() if dialect == sink.dialect)
         """By the name of the registry."""
         self._spark = spark.newSession()  # as Spark gives every query one
-        self._sink = sink
+        self.sink = sink
         self._read_rows = read_rows
         self._tenant = tenant
         self._query = f"{QUERY}-{tenant}"
@@ -63,12 +63,12 @@ class WarehouseHarness:
         policies: ChangePolicies = LENIENT,
     ) -> bool:
         batch = BatchIdentity(self._query, next(self._batches) if batch_id is None else batch_id)
-        self._sink.begin_batch(self._spark, batch)
+        self.sink.begin_batch(self._spark, batch)
         return self._apply_table(batch, schema, changes, mode, deletes, truncated_at, policies)
 
     def apply_at_once(self, batches: Sequence[tuple[TableSchema, Sequence[RowChange]]]) -> None:
         batch = BatchIdentity(self._query, next(self._batches))
-        self._sink.begin_batch(self._spark, batch)
+        self.sink.begin_batch(self._spark, batch)
 
         def apply(part: tuple[TableSchema, Sequence[RowChange]]) -> bool:
             return self._apply_table(batch, part[0], part[1], SinkMode.MIRROR, Deletes.HARD, None, LENIENT)
@@ -77,25 +77,25 @@ class WarehouseHarness:
             assert all(workers.map(inheritable_thread_target(self._spark)(apply), batches))
 
     def is_applied(self, schema: TableSchema, batch_id: int) -> bool:
-        return self._sink.is_applied(self._spark, self.place(schema), BatchIdentity(self._query, batch_id))
+        return self.sink.is_applied(self._spark, self.place(schema), BatchIdentity(self._query, batch_id))
 
     def is_applied_of_another_query(self, schema: TableSchema, batch_id: int) -> bool:
-        return self._sink.is_applied(self._spark, self.place(schema), BatchIdentity("another", batch_id))
+        return self.sink.is_applied(self._spark, self.place(schema), BatchIdentity("another", batch_id))
 
     def maintain(self, schema: TableSchema) -> None:
-        self._sink.maintain(self._spark, self.place(schema))
+        self.sink.maintain(self._spark, self.place(schema))
 
     def rows(self, schema: TableSchema) -> list[Row]:
         return self._read_rows(self.place(schema))
 
     def append_records(self, schema: TableSchema, records: Sequence[Record]) -> None:
         """One batch of whole Kafka records into an append table."""
-        self._sink.begin_batch(self._spark, BatchIdentity(self._query, next(self._batches)))
+        self.sink.begin_batch(self._spark, BatchIdentity(self._query, next(self._batches)))
         table = self.sink_table(schema, SinkMode.APPEND, Deletes.HARD)
-        _, columns = ready_table(self._spark, self._sink, [table])
+        _, columns = ready_table(self._spark, self.sink, [table])
         found = events_of(self._spark.createDataFrame(records, RECORD_COLUMNS))
         rows = found.transform(parse_events(schema)).transform(conform_to(columns, schema))
-        self._sink.append_to(self._spark, table, rows.transform(name_image))
+        self.sink.append_to(self._spark, table, rows.transform(name_image))
 
     def place(self, schema: TableSchema) -> WarehouseTable:
         return warehouse_table(self._tenant, SOURCE, schema.table_id)
@@ -132,16 +132,16 @@ class WarehouseHarness:
         policies: ChangePolicies,
     ) -> bool:
         table = self.sink_table(schema, mode, deletes, policies)
-        if self._sink.is_applied(self._spark, table.name, batch):
+        if self.sink.is_applied(self._spark, table.name, batch):
             return False
-        table, columns = ready_table(self._spark, self._sink, [table])
+        table, columns = ready_table(self._spark, self.sink, [table])
         found = events(self._spark, table.topic, [_change(change, schema) for change in changes])
         is_partial = any(UNAVAILABLE_VALUE in change.row.values() for change in changes)
         if is_partial:
             found = found.transform(split_unavailable)
         rows = found.transform(parse_events(schema)).transform(conform_to(columns, schema, is_partial=is_partial))
         if mode is SinkMode.APPEND:
-            self._sink.append_to(self._spark, table, rows.transform(name_image))
+            self.sink.append_to(self._spark, table, rows.transform(name_image))
             return True
         truncation = None
         if truncated_at is not None:
@@ -149,7 +149,7 @@ class WarehouseHarness:
             truncation = Truncation(order, COMMITTED_AT_US + truncated_at)
         if deletes is Deletes.SOFT:
             rows = rows.transform(mark_deleted(truncation))
-        self._sink.merge_into(self._spark, table, rows, truncation=truncation)
+        self.sink.merge_into(self._spark, table, rows, truncation=truncation)
         return True
 
     def _delivered(self, schema: TableSchema) -> DeliveredSchema:

@@ -169,6 +169,22 @@ def test_the_command_tells_people_and_programs(home: Home, database: str, tmp_pa
     assert "give either the DDL itself or --file" in why
 
 
+def test_a_tenant_whose_document_has_mistakes_is_told_of(home: Home, database: str) -> None:
+    """It must not look as if a statement did nothing to it."""
+    broken = home.tenants_dir / "acme.yaml"
+    broken.write_text(broken.read_text().replace("mirror", "mirorr"))
+    other = home.tenants_dir / "log.yaml"
+    other.write_text(other.read_text().replace("postgresql", "postgres"))
+
+    report = planned(home, f"ALTER TABLE {database}.orders ADD x INT")
+
+    assert "acme" not in by_tenant(report)
+    assert by_tenant(report)["log"].warehouse is None
+    assert len(report.notes) == 2
+    assert any("did you mean 'mirror'" in note for note in report.notes)
+    assert any("'postgres' is no warehouse" in note for note in report.notes)
+
+
 def test_names_and_texts_may_be_odd(mysql_server: MysqlServer, home: Home, unique_name: Callable[[str], str]) -> None:
     """Quoted as MySQL has them, semicolons included."""
     other = unique_name("odd")
