@@ -7,7 +7,6 @@ topic; each table is then committed by itself, two at a time. Spark commits the 
 that replays the whole batch, and tables that hold it already are passed over (``Sink.is_applied``).
 """
 
-import dataclasses
 import functools
 import re
 import time
@@ -158,7 +157,7 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
         batch_id=batch.batch_id,
         rows=timings.rows,
         tables=len(outcomes),
-        replayed=sum(outcome.commit is not None and outcome.commit.timings is None for outcome in outcomes),
+        replayed=sum(outcome.is_replay for outcome in outcomes),
         parked=[outcome.table for outcome in outcomes if outcome.parked is not None],
         read_s=timings.read_s,
         total_s=timings.total_s,
@@ -373,7 +372,7 @@ def logged_changes_of(table: TableBatch, columns: Mapping[str, TableColumn], ima
     changes = changes_of(table, columns).transform(name_image)
     if images is Images.AFTER:
         return changes
-    before = dataclasses.replace(table, events=before_images(table.events))
+    before = replace(table, events=before_images(table.events))
     return changes.unionByName(changes_of(before, columns).transform(name_before_image))
 
 

@@ -58,6 +58,11 @@ class TableOutcome:
     """None: it is parked."""
     parked: ParkedTable | None = None
 
+    @property
+    def is_replay(self) -> bool:
+        """The warehouse held the batch already."""
+        return self.commit is not None and self.commit.timings is None and not self.commit.is_left_out
+
 
 def progress_path(state_dir: Path, tenant: str) -> Path:
     """The progress file of one tenant."""
@@ -150,9 +155,9 @@ def observe_batch(warehouse: str, progress: SinkProgress, outcomes: Sequence[Tab
     labels = (progress.tenant, warehouse)
     SINK_BATCHES.labels(*labels).inc()
     for outcome in outcomes:
-        if outcome.commit is None:
+        if outcome.commit is None or outcome.commit.is_left_out:
             continue
-        if outcome.commit.timings is None:
+        if outcome.is_replay:
             SINK_REPLAYED_BATCHES.labels(*labels).inc()
             continue
         SINK_ROWS.labels(*labels).inc(outcome.rows)
