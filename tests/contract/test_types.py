@@ -13,7 +13,6 @@ import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
-from pyiceberg.catalog.sql import SqlCatalog
 
 from libs.local.check.mysql_rows import MysqlRows, consistent_snapshot
 from libs.local.check.projection import ExpectedTable, expected_tables
@@ -24,7 +23,7 @@ from libs.mysql.column_type import parse_column_type
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import SourceSelection
 from libs.types.value_modes import TimePrecision, ValueModes
-from libs.types.warehouse import CATALOG, WarehouseTable
+from libs.types.warehouse import WarehouseTable
 from libs.warehouse.types_page import FAMILIES, loss
 from spark.sinks.delta.sink import open_sink as open_delta_sink
 from spark.sinks.postgresql.sink import open_sink as open_postgresql_sink
@@ -85,14 +84,8 @@ def warehouse(request: pytest.FixtureRequest) -> tuple[WarehouseHarness, ReadTab
         case "iceberg":
 
             def read_iceberg(place: WarehouseTable) -> pa.Table:
-                where = shared.iceberg
-                catalog = SqlCatalog(
-                    CATALOG, uri=f"sqlite:///{where.catalog_file}", warehouse=f"file://{where.warehouse_dir}"
-                )
-                try:
-                    return catalog.load_table(place.identifier).scan().to_arrow()
-                finally:
-                    catalog.close()
+                with shared.loaded(place) as table:
+                    return table.scan().to_arrow()
 
             return WarehouseHarness(shared.session, shared.sink, _unused, tenant), read_iceberg
         case "postgresql":
