@@ -47,7 +47,7 @@ test-integration: setup ## run the tests with real servers
 differential: setup ## let Debezium's connectors read MySQL and the stand-in for Vitess, and compare with ours (fetches 121 MB at first)
 	@$(PYTHON) -m pytest -m differential $(PYTEST_OPTIONS)
 
-vitess-differential: setup
+vitess-differential: setup ## the same of the stand-in for Vitess alone (76 MB)
 	@$(PYTHON) -m pytest -m differential tests/differential/test_debezium_on_the_stand_in.py \
 		tests/differential/test_events_side_by_side.py $(PYTEST_OPTIONS)
 
