@@ -25,6 +25,7 @@ log = structlog.get_logger()
 
 _POLL_S: Final = 0.5  # how long closing waits
 _REQUEST_TIMEOUT_S: Final = 10.0
+_PATIENCE_S: Final = 1.0  # of a request that is made again and again: closing waits for it
 _BEGINNING_TIMEOUT_S: Final = 60.0  # a topic that was created a moment ago has no leader yet
 _QUEUED_SIGNALS: Final = 1_000
 
@@ -96,7 +97,7 @@ class SignalTopic:
     def _first_offset(self, consumer: Consumer) -> int | None:
         """None: Kafka does not answer yet."""
         try:
-            return _kept_beginning(consumer)
+            return _kept_beginning(consumer, _PATIENCE_S)
         except KafkaException:
             self._ends.wait(_POLL_S)
             return None
@@ -135,7 +136,7 @@ def keep_beginning(settings: KafkaSettings, partition: SourcePartition) -> None:
 def _keep(consumer: Consumer) -> KafkaError | None:
     """None: it is kept."""
     try:
-        offset = _kept_beginning(consumer)
+        offset = _kept_beginning(consumer, _REQUEST_TIMEOUT_S)
         consumer.commit(offsets=[TopicPartition(SIGNALS_TOPIC, 0, offset)], asynchronous=False)
     except KafkaException as error:
         cause = error.args[0]
@@ -160,15 +161,15 @@ def _consumer(settings: KafkaSettings, partition: SourcePartition) -> Consumer:
     )
 
 
-def _kept_beginning(consumer: Consumer) -> int:
+def _kept_beginning(consumer: Consumer, timeout_s: float) -> int:
     """The offset that was kept; the topic's end where none was. Raises KafkaException."""
     signals = TopicPartition(SIGNALS_TOPIC, 0)
-    [kept] = consumer.committed([signals], timeout=_REQUEST_TIMEOUT_S)
+    [kept] = consumer.committed([signals], timeout=timeout_s)
     if kept.error is not None:
         raise KafkaException(kept.error)
     if kept.offset >= 0:
         return int(kept.offset)
-    _, end = consumer.get_watermark_offsets(signals, timeout=_REQUEST_TIMEOUT_S, cached=False)
+    _, end = consumer.get_watermark_offsets(signals, timeout=timeout_s, cached=False)
     return int(end)
 
 
