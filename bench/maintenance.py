@@ -17,10 +17,12 @@ from pyspark.sql import functions as sf
 from libs.local.cache import cache_dir
 from libs.local.jars import jars_dir
 from libs.local.java import find_java
+from libs.mysql.logical import column
 from libs.types.order import EventOrder
-from libs.types.table import TableId
-from libs.types.tenant import Deletes, SinkMode
+from libs.types.table import TableId, TableSchema
+from libs.types.tenant import ChangePolicies, Deletes, SinkMode
 from libs.types.warehouse import COMMITTED_AT_COLUMN, OP_COLUMN, ORDER_COLUMN, warehouse_table
+from libs.warehouse.spark_types import spark_type
 from spark.jobs.session import open_session
 from spark.jobs.settings import SessionSettings
 from spark.sinks.iceberg.maintenance import state_of
@@ -34,23 +36,34 @@ CHANGES_PER_COMMIT: Final = 5_000
 _SHARE_OF_DELETES: Final = 0.02
 _SCANS: Final = 5
 _COPY: Final = "headwater.bench.copy"
-_COLUMNS: Final = (
-    SinkColumn("id", "bigint", is_optional=False),
-    SinkColumn("customer_id", "int"),
-    SinkColumn("amount", "decimal(12,2)"),
-    SinkColumn("note", "string"),
-    SinkColumn("payload", "string"),
+_SCHEMA: Final = TableSchema(
+    table_id=TableId(database="shop", table="orders"),
+    columns=(
+        column("id", "bigint", is_optional=False),
+        column("customer_id", "int"),
+        column("amount", "decimal(12,2)"),
+        column("note", "varchar(40)", charset="utf8mb4"),
+        column("payload", "varchar(255)", charset="utf8mb4"),
+    ),
+    key=("id",),
+    version=1,
 )
 _TABLE: Final = SinkTable(
-    name=warehouse_table("bench", "shop", TableId(database="shop", table="orders")),
+    name=warehouse_table("bench", "shop", _SCHEMA.table_id),
     mode=SinkMode.MIRROR,
     deletes=Deletes.HARD,
-    columns=_COLUMNS,
-    key=("id",),
+    columns=tuple(
+        SinkColumn(each.name, spark_type(each), logical_type=each.logical_type, is_optional=each.is_optional)
+        for each in _SCHEMA.columns
+    ),
+    key=_SCHEMA.key,
     topic="bench.shop.shop.orders",
     source="shop",
     table="shop.orders",
+    schema=_SCHEMA,
     oldest_version=1,
+    policies=ChangePolicies(),
+    schema_at=lambda _: None,
     reached=Reached(order="", committed_at_us=0, offsets={}),
 )
 
@@ -156,7 +169,7 @@ def _figures(spark: SparkSession, keys: int, commits: int, s_per_commit: float) 
 
 def _scan(spark: SparkSession, name: str) -> None:
     """Read every column: hashes of rows, summed up."""
-    hashed: Any = spark.table(name).select(sf.xxhash64(*(column.name for column in _COLUMNS)).alias("h"))
+    hashed: Any = spark.table(name).select(sf.xxhash64(*(each.name for each in _SCHEMA.columns)).alias("h"))
     hashed.agg(sf.sum(sf.col("h").cast("decimal(38,0)"))).collect()
 
 
