@@ -280,8 +280,7 @@ async def test_each_shard_tells_how_far_it_was_read(vtgate: VtgateServer) -> Non
 async def test_a_purged_log_is_copied_anew_when_needed(vtgate: VtgateServer) -> None:
     """The rows of the second copy win over all before, deleted ones aside: those are gone from the log for good."""
     follower = Follower(vtgate, snapshot=SnapshotSettings(mode=SnapshotMode.WHEN_NEEDED))
-    await follower.read(has_all)
-    await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None)
+    await follower.read(lambda f: has_all(f) and f.checkpoint is not None and f.checkpoint.snapshot is None)
     write(vtgate, "UPDATE t SET v = 'new' WHERE id < 10")
     for shard in vtgate.topology.serving(follower.keyspace):
         shard.primary.execute("FLUSH BINARY LOGS")
