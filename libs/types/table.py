@@ -1,5 +1,7 @@
 """Tables: their names, their columns, their versions."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from libs.types.value import LogicalType
@@ -21,6 +23,11 @@ class FormerName(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     last_version: int
     """The table's last version in which it was called so."""
+
+
+def name_at(name: str, former_names: Sequence[FormerName], version: int) -> str:
+    """What a column that is called ``name`` now was called at a version of its table."""
+    return next((former.name for former in former_names if version <= former.last_version), name)
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +56,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 
     def name_at(self, version: int) -> str:
         """What it was called at a version of its table."""
-        return next((former.name for former in self.former_names if version <= former.last_version), self.name)
+        return name_at(self.name, self.former_names, version)
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):

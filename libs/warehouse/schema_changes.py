@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from libs.types.table import Column, FormerName, TableSchema
+from libs.types.table import Column, FormerName, TableSchema, name_at
 from libs.types.tenant import ChangeKind, ChangePolicies, ChangePolicy
 from libs.warehouse.dialect import Dialect
 
@@ -374,14 +374,10 @@ def _base_of(stored: Mapping[str, StoredColumn], version: int, column: Column) -
         (
             name
             for name, each in stored.items()
-            if each.variant_of is None and _name_at(name, each, version).lower() == column.name.lower()
+            if each.variant_of is None and name_at(name, each.former_names, version).lower() == column.name.lower()
         ),
         None,
     )
-
-
-def _name_at(name: str, column: StoredColumn, version: int) -> str:
-    return next((former.name for former in column.former_names if version <= former.last_version), name)
 
 
 def _holder(stored: Mapping[str, StoredColumn], base: str, wanted: str, dialect: Dialect) -> str | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from libs.types.table import Column
+from libs.types.table import Column, name_at
 from libs.warehouse.dialect import Dialect
 from libs.warehouse.schema_changes import StoredColumn, plan_change, plan_creation, renames, stored_after
 from spark.sinks.port import SinkColumn, SinkTable, TableColumn, TableLeftOut, TableRefused
@@ -95,14 +95,9 @@ def stored_key(columns: Mapping[str, TableColumn], version: int | None, table: S
     """The source's key by the names that its columns have in the table now, before anything is done."""
     at = table.schema.version if version is None else min(version, table.schema.version)
     names = {
-        _name_at(name, column, at).lower(): name
+        name_at(name, column.stored.former_names if column.stored else (), at).lower(): name
         for name, column in columns.items()
         if column.stored is None or column.stored.variant_of is None
     }
     called = {column.name: column.name_at(at) for column in table.schema.columns}
     return tuple(names.get(called.get(name, name).lower(), name) for name in table.key)
-
-
-def _name_at(name: str, column: TableColumn, version: int) -> str:
-    former_names = () if column.stored is None else column.stored.former_names
-    return next((former.name for former in former_names if version <= former.last_version), name)
