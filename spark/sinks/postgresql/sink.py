@@ -217,11 +217,12 @@ class PostgresqlSink:
     def maintain(self, spark: SparkSession, table: WarehouseTable) -> Maintained:
         """Changes nothing: the server's autovacuum does it."""
         with self._connections.transaction(str(table)) as connection:
-            stored = _load(connection, table)
-            if stored is None:
-                return Maintained()
-            row = connection.execute("SELECT pg_total_relation_size(to_regclass(%s))", (stored.place,)).fetchone()
-        return Maintained(None if row is None else TableFiles(bytes=row[0]))
+            row = connection.execute(
+                "SELECT pg_total_relation_size(to_regclass(format('%%I.%%I', schema_name, table_name))) "
+                f"FROM {REGISTRY} WHERE name = %s",
+                (str(table),),
+            ).fetchone()
+        return Maintained(None if row is None or row[0] is None else TableFiles(bytes=row[0]))
 
     def _write(self, spark: SparkSession, table: SinkTable, changes: DataFrame, truncation: Truncation | None) -> None:
         """Stage, then change the table and note the batch in one transaction."""
