@@ -124,22 +124,24 @@ class IcebergSink:
         if iceberg_table is None:
             check_creation(table)
             iceberg_table = _create(spark, table, self._settings.format_version)
+            properties, types = _properties(iceberg_table), _types(iceberg_table)
         else:
-            properties = _properties(iceberg_table)
+            properties, types = _properties(iceberg_table), _types(iceberg_table)
             settled = settled_of(properties)
-            columns = {} if settled is None else _columns(iceberg_table)
+            columns = {} if settled is None else _columns(types, properties)
             version = version_of(properties)
             key = stored_key(columns, version, table)
-            names = [field.name() for field in iceberg_table.schema().columns()]
-            check_settled(settled, table, key, names)
+            check_settled(settled, table, key, types)
             _check_key_may_be_null(iceberg_table, table, key)
             changes = evolution(columns, version, table, self.dialect)
             if changes:
-                _evolve(spark, iceberg_table, changes, table)
+                _evolve(spark, iceberg_table, changes, table, properties)
+                properties, types = _properties(iceberg_table), _types(iceberg_table)
         if follow_layout(_jvm(spark), iceberg_table, table):
             log.info("sink_table_laid_out", table=str(table.name))
-        _fill_pending_columns(spark, iceberg_table, table.name)
-        return _columns(iceberg_table)
+        columns = _columns(types, properties)
+        _fill_pending_columns(spark, iceberg_table, table.name, columns, properties)
+        return columns
 
     def merge_into(
         self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncation: Truncation | None = None
@@ -246,22 +248,24 @@ def _check_key_may_be_null(iceberg_table: Any, table: SinkTable, key: Sequence[s
             )
 
 
-def _columns(iceberg_table: Any) -> dict[str, TableColumn]:
-    properties = _properties(iceberg_table)
+def _columns(types: Mapping[str, str], properties: Mapping[str, str]) -> dict[str, TableColumn]:
     own = own_columns_of(properties)
-    columns = {}
-    for field in iceberg_table.schema().columns():
-        if field.name() not in own:
-            type_name = sql_type(field.type().toString())
-            columns[field.name()] = column_of(properties, field.name(), type_name, type_name)
-    return columns
+    spark_types = {name: sql_type(each) for name, each in types.items() if name not in own}
+    return {name: column_of(properties, name, each, each) for name, each in spark_types.items()}
+
+
+def _types(iceberg_table: Any) -> dict[str, str]:
+    """Of all its columns. Each name and type is a call to Java, as is each property: both are asked for once a batch."""
+    return {field.name(): field.type().toString() for field in iceberg_table.schema().columns()}
 
 
 def _properties(iceberg_table: Any) -> dict[str, str]:
     return dict(iceberg_table.properties())
 
 
-def _evolve(spark: SparkSession, iceberg_table: Any, changes: Evolution, table: SinkTable) -> None:
+def _evolve(
+    spark: SparkSession, iceberg_table: Any, changes: Evolution, table: SinkTable, before: Mapping[str, str]
+) -> None:
     """Columns and what is noted of them, in one commit."""
     transaction = iceberg_table.newTransaction()
     if changes.changes_columns:
@@ -275,7 +279,6 @@ def _evolve(spark: SparkSession, iceberg_table: Any, changes: Evolution, table: 
         for column in changes.widened:  # an update knows columns by the names from before it
             update.updateColumn(old_names.get(column.name, column.name), _java_type(spark, column.sql_type))
         update.commit()
-    before = _properties(iceberg_table)
     noted, gone = properties_after(before, changes, table)
     properties = transaction.updateProperties()
     for name, value in {**properties_before(before, changes, table), **noted}.items():
@@ -288,9 +291,14 @@ def _evolve(spark: SparkSession, iceberg_table: Any, changes: Evolution, table: 
     log_evolution(table, changes)
 
 
-def _fill_pending_columns(spark: SparkSession, iceberg_table: Any, table: WarehouseTable) -> None:
-    properties = _properties(iceberg_table)
-    statement = fill_statement(table.quoted(), properties, list(_columns(iceberg_table)))
+def _fill_pending_columns(
+    spark: SparkSession,
+    iceberg_table: Any,
+    table: WarehouseTable,
+    columns: Mapping[str, TableColumn],
+    properties: Mapping[str, str],
+) -> None:
+    statement = fill_statement(table.quoted(), properties, list(columns))
     if statement is None:
         return
     spark.newSession().sql(statement)
