@@ -34,7 +34,6 @@ from libs.mysql.ddl_syntax import AlterTable, DropTables, RenameTables, Truncate
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.key_columns import KeyColumns
 from libs.source.mysql.client import connect
-from libs.source.mysql.settings import DatabaseSettings
 from libs.source.mysql.snapshot import captured_tables, create_statement, database_charsets, statement_context
 from libs.source.mysql.table_schemas import as_source_has_it
 from libs.types.table import TableId, TableSchema
@@ -161,14 +160,8 @@ def _tables(home: Home, source: str, document: MysqlDocument | DtsDocument) -> S
         if known:
             charsets = {schema.table_id.database: schema.charset or "utf8mb4" for schema in known}
             return SourceTables({schema.table_id: schema for schema in known}, SCHEMA_HISTORY, charsets)
-    settings = DatabaseSettings(
-        host=document.database.host,
-        port=document.database.port,
-        user=document.database.user,
-        password=document.database.password,
-    )
     key_columns: tuple[KeyColumns, ...] = getattr(document, "key_columns", ())
-    connection = connect(settings)
+    connection = connect(document.database)
     try:
         schemas = {}
         for table_id in captured_tables(connection):
