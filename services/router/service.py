@@ -1,7 +1,6 @@
 """The router's wiring: clients, tenants, lanes, consumer, health; and its end."""
 
 import asyncio
-import ctypes
 import os
 import threading
 from collections.abc import Awaitable, Callable
@@ -34,8 +33,6 @@ log = structlog.get_logger()
 _TENANTS_INTERVAL_S: Final = 1.0
 _MAX_CHANGES_RECORD_BYTES: Final = 64 << 20
 """As the readers make the topic: a single row may have many megabytes."""
-_M_ARENA_MAX: Final = -8
-"""glibc's ``mallopt(3)``."""
 
 
 async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
@@ -46,7 +43,6 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
         TransientError, PipelineHalted: routing cannot go on; what was committed is whole.
     """
     quieten_aiokafka()
-    use_one_heap()
     loop = asyncio.get_running_loop()
     failure: asyncio.Future[None] = loop.create_future()
     tenants = Tenants(settings)
@@ -90,17 +86,6 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
             await lanes.close()
             await consumer.stop()
             endpoint.close()
-
-
-def use_one_heap() -> None:
-    """Have all threads allocate from one heap, where the C library is glibc.
-
-    Buffers of a megabyte go from the consumer's thread to a lane's and its producer: with a heap a thread, glibc's default,
-    the peak of a catch-up was 15 MB higher. The threads wait for one another at Python's lock anyway: it costs no CPU.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_ARENA_MAX, 1)
 
 
 class Tenants:
