@@ -62,6 +62,10 @@ class MysqlRows:
         """See ``source.AskedSource.rows``; streamed, never held whole."""
         return expected_rows(self.connection, table, columns)
 
+    def rows_of(self, table: ExpectedTable, columns: Sequence[ExpectedColumn], condition: str) -> Iterator[Row]:
+        """See ``source.AskedSource.rows_of``."""
+        return _printed_rows(self.connection, rows_statement(table, columns, condition), columns)
+
 
 def source_tables(connection: Connection) -> tuple[SourceTable, ...]:
     """Every base table that the user may see, system tables aside; its key is the primary key, else the first
@@ -111,14 +115,25 @@ def _keys(connection: Connection) -> dict[TableId, tuple[str, ...]]:
 
 def expected_rows(connection: Connection, table: ExpectedTable, columns: Sequence[ExpectedColumn]) -> Iterator[Row]:
     """Canonical values of ``columns``, row by row in key order, as the tenant should have them."""
-    select = ", ".join(select_expression(column.data_type, quote_identifier(column.name)) for column in columns)
-    statement = f"SELECT {select} FROM {quote_table(table.table_id)}"
-    if table.where is not None:
-        statement += f" WHERE {table.where}"
+    statement = rows_statement(table, columns)
     types = {column.name: column.data_type for column in table.columns}
     if table.key and not table.is_key_masked:
         order = ", ".join(order_expression(types[name], quote_identifier(name)) for name in table.key)
         statement += f" ORDER BY {order}"
+    return _printed_rows(connection, statement, columns)
+
+
+def rows_statement(
+    table: ExpectedTable, columns: Sequence[ExpectedColumn], condition: str | None = None, *, place: str | None = None
+) -> str:
+    """The SELECT of the rows that a tenant should have and that meet ``condition``; ``place``: instead of the table's name."""
+    select = ", ".join(select_expression(column.data_type, quote_identifier(column.name)) for column in columns)
+    conditions = [f"({each})" for each in (table.where, condition) if each is not None]
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    return f"SELECT {select} FROM {place or quote_table(table.table_id)}{where}"
+
+
+def _printed_rows(connection: Connection, statement: str, columns: Sequence[ExpectedColumn]) -> Iterator[Row]:
     with connection.cursor(SSCursor) as cursor:
         # A "%" of the tenant's condition is not a placeholder: no arguments are passed.
         cursor.execute(statement)
