@@ -58,6 +58,10 @@ class ControlPlane:
         """What kubectl prints, as the cluster's administrator. Raises AssertionError with its words where it fails."""
         return self._run(self.programs.kubectl, *arguments, stdin=stdin)
 
+    def kubectl_answers(self, *arguments: str) -> str:
+        """What kubectl prints, whatever it thinks of it."""
+        return self._done(self.programs.kubectl, *arguments).stdout.strip()
+
     def helm(self, *arguments: str) -> str:
         """What helm prints, as the cluster's administrator. Raises AssertionError with its words where it fails."""
         return self._run(self.programs.helm, *arguments)
@@ -81,12 +85,17 @@ class ControlPlane:
         return self.kubectl("create", "token", name, "-n", namespace, "--duration=4h").strip()
 
     def _run(self, program: Path, *arguments: str, stdin: str | None = None) -> str:
+        done = self._done(program, *arguments, stdin=stdin)
+        assert done.returncode == 0, f"{program.name} {' '.join(arguments)}: {done.stderr or done.stdout}"
+        return done.stdout
+
+    def _done(self, program: Path, *arguments: str, stdin: str | None = None) -> "subprocess.CompletedProcess[str]":
         environ = {
             **os.environ,
             "KUBECONFIG": str(self.kubeconfig(self.admin_token, name="admin")),
             **{f"HELM_{kind}_HOME": str(self.folder / "helm" / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")},
         }
-        done = subprocess.run(
+        return subprocess.run(
             [program, *arguments],
             input=stdin,
             capture_output=True,
@@ -95,8 +104,6 @@ class ControlPlane:
             env=environ,
             check=False,
         )
-        assert done.returncode == 0, f"{program.name} {' '.join(arguments)}: {done.stderr or done.stdout}"
-        return done.stdout
 
 
 def start_control_plane_in(folder: Path, servers: ExitStack) -> ControlPlane:

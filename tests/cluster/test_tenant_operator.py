@@ -1,4 +1,7 @@
-"""tenant_operator between a real API server and a real Kafka that lets nobody do what no ACL allows."""
+"""tenant_operator between a real API server and a real Kafka that lets nobody do what no ACL allows.
+
+It comes as the service account that the chart makes, with its rights and no more.
+"""
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +29,7 @@ from libs.local.ports import LOOPBACK, free_ports
 from libs.rpc.tenants_client import TenantsClient
 from services.tenant_operator.quotas import QuotaClient
 from tests.certificates import write_certificates
+from tests.cluster.chart import render
 from tests.cluster.control_plane import ControlPlane
 from tests.conftest import KafkaBroker, start_kafka_in
 from tests.integration.service_process import ServiceProcess, eventually
@@ -157,7 +161,7 @@ class Mesh:
 
     def start_operator(self, **settings: object) -> ServiceProcess:
         number = len(self.operators)
-        token = self.cluster.service_account_token(self.own, "operator")
+        token = self.cluster.service_account_token(self.own, "headwater-tenant-operator")
         kubeconfig = self.cluster.kubeconfig(token, name=f"{self.own}-{number}", namespace=self.own)
         operator = ServiceProcess.of(
             "tenant_operator",
@@ -240,8 +244,14 @@ def mesh(
 ) -> Iterator[Mesh]:
     tenants = unique_name("tenants").replace("_", "-")
     cluster.kubectl("create", "namespace", tenants)
-    cluster.kubectl("create", "serviceaccount", "operator", "-n", namespace)
-    _grant(cluster, namespace, tenants)
+    rights = render(
+        cluster,
+        {"tenantOperator": {"tenantNamespaces": [tenants]}},
+        namespace,
+        "tenant-operator-rbac",
+        "service-account",
+    )
+    cluster.apply(*rights)
     mesh = Mesh(cluster, kafka, namespace, tenants, tmp_path)
     yield mesh
     for operator in mesh.operators:
@@ -252,33 +262,6 @@ def mesh(
 def tenant(unique_name: Callable[[str], str]) -> str:
     """A name that no other test uses."""
     return unique_name("t").replace("_", "-")
-
-
-def _grant(cluster: ControlPlane, own: str, tenants: str) -> None:
-    for namespace in (own, tenants):
-        cluster.kubectl(
-            "create",
-            "rolebinding",
-            "operator",
-            "--clusterrole=admin",
-            f"--serviceaccount={own}:operator",
-            "-n",
-            namespace,
-        )
-    cluster.kubectl(
-        "create",
-        "role",
-        "leases",
-        "--verb=get,create,update",
-        "--resource=leases.coordination.k8s.io,events",
-        "-n",
-        own,
-    )
-    cluster.kubectl("create", "role", "events", "--verb=create", "--resource=events", "-n", tenants)
-    cluster.kubectl("create", "rolebinding", "leases", "--role=leases", f"--serviceaccount={own}:operator", "-n", own)
-    cluster.kubectl(
-        "create", "rolebinding", "events", "--role=events", f"--serviceaccount={own}:operator", "-n", tenants
-    )
 
 
 async def test_a_config_map_gives_a_team_its_topics_user_rights_and_quotas(mesh: Mesh, tenant: str) -> None:
@@ -477,6 +460,36 @@ async def test_a_config_map_that_loses_its_label_is_let_go_with_its_topics_kept(
     assert "finalizers" not in found["metadata"]
 
 
+async def test_tenants_share_spark_jobs_and_large_ones_have_their_own(mesh: Mesh, tenant: str) -> None:
+    """In a namespace that enforces `restricted`: the controller manager could make the jobs' pods."""
+    mesh.cluster.kubectl("label", "namespace", mesh.own, "pod-security.kubernetes.io/enforce=restricted")
+    mesh.cluster.apply(*render(mesh.cluster, {}, mesh.own, "sink"))
+    mesh.start_operator(sink_jobs={"template_config_map": "headwater-sink-template", "tenants_per_packed_job": 2})
+    names = [f"{tenant}-{number}" for number in range(4)]
+    for name in names[:3]:
+        mesh.tenant(name)
+    mesh.tenant(names[3], sink_job="own")
+    told = [await mesh.is_told(name, "ready") for name in names]
+
+    assert sum("job packed-0" in message for message in told) == 2
+    assert f"job own-{names[3]}" in told[3]
+    jobs = {f"headwater-sink-{job}" for job in ("packed-0", "packed-1", f"own-{names[3]}")}
+    assert {each["metadata"]["name"] for each in mesh.cluster.list("statefulsets", mesh.own)} == jobs
+    for job in jobs:
+        mesh.cluster.kubectl("wait", "--for=create", f"pod/{job}-0", "-n", mesh.own, "--timeout=60s")
+    documents = mesh.cluster.get("configmap", f"headwater-sink-own-{names[3]}", mesh.own)
+    assert documents is not None
+    assert documents["data"] == {f"{names[3]}.yaml": f"tenant: {names[3]}\nsources: [{{name: shop}}]\n"}
+
+    own = f"headwater-sink-own-{names[3]}"
+    mesh.cluster.kubectl("scale", "statefulset", own, "--replicas=0", "-n", mesh.own)
+    await eventually(lambda: _replicas(mesh, own) == 1)
+    mesh.delete(names[3])
+    await eventually(lambda: mesh.cluster.get("statefulset", own, mesh.own) is None)
+    mesh.cluster.kubectl("delete", "configmap", "headwater-sink-template", "-n", mesh.own)  # as an uninstall does
+    await eventually(lambda: mesh.cluster.list("statefulsets", mesh.own) == [])
+
+
 async def test_another_operator_takes_over_from_one_that_is_killed(mesh: Mesh, tenant: str) -> None:
     first = mesh.start_operator()
     mesh.tenant(tenant)
@@ -550,6 +563,12 @@ async def test_routers_are_told_of_tenants_as_they_come_change_and_go(mesh: Mesh
     assert dict(first.in_force) == {tenant: f"tenant: {tenant}\nsources: [{{name: shop}}]\n"}
     assert dict(second.in_force) == {tenant: f"tenant: {tenant}\nsources: [{{name: crm}}]\n"}
     assert third.left == (tenant,)
+
+
+def _replicas(mesh: Mesh, stateful_set: str) -> int:
+    found = mesh.cluster.get("statefulset", stateful_set, mesh.own)
+    assert found is not None
+    return int(found["spec"]["replicas"])
 
 
 def _count(operator: ServiceProcess, metric: str) -> float:
