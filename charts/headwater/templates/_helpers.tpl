@@ -18,7 +18,7 @@ headwater.dev/role: {{ .role | default .component }}
 {{- end -}}
 
 {{- define "headwater.image" -}}
-{{ .root.Values.image.registry }}/headwater-{{ .image }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}
+{{- get .root.Values.images .image | default (printf "%s/headwater-%s:%s" .root.Values.image.registry .image (.root.Values.image.tag | default .root.Chart.AppVersion)) -}}
 {{- end -}}
 
 {{- define "headwater.podSecurity" -}}
