@@ -3,6 +3,7 @@
 It comes as the service account that the chart makes, with its rights and no more.
 """
 
+import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -31,8 +32,10 @@ from services.tenant_operator.quotas import QuotaClient
 from tests.certificates import write_certificates
 from tests.cluster.chart import render
 from tests.cluster.control_plane import ControlPlane
-from tests.conftest import KafkaBroker, start_kafka_in
+from tests.conftest import KafkaBroker, ValkeyServer, start_kafka_in
+from tests.integration.router_rig import ChangesSource, RouterProcess, orders_schema, record_schema
 from tests.integration.service_process import ServiceProcess, eventually
+from tests.integration.test_router import started_services
 
 OPERATOR, OPERATOR_PASSWORD = "operator", "0perat0r"
 LABEL = {"headwater.dev/tenant": "true"}
@@ -488,6 +491,45 @@ async def test_tenants_share_spark_jobs_and_large_ones_have_their_own(mesh: Mesh
     await eventually(lambda: mesh.cluster.get("statefulset", own, mesh.own) is None)
     mesh.cluster.kubectl("delete", "configmap", "headwater-sink-template", "-n", mesh.own)  # as an uninstall does
     await eventually(lambda: mesh.cluster.list("statefulsets", mesh.own) == [])
+
+
+async def test_a_tenant_that_joins_gets_its_rows_within_seconds_of_its_config_map(
+    mesh: Mesh, tenant: str, valkey_server: ValkeyServer, unique_name: Callable[[str], str]
+) -> None:
+    """By way of a router that knows of tenants from the operator alone; read as the tenant's own application would."""
+    operator, broker = mesh.start_operator(), mesh.kafka.broker.bootstrap_servers
+    source = ChangesSource(broker, unique_name("shop").replace("_", "-"))
+    documents = {name: f"tenant: {name}\nsources: [{{name: {source.name}}}]\n" for name in (tenant, f"{tenant}-late")}
+    mesh.tenant(tenant, documents[tenant])
+    await mesh.is_told(tenant, "ready")
+    with started_services(broker, valkey_server.url, mesh.folder) as services:
+        await record_schema(services.schema_history.client_settings, source.name, orders_schema())
+        settings = {
+            "sources": [source.name],
+            "group": unique_name("router"),
+            "kafka": {"bootstrap_servers": broker},
+            "schema_history": {"address": services.schema_history.client_settings.address},
+            "checkpoint_committer": {"address": services.checkpoint_committer.client_settings.address},
+            "tenant_operator": {"address": operator.client_settings.address},
+        }
+        router = RouterProcess(mesh.folder / "router", settings)
+        try:
+            router.start()
+            source.creates([1])
+            source.publish()
+            first = mesh.kafka.reads(tenant, "first", f"{tenant}.{source.name}.shop.orders")
+
+            mesh.tenant(f"{tenant}-late", documents[f"{tenant}-late"])
+            await mesh.is_told(f"{tenant}-late", "ready")
+            await eventually(lambda: f"{tenant}-late" in router.log_text)
+            operator.kill()  # what a router was told stays in force
+            source.creates([2])
+            source.publish()
+            late = mesh.kafka.reads(f"{tenant}-late", "first", f"{tenant}-late.{source.name}.shop.orders")
+        finally:
+            router.stop()
+
+    assert [json.loads(str(value))["after"]["id"] for value in (first, late)] == [1, 2]
 
 
 async def test_another_operator_takes_over_from_one_that_is_killed(mesh: Mesh, tenant: str) -> None:
