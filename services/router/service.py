@@ -1,6 +1,7 @@
 """The router's wiring: clients, tenants, lanes, consumer, health; and its end."""
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Awaitable, Callable
@@ -25,6 +26,7 @@ from services.router.lanes import Lanes
 from services.router.liveness import Liveness, watch_transactions
 from services.router.match import FetchTableSchema, TopicClaims
 from services.router.progress import ProgressReporter
+from services.router.received_tenants import ReceivedTenants
 from services.router.settings import RouterSettings
 from services.router.writer import quieten_aiokafka
 
@@ -40,13 +42,14 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
 
     Raises:
         InvalidSettings: the tenants' folder does not exist.
+        ServiceUnavailable: tenant_operator does not tell of the tenants, and nothing is known of them from before.
         TransientError, PipelineHalted: routing cannot go on; what was committed is whole.
     """
     quieten_aiokafka()
     loop = asyncio.get_running_loop()
     failure: asyncio.Future[None] = loop.create_future()
     tenants = Tenants(settings)
-    tenants.refresh()
+    await tenants.begin()
     topics = {changes_topic(source): source for source in settings.sources}
     await asyncio.to_thread(ensure_topics, settings.kafka, _changes_topics(settings, list(topics)))
     async with (
@@ -92,22 +95,41 @@ class Tenants:
     """The tenants in force, looked at again every second."""
 
     def __init__(self, settings: RouterSettings) -> None:
+        self._timeout_s = settings.tenants_timeout_s
+        self._received: ReceivedTenants | None = None
+        documents = Path(settings.tenants_folder)
+        if settings.tenant_operator is not None:
+            documents = Path(settings.state_folder) / "received"
+            self._received = ReceivedTenants(settings.tenant_operator, documents)
         self._folder = TenantFolder(
-            Path(settings.tenants_folder),
+            documents,
             state_folder=Path(settings.state_folder) / "tenants",
             check_condition=condition_mistakes,
         )
         self.in_force = TenantSet()
 
+    async def begin(self) -> None:
+        """Know the tenants before the first row is routed. Raises as ``route``."""
+        if self._received is not None:
+            await self._received.begin(timeout_s=self._timeout_s)
+        self.refresh()
+
     async def follow(self) -> None:
         """Refresh until cancelled."""
+        if self._received is None:
+            await self._refresh_again_and_again()
+        else:
+            await asyncio.gather(self._refresh_again_and_again(), self._received.follow())
+
+    async def _refresh_again_and_again(self) -> None:
         while True:
             await asyncio.sleep(_TENANTS_INTERVAL_S)
             await asyncio.to_thread(self.refresh)
 
     def refresh(self) -> None:
         """Take in what changed in the folder."""
-        changed = self._folder.refresh()
+        with self._received.lock if self._received is not None else contextlib.nullcontext():
+            changed = self._folder.refresh()
         if changed is None:
             return
         self.in_force = changed

@@ -12,7 +12,6 @@ Each batch's acknowledgement is looked at before a commit: aiokafka by itself co
 
 import asyncio
 import logging
-import ssl
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Sequence
@@ -25,6 +24,7 @@ from aiokafka.producer import sender
 
 from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable, Fenced, HeadwaterError, PipelineHalted
+from libs.kafka.clients import aiokafka_config
 from services.router.partitioner import kafka_partition_of
 from services.router.record_batch import (
     CODECS,
@@ -84,7 +84,7 @@ class TransactionWriter:
     async def open(cls, kafka: KafkaSettings, group: str, place: TopicPartition, settings: LaneSettings) -> Self:
         """Fence the partition's older owners; when this returns, no transaction of theirs is open any more."""
         producer = AIOKafkaProducer(
-            **_connection(kafka),
+            **aiokafka_config(kafka),
             # Topic and partition, so that whoever owns the partition next has the same id and fences us.
             transactional_id=f"{group}-{place.topic}-{place.partition}",
             transaction_timeout_ms=int(settings.transaction_timeout_s * 1000),
@@ -284,20 +284,6 @@ class _Gathered:
 
 
 # --- aiokafka -----------------------------------------------------------------------------------------------------------
-
-
-def _connection(kafka: KafkaSettings) -> dict[str, object]:
-    connection: dict[str, object] = {
-        "bootstrap_servers": kafka.bootstrap_servers,
-        "security_protocol": kafka.security_protocol.value,
-    }
-    if kafka.security_protocol.is_encrypted:
-        connection["ssl_context"] = ssl.create_default_context(cafile=kafka.ssl_ca_file)
-    if kafka.sasl_mechanism is not None:
-        connection["sasl_mechanism"] = kafka.sasl_mechanism.value
-        connection["sasl_plain_username"] = kafka.sasl_username or ""
-        connection["sasl_plain_password"] = kafka.sasl_password.reveal() if kafka.sasl_password else ""
-    return connection
 
 
 def quieten_aiokafka() -> None:
