@@ -80,6 +80,8 @@ def convert_document(record: type[_Settings], document: Any, *, place: str, mist
 
 
 def _convert_value(kind: Any, value: Any, place: str, mistakes: list[str]) -> Any:
+    if hasattr(kind, "__metadata__"):  # Annotated: what it adds is for schemas
+        kind = kind.__origin__
     inner = _struct_of(kind)
     if inner is Secret and not isinstance(value, dict):
         return Secret(str(value))

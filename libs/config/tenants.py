@@ -21,6 +21,7 @@ from libs.config.load import convert_document
 from libs.errors import InvalidSettings
 from libs.types.table_layout import TableLayout, parse_ordered_term, parse_term
 from libs.types.tenant import (
+    TENANT_NAME,
     ColumnMask,
     Deletes,
     FormatSettings,
@@ -35,7 +36,6 @@ from libs.types.tenant import (
 CheckCondition = Callable[[str], list[str]]
 """The mistakes of a row filter's condition. Given by the caller: only the router knows the language."""
 
-_TENANT_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _RESERVED_NAMES: Final = frozenset({"headwater"})
 """Headwater's own topics begin with this."""
 _HASH_ALGORITHMS: Final = ("sha256", "sha512")
@@ -207,7 +207,7 @@ def parse_tenant(
 
 
 def _tenant_mistakes(spec: TenantSpec, check_condition: CheckCondition) -> Iterable[str]:
-    if not _TENANT_NAME.fullmatch(spec.tenant) or spec.tenant in _RESERVED_NAMES:
+    if not re.fullmatch(TENANT_NAME, spec.tenant) or spec.tenant in _RESERVED_NAMES:
         yield (
             f"tenant: {spec.tenant!r} is no tenant's name; take 1 to 40 lower-case letters, digits and '-', "
             "beginning and ending with a letter or digit, other than 'headwater'"

@@ -3,6 +3,7 @@
     <home>/
       sources/<source>.yaml   a database to follow            edited by the owner
       tenants/<tenant>.yaml   what one tenant gets of it      edited by the owner, reloaded while the stack runs
+      tenant.schema.json      JSON Schema of those, for editors     written by ``headwater init``
       warehouses.yaml         where a PostgreSQL of yours is  optional, edited by the owner
       warehouse/ catalog.db   the Iceberg tables and their catalog
       data/                   Kafka's log, Valkey's dump, Spark's checkpoints, PostgreSQL, the demo's databases
@@ -17,6 +18,8 @@ absolute paths into its metadata.
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from libs.config.tenant_schema import SCHEMA_FILE
 
 DEFAULT_HOME: Final = ".headwater"
 HOME_VARIABLE: Final = "HEADWATER_HOME"
@@ -35,6 +38,11 @@ class Home:
     @property
     def tenants_dir(self) -> Path:
         return self.root / "tenants"
+
+    @property
+    def tenant_schema_file(self) -> Path:
+        """What the tenants' documents may say, for editors."""
+        return self.root / "tenant.schema.json"
 
     @property
     def warehouses_file(self) -> Path:
@@ -144,6 +152,7 @@ include_tables: ['shop\\..*']
 """
 
 EXAMPLE_TENANT: Final = """\
+# yaml-language-server: $schema=../tenant.schema.json
 # What one tenant gets. The file's name is the tenant's name. Saved changes are taken over while the stack runs;
 # a document with a mistake is refused, and the last good one stays in force ("headwater validate" lists mistakes).
 tenant: acme
@@ -195,8 +204,8 @@ sink:
 def write_examples(home: Home) -> tuple[Path, ...]:
     """Create the folders, and a commented example of each document where its folder holds none.
 
-    Examples end in ``.yaml.example``: nothing follows them until they are copied. Idempotent; returns what was
-    written.
+    Examples end in ``.yaml.example``: nothing follows them until they are copied. The tenants' JSON Schema is written
+    wherever it is another than this version's. Idempotent; returns what was written.
     """
     for folder in (home.sources_dir, home.tenants_dir, home.logs_dir, home.run_dir, home.data_dir, home.warehouse_dir):
         folder.mkdir(parents=True, exist_ok=True)
@@ -209,4 +218,8 @@ def write_examples(home: Home) -> tuple[Path, ...]:
         if not path.exists():
             path.write_text(text, encoding="utf-8")
             written.append(path)
+    schema = SCHEMA_FILE.read_text(encoding="utf-8")
+    if not home.tenant_schema_file.exists() or home.tenant_schema_file.read_text(encoding="utf-8") != schema:
+        home.tenant_schema_file.write_text(schema, encoding="utf-8")
+        written.append(home.tenant_schema_file)
     return tuple(written)

@@ -2,13 +2,19 @@
 
 import enum
 import re
-from typing import NewType
+from typing import Annotated, Final, NewType
 
 import msgspec
 
 from libs.types.table_layout import TableLayout
 
 TenantId = NewType("TenantId", str)
+
+TENANT_NAME: Final = "[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?"
+"""Regular expression of a tenant's whole name."""
+
+AtLeastOne = Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1})]
+"""For the schema alone: ``libs.config.tenants`` says what is wrong in words of its own."""
 
 
 class EventFormat(enum.Enum):
@@ -61,6 +67,7 @@ class HashMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Replace a value by the hex of a salted hash: the same value gives the same text."""
 
     salt: str
+    """Put before each value: who does not know it cannot guess values by hashing them."""
     algorithm: str = "sha256"
     """sha256 or sha512."""
 
@@ -71,7 +78,9 @@ class ColumnMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     columns: str
     """Regular expression, matched against the whole name."""
     hash: HashMask | None = None
+    """A salted hash. NULL stays NULL."""
     constant: str | None = None
+    """This text, for NULL too."""
     truncate_chars: int | None = None
     """Keep so many characters of a text."""
 
@@ -91,11 +100,15 @@ class SourceSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     name: str
     """Name of the source."""
     include_tables: tuple[str, ...] = (".*",)
+    """``database.table``: the tables that the tenant gets."""
     exclude_tables: tuple[str, ...] = ()
+    """``database.table``: of those, the ones that it does not get."""
     row_filters: tuple[RowFilter, ...] = ()
+    """Which rows it gets; of a table that several match, all must hold."""
     exclude_columns: tuple[str, ...] = ()
     """``database.table.column``; a key column cannot be excluded."""
     masks: tuple[ColumnMask, ...] = ()
+    """What stands in place of values; of a column that several match, the first counts."""
     skip_operations: tuple[Operation, ...] = ()
     """Operations that are not delivered. A mirror without some of them is no copy of its source any more."""
     skip_unchanged_updates: bool = False
@@ -115,6 +128,7 @@ class FormatSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """How events are written."""
 
     kind: EventFormat = EventFormat.JSON
+    """The encoding."""
     schemas: bool = False
     """Each key and value carries its Connect schema, as JsonConverter with ``schemas.enable`` does."""
     tombstones: bool = True
@@ -130,8 +144,10 @@ class FormatSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How topics are made."""
 
-    kafka_partitions: int = 1
-    replication_factor: int = 1
+    kafka_partitions: AtLeastOne = 1
+    """Of each row topic, when it is made. All changes of one row come in one of them, in order."""
+    replication_factor: AtLeastOne = 1
+    """Copies of each topic, on as many brokers."""
     schema_changes: bool = True
     """Write Debezium's schema-change events of the tenant's tables to ``<tenant>.<prefix>``."""
     transactions: bool = False
@@ -182,6 +198,7 @@ class ChangeRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A policy for some changes of some tables."""
 
     policy: ChangePolicy
+    """What becomes of the sink's table."""
     tables: str = ".*"
     """Regular expression, matched against the whole ``database.table`` of the source."""
     changes: tuple[ChangeKind, ...] = ()
@@ -192,7 +209,9 @@ class ChangePolicies(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Which policy is for which change: the first rule that fits, else ``default``."""
 
     default: ChangePolicy = ChangePolicy.LENIENT
+    """For every change that no rule fits."""
     rules: tuple[ChangeRule, ...] = ()
+    """The first that fits counts."""
 
     def policy(self, table: str, change: ChangeKind) -> ChangePolicy:
         """The policy for a change of ``database.table``."""
@@ -206,7 +225,9 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Where a tenant's rows go, and how."""
 
     warehouse: str = "iceberg"
+    """``iceberg``, ``postgresql`` or ``delta``, as far as the installation has them."""
     mode: SinkMode = SinkMode.MIRROR
+    """What the tables hold."""
     deletes: Deletes = Deletes.HARD
     """Of a mirror."""
     images: Images = Images.AFTER
@@ -218,17 +239,20 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How the tables lie in files; a table that none matches is as the warehouse has it."""
     schema_changes: ChangePolicies = ChangePolicies()
     """What becomes of the tables when the source's change."""
-    trigger_s: float = 5.0
+    trigger_s: Annotated[float, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0})] = 5.0
     """How often a micro-batch starts, in seconds: shorter is fresher, longer makes larger files."""
 
 
 class TenantSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One tenant's document (``tenant.yaml``)."""
 
-    tenant: str
+    tenant: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{TENANT_NAME}$"})]
     """Lower-case letters, digits and ``-``, at most 40: it stands at the front of topic names."""
-    sources: tuple[SourceSelection, ...]
+    sources: Annotated[tuple[SourceSelection, ...], msgspec.Meta(extra_json_schema={"minItems": 1})]
+    """What the tenant gets, source by source."""
     format: FormatSettings = FormatSettings()
+    """How its events are written."""
     topics: TopicSettings = TopicSettings()
+    """How its topics are made."""
     sink: SinkSettings | None = SinkSettings()
-    """None: topics only."""
+    """Where its rows go, and how; null: topics only."""
