@@ -22,11 +22,11 @@ from libs.events.batch import (
     OP_TRUNCATE,
     OP_UPDATE,
 )
+from libs.events.row_filter import CompiledFilter, InvalidCondition, compile_filter, decimal_of_wire
 from libs.events.tenant_view import tenant_view
 from libs.types.table import Column, TableSchema
 from libs.types.tenant import ColumnMask, NameAdjustment, Operation, SourceSelection
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
-from services.router.filter import CompiledFilter, InvalidCondition, compile_filter, decimal_of_wire
 
 Image = dict[str, msgspec.Raw]
 """A row image: each column's value as the reader wrote it."""

@@ -13,6 +13,7 @@ import structlog
 from libs.config.tenants import TenantFolder, TenantSet
 from libs.errors import HeadwaterError, ServiceUnavailable
 from libs.events.names import changes_topic
+from libs.events.row_filter import condition_mistakes
 from libs.kafka.clients import TopicSpec, ensure_topics
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.rpc.schema_history_client import SchemaHistoryClient
@@ -20,7 +21,6 @@ from libs.telemetry import metrics
 from libs.telemetry.endpoint import start_endpoint
 from libs.types.table import TableId, TableSchema
 from services.router.app import ChangesConsumer
-from services.router.filter import condition_mistakes
 from services.router.lane import LaneDependencies
 from services.router.lanes import Lanes
 from services.router.liveness import Liveness, watch_transactions
