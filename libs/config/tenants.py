@@ -1,23 +1,24 @@
 """Tenant documents: a folder of YAML files into ``TenantSpec`` records, each judged by itself.
 
 The router (and whoever else needs to know the tenants) calls ``TenantFolder.refresh`` once a second. A document with
-mistakes is refused with every mistake listed and its last good version stays in force; it neither stops nor changes
-another tenant. The last good versions are also copied into a state folder, so they survive a restart.
+mistakes is refused with every mistake listed, by file and line, and its last good version stays in force; it neither stops
+nor changes another tenant. The last good versions are also copied into a state folder, so they survive a restart.
 
 A folder holds ``<tenant>/tenant.yaml`` or ``<tenant>.yaml``; names that begin with a dot are passed over, since
 Kubernetes mounts a ConfigMap through such links (Kubernetes documentation, "ConfigMaps", mounted ConfigMaps).
 """
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import yaml
-
 from libs.config.load import convert_document
+from libs.config.patterns import pattern_mistakes
+from libs.config.yaml_text import DocumentLines, parse_yaml, read_text
 from libs.errors import InvalidSettings
 from libs.types.table_layout import TableLayout, parse_ordered_term, parse_term
 from libs.types.tenant import (
@@ -47,7 +48,7 @@ class RefusedDocument:
 
     file: Path
     mistakes: tuple[str, ...]
-    """Every one of them, place first."""
+    """Every one of them: file and line, place, what is wrong, what to write instead."""
     tenant: str | None
     """Whose last good version stays in force; None: there is none."""
 
@@ -58,6 +59,8 @@ class TenantSet:
 
     tenants: tuple[TenantSpec, ...] = ()
     refused: tuple[RefusedDocument, ...] = ()
+    lines: Mapping[str, DocumentLines] = field(default_factory=dict)
+    """Where each tenant's document, in the version that is in force, says what."""
 
 
 def no_conditions_checked(_condition: str) -> list[str]:
@@ -79,7 +82,7 @@ class TenantFolder:
         self._state = None if state_folder is None else _LastGoodDocuments(state_folder)
         self._check_condition = check_condition
         self._seen: dict[Path, _Stamp] | None = None
-        self._in_force: dict[Path, TenantSpec] = {}
+        self._in_force: dict[Path, ParsedTenant] = {}
 
     def refresh(self) -> TenantSet | None:
         """Read what changed since the last call; None when nothing did.
@@ -99,7 +102,12 @@ class TenantFolder:
         self._in_force = in_force
         if self._state is not None:
             self._state.keep_only(seen)
-        return TenantSet(tuple(sorted(in_force.values(), key=lambda spec: spec.tenant)), tuple(refused))
+        good = sorted(in_force.values(), key=lambda parsed: parsed.spec.tenant)
+        return TenantSet(
+            tuple(parsed.spec for parsed in good),
+            tuple(refused),
+            {parsed.spec.tenant: parsed.lines for parsed in good},
+        )
 
     def _stamps(self) -> "dict[Path, _Stamp] | None":
         if not self._folder.is_dir():
@@ -115,36 +123,41 @@ class TenantFolder:
             stamps[file] = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
         return stamps
 
-    def _judge(self, documents: "Iterable[_Document]") -> tuple[dict[Path, TenantSpec], list[RefusedDocument]]:
+    def _judge(self, documents: "Iterable[_Document]") -> tuple[dict[Path, "ParsedTenant"], list[RefusedDocument]]:
         """Which version of each file is in force. Who holds a name already keeps it against a newcomer."""
         last_good = {document.file: self._last_good(document) for document in documents}
-        held = {file: spec.tenant for file, spec in last_good.items() if spec is not None}
-        in_force: dict[Path, TenantSpec] = {}
+        held = {file: parsed.spec.tenant for file, parsed in last_good.items() if parsed is not None}
+        in_force: dict[Path, ParsedTenant] = {}
         owners: dict[str, Path] = {}
         refused = []
         for document in sorted(documents, key=lambda item: (not item.keeps_name(held), item.file)):
-            mistakes, spec = list(document.mistakes), document.spec
-            if spec is not None and spec.tenant in owners:
-                mistakes.append(f"tenant: {spec.tenant!r} is claimed by {owners[spec.tenant]} already")
-                spec = None
-            if spec is not None and self._state is not None:
+            mistakes, parsed = list(document.mistakes), document.parsed
+            if parsed is not None and parsed.spec.tenant in owners:
+                name = parsed.spec.tenant
+                mistakes += parsed.lines.locate([f"tenant: {name!r} is claimed by {owners[name]} already"])
+                parsed = None
+            if parsed is not None and self._state is not None:
                 self._state.store(document.file, document.text)
-            if spec is None:
-                spec = last_good[document.file]
-                if spec is not None and spec.tenant in owners:
-                    spec = None
-                refused.append(RefusedDocument(document.file, tuple(mistakes), spec.tenant if spec else None))
-            if spec is not None:
-                in_force[document.file] = spec
-                owners[spec.tenant] = document.file
+            if parsed is None:
+                parsed = last_good[document.file]
+                if parsed is not None and parsed.spec.tenant in owners:
+                    parsed = None
+                refused.append(
+                    RefusedDocument(document.file, tuple(mistakes), parsed.spec.tenant if parsed is not None else None)
+                )
+            if parsed is not None:
+                in_force[document.file] = parsed
+                owners[parsed.spec.tenant] = document.file
         return in_force, refused
 
-    def _last_good(self, document: "_Document") -> TenantSpec | None:
+    def _last_good(self, document: "_Document") -> "ParsedTenant | None":
         """What was in force for a file: in this process, else before its start."""
         if document.file in self._in_force:
             return self._in_force[document.file]
         text = None if self._state is None else self._state.load(document.file)
-        return None if text is None else parse_tenant(text, mistakes=[], check_condition=self._check_condition)
+        if text is None:
+            return None
+        return read_tenant(text, file=document.shown_as, mistakes=[], check_condition=self._check_condition)
 
 
 _Stamp = tuple[int, int, int]
@@ -154,15 +167,17 @@ _Stamp = tuple[int, int, int]
 @dataclass(frozen=True, slots=True)
 class _Document:
     file: Path
+    shown_as: str
+    """In mistakes: the path within the folder."""
     text: str
-    spec: TenantSpec | None
+    parsed: "ParsedTenant | None"
     mistakes: tuple[str, ...]
 
     def keeps_name(self, held: Mapping[Path, str]) -> bool:
         """The document is good or bad, but its tenant is the one that the file had."""
         if self.file not in held:
             return False
-        return self.spec is None or self.spec.tenant == held[self.file]
+        return self.parsed is None or self.parsed.spec.tenant == held[self.file]
 
 
 def _document_files(folder: Path) -> Iterable[Path]:
@@ -178,32 +193,46 @@ def _document_files(folder: Path) -> Iterable[Path]:
 
 def _read(folder: Path, file: Path, check_condition: CheckCondition) -> _Document:
     mistakes: list[str] = []
-    text, spec = "", None
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        mistakes.append(f"cannot be read ({type(error).__name__})")
-    else:
-        spec = parse_tenant(text, mistakes=mistakes, check_condition=check_condition)
-    place = file.relative_to(folder)
-    return _Document(file, text, spec, tuple(f"{place}: {mistake}" for mistake in mistakes))
+    shown_as = str(file.relative_to(folder))
+    text = read_text(file, shown_as=shown_as, mistakes=mistakes)
+    parsed = (
+        None if text is None else read_tenant(text, file=shown_as, mistakes=mistakes, check_condition=check_condition)
+    )
+    return _Document(file, shown_as, text or "", parsed, tuple(mistakes))
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedTenant:
+    """A good document."""
+
+    spec: TenantSpec
+    lines: DocumentLines
+
+
+def read_tenant(
+    text: str, *, file: str = "", mistakes: list[str], check_condition: CheckCondition = no_conditions_checked
+) -> ParsedTenant | None:
+    """A tenant's document; None when anything is wrong, with every mistake appended: file and line, place, what is wrong.
+
+    ``file``: as mistakes shall name it; empty: they begin with ``line 12:``.
+    """
+    document = parse_yaml(text, file=file, mistakes=mistakes)
+    if document is None:
+        return None
+    found: list[str] = []
+    spec = convert_document(TenantSpec, document.value, place="", mistakes=found)
+    if spec is not None:
+        found.extend(_tenant_mistakes(spec, check_condition))
+    mistakes.extend(document.lines.locate(found))
+    return None if spec is None or found else ParsedTenant(spec, document.lines)
 
 
 def parse_tenant(
     text: str, *, mistakes: list[str], check_condition: CheckCondition = no_conditions_checked
 ) -> TenantSpec | None:
-    """A tenant's document; None when anything is wrong, with every mistake appended, place first."""
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mistakes.append(f"is not YAML ({' '.join(str(error).split())})")
-        return None
-    before = len(mistakes)
-    spec = convert_document(TenantSpec, document, place="", mistakes=mistakes)
-    if spec is None:
-        return None
-    mistakes.extend(_tenant_mistakes(spec, check_condition))
-    return spec if len(mistakes) == before else None
+    """As ``read_tenant``, for those who need no lines."""
+    parsed = read_tenant(text, mistakes=mistakes, check_condition=check_condition)
+    return None if parsed is None else parsed.spec
 
 
 def _tenant_mistakes(spec: TenantSpec, check_condition: CheckCondition) -> Iterable[str]:
@@ -231,20 +260,20 @@ def _tenant_mistakes(spec: TenantSpec, check_condition: CheckCondition) -> Itera
 
 
 def _sink_mistakes(sink: SinkSettings) -> Iterable[str]:
-    if sink.trigger_s <= 0:
+    if not 0 < sink.trigger_s < math.inf:
         yield "trigger_s: must be more than 0 seconds"
     if sink.deletes is Deletes.SOFT and sink.mode is not SinkMode.MIRROR:
         yield f"deletes: soft is for mode mirror; a table of mode {sink.mode.value} keeps deleted rows anyway: leave it out"
     if sink.tracked_columns != SinkSettings().tracked_columns and sink.mode is not SinkMode.HISTORY:
         yield f"tracked_columns: is for mode history; mode {sink.mode.value} knows no versions: leave it out"
     for index, rule in enumerate(sink.schema_changes.rules):
-        yield from _pattern_mistakes(f"schema_changes.rules[{index}].tables", rule.tables)
+        yield from pattern_mistakes(f"schema_changes.rules[{index}].tables", rule.tables)
         if any(
             not other.changes and other.tables in (".*", rule.tables) for other in sink.schema_changes.rules[:index]
         ):
             yield f"schema_changes.rules[{index}]: a rule before it is for all of its changes already: put it first"
     for index, pattern in enumerate(sink.tracked_columns):
-        yield from _pattern_mistakes(f"tracked_columns[{index}]", pattern)
+        yield from pattern_mistakes(f"tracked_columns[{index}]", pattern)
     if sink.layouts and sink.warehouse != "iceberg":
         yield f"layouts: are for warehouse iceberg; {sink.warehouse} lays its tables out by itself: leave them out"
     for index, layout in enumerate(sink.layouts):
@@ -252,7 +281,7 @@ def _sink_mistakes(sink: SinkSettings) -> Iterable[str]:
 
 
 def _layout_mistakes(layout: TableLayout) -> Iterable[str]:
-    yield from _pattern_mistakes("tables", layout.tables)
+    yield from pattern_mistakes("tables", layout.tables)
     for name, parse in (("partition_by", parse_term), ("sort_by", parse_ordered_term)):
         for index, text in enumerate(getattr(layout, name)):
             try:
@@ -265,7 +294,7 @@ def _format_mistakes(event_format: FormatSettings) -> Iterable[str]:
     chosen = event_format.source_types
     for name in ("columns", "types"):
         for index, pattern in enumerate(getattr(chosen, name)):
-            yield from _pattern_mistakes(f"source_types.{name}[{index}]", pattern)
+            yield from pattern_mistakes(f"source_types.{name}[{index}]", pattern)
     if event_format.schemas:
         return
     if chosen != SourceTypes():
@@ -279,9 +308,9 @@ def _source_mistakes(source: SourceSelection, check_condition: CheckCondition) -
         yield "name: must not be empty"
     for name in ("include_tables", "exclude_tables", "exclude_columns"):
         for index, pattern in enumerate(getattr(source, name)):
-            yield from _pattern_mistakes(f"{name}[{index}]", pattern)
+            yield from pattern_mistakes(f"{name}[{index}]", pattern)
     for index, row_filter in enumerate(source.row_filters):
-        yield from _pattern_mistakes(f"row_filters[{index}].tables", row_filter.tables)
+        yield from pattern_mistakes(f"row_filters[{index}].tables", row_filter.tables)
         for mistake in check_condition(row_filter.where):
             yield f"row_filters[{index}].where: {mistake}"
     for index, mask in enumerate(source.masks):
@@ -290,7 +319,7 @@ def _source_mistakes(source: SourceSelection, check_condition: CheckCondition) -
 
 
 def _mask_mistakes(mask: ColumnMask) -> Iterable[str]:
-    yield from _pattern_mistakes("columns", mask.columns)
+    yield from pattern_mistakes("columns", mask.columns)
     if sum(way is not None for way in (mask.hash, mask.constant, mask.truncate_chars)) != 1:
         yield "hash: give exactly one of hash, constant and truncate_chars"
     if mask.truncate_chars is not None and mask.truncate_chars < 1:
@@ -300,13 +329,6 @@ def _mask_mistakes(mask: ColumnMask) -> Iterable[str]:
             yield f"hash.algorithm: {mask.hash.algorithm!r} is none of {', '.join(_HASH_ALGORITHMS)}"
         if not mask.hash.salt:
             yield "hash.salt: must not be empty, or anybody can guess values by hashing them"
-
-
-def _pattern_mistakes(place: str, pattern: str) -> Iterable[str]:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        yield f"{place}: is no regular expression ({error})"
 
 
 class _LastGoodDocuments:

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import yaml
 
 from libs.config.connections import KafkaAccess
 from libs.config.load import Secret, convert_document
+from libs.config.patterns import pattern_mistakes
 from libs.config.tenants import TenantFolder, TenantSet
+from libs.config.yaml_text import DocumentLines, YamlDocument, read_yaml_file
+from libs.events.row_filter import condition_mistakes
 from libs.local.home import Home
 from libs.postgresql.settings import PostgresqlWarehouse
 from libs.source.failure_handling import FailureHandling
@@ -239,14 +241,20 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 
 def _read_source(path: Path, mistakes: list[str]) -> SourceDocument | None:
+    unreadable: list[str] = []
+    read = read_yaml_file(path, shown_as=str(path), mistakes=unreadable)
     found: list[str] = []
-    parsed = _parse(path, found)
-    document = _converted(parsed, found) if not found else None
-    if not NAME_PATTERN.fullmatch(path.stem):
-        found.append(f"file name {path.name!r}: a source's name is lower-case letters, digits and '-', at most 40")
+    document = _converted(read.value, found) if read is not None else None
     if document is not None:
         found.extend(_mistakes_in(document))
-    mistakes.extend(f"{path}: {mistake}" for mistake in found)
+    mistakes.extend(unreadable)
+    if not NAME_PATTERN.fullmatch(path.stem):
+        mistakes.append(
+            f"{path}: file name {path.name!r}: a source's name is lower-case letters, digits and '-', at most 40"
+        )
+        document = None
+    if read is not None:
+        mistakes.extend(read.lines.locate(found))
     return None if found else document
 
 
@@ -295,8 +303,8 @@ def _mistakes_in(document: SourceDocument) -> Iterator[str]:
             for name in ("chunk_rows", "incremental_chunk_rows", "readers"):
                 if getattr(document.snapshot, name) < 1:
                     yield f"snapshot.{name}: must be at least 1"
-            yield from _bad_patterns("gtid_source_includes", document.gtid_source_includes)
-            yield from _bad_patterns("gtid_source_excludes", document.gtid_source_excludes)
+            yield from _pattern_mistakes("gtid_source_includes", document.gtid_source_includes)
+            yield from _pattern_mistakes("gtid_source_excludes", document.gtid_source_excludes)
             if document.heartbeat_interval_s < 0:
                 yield "heartbeat_interval_s: is below 0; 0 is never"
         case DtsDocument():
@@ -305,12 +313,12 @@ def _mistakes_in(document: SourceDocument) -> Iterator[str]:
                 yield "snapshot.chunk_rows: must be at least 1"
         case VitessDocument():
             yield from _bad_port("vtgate.port", document.vtgate.port)
-            yield from _bad_patterns("snapshot.include_tables", document.snapshot.include_tables)
+            yield from _pattern_mistakes("snapshot.include_tables", document.snapshot.include_tables)
     mode, modes = document.snapshot.mode, SNAPSHOT_MODES[document.kind]
     if mode not in modes:
         yield f"snapshot.mode: {mode!r} is unknown to kind {document.kind!r}; {nearest(mode, modes)}"
-    yield from _bad_patterns("include_tables", document.include_tables)
-    yield from _bad_patterns("exclude_tables", document.exclude_tables)
+    yield from _pattern_mistakes("include_tables", document.include_tables)
+    yield from _pattern_mistakes("exclude_tables", document.exclude_tables)
 
 
 def _bad_port(place: str, port: int) -> Iterator[str]:
@@ -322,55 +330,51 @@ def _read_tenants(home: Home, known_sources: Sequence[str], mistakes: list[str])
     """By the same code as the router and the sink; what they cannot see, a source that is not there, besides."""
     if not home.tenants_dir.is_dir():
         return {}
-    found = TenantFolder(home.tenants_dir).refresh() or TenantSet()
+    found = TenantFolder(home.tenants_dir, check_condition=condition_mistakes).refresh() or TenantSet()
     mistakes.extend(f"{home.tenants_dir}/{mistake}" for refused in found.refused for mistake in refused.mistakes)
     for spec in found.tenants:
-        if spec.sink is not None and spec.sink.warehouse not in WAREHOUSES:
-            mistakes.append(
-                f"{home.tenants_dir}: tenant {spec.tenant}: sink.warehouse: {spec.sink.warehouse!r} is no warehouse; "
-                f"{nearest(spec.sink.warehouse, WAREHOUSES)}"
-            )
-        for index, selection in enumerate(spec.sources):
-            if selection.name not in known_sources:
-                mistakes.append(
-                    f"{home.tenants_dir}: tenant {spec.tenant}: sources[{index}].name: no source {selection.name!r} in "
-                    f"sources/; {nearest(selection.name, known_sources)}"
-                )
+        unfit = tenant_home_mistakes(spec, known_sources)
+        mistakes.extend(f"{home.tenants_dir}/{mistake}" for mistake in found.lines[spec.tenant].locate(unfit))
     return {spec.tenant: spec for spec in found.tenants}
+
+
+def tenant_home_mistakes(spec: TenantSpec, known_sources: Sequence[str]) -> list[str]:
+    """What does not fit the home that a document is to serve in, place first."""
+    mistakes = []
+    if spec.sink is not None and spec.sink.warehouse not in WAREHOUSES:
+        mistakes.append(
+            f"sink.warehouse: {spec.sink.warehouse!r} is no warehouse; {nearest(spec.sink.warehouse, WAREHOUSES)}"
+        )
+    for index, selection in enumerate(spec.sources):
+        if selection.name not in known_sources:
+            mistakes.append(
+                f"sources[{index}].name: no source {selection.name!r} in sources/; {nearest(selection.name, known_sources)}"
+            )
+    return mistakes
 
 
 def _read_warehouses(home: Home, mistakes: list[str]) -> PostgresqlWarehouse | None:
     """``warehouses.yaml``, where there is one."""
     found: list[str] = []
-    document = _parse(home.warehouses_file, found) if home.warehouses_file.exists() else {}
+    read: YamlDocument | None = YamlDocument({}, DocumentLines(str(home.warehouses_file)))
+    if home.warehouses_file.exists():
+        read = read_yaml_file(home.warehouses_file, shown_as=str(home.warehouses_file), mistakes=mistakes)
+    if read is None:
+        return None
+    document = read.value or {}
     postgresql = None
-    if not found and not isinstance(document or {}, dict):
+    if not isinstance(document, dict):
         found.append("must be a mapping of warehouses to their settings")
-    elif not found:
-        for name, settings in (document or {}).items():
-            if name == POSTGRESQL:
-                postgresql = convert_document(PostgresqlWarehouse, settings, place=name, mistakes=found)
-            else:
-                found.append(f"{name}: is no warehouse that can be elsewhere; {nearest(str(name), (POSTGRESQL,))}")
-    mistakes.extend(f"{home.warehouses_file}: {mistake}" for mistake in found)
+        document = {}
+    for name, settings in document.items():
+        if name == POSTGRESQL:
+            postgresql = convert_document(PostgresqlWarehouse, settings, place=name, mistakes=found)
+        else:
+            found.append(f"{name}: is no warehouse that can be elsewhere; {nearest(str(name), (POSTGRESQL,))}")
+    mistakes.extend(read.lines.locate(found))
     return postgresql
 
 
-def _bad_patterns(place: str, patterns: Sequence[str]) -> list[str]:
-    found = []
+def _pattern_mistakes(place: str, patterns: Sequence[str]) -> Iterator[str]:
     for index, pattern in enumerate(patterns):
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            found.append(f"{place}[{index}]: {pattern!r} is no regular expression ({error})")
-    return found
-
-
-def _parse(path: Path, mistakes: list[str]) -> Any:
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        mistakes.append(f"cannot be read ({error.strerror})")
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mistakes.append(f"is not YAML ({' '.join(str(error).split())})")
-    return None
+        yield from pattern_mistakes(f"{place}[{index}]", pattern)
