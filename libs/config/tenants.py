@@ -115,7 +115,7 @@ class TenantFolder:
                 raise InvalidSettings("tenants", [f"{self._folder}: is no folder; create it, or name another one"])
             return None
         stamps = {}
-        for file in sorted(_document_files(self._folder)):
+        for file in sorted(document_files(self._folder)):
             try:
                 stat = file.stat()
             except OSError:  # it went away since it was listed
@@ -180,7 +180,8 @@ class _Document:
         return self.parsed is None or self.parsed.spec.tenant == held[self.file]
 
 
-def _document_files(folder: Path) -> Iterable[Path]:
+def document_files(folder: Path) -> Iterable[Path]:
+    """The files of a folder that are tenants' documents, in no order."""
     for entry in folder.iterdir():
         if entry.name.startswith("."):
             continue

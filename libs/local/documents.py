@@ -9,7 +9,7 @@ import difflib
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -195,6 +195,8 @@ class Documents:
     postgresql: PostgresqlWarehouse | None = None
     """Of ``warehouses.yaml``; None: the stack runs one of its own where a tenant wants one."""
     warehouse_mistakes: tuple[str, ...] = ()
+    tenant_lines: Mapping[str, DocumentLines] = field(default_factory=dict)
+    """Where each tenant's document says what."""
 
     @property
     def has_own_postgresql(self) -> bool:
@@ -213,11 +215,17 @@ def read_documents(home: Home) -> Documents:
             sources[path.stem] = source
     known_sources = sorted(path.stem for path in home.sources_dir.glob("*.yaml"))
     tenant_mistakes: list[str] = []
-    tenants = _read_tenants(home, known_sources, tenant_mistakes)
+    found = _read_tenants(home, known_sources, tenant_mistakes)
     warehouse_mistakes: list[str] = []
     postgresql = _read_warehouses(home, warehouse_mistakes)
     return Documents(
-        sources, tenants, tuple(source_mistakes), tuple(tenant_mistakes), postgresql, tuple(warehouse_mistakes)
+        sources,
+        {spec.tenant: spec for spec in found.tenants},
+        tuple(source_mistakes),
+        tuple(tenant_mistakes),
+        postgresql,
+        tuple(warehouse_mistakes),
+        found.lines,
     )
 
 
@@ -326,16 +334,16 @@ def _bad_port(place: str, port: int) -> Iterator[str]:
         yield f"{place}: {port} is no port"
 
 
-def _read_tenants(home: Home, known_sources: Sequence[str], mistakes: list[str]) -> dict[str, TenantSpec]:
+def _read_tenants(home: Home, known_sources: Sequence[str], mistakes: list[str]) -> TenantSet:
     """By the same code as the router and the sink; what they cannot see, a source that is not there, besides."""
     if not home.tenants_dir.is_dir():
-        return {}
+        return TenantSet()
     found = TenantFolder(home.tenants_dir, check_condition=condition_mistakes).refresh() or TenantSet()
     mistakes.extend(f"{home.tenants_dir}/{mistake}" for refused in found.refused for mistake in refused.mistakes)
     for spec in found.tenants:
         unfit = tenant_home_mistakes(spec, known_sources)
         mistakes.extend(f"{home.tenants_dir}/{mistake}" for mistake in found.lines[spec.tenant].locate(unfit))
-    return {spec.tenant: spec for spec in found.tenants}
+    return found
 
 
 def tenant_home_mistakes(spec: TenantSpec, known_sources: Sequence[str]) -> list[str]:
