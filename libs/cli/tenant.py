@@ -13,9 +13,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from libs.cli.home import home_option
+from libs.config.mask_keys import KeyUnusable
 from libs.config.yaml_text import read_text
 from libs.errors import InvalidSettings
-from libs.local.documents import read_documents
+from libs.events.masks import NotDecryptable, decryption
+from libs.local.documents import mask_keys, read_documents
 from libs.local.home import Home, is_initialised
 from libs.local.stack import load_documents
 from libs.local.tenant_explain import Explanation, TableFate, explain
@@ -31,6 +33,7 @@ from libs.local.tenant_versions import (
     version_text,
     versions,
 )
+from libs.types.tenant import KeyFrom
 
 _FILE = click.Path(dir_okay=False, allow_dash=True, path_type=Path)
 _WIDE = 160
@@ -190,6 +193,41 @@ def explain_command(tenant: str, table: str, as_json: bool, home: Home) -> None:
         click.echo(msgspec.json.format(msgspec.json.encode(explanation)))
     else:
         print_explanation(explanation)
+
+
+@tenant_command.command(name="decrypt")
+@click.argument("tenant")
+@click.argument("values", nargs=-1)
+@click.option("--file", "file", help="Name of the key: the mask's key_from.file.")
+@click.option("--env", "env", help="Variable of the key: the mask's key_from.env.")
+@home_option
+def decrypt_command(tenant: str, values: Sequence[str], file: str | None, env: str | None, home: Home) -> None:
+    """Print what stands behind VALUES that an encrypt mask of TENANT's made; without VALUES, behind each line of input.
+
+    The key is read where the router reads it: keys/TENANT/NAME of the home, or the environment. Each value is printed on a
+    line of its own. Exits with 2 where one was not made by this key; nothing stands in its line then.
+
+    \b
+    Examples:
+      headwater tenant decrypt acme --file pii AXsJS2xHlE0HOzUvErNTDs+vwfEn50hmjBVMM5WJPoU=
+      headwater query acme "SELECT diagnosis FROM visits" --format csv | tail -n +2 \\
+        | headwater tenant decrypt acme --file pii
+    """
+    if (file is None) == (env is None):
+        raise click.UsageError("give either --file or --env")
+    try:
+        decrypt = decryption(mask_keys(home).key(tenant, KeyFrom(file=file, env=env)))
+    except KeyUnusable as error:
+        raise InvalidSettings(f"tenant {tenant}", [str(error)]) from error
+    mistakes = []
+    for number, value in enumerate(values or map(str.strip, sys.stdin), 1):
+        try:
+            click.echo(decrypt(value))
+        except NotDecryptable as error:
+            click.echo()
+            mistakes.append(f"value {number} {error}")
+    if mistakes:
+        raise InvalidSettings(f"tenant {tenant}", mistakes)
 
 
 def _home_if_any(home: Home) -> Home | None:

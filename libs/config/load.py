@@ -12,6 +12,7 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
+from libs.config.mask_keys import KEY_VARIABLE_PREFIX
 from libs.config.yaml_text import YamlDocument, read_yaml_file
 from libs.errors import InvalidSettings
 
@@ -168,7 +169,8 @@ def _overlay_environment(
     overlaid: set[str] = set()
     known = {field.encode_name for field in msgspec.structs.fields(record)}
     for variable, value in sorted(environ.items()):
-        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in _NOT_SETTINGS:
+        is_key = variable.startswith(KEY_VARIABLE_PREFIX)
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in _NOT_SETTINGS or is_key:
             continue
         path = variable.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
         if path[0] not in known:

@@ -26,6 +26,7 @@ from libs.types.tenant import (
     ColumnMask,
     Deletes,
     FormatSettings,
+    KeyFrom,
     NameAdjustment,
     SinkMode,
     SinkSettings,
@@ -37,8 +38,14 @@ from libs.types.tenant import (
 CheckCondition = Callable[[str], list[str]]
 """The mistakes of a row filter's condition. Given by the caller: only the router knows the language."""
 
+CheckKey = Callable[[str, KeyFrom], str | None]
+"""Why a tenant's mask cannot have its key; None: it can. Given by those who use keys, or stand in for them."""
+
+_COLUMN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$-]{0,63}")
 _RESERVED_NAMES: Final = frozenset({"headwater"})
 """Headwater's own topics begin with this."""
+_OWN_COLUMN_PREFIX: Final = "_headwater_"
+_WAYS: Final = ("hash", "constant", "truncate_chars", "keep_last", "set_null", "hmac", "format_preserving", "encrypt")
 _HASH_ALGORITHMS: Final = ("sha256", "sha512")
 
 
@@ -68,6 +75,15 @@ def no_conditions_checked(_condition: str) -> list[str]:
     return []
 
 
+def no_keys_checked(_tenant: str, _key_from: KeyFrom) -> None:
+    """For callers that have no keys."""
+
+
+def nothing_else() -> object:
+    """For callers whose documents are judged by what stands in them alone."""
+    return None
+
+
 class TenantFolder:
     """The documents of one folder, followed over time. Not for use from two threads."""
 
@@ -77,11 +93,17 @@ class TenantFolder:
         *,
         state_folder: Path | None = None,
         check_condition: CheckCondition = no_conditions_checked,
+        check_key: CheckKey = no_keys_checked,
+        what_else: Callable[[], object] = nothing_else,
     ) -> None:
+        """``what_else``: a stamp of what ``check_key`` looks at; where it changes, all documents are judged again."""
         self._folder = folder
         self._state = None if state_folder is None else _LastGoodDocuments(state_folder)
         self._check_condition = check_condition
+        self._check_key = check_key
+        self._what_else = what_else
         self._seen: dict[Path, _Stamp] | None = None
+        self._seen_else: object = None
         self._in_force: dict[Path, ParsedTenant] = {}
 
     def refresh(self) -> TenantSet | None:
@@ -94,10 +116,11 @@ class TenantFolder:
             InvalidSettings: at the first call, the folder does not exist; create it or mend the setting.
         """
         seen = self._stamps()
-        if seen is None or seen == self._seen:
+        seen_else = self._what_else()
+        if seen is None or (seen == self._seen and seen_else == self._seen_else):
             return None
-        self._seen = seen
-        documents = [_read(self._folder, file, self._check_condition) for file in seen]
+        self._seen, self._seen_else = seen, seen_else
+        documents = [_read(self._folder, file, self._check_condition, self._check_key) for file in seen]
         in_force, refused = self._judge(documents)
         self._in_force = in_force
         if self._state is not None:
@@ -151,7 +174,10 @@ class TenantFolder:
         return in_force, refused
 
     def _last_good(self, document: "_Document") -> "ParsedTenant | None":
-        """What was in force for a file: in this process, else before its start."""
+        """What was in force for a file: in this process, else before its start.
+
+        It stays so without its keys: events that cannot be masked are set aside; without a tenant they would be lost to it.
+        """
         if document.file in self._in_force:
             return self._in_force[document.file]
         text = None if self._state is None else self._state.load(document.file)
@@ -192,12 +218,14 @@ def document_files(folder: Path) -> Iterable[Path]:
             yield entry
 
 
-def _read(folder: Path, file: Path, check_condition: CheckCondition) -> _Document:
+def _read(folder: Path, file: Path, check_condition: CheckCondition, check_key: CheckKey) -> _Document:
     mistakes: list[str] = []
     shown_as = str(file.relative_to(folder))
     text = read_text(file, shown_as=shown_as, mistakes=mistakes)
     parsed = (
-        None if text is None else read_tenant(text, file=shown_as, mistakes=mistakes, check_condition=check_condition)
+        None
+        if text is None
+        else read_tenant(text, file=shown_as, mistakes=mistakes, check_condition=check_condition, check_key=check_key)
     )
     return _Document(file, shown_as, text or "", parsed, tuple(mistakes))
 
@@ -211,7 +239,12 @@ class ParsedTenant:
 
 
 def read_tenant(
-    text: str, *, file: str = "", mistakes: list[str], check_condition: CheckCondition = no_conditions_checked
+    text: str,
+    *,
+    file: str = "",
+    mistakes: list[str],
+    check_condition: CheckCondition = no_conditions_checked,
+    check_key: CheckKey = no_keys_checked,
 ) -> ParsedTenant | None:
     """A tenant's document; None when anything is wrong, with every mistake appended: file and line, place, what is wrong.
 
@@ -224,6 +257,7 @@ def read_tenant(
     spec = convert_document(TenantSpec, document.value, place="", mistakes=found)
     if spec is not None:
         found.extend(_tenant_mistakes(spec, check_condition))
+        found.extend(_key_mistakes(spec, check_key))
     mistakes.extend(document.lines.locate(found))
     return None if spec is None or found else ParsedTenant(spec, document.lines)
 
@@ -258,6 +292,15 @@ def _tenant_mistakes(spec: TenantSpec, check_condition: CheckCondition) -> Itera
     if spec.sink is not None:
         for mistake in _sink_mistakes(spec.sink):
             yield f"sink.{mistake}"
+
+
+def _key_mistakes(spec: TenantSpec, check_key: CheckKey) -> Iterable[str]:
+    """Keys that are not there, or are another tenant's."""
+    for number, source in enumerate(spec.sources):
+        for index, mask in enumerate(source.masks):
+            if mask.key_from is not None and (mistake := check_key(spec.tenant, mask.key_from)) is not None:
+                way = next(name for name in ("hmac", "format_preserving", "encrypt") if getattr(mask, name) is not None)
+                yield f"sources[{number}].masks[{index}].{way}.key_from: {mistake}"
 
 
 def _sink_mistakes(sink: SinkSettings) -> Iterable[str]:
@@ -317,12 +360,27 @@ def _source_mistakes(source: SourceSelection, check_condition: CheckCondition) -
     for index, mask in enumerate(source.masks):
         for mistake in _mask_mistakes(mask):
             yield f"masks[{index}].{mistake}"
+    for index, rename in enumerate(source.rename_columns):
+        yield from pattern_mistakes(f"rename_columns[{index}].columns", rename.columns)
+        if not _COLUMN_NAME.fullmatch(rename.to) or rename.to.lower().startswith(_OWN_COLUMN_PREFIX):
+            yield (
+                f"rename_columns[{index}].to: {rename.to!r} is no name for a column; take letters, digits, '_', '$' and '-', "
+                f"at most 64, beginning with a letter or '_', and not with {_OWN_COLUMN_PREFIX!r}"
+            )
 
 
 def _mask_mistakes(mask: ColumnMask) -> Iterable[str]:
     yield from pattern_mistakes("columns", mask.columns)
-    if sum(way is not None for way in (mask.hash, mask.constant, mask.truncate_chars)) != 1:
-        yield "hash: give exactly one of hash, constant and truncate_chars"
+    ways = [name for name in _WAYS if getattr(mask, name) is not None and getattr(mask, name) is not False]
+    if len(ways) != 1:
+        given = f", not {' and '.join(ways)}" if ways else ""
+        yield f"{ways[-1] if ways else 'hash'}: give exactly one of {', '.join(_WAYS[:-1])} and {_WAYS[-1]}{given}"
+    if mask.keep_last is not None and mask.keep_last < 1:
+        yield "keep_last: must be at least 1; a constant, or set_null, keeps nothing"
+    if mask.hmac is not None and mask.hmac.algorithm not in _HASH_ALGORITHMS:
+        yield f"hmac.algorithm: {mask.hmac.algorithm!r} is none of {', '.join(_HASH_ALGORITHMS)}"
+    if mask.key_from is not None and (mask.key_from.file is None) == (mask.key_from.env is None):
+        yield f"{ways[-1]}.key_from: give either file or env"
     if mask.truncate_chars is not None and mask.truncate_chars < 1:
         yield "truncate_chars: must be at least 1; a constant '' leaves nothing"
     if mask.hash is not None:

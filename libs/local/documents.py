@@ -6,6 +6,7 @@ could follow that source.
 """
 
 import difflib
+import os
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ import msgspec
 
 from libs.config.connections import KafkaAccess
 from libs.config.load import Secret, convert_document
+from libs.config.mask_keys import MaskKeys
 from libs.config.patterns import pattern_mistakes
 from libs.config.tenants import TenantFolder, TenantSet
 from libs.config.yaml_text import DocumentLines, YamlDocument, read_yaml_file
@@ -338,12 +340,20 @@ def _read_tenants(home: Home, known_sources: Sequence[str], mistakes: list[str])
     """By the same code as the router and the sink; what they cannot see, a source that is not there, besides."""
     if not home.tenants_dir.is_dir():
         return TenantSet()
-    found = TenantFolder(home.tenants_dir, check_condition=condition_mistakes).refresh() or TenantSet()
+    found = (
+        TenantFolder(home.tenants_dir, check_condition=condition_mistakes, check_key=mask_keys(home).mistake).refresh()
+        or TenantSet()
+    )
     mistakes.extend(f"{home.tenants_dir}/{mistake}" for refused in found.refused for mistake in refused.mistakes)
     for spec in found.tenants:
         unfit = tenant_home_mistakes(spec, known_sources)
         mistakes.extend(f"{home.tenants_dir}/{mistake}" for mistake in found.lines[spec.tenant].locate(unfit))
     return found
+
+
+def mask_keys(home: Home) -> MaskKeys:
+    """The keys of the tenants' masks, as the home's router finds them."""
+    return MaskKeys(home.keys_dir, os.environ)
 
 
 def tenant_home_mistakes(spec: TenantSpec, known_sources: Sequence[str]) -> list[str]:

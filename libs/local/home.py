@@ -3,6 +3,7 @@
     <home>/
       sources/<source>.yaml   a database to follow            edited by the owner
       tenants/<tenant>.yaml   what one tenant gets of it      edited by the owner, reloaded while the stack runs
+      keys/<tenant>/<name>    keys of its masks            edited by the owner; cannot be rebuilt
       tenant.schema.json      JSON Schema of those, for editors     written by ``headwater init``
       warehouses.yaml         where a PostgreSQL of yours is  optional, edited by the owner
       warehouse/ catalog.db   the Iceberg tables and their catalog
@@ -38,6 +39,11 @@ class Home:
     @property
     def tenants_dir(self) -> Path:
         return self.root / "tenants"
+
+    @property
+    def keys_dir(self) -> Path:
+        """Keys of tenants' masks, ``<tenant>/<name>``."""
+        return self.root / "keys"
 
     @property
     def tenant_schema_file(self) -> Path:
@@ -178,6 +184,21 @@ sources:
     #     constant: '***'
     #   - columns: '.*\\.comment'
     #     truncate_chars: 100
+    #   - columns: '.*\\.card'
+    #     keep_last: 4
+    #   - columns: '.*\\.birthday'
+    #     set_null: true
+    # with a key of this tenant's, keys/acme/pii (openssl rand -hex 32 makes one):
+    #   - columns: '.*\\.tax_id'
+    #     hmac: {key_from: {file: pii}}
+    #   - columns: '.*\\.contact_email'
+    #     format_preserving: {kind: email, key_from: {file: pii}}
+    #   - columns: '.*\\.diagnosis'
+    #     encrypt: {key_from: {file: pii}}
+
+    # Columns under other names:
+    # rename_columns:
+    #   - {columns: 'shop\\.orders\\.cust', to: customer_id}
 
     # skip_operations: [t]             # c, u, d, t: not delivered
     # skip_unchanged_updates: true     # updates that change none of the tenant's columns
@@ -210,6 +231,7 @@ def write_examples(home: Home) -> tuple[Path, ...]:
     for folder in (home.sources_dir, home.tenants_dir, home.logs_dir, home.run_dir, home.data_dir, home.warehouse_dir):
         folder.mkdir(parents=True, exist_ok=True)
     home.run_dir.chmod(0o700)  # generated settings hold the databases' passwords
+    home.keys_dir.mkdir(mode=0o700, exist_ok=True)
     written = []
     for path, text in (
         (home.sources_dir / "shop.yaml.example", EXAMPLE_SOURCE),

@@ -161,9 +161,25 @@ def mask_text(mask: ColumnMask) -> str:
     """A mask in words, without its secret."""
     if mask.truncate_chars is not None:
         return f"its first {mask.truncate_chars} characters"
+    if mask.keep_last is not None:
+        return f"its last {mask.keep_last} characters"
+    if mask.set_null:
+        return "null"
     if mask.hash is not None:
         return f"hash {mask.hash.algorithm}"
+    if mask.hmac is not None:
+        return f"hmac {mask.hmac.algorithm}, {_key_text(mask)}"
+    if mask.format_preserving is not None:
+        return f"another {mask.format_preserving.kind.value}, {_key_text(mask)}"
+    if mask.encrypt is not None:
+        return f"encrypted, {_key_text(mask)}"
     return f"constant {mask.constant!r}"
+
+
+def _key_text(mask: ColumnMask) -> str:
+    key_from = mask.key_from
+    assert key_from is not None
+    return f"key {key_from.file or key_from.env}"
 
 
 def _against_table(selection: SourceSelection, place: str, lines: DocumentLines, name: str) -> Iterator[Rule]:
@@ -218,7 +234,12 @@ def _column_fates(spec: TenantSpec, index: int, lines: DocumentLines, schema: Ta
             because = Rule(says=f"masks '{mask.columns}'", where=_where(lines, f"{place}.masks[{number}]"))
             yield ColumnFate(name=column.name, fate=f"masked: {mask_text(mask)}", seen_as=seen_as, because=because)
         else:
-            yield ColumnFate(name=column.name, fate="delivered", seen_as=seen_as)
+            renames = [n for n, each in enumerate(selection.rename_columns) if re.fullmatch(each.columns, qualified)]
+            renamed = None
+            if renames:
+                says = f"rename_columns '{selection.rename_columns[renames[0]].columns}'"
+                renamed = Rule(says=says, where=_where(lines, f"{place}.rename_columns[{renames[0]}]"))
+            yield ColumnFate(name=column.name, fate="delivered", seen_as=seen_as, because=renamed)
 
 
 def _refusals(spec: TenantSpec, selection: SourceSelection, schema: TableSchema) -> Iterator[str]:

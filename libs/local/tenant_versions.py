@@ -19,11 +19,11 @@ from typing import Final
 
 import msgspec
 
-from libs.config.tenants import ParsedTenant, document_files, read_tenant
+from libs.config.tenants import ParsedTenant, document_files, no_keys_checked, read_tenant
 from libs.config.yaml_text import read_text
 from libs.errors import InvalidSettings
 from libs.events.row_filter import condition_mistakes
-from libs.local.documents import nearest, tenant_home_mistakes
+from libs.local.documents import mask_keys, nearest, tenant_home_mistakes
 from libs.local.home import Home
 from libs.local.state import replace_file
 
@@ -58,9 +58,14 @@ class Applied:
 
 
 def judged(home: Home | None, text: str, shown_as: str, mistakes: list[str]) -> ParsedTenant | None:
-    """A document's text by the rules of the language, and, with a home, by what that home has: sources, warehouses, and tenants
-    of that name in other files. None where anything is wrong, with every mistake appended."""
-    parsed = read_tenant(text, file=shown_as, mistakes=mistakes, check_condition=condition_mistakes)
+    """A document's text by the rules of the language, and, with a home, by what that home has: sources, warehouses, keys.
+
+    None where anything is wrong, with every mistake appended.
+    """
+    check_key = no_keys_checked if home is None else mask_keys(home).mistake
+    parsed = read_tenant(
+        text, file=shown_as, mistakes=mistakes, check_condition=condition_mistakes, check_key=check_key
+    )
     if parsed is None or home is None:
         return parsed
     known_sources = sorted(path.stem for path in home.sources_dir.glob("*.yaml"))

@@ -72,6 +72,52 @@ class HashMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """sha256 or sha512."""
 
 
+class KeyFrom(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a mask's key is; never the key itself. Give one of the two."""
+
+    file: str | None = None
+    """A name: the file of that name in the tenant's own folder of the keys' folder (a mounted Secret, in Kubernetes)."""
+    env: str | None = None
+    """The router's environment variable ``HEADWATER_KEY__<TENANT>__<NAME>``, written out: ``HEADWATER_KEY__ACME__PII``."""
+
+
+class HmacMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Replace a value by the hex of its HMAC: the same value gives the same text to whoever has the key, and to nobody else."""
+
+    key_from: KeyFrom
+    """At least 16 bytes."""
+    algorithm: str = "sha256"
+    """sha256 or sha512."""
+
+
+class PreservedFormat(enum.Enum):
+    """What a value is, whose shape a mask keeps."""
+
+    EMAIL = "email"
+    """Letters and digits become others; dots, the at sign and the last part of the domain stay."""
+    PHONE = "phone"
+    """Digits become others; plus, spaces and brackets stay."""
+
+
+class FormatMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Replace a value by another of the same shape: different values become different ones, the same value always the same."""
+
+    kind: PreservedFormat
+    """What is not of this shape becomes its HMAC instead."""
+    key_from: KeyFrom
+    """At least 16 bytes. Who has it can undo the mask."""
+
+
+class EncryptMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Replace a value by its encryption (AES-256-GCM): who has the key reads it, and without the key nobody ever does.
+
+    The same value gives the same text, so that it can be joined and merged by; that two are equal, and how long one is, shows.
+    """
+
+    key_from: KeyFrom
+    """At least 16 bytes. Destroying it erases every value that was encrypted with it."""
+
+
 class ColumnMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Mask the columns whose ``database.table.column`` matches; give exactly one of the ways."""
 
@@ -83,6 +129,31 @@ class ColumnMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """This text, for NULL too."""
     truncate_chars: int | None = None
     """Keep so many characters of a text."""
+    keep_last: int | None = None
+    """Of a text, keep so many characters at its end, with ``*`` for each before; of one that is not longer nothing is kept."""
+    set_null: bool = False
+    """NULL, whatever it was."""
+    hmac: HmacMask | None = None
+    """A keyed hash. NULL stays NULL."""
+    format_preserving: FormatMask | None = None
+    """A text of the same shape. NULL stays NULL."""
+    encrypt: EncryptMask | None = None
+    """Encrypted; ``headwater tenant decrypt`` reads it. NULL stays NULL."""
+
+    @property
+    def key_from(self) -> KeyFrom | None:
+        """Where its key is; None: it needs none."""
+        keyed = self.hmac or self.format_preserving or self.encrypt
+        return None if keyed is None else keyed.key_from
+
+
+class ColumnRename(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Another name for a column, at this tenant."""
+
+    columns: str
+    """Regular expression, matched against the whole ``database.table.column``."""
+    to: str
+    """Letters, digits, ``_``, ``$`` and ``-``, at most 64, beginning with a letter or ``_``."""
 
 
 class RowFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -109,6 +180,9 @@ class SourceSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """``database.table.column``; a key column cannot be excluded."""
     masks: tuple[ColumnMask, ...] = ()
     """What stands in place of values; of a column that several match, the first counts."""
+    rename_columns: tuple[ColumnRename, ...] = ()
+    """Names that the tenant reads instead of the source's; the first that matches counts. All else in this document names
+    columns as the source does."""
     skip_operations: tuple[Operation, ...] = ()
     """Operations that are not delivered. A mirror without some of them is no copy of its source any more."""
     skip_unchanged_updates: bool = False

@@ -8,10 +8,12 @@ encoded once and fanned out to all of their topics.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import msgspec
 
+from libs.config.mask_keys import NO_KEYS, MaskKeys
 from libs.errors import PipelineHalted
 from libs.events.connect_schema import MYSQL_FORM, EnvelopeForm, key_schema, payload_prefix, value_schema
 from libs.events.delivered_schema import DeliveredSchema, delivered_schema_key, encode_delivered_schema
@@ -147,9 +149,15 @@ class RouteBook:
     """The routes of one source for one set of tenants. Made anew when the tenants change; used by one thread."""
 
     def __init__(
-        self, source: str, tenants: Iterable[TenantSpec], fetch_schema: FetchTableSchema, claims: "TopicClaims"
+        self,
+        source: str,
+        tenants: Iterable[TenantSpec],
+        fetch_schema: FetchTableSchema,
+        claims: "TopicClaims",
+        keys: MaskKeys = NO_KEYS,
     ) -> None:
         self.source = source
+        self._keys = keys
         self.subscribers = tuple(
             Subscriber(spec, selection) for spec in tenants for selection in spec.sources if selection.name == source
         )
@@ -202,7 +210,12 @@ class RouteBook:
         for subscriber in subscribers:
             self._claims.claim(row_topic(subscriber.tenant, self.source, table_id), self.source, table_id)
         return compile_routes(
-            self.source, self._fetch_schema(table_id, schema_version), subscribers, self.refused_topics, form
+            self.source,
+            self._fetch_schema(table_id, schema_version),
+            subscribers,
+            self.refused_topics,
+            form,
+            self._keys,
         )
 
 
@@ -228,6 +241,7 @@ def compile_routes(
     subscribers: Sequence[Subscriber],
     refused_topics: Mapping[str, str],
     form: EnvelopeForm = MYSQL_FORM,
+    keys: MaskKeys = NO_KEYS,
 ) -> TableRoutes:
     """The routes of one table version: tenants whose events are equal are put together."""
     groups: dict[tuple[object, ...], list[Subscriber]] = {}
@@ -238,7 +252,10 @@ def compile_routes(
             likeness = _likeness(subscriber)
             if likeness not in projections:
                 projections[likeness] = compile_projection(
-                    table, subscriber.selection, subscriber.spec.format.field_names
+                    table,
+                    subscriber.selection,
+                    subscriber.spec.format.field_names,
+                    partial(keys.key, subscriber.tenant),
                 )
             _check_topic_length(subscriber, source, table.table_id)
             _check_topics(subscriber, source, table.table_id, refused_topics)
@@ -259,9 +276,11 @@ def compile_routes(
 
 
 def _likeness(subscriber: Subscriber) -> tuple[object, ...]:
-    """Equal for tenants that see the same: all of a selection and a form but which tables are seen."""
+    """Equal for tenants that see the same: all of a selection and a form but which tables are seen. A tenant whose masks have
+    keys is like no other: the same name is another key there."""
     selection = msgspec.structs.replace(subscriber.selection, include_tables=(), exclude_tables=())
-    return selection, subscriber.spec.format
+    has_keys = any(mask.key_from is not None for mask in selection.masks)
+    return selection, subscriber.spec.format, subscriber.tenant if has_keys else None
 
 
 def _check_topic_length(subscriber: Subscriber, source: str, table_id: TableId) -> None:

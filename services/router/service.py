@@ -10,6 +10,7 @@ from typing import Final
 
 import structlog
 
+from libs.config.mask_keys import MaskKeys
 from libs.config.tenants import TenantFolder, TenantSet
 from libs.errors import HeadwaterError, ServiceUnavailable
 from libs.events.names import changes_topic
@@ -49,7 +50,8 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
     use_one_heap()
     loop = asyncio.get_running_loop()
     failure: asyncio.Future[None] = loop.create_future()
-    tenants = Tenants(settings)
+    keys = MaskKeys(None if settings.keys_folder is None else Path(settings.keys_folder), os.environ)
+    tenants = Tenants(settings, keys)
     tenants.refresh()
     topics = {changes_topic(source): source for source in settings.sources}
     await asyncio.to_thread(ensure_topics, settings.kafka, _changes_topics(settings, list(topics)))
@@ -66,6 +68,7 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
             fetch_schema=schemas.of_source,
             claims=TopicClaims(),
             on_failure=lambda error: _fail(loop, failure, error),
+            keys=keys,
         )
         lanes = Lanes(topics, shared)
         liveness = Liveness(settings, list(topics), lanes)
@@ -106,11 +109,13 @@ def use_one_heap() -> None:
 class Tenants:
     """The tenants in force, looked at again every second."""
 
-    def __init__(self, settings: RouterSettings) -> None:
+    def __init__(self, settings: RouterSettings, keys: MaskKeys) -> None:
         self._folder = TenantFolder(
             Path(settings.tenants_folder),
             state_folder=Path(settings.state_folder) / "tenants",
             check_condition=condition_mistakes,
+            check_key=keys.mistake,
+            what_else=keys.stamp,
         )
         self.in_force = TenantSet()
 

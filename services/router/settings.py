@@ -45,6 +45,8 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_committer: GrpcClientSettings
     tenants_folder: str = "tenants"
     """Folder of the tenants' documents; looked at every second."""
+    keys_folder: str | None = None
+    """Folder with the keys of tenants' masks, ``<tenant>/<name>``; None: keys come from the environment alone."""
     state_folder: str = ".headwater/router"
     """Folder of this process' own: the last good version of each tenant's document."""
     group: str = "headwater-router"

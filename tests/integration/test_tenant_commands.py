@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from libs.cli.tenant import tenant_command
+from libs.events.masks import encryption
 from libs.local.home import Home, home_at
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, write_shop
@@ -238,3 +239,14 @@ def test_a_source_that_does_not_answer_is_a_note(home: Home, database: str) -> N
     assert "its tables are not known" in found["notes"][0]
     assert "is delivered to acme" in explained
     assert "columns  not known" in explained
+
+
+def test_decrypt_reads_what_the_mask_made(home: Home) -> None:
+    """From arguments; a value of another key is told by its number and leaves its line empty."""
+    (home.keys_dir / "acme").mkdir(parents=True)
+    (home.keys_dir / "acme" / "pii").write_text("0123456789abcdef\n")
+    mine, other = (encryption(key)(b"gout") for key in (b"0123456789abcdef", b"another key of theirs"))
+
+    assert run(home, "decrypt", "acme", "--file", "pii", mine) == "gout\n"
+    assert "value 1 was encrypted by another key" in run(home, "decrypt", "acme", "--file", "pii", other, mine, exits=2)
+    assert "key file acme/nothing" in run(home, "decrypt", "acme", "--file", "nothing", mine, exits=2)

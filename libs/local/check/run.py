@@ -9,6 +9,7 @@ nothing of the readers, the router or the sink takes part in the comparison.
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,7 @@ from libs.local.check.projection import (
 )
 from libs.local.check.source import AskedSource, asked, missing_transactions
 from libs.local.check.values import Convert, from_arrow
-from libs.local.documents import Documents, DtsDocument, SourceDocument, nearest
+from libs.local.documents import Documents, DtsDocument, SourceDocument, mask_keys, nearest
 from libs.local.home import Home
 from libs.local.warehouse import StoredTable
 from libs.local.warehouses import warehouse_of
@@ -110,6 +111,7 @@ def check(
         InvalidSettings: no such tenant, or it has no sink; or the stack never wrote a row.
         NotCaughtUp: the tables are still behind after ``timeout_s``.
         SourceUnavailable, AccessDenied: the source cannot be read.
+        KeyUnusable: the key of a tenant's mask is not there.
     """
     tenants = _chosen(documents, tenant)
     sources = sorted({selection.name for spec in tenants for selection in spec.sources})
@@ -188,7 +190,8 @@ def _check_source(
             warehouse = warehouse_of(home, documents, spec.tenant) if selections else None
             for selection in selections:
                 assert warehouse is not None
-                for table in expected_tables(selection, captured, spec.format.field_names):
+                key_of = partial(mask_keys(home).key, spec.tenant)
+                for table in expected_tables(selection, captured, spec.format.field_names, key_of):
                     on_progress(f"comparing {spec.tenant}: {table.table_id}")
                     place = warehouse_table(spec.tenant, source, table.table_id)
                     yield _check_table(answering, spec, source, table, warehouse.load(place), limit, Path(folder))
@@ -278,7 +281,8 @@ def _canonical_column(column: ExpectedColumn, values: pa.Array) -> Sequence[obje
     cells: list[object] = values.to_pylist()
     if column.mask is not None:
         mask, data_type = column.mask, column.data_type
-        return [delivered_mask(mask, data_type, None if cell is None else str(cell)) for cell in cells]
+        texts = (None if cell is None else str(cell) for cell in cells)
+        return [delivered_mask(mask, data_type, text, column.key) for text in texts]
     try:
         convert: Convert | None = from_arrow(column.data_type, values.type)
     except TypeError as error:

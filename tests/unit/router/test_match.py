@@ -1,10 +1,13 @@
 """Who gets a table, and who shares bytes."""
 
 import json
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from libs.config.mask_keys import MaskKeys
 from libs.events.connect_schema import MYSQL_FORM, EnvelopeForm
 from libs.mysql.logical import column
 from libs.types.table import Column, TableId, TableSchema
@@ -12,6 +15,8 @@ from libs.types.tenant import (
     ColumnMask,
     FormatSettings,
     HashMask,
+    HmacMask,
+    KeyFrom,
     NameAdjustment,
     Operation,
     RowFilter,
@@ -242,3 +247,26 @@ def test_a_masked_column_does_not_tell_its_source_type() -> None:
     fields, _ = fields_of(selection={"masks": masks}, columns=(".*",))
 
     assert list(fields) == ["id", "seen"]
+
+
+def test_tenants_with_keys_share_no_bytes(tmp_path: Path) -> None:
+    """The same words in two documents are two keys: neither gets what the other's key made."""
+    masks = (ColumnMask(columns=".*name", hmac=HmacMask(key_from=KeyFrom(file="pii"))),)
+    named = msgspec.structs.replace(
+        schema(ORDERS, 1), columns=(*schema(ORDERS, 1).columns, column("name", "varchar(9)"))
+    )
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "pii").write_text(f"the key of tenant {name}")
+    tenants = [tenant(name, selection={"masks": masks}) for name in ("a", "b", "c")]
+
+    routes = RouteBook("s", tenants, lambda *_: named, TopicClaims(), MaskKeys(tmp_path, {})).routes(
+        "shop", "orders", 1
+    )
+
+    assert targets(routes) == [["a.s.shop.orders"], ["b.s.shop.orders"]]
+    masked = [bytes(group.projection.masks["name"](msgspec.Raw(b'"x"'))) for group in routes.groups]
+    assert masked[0] != masked[1]
+    (refused,) = routes.refused
+    assert refused.target.tenant == "c"
+    assert "key file c/pii of" in refused.reason
