@@ -20,6 +20,8 @@ from libs.config.load import convert_document
 from libs.config.patterns import pattern_mistakes
 from libs.config.yaml_text import DocumentLines, parse_yaml, read_text
 from libs.errors import InvalidSettings
+from libs.events.names import own_topics, row_topic
+from libs.types.table import TableId
 from libs.types.table_layout import TableLayout, parse_ordered_term, parse_term
 from libs.types.tenant import (
     TENANT_NAME,
@@ -33,6 +35,7 @@ from libs.types.tenant import (
     SourceSelection,
     SourceTypes,
     TenantSpec,
+    TopicLayout,
 )
 
 CheckCondition = Callable[[str], list[str]]
@@ -44,6 +47,10 @@ CheckKey = Callable[[str, KeyFrom], str | None]
 _COLUMN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$-]{0,63}")
 _RESERVED_NAMES: Final = frozenset({"headwater"})
 """Headwater's own topics begin with this."""
+_TOPIC_TEMPLATE: Final = re.compile(r"([A-Za-z0-9._-]|\{\w+\}){1,200}")
+_PLACEHOLDERS: Final = ("tenant", "source", "database", "table")
+_LEAST_DOTS_FOR_SINKS: Final = 3
+"""``topic_pattern`` of the Spark job."""
 _OWN_COLUMN_PREFIX: Final = "_headwater_"
 _WAYS: Final = ("hash", "constant", "truncate_chars", "keep_last", "set_null", "hmac", "format_preserving", "encrypt")
 _HASH_ALGORITHMS: Final = ("sha256", "sha512")
@@ -286,12 +293,63 @@ def _tenant_mistakes(spec: TenantSpec, check_condition: CheckCondition) -> Itera
             yield f"sources[{index}].{mistake}"
     for mistake in _format_mistakes(spec.format):
         yield f"format.{mistake}"
+    for mistake in _topic_mistakes(spec):
+        yield f"topics.{mistake}"
     for name in ("kafka_partitions", "replication_factor"):
         if getattr(spec.topics, name) < 1:
             yield f"topics.{name}: must be at least 1"
     if spec.sink is not None:
         for mistake in _sink_mistakes(spec.sink):
             yield f"sink.{mistake}"
+
+
+def _topic_mistakes(spec: TenantSpec) -> Iterable[str]:
+    if spec.topics.layout is TopicLayout.PER_TENANT:
+        if spec.sink is not None:
+            yield "layout: a sink reads a topic for each table; take per_table, or set sink: null"
+        if spec.format.tombstones:
+            yield (
+                "layout: a tombstone is a key alone, and in a topic of several tables a key does not tell whose it is; set "
+                "format.tombstones: false"
+            )
+    if spec.topics.name is not None:
+        yield from (f"name: {mistake}" for mistake in _name_mistakes(spec, spec.topics.name))
+
+
+def _name_mistakes(spec: TenantSpec, name: str) -> Iterable[str]:
+    """Of a template. A tenant's own name stands in front, whatever follows: none reaches another's topics."""
+    if not _TOPIC_TEMPLATE.fullmatch(name):
+        yield (
+            f"{name!r} is no template; take {{tenant}}, {{source}}, {{database}} and {{table}} between letters, digits "
+            "and '._-'"
+        )
+        return
+    used = re.findall(r"{(\w+)}", name)
+    for placeholder in used:
+        if placeholder not in _PLACEHOLDERS:
+            yield f"{{{placeholder}}} is none of {', '.join(f'{{{each}}}' for each in _PLACEHOLDERS)}"
+            return
+    if len(set(used)) != len(used):
+        yield "a placeholder stands here twice; take it once"
+    if not name.startswith("{tenant}.") or name.startswith("{tenant}.headwater."):
+        yield "must begin with '{tenant}.', and '{tenant}.headwater.' is taken: a tenant's topics begin with its name"
+    if "}{" in name:
+        yield "put '.', '-' or '_' between placeholders, or two tables could share a topic"
+    if spec.topics.layout is TopicLayout.PER_TENANT:
+        if set(used) != {"tenant"}:
+            yield "layout per_tenant has one topic for all tables; leave {source}, {database} and {table} out"
+        topic = row_topic(spec.tenant, "", TableId(database="", table=""), name)
+        if topic in own_topics(spec.tenant, (source.name for source in spec.sources)):
+            yield f"{topic!r} is a topic of another kind; take another name"
+        return
+    wanted = ["database", "table"] + ["source"] * (len(spec.sources) > 1)
+    if missing := [f"{{{each}}}" for each in wanted if each not in used]:
+        yield f"must hold {' and '.join(missing)}, or two tables share a topic"
+    if spec.sink is not None and name.count(".") < _LEAST_DOTS_FOR_SINKS:
+        yield (
+            "a sink tells row topics from others by three dots, as in '{tenant}.{source}.{database}.{table}'; put more dots, "
+            "or set sink: null"
+        )
 
 
 def _key_mistakes(spec: TenantSpec, check_key: CheckKey) -> Iterable[str]:

@@ -209,7 +209,12 @@ sources:
 #   schema_names: none               # avro, avro_unicode: with schemas, such names as Avro takes
 #   field_names: none                # the same of columns, in keys, rows and the warehouse
 #   source_types: {columns: ['shop\\.orders\\..*']}    # with schemas: fields that tell MySQL's type; or types: ['.*\\.DECIMAL']
-# topics: {kafka_partitions: 1, schema_changes: true, transactions: false}
+# topics:
+#   kafka_partitions: 1
+#   schema_changes: true             # Debezium's schema-change events, in <tenant>.<source>
+#   transactions: false              # BEGIN and END, in <tenant>.<source>.transaction
+#   name: '{tenant}.{source}.{database}.{table}'    # of row topics, beginning with {tenant}.
+#   layout: per_table                # per_tenant: all tables in the topic <tenant>.rows; only without a sink
 
 # Where the rows go; "sink: null" means topics only.
 sink:

@@ -11,7 +11,7 @@ import msgspec
 
 from libs.config.yaml_text import DocumentLines
 from libs.errors import AccessDenied, InvalidSettings, TransientError
-from libs.events.names import row_topic
+from libs.events.names import tenant_row_topic
 from libs.events.row_filter import InvalidCondition, compile_filter
 from libs.events.tenant_view import is_selected, tenant_view
 from libs.local.documents import Documents, SourceDocument, nearest
@@ -142,7 +142,7 @@ def table_fate(
         table=name,
         is_delivered=True,
         because=(_includes(selection, f"sources[{index}]", lines, name),),
-        topic=row_topic(spec.tenant, selection.name, table_id),
+        topic=tenant_row_topic(spec, selection.name, table_id),
         rows=tuple(_row_rules(selection, f"sources[{index}]", lines, name)),
     )
     if spec.sink is not None:

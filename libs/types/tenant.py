@@ -215,9 +215,23 @@ class FormatSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Which fields' schemas tell the source's type; only with ``schemas``. Masked columns and keys never do."""
 
 
-class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How topics are made."""
+class TopicLayout(enum.Enum):
+    """Which rows share a topic."""
 
+    PER_TABLE = "per_table"
+    """Each table has its own."""
+    PER_TENANT = "per_tenant"
+    """All tables of the tenant share one; only without a sink."""
+
+
+class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How topics are named and made."""
+
+    layout: TopicLayout = TopicLayout.PER_TABLE
+    """Which rows share a topic."""
+    name: str | None = None
+    """What row topics are called: ``{tenant}``, ``{source}``, ``{database}``, ``{table}`` between letters, digits and ``._-``,
+    beginning with ``{tenant}.``; null: ``{tenant}.{source}.{database}.{table}``, or ``{tenant}.rows`` of layout per_tenant."""
     kafka_partitions: AtLeastOne = 1
     """Of each row topic, when it is made. All changes of one row come in one of them, in order."""
     replication_factor: AtLeastOne = 1

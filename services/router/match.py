@@ -18,17 +18,20 @@ from libs.errors import PipelineHalted
 from libs.events.connect_schema import MYSQL_FORM, EnvelopeForm, key_schema, payload_prefix, value_schema
 from libs.events.delivered_schema import DeliveredSchema, delivered_schema_key, encode_delivered_schema
 from libs.events.names import (
+    ROW_TOPIC_TEMPLATES,
     dead_letter_topic,
-    row_topic,
+    own_topics,
+    row_topic_template,
     schema_changes_topic,
     table_schemas_topic,
+    tenant_row_topic,
     transactions_topic,
 )
 from libs.events.source_types import source_type, source_type_parameters
 from libs.events.tenant_view import is_selected
 from libs.kafka.clients import TopicSpec
 from libs.types.table import TableId, TableSchema
-from libs.types.tenant import FormatSettings, SourceSelection, SourceTypes, TenantSpec
+from libs.types.tenant import FormatSettings, SourceSelection, SourceTypes, TenantSpec, TopicLayout
 from services.router.project import InvalidProjection, Projection, compile_projection
 
 _MAX_TOPIC_CHARACTERS: Final = 249  # Kafka documentation, topic names
@@ -53,6 +56,20 @@ class Subscriber:
     def sees(self, table_id: TableId) -> bool:
         """Whether the tenant includes the table and does not exclude it."""
         return is_selected(self.selection, table_id)
+
+    @property
+    def names_topics(self) -> bool:
+        """Its row topics have names of its own choice."""
+        return row_topic_template(self.spec) != ROW_TOPIC_TEMPLATES[TopicLayout.PER_TABLE]
+
+    @property
+    def shares_topic(self) -> bool:
+        """One topic holds the rows of several tables."""
+        return self.spec.topics.layout is TopicLayout.PER_TENANT
+
+    def row_topic(self, source: str, table_id: TableId) -> str:
+        """Where the table's rows go."""
+        return tenant_row_topic(self.spec, source, table_id)
 
     def topic(self, name: str, **config: str) -> TopicSpec:
         """One of the tenant's topics, as its document wants topics to be."""
@@ -207,16 +224,28 @@ class RouteBook:
         subscribers = self.who_sees(table_id)
         if not subscribers:
             return TableRoutes(table_id)  # nobody asks for it: neither do we
+        refused_topics = dict(self.refused_topics)
         for subscriber in subscribers:
-            self._claims.claim(row_topic(subscriber.tenant, self.source, table_id), self.source, table_id)
+            try:
+                self._claim(subscriber, table_id)
+            except TopicCollision as error:
+                if not subscriber.names_topics:
+                    raise  # every tenant that gets both tables meets it
+                refused_topics[subscriber.row_topic(self.source, table_id)] = str(error)
         return compile_routes(
-            self.source,
-            self._fetch_schema(table_id, schema_version),
-            subscribers,
-            self.refused_topics,
-            form,
-            self._keys,
+            self.source, self._fetch_schema(table_id, schema_version), subscribers, refused_topics, form, self._keys
         )
+
+    def _claim(self, subscriber: Subscriber, table_id: TableId) -> None:
+        """Raises TopicCollision where the topic is another table's, or holds no rows."""
+        topic = subscriber.row_topic(self.source, table_id)
+        if topic in own_topics(subscriber.tenant, (selection.name for selection in subscriber.spec.sources)):
+            raise TopicCollision(
+                f"topic {topic}: is of another kind, and {table_id} of {self.source} would be written to it; name the topics "
+                "otherwise (topics.name), or exclude the table"
+            )
+        if not subscriber.shares_topic:
+            self._claims.claim(topic, self.source, table_id)
 
 
 class TopicClaims:
@@ -284,7 +313,7 @@ def _likeness(subscriber: Subscriber) -> tuple[object, ...]:
 
 
 def _check_topic_length(subscriber: Subscriber, source: str, table_id: TableId) -> None:
-    name = row_topic(subscriber.tenant, source, table_id)
+    name = subscriber.row_topic(source, table_id)
     if len(name) > _MAX_TOPIC_CHARACTERS:
         raise InvalidProjection(
             f"topic {name} has more than the {_MAX_TOPIC_CHARACTERS} characters that Kafka allows; exclude the table"
@@ -324,6 +353,7 @@ def _group(source: str, projection: Projection, members: Sequence[Subscriber], f
         tuple(
             _announcement(source, projection.schema, member, target)
             for member, target in zip(members, targets, strict=True)
+            if not member.shares_topic  # a topic and a version tell no schema there, and no sink reads it
         ),
     )
 
@@ -360,7 +390,7 @@ def _announcement(source: str, schema: TableSchema, subscriber: Subscriber, targ
 
 
 def _row_target(subscriber: Subscriber, source: str, table_id: TableId) -> Target:
-    return Target(subscriber.tenant, subscriber.topic(row_topic(subscriber.tenant, source, table_id)))
+    return Target(subscriber.tenant, subscriber.topic(subscriber.row_topic(source, table_id)))
 
 
 def table_schemas_target(subscriber: Subscriber) -> Target:

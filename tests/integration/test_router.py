@@ -524,3 +524,27 @@ def test_a_key_that_goes_sets_aside_and_shows_nothing(setting: Setting, tmp_path
         hmac.new(b"K" * 32, b"3@example.org", "sha256").hexdigest(),
     ]
     assert created_ids(setting.read(setting.topic(other), 3)) == [1, 2, 3]
+
+
+def test_topics_by_template_and_one_for_all_tables(setting: Setting) -> None:
+    """Rows of two tables: in topics of the tenant's own naming, and in one, without tombstones; bytes as the reader's."""
+    named = setting.write_tenant("named", topics={"name": "{tenant}.v2.{table}_in_{database}"}, sink=None)
+    shared = setting.write_tenant("shared", topics={"layout": "per_tenant"}, format={"tombstones": False}, sink=None)
+    other = TableId(database="shop", table="visits")
+    schema = TableSchema(table_id=other, columns=orders_schema().columns, key=("id",))
+    asyncio.run(record_schema(setting.services.schema_history.client_settings, setting.source.name, schema))
+    created, deleted = row_value("c", None, order_row(7)), row_value("d", order_row(1), None)
+    setting.source.creates([1])
+    setting.source.run([("d", b'{"id":1}', deleted)])
+    setting.source.run([("c", b'{"id":7}', created)], table=other)
+    setting.source.publish()
+    setting.router.start()
+
+    together = setting.read(f"{shared}.rows", 3)
+    orders = setting.read(f"{named}.v2.orders_in_shop", 3)
+    visits = setting.read(f"{named}.v2.visits_in_shop", 1)
+
+    assert [message.value() for message in together][1:] == [deleted, created]
+    assert [message.value() for message in orders][1:] == [deleted, None]
+    assert [message.value() for message in visits] == [created]
+    assert read_topic(setting.services.bootstrap_servers, f"{shared}.headwater.table-schemas") == []

@@ -23,6 +23,7 @@ from libs.types.tenant import (
     SourceSelection,
     SourceTypes,
     TenantSpec,
+    TopicLayout,
     TopicSettings,
 )
 from libs.types.value import LogicalKind, LogicalType
@@ -270,3 +271,47 @@ def test_tenants_with_keys_share_no_bytes(tmp_path: Path) -> None:
     (refused,) = routes.refused
     assert refused.target.tenant == "c"
     assert "key file c/pii of" in refused.reason
+
+
+def named_topics(name: str, **more: Any) -> TopicSettings:
+    """Topics by a template."""
+    return TopicSettings(name=name, **more)
+
+
+def test_topics_are_named_by_the_tenants_template() -> None:
+    """Each tenant's by its own; they still share bytes."""
+    plain, named = tenant("a"), tenant("b", topics=named_topics("{tenant}.eu.{database}.{table}"), sink=None)
+
+    assert targets(book(plain, named).routes("shop", "orders", 1)) == [["a.s.shop.orders", "b.eu.shop.orders"]]
+
+
+def test_a_shared_topic_takes_all_tables_and_tells_no_schemas() -> None:
+    """A version is a table's: beside a topic of several it says nothing."""
+    shared = tenant("a", topics=TopicSettings(layout=TopicLayout.PER_TENANT), sink=None)
+    routes = book(shared)
+
+    orders, people = routes.routes("shop", "orders", 1), routes.routes("crm", "people", 1)
+
+    assert targets(orders) == targets(people) == [["a.rows"]]
+    assert orders.groups[0].announcements == ()
+    assert len(book(tenant("b")).routes("shop", "orders", 1).groups[0].announcements) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "database", "table", "says"),
+    [
+        ("{tenant}.{database}_{table}", "a", "b_c", "both map to it"),
+        ("{tenant}.{database}-{table}", "dead", "letter", "is of another kind"),
+        ("{tenant}.{database}.{table}", "s", "transaction", "is of another kind"),
+    ],
+)
+def test_a_template_that_mixes_topics_is_its_tenants_trouble(name: str, database: str, table: str, says: str) -> None:
+    """The rows are set aside for that tenant; the others go on, where a collision of all would halt the router."""
+    mixing, other = tenant("a", topics=named_topics(name), sink=None), tenant("b")
+    routes = book(mixing, other)
+    routes.routes("a_b", "c", 1)
+
+    found = routes.routes(database, table, 1)
+
+    assert targets(found) == [[f"b.s.{database}.{table}"]]
+    assert [(refused.target.tenant, says in refused.reason) for refused in found.refused] == [("a", True)]
