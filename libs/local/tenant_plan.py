@@ -85,6 +85,13 @@ def plan_tenant(home: Home, documents: Documents, spec: TenantSpec, lines: Docum
         notes.append(
             "rows that exist already are not delivered anew by this: `headwater signal SOURCE execute-snapshot TABLE` does that"
         )
+    if spec.sink is not None and any(
+        _columns_differ(old_fate, after[key]) for key, old_fate in before.items() if key in after
+    ):
+        notes.append(
+            "where a table's columns change, write it anew in the warehouse afterwards (docs/sinks.md, 'Write tables anew'): "
+            "rows of before and after are of one schema version"
+        )
     return TenantPlan(
         tenant=spec.tenant,
         is_new=old is None,
@@ -165,6 +172,11 @@ def _differences(old: TableFate, new: TableFate) -> Iterator[str]:
     for column in new.columns:
         if (becomes := _column_text(column)) != were.get(column.name, becomes):
             yield f"{column.name}: {were[column.name]} → {becomes}"
+
+
+def _columns_differ(old: TableFate, new: TableFate) -> bool:
+    were = {column.name: _column_text(column) for column in old.columns}
+    return any(_column_text(column) != were.get(column.name, _column_text(column)) for column in new.columns)
 
 
 def _rows_text(fate: TableFate) -> str:
