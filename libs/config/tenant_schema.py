@@ -36,6 +36,7 @@ def tenant_schema() -> dict[str, Any]:
                 of_field["description"] = docs[name, field]
         if "enum" in definition:
             definition["description"] = _enum_description(name, definition.get("description", ""), docs)
+    schema["$defs"]["TenantSpec"]["properties"]["sources"]["minItems"] = 1
     return {"$schema": _DIALECT, "$id": _ID, "title": "A Headwater tenant's document (tenant.yaml)", **schema}
 
 

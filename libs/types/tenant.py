@@ -336,7 +336,7 @@ class TenantSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     tenant: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{TENANT_NAME}$"})]
     """Lower-case letters, digits and ``-``, at most 40: it stands at the front of topic names."""
-    sources: Annotated[tuple[SourceSelection, ...], msgspec.Meta(extra_json_schema={"minItems": 1})]
+    sources: tuple[SourceSelection, ...]
     """What the tenant gets, source by source."""
     format: FormatSettings = FormatSettings()
     """How its events are written."""
