@@ -8,7 +8,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 	--no-emit-index-url --no-emit-find-links --no-header --custom-compile-command "make locks"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-sources up down status test test-unit test-integration differential vitess-differential cluster-programs fuzz lint format protos docs-metrics docs-types locks bench clean
+.PHONY: help setup demo demo-sources up down status test test-unit test-integration differential vitess-differential cluster-programs fuzz lint format protos docs-metrics docs-types tenant-schema locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ docs-metrics: setup ## write docs/metrics.md from the catalogue of metrics
 
 docs-types: setup ## write docs/types.md from the functions that map types
 	@$(PYTHON) -m libs.warehouse.types_page > docs/types.md
+
+tenant-schema: setup ## write libs/config/tenant.schema.json from the records of libs/types/tenant.py
+	@$(PYTHON) -m libs.config.tenant_schema
 
 locks: ## resolve the dependency groups of pyproject.toml into requirements/*.txt (needs uv; UPGRADE=--upgrade for newer versions)
 	@$(LOCK) $(UPGRADE) --group pyproject.toml:dev -o requirements/dev.txt

@@ -19,6 +19,7 @@ from libs.cli.schema import schema_command
 from libs.cli.signal import signal
 from libs.cli.status import status
 from libs.cli.tail import tail
+from libs.cli.tenant import tenant_command
 from libs.errors import HeadwaterError, InvalidSettings
 
 EXIT_FAILED = 1
@@ -39,6 +40,8 @@ The embedded stack runs in a home folder (--home, else $HEADWATER_HOME, else ./.
   headwater query acme "SELECT count(*) FROM orders"   the Iceberg tables; needs no running stack
   headwater signal shop execute-snapshot shop.orders   read a table again while changes go on
   headwater schema plan shop "ALTER TABLE …"      what a DDL would do to the tenants' tables
+  headwater tenant plan acme.yaml                 what a tenant's document would change; then: tenant apply
+  headwater tenant explain acme orders            why a table or column does or does not come
   headwater check                                 compare source and tables, row by row
   headwater down                                  stop everything
 \b
@@ -62,6 +65,7 @@ for command in (
     query,
     signal,
     schema_command,
+    tenant_command,
     check_command,
     demo,
     dts,

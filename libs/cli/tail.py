@@ -10,6 +10,7 @@ from confluent_kafka import Message
 
 from libs.cli.home import home_option
 from libs.errors import InvalidSettings
+from libs.events.names import row_topic_template
 from libs.local.documents import nearest, read_documents
 from libs.local.home import Home
 from libs.local.plan import KAFKA
@@ -17,6 +18,7 @@ from libs.local.ports import LOOPBACK
 from libs.local.readable import ReadableEvent, read_event, shorten
 from libs.local.state import read_ports, running_state
 from libs.local.tenant_topics import DeliveredSchemas, RowTopic, follow_topic, open_consumer, row_topics
+from libs.types.tenant import TopicLayout
 
 _COLOURS = {"INSERT": "green", "UPDATE": "yellow", "DELETE": "red", "READ": "blue", "TRUNCATE": "magenta"}
 
@@ -38,17 +40,22 @@ def tail(tenant: str, table: str, from_beginning: bool, limit: int | None, as_js
       headwater tail acme orders --json | jq .value.after
     """
     running_state(home)
-    tenants = sorted(read_documents(home).tenants)
+    tenants = read_documents(home).tenants
     if tenant not in tenants:
-        raise InvalidSettings(f"tenant {tenant}", [f"has no document in tenants/; {nearest(tenant, tenants)}"])
+        raise InvalidSettings(f"tenant {tenant}", [f"has no document in tenants/; {nearest(tenant, sorted(tenants))}"])
+    template = row_topic_template(tenants[tenant])
+    is_shared = tenants[tenant].topics.layout is TopicLayout.PER_TENANT
     bootstrap_servers = f"{LOOPBACK}:{read_ports(home)[KAFKA]}"
-    topic = choose_topic(tenant, table, row_topics(bootstrap_servers, tenant))
+    topics = row_topics(bootstrap_servers, tenant, template)
+    topic = topics[0] if is_shared and topics else choose_topic(tenant, table, topics)
     schemas = DeliveredSchemas(bootstrap_servers, tenant)
     consumer = open_consumer(bootstrap_servers)
     shown = 0
     try:
         for message in follow_topic(consumer, topic.name, from_beginning=from_beginning):
-            line = None if message is None else _line(message, schemas, as_json)
+            if message is None or (is_shared and not is_of_table(message.value(), table)):
+                continue
+            line = _line(message, schemas, as_json)
             if line is None:
                 continue
             click.echo(line)
@@ -78,6 +85,16 @@ def choose_topic(tenant: str, table: str, topics: Sequence[RowTopic]) -> RowTopi
         raise InvalidSettings(f"table {table}", [f"is not unique for tenant {tenant}: name one of {several}"])
     known = sorted({name for topic in topics for name in _names(topic)[:2]})
     raise InvalidSettings(f"table {table}", [f"tenant {tenant} has no topic of it; {nearest(table, known)}"])
+
+
+def is_of_table(value: bytes | None, table: str) -> bool:
+    """Whether an event of a topic that holds several tables is of the one that ``table`` names."""
+    event = _parsed(value)
+    if not isinstance(event, dict):
+        return False
+    source = event.get("payload", event).get("source") or {}
+    name, qualified = source.get("table"), f"{source.get('db')}.{source.get('table')}"
+    return table in (name, qualified, f"{source.get('name')}.{qualified}")
 
 
 def _names(topic: RowTopic) -> tuple[str, str, str]:

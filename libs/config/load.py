@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import msgspec
-import yaml
 
+from libs.config.mask_keys import KEY_VARIABLE_PREFIX
+from libs.config.yaml_text import YamlDocument, read_yaml_file
 from libs.errors import InvalidSettings
 
 _Settings = TypeVar("_Settings", bound=msgspec.Struct)
@@ -43,9 +44,18 @@ def load_settings(record: type[_Settings], *, path: Path | None, environ: Mappin
         InvalidSettings: with every mistake (place, what is wrong, nearest right name); mend them all and start again.
     """
     mistakes: list[str] = []
-    document = _read_document(path, mistakes) if path is not None else {}
-    _overlay_environment(document, record, environ, mistakes)
-    settings = convert_document(record, document, place="", mistakes=mistakes)
+    read = _read_document(path, mistakes) if path is not None else None
+    if mistakes:  # what the file says is unknown: all else would look missing
+        raise InvalidSettings(subject, mistakes)
+    document = {} if read is None else dict(read.value)
+    overlaid = _overlay_environment(document, record, environ, mistakes)
+    found: list[str] = []
+    settings = convert_document(record, document, place="", mistakes=found)
+    for mistake in found:
+        if read is None or mistake.partition(":")[0] in overlaid:
+            mistakes.append(mistake)
+        else:
+            mistakes += read.lines.locate([mistake])
     if mistakes or settings is None:
         raise InvalidSettings(subject, mistakes)
     return settings
@@ -80,6 +90,8 @@ def convert_document(record: type[_Settings], document: Any, *, place: str, mist
 
 
 def _convert_value(kind: Any, value: Any, place: str, mistakes: list[str]) -> Any:
+    if hasattr(kind, "__metadata__"):  # Annotated: what it adds is for schemas
+        kind = kind.__origin__
     inner = _struct_of(kind)
     if inner is Secret and not isinstance(value, dict):
         return Secret(str(value))
@@ -140,27 +152,25 @@ def _element_of_tuple(kind: Any, base: type) -> Any:
     return None
 
 
-def _read_document(path: Path, mistakes: list[str]) -> dict[str, Any]:
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except OSError as error:
-        mistakes.append(f"{path}: cannot be read ({error.strerror})")
-        return {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mistakes.append(f"{path}: is not YAML ({' '.join(str(error).split())})")
-        return {}
-    if not isinstance(document, dict):
-        mistakes.append(f"{path}: must be a mapping of names to values, is {_kind(document)}")
-        return {}
+def _read_document(path: Path, mistakes: list[str]) -> YamlDocument | None:
+    document = read_yaml_file(path, shown_as=str(path), mistakes=mistakes)
+    if document is None or document.value is None:
+        return None
+    if not isinstance(document.value, dict):
+        mistakes.append(f"{path}: must be a mapping of names to values, is {_kind(document.value)}")
+        return None
     return document
 
 
 def _overlay_environment(
     document: dict[str, Any], record: type[msgspec.Struct], environ: Mapping[str, str], mistakes: list[str]
-) -> None:
+) -> set[str]:
+    """Put what the environment sets into ``document``; the places that it set."""
+    overlaid: set[str] = set()
     known = {field.encode_name for field in msgspec.structs.fields(record)}
     for variable, value in sorted(environ.items()):
-        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in _NOT_SETTINGS:
+        is_key = variable.startswith(KEY_VARIABLE_PREFIX)
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in _NOT_SETTINGS or is_key:
             continue
         path = variable.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
         if path[0] not in known:
@@ -174,6 +184,8 @@ def _overlay_environment(
                 break
         else:
             target[path[-1]] = value
+            overlaid.add(".".join(path))
+    return overlaid
 
 
 def _nearest(name: str, known: Any) -> str:

@@ -1,43 +1,58 @@
 """Tenant documents: a folder of YAML files into ``TenantSpec`` records, each judged by itself.
 
 The router (and whoever else needs to know the tenants) calls ``TenantFolder.refresh`` once a second. A document with
-mistakes is refused with every mistake listed and its last good version stays in force; it neither stops nor changes
-another tenant. The last good versions are also copied into a state folder, so they survive a restart.
+mistakes is refused with every mistake listed, by file and line, and its last good version stays in force; it neither stops
+nor changes another tenant. The last good versions are also copied into a state folder, so they survive a restart.
 
 A folder holds ``<tenant>/tenant.yaml`` or ``<tenant>.yaml``; names that begin with a dot are passed over, since
 Kubernetes mounts a ConfigMap through such links (Kubernetes documentation, "ConfigMaps", mounted ConfigMaps).
 """
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import yaml
-
 from libs.config.load import convert_document
+from libs.config.patterns import pattern_mistakes
+from libs.config.yaml_text import DocumentLines, parse_yaml, read_text
 from libs.errors import InvalidSettings
+from libs.events.names import own_topics, row_topic
+from libs.types.table import TableId
 from libs.types.table_layout import TableLayout, parse_ordered_term, parse_term
 from libs.types.tenant import (
+    TENANT_NAME,
     ColumnMask,
     Deletes,
     FormatSettings,
+    KeyFrom,
     NameAdjustment,
     SinkMode,
     SinkSettings,
     SourceSelection,
     SourceTypes,
     TenantSpec,
+    TopicLayout,
 )
 
 CheckCondition = Callable[[str], list[str]]
 """The mistakes of a row filter's condition. Given by the caller: only the router knows the language."""
 
-_TENANT_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+CheckKey = Callable[[str, KeyFrom], str | None]
+"""Why a tenant's mask cannot have its key; None: it can. Given by those who use keys, or stand in for them."""
+
+_COLUMN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$-]{0,63}")
 _RESERVED_NAMES: Final = frozenset({"headwater"})
 """Headwater's own topics begin with this."""
+_TOPIC_TEMPLATE: Final = re.compile(r"([A-Za-z0-9._-]|\{\w+\}){1,200}")
+_PLACEHOLDERS: Final = ("tenant", "source", "database", "table")
+_LEAST_DOTS_FOR_SINKS: Final = 3
+"""``topic_pattern`` of the Spark job."""
+_OWN_COLUMN_PREFIX: Final = "_headwater_"
+_WAYS: Final = ("hash", "constant", "truncate_chars", "keep_last", "set_null", "hmac", "format_preserving", "encrypt")
 _HASH_ALGORITHMS: Final = ("sha256", "sha512")
 
 
@@ -47,7 +62,7 @@ class RefusedDocument:
 
     file: Path
     mistakes: tuple[str, ...]
-    """Every one of them, place first."""
+    """Every one of them: file and line, place, what is wrong, what to write instead."""
     tenant: str | None
     """Whose last good version stays in force; None: there is none."""
 
@@ -58,11 +73,22 @@ class TenantSet:
 
     tenants: tuple[TenantSpec, ...] = ()
     refused: tuple[RefusedDocument, ...] = ()
+    lines: Mapping[str, DocumentLines] = field(default_factory=dict)
+    """Where each tenant's document, in the version that is in force, says what."""
 
 
 def no_conditions_checked(_condition: str) -> list[str]:
     """For callers that do not evaluate row filters."""
     return []
+
+
+def no_keys_checked(_tenant: str, _key_from: KeyFrom) -> None:
+    """For callers that have no keys."""
+
+
+def nothing_else() -> object:
+    """For callers whose documents are judged by what stands in them alone."""
+    return None
 
 
 class TenantFolder:
@@ -74,12 +100,18 @@ class TenantFolder:
         *,
         state_folder: Path | None = None,
         check_condition: CheckCondition = no_conditions_checked,
+        check_key: CheckKey = no_keys_checked,
+        what_else: Callable[[], object] = nothing_else,
     ) -> None:
+        """``what_else``: a stamp of what ``check_key`` looks at; where it changes, all documents are judged again."""
         self._folder = folder
         self._state = None if state_folder is None else _LastGoodDocuments(state_folder)
         self._check_condition = check_condition
+        self._check_key = check_key
+        self._what_else = what_else
         self._seen: dict[Path, _Stamp] | None = None
-        self._in_force: dict[Path, TenantSpec] = {}
+        self._seen_else: object = None
+        self._in_force: dict[Path, ParsedTenant] = {}
 
     def refresh(self) -> TenantSet | None:
         """Read what changed since the last call; None when nothing did.
@@ -91,15 +123,21 @@ class TenantFolder:
             InvalidSettings: at the first call, the folder does not exist; create it or mend the setting.
         """
         seen = self._stamps()
-        if seen is None or seen == self._seen:
+        seen_else = self._what_else()
+        if seen is None or (seen == self._seen and seen_else == self._seen_else):
             return None
-        self._seen = seen
-        documents = [_read(self._folder, file, self._check_condition) for file in seen]
+        self._seen, self._seen_else = seen, seen_else
+        documents = [_read(self._folder, file, self._check_condition, self._check_key) for file in seen]
         in_force, refused = self._judge(documents)
         self._in_force = in_force
         if self._state is not None:
             self._state.keep_only(seen)
-        return TenantSet(tuple(sorted(in_force.values(), key=lambda spec: spec.tenant)), tuple(refused))
+        good = sorted(in_force.values(), key=lambda parsed: parsed.spec.tenant)
+        return TenantSet(
+            tuple(parsed.spec for parsed in good),
+            tuple(refused),
+            {parsed.spec.tenant: parsed.lines for parsed in good},
+        )
 
     def _stamps(self) -> "dict[Path, _Stamp] | None":
         if not self._folder.is_dir():
@@ -107,7 +145,7 @@ class TenantFolder:
                 raise InvalidSettings("tenants", [f"{self._folder}: is no folder; create it, or name another one"])
             return None
         stamps = {}
-        for file in sorted(_document_files(self._folder)):
+        for file in sorted(document_files(self._folder)):
             try:
                 stat = file.stat()
             except OSError:  # it went away since it was listed
@@ -115,36 +153,44 @@ class TenantFolder:
             stamps[file] = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
         return stamps
 
-    def _judge(self, documents: "Iterable[_Document]") -> tuple[dict[Path, TenantSpec], list[RefusedDocument]]:
+    def _judge(self, documents: "Iterable[_Document]") -> tuple[dict[Path, "ParsedTenant"], list[RefusedDocument]]:
         """Which version of each file is in force. Who holds a name already keeps it against a newcomer."""
         last_good = {document.file: self._last_good(document) for document in documents}
-        held = {file: spec.tenant for file, spec in last_good.items() if spec is not None}
-        in_force: dict[Path, TenantSpec] = {}
+        held = {file: parsed.spec.tenant for file, parsed in last_good.items() if parsed is not None}
+        in_force: dict[Path, ParsedTenant] = {}
         owners: dict[str, Path] = {}
         refused = []
         for document in sorted(documents, key=lambda item: (not item.keeps_name(held), item.file)):
-            mistakes, spec = list(document.mistakes), document.spec
-            if spec is not None and spec.tenant in owners:
-                mistakes.append(f"tenant: {spec.tenant!r} is claimed by {owners[spec.tenant]} already")
-                spec = None
-            if spec is not None and self._state is not None:
+            mistakes, parsed = list(document.mistakes), document.parsed
+            if parsed is not None and parsed.spec.tenant in owners:
+                name = parsed.spec.tenant
+                mistakes += parsed.lines.locate([f"tenant: {name!r} is claimed by {owners[name]} already"])
+                parsed = None
+            if parsed is not None and self._state is not None:
                 self._state.store(document.file, document.text)
-            if spec is None:
-                spec = last_good[document.file]
-                if spec is not None and spec.tenant in owners:
-                    spec = None
-                refused.append(RefusedDocument(document.file, tuple(mistakes), spec.tenant if spec else None))
-            if spec is not None:
-                in_force[document.file] = spec
-                owners[spec.tenant] = document.file
+            if parsed is None:
+                parsed = last_good[document.file]
+                if parsed is not None and parsed.spec.tenant in owners:
+                    parsed = None
+                refused.append(
+                    RefusedDocument(document.file, tuple(mistakes), parsed.spec.tenant if parsed is not None else None)
+                )
+            if parsed is not None:
+                in_force[document.file] = parsed
+                owners[parsed.spec.tenant] = document.file
         return in_force, refused
 
-    def _last_good(self, document: "_Document") -> TenantSpec | None:
-        """What was in force for a file: in this process, else before its start."""
+    def _last_good(self, document: "_Document") -> "ParsedTenant | None":
+        """What was in force for a file: in this process, else before its start.
+
+        It stays so without its keys: events that cannot be masked are set aside; without a tenant they would be lost to it.
+        """
         if document.file in self._in_force:
             return self._in_force[document.file]
         text = None if self._state is None else self._state.load(document.file)
-        return None if text is None else parse_tenant(text, mistakes=[], check_condition=self._check_condition)
+        if text is None:
+            return None
+        return read_tenant(text, file=document.shown_as, mistakes=[], check_condition=self._check_condition)
 
 
 _Stamp = tuple[int, int, int]
@@ -154,18 +200,21 @@ _Stamp = tuple[int, int, int]
 @dataclass(frozen=True, slots=True)
 class _Document:
     file: Path
+    shown_as: str
+    """In mistakes: the path within the folder."""
     text: str
-    spec: TenantSpec | None
+    parsed: "ParsedTenant | None"
     mistakes: tuple[str, ...]
 
     def keeps_name(self, held: Mapping[Path, str]) -> bool:
         """The document is good or bad, but its tenant is the one that the file had."""
         if self.file not in held:
             return False
-        return self.spec is None or self.spec.tenant == held[self.file]
+        return self.parsed is None or self.parsed.spec.tenant == held[self.file]
 
 
-def _document_files(folder: Path) -> Iterable[Path]:
+def document_files(folder: Path) -> Iterable[Path]:
+    """The files of a folder that are tenants' documents, in no order."""
     for entry in folder.iterdir():
         if entry.name.startswith("."):
             continue
@@ -176,38 +225,60 @@ def _document_files(folder: Path) -> Iterable[Path]:
             yield entry
 
 
-def _read(folder: Path, file: Path, check_condition: CheckCondition) -> _Document:
+def _read(folder: Path, file: Path, check_condition: CheckCondition, check_key: CheckKey) -> _Document:
     mistakes: list[str] = []
-    text, spec = "", None
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        mistakes.append(f"cannot be read ({type(error).__name__})")
-    else:
-        spec = parse_tenant(text, mistakes=mistakes, check_condition=check_condition)
-    place = file.relative_to(folder)
-    return _Document(file, text, spec, tuple(f"{place}: {mistake}" for mistake in mistakes))
+    shown_as = str(file.relative_to(folder))
+    text = read_text(file, shown_as=shown_as, mistakes=mistakes)
+    parsed = (
+        None
+        if text is None
+        else read_tenant(text, file=shown_as, mistakes=mistakes, check_condition=check_condition, check_key=check_key)
+    )
+    return _Document(file, shown_as, text or "", parsed, tuple(mistakes))
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedTenant:
+    """A good document."""
+
+    spec: TenantSpec
+    lines: DocumentLines
+
+
+def read_tenant(
+    text: str,
+    *,
+    file: str = "",
+    mistakes: list[str],
+    check_condition: CheckCondition = no_conditions_checked,
+    check_key: CheckKey = no_keys_checked,
+) -> ParsedTenant | None:
+    """A tenant's document; None when anything is wrong, with every mistake appended: file and line, place, what is wrong.
+
+    ``file``: as mistakes shall name it; empty: they begin with ``line 12:``.
+    """
+    document = parse_yaml(text, file=file, mistakes=mistakes)
+    if document is None:
+        return None
+    found: list[str] = []
+    spec = convert_document(TenantSpec, document.value, place="", mistakes=found)
+    if spec is not None:
+        found.extend(_tenant_mistakes(spec, check_condition))
+        found.extend(_key_mistakes(spec, check_key))
+    mistakes.extend(document.lines.locate(found))
+    return None if spec is None or found else ParsedTenant(spec, document.lines)
 
 
 def parse_tenant(
     text: str, *, mistakes: list[str], check_condition: CheckCondition = no_conditions_checked
 ) -> TenantSpec | None:
-    """A tenant's document; None when anything is wrong, with every mistake appended, place first."""
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mistakes.append(f"is not YAML ({' '.join(str(error).split())})")
-        return None
-    before = len(mistakes)
-    spec = convert_document(TenantSpec, document, place="", mistakes=mistakes)
-    if spec is None:
-        return None
-    mistakes.extend(_tenant_mistakes(spec, check_condition))
-    return spec if len(mistakes) == before else None
+    """As ``read_tenant``, for those who need no lines."""
+    parsed = read_tenant(text, mistakes=mistakes, check_condition=check_condition)
+    return None if parsed is None else parsed.spec
 
 
 def _tenant_mistakes(spec: TenantSpec, check_condition: CheckCondition) -> Iterable[str]:
-    if not _TENANT_NAME.fullmatch(spec.tenant) or spec.tenant in _RESERVED_NAMES:
+    if not re.fullmatch(TENANT_NAME, spec.tenant) or spec.tenant in _RESERVED_NAMES:
         yield (
             f"tenant: {spec.tenant!r} is no tenant's name; take 1 to 40 lower-case letters, digits and '-', "
             "beginning and ending with a letter or digit, other than 'headwater'"
@@ -222,6 +293,8 @@ def _tenant_mistakes(spec: TenantSpec, check_condition: CheckCondition) -> Itera
             yield f"sources[{index}].{mistake}"
     for mistake in _format_mistakes(spec.format):
         yield f"format.{mistake}"
+    for mistake in _topic_mistakes(spec):
+        yield f"topics.{mistake}"
     for name in ("kafka_partitions", "replication_factor"):
         if getattr(spec.topics, name) < 1:
             yield f"topics.{name}: must be at least 1"
@@ -230,21 +303,79 @@ def _tenant_mistakes(spec: TenantSpec, check_condition: CheckCondition) -> Itera
             yield f"sink.{mistake}"
 
 
+def _topic_mistakes(spec: TenantSpec) -> Iterable[str]:
+    if spec.topics.layout is TopicLayout.PER_TENANT:
+        if spec.sink is not None:
+            yield "layout: a sink reads a topic for each table; take per_table, or set sink: null"
+        if spec.format.tombstones:
+            yield (
+                "layout: a tombstone is a key alone, and in a topic of several tables a key does not tell whose it is; set "
+                "format.tombstones: false"
+            )
+    if spec.topics.name is not None:
+        yield from (f"name: {mistake}" for mistake in _name_mistakes(spec, spec.topics.name))
+
+
+def _name_mistakes(spec: TenantSpec, name: str) -> Iterable[str]:
+    """Of a template. A tenant's own name stands in front, whatever follows: none reaches another's topics."""
+    if not _TOPIC_TEMPLATE.fullmatch(name):
+        yield (
+            f"{name!r} is no template; take {{tenant}}, {{source}}, {{database}} and {{table}} between letters, digits "
+            "and '._-'"
+        )
+        return
+    used = re.findall(r"{(\w+)}", name)
+    for placeholder in used:
+        if placeholder not in _PLACEHOLDERS:
+            yield f"{{{placeholder}}} is none of {', '.join(f'{{{each}}}' for each in _PLACEHOLDERS)}"
+            return
+    if len(set(used)) != len(used):
+        yield "a placeholder stands here twice; take it once"
+    if not name.startswith("{tenant}.") or name.startswith("{tenant}.headwater."):
+        yield "must begin with '{tenant}.', and '{tenant}.headwater.' is taken: a tenant's topics begin with its name"
+    if "}{" in name:
+        yield "put '.', '-' or '_' between placeholders, or two tables could share a topic"
+    if spec.topics.layout is TopicLayout.PER_TENANT:
+        if set(used) != {"tenant"}:
+            yield "layout per_tenant has one topic for all tables; leave {source}, {database} and {table} out"
+        topic = row_topic(spec.tenant, "", TableId(database="", table=""), name)
+        if topic in own_topics(spec.tenant, (source.name for source in spec.sources)):
+            yield f"{topic!r} is a topic of another kind; take another name"
+        return
+    wanted = ["database", "table"] + ["source"] * (len(spec.sources) > 1)
+    if missing := [f"{{{each}}}" for each in wanted if each not in used]:
+        yield f"must hold {' and '.join(missing)}, or two tables share a topic"
+    if spec.sink is not None and name.count(".") < _LEAST_DOTS_FOR_SINKS:
+        yield (
+            "a sink tells row topics from others by three dots, as in '{tenant}.{source}.{database}.{table}'; put more dots, "
+            "or set sink: null"
+        )
+
+
+def _key_mistakes(spec: TenantSpec, check_key: CheckKey) -> Iterable[str]:
+    """Keys that are not there, or are another tenant's."""
+    for number, source in enumerate(spec.sources):
+        for index, mask in enumerate(source.masks):
+            if mask.key_from is not None and (mistake := check_key(spec.tenant, mask.key_from)) is not None:
+                way = next(name for name in ("hmac", "format_preserving", "encrypt") if getattr(mask, name) is not None)
+                yield f"sources[{number}].masks[{index}].{way}.key_from: {mistake}"
+
+
 def _sink_mistakes(sink: SinkSettings) -> Iterable[str]:
-    if sink.trigger_s <= 0:
+    if not 0 < sink.trigger_s < math.inf:
         yield "trigger_s: must be more than 0 seconds"
     if sink.deletes is Deletes.SOFT and sink.mode is not SinkMode.MIRROR:
         yield f"deletes: soft is for mode mirror; a table of mode {sink.mode.value} keeps deleted rows anyway: leave it out"
     if sink.tracked_columns != SinkSettings().tracked_columns and sink.mode is not SinkMode.HISTORY:
         yield f"tracked_columns: is for mode history; mode {sink.mode.value} knows no versions: leave it out"
     for index, rule in enumerate(sink.schema_changes.rules):
-        yield from _pattern_mistakes(f"schema_changes.rules[{index}].tables", rule.tables)
+        yield from pattern_mistakes(f"schema_changes.rules[{index}].tables", rule.tables)
         if any(
             not other.changes and other.tables in (".*", rule.tables) for other in sink.schema_changes.rules[:index]
         ):
             yield f"schema_changes.rules[{index}]: a rule before it is for all of its changes already: put it first"
     for index, pattern in enumerate(sink.tracked_columns):
-        yield from _pattern_mistakes(f"tracked_columns[{index}]", pattern)
+        yield from pattern_mistakes(f"tracked_columns[{index}]", pattern)
     if sink.layouts and sink.warehouse != "iceberg":
         yield f"layouts: are for warehouse iceberg; {sink.warehouse} lays its tables out by itself: leave them out"
     for index, layout in enumerate(sink.layouts):
@@ -252,7 +383,7 @@ def _sink_mistakes(sink: SinkSettings) -> Iterable[str]:
 
 
 def _layout_mistakes(layout: TableLayout) -> Iterable[str]:
-    yield from _pattern_mistakes("tables", layout.tables)
+    yield from pattern_mistakes("tables", layout.tables)
     for name, parse in (("partition_by", parse_term), ("sort_by", parse_ordered_term)):
         for index, text in enumerate(getattr(layout, name)):
             try:
@@ -265,7 +396,7 @@ def _format_mistakes(event_format: FormatSettings) -> Iterable[str]:
     chosen = event_format.source_types
     for name in ("columns", "types"):
         for index, pattern in enumerate(getattr(chosen, name)):
-            yield from _pattern_mistakes(f"source_types.{name}[{index}]", pattern)
+            yield from pattern_mistakes(f"source_types.{name}[{index}]", pattern)
     if event_format.schemas:
         return
     if chosen != SourceTypes():
@@ -279,20 +410,35 @@ def _source_mistakes(source: SourceSelection, check_condition: CheckCondition) -
         yield "name: must not be empty"
     for name in ("include_tables", "exclude_tables", "exclude_columns"):
         for index, pattern in enumerate(getattr(source, name)):
-            yield from _pattern_mistakes(f"{name}[{index}]", pattern)
+            yield from pattern_mistakes(f"{name}[{index}]", pattern)
     for index, row_filter in enumerate(source.row_filters):
-        yield from _pattern_mistakes(f"row_filters[{index}].tables", row_filter.tables)
+        yield from pattern_mistakes(f"row_filters[{index}].tables", row_filter.tables)
         for mistake in check_condition(row_filter.where):
             yield f"row_filters[{index}].where: {mistake}"
     for index, mask in enumerate(source.masks):
         for mistake in _mask_mistakes(mask):
             yield f"masks[{index}].{mistake}"
+    for index, rename in enumerate(source.rename_columns):
+        yield from pattern_mistakes(f"rename_columns[{index}].columns", rename.columns)
+        if not _COLUMN_NAME.fullmatch(rename.to) or rename.to.lower().startswith(_OWN_COLUMN_PREFIX):
+            yield (
+                f"rename_columns[{index}].to: {rename.to!r} is no name for a column; take letters, digits, '_', '$' and '-', "
+                f"at most 64, beginning with a letter or '_', and not with {_OWN_COLUMN_PREFIX!r}"
+            )
 
 
 def _mask_mistakes(mask: ColumnMask) -> Iterable[str]:
-    yield from _pattern_mistakes("columns", mask.columns)
-    if sum(way is not None for way in (mask.hash, mask.constant, mask.truncate_chars)) != 1:
-        yield "hash: give exactly one of hash, constant and truncate_chars"
+    yield from pattern_mistakes("columns", mask.columns)
+    ways = [name for name in _WAYS if getattr(mask, name) is not None and getattr(mask, name) is not False]
+    if len(ways) != 1:
+        given = f", not {' and '.join(ways)}" if ways else ""
+        yield f"{ways[-1] if ways else 'hash'}: give exactly one of {', '.join(_WAYS[:-1])} and {_WAYS[-1]}{given}"
+    if mask.keep_last is not None and mask.keep_last < 1:
+        yield "keep_last: must be at least 1; a constant, or set_null, keeps nothing"
+    if mask.hmac is not None and mask.hmac.algorithm not in _HASH_ALGORITHMS:
+        yield f"hmac.algorithm: {mask.hmac.algorithm!r} is none of {', '.join(_HASH_ALGORITHMS)}"
+    if mask.key_from is not None and (mask.key_from.file is None) == (mask.key_from.env is None):
+        yield f"{ways[-1]}.key_from: give either file or env"
     if mask.truncate_chars is not None and mask.truncate_chars < 1:
         yield "truncate_chars: must be at least 1; a constant '' leaves nothing"
     if mask.hash is not None:
@@ -300,13 +446,6 @@ def _mask_mistakes(mask: ColumnMask) -> Iterable[str]:
             yield f"hash.algorithm: {mask.hash.algorithm!r} is none of {', '.join(_HASH_ALGORITHMS)}"
         if not mask.hash.salt:
             yield "hash.salt: must not be empty, or anybody can guess values by hashing them"
-
-
-def _pattern_mistakes(place: str, pattern: str) -> Iterable[str]:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        yield f"{place}: is no regular expression ({error})"
 
 
 class _LastGoodDocuments:

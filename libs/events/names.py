@@ -1,8 +1,11 @@
 """Names of topics and headers: the one place that spells them."""
 
+import re
+from collections.abc import Iterable
 from typing import Final
 
 from libs.types.table import TableId
+from libs.types.tenant import TenantSpec, TopicLayout
 
 CHECKPOINTS_TOPIC: Final = "headwater.checkpoints"
 SCHEMA_HISTORY_TOPIC: Final = "headwater.schema-history"
@@ -30,13 +33,40 @@ def heartbeat_topic(source: str) -> str:
     return f"__debezium-heartbeat.{source}"
 
 
-def row_topic(tenant: str, source: str, table_id: TableId) -> str:
-    """Topic of one table's row events for one tenant.
+ROW_TOPIC_TEMPLATES: Final = {
+    TopicLayout.PER_TABLE: "{tenant}.{source}.{database}.{table}",
+    TopicLayout.PER_TENANT: "{tenant}.rows",
+}
+"""What row topics are called where the tenant's document does not say."""
+_PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
+
+
+def tenant_row_topic(spec: TenantSpec, source: str, table_id: TableId) -> str:
+    """Topic of one table's row events, as the tenant's document names it. See ``row_topic``."""
+    return row_topic(spec.tenant, source, table_id, row_topic_template(spec))
+
+
+def row_topic_template(spec: TenantSpec) -> str:
+    """What the tenant's row topics are called."""
+    return spec.topics.name if spec.topics.name is not None else ROW_TOPIC_TEMPLATES[spec.topics.layout]
+
+
+def own_topics(tenant: str, sources: Iterable[str]) -> frozenset[str]:
+    """Topics of a tenant that hold no rows, so that no row topic may be called so."""
+    of_sources = (topic(tenant, source) for source in sources for topic in (schema_changes_topic, transactions_topic))
+    return frozenset((dead_letter_topic(tenant), table_schemas_topic(tenant), *of_sources))
+
+
+def row_topic(
+    tenant: str, source: str, table_id: TableId, template: str = ROW_TOPIC_TEMPLATES[TopicLayout.PER_TABLE]
+) -> str:
+    """Topic of one table's row events for one tenant. What a table's name holds is never taken for a placeholder.
 
     Characters that Kafka forbids become ``_``, as Debezium's topic naming does. Kafka allows
     ``[a-zA-Z0-9._-]`` only (Kafka documentation, topic names).
     """
-    return sanitize_topic(f"{tenant}.{source}.{table_id.database}.{table_id.table}")
+    values = {"tenant": tenant, "source": source, "database": table_id.database, "table": table_id.table}
+    return sanitize_topic(_PLACEHOLDER.sub(lambda match: values[match[1]], template))
 
 
 def schema_changes_topic(tenant: str, source: str) -> str:

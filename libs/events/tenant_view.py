@@ -48,11 +48,11 @@ def tenant_view(
         if column.name not in excluded and (mask := _mask_of(table, column.name, selection)) is not None
     }
     names = {
-        column.name: adjust_field_name(column.name, field_names)
+        column.name: adjust_field_name(_own_name(table, column.name, selection), field_names)
         for column in table.columns
         if column.name not in excluded
     }
-    mistakes = (*_key_mistakes(table, excluded, masks), *_truncation_mistakes(table, masks), *_collisions(names))
+    mistakes = (*_key_mistakes(table, excluded, masks), *_text_mistakes(table, masks), *_collisions(names))
     if mistakes:
         return TenantView(table, excluded, masks, names, mistakes)
     columns = tuple(
@@ -68,7 +68,7 @@ def tenant_view(
         table,
         columns=columns,
         key=tuple(names[name] for name in table.key),
-        ddl="" if excluded or masks else table.ddl,
+        ddl="" if excluded or masks or selection.rename_columns else table.ddl,
         indexes=(),
     )
     return TenantView(schema, excluded, masks, names, ())
@@ -87,18 +87,27 @@ def _mask_of(table: TableSchema, column: str, selection: SourceSelection) -> Col
     return next((mask for mask in selection.masks if re.fullmatch(mask.columns, f"{table.table_id}.{column}")), None)
 
 
+def _own_name(table: TableSchema, column: str, selection: SourceSelection) -> str:
+    """What the tenant calls the column: the first rename that names it, else as the source does."""
+    qualified = f"{table.table_id}.{column}"
+    return next((rename.to for rename in selection.rename_columns if re.fullmatch(rename.columns, qualified)), column)
+
+
 def _former_names(
     table: TableSchema, column: Column, selection: SourceSelection, field_names: NameAdjustment
 ) -> tuple[FormerName, ...]:
-    """None where the tenant received the column in another way under one of them: its values are others then."""
+    """None where the tenant received the column in another way under one of them: its values are others then; nor where it was
+    called the same all along."""
     mask = _mask_of(table, column.name, selection)
     for former in column.former_names:
         if _is_excluded(table, former.name, selection) or _mask_of(table, former.name, selection) != mask:
             return ()
-    return tuple(
-        msgspec.structs.replace(former, name=adjust_field_name(former.name, field_names))
-        for former in column.former_names
-    )
+
+    def seen(name: str) -> str:
+        return adjust_field_name(_own_name(table, name, selection), field_names)
+
+    called = [msgspec.structs.replace(former, name=seen(former.name)) for former in column.former_names]
+    return () if all(former.name == seen(column.name) for former in called) else tuple(called)
 
 
 def _key_mistakes(table: TableSchema, excluded: frozenset[str], masks: Mapping[str, ColumnMask]) -> Iterator[str]:
@@ -107,15 +116,21 @@ def _key_mistakes(table: TableSchema, excluded: frozenset[str], masks: Mapping[s
             yield f"exclude_columns: {name!r} is part of the key; mask it by a hash instead"
         elif name in masks and masks[name].constant is not None:
             yield f"masks: a constant in key column {name!r} would make all rows one; mask it by a hash"
-        elif name in masks and masks[name].truncate_chars is not None:
+        elif name in masks and masks[name].set_null:
+            yield f"masks: set_null in key column {name!r} would make all rows one; mask it by a hash"
+        elif name in masks and (masks[name].truncate_chars is not None or masks[name].keep_last is not None):
             yield f"masks: key column {name!r} cut short would make several rows one; mask it by a hash"
 
 
-def _truncation_mistakes(table: TableSchema, masks: Mapping[str, ColumnMask]) -> Iterator[str]:
+def _text_mistakes(table: TableSchema, masks: Mapping[str, ColumnMask]) -> Iterator[str]:
     for name, mask in masks.items():
         column = table.column(name)
-        if mask.truncate_chars is not None and column.logical_type.kind is not LogicalKind.STRING:
+        if column.logical_type.kind is LogicalKind.STRING:
+            continue
+        if mask.truncate_chars is not None or mask.keep_last is not None:
             yield f"masks: {name!r} is {column.source_type}, and only a text can be cut short"
+        elif mask.format_preserving is not None:
+            yield f"masks: {name!r} is {column.source_type}, and only a text has a shape to keep; take hmac"
 
 
 def _collisions(names: Mapping[str, str]) -> Sequence[str]:
@@ -126,22 +141,28 @@ def _collisions(names: Mapping[str, str]) -> Sequence[str]:
         first = first_of.setdefault(seen.lower(), name)
         if first != name:
             found.append(
-                f"format.field_names: {first!r} and {name!r} both become {seen!r}; exclude one, or take avro_unicode"
+                f"columns {first!r} and {name!r} both become {seen!r}; exclude one, or rename it otherwise (rename_columns, "
+                "format.field_names)"
             )
     return found
 
 
 def _masked_column(column: Column, mask: ColumnMask) -> Column:
-    """A masked column holds text, whatever it held: sinks make it a string."""
+    """A masked column holds text, whatever it held: sinks make it a string. One that is nulled keeps its type."""
+    if mask.set_null:
+        return msgspec.structs.replace(column, is_optional=True, default_expression=None)
     if mask.truncate_chars is not None:
         length = mask.truncate_chars
     elif mask.hash is not None:
         length = 2 * hashlib.new(mask.hash.algorithm).digest_size
+    elif mask.hmac is not None:
+        length = 2 * hashlib.new(mask.hmac.algorithm).digest_size
     else:
         length = len(mask.constant or "")
+    is_any_length = mask.keep_last is not None or mask.format_preserving is not None or mask.encrypt is not None
     return Column(
         name=column.name,
-        source_type=f"varchar({length})",
+        source_type="longtext" if is_any_length else f"varchar({length})",
         logical_type=LogicalType(kind=LogicalKind.STRING),
         is_optional=column.is_optional,
         charset="utf8mb4",

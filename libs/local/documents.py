@@ -6,20 +6,24 @@ could follow that source.
 """
 
 import difflib
+import os
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import yaml
 
 from libs.config.connections import KafkaAccess, TelemetrySettings
 from libs.config.load import Secret, convert_document
+from libs.config.mask_keys import MaskKeys
+from libs.config.patterns import pattern_mistakes
 from libs.config.tenants import TenantFolder, TenantSet
+from libs.config.yaml_text import DocumentLines, YamlDocument, read_yaml_file
 from libs.errors import InvalidSettings
+from libs.events.row_filter import condition_mistakes
 from libs.local.home import Home
 from libs.postgresql.settings import PostgresqlWarehouse
 from libs.source.failure_handling import FailureHandling
@@ -199,6 +203,8 @@ class Documents:
     postgresql: PostgresqlWarehouse | None = None
     """Of ``warehouses.yaml``; None: the stack runs one of its own where a tenant wants one."""
     warehouse_mistakes: tuple[str, ...] = ()
+    tenant_lines: Mapping[str, DocumentLines] = field(default_factory=dict)
+    """Where each tenant's document says what."""
 
     @property
     def has_own_postgresql(self) -> bool:
@@ -217,11 +223,17 @@ def read_documents(home: Home) -> Documents:
             sources[path.stem] = source
     known_sources = sorted(path.stem for path in home.sources_dir.glob("*.yaml"))
     tenant_mistakes: list[str] = []
-    tenants = _read_tenants(home, known_sources, tenant_mistakes)
+    found = _read_tenants(home, known_sources, tenant_mistakes)
     warehouse_mistakes: list[str] = []
     postgresql = _read_warehouses(home, warehouse_mistakes)
     return Documents(
-        sources, tenants, tuple(source_mistakes), tuple(tenant_mistakes), postgresql, tuple(warehouse_mistakes)
+        sources,
+        {spec.tenant: spec for spec in found.tenants},
+        tuple(source_mistakes),
+        tuple(tenant_mistakes),
+        postgresql,
+        tuple(warehouse_mistakes),
+        found.lines,
     )
 
 
@@ -245,14 +257,20 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 
 def _read_source(path: Path, mistakes: list[str]) -> SourceDocument | None:
+    unreadable: list[str] = []
+    read = read_yaml_file(path, shown_as=str(path), mistakes=unreadable)
     found: list[str] = []
-    parsed = _parse(path, found)
-    document = _converted(parsed, found) if not found else None
-    if not NAME_PATTERN.fullmatch(path.stem):
-        found.append(f"file name {path.name!r}: a source's name is lower-case letters, digits and '-', at most 40")
+    document = _converted(read.value, found) if read is not None else None
     if document is not None:
         found.extend(_mistakes_in(document))
-    mistakes.extend(f"{path}: {mistake}" for mistake in found)
+    mistakes.extend(unreadable)
+    if not NAME_PATTERN.fullmatch(path.stem):
+        mistakes.append(
+            f"{path}: file name {path.name!r}: a source's name is lower-case letters, digits and '-', at most 40"
+        )
+        document = None
+    if read is not None:
+        mistakes.extend(read.lines.locate(found))
     return None if found else document
 
 
@@ -307,8 +325,8 @@ def _mistakes_in(document: SourceDocument) -> Iterator[str]:
             for name in ("chunk_rows", "incremental_chunk_rows", "readers"):
                 if getattr(document.snapshot, name) < 1:
                     yield f"snapshot.{name}: must be at least 1"
-            yield from _bad_patterns("gtid_source_includes", document.gtid_source_includes)
-            yield from _bad_patterns("gtid_source_excludes", document.gtid_source_excludes)
+            yield from _pattern_mistakes("gtid_source_includes", document.gtid_source_includes)
+            yield from _pattern_mistakes("gtid_source_excludes", document.gtid_source_excludes)
             if document.heartbeat_interval_s < 0:
                 yield "heartbeat_interval_s: is below 0; 0 is never"
         case DtsDocument():
@@ -318,12 +336,12 @@ def _mistakes_in(document: SourceDocument) -> Iterator[str]:
         case VitessDocument():
             yield from _bad_port("vtgate.port", document.vtgate.port)
             yield from _bad_files("vtgate", document.vtgate)
-            yield from _bad_patterns("snapshot.include_tables", document.snapshot.include_tables)
+            yield from _pattern_mistakes("snapshot.include_tables", document.snapshot.include_tables)
     mode, modes = document.snapshot.mode, SNAPSHOT_MODES[document.kind]
     if mode not in modes:
         yield f"snapshot.mode: {mode!r} is unknown to kind {document.kind!r}; {nearest(mode, modes)}"
-    yield from _bad_patterns("include_tables", document.include_tables)
-    yield from _bad_patterns("exclude_tables", document.exclude_tables)
+    yield from _pattern_mistakes("include_tables", document.include_tables)
+    yield from _pattern_mistakes("exclude_tables", document.exclude_tables)
     try:
         TelemetrySettings(tags=document.metric_tags)
     except InvalidSettings as error:
@@ -357,59 +375,63 @@ def _bad_port(place: str, port: int) -> Iterator[str]:
         yield f"{place}: {port} is no port"
 
 
-def _read_tenants(home: Home, known_sources: Sequence[str], mistakes: list[str]) -> dict[str, TenantSpec]:
+def _read_tenants(home: Home, known_sources: Sequence[str], mistakes: list[str]) -> TenantSet:
     """By the same code as the router and the sink; what they cannot see, a source that is not there, besides."""
     if not home.tenants_dir.is_dir():
-        return {}
-    found = TenantFolder(home.tenants_dir).refresh() or TenantSet()
+        return TenantSet()
+    found = (
+        TenantFolder(home.tenants_dir, check_condition=condition_mistakes, check_key=mask_keys(home).mistake).refresh()
+        or TenantSet()
+    )
     mistakes.extend(f"{home.tenants_dir}/{mistake}" for refused in found.refused for mistake in refused.mistakes)
     for spec in found.tenants:
-        if spec.sink is not None and spec.sink.warehouse not in WAREHOUSES:
+        unfit = tenant_home_mistakes(spec, known_sources)
+        mistakes.extend(f"{home.tenants_dir}/{mistake}" for mistake in found.lines[spec.tenant].locate(unfit))
+    return found
+
+
+def mask_keys(home: Home) -> MaskKeys:
+    """The keys of the tenants' masks, as the home's router finds them."""
+    return MaskKeys(home.keys_dir, os.environ)
+
+
+def tenant_home_mistakes(spec: TenantSpec, known_sources: Sequence[str]) -> list[str]:
+    """What does not fit the home that a document is to serve in, place first."""
+    mistakes = []
+    if spec.sink is not None and spec.sink.warehouse not in WAREHOUSES:
+        mistakes.append(
+            f"sink.warehouse: {spec.sink.warehouse!r} is no warehouse; {nearest(spec.sink.warehouse, WAREHOUSES)}"
+        )
+    for index, selection in enumerate(spec.sources):
+        if selection.name not in known_sources:
             mistakes.append(
-                f"{home.tenants_dir}: tenant {spec.tenant}: sink.warehouse: {spec.sink.warehouse!r} is no warehouse; "
-                f"{nearest(spec.sink.warehouse, WAREHOUSES)}"
+                f"sources[{index}].name: no source {selection.name!r} in sources/; {nearest(selection.name, known_sources)}"
             )
-        for index, selection in enumerate(spec.sources):
-            if selection.name not in known_sources:
-                mistakes.append(
-                    f"{home.tenants_dir}: tenant {spec.tenant}: sources[{index}].name: no source {selection.name!r} in "
-                    f"sources/; {nearest(selection.name, known_sources)}"
-                )
-    return {spec.tenant: spec for spec in found.tenants}
+    return mistakes
 
 
 def _read_warehouses(home: Home, mistakes: list[str]) -> PostgresqlWarehouse | None:
     """``warehouses.yaml``, where there is one."""
     found: list[str] = []
-    document = _parse(home.warehouses_file, found) if home.warehouses_file.exists() else {}
+    read: YamlDocument | None = YamlDocument({}, DocumentLines(str(home.warehouses_file)))
+    if home.warehouses_file.exists():
+        read = read_yaml_file(home.warehouses_file, shown_as=str(home.warehouses_file), mistakes=mistakes)
+    if read is None:
+        return None
+    document = read.value or {}
     postgresql = None
-    if not found and not isinstance(document or {}, dict):
+    if not isinstance(document, dict):
         found.append("must be a mapping of warehouses to their settings")
-    elif not found:
-        for name, settings in (document or {}).items():
-            if name == POSTGRESQL:
-                postgresql = convert_document(PostgresqlWarehouse, settings, place=name, mistakes=found)
-            else:
-                found.append(f"{name}: is no warehouse that can be elsewhere; {nearest(str(name), (POSTGRESQL,))}")
-    mistakes.extend(f"{home.warehouses_file}: {mistake}" for mistake in found)
+        document = {}
+    for name, settings in document.items():
+        if name == POSTGRESQL:
+            postgresql = convert_document(PostgresqlWarehouse, settings, place=name, mistakes=found)
+        else:
+            found.append(f"{name}: is no warehouse that can be elsewhere; {nearest(str(name), (POSTGRESQL,))}")
+    mistakes.extend(read.lines.locate(found))
     return postgresql
 
 
-def _bad_patterns(place: str, patterns: Sequence[str]) -> list[str]:
-    found = []
+def _pattern_mistakes(place: str, patterns: Sequence[str]) -> Iterator[str]:
     for index, pattern in enumerate(patterns):
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            found.append(f"{place}[{index}]: {pattern!r} is no regular expression ({error})")
-    return found
-
-
-def _parse(path: Path, mistakes: list[str]) -> Any:
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        mistakes.append(f"cannot be read ({error.strerror})")
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mistakes.append(f"is not YAML ({' '.join(str(error).split())})")
-    return None
+        yield from pattern_mistakes(f"{place}[{index}]", pattern)

@@ -3,6 +3,8 @@
     <home>/
       sources/<source>.yaml   a database to follow            edited by the owner
       tenants/<tenant>.yaml   what one tenant gets of it      edited by the owner, reloaded while the stack runs
+      keys/<tenant>/<name>    keys of its masks            edited by the owner; cannot be rebuilt
+      tenant.schema.json      JSON Schema of those, for editors     written by ``headwater init``
       warehouses.yaml         where a PostgreSQL of yours is  optional, edited by the owner
       warehouse/ catalog.db   the Iceberg tables and their catalog
       data/                   Kafka's log, Valkey's dump, Spark's checkpoints, PostgreSQL, the demo's databases
@@ -17,6 +19,8 @@ absolute paths into its metadata.
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from libs.config.tenant_schema import SCHEMA_FILE
 
 DEFAULT_HOME: Final = ".headwater"
 HOME_VARIABLE: Final = "HEADWATER_HOME"
@@ -35,6 +39,16 @@ class Home:
     @property
     def tenants_dir(self) -> Path:
         return self.root / "tenants"
+
+    @property
+    def keys_dir(self) -> Path:
+        """Keys of tenants' masks, ``<tenant>/<name>``."""
+        return self.root / "keys"
+
+    @property
+    def tenant_schema_file(self) -> Path:
+        """What the tenants' documents may say, for editors."""
+        return self.root / "tenant.schema.json"
 
     @property
     def warehouses_file(self) -> Path:
@@ -150,6 +164,7 @@ include_tables: ['shop\\..*']
 """
 
 EXAMPLE_TENANT: Final = """\
+# yaml-language-server: $schema=../tenant.schema.json
 # What one tenant gets. The file's name is the tenant's name. Saved changes are taken over while the stack runs;
 # a document with a mistake is refused, and the last good one stays in force ("headwater validate" lists mistakes).
 tenant: acme
@@ -175,6 +190,21 @@ sources:
     #     constant: '***'
     #   - columns: '.*\\.comment'
     #     truncate_chars: 100
+    #   - columns: '.*\\.card'
+    #     keep_last: 4
+    #   - columns: '.*\\.birthday'
+    #     set_null: true
+    # with a key of this tenant's, keys/acme/pii (openssl rand -hex 32 makes one):
+    #   - columns: '.*\\.tax_id'
+    #     hmac: {key_from: {file: pii}}
+    #   - columns: '.*\\.contact_email'
+    #     format_preserving: {kind: email, key_from: {file: pii}}
+    #   - columns: '.*\\.diagnosis'
+    #     encrypt: {key_from: {file: pii}}
+
+    # Columns under other names:
+    # rename_columns:
+    #   - {columns: 'shop\\.orders\\.cust', to: customer_id}
 
     # skip_operations: [t]             # c, u, d, t: not delivered
     # skip_unchanged_updates: true     # updates that change none of the tenant's columns
@@ -185,7 +215,12 @@ sources:
 #   schema_names: none               # avro, avro_unicode: with schemas, such names as Avro takes
 #   field_names: none                # the same of columns, in keys, rows and the warehouse
 #   source_types: {columns: ['shop\\.orders\\..*']}    # with schemas: fields that tell MySQL's type; or types: ['.*\\.DECIMAL']
-# topics: {kafka_partitions: 1, schema_changes: true, transactions: false}
+# topics:
+#   kafka_partitions: 1
+#   schema_changes: true             # Debezium's schema-change events, in <tenant>.<source>
+#   transactions: false              # BEGIN and END, in <tenant>.<source>.transaction
+#   name: '{tenant}.{source}.{database}.{table}'    # of row topics, beginning with {tenant}.
+#   layout: per_table                # per_tenant: all tables in the topic <tenant>.rows; only without a sink
 
 # Where the rows go; "sink: null" means topics only.
 sink:
@@ -201,12 +236,13 @@ sink:
 def write_examples(home: Home) -> tuple[Path, ...]:
     """Create the folders, and a commented example of each document where its folder holds none.
 
-    Examples end in ``.yaml.example``: nothing follows them until they are copied. Idempotent; returns what was
-    written.
+    Examples end in ``.yaml.example``: nothing follows them until they are copied. The tenants' JSON Schema is written
+    wherever it is another than this version's. Idempotent; returns what was written.
     """
     for folder in (home.sources_dir, home.tenants_dir, home.logs_dir, home.run_dir, home.data_dir, home.warehouse_dir):
         folder.mkdir(parents=True, exist_ok=True)
     home.run_dir.chmod(0o700)  # generated settings hold the databases' passwords
+    home.keys_dir.mkdir(mode=0o700, exist_ok=True)
     written = []
     for path, text in (
         (home.sources_dir / "shop.yaml.example", EXAMPLE_SOURCE),
@@ -215,4 +251,8 @@ def write_examples(home: Home) -> tuple[Path, ...]:
         if not path.exists():
             path.write_text(text, encoding="utf-8")
             written.append(path)
+    schema = SCHEMA_FILE.read_text(encoding="utf-8")
+    if not home.tenant_schema_file.exists() or home.tenant_schema_file.read_text(encoding="utf-8") != schema:
+        home.tenant_schema_file.write_text(schema, encoding="utf-8")
+        written.append(home.tenant_schema_file)
     return tuple(written)

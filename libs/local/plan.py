@@ -278,6 +278,7 @@ def _router(home: Home, documents: Documents, ports: Mapping[str, int]) -> Plann
         settings={
             "sources": sorted(documents.sources),
             "tenants_folder": str(home.tenants_dir),
+            "keys_folder": str(home.keys_dir),
             "state_folder": str(home.data_dir / ROUTER),
             "kafka": {"bootstrap_servers": kafka_address(ports)},
             "schema_history": _client(SCHEMA_HISTORY, ports),

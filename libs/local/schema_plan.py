@@ -6,35 +6,25 @@ Nothing is written. The tables are taken to be as the newest version makes them:
 another column, is known to the warehouse alone.
 """
 
-import asyncio
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from libs.config.connections import GrpcClientSettings
 from libs.errors import InvalidSettings
 from libs.events.tenant_view import TenantView, is_selected, tenant_view
 from libs.local.documents import Documents, DtsDocument, MysqlDocument, nearest
 from libs.local.home import Home
-from libs.local.plan import SCHEMA_HISTORY
-from libs.local.ports import LOOPBACK
-from libs.local.state import holder, read_ports
+from libs.local.source_tables import SourceTables, is_captured, source_tables
 from libs.mysql.column_type import UnknownColumnType
 from libs.mysql.ddl import (
     DdlNotUnderstood,
-    StatementContext,
     TableChange,
     TableChangeKind,
     apply_ddl,
-    show_create_to_schema,
 )
 from libs.mysql.ddl_syntax import AlterTable, DropTables, RenameTables, TruncateTable, parse_statement
-from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.key_columns import KeyColumns
-from libs.source.mysql.client import connect
-from libs.source.mysql.snapshot import captured_tables, create_statement, database_charsets, statement_context
 from libs.source.mysql.table_schemas import as_source_has_it
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import ChangeKind, SinkMode, SinkSettings, SourceSelection, TenantSpec
@@ -42,8 +32,6 @@ from libs.types.warehouse import warehouse_table
 from libs.warehouse.dialect import DIALECTS, Dialect
 from libs.warehouse.fitness import unfit_because
 from libs.warehouse.schema_changes import Plan, changes_between, first_columns, plan_change, plan_creation
-
-ANSWER_TIMEOUT_S = 10.0
 
 
 class TablePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,16 +72,6 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
         return any(plan.refused for plan in self.plans)
 
 
-@dataclass
-class SourceTables:
-    """A source's tables as they are now, and what decides how a statement is read."""
-
-    schemas: dict[TableId, TableSchema]
-    schemas_from: str
-    charsets: Mapping[str, str] = field(default_factory=dict)
-    context: StatementContext = field(default_factory=StatementContext)
-
-
 def plan_statements(
     home: Home, documents: Documents, source: str, statements: Sequence[str], *, database: str = ""
 ) -> PlanReport:
@@ -112,12 +90,8 @@ def plan_statements(
         raise InvalidSettings(
             f"source {source}", ["is a keyspace of Vitess, whose tables this command does not read yet"]
         )
-    tables = _tables(home, source, document)
+    tables = source_tables(home, source, document)
     key_columns: tuple[KeyColumns, ...] = getattr(document, "key_columns", ())
-
-    def captured(table_id: TableId) -> bool:
-        name = str(table_id)
-        return _is_any(document.include_tables, name) and not _is_any(document.exclude_tables, name)
 
     plans: list[TablePlan] = []
     notes = [f"a tenant's document has mistakes: {mistake}" for mistake in documents.tenant_mistakes]
@@ -133,7 +107,7 @@ def plan_statements(
             if change.schema is not None:
                 after = _next_version(as_source_has_it(change.schema, document.values, key_columns), before, change)
                 tables.schemas[change.table_id] = after
-            if not captured(change.table_id) and not captured(known):
+            if not is_captured(document, change.table_id) and not is_captured(document, known):
                 notes.append(f"{change.table_id} is not captured by source {source}: {statement}")
                 continue
             if before is not None and after is not None and before.columns == after.columns and before.key == after.key:
@@ -151,35 +125,6 @@ def plan_statements(
         plans=tuple(sorted(plans, key=lambda plan: (statements.index(plan.statement), plan.tenant, plan.table))),
         notes=tuple(dict.fromkeys(notes)),
     )
-
-
-def _tables(home: Home, source: str, document: MysqlDocument | DtsDocument) -> SourceTables:
-    """By schema_history where the stack runs, which has the versions too; else by the source itself."""
-    if holder(home) is not None:
-        known = asyncio.run(_recorded(home, source))
-        if known:
-            charsets = {schema.table_id.database: schema.charset or "utf8mb4" for schema in known}
-            return SourceTables({schema.table_id: schema for schema in known}, SCHEMA_HISTORY, charsets)
-    key_columns: tuple[KeyColumns, ...] = getattr(document, "key_columns", ())
-    connection = connect(document.database)
-    try:
-        schemas = {}
-        for table_id in captured_tables(connection):
-            try:
-                schema = show_create_to_schema(table_id, *create_statement(connection, table_id))
-            except (DdlNotUnderstood, UnknownColumnType):
-                continue  # the reader says so; it is told here where a statement names it
-            as_set = as_source_has_it(schema, document.values, key_columns)
-            schemas[table_id] = msgspec.structs.replace(as_set, version=1)
-        return SourceTables(schemas, "source", database_charsets(connection), statement_context(connection))
-    finally:
-        connection.close()
-
-
-async def _recorded(home: Home, source: str) -> list[TableSchema]:
-    address = f"{LOOPBACK}:{read_ports(home)[f'{SCHEMA_HISTORY}-grpc']}"
-    async with SchemaHistoryClient(GrpcClientSettings(address=address, timeout_s=ANSWER_TIMEOUT_S)) as client:
-        return await client.list_tables(source)
 
 
 def _changes(tables: SourceTables, statement: str, database: str, source: str) -> tuple[TableChange, ...]:
@@ -368,10 +313,6 @@ def _dialect(sink: SinkSettings) -> Dialect:
 
 def _words(condition: str) -> set[str]:
     return set(re.findall(r"[a-z0-9_$\u0080-\U0010ffff]+", condition.lower()))
-
-
-def _is_any(patterns: Sequence[str], name: str) -> bool:
-    return any(re.fullmatch(pattern, name) for pattern in patterns)
 
 
 def _told(

@@ -1,8 +1,10 @@
 """A tenant's topics as ``headwater`` reads them: which tables there are, the events of one, where a topic ends."""
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Final
 
 import msgspec
@@ -11,8 +13,9 @@ from confluent_kafka.admin import AdminClient
 
 from libs.errors import BrokerUnavailable
 from libs.events.delivered_schema import decode_delivered_schema
-from libs.events.names import SCHEMA_VERSION_HEADER, table_schemas_topic
+from libs.events.names import ROW_TOPIC_TEMPLATES, SCHEMA_VERSION_HEADER, table_schemas_topic
 from libs.types.table import TableSchema
+from libs.types.tenant import TopicLayout
 
 TIMEOUT_S: Final = 10.0
 POLL_S: Final = 0.2
@@ -30,16 +33,26 @@ class RowTopic:
     table: str
 
 
-def parse_row_topic(topic: str) -> RowTopic | None:
-    """The parts of a row topic; None for any other topic. Tenant and source names have no dots."""
-    parts = topic.split(".")
-    if len(parts) < 4 or not all(parts):
+def parse_row_topic(topic: str, template: str = ROW_TOPIC_TEMPLATES[TopicLayout.PER_TABLE]) -> RowTopic | None:
+    """The parts of a row topic that is called as ``template`` says; None for any other topic.
+
+    Tenant, source and database are taken to have no dots. What the template leaves out is empty.
+    """
+    patterns = {"tenant": "[a-z0-9-]+", "source": "[^.]+", "database": "[^.]+", "table": ".+"}
+    pieces = re.split(r"\{(\w+)\}", template)
+    named = (f"(?P<{name}>{patterns[name]})" for name in pieces[1::2])
+    literal = (re.escape(piece) for piece in pieces[0::2])
+    pattern = "".join(piece for pair in zip_longest(literal, named, fillvalue="") for piece in pair)
+    match = re.fullmatch(pattern, topic)
+    if match is None or ".." in topic or topic.endswith("."):
         return None
-    tenant, source, database = parts[:3]
-    return RowTopic(topic, tenant, source, database, ".".join(parts[3:]))
+    parts = match.groupdict()
+    return RowTopic(topic, *(parts.get(name, "") for name in ("tenant", "source", "database", "table")))
 
 
-def row_topics(bootstrap_servers: str, tenant: str) -> tuple[RowTopic, ...]:
+def row_topics(
+    bootstrap_servers: str, tenant: str, template: str = ROW_TOPIC_TEMPLATES[TopicLayout.PER_TABLE]
+) -> tuple[RowTopic, ...]:
     """The row topics of ``tenant`` that exist.
 
     Raises:
@@ -49,7 +62,7 @@ def row_topics(bootstrap_servers: str, tenant: str) -> tuple[RowTopic, ...]:
         metadata = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0}).list_topics(timeout=TIMEOUT_S)
     except KafkaException as error:
         raise BrokerUnavailable(f"Kafka at {bootstrap_servers} does not answer: is the stack up?") from error
-    parsed = (parse_row_topic(name) for name in metadata.topics)
+    parsed = (parse_row_topic(name, template) for name in metadata.topics)
     return tuple(sorted((topic for topic in parsed if topic and topic.tenant == tenant), key=lambda topic: topic.name))
 
 

@@ -2,13 +2,19 @@
 
 import enum
 import re
-from typing import NewType
+from typing import Annotated, Final, NewType
 
 import msgspec
 
 from libs.types.table_layout import TableLayout
 
 TenantId = NewType("TenantId", str)
+
+TENANT_NAME: Final = "[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?"
+"""Regular expression of a tenant's whole name."""
+
+AtLeastOne = Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1})]
+"""For the schema alone: ``libs.config.tenants`` says what is wrong in words of its own."""
 
 
 class EventFormat(enum.Enum):
@@ -61,8 +67,55 @@ class HashMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Replace a value by the hex of a salted hash: the same value gives the same text."""
 
     salt: str
+    """Put before each value: who does not know it cannot guess values by hashing them."""
     algorithm: str = "sha256"
     """sha256 or sha512."""
+
+
+class KeyFrom(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a mask's key is; never the key itself. Give one of the two."""
+
+    file: str | None = None
+    """A name: the file of that name in the tenant's own folder of the keys' folder (a mounted Secret, in Kubernetes)."""
+    env: str | None = None
+    """The router's environment variable ``HEADWATER_KEY__<TENANT>__<NAME>``, written out: ``HEADWATER_KEY__ACME__PII``."""
+
+
+class HmacMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Replace a value by the hex of its HMAC: the same value gives the same text to whoever has the key, and to nobody else."""
+
+    key_from: KeyFrom
+    """At least 16 bytes."""
+    algorithm: str = "sha256"
+    """sha256 or sha512."""
+
+
+class PreservedFormat(enum.Enum):
+    """What a value is, whose shape a mask keeps."""
+
+    EMAIL = "email"
+    """Letters and digits become others; dots, the at sign and the last part of the domain stay."""
+    PHONE = "phone"
+    """Digits become others; plus, spaces and brackets stay."""
+
+
+class FormatMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Replace a value by another of the same shape: different values become different ones, the same value always the same."""
+
+    kind: PreservedFormat
+    """What is not of this shape becomes its HMAC instead."""
+    key_from: KeyFrom
+    """At least 16 bytes. Who has it can undo the mask."""
+
+
+class EncryptMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Replace a value by its encryption (AES-256-GCM): who has the key reads it, and without the key nobody ever does.
+
+    The same value gives the same text, so that it can be joined and merged by; that two are equal, and how long one is, shows.
+    """
+
+    key_from: KeyFrom
+    """At least 16 bytes. Destroying it erases every value that was encrypted with it."""
 
 
 class ColumnMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,9 +124,36 @@ class ColumnMask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     columns: str
     """Regular expression, matched against the whole name."""
     hash: HashMask | None = None
+    """A salted hash. NULL stays NULL."""
     constant: str | None = None
+    """This text, for NULL too."""
     truncate_chars: int | None = None
     """Keep so many characters of a text."""
+    keep_last: int | None = None
+    """Of a text, keep so many characters at its end, with ``*`` for each before; of one that is not longer nothing is kept."""
+    set_null: bool = False
+    """NULL, whatever it was."""
+    hmac: HmacMask | None = None
+    """A keyed hash. NULL stays NULL."""
+    format_preserving: FormatMask | None = None
+    """A text of the same shape. NULL stays NULL."""
+    encrypt: EncryptMask | None = None
+    """Encrypted; ``headwater tenant decrypt`` reads it. NULL stays NULL."""
+
+    @property
+    def key_from(self) -> KeyFrom | None:
+        """Where its key is; None: it needs none."""
+        keyed = self.hmac or self.format_preserving or self.encrypt
+        return None if keyed is None else keyed.key_from
+
+
+class ColumnRename(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Another name for a column, at this tenant."""
+
+    columns: str
+    """Regular expression, matched against the whole ``database.table.column``."""
+    to: str
+    """Letters, digits, ``_``, ``$`` and ``-``, at most 64, beginning with a letter or ``_``."""
 
 
 class RowFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,11 +171,18 @@ class SourceSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     name: str
     """Name of the source."""
     include_tables: tuple[str, ...] = (".*",)
+    """``database.table``: the tables that the tenant gets."""
     exclude_tables: tuple[str, ...] = ()
+    """``database.table``: of those, the ones that it does not get."""
     row_filters: tuple[RowFilter, ...] = ()
+    """Which rows it gets; of a table that several match, all must hold."""
     exclude_columns: tuple[str, ...] = ()
     """``database.table.column``; a key column cannot be excluded."""
     masks: tuple[ColumnMask, ...] = ()
+    """What stands in place of values; of a column that several match, the first counts."""
+    rename_columns: tuple[ColumnRename, ...] = ()
+    """Names that the tenant reads instead of the source's; the first that matches counts. All else in this document names
+    columns as the source does."""
     skip_operations: tuple[Operation, ...] = ()
     """Operations that are not delivered. A mirror without some of them is no copy of its source any more."""
     skip_unchanged_updates: bool = False
@@ -115,6 +202,7 @@ class FormatSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """How events are written."""
 
     kind: EventFormat = EventFormat.JSON
+    """The encoding."""
     schemas: bool = False
     """Each key and value carries its Connect schema, as JsonConverter with ``schemas.enable`` does."""
     tombstones: bool = True
@@ -127,11 +215,27 @@ class FormatSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Which fields' schemas tell the source's type; only with ``schemas``. Masked columns and keys never do."""
 
 
-class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How topics are made."""
+class TopicLayout(enum.Enum):
+    """Which rows share a topic."""
 
-    kafka_partitions: int = 1
-    replication_factor: int = 1
+    PER_TABLE = "per_table"
+    """Each table has its own."""
+    PER_TENANT = "per_tenant"
+    """All tables of the tenant share one; only without a sink."""
+
+
+class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How topics are named and made."""
+
+    layout: TopicLayout = TopicLayout.PER_TABLE
+    """Which rows share a topic."""
+    name: str | None = None
+    """What row topics are called: ``{tenant}``, ``{source}``, ``{database}``, ``{table}`` between letters, digits and ``._-``,
+    beginning with ``{tenant}.``; null: ``{tenant}.{source}.{database}.{table}``, or ``{tenant}.rows`` of layout per_tenant."""
+    kafka_partitions: AtLeastOne = 1
+    """Of each row topic, when it is made. All changes of one row come in one of them, in order."""
+    replication_factor: AtLeastOne = 1
+    """Copies of each topic, on as many brokers."""
     schema_changes: bool = True
     """Write Debezium's schema-change events of the tenant's tables to ``<tenant>.<prefix>``."""
     transactions: bool = False
@@ -182,6 +286,7 @@ class ChangeRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A policy for some changes of some tables."""
 
     policy: ChangePolicy
+    """What becomes of the sink's table."""
     tables: str = ".*"
     """Regular expression, matched against the whole ``database.table`` of the source."""
     changes: tuple[ChangeKind, ...] = ()
@@ -192,7 +297,9 @@ class ChangePolicies(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Which policy is for which change: the first rule that fits, else ``default``."""
 
     default: ChangePolicy = ChangePolicy.LENIENT
+    """For every change that no rule fits."""
     rules: tuple[ChangeRule, ...] = ()
+    """The first that fits counts."""
 
     def policy(self, table: str, change: ChangeKind) -> ChangePolicy:
         """The policy for a change of ``database.table``."""
@@ -206,7 +313,9 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Where a tenant's rows go, and how."""
 
     warehouse: str = "iceberg"
+    """``iceberg``, ``postgresql`` or ``delta``, as far as the installation has them."""
     mode: SinkMode = SinkMode.MIRROR
+    """What the tables hold."""
     deletes: Deletes = Deletes.HARD
     """Of a mirror."""
     images: Images = Images.AFTER
@@ -218,17 +327,20 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How the tables lie in files; a table that none matches is as the warehouse has it."""
     schema_changes: ChangePolicies = ChangePolicies()
     """What becomes of the tables when the source's change."""
-    trigger_s: float = 5.0
+    trigger_s: Annotated[float, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0})] = 5.0
     """How often a micro-batch starts, in seconds: shorter is fresher, longer makes larger files."""
 
 
 class TenantSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One tenant's document (``tenant.yaml``)."""
 
-    tenant: str
+    tenant: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": f"^{TENANT_NAME}$"})]
     """Lower-case letters, digits and ``-``, at most 40: it stands at the front of topic names."""
     sources: tuple[SourceSelection, ...]
+    """What the tenant gets, source by source."""
     format: FormatSettings = FormatSettings()
+    """How its events are written."""
     topics: TopicSettings = TopicSettings()
+    """How its topics are made."""
     sink: SinkSettings | None = SinkSettings()
-    """None: topics only."""
+    """Where its rows go, and how; null: topics only."""

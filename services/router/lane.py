@@ -29,6 +29,7 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as OffsetOf
 
 from libs.config.connections import KafkaSettings
+from libs.config.mask_keys import NO_KEYS, MaskKeys
 from libs.errors import BrokerUnavailable, Fenced, HeadwaterError, PipelineHalted, ServiceUnavailable
 from libs.failpoints import failpoint
 from libs.kafka.clients import TopicSpec, client_config, create_topics
@@ -99,6 +100,8 @@ class LaneDependencies:
     claims: TopicClaims
     on_failure: Callable[[HeadwaterError], None]
     """Called once, from a lane's thread, with an error that must end the process."""
+    keys: MaskKeys = NO_KEYS
+    """Of the tenants' masks."""
 
 
 class Lane:
@@ -361,7 +364,7 @@ class _LaneWorker:
             self._tenants = tenants
             self._refused_at_s = 0.0
             fetch_schema = self._shared.fetch_schema(self._source)
-            self._book = RouteBook(self._source, tenants, fetch_schema, self._shared.claims)
+            self._book = RouteBook(self._source, tenants, fetch_schema, self._shared.claims, self._shared.keys)
         return self._book
 
     @property

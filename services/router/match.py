@@ -8,25 +8,30 @@ encoded once and fanned out to all of their topics.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import msgspec
 
+from libs.config.mask_keys import NO_KEYS, MaskKeys
 from libs.errors import PipelineHalted
 from libs.events.connect_schema import MYSQL_FORM, EnvelopeForm, key_schema, payload_prefix, value_schema
 from libs.events.delivered_schema import DeliveredSchema, delivered_schema_key, encode_delivered_schema
 from libs.events.names import (
+    ROW_TOPIC_TEMPLATES,
     dead_letter_topic,
-    row_topic,
+    own_topics,
+    row_topic_template,
     schema_changes_topic,
     table_schemas_topic,
+    tenant_row_topic,
     transactions_topic,
 )
 from libs.events.source_types import source_type, source_type_parameters
 from libs.events.tenant_view import is_selected
 from libs.kafka.clients import TopicSpec
 from libs.types.table import TableId, TableSchema
-from libs.types.tenant import FormatSettings, SourceSelection, SourceTypes, TenantSpec
+from libs.types.tenant import FormatSettings, SourceSelection, SourceTypes, TenantSpec, TopicLayout
 from services.router.project import InvalidProjection, Projection, compile_projection
 
 _MAX_TOPIC_CHARACTERS: Final = 249  # Kafka documentation, topic names
@@ -51,6 +56,20 @@ class Subscriber:
     def sees(self, table_id: TableId) -> bool:
         """Whether the tenant includes the table and does not exclude it."""
         return is_selected(self.selection, table_id)
+
+    @property
+    def names_topics(self) -> bool:
+        """Its row topics have names of its own choice."""
+        return row_topic_template(self.spec) != ROW_TOPIC_TEMPLATES[TopicLayout.PER_TABLE]
+
+    @property
+    def shares_topic(self) -> bool:
+        """One topic holds the rows of several tables."""
+        return self.spec.topics.layout is TopicLayout.PER_TENANT
+
+    def row_topic(self, source: str, table_id: TableId) -> str:
+        """Where the table's rows go."""
+        return tenant_row_topic(self.spec, source, table_id)
 
     def topic(self, name: str, **config: str) -> TopicSpec:
         """One of the tenant's topics, as its document wants topics to be."""
@@ -147,9 +166,15 @@ class RouteBook:
     """The routes of one source for one set of tenants. Made anew when the tenants change; used by one thread."""
 
     def __init__(
-        self, source: str, tenants: Iterable[TenantSpec], fetch_schema: FetchTableSchema, claims: "TopicClaims"
+        self,
+        source: str,
+        tenants: Iterable[TenantSpec],
+        fetch_schema: FetchTableSchema,
+        claims: "TopicClaims",
+        keys: MaskKeys = NO_KEYS,
     ) -> None:
         self.source = source
+        self._keys = keys
         self.subscribers = tuple(
             Subscriber(spec, selection) for spec in tenants for selection in spec.sources if selection.name == source
         )
@@ -199,11 +224,28 @@ class RouteBook:
         subscribers = self.who_sees(table_id)
         if not subscribers:
             return TableRoutes(table_id)  # nobody asks for it: neither do we
+        refused_topics = dict(self.refused_topics)
         for subscriber in subscribers:
-            self._claims.claim(row_topic(subscriber.tenant, self.source, table_id), self.source, table_id)
+            try:
+                self._claim(subscriber, table_id)
+            except TopicCollision as error:
+                if not subscriber.names_topics:
+                    raise  # every tenant that gets both tables meets it
+                refused_topics[subscriber.row_topic(self.source, table_id)] = str(error)
         return compile_routes(
-            self.source, self._fetch_schema(table_id, schema_version), subscribers, self.refused_topics, form
+            self.source, self._fetch_schema(table_id, schema_version), subscribers, refused_topics, form, self._keys
         )
+
+    def _claim(self, subscriber: Subscriber, table_id: TableId) -> None:
+        """Raises TopicCollision where the topic is another table's, or holds no rows."""
+        topic = subscriber.row_topic(self.source, table_id)
+        if topic in own_topics(subscriber.tenant, (selection.name for selection in subscriber.spec.sources)):
+            raise TopicCollision(
+                f"topic {topic}: is of another kind, and {table_id} of {self.source} would be written to it; name the topics "
+                "otherwise (topics.name), or exclude the table"
+            )
+        if not subscriber.shares_topic:
+            self._claims.claim(topic, self.source, table_id)
 
 
 class TopicClaims:
@@ -228,6 +270,7 @@ def compile_routes(
     subscribers: Sequence[Subscriber],
     refused_topics: Mapping[str, str],
     form: EnvelopeForm = MYSQL_FORM,
+    keys: MaskKeys = NO_KEYS,
 ) -> TableRoutes:
     """The routes of one table version: tenants whose events are equal are put together."""
     groups: dict[tuple[object, ...], list[Subscriber]] = {}
@@ -238,7 +281,10 @@ def compile_routes(
             likeness = _likeness(subscriber)
             if likeness not in projections:
                 projections[likeness] = compile_projection(
-                    table, subscriber.selection, subscriber.spec.format.field_names
+                    table,
+                    subscriber.selection,
+                    subscriber.spec.format.field_names,
+                    partial(keys.key, subscriber.tenant),
                 )
             _check_topic_length(subscriber, source, table.table_id)
             _check_topics(subscriber, source, table.table_id, refused_topics)
@@ -259,13 +305,15 @@ def compile_routes(
 
 
 def _likeness(subscriber: Subscriber) -> tuple[object, ...]:
-    """Equal for tenants that see the same: all of a selection and a form but which tables are seen."""
+    """Equal for tenants that see the same: all of a selection and a form but which tables are seen. A tenant whose masks have
+    keys is like no other: the same name is another key there."""
     selection = msgspec.structs.replace(subscriber.selection, include_tables=(), exclude_tables=())
-    return selection, subscriber.spec.format
+    has_keys = any(mask.key_from is not None for mask in selection.masks)
+    return selection, subscriber.spec.format, subscriber.tenant if has_keys else None
 
 
 def _check_topic_length(subscriber: Subscriber, source: str, table_id: TableId) -> None:
-    name = row_topic(subscriber.tenant, source, table_id)
+    name = subscriber.row_topic(source, table_id)
     if len(name) > _MAX_TOPIC_CHARACTERS:
         raise InvalidProjection(
             f"topic {name} has more than the {_MAX_TOPIC_CHARACTERS} characters that Kafka allows; exclude the table"
@@ -305,6 +353,7 @@ def _group(source: str, projection: Projection, members: Sequence[Subscriber], f
         tuple(
             _announcement(source, projection.schema, member, target)
             for member, target in zip(members, targets, strict=True)
+            if not member.shares_topic  # a topic and a version tell no schema there, and no sink reads it
         ),
     )
 
@@ -341,7 +390,7 @@ def _announcement(source: str, schema: TableSchema, subscriber: Subscriber, targ
 
 
 def _row_target(subscriber: Subscriber, source: str, table_id: TableId) -> Target:
-    return Target(subscriber.tenant, subscriber.topic(row_topic(subscriber.tenant, source, table_id)))
+    return Target(subscriber.tenant, subscriber.topic(subscriber.row_topic(source, table_id)))
 
 
 def table_schemas_target(subscriber: Subscriber) -> Target:

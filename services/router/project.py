@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from libs.config.mask_keys import KeyUnusable
 from libs.errors import InvalidEvent
 from libs.events.batch import (
     OP_CREATE,
@@ -22,11 +23,12 @@ from libs.events.batch import (
     OP_TRUNCATE,
     OP_UPDATE,
 )
+from libs.events.masks import encryption, format_preserving, hmac_hex
+from libs.events.row_filter import CompiledFilter, InvalidCondition, compile_filter, decimal_of_wire
 from libs.events.tenant_view import tenant_view
 from libs.types.table import Column, TableSchema
-from libs.types.tenant import ColumnMask, NameAdjustment, Operation, SourceSelection
+from libs.types.tenant import ColumnMask, KeyFrom, NameAdjustment, Operation, SourceSelection
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
-from services.router.filter import CompiledFilter, InvalidCondition, compile_filter, decimal_of_wire
 
 Image = dict[str, msgspec.Raw]
 """A row image: each column's value as the reader wrote it."""
@@ -93,26 +95,44 @@ class InvalidProjection(InvalidEvent):
     """A tenant's selection cannot be applied to a table version: its events are set aside for this tenant."""
 
 
+KeyOf = Callable[[KeyFrom], bytes]
+"""A tenant's key. Raises KeyUnusable."""
+
+
+def no_key(_key_from: KeyFrom) -> bytes:
+    """For selections without keyed masks."""
+    raise KeyUnusable("there are no keys here")
+
+
 def compile_projection(
-    table: TableSchema, selection: SourceSelection, field_names: NameAdjustment = NameAdjustment.NONE
+    table: TableSchema,
+    selection: SourceSelection,
+    field_names: NameAdjustment = NameAdjustment.NONE,
+    key_of: KeyOf = no_key,
 ) -> Projection:
-    """The view of ``table`` that ``selection`` describes, its columns named as ``field_names`` says.
+    """The view of ``table`` that ``selection`` describes, its columns named as ``field_names`` says. Reads the keys of masks.
 
     Raises:
-        InvalidProjection: a filter does not fit the table, a key would be lost, or two columns would have one name; every
-            reason is in the message.
+        InvalidProjection: a filter does not fit the table, a key would be lost, two columns would have one name, or a mask's
+            key is not there; every reason is in the message.
     """
     mistakes: list[str] = []
     filters = _compile_filters(table, selection, mistakes)
     view = tenant_view(table, selection, field_names)
     mistakes.extend(view.mistakes)
+    masks: dict[str, Mask] = {}
+    for name, mask in view.masks.items():
+        try:
+            masks[name] = _compile_mask(table.column(name), mask, key_of)
+        except KeyUnusable as error:
+            mistakes.append(f"masks: {name!r}: {error}")
     if mistakes:
         raise InvalidProjection(f"{table.table_id} (version {table.version}): {'; '.join(mistakes)}")
     return Projection(
         schema=view.schema,
         filters=filters,
         excluded=view.excluded,
-        masks={name: _compile_mask(table.column(name), mask) for name, mask in view.masks.items()},
+        masks=masks,
         field_names={name: seen for name, seen in view.names.items() if seen != name},
         skipped_ops=b"".join(_OPS_OF[operation] for operation in selection.skip_operations),
         skips_unchanged=selection.skip_unchanged_updates,
@@ -137,21 +157,50 @@ _NULL: Final = msgspec.Raw(b"null")
 _NULL_BYTES: Final = b"null"
 
 
-def _compile_mask(column: Column, mask: ColumnMask) -> Mask:
+def _compile_mask(column: Column, mask: ColumnMask, key_of: KeyOf) -> Mask:
+    """Raises KeyUnusable."""
     if mask.truncate_chars is not None:
         return _truncation(mask.truncate_chars)
-    if mask.hash is None:
-        constant = msgspec.Raw(msgspec.json.encode(mask.constant))
-        return lambda _value: constant
-    salt, algorithm = mask.hash.salt.encode(), getattr(hashlib, mask.hash.algorithm)
+    if mask.keep_last is not None:
+        return _keeping_last(mask.keep_last)
+    if mask.set_null:
+        return lambda _value: _NULL
+    if mask.hash is not None:
+        salt, digest = mask.hash.salt.encode(), getattr(hashlib, mask.hash.algorithm)
+        return _replacing(column, lambda text: digest(salt + text).hexdigest())
+    if mask.hmac is not None:
+        key, algorithm = key_of(mask.hmac.key_from), mask.hmac.algorithm
+        return _replacing(column, lambda text: hmac_hex(key, algorithm, text))
+    if mask.encrypt is not None:
+        return _replacing(column, encryption(key_of(mask.encrypt.key_from)))
+    if mask.format_preserving is not None:
+        replace = format_preserving(key_of(mask.format_preserving.key_from), mask.format_preserving.kind)
+        return _replacing(column, lambda text: replace(text.decode()))
+    constant = msgspec.Raw(msgspec.json.encode(mask.constant))
+    return lambda _value: constant
 
-    def hash_value(value: msgspec.Raw) -> msgspec.Raw:
+
+def _replacing(column: Column, replacement: Callable[[bytes], str]) -> Mask:
+    """A text in place of every value but NULL, and one that the log does not hold."""
+
+    def replace(value: msgspec.Raw) -> msgspec.Raw:
         text = mask_text(bytes(value), column.logical_type)
-        if text is None:
-            return value
-        return msgspec.Raw(b'"%b"' % algorithm(salt + text).hexdigest().encode())
+        return value if text is None else msgspec.Raw(b'"%b"' % replacement(text).encode())
 
-    return hash_value
+    return replace
+
+
+def _keeping_last(chars: int) -> Mask:
+    def keep_last(value: msgspec.Raw) -> msgspec.Raw:
+        if bytes(value) == _NULL_BYTES:
+            return value
+        text = msgspec.json.decode(value, type=str)
+        if text == UNAVAILABLE_VALUE:
+            return value
+        kept = text[-chars:] if len(text) > chars else ""
+        return msgspec.Raw(msgspec.json.encode("*" * (len(text) - len(kept)) + kept))
+
+    return keep_last
 
 
 def _truncation(chars: int) -> Mask:
@@ -167,7 +216,7 @@ def _truncation(chars: int) -> Mask:
 
 
 def mask_text(value: bytes, logical_type: LogicalType) -> bytes | None:
-    """The text of a JSON value that a hash mask digests; None for NULL and for a value that the log does not hold.
+    """The text of a JSON value that hash, HMAC and encryption are of; None for NULL and for a value that the log does not hold.
 
     A text is itself and a decimal has all digits of its scale (``12.50``); every other value is its JSON form without
     quotes, so an integer is its digits and a date its days since 1970.

@@ -10,9 +10,11 @@ from typing import Final
 
 import structlog
 
+from libs.config.mask_keys import MaskKeys
 from libs.config.tenants import TenantFolder, TenantSet
 from libs.errors import HeadwaterError, ServiceUnavailable
 from libs.events.names import changes_topic
+from libs.events.row_filter import condition_mistakes
 from libs.kafka.clients import TopicSpec, ensure_topics
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.rpc.schema_history_client import SchemaHistoryClient
@@ -20,7 +22,6 @@ from libs.telemetry import metrics
 from libs.telemetry.endpoint import start_endpoint
 from libs.types.table import TableId, TableSchema
 from services.router.app import ChangesConsumer
-from services.router.filter import condition_mistakes
 from services.router.lane import LaneDependencies
 from services.router.lanes import Lanes
 from services.router.liveness import Liveness, watch_transactions
@@ -48,7 +49,8 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
     quieten_aiokafka()
     loop = asyncio.get_running_loop()
     failure: asyncio.Future[None] = loop.create_future()
-    tenants = Tenants(settings)
+    keys = MaskKeys(None if settings.keys_folder is None else Path(settings.keys_folder), os.environ)
+    tenants = Tenants(settings, keys)
     await tenants.begin()
     topics = {changes_topic(source): source for source in settings.sources}
     await asyncio.to_thread(ensure_topics, settings.kafka, _changes_topics(settings, list(topics)))
@@ -65,6 +67,7 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
             fetch_schema=schemas.of_source,
             claims=TopicClaims(),
             on_failure=lambda error: _fail(loop, failure, error),
+            keys=keys,
         )
         lanes = Lanes(topics, shared)
         liveness = Liveness(settings, list(topics), lanes)
@@ -94,7 +97,7 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
 class Tenants:
     """The tenants in force, looked at again every second."""
 
-    def __init__(self, settings: RouterSettings) -> None:
+    def __init__(self, settings: RouterSettings, keys: MaskKeys) -> None:
         self._timeout_s = settings.tenants_timeout_s
         self._received: ReceivedTenants | None = None
         documents = Path(settings.tenants_folder)
@@ -105,6 +108,8 @@ class Tenants:
             documents,
             state_folder=Path(settings.state_folder) / "tenants",
             check_condition=condition_mistakes,
+            check_key=keys.mistake,
+            what_else=keys.stamp,
         )
         self.in_force = TenantSet()
 

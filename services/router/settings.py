@@ -52,6 +52,8 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
     tenants_timeout_s: float = 30.0
     """How long to wait at the start for tenant_operator, in seconds, before routing begins with what was told before."""
+    keys_folder: str | None = None
+    """Folder with the keys of tenants' masks, ``<tenant>/<name>``; None: keys come from the environment alone."""
     state_folder: str = ".headwater/router"
     """Folder of this process' own: the last good version of each tenant's document."""
     group: str = "headwater-router"

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import hmac
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,9 +17,11 @@ import yaml
 from libs.errors import ServiceUnavailable
 from libs.events.dead_letter import decode_dead_letter
 from libs.events.delivered_schema import decode_delivered_schema
+from libs.events.masks import decryption, format_restoring
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
+from libs.types.tenant import PreservedFormat
 from libs.types.value import LogicalKind
 from tests.conftest import KafkaBroker, ValkeyServer
 from tests.integration.router_rig import (
@@ -457,3 +460,91 @@ def test_transaction_that_does_not_end_ends_the_process(setting: Setting) -> Non
 
     assert setting.router.wait_for_exit() == 1
     assert "transaction_stuck" in setting.router.log_text
+
+
+def test_keys_make_a_tenants_masks_its_own(setting: Setting, tmp_path: Path) -> None:
+    """Two tenants with the same words in their documents, each masked by its own key; names as they call them."""
+    keys = tmp_path / "keys"
+    masks = [
+        {"columns": r".*\.email", "format_preserving": {"kind": "email", "key_from": {"file": "pii"}}},
+        {"columns": r".*\.region", "encrypt": {"key_from": {"file": "pii"}}},
+    ]
+    rename = [{"columns": r"shop\.orders\.email", "to": "mail"}]
+    tenants = [setting.write_tenant(stem, selection={"masks": masks, "rename_columns": rename}) for stem in ("a", "b")]
+    for number, name in enumerate(tenants):
+        (keys / name).mkdir(parents=True)
+        (keys / name / "pii").write_bytes(b"%032d\n" % number)
+    setting.router.settings = {**setting.router.settings, "keys_folder": str(keys)}
+    setting.source.creates(range(4))
+    setting.source.publish()
+    setting.router.start()
+
+    first, second = (
+        [payload["after"] for payload in payloads(setting.read(setting.topic(name), 4))] for name in tenants
+    )
+
+    decrypt, restore = decryption(b"%032d" % 0), format_restoring(b"%032d" % 0, PreservedFormat.EMAIL)
+    assert [{**row, "mail": restore(row["mail"]), "region": decrypt(row["region"]).decode()} for row in first] == [
+        {"id": number, "region": order_row(number)["region"], "mail": order_row(number)["email"]} for number in range(4)
+    ]
+    assert all(mine["mail"] != theirs["mail"] for mine, theirs in zip(first, second, strict=True))
+    assert {row["region"] for row in first}.isdisjoint(row["region"] for row in second)
+
+
+def test_a_key_that_goes_sets_aside_and_shows_nothing(setting: Setting, tmp_path: Path) -> None:
+    """The document stays in force; events that cannot be masked become dead letters without their values. A key that comes back
+    counts at once, and another tenant notices nothing."""
+    keys = tmp_path / "keys"
+    masks = [{"columns": r".*\.email", "hmac": {"key_from": {"file": "pii"}}}]
+    keyed, other = setting.write_tenant("keyed", selection={"masks": masks}), setting.write_tenant("other")
+    (keys / keyed).mkdir(parents=True)
+    key = keys / keyed / "pii"
+    key.write_bytes(b"k" * 32)
+    setting.router.settings = {**setting.router.settings, "keys_folder": str(keys)}
+    setting.router.start()
+    setting.source.creates([1])
+    setting.source.publish()
+    setting.read(setting.topic(keyed), 1)
+    key.unlink()
+    assert eventually(lambda: f'headwater_tenant_refused{{tenant="{keyed}"}} 1.0' in setting.router.get("/metrics")[1])
+
+    setting.source.creates([2])
+    setting.source.publish()
+    (letter,) = setting.read(f"{keyed}.dead-letter", 1)
+    key.write_bytes(b"K" * 32)
+    assert eventually(lambda: f'headwater_tenant_refused{{tenant="{keyed}"}}' not in setting.router.get("/metrics")[1])
+    setting.source.creates([3])
+    setting.source.publish()
+    masked = [payload["after"]["email"] for payload in payloads(setting.read(setting.topic(keyed), 2))]
+
+    assert "key file" in decode_dead_letter(letter.value()).reason
+    assert b"2@example.org" not in letter.value()
+    assert masked == [
+        hmac.new(b"k" * 32, b"1@example.org", "sha256").hexdigest(),
+        hmac.new(b"K" * 32, b"3@example.org", "sha256").hexdigest(),
+    ]
+    assert created_ids(setting.read(setting.topic(other), 3)) == [1, 2, 3]
+
+
+def test_topics_by_template_and_one_for_all_tables(setting: Setting) -> None:
+    """Rows of two tables: in topics of the tenant's own naming, and in one, without tombstones; bytes as the reader's."""
+    named = setting.write_tenant("named", topics={"name": "{tenant}.v2.{table}_in_{database}"}, sink=None)
+    shared = setting.write_tenant("shared", topics={"layout": "per_tenant"}, format={"tombstones": False}, sink=None)
+    other = TableId(database="shop", table="visits")
+    schema = TableSchema(table_id=other, columns=orders_schema().columns, key=("id",))
+    asyncio.run(record_schema(setting.services.schema_history.client_settings, setting.source.name, schema))
+    created, deleted = row_value("c", None, order_row(7)), row_value("d", order_row(1), None)
+    setting.source.creates([1])
+    setting.source.run([("d", b'{"id":1}', deleted)])
+    setting.source.run([("c", b'{"id":7}', created)], table=other)
+    setting.source.publish()
+    setting.router.start()
+
+    together = setting.read(f"{shared}.rows", 3)
+    orders = setting.read(f"{named}.v2.orders_in_shop", 3)
+    visits = setting.read(f"{named}.v2.visits_in_shop", 1)
+
+    assert [message.value() for message in together][1:] == [deleted, created]
+    assert [message.value() for message in orders][1:] == [deleted, None]
+    assert [message.value() for message in visits] == [created]
+    assert read_topic(setting.services.bootstrap_servers, f"{shared}.headwater.table-schemas") == []

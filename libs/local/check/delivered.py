@@ -83,7 +83,8 @@ def _canonical_column(column: ExpectedColumn, values: pa.Array) -> Sequence[obje
     cells: list[object] = values.to_pylist()
     if column.mask is not None:
         mask, data_type = column.mask, column.data_type
-        return [delivered_mask(mask, data_type, None if cell is None else str(cell)) for cell in cells]
+        texts = (None if cell is None else str(cell) for cell in cells)
+        return [delivered_mask(mask, data_type, text, column.key) for text in texts]
     try:
         convert: Convert | None = from_arrow(column.data_type, values.type)
     except TypeError as error:

@@ -25,7 +25,7 @@ from libs.local.check.projection import (
 )
 from libs.local.check.second_look import Suspected, look_again
 from libs.local.check.source import AskedSource, Executed, asked
-from libs.local.documents import Documents, DtsDocument, SourceDocument, nearest
+from libs.local.documents import Documents, DtsDocument, SourceDocument, mask_keys, nearest
 from libs.local.home import Home
 from libs.local.warehouse import StoredTable
 from libs.local.warehouses import warehouse_of
@@ -107,6 +107,7 @@ def check(
         InvalidSettings: no such tenant, or it has no sink; or the stack never wrote a row.
         NotCaughtUp: the tables are still behind after ``timeout_s``.
         SourceUnavailable, AccessDenied: the source cannot be read.
+        KeyUnusable: the key of a tenant's mask is not there.
     """
     tenants = _chosen(documents, tenant)
     sources = sorted({selection.name for spec in tenants for selection in spec.sources})
@@ -254,9 +255,10 @@ def _check_source(
         assert spec.sink is not None
         selections = [selection for selection in spec.sources if selection.name == source]
         warehouse = warehouse_of(home, documents, spec.tenant) if selections else None
+        key_of = functools.partial(mask_keys(home).key, spec.tenant)
         for selection in selections:
             assert warehouse is not None
-            for table in expected_tables(selection, captured, spec.format.field_names):
+            for table in expected_tables(selection, captured, spec.format.field_names, key_of):
                 on_progress(f"comparing {spec.tenant}: {table.table_id}")
                 place = warehouse_table(spec.tenant, source, table.table_id)
                 load = functools.partial(warehouse.load, place)

@@ -20,7 +20,7 @@ from libs.local.status import SourceStatus, Status
 from libs.local.tenant_topics import RowTopic
 from tests.unit.local.warehouse_files import write_table
 
-COMMANDS = ("init", "validate", "up", "down", "status", "tail", "query", "check", "demo", "version")
+COMMANDS = ("init", "validate", "up", "down", "status", "tail", "query", "check", "demo", "tenant", "version")
 
 
 def run(*arguments: str, home: Path | None = None) -> "subprocess.CompletedProcess[str]":

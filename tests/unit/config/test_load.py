@@ -1,6 +1,8 @@
 """Settings: from a file and the environment, every mistake at once."""
 
 import enum
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -45,6 +47,11 @@ def mistakes_of(document: str | None, tmp_path: Path, **environ: str) -> tuple[s
     return caught.value.mistakes
 
 
+def without_lines(mistakes: Sequence[str]) -> list[str]:
+    """Mistakes from their place on."""
+    return [re.sub(r"^\S+\.yaml(:\d+)?: ", "", mistake) for mistake in mistakes]
+
+
 def test_the_environment_wins_over_the_file_and_the_file_over_defaults(tmp_path: Path) -> None:
     """Also inside a group, whose other fields keep what they had."""
     settings = load(
@@ -77,7 +84,7 @@ def test_every_mistake_is_listed_with_its_place(tmp_path: Path) -> None:
         HEADWATER_SORCE="erp",
     )
 
-    assert sorted(mistake.partition(":")[0] for mistake in found) == [
+    assert sorted(mistake.partition(":")[0] for mistake in without_lines(found)) == [
         "HEADWATER_SORCE",
         "conection",
         "connection.prt",
@@ -88,6 +95,23 @@ def test_every_mistake_is_listed_with_its_place(tmp_path: Path) -> None:
     ]
     assert any("did you mean 'connection'?" in mistake for mistake in found)
     assert any("did you mean 'source'?" in mistake for mistake in found)
+
+
+def test_a_mistake_of_the_file_has_its_line(tmp_path: Path) -> None:
+    """One of the environment has none, though its place is in the file too."""
+    found = mistakes_of("source: erp\n\nconnection:\n  port: x\ntimeout_s: 1\n", tmp_path, HEADWATER_TIMEOUT_S="soon")
+
+    assert [mistake.partition(" Expected")[0] for mistake in found] == [
+        "timeout_s:",
+        f"{tmp_path}/settings.yaml:4: connection.port:",
+    ]
+
+
+def test_a_name_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    """Which of the two was meant, nobody knows."""
+    assert mistakes_of("source: erp\nsource: shop\n", tmp_path) == (
+        f"{tmp_path}/settings.yaml:2: source: stands here twice, first in line 1; keep one of them",
+    )
 
 
 @pytest.mark.parametrize(
@@ -155,10 +179,10 @@ def test_a_misspelt_choice_is_told_the_nearest_right_one(tmp_path: Path) -> None
     with pytest.raises(InvalidSettings) as caught:
         load_settings(Choosing, path=path, environ={}, subject="demo")
 
-    assert caught.value.mistakes == (
+    assert without_lines(caught.value.mistakes) == [
         "choice: unknown value 'secnd'; did you mean 'second'?",
         "other: unknown value 'frist'; did you mean 'first'?",
-    )
+    ]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +218,10 @@ def test_a_kafka_that_contradicts_itself_is_refused_beside_other_mistakes(
     with pytest.raises(InvalidSettings) as caught:
         load_settings(Choosing, path=path, environ={}, subject="demo")
 
-    assert all(found.startswith(wanted) for found, wanted in zip(caught.value.mistakes[1:], mistakes, strict=True))
+    assert all(
+        found.startswith(wanted)
+        for found, wanted in zip(without_lines(caught.value.mistakes)[1:], mistakes, strict=True)
+    )
 
 
 def test_a_user_without_a_protocol_goes_by_sasl() -> None:

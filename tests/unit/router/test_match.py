@@ -1,10 +1,13 @@
 """Who gets a table, and who shares bytes."""
 
 import json
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from libs.config.mask_keys import MaskKeys
 from libs.events.connect_schema import MYSQL_FORM, EnvelopeForm
 from libs.mysql.logical import column
 from libs.types.table import Column, TableId, TableSchema
@@ -12,12 +15,15 @@ from libs.types.tenant import (
     ColumnMask,
     FormatSettings,
     HashMask,
+    HmacMask,
+    KeyFrom,
     NameAdjustment,
     Operation,
     RowFilter,
     SourceSelection,
     SourceTypes,
     TenantSpec,
+    TopicLayout,
     TopicSettings,
 )
 from libs.types.value import LogicalKind, LogicalType
@@ -242,3 +248,70 @@ def test_a_masked_column_does_not_tell_its_source_type() -> None:
     fields, _ = fields_of(selection={"masks": masks}, columns=(".*",))
 
     assert list(fields) == ["id", "seen"]
+
+
+def test_tenants_with_keys_share_no_bytes(tmp_path: Path) -> None:
+    """The same words in two documents are two keys: neither gets what the other's key made."""
+    masks = (ColumnMask(columns=".*name", hmac=HmacMask(key_from=KeyFrom(file="pii"))),)
+    named = msgspec.structs.replace(
+        schema(ORDERS, 1), columns=(*schema(ORDERS, 1).columns, column("name", "varchar(9)"))
+    )
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "pii").write_text(f"the key of tenant {name}")
+    tenants = [tenant(name, selection={"masks": masks}) for name in ("a", "b", "c")]
+
+    routes = RouteBook("s", tenants, lambda *_: named, TopicClaims(), MaskKeys(tmp_path, {})).routes(
+        "shop", "orders", 1
+    )
+
+    assert targets(routes) == [["a.s.shop.orders"], ["b.s.shop.orders"]]
+    masked = [bytes(group.projection.masks["name"](msgspec.Raw(b'"x"'))) for group in routes.groups]
+    assert masked[0] != masked[1]
+    (refused,) = routes.refused
+    assert refused.target.tenant == "c"
+    assert "key file c/pii of" in refused.reason
+
+
+def named_topics(name: str, **more: Any) -> TopicSettings:
+    """Topics by a template."""
+    return TopicSettings(name=name, **more)
+
+
+def test_topics_are_named_by_the_tenants_template() -> None:
+    """Each tenant's by its own; they still share bytes."""
+    plain, named = tenant("a"), tenant("b", topics=named_topics("{tenant}.eu.{database}.{table}"), sink=None)
+
+    assert targets(book(plain, named).routes("shop", "orders", 1)) == [["a.s.shop.orders", "b.eu.shop.orders"]]
+
+
+def test_a_shared_topic_takes_all_tables_and_tells_no_schemas() -> None:
+    """A version is a table's: beside a topic of several it says nothing."""
+    shared = tenant("a", topics=TopicSettings(layout=TopicLayout.PER_TENANT), sink=None)
+    routes = book(shared)
+
+    orders, people = routes.routes("shop", "orders", 1), routes.routes("crm", "people", 1)
+
+    assert targets(orders) == targets(people) == [["a.rows"]]
+    assert orders.groups[0].announcements == ()
+    assert len(book(tenant("b")).routes("shop", "orders", 1).groups[0].announcements) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "database", "table", "says"),
+    [
+        ("{tenant}.{database}_{table}", "a", "b_c", "both map to it"),
+        ("{tenant}.{database}-{table}", "dead", "letter", "is of another kind"),
+        ("{tenant}.{database}.{table}", "s", "transaction", "is of another kind"),
+    ],
+)
+def test_a_template_that_mixes_topics_is_its_tenants_trouble(name: str, database: str, table: str, says: str) -> None:
+    """The rows are set aside for that tenant; the others go on, where a collision of all would halt the router."""
+    mixing, other = tenant("a", topics=named_topics(name), sink=None), tenant("b")
+    routes = book(mixing, other)
+    routes.routes("a_b", "c", 1)
+
+    found = routes.routes(database, table, 1)
+
+    assert targets(found) == [[f"b.s.{database}.{table}"]]
+    assert [(refused.target.tenant, says in refused.reason) for refused in found.refused] == [("a", True)]

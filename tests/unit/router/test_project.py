@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import hmac
 import json
 from typing import Any
 
@@ -18,8 +19,22 @@ from libs.events.batch import (
     OP_TRUNCATE,
     OP_UPDATE,
 )
+from libs.events.masks import decryption
 from libs.types.table import Column, Index, TableId, TableSchema
-from libs.types.tenant import ColumnMask, HashMask, NameAdjustment, Operation, RowFilter, SourceSelection
+from libs.types.tenant import (
+    ColumnMask,
+    ColumnRename,
+    EncryptMask,
+    FormatMask,
+    HashMask,
+    HmacMask,
+    KeyFrom,
+    NameAdjustment,
+    Operation,
+    PreservedFormat,
+    RowFilter,
+    SourceSelection,
+)
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
 from services.router.project import (
     InvalidProjection,
@@ -400,3 +415,129 @@ def test_a_key_and_a_number_cannot_be_cut(name: str, told: str) -> None:
 
     with pytest.raises(InvalidProjection, match=told):
         compile_projection(TABLE, selection)
+
+
+KEYED = KeyFrom(file="pii")
+KEY = b"0123456789abcdef"
+
+
+def after_mask(mask: dict[str, Any], text: str | None) -> Any:
+    """What stands in ``secret`` under a mask."""
+    selection = SourceSelection(name="s", masks=(ColumnMask(columns=".*secret", **mask),))
+    row = {"id": 1, "email": "a", "total": "BOI=", "ratio": 1.5, "secret": text}
+    projection = compile_projection(TABLE, selection, key_of=lambda _key_from: KEY)
+
+    projected = project_row(projection, OP_CREATE, b'{"id":1,"email":"a"}', event("c", None, row))
+
+    assert projected is not None
+    after = json.loads(projected.value)["after"]
+    assert {name: value for name, value in after.items() if name != "secret"} == {
+        name: value for name, value in row.items() if name != "secret"
+    }
+    return after["secret"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("4111 1111 1111 1234", "***************1234"),
+        ("1234", "****"),
+        ("12", "**"),
+        ("", ""),
+        ("äöüß€", "*öüß€"),
+        (None, None),
+    ],
+)
+def test_the_last_characters_are_kept_and_never_all(text: str | None, kept: str | None) -> None:
+    """A value that is as short as what may be kept would show whole."""
+    assert after_mask({"keep_last": 4}, text) == kept
+
+
+@pytest.mark.parametrize("text", ["x", "", None, UNAVAILABLE_VALUE])
+def test_a_nulled_column_is_null_whatever_it_was(text: str | None) -> None:
+    """And may be, in the schema that its sinks are told."""
+    assert after_mask({"set_null": True}, text) is None
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        {"hmac": HmacMask(key_from=KEYED)},
+        {"encrypt": EncryptMask(key_from=KEYED)},
+        {"format_preserving": FormatMask(kind=PreservedFormat.EMAIL, key_from=KEYED)},
+        {"keep_last": 1},
+    ],
+    ids=lambda mask: next(iter(mask)),
+)
+def test_null_and_what_the_log_lacks_stay_under_a_mask(mask: dict[str, Any]) -> None:
+    """There is nothing to mask."""
+    assert after_mask(mask, None) is None
+    assert after_mask(mask, UNAVAILABLE_VALUE) == UNAVAILABLE_VALUE
+
+
+def test_keyed_masks_are_of_the_tenants_key() -> None:
+    """HMAC as any tool makes it; encryption as the key undoes it."""
+    assert after_mask({"hmac": HmacMask(key_from=KEYED)}, "ä") == hmac.new(KEY, "ä".encode(), "sha256").hexdigest()
+    assert decryption(KEY)(after_mask({"encrypt": EncryptMask(key_from=KEYED)}, "ä")).decode() == "ä"
+
+
+def test_a_key_column_may_be_encrypted() -> None:
+    """Key and row hold the same text, in the row before a change and the one after it."""
+    selection = SourceSelection(name="s", masks=(ColumnMask(columns=".*email", encrypt=EncryptMask(key_from=KEYED)),))
+    projection = compile_projection(TABLE, selection, key_of=lambda _key_from: KEY)
+    before = {"id": 1, "email": "a", "total": "BOI=", "ratio": 1.5, "secret": "x"}
+
+    row = project_row(projection, OP_UPDATE, b'{"id":1,"email":"a"}', event("u", before, before | {"secret": "y"}))
+
+    assert row is not None
+    value = json.loads(row.value)
+    assert json.loads(row.key)["email"] == value["before"]["email"] == value["after"]["email"] != "a"
+
+
+@pytest.mark.parametrize(
+    ("mask", "reason"),
+    [
+        (ColumnMask(columns=".*email", set_null=True), "would make all rows one"),
+        (ColumnMask(columns=".*email", keep_last=2), "several rows one"),
+        (ColumnMask(columns=".*ratio", keep_last=2), "only a text can be cut short"),
+        (
+            ColumnMask(columns=".*ratio", format_preserving=FormatMask(kind=PreservedFormat.PHONE, key_from=KEYED)),
+            "only a text has a shape",
+        ),
+        (
+            ColumnMask(columns=".*secret", encrypt=EncryptMask(key_from=KEYED)),
+            "masks: 'secret': there are no keys here",
+        ),
+    ],
+)
+def test_a_mask_that_cannot_be_applied_is_refused(mask: ColumnMask, reason: str) -> None:
+    """Its events are set aside: never delivered unmasked."""
+    with pytest.raises(InvalidProjection, match=reason):
+        compile_projection(TABLE, SourceSelection(name="s", masks=(mask,)))
+
+
+def test_renamed_columns_are_the_tenants_in_key_row_and_schema() -> None:
+    """The document goes on naming them as the source does: filters, masks, exclusions."""
+    selection = SourceSelection(
+        name="s",
+        rename_columns=(ColumnRename(columns=".*email", to="mail"), ColumnRename(columns=".*email", to="never")),
+        masks=(EMAIL_HASH,),
+        exclude_columns=(".*total", ".*ratio", ".*secret"),
+        row_filters=(RowFilter(tables=".*", where="email = 'a'"),),
+    )
+    row = {"id": 1, "email": "a", "total": "BOI=", "ratio": 1.5, "secret": "x"}
+
+    projected = project(selection, "c", event("c", None, row))
+
+    assert projected is not None
+    assert json.loads(projected.key) == {"id": 1, "mail": sha256("a")}
+    assert json.loads(projected.value)["after"] == {"id": 1, "mail": sha256("a")}
+    schema = compile_projection(TABLE, selection).schema
+    assert ([column.name for column in schema.columns], schema.key) == (["id", "mail"], ("id", "mail"))
+
+
+def test_a_rename_to_a_name_that_is_taken_is_refused() -> None:
+    """A rename onto another column, or of two onto one; warehouses tell no upper case from lower."""
+    for rename in (ColumnRename(columns=".*email", to="Secret"), ColumnRename(columns=".*(email|secret)", to="x")):
+        with pytest.raises(InvalidProjection, match="both become"):
+            compile_projection(TABLE, SourceSelection(name="s", rename_columns=(rename,)))

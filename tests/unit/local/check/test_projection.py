@@ -1,12 +1,29 @@
 """What a tenant should have of a table."""
 
 import hashlib
+import json
+from typing import Any
 
+import msgspec
 import pytest
 
 from libs.local.check.projection import ANY_HASH, SourceTable, delivered_mask, expected_tables, masked_value
-from libs.types.table import TableId
-from libs.types.tenant import ColumnMask, HashMask, NameAdjustment, RowFilter, SourceSelection
+from libs.mysql.logical import column
+from libs.types.table import TableId, TableSchema
+from libs.types.tenant import (
+    ColumnMask,
+    ColumnRename,
+    EncryptMask,
+    FormatMask,
+    HashMask,
+    HmacMask,
+    KeyFrom,
+    NameAdjustment,
+    PreservedFormat,
+    RowFilter,
+    SourceSelection,
+)
+from services.router.project import compile_projection
 
 ORDERS = SourceTable(
     TableId(database="shop", table="orders"),
@@ -91,3 +108,79 @@ def test_where_spelling_decides_only_the_form_is_checked() -> None:
     assert masked_value(HASH, "float", "0.1") == ANY_HASH
     assert delivered_mask(HASH, "float", "0" * 64) == ANY_HASH
     assert delivered_mask(HASH, "float", "0.1") == "0.1"
+
+
+KEY = b"0123456789abcdef"
+KEYED = KeyFrom(file="pii")
+MASKS = {
+    "hash": {"hash": HashMask(salt="pepper")},
+    "hmac": {"hmac": HmacMask(key_from=KEYED, algorithm="sha512")},
+    "encrypt": {"encrypt": EncryptMask(key_from=KEYED)},
+    "set_null": {"set_null": True},
+    "constant": {"constant": "***"},
+}
+TEXT_MASKS = {
+    "keep_last": {"keep_last": 3},
+    "truncate": {"truncate_chars": 3},
+    "email": {"format_preserving": FormatMask(kind=PreservedFormat.EMAIL, key_from=KEYED)},
+    "phone": {"format_preserving": FormatMask(kind=PreservedFormat.PHONE, key_from=KEYED)},
+}
+VALUES = [
+    ("varchar(80)", "varchar", "Ann.Smith@example.org", '"Ann.Smith@example.org"'),
+    ("varchar(80)", "varchar", "+49 170 1234567", '"+49 170 1234567"'),
+    ("varchar(80)", "varchar", "ä", '"ä"'),
+    ("varchar(80)", "varchar", None, "null"),
+    ("bigint", "bigint", "-7", "-7"),
+    ("bigint unsigned", "bigint", "18446744073709551615", "-1"),
+    ("decimal(10,2)", "decimal", "12.50", '"BOI="'),
+    ("date", "date", "1970-01-02", "1"),
+    ("double", "double", "0.1", "0.1"),
+    ("varbinary(9)", "varbinary", b"\x00\x01", '"AAE="'),
+]
+
+
+@pytest.mark.parametrize("way", [*MASKS, *TEXT_MASKS])
+@pytest.mark.parametrize(("source_type", "data_type", "text", "wire"), VALUES)
+def test_router_and_check_agree(way: str, source_type: str, data_type: str, text: Any, wire: str) -> None:
+    """What the router puts in place of the reader's value, undone or not, is what is expected from MySQL's own text."""
+    if way in TEXT_MASKS and data_type != "varchar":
+        return
+    mask = ColumnMask(columns=".*", **{**MASKS, **TEXT_MASKS}[way])
+    table = TableSchema(table_id=ORDERS.table_id, columns=(column("c", source_type),))
+    projection = compile_projection(table, SourceSelection(name="s", masks=(mask,)), key_of=lambda _: KEY)
+
+    delivered = json.loads(bytes(projection.masks["c"](msgspec.Raw(wire.encode()))))
+
+    assert delivered_mask(mask, data_type, delivered, KEY) == masked_value(mask, data_type, text, KEY)
+    if text is not None and way not in ("truncate", "keep_last"):
+        assert delivered != text
+
+
+@pytest.mark.parametrize("way", [way for way in {**MASKS, **TEXT_MASKS} if way not in ("set_null", "constant")])
+def test_another_value_is_a_difference(way: str) -> None:
+    """Also where only the undone form is compared."""
+    mask = ColumnMask(columns=".*", **{**MASKS, **TEXT_MASKS}[way])
+    values = ("+49 170 1234567", "+48 171 1234568") if way == "phone" else ("ann@example.org", "bob@example.com")
+    table = TableSchema(table_id=ORDERS.table_id, columns=(column("c", "varchar(80)"),))
+    projection = compile_projection(table, SourceSelection(name="s", masks=(mask,)), key_of=lambda _: KEY)
+    delivered = json.loads(bytes(projection.masks["c"](msgspec.Raw(json.dumps(values[0]).encode()))))
+
+    assert delivered_mask(mask, "varchar", delivered, KEY) != masked_value(mask, "varchar", values[1], KEY)
+
+
+def test_a_value_in_the_clear_is_a_difference() -> None:
+    """Where a key's mask should stand."""
+    for way in ("encrypt", "hmac", "email"):
+        mask = ColumnMask(columns=".*", **{**MASKS, **TEXT_MASKS}[way])
+        clear = "ann@example.org"
+
+        assert delivered_mask(mask, "varchar", clear, KEY) != masked_value(mask, "varchar", clear, KEY)
+
+
+def test_renamed_columns_are_expected_under_their_new_names() -> None:
+    """By the first rename that names them, and only then made such as Avro takes."""
+    selection = SourceSelection(name="shop", rename_columns=(ColumnRename(columns=r".*\.note", to="remark-s"),))
+
+    (table,) = expected_tables(selection, [ORDERS], NameAdjustment.AVRO)
+
+    assert [column.seen_as for column in table.columns] == ["id", "email", "remark_s", "total"]

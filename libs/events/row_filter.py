@@ -1,6 +1,7 @@
 """Row filters: a tenant's SQL condition, compiled once into a Python predicate.
 
-``match`` compiles a filter for each version of each table it concerns; ``project`` asks the predicate about every row image.
+The router compiles a filter for each version of each table it concerns, and asks the predicate about every row image; the
+``headwater`` command compiles it to say beforehand whether it fits.
 The language is the part of MySQL's that needs nothing but the row: comparisons, AND OR NOT, IN, BETWEEN, LIKE, IS,
 arithmetic and literals. What is outside it, and a column that the table does not have, is a mistake with its remedy,
 never a condition that silently means something else.
@@ -9,7 +10,7 @@ Values are compared by what they are, not by how they travel: decimals exactly, 
 TIMESTAMP, and a literal compared with one, in UTC), NULL by three-valued logic (MySQL manual 14.4.3). Text is compared by
 code points and case, as the collation ``utf8mb4_bin`` does: a tenant's boundary must not depend on a collation's version.
 
-What compiles (``condition``) is imported with the first filter: it brings a SQL parser of 29 MB.
+What compiles (``row_condition``) is imported with the first filter: it brings a SQL parser of 29 MB.
 """
 
 import base64
@@ -50,7 +51,7 @@ class InvalidCondition(HeadwaterError):
 
 def condition_mistakes(where: str) -> list[str]:
     """What is wrong with a condition whatever the table: its syntax, and constructs outside the language."""
-    from services.router.condition import compile_condition
+    from libs.events.row_condition import compile_condition
 
     mistakes: list[str] = []
     compile_condition(where, None, mistakes, set())
@@ -63,7 +64,7 @@ def compile_filter(where: str, table: TableSchema) -> CompiledFilter:
     Raises:
         InvalidCondition: it names columns that the table does not have, or compares what cannot be compared.
     """
-    from services.router.condition import compile_condition
+    from libs.events.row_condition import compile_condition
 
     mistakes: list[str] = []
     used: set[str] = set()

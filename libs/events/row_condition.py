@@ -1,4 +1,5 @@
-"""The compiler of row filters: SQL conditions, as sqlglot parses them, into functions of a row. ``filter`` says what they mean.
+"""The compiler of row filters: SQL conditions, as sqlglot parses them, into functions of a row.
+``row_filter`` says what they mean.
 
 A module of its own for sqlglot's sake: it takes 29 MB, and a router whose tenants filter nothing does without.
 """
@@ -16,12 +17,12 @@ from typing import Any, Final
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ErrorLevel, SqlglotError
 
 from libs.errors import InvalidEvent, UndecodableValue
+from libs.events.row_filter import EXACT, Evaluate, WireRow, decimal_of_wire
 from libs.types.table import Column, TableSchema
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind
-from services.router.filter import EXACT, Evaluate, WireRow, decimal_of_wire
 
 
 class _Domain(enum.Enum):
@@ -56,6 +57,8 @@ class _Term:
 _MISTAKEN: Final = _Term(_Domain.ANY, lambda _row: None)
 _MAX_CONDITION_CHARACTERS: Final = 8_000
 """Longer ones are lists that belong into a table."""
+_MAX_DEPTH: Final = 60
+"""Below what Python's stack takes, when rows are judged too, wherever it is asked from."""
 
 
 def compile_condition(where: str, table: TableSchema | None, mistakes: list[str], used: set[str]) -> Evaluate:
@@ -89,6 +92,7 @@ class _Compiler:
         self._table = table
         self._mistakes = mistakes
         self._used = used
+        self._depth = 0
 
     def condition(self, node: exp.Expr) -> Evaluate:
         """An expression where a truth value is wanted: numbers are true unless 0."""
@@ -104,6 +108,15 @@ class _Compiler:
 
     def term(self, node: exp.Expr) -> _Term:
         """Any expression. An argument of the node that is not known here is a mistake: it could turn the meaning."""
+        if self._depth >= _MAX_DEPTH:
+            return self._mistaken(f"is nested deeper than {_MAX_DEPTH} levels; write it flatter")
+        self._depth += 1
+        try:
+            return self._term(node)
+        finally:
+            self._depth -= 1
+
+    def _term(self, node: exp.Expr) -> _Term:
         allowed = _ARGUMENTS.get(type(node))
         if allowed is None:
             return self._mistaken(f"{_sql(node)}: {_construct(node)} is not supported; {_LANGUAGE}")
@@ -134,7 +147,8 @@ class _Compiler:
                 return self._comparison(node)
 
     def _mistaken(self, mistake: str) -> _Term:
-        self._mistakes.append(mistake)
+        if mistake not in self._mistakes:
+            self._mistakes.append(mistake)
         return _MISTAKEN
 
     # -- leaves
@@ -264,9 +278,9 @@ class _Compiler:
         subject = self.term(like.this)
         if subject.domain not in (_Domain.TEXT, _Domain.ANY):
             return self._mistaken(f"{_sql(node)}: LIKE takes text, and {_sql(like.this)} is {subject.domain.value}")
-        is_match = _like_pattern(like.expression.this, escape).fullmatch
+        is_like = _like_matcher(like.expression.this, escape)
         is_negated = bool(like.args.get("negate"))
-        return _Term(_Domain.TRUTH, _map_known(subject.evaluate, lambda text: (is_match(text) is None) is is_negated))
+        return _Term(_Domain.TRUTH, _map_known(subject.evaluate, lambda text: is_like(text) is not is_negated))
 
     # -- arithmetic
 
@@ -407,19 +421,43 @@ def _is_text_constant(term: _Term) -> bool:
     return term.is_constant and term.domain is _Domain.TEXT
 
 
-def _like_pattern(pattern: str, escape: str) -> re.Pattern[str]:
-    """``%`` any characters, ``_`` exactly one, ``escape`` the next one itself (MySQL manual 14.8.1)."""
-    parts, characters = [], iter(pattern)
+def _like_matcher(pattern: str, escape: str) -> Callable[[str], bool]:
+    """``%`` any characters, ``_`` exactly one, ``escape`` the next one itself (MySQL manual 14.8.1).
+
+    The parts between ``%`` are found one after the other, each at its first place: no text makes it try again, as a regular
+    expression would.
+    """
+    parts, lengths = [""], [0]
+    characters = iter(pattern)
     for character in characters:
+        if character == "%":
+            parts.append("")
+            lengths.append(0)
+            continue
         if character == escape:
-            parts.append(re.escape(next(characters, escape)))
+            parts[-1] += re.escape(next(characters, escape))
         else:
-            parts.append({"%": ".*", "_": "."}.get(character, re.escape(character)))
-    return re.compile("".join(parts), re.DOTALL)
+            parts[-1] += "." if character == "_" else re.escape(character)
+        lengths[-1] += 1
+    first, *middle = [re.compile(part, re.DOTALL) for part in parts]
+    if not middle:
+        return lambda text: first.fullmatch(text) is not None
+    last = middle.pop()
+
+    def is_like(text: str) -> bool:
+        found = first.match(text)
+        for part in middle:
+            if found is None:
+                return False
+            found = part.search(text, found.end())
+        last_begins = len(text) - lengths[-1]
+        return found is not None and last_begins >= found.end() and last.fullmatch(text, last_begins) is not None
+
+    return is_like
 
 
 def _sql(node: Any) -> str:
-    text = node.sql(dialect="mysql")
+    text = node.sql(dialect="mysql", unsupported_level=ErrorLevel.IGNORE)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

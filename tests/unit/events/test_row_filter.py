@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libs.errors import InvalidEvent
+from libs.events.row_filter import InvalidCondition, compile_filter, condition_mistakes
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
-from services.router.filter import InvalidCondition, compile_filter, condition_mistakes
 
 
 def column(name: str, kind: LogicalKind, source_type: str = "", *, scale: int = 0) -> Column:
@@ -276,3 +276,31 @@ def test_sql_parser_is_not_loaded_before_a_filter_wants_it() -> None:
     )
 
     subprocess.run([sys.executable, "-c", check], check=True, cwd=Path(__file__).parents[3])
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "(" * 300 + "a = 1" + ")" * 300,
+        "NOT " * 300 + "a = 1",
+        "1" + " + 1" * 300 + " = 1",
+        "(" * 3_000,
+        "- " * 3_000 + "1",
+    ],
+)
+def test_deep_conditions_are_refused(where: str) -> None:
+    """Before a row meets them, and not by how much of Python's stack is left."""
+    assert condition_mistakes(where)[0].startswith("is nested")
+
+
+def test_long_flat_conditions_are_taken() -> None:
+    """Depth is what costs."""
+    assert condition_mistakes(" OR ".join(f"a = {number}" for number in range(600))) == []
+
+
+def test_like_comes_back_from_any_text() -> None:
+    """A regular expression in its place would try for hours."""
+    like = compile_filter(f"name LIKE '{'%a' * 60}b'", TABLE)
+
+    assert not like.matches({"name": "a" * 100_000})
+    assert like.matches({"name": "a" * 100_000 + "b"})

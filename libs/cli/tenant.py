@@ -1,0 +1,401 @@
+"""``headwater tenant``: tenants' documents, judged, compared, put into force and explained."""
+
+import datetime
+import difflib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from libs.cli.home import home_option
+from libs.config.mask_keys import KeyUnusable
+from libs.config.yaml_text import read_text
+from libs.errors import InvalidSettings
+from libs.events.masks import NotDecryptable, decryption
+from libs.local.documents import mask_keys, read_documents
+from libs.local.home import Home, is_initialised
+from libs.local.stack import load_documents
+from libs.local.tenant_explain import Explanation, TableFate, explain
+from libs.local.tenant_list import ListedTenant, list_tenants
+from libs.local.tenant_plan import AS_BEFORE, GONE, NEW, PlannedTable, TenantPlan, plan_tenant
+from libs.local.tenant_versions import (
+    Applied,
+    TenantVersion,
+    apply_text,
+    apply_version,
+    judged,
+    tenants_with_versions,
+    version_text,
+    versions,
+)
+from libs.types.tenant import KeyFrom
+
+_FILE = click.Path(dir_okay=False, allow_dash=True, path_type=Path)
+_WIDE = 160
+
+
+@click.group(name="tenant")
+def tenant_command() -> None:
+    """Judge, compare, put into force and explain tenants' documents (docs/tenants.md)."""
+
+
+@tenant_command.command(name="validate")
+@click.argument("files", nargs=-1, required=True, type=_FILE, metavar="FILE...")
+@home_option
+def validate_command(files: Sequence[Path], home: Home) -> None:
+    """List every mistake of documents, by file and line. Nothing is changed.
+
+    The same code judges as in the router. In a home the sources and warehouses that a document names must be there too; outside
+    of one the document alone is judged. "-" reads standard input. Exits with 2 where there is a mistake.
+
+    \b
+    Examples:
+      headwater tenant validate acme.yaml
+      headwater tenant validate tenants/*.yaml
+      kubectl get configmap acme -o jsonpath='{.data.tenant\\.yaml}' | headwater tenant validate -
+    """
+    mistakes: list[str] = []
+    owners: dict[str, Path] = {}
+    for file in files:
+        text = _text(file, mistakes)
+        parsed = None if text is None else judged(_home_if_any(home), text, str(file), mistakes)
+        if parsed is not None:
+            other = owners.setdefault(parsed.spec.tenant, file)
+            if other != file:
+                claimed = f"tenant: {parsed.spec.tenant!r} is claimed by {other} already"
+                mistakes += parsed.lines.locate([claimed])
+    if mistakes:
+        raise InvalidSettings(", ".join(map(str, files)) if len(files) <= 3 else f"{len(files)} documents", mistakes)
+    scope = "" if _home_if_any(home) else "; not in a home, so its sources were not looked up"
+    click.secho(f"no mistakes: {', '.join(owners)}{scope}", fg="green")
+
+
+@tenant_command.command(name="plan")
+@click.argument("file", type=_FILE)
+@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON document.")
+@click.option("--all", "show_all", is_flag=True, help="Show tables that stay as they are, too.")
+@home_option
+def plan_command(file: Path, as_json: bool, show_all: bool, home: Home) -> None:
+    """Show what the document in FILE would change against the one that is in force. Nothing is written.
+
+    Topics that would be made, tables that match right now (the sources are asked, or schema_history while the stack runs),
+    which columns are delivered, masked, renamed or left out, which rows come, and what of it would be refused: a filter that
+    does not fit a table's types, a key that would be lost, a table that the warehouse cannot hold.
+
+    Exits with 2 where the document has mistakes, with 1 where something would be refused.
+
+    \b
+    Examples:
+      headwater tenant plan acme.yaml
+      headwater tenant plan acme.yaml --json | jq '.tables[] | select(.change != "as before")'
+    """
+    parsed_mistakes: list[str] = []
+    text = _text(file, parsed_mistakes)
+    documents = load_documents(home)
+    parsed = None if text is None else judged(home, text, str(file), parsed_mistakes)
+    if parsed is None:
+        raise InvalidSettings(str(file), parsed_mistakes)
+    plan = plan_tenant(home, documents, parsed.spec, parsed.lines)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(plan)))
+    else:
+        print_tenant_plan(plan, show_all=show_all)
+    if plan.is_refused:
+        raise click.exceptions.Exit(1)
+
+
+@tenant_command.command(name="apply")
+@click.argument("file_or_tenant", metavar="FILE|TENANT")
+@click.option("--version", "number", type=int, help="Go back: put this version of TENANT into force again.")
+@home_option
+def apply_command(file_or_tenant: str, number: int | None, home: Home) -> None:
+    """Put the document in FILE into force, in place of its tenant's; or, with --version, an older one of TENANT.
+
+    The document is judged first, and with any mistake nothing is changed: a bad one never replaces a good one. What was in
+    force stays kept as a numbered version, one edited by hand too. The file in tenants/ is replaced at once and whole; a
+    running stack takes it over within a second or two.
+
+    \b
+    Examples:
+      headwater tenant plan acme.yaml && headwater tenant apply acme.yaml
+      headwater tenant apply acme --version 3
+      cat acme.yaml | headwater tenant apply -
+    """
+    load_documents(home)
+    now = datetime.datetime.now(datetime.UTC)
+    if number is not None:
+        applied = apply_version(home, file_or_tenant, number, now=now)
+    else:
+        mistakes: list[str] = []
+        text = _text(Path(file_or_tenant), mistakes)
+        if text is None:
+            raise InvalidSettings(file_or_tenant, mistakes)
+        applied = apply_text(home, text, shown_as=file_or_tenant, now=now)
+    _print_applied(applied)
+
+
+@tenant_command.command(name="list")
+@click.argument("tenant", required=False)
+@click.option(
+    "--versions", "show_versions", is_flag=True, help="The versions that were put into force, with their times."
+)
+@click.option("--diff", "diff", nargs=2, type=int, help="What TENANT's second version says otherwise than the first.")
+@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON document.")
+@home_option
+def list_command(
+    tenant: str | None, show_versions: bool, diff: tuple[int, int] | None, as_json: bool, home: Home
+) -> None:
+    """List the tenants, or the versions of their documents.
+
+    \b
+    Examples:
+      headwater tenant list
+      headwater tenant list acme --versions
+      headwater tenant list acme --diff 2 3
+    """
+    if not is_initialised(home):
+        raise InvalidSettings(str(home.root), ["is no Headwater home: run `headwater init`, or name one with --home"])
+    if diff is not None:
+        if tenant is None:
+            raise click.UsageError("--diff needs a tenant")
+        _print_difference(home, tenant, *diff)
+    elif show_versions:
+        names = [tenant] if tenant else tenants_with_versions(home)
+        _print_versions([version for name in names for version in versions(home, name)], as_json)
+    else:
+        listed = [each for each in list_tenants(home, read_documents(home)) if tenant in (None, each.tenant)]
+        _print_tenants(listed, as_json)
+
+
+@tenant_command.command(name="explain")
+@click.argument("tenant")
+@click.argument("table")
+@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON document.")
+@home_option
+def explain_command(tenant: str, table: str, as_json: bool, home: Home) -> None:
+    """Say why TABLE and each of its columns does or does not come to TENANT: which rule did it, and in which line.
+
+    TABLE is a table's name, database.table or source.database.table. The document is the one in tenants/; the table's columns
+    are asked of schema_history while the stack runs, else of the source.
+
+    \b
+    Examples:
+      headwater tenant explain globex orders
+      headwater tenant explain globex shop.customers --json
+    """
+    explanation = explain(home, load_documents(home), tenant, table)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(explanation)))
+    else:
+        print_explanation(explanation)
+
+
+@tenant_command.command(name="decrypt")
+@click.argument("tenant")
+@click.argument("values", nargs=-1)
+@click.option("--file", "file", help="Name of the key: the mask's key_from.file.")
+@click.option("--env", "env", help="Variable of the key: the mask's key_from.env.")
+@home_option
+def decrypt_command(tenant: str, values: Sequence[str], file: str | None, env: str | None, home: Home) -> None:
+    """Print what stands behind VALUES that an encrypt mask of TENANT's made; without VALUES, behind each line of input.
+
+    The key is read where the router reads it: keys/TENANT/NAME of the home, or the environment. Each value is printed on a
+    line of its own. Exits with 2 where one was not made by this key; nothing stands in its line then.
+
+    \b
+    Examples:
+      headwater tenant decrypt acme --file pii AXsJS2xHlE0HOzUvErNTDs+vwfEn50hmjBVMM5WJPoU=
+      headwater query acme "SELECT diagnosis FROM visits" --format csv | tail -n +2 \\
+        | headwater tenant decrypt acme --file pii
+    """
+    if (file is None) == (env is None):
+        raise click.UsageError("give either --file or --env")
+    try:
+        decrypt = decryption(mask_keys(home).key(tenant, KeyFrom(file=file, env=env)))
+    except KeyUnusable as error:
+        raise InvalidSettings(f"tenant {tenant}", [str(error)]) from error
+    mistakes = []
+    for number, value in enumerate(values or map(str.strip, sys.stdin), 1):
+        try:
+            click.echo(decrypt(value))
+        except NotDecryptable as error:
+            click.echo()
+            mistakes.append(f"value {number} {error}")
+    if mistakes:
+        raise InvalidSettings(f"tenant {tenant}", mistakes)
+
+
+def _home_if_any(home: Home) -> Home | None:
+    return home if is_initialised(home) else None
+
+
+def _text(file: Path, mistakes: list[str]) -> str | None:
+    if str(file) == "-":
+        return sys.stdin.read()
+    return read_text(file, shown_as=str(file), mistakes=mistakes)
+
+
+def print_tenant_plan(plan: TenantPlan, *, show_all: bool = False) -> None:
+    """What changes, table by table, then topics and notes, and the sum."""
+    if plan.is_new:
+        click.secho(f"tenant {plan.tenant} is new", bold=True)
+    for setting in plan.settings:
+        click.echo(f"  {setting}")
+    shown = [table for table in plan.tables if show_all or table.change != AS_BEFORE or table.fate.refused]
+    for table in shown:
+        _print_planned(table)
+    for label, topics in (("topic made", plan.topics_made), ("topic left", plan.topics_left)):
+        for topic in topics:
+            click.echo(f"  {label}: {topic}")
+    for note in plan.notes:
+        click.secho(f"note: {note}", fg="yellow")
+    if plan.changes_nothing:
+        click.secho(f"tenant {plan.tenant}: nothing would change", fg="green")
+        return
+    counts = [(sum(table.change == change for table in plan.tables), change) for change in (NEW, "changed", GONE)]
+    sum_text = ", ".join(f"{count} {change}" for count, change in counts if count) or "none"
+    refused = sum(bool(table.fate.refused) for table in plan.tables if table.change != GONE)
+    click.secho(
+        f"tenant {plan.tenant}: tables {sum_text}; topics {len(plan.topics_made)} made, {len(plan.topics_left)} left; "
+        f"{refused} refused",
+        fg="red" if refused else "green",
+    )
+
+
+def _print_planned(planned: PlannedTable) -> None:
+    fate = planned.fate
+    colour = {NEW: "green", GONE: "red", AS_BEFORE: None}.get(planned.change, "yellow")
+    to = f" → {fate.topic}" + (f", {fate.warehouse} {fate.warehouse_table}" if fate.warehouse else "")
+    click.secho(f"  {planned.change:<9} {fate.source}: {fate.table}{'' if planned.change == GONE else to}", fg=colour)
+    for difference in planned.differences:
+        click.echo(f"      {difference}")
+    if planned.change == NEW:
+        for rule in fate.rows:
+            click.echo(f"      rows: {rule.says}")
+        by_fate: dict[str, list[str]] = {}
+        for column in fate.columns:
+            name = column.name if column.seen_as in (None, column.name) else f"{column.name} as {column.seen_as}"
+            by_fate.setdefault(column.fate, []).append(name)
+        for what, columns in by_fate.items():
+            click.echo(f"      {what}: {', '.join(columns)}")
+    if planned.change != GONE:
+        for refusal in fate.refused:
+            click.secho(f"      REFUSED  {refusal}", fg="red")
+
+
+def print_explanation(explanation: Explanation) -> None:
+    """Each table that the name may mean: whether, why, which rows, and column by column."""
+    for fate in explanation.tables:
+        _print_fate(explanation.tenant, fate)
+    for note in explanation.notes:
+        click.secho(f"note: {note}", fg="yellow")
+
+
+def _print_fate(tenant: str, fate: TableFate) -> None:
+    verdict = click.style("is delivered", fg="green") if fate.is_delivered else click.style("does not come", fg="red")
+    click.echo(f"{fate.table} of source {fate.source} {verdict} to {tenant}")
+    for rule in fate.because:
+        click.echo(f"  because  {rule.says}{_at(rule.where)}")
+    if not fate.is_delivered:
+        return
+    click.echo(f"  topic    {fate.topic}")
+    if fate.warehouse:
+        click.echo(f"  table    {fate.warehouse} {fate.warehouse_table}")
+    for rule in fate.rows:
+        click.echo(f"  rows     {rule.says}{_at(rule.where)}")
+    if not fate.rows:
+        click.echo("  rows     all")
+    for refusal in fate.refused:
+        click.secho(f"  REFUSED  {refusal}", fg="red")
+    if not fate.columns:
+        click.echo("  columns  not known")
+        return
+    _print_table(
+        ("column", "becomes", "seen as", "by", "line"),
+        [
+            (
+                column.name,
+                column.fate,
+                column.seen_as or "",
+                column.because.says if column.because else "no rule names it",
+                column.because.where if column.because else "",
+            )
+            for column in fate.columns
+        ],
+    )
+
+
+def _at(where: str) -> str:
+    return f"   ({where})" if where else ""
+
+
+def _print_applied(applied: Applied) -> None:
+    if applied.kept is not None:
+        click.echo(f"what was in {applied.file}, edited by hand, is kept as version {applied.kept.number}")
+    if applied.is_changed:
+        click.secho(
+            f"tenant {applied.tenant}: version {applied.version.number} is in force ({applied.file})", fg="green"
+        )
+    else:
+        click.echo(f"tenant {applied.tenant}: nothing changes, version {applied.version.number} is in force")
+
+
+def _print_versions(found: Sequence[TenantVersion], as_json: bool) -> None:
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(found)))
+        return
+    if not found:
+        click.echo("no versions yet: `headwater tenant apply FILE` keeps one each time")
+        return
+    _print_table(
+        ("tenant", "version", "applied at (UTC)", "file"),
+        [(item.tenant, str(item.number), f"{item.applied_at:%Y-%m-%d %H:%M:%S}", item.file) for item in found],
+    )
+
+
+def _print_difference(home: Home, tenant: str, first: int, second: int) -> None:
+    known = {version.number: version for version in versions(home, tenant)}
+    missing = [f"has no version {number}" for number in (first, second) if number not in known]
+    if missing:
+        there_are = ", ".join(map(str, known)) or "none yet"
+        raise InvalidSettings(f"tenant {tenant}", [f"{mistake}; there are {there_are}" for mistake in missing])
+    old, new = (version_text(known[number]).splitlines(keepends=True) for number in (first, second))
+    for line in difflib.unified_diff(old, new, f"{tenant} version {first}", f"{tenant} version {second}"):
+        click.echo(line, nl=not line.endswith("\n"))
+
+
+def _print_tenants(listed: Sequence[ListedTenant], as_json: bool) -> None:
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(listed)))
+        return
+    if not listed:
+        click.echo("no tenants yet: `headwater tenant apply FILE`")
+        return
+    _print_table(
+        ("tenant", "version", "sources", "sink", "file", "state"),
+        [
+            (
+                item.tenant,
+                "by hand" if item.version is None else str(item.version),
+                ", ".join(item.sources),
+                item.sink,
+                item.file,
+                "in force" if not item.mistakes else f"refused: {item.mistakes[0]}",
+            )
+            for item in listed
+        ],
+    )
+
+
+def _print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in header:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    Console(width=None if sys.stdout.isatty() else _WIDE, highlight=False).print(table)

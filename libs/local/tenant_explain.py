@@ -1,0 +1,273 @@
+"""Why a tenant gets a table, a row or a column, or does not: which rule of its document did it, and in which line.
+
+``headwater tenant explain`` prints it, and ``tenant plan`` compares it before and after. What becomes of a column is asked of
+``tenant_view``, by which the router works too; what is added here is which rule it was.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from libs.config.yaml_text import DocumentLines
+from libs.errors import AccessDenied, InvalidSettings, TransientError
+from libs.events.names import tenant_row_topic
+from libs.events.row_filter import InvalidCondition, compile_filter
+from libs.events.tenant_view import is_selected, tenant_view
+from libs.local.documents import Documents, SourceDocument, nearest
+from libs.local.home import Home
+from libs.local.source_tables import is_captured, source_tables
+from libs.types.table import TableId, TableSchema
+from libs.types.tenant import ColumnMask, SourceSelection, TenantSpec
+from libs.types.warehouse import warehouse_table
+from libs.warehouse.dialect import DIALECTS
+from libs.warehouse.fitness import unfit_because
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of a document."""
+
+    says: str
+    where: str = ""
+    """``tenants/acme.yaml:12``; empty: no document says so, it is the default."""
+
+
+class ColumnFate(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of one column."""
+
+    name: str
+    """At the source."""
+    fate: str
+    """``delivered``, ``left out``, or ``masked: `` and how."""
+    seen_as: str | None
+    """Its name at the tenant; None where it is left out."""
+    because: Rule | None = None
+    """None: no rule names it."""
+
+
+class TableFate(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of one table."""
+
+    source: str
+    table: str
+    """``database.table``."""
+    is_delivered: bool
+    because: tuple[Rule, ...]
+    """Which rule includes it, or all that keep it away."""
+    topic: str | None = None
+    warehouse: str | None = None
+    warehouse_table: str | None = None
+    rows: tuple[Rule, ...] = ()
+    """Which rows come: all of these hold. Empty: every row."""
+    columns: tuple[ColumnFate, ...] = ()
+    """Empty: the table's columns are not known."""
+    refused: tuple[str, ...] = ()
+    """Why its events are set aside, or the sink parks it; each ends with the remedy."""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """One table, by each source that has it."""
+
+    tenant: str
+    tables: tuple[TableFate, ...]
+    notes: tuple[str, ...] = ()
+
+
+def explain(home: Home, documents: Documents, tenant: str, table: str) -> Explanation:
+    """Why ``table`` (``table``, ``database.table`` or ``source.database.table``) does or does not come to ``tenant``.
+
+    Raises:
+        InvalidSettings: no such tenant, or no source that it names has such a table; the message tells the nearest.
+    """
+    spec = documents.tenants.get(tenant)
+    if spec is None:
+        known = sorted(documents.tenants)
+        raise InvalidSettings(f"tenant {tenant}", [f"has no good document in tenants/; {nearest(tenant, known)}"])
+    lines = documents.tenant_lines.get(tenant, DocumentLines())
+    fates: list[TableFate] = []
+    notes: list[str] = []
+    names: list[str] = []
+    for index, selection in enumerate(spec.sources):
+        document = documents.sources.get(selection.name)
+        schemas, note = ({}, None) if document is None else known_tables(home, selection.name, document)
+        if document is None:
+            note = f"source {selection.name} has no document in sources/: nothing of it comes"
+        notes += [note] if note else []
+        found = [table_id for table_id in schemas if table in _names(selection.name, table_id)]
+        names += [name for table_id in schemas for name in _names(selection.name, table_id)[:2]]
+        if note and not found and (guess := _table_id(table)) is not None:
+            found = [guess]
+        for table_id in found:
+            schema = schemas.get(table_id)
+            fates.append(table_fate(spec, index, lines, table_id, schema, document))
+    if not fates:
+        sources = ", ".join(selection.name for selection in spec.sources)
+        hint = nearest(table, sorted(set(names)))
+        raise InvalidSettings(
+            f"table {table}", [f"is in none of tenant {tenant}'s sources ({sources}); {hint}", *notes]
+        )
+    return Explanation(tenant=tenant, tables=tuple(fates), notes=tuple(notes))
+
+
+def known_tables(home: Home, source: str, document: SourceDocument) -> tuple[Mapping[TableId, TableSchema], str | None]:
+    """The source's tables as they are now; and, where they cannot be asked for, why."""
+    try:
+        return source_tables(home, source, document).schemas, None
+    except (TransientError, AccessDenied) as error:
+        return {}, f"source {source}: its tables are not known: {error}"
+    except InvalidSettings as error:
+        return {}, f"{error.subject} {'; '.join(error.mistakes)}"
+
+
+def table_fate(
+    spec: TenantSpec,
+    index: int,
+    lines: DocumentLines,
+    table_id: TableId,
+    schema: TableSchema | None,
+    document: SourceDocument | None,
+) -> TableFate:
+    """What becomes of one table by the ``index``-th source of a tenant's document; without a schema, of its rows and columns
+    nothing can be said."""
+    selection = spec.sources[index]
+    name = str(table_id)
+    reasons = [*_against_table(selection, f"sources[{index}]", lines, name)]
+    if document is not None and not is_captured(document, table_id):
+        reasons.append(Rule(says=f"source {selection.name} does not capture it (its include_tables, exclude_tables)"))
+    if reasons:
+        return TableFate(source=selection.name, table=name, is_delivered=False, because=tuple(reasons))
+    assert is_selected(selection, table_id)
+    fate = TableFate(
+        source=selection.name,
+        table=name,
+        is_delivered=True,
+        because=(_includes(selection, f"sources[{index}]", lines, name),),
+        topic=tenant_row_topic(spec, selection.name, table_id),
+        rows=tuple(_row_rules(selection, f"sources[{index}]", lines, name)),
+    )
+    if spec.sink is not None:
+        place = str(warehouse_table(spec.tenant, selection.name, table_id))
+        fate = msgspec.structs.replace(fate, warehouse=spec.sink.warehouse, warehouse_table=place)
+    if schema is None:
+        return fate
+    return msgspec.structs.replace(
+        fate,
+        columns=tuple(_column_fates(spec, index, lines, schema)),
+        refused=tuple(_refusals(spec, selection, schema)),
+    )
+
+
+def mask_text(mask: ColumnMask) -> str:
+    """A mask in words, without its secret."""
+    if mask.truncate_chars is not None:
+        return f"its first {mask.truncate_chars} characters"
+    if mask.keep_last is not None:
+        return f"its last {mask.keep_last} characters"
+    if mask.set_null:
+        return "null"
+    if mask.hash is not None:
+        return f"hash {mask.hash.algorithm}"
+    if mask.hmac is not None:
+        return f"hmac {mask.hmac.algorithm}, {_key_text(mask)}"
+    if mask.format_preserving is not None:
+        return f"another {mask.format_preserving.kind.value}, {_key_text(mask)}"
+    if mask.encrypt is not None:
+        return f"encrypted, {_key_text(mask)}"
+    return f"constant {mask.constant!r}"
+
+
+def _key_text(mask: ColumnMask) -> str:
+    key_from = mask.key_from
+    assert key_from is not None
+    return f"key {key_from.file or key_from.env}"
+
+
+def _against_table(selection: SourceSelection, place: str, lines: DocumentLines, name: str) -> Iterator[Rule]:
+    if not any(re.fullmatch(pattern, name) for pattern in selection.include_tables):
+        patterns = ", ".join(f"'{pattern}'" for pattern in selection.include_tables) or "nothing"
+        yield Rule(says=f"no include_tables matches it: {patterns}", where=_where(lines, f"{place}.include_tables"))
+    for index, pattern in enumerate(selection.exclude_tables):
+        if re.fullmatch(pattern, name):
+            where = _where(lines, f"{place}.exclude_tables[{index}]")
+            yield Rule(says=f"exclude_tables '{pattern}'", where=where)
+
+
+def _includes(selection: SourceSelection, place: str, lines: DocumentLines, name: str) -> Rule:
+    index = next(n for n, pattern in enumerate(selection.include_tables) if re.fullmatch(pattern, name))
+    where = _where(lines, f"{place}.include_tables[{index}]") if f"{place}.include_tables" in lines.lines else ""
+    return Rule(says=f"include_tables '{selection.include_tables[index]}'", where=where)
+
+
+def _row_rules(selection: SourceSelection, place: str, lines: DocumentLines, name: str) -> Iterator[Rule]:
+    for index, row_filter in enumerate(selection.row_filters):
+        if re.fullmatch(row_filter.tables, name):
+            yield Rule(
+                says=f"only where {row_filter.where}", where=_where(lines, f"{place}.row_filters[{index}].where")
+            )
+    if selection.skip_operations:
+        skipped = ", ".join(operation.value for operation in selection.skip_operations)
+        yield Rule(says=f"no operations {skipped}", where=_where(lines, f"{place}.skip_operations"))
+    if selection.skip_unchanged_updates:
+        yield Rule(
+            says="no updates that change none of the tenant's columns",
+            where=_where(lines, f"{place}.skip_unchanged_updates"),
+        )
+
+
+def _column_fates(spec: TenantSpec, index: int, lines: DocumentLines, schema: TableSchema) -> Iterator[ColumnFate]:
+    selection, place = spec.sources[index], f"sources[{index}]"
+    view = tenant_view(schema, selection, spec.format.field_names)
+    for column in schema.columns:
+        qualified = f"{schema.table_id}.{column.name}"
+        if column.name in view.excluded:
+            number, pattern = next(
+                (n, each) for n, each in enumerate(selection.exclude_columns) if re.fullmatch(each, qualified)
+            )
+            because = Rule(
+                says=f"exclude_columns '{pattern}'", where=_where(lines, f"{place}.exclude_columns[{number}]")
+            )
+            yield ColumnFate(name=column.name, fate="left out", seen_as=None, because=because)
+            continue
+        seen_as, mask = view.names[column.name], view.masks.get(column.name)
+        if mask is not None:
+            number = selection.masks.index(mask)
+            because = Rule(says=f"masks '{mask.columns}'", where=_where(lines, f"{place}.masks[{number}]"))
+            yield ColumnFate(name=column.name, fate=f"masked: {mask_text(mask)}", seen_as=seen_as, because=because)
+        else:
+            renames = [n for n, each in enumerate(selection.rename_columns) if re.fullmatch(each.columns, qualified)]
+            renamed = None
+            if renames:
+                says = f"rename_columns '{selection.rename_columns[renames[0]].columns}'"
+                renamed = Rule(says=says, where=_where(lines, f"{place}.rename_columns[{renames[0]}]"))
+            yield ColumnFate(name=column.name, fate="delivered", seen_as=seen_as, because=renamed)
+
+
+def _refusals(spec: TenantSpec, selection: SourceSelection, schema: TableSchema) -> Iterator[str]:
+    mistakes = list(tenant_view(schema, selection, spec.format.field_names).mistakes)
+    for row_filter in selection.row_filters:
+        if re.fullmatch(row_filter.tables, str(schema.table_id)):
+            try:
+                compile_filter(row_filter.where, schema)
+            except InvalidCondition as error:
+                mistakes += [f"row filter: {mistake}" for mistake in error.mistakes]
+    yield from (f"its events would be set aside as dead letters: {mistake}" for mistake in mistakes)
+    if spec.sink is not None and not mistakes and spec.sink.warehouse in DIALECTS:
+        seen = tenant_view(schema, selection, spec.format.field_names).schema
+        unfit = unfit_because(seen, spec.sink.mode, spec.sink.deletes, DIALECTS[spec.sink.warehouse])
+        if unfit is not None:
+            yield f"the sink would park it: {unfit}"
+
+
+def _where(lines: DocumentLines, place: str) -> str:
+    line = lines.line_of(place)
+    return "" if line is None else f"tenants/{lines.file}:{line}"
+
+
+def _names(source: str, table_id: TableId) -> tuple[str, str, str]:
+    return table_id.table, str(table_id), f"{source}.{table_id}"
+
+
+def _table_id(name: str) -> TableId | None:
+    """Of a name as a person writes it, where no source can be asked."""
+    parts: Sequence[str] = name.split(".")
+    return TableId(database=parts[-2], table=parts[-1]) if len(parts) in (2, 3) and all(parts) else None

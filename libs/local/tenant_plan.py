@@ -1,0 +1,222 @@
+"""What a tenant's document would change against the one that is in force: ``headwater tenant plan``.
+
+Nothing is written. The tables are those that the sources have now; a table that comes later and matches is delivered too.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from libs.config.tenants import ParsedTenant, read_tenant
+from libs.config.yaml_text import DocumentLines
+from libs.events.names import dead_letter_topic, schema_changes_topic, table_schemas_topic, transactions_topic
+from libs.events.tenant_view import is_selected
+from libs.local.documents import Documents
+from libs.local.home import Home
+from libs.local.source_tables import is_captured
+from libs.local.tenant_explain import ColumnFate, TableFate, known_tables, table_fate
+from libs.local.tenant_versions import version_text, versions
+from libs.types.table import TableId, TableSchema
+from libs.types.tenant import TenantSpec
+
+NEW: Final = "new"
+GONE: Final = "gone"
+CHANGED: Final = "changed"
+AS_BEFORE: Final = "as before"
+
+
+class PlannedTable(msgspec.Struct, frozen=True, kw_only=True):
+    """One table of the tenant, before or after."""
+
+    change: str
+    """``new``, ``gone``, ``changed`` or ``as before``."""
+    fate: TableFate
+    """After; of a table that goes, before."""
+    differences: tuple[str, ...] = ()
+    """Of a changed one, in words."""
+
+
+class TenantPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a document would change."""
+
+    tenant: str
+    is_new: bool
+    settings: tuple[str, ...] = ()
+    """What it says otherwise of format, topics and sink."""
+    topics_made: tuple[str, ...] = ()
+    topics_left: tuple[str, ...] = ()
+    """They stay in Kafka, and nothing is written to them any more."""
+    tables: tuple[PlannedTable, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def changes_nothing(self) -> bool:
+        """The document says what is in force already."""
+        unchanged = all(table.change == AS_BEFORE for table in self.tables)
+        return unchanged and not (self.is_new or self.settings or self.topics_made or self.topics_left)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether a table's events would be set aside, or the table parked."""
+        return any(table.fate.refused for table in self.tables if table.change != GONE)
+
+
+def plan_tenant(home: Home, documents: Documents, spec: TenantSpec, lines: DocumentLines) -> TenantPlan:
+    """What ``spec`` would change, table by table and column by column. Asks the sources; one that does not answer is a note."""
+    notes: list[str] = []
+    old, old_lines = documents.tenants.get(spec.tenant), documents.tenant_lines.get(spec.tenant, DocumentLines())
+    if old is None and (newest := _newest_version(home, spec.tenant)) is not None:
+        old, old_lines = newest.spec, newest.lines
+        notes.append(f"tenants/ has no good document of {spec.tenant}: compared with {newest.lines.file}")
+    sources = dict.fromkeys(selection.name for each in (old, spec) if each is not None for selection in each.sources)
+    tables: dict[str, Mapping[TableId, TableSchema]] = {}
+    for source in sources:
+        if source in documents.sources:
+            tables[source], note = known_tables(home, source, documents.sources[source])
+            notes += [note] if note else []
+    before = {} if old is None else _fates(documents, old, old_lines, tables)
+    after = _fates(documents, spec, lines, tables)
+    notes += _uncaptured(documents, spec, tables)
+    planned = tuple(_planned(before, after))
+    old_topics = set() if old is None else _topics(old, before.values())
+    new_topics = _topics(spec, after.values())
+    if any(table.change in (NEW, CHANGED) and table.fate.is_delivered for table in planned):
+        notes.append(
+            "rows that exist already are not delivered anew by this: `headwater signal SOURCE execute-snapshot TABLE` does that"
+        )
+    if spec.sink is not None and any(
+        _columns_differ(old_fate, after[key]) for key, old_fate in before.items() if key in after
+    ):
+        notes.append(
+            "where a table's columns change, write it anew in the warehouse afterwards (docs/sinks.md, 'Write tables anew'): "
+            "rows of before and after are of one schema version"
+        )
+    return TenantPlan(
+        tenant=spec.tenant,
+        is_new=old is None,
+        settings=() if old is None else tuple(_setting_changes(old, spec)),
+        topics_made=tuple(sorted(new_topics - old_topics)),
+        topics_left=tuple(sorted(old_topics - new_topics)),
+        tables=planned,
+        notes=tuple(notes),
+    )
+
+
+def _newest_version(home: Home, tenant: str) -> ParsedTenant | None:
+    """Where the document in the folder is broken: what was in force before it."""
+    known = versions(home, tenant)
+    if not known:
+        return None
+    return read_tenant(version_text(known[-1]), file=f"version {known[-1].number}", mistakes=[])
+
+
+_Fates = Mapping[tuple[str, str], TableFate]
+"""Of the tables that are delivered, by source and ``database.table``."""
+
+
+def _fates(
+    documents: Documents,
+    spec: TenantSpec,
+    lines: DocumentLines,
+    tables: Mapping[str, Mapping[TableId, TableSchema]],
+) -> _Fates:
+    fates = {}
+    for index, selection in enumerate(spec.sources):
+        for table_id, schema in sorted(tables.get(selection.name, {}).items()):
+            fate = table_fate(spec, index, lines, table_id, schema, documents.sources.get(selection.name))
+            if fate.is_delivered:
+                fates[selection.name, fate.table] = fate
+    return fates
+
+
+def _uncaptured(
+    documents: Documents, spec: TenantSpec, tables: Mapping[str, Mapping[TableId, TableSchema]]
+) -> Iterator[str]:
+    """Tables that the document asks for and the source's own document keeps away; and sources of which nothing comes."""
+    for selection in spec.sources:
+        if selection.name not in documents.sources or not tables.get(selection.name):
+            continue
+        wanted = [table_id for table_id in sorted(tables[selection.name]) if is_selected(selection, table_id)]
+        kept_away = [
+            str(table_id) for table_id in wanted if not is_captured(documents.sources[selection.name], table_id)
+        ]
+        if kept_away and selection.include_tables != (".*",):
+            shown = ", ".join(kept_away[:5]) + (f" and {len(kept_away) - 5} more" if len(kept_away) > 5 else "")
+            yield f"source {selection.name} does not capture {shown}: sources/{selection.name}.yaml leaves it out"
+        if len(kept_away) == len(wanted):
+            yield f"source {selection.name}: no table matches now"
+
+
+def _planned(before: _Fates, after: _Fates) -> Iterator[PlannedTable]:
+    for key in sorted({*before, *after}):
+        if key not in before:
+            yield PlannedTable(change=NEW, fate=after[key])
+        elif key not in after:
+            yield PlannedTable(change=GONE, fate=before[key])
+        else:
+            differences = tuple(_differences(before[key], after[key]))
+            change = CHANGED if differences else AS_BEFORE
+            yield PlannedTable(change=change, fate=after[key], differences=differences)
+
+
+def _differences(old: TableFate, new: TableFate) -> Iterator[str]:
+    for label, was, becomes in (
+        ("topic", old.topic, new.topic),
+        ("rows", _rows_text(old), _rows_text(new)),
+        ("table", _place_text(old), _place_text(new)),
+    ):
+        if was != becomes:
+            yield f"{label}: {was} → {becomes}"
+    were = {column.name: _column_text(column) for column in old.columns}
+    for column in new.columns:
+        if (becomes := _column_text(column)) != were.get(column.name, becomes):
+            yield f"{column.name}: {were[column.name]} → {becomes}"
+
+
+def _columns_differ(old: TableFate, new: TableFate) -> bool:
+    were = {column.name: _column_text(column) for column in old.columns}
+    return any(_column_text(column) != were.get(column.name, _column_text(column)) for column in new.columns)
+
+
+def _rows_text(fate: TableFate) -> str:
+    return " and ".join(rule.says for rule in fate.rows) or "all"
+
+
+def _place_text(fate: TableFate) -> str:
+    return f"{fate.warehouse} {fate.warehouse_table}" if fate.warehouse else "topics only"
+
+
+def _column_text(column: ColumnFate) -> str:
+    return f"{column.fate} as {column.seen_as}" if column.seen_as not in (None, column.name) else column.fate
+
+
+def _topics(spec: TenantSpec, fates: Iterable[TableFate]) -> set[str]:
+    topics = {fate.topic for fate in fates if fate.topic is not None}
+    topics |= {dead_letter_topic(spec.tenant), table_schemas_topic(spec.tenant)}
+    for selection in spec.sources:
+        if spec.topics.schema_changes:
+            topics.add(schema_changes_topic(spec.tenant, selection.name))
+        if spec.topics.transactions:
+            topics.add(transactions_topic(spec.tenant, selection.name))
+    return topics
+
+
+def _setting_changes(old: TenantSpec, new: TenantSpec) -> Iterator[str]:
+    """Of format, topics and sink; what the sources say shows in the tables."""
+    were, become = (dict(_leaves("", msgspec.to_builtins(spec))) for spec in (old, new))
+    for place in dict.fromkeys((*were, *become)):
+        if were.get(place) != become.get(place) and not place.startswith(("tenant", "sources")):
+            yield f"{place}: {_value_text(were, place)} → {_value_text(become, place)}"
+
+
+def _leaves(place: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _leaves(f"{place}.{name}" if place else str(name), inner)
+    else:
+        yield place, value
+
+
+def _value_text(leaves: Mapping[str, Any], place: str) -> str:
+    return msgspec.json.encode(leaves[place]).decode() if place in leaves else "(not there)"
