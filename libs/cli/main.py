@@ -10,6 +10,7 @@ import sys
 import click
 
 from libs.cli.check import check_command
+from libs.cli.dead_letter import dead_letter
 from libs.cli.demo import demo
 from libs.cli.dts import dts
 from libs.cli.lifecycle import down, init, up, validate, version
@@ -39,6 +40,7 @@ The embedded stack runs in a home folder (--home, else $HEADWATER_HOME, else ./.
   headwater query acme "SELECT count(*) FROM orders"   the Iceberg tables; needs no running stack
   headwater signal shop execute-snapshot shop.orders   read a table again while changes go on
   headwater schema plan shop "ALTER TABLE …"      what a DDL would do to the tenants' tables
+  headwater dead-letter list acme                 events that could not be delivered, and their replay
   headwater check                                 compare source and tables, row by row
   headwater down                                  stop everything
 \b
@@ -63,6 +65,7 @@ for command in (
     signal,
     schema_command,
     check_command,
+    dead_letter,
     demo,
     dts,
     version,
