@@ -24,6 +24,10 @@ class TableRefused(HeadwaterError):
     """This table cannot be written as it is: park it, go on with the others; the message ends with the remedy."""
 
 
+class RowsRefused(TableRefused):
+    """Some rows of the batch cannot be stored, whatever is done about the table: ask ``NamesRefusedRows`` which."""
+
+
 class TableLeftOut(HeadwaterError):
     """By policy this table is not made: pass over its events; the message says which table and which policy."""
 
@@ -221,4 +225,26 @@ class KeepsVersions(Protocol):
         ``only_current``: no other stored version is named than current ones, so others need not be read. ``truncation``
         ends the current versions of a smaller order, save those that ``versions`` replace.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRow:
+    """A row that the warehouse cannot store, by its event's place in the table's topic."""
+
+    kafka_partition: int
+    offset: int
+    because: str
+    """What was wrong, with the remedy; never a row's values."""
+
+
+@runtime_checkable
+class NamesRefusedRows(Protocol):
+    """A sink whose warehouse refuses values that Spark's types hold; it raises ``RowsRefused`` for them."""
+
+    def refused_rows(
+        self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, at_most: int
+    ) -> list[RefusedRow]:
+        """Those among ``changes``, of which it changes nothing. ``changes`` have the columns of ``append_to``, and behind them
+        ``kafka_partition`` and ``offset``. Stops when it has found more than ``at_most``."""
         ...

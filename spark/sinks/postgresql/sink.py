@@ -46,6 +46,7 @@ from spark.sinks.port import (
     BatchIdentity,
     Fill,
     Maintained,
+    RefusedRow,
     Sink,
     SinkColumn,
     SinkTable,
@@ -54,7 +55,7 @@ from spark.sinks.port import (
     Truncation,
 )
 from spark.sinks.postgresql.client import Connection, Connections
-from spark.sinks.postgresql.copy import StageTarget, copy_into_stages
+from spark.sinks.postgresql.copy import Probe, StageTarget, copy_into_stages, find_refused_rows
 from spark.sinks.postgresql.copy_text import as_text
 from spark.sinks.postgresql.settings import Settings
 from spark.sinks.settled import Settled, check_settled
@@ -214,6 +215,17 @@ class PostgresqlSink:
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         self._write(spark, table, changes, None)
 
+    def refused_rows(
+        self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, at_most: int
+    ) -> list[RefusedRow]:
+        with self._connections.transaction(str(table.name)) as connection:
+            stored = _load(connection, table.name)
+        if stored is None:
+            return []
+        names = [name for name in changes.columns if name not in ("kafka_partition", "offset")]
+        spark_types, own_types = _staged_types(stored, names)
+        return find_refused_rows(changes, spark_types, Probe(self._settings, own_types, str(table.name), at_most))
+
     def maintain(self, spark: SparkSession, table: WarehouseTable) -> Maintained:
         """Changes nothing: the server's autovacuum does it."""
         with self._connections.transaction(str(table)) as connection:
@@ -255,13 +267,8 @@ class PostgresqlSink:
             failpoint("sink_before_commit")
 
     def _stage(self, table: SinkTable, stored: _Stored, changes: DataFrame, batch: BatchIdentity) -> list[str]:
-        known = stored.columns()
-        spark_types = {
-            name: _STAGED_SQL_TYPES[name] if name in _STAGED_SQL_TYPES else known[name].sql_type
-            for name in changes.columns
-        }
-        own_types = {**stored.types, **_OWN_TYPES}
-        columns = ", ".join(f"{quoted(column_name(name))} {own_types[column_name(name)]}" for name in changes.columns)
+        spark_types, own_types = _staged_types(stored, changes.columns)
+        columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in own_types.items())
         digest = hashlib.sha256(str(table.name).encode()).hexdigest()[:12]
         prefix = f"{_stage_prefix(batch)}{digest}_"
         return copy_into_stages(changes, spark_types, StageTarget(self._settings, prefix, columns, str(table.name)))
@@ -545,6 +552,16 @@ def _comment(connection: Connection, what: str, text: str) -> None:
 def _lock_name(connection: Connection, name: str) -> None:
     """Until the transaction's end nobody else works on what is called so."""
     connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
+
+
+def _staged_types(stored: _Stored, names: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Of staged columns: Spark's types by the source's names, and PostgreSQL's by its own; both in the order of ``names``."""
+    known = stored.columns()
+    spark_types = {
+        name: _STAGED_SQL_TYPES[name] if name in _STAGED_SQL_TYPES else known[name].sql_type for name in names
+    }
+    own_types = {**stored.types, **_OWN_TYPES}
+    return spark_types, {column_name(name): own_types[column_name(name)] for name in names}
 
 
 def _batch_of(spark: SparkSession) -> BatchIdentity:

@@ -13,9 +13,10 @@ from libs.events.delivered_schema import DeliveredSchema
 from libs.mysql.logical import column
 from libs.types.tenant import Deletes, SinkMode, SinkSettings, TenantSpec
 from libs.types.warehouse import CLOSED_BY_COLUMN, IS_CURRENT_COLUMN, OPENED_BY_COLUMN, warehouse_table
-from spark.jobs.batch import TableBatch, TenantSink, sink_table, write_batch
+from spark.jobs.batch import sink_table, write_batch
 from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.retries import Retries
+from spark.jobs.table_batch import TableBatch, TenantSink
 from spark.sinks.delta.sink import open_sink
 from spark.sinks.port import BatchIdentity, KeepsVersions, Sink, TableRefused
 from spark.sinks.ready_table import ready_table
@@ -54,6 +55,8 @@ class Tables:
             state_dir=None,  # type: ignore[arg-type]
             tables_in_parallel=1,
             retries=Retries(),
+            parked_keys=None,  # type: ignore[arg-type]
+            max_parked_keys=1,
         )
 
     def apply(self, *changes: Change) -> list[Row]:
