@@ -33,6 +33,7 @@ from libs.types.table_layout import parse_ordered_term, parse_term
 from libs.types.tenant import Deletes, Images, SinkMode
 from libs.types.warehouse import (
     IS_CURRENT_COLUMN,
+    OP_COLUMN,
     BatchTimings,
     ParkedTable,
     SinkProgress,
@@ -71,9 +72,11 @@ from spark.sinks.port import (
     TableRefused,
 )
 from spark.sinks.ready_table import ready_table
+from spark.transforms.cut_envelope import TRUNCATE
 from spark.transforms.fill import fill_expression
 from spark.transforms.mark_deleted import mark_deleted
 from spark.transforms.read_topics import events_of, read_range
+from spark.transforms.sql_text import quoted
 from spark.transforms.survey import Slice, survey
 from spark.transforms.versions import has_late_changes, versions_of
 
@@ -355,7 +358,8 @@ def _write_versions(
     oldest, _ = truncations_of(table)
     changes = changes_of(table, columns, is_partial=any(part.partial_rows for part in table.slices))
     assert isinstance(context.sink, KeepsVersions)  # ``sink_table`` has seen to it
-    stored = context.sink.rows(spark, wanted.name)
+    keys = changes.where(sf.col(OP_COLUMN) != TRUNCATE).select(*map(quoted, wanted.key)).distinct()
+    stored = context.sink.rows(spark, wanted, keys)
     current = stored.where(IS_CURRENT_COLUMN)
     is_late = min(part.oldest_order for part in table.slices) <= table.known_order and has_late_changes(
         changes, current, key=wanted.key, known_order=table.known_order

@@ -208,7 +208,7 @@ def is_whole_mirror(table: TableBatch) -> bool:
 
 
 def placed_changes(table: TableBatch, columns: Mapping[str, TableColumn]) -> DataFrame:
-    """``changes_of``, each with ``kafka_partition`` and ``offset`` behind its columns."""
+    """``changes_of``, each with where it stands behind its columns (``NamesRefusedRows``)."""
     parts = [
         events_with_places(table, part, is_partial=bool(part.partial_rows))
         .transform(parse_events(schema))

@@ -6,7 +6,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -15,9 +15,12 @@ from libs.types.table import TableSchema
 from libs.types.table_layout import OrderedTerm, Term
 from libs.types.tenant import ChangePolicies, Deletes, SinkMode
 from libs.types.value import LogicalType
-from libs.types.warehouse import TableFiles, WarehouseTable
+from libs.types.warehouse import OWN_COLUMN_PREFIX, TableFiles, WarehouseTable
 from libs.warehouse.dialect import Dialect
 from libs.warehouse.schema_changes import StoredColumn
+
+KAFKA_PARTITION_COLUMN: Final = f"{OWN_COLUMN_PREFIX}kafka_partition"
+OFFSET_COLUMN: Final = f"{OWN_COLUMN_PREFIX}offset"
 
 
 class TableRefused(HeadwaterError):
@@ -206,8 +209,9 @@ class Sink(Protocol):
 class KeepsVersions(Protocol):
     """A sink that has mode ``history`` too."""
 
-    def rows(self, spark: SparkSession, table: WarehouseTable) -> DataFrame:
-        """What the table holds; it was created."""
+    def rows(self, spark: SparkSession, table: SinkTable, keys: DataFrame) -> DataFrame:
+        """What the table holds of ``keys``, perhaps of others too; it was created. ``keys``: the columns of ``SinkTable.key``,
+        none twice. To be read before ``merge_versions`` of the same batch."""
         ...
 
     def merge_versions(
@@ -246,5 +250,5 @@ class NamesRefusedRows(Protocol):
         self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, at_most: int
     ) -> list[RefusedRow]:
         """Those among ``changes``, of which it changes nothing. ``changes`` have the columns of ``append_to``, and behind them
-        ``kafka_partition`` and ``offset``. Stops when it has found more than ``at_most``."""
+        ``KAFKA_PARTITION_COLUMN`` and ``OFFSET_COLUMN``. Stops when it has found more than ``at_most``."""
         ...

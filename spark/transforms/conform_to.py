@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from libs.types.table import Column, TableSchema
-from libs.types.warehouse import COMMITTED_AT_COLUMN, OP_COLUMN, ORDER_COLUMN, UNAVAILABLE_COLUMN
+from libs.types.warehouse import COMMITTED_AT_COLUMN, OP_COLUMN, ORDER_COLUMN, OWN_COLUMN_PREFIX, UNAVAILABLE_COLUMN
 from spark.sinks.port import TableColumn
 from spark.transforms.value_types import decoded
 
@@ -27,7 +27,7 @@ def conform_to(
     values of this version; a type narrower than the table's is widened. Names are compared without regard to case, as MySQL
     and Spark do. ``parsed_keys`` are columns that ``parse_keys`` has made already, by their names in the table.
     ``is_partial``: ``split_unavailable`` was there, and ``UNAVAILABLE_COLUMN`` names columns of the table. ``kept``: what of
-    the changes stands behind all that as it is.
+    the changes stands behind all that, with Headwater's prefix before its name.
     """
     keys = parsed_keys or {}
     taken = source_columns(columns, schema)
@@ -57,7 +57,7 @@ def conform_to(
             sf.col("order").alias(ORDER_COLUMN),
             sf.timestamp_micros("committed_at_us").alias(COMMITTED_AT_COLUMN),
             *([unavailable().alias(UNAVAILABLE_COLUMN)] if is_partial else []),
-            *kept,
+            *(sf.col(name).alias(OWN_COLUMN_PREFIX + name) for name in kept),
         )
 
     return conform

@@ -130,8 +130,8 @@ class DeltaSink:
         else:
             merge_changes(spark, self._sql_name(table.name), table, changes, truncation)
 
-    def rows(self, spark: SparkSession, table: WarehouseTable) -> DataFrame:
-        return spark.read.format("delta").load(self._path(table))
+    def rows(self, spark: SparkSession, table: SinkTable, keys: DataFrame) -> DataFrame:
+        return spark.read.format("delta").load(self._path(table.name))
 
     def merge_versions(
         self,

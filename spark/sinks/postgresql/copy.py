@@ -25,7 +25,7 @@ from libs.errors import HeadwaterError
 from libs.postgresql.connection import connect
 from libs.postgresql.names import STATE_SCHEMA, quoted
 from spark.sinks import port
-from spark.sinks.port import RefusedRow
+from spark.sinks.port import KAFKA_PARTITION_COLUMN, OFFSET_COLUMN, RefusedRow
 from spark.sinks.postgresql.client import row_refusal, table_error
 from spark.sinks.postgresql.copy_text import copy_line
 from spark.sinks.postgresql.settings import Settings
@@ -111,7 +111,7 @@ def find_refused_rows(changes: DataFrame, columns: Mapping[str, str], probe: Pro
     Raises:
         HeadwaterError: as ``client.table_error`` names it, where it is not about a row.
     """
-    lines = changes.select("kafka_partition", "offset", copy_line(columns).alias("line"))
+    lines = changes.select(KAFKA_PARTITION_COLUMN, OFFSET_COLUMN, copy_line(columns).alias("line"))
     found = (
         lines.coalesce(probe.settings.copy_connections).mapInArrow(partial(_probe_task, probe), _PROBED_SQL).collect()
     )
@@ -137,7 +137,7 @@ def _probe_task(probe: Probe, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
                     place, because = _first_refused(connection, probe, [row["line"] for row in rows])
                     if because is None:
                         break
-                    refused.append((rows[place]["kafka_partition"], rows[place]["offset"], None, because))
+                    refused.append((rows[place][KAFKA_PARTITION_COLUMN], rows[place][OFFSET_COLUMN], None, because))
                     rows = rows[place + 1 :]
     except HeadwaterError as error:
         refused = [(None, None, type(error).__name__, str(error))]
