@@ -20,7 +20,7 @@ import msgspec
 import structlog
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from libs.events.dead_letter import ReplayRequest
@@ -87,6 +87,7 @@ class _Found:
     """Places of letters that a replay gives up."""
 
 
+_NOTHING: Final = _Found({}, {}, frozenset())
 Write = Callable[[TableBatch], None]
 
 
@@ -112,21 +113,22 @@ def write_what_fits(
     state = context.parked_keys.of_table(table.topic, batch)
     released = {} if table.replay is None else table.replay.released
     parked = {text: key for text, key in state.keys.items() if text not in released}
-    found = _Found({}, {}, frozenset())
+    found = _NOTHING
     for _ in range(_ROUNDS):
+        is_whole = not parked and found == _NOTHING
         try:
-            if not parked and table.replay is None and found == _Found({}, {}, frozenset()):
+            if is_whole and table.replay is None:
                 write(table)
                 return SetAside(0, 0, 0, 0)
             kept, aside = _set_aside(context, batch, table, wanted, state, parked, found)
             write(kept)
             return aside
         except (PySparkException, Py4JJavaError, RowsRefused) as error:
-            left = table if not parked else _without(table, parked, found)
+            left = table if is_whole else _without(table, parked, found)
             remedy = _POLICY_REMEDY if is_held_back else _REMEDY
             unfit = _unfit_events(context, left, wanted, columns, error, remedy)
             more = _judged(unfit, table, context, error, at_most=context.max_parked_keys)
-            if not more.refused and not more.superseded and not more.left_out:
+            if more == _NOTHING:
                 raise
             found = _joined(found, more)
             if len(parked) + len(found.refused) > context.max_parked_keys:
@@ -239,11 +241,13 @@ def _keyed(table: TableBatch) -> DataFrame:
     return table.events.where(sf.col("topic") == table.topic).withColumn(KEY_TEXT_COLUMN, key_text(schemas))
 
 
-def _bounds(spark: SparkSession, parked: Mapping[str, ParkedKey], found: _Found) -> DataFrame:
+def _bounds(table: TableBatch, parked: Mapping[str, ParkedKey], found: _Found) -> DataFrame:
     """By key text: events from ``from_order`` on wait; those below ``below_order`` are not needed."""
-    never = "~"  # behind every order
+    spark, never = table.events.sparkSession, "~"  # behind every order
     texts = {**dict.fromkeys(found.superseded, never), **{t: r.order for t, r in found.refused.items()}}
-    texts.update(dict.fromkeys(parked, ""))
+    for text, key in parked.items():
+        # Parked by this very batch, which was cut off: what came before the refused event is still to be written.
+        texts[text] = key.order if table.is_fresh(key.kafka_partition, key.offset) else ""
     rows = [(text, order, found.superseded.get(text, "")) for text, order in texts.items()]
     return spark.createDataFrame(rows, f"{KEY_TEXT_COLUMN} string, from_order string, below_order string")
 
@@ -251,7 +255,7 @@ def _bounds(spark: SparkSession, parked: Mapping[str, ParkedKey], found: _Found)
 def _without(table: TableBatch, parked: Mapping[str, ParkedKey], found: _Found) -> TableBatch:
     """The events that are to be written."""
     spark, events = table.events.sparkSession, _keyed(table)
-    bounds = sf.broadcast(_bounds(spark, parked, found))
+    bounds = sf.broadcast(_bounds(table, parked, found))
     order = events["order"]
     is_out = (events[KEY_TEXT_COLUMN] == bounds[KEY_TEXT_COLUMN]) & (
         (order >= bounds["from_order"]) | (order < bounds["below_order"])
@@ -274,7 +278,7 @@ def _set_aside(
 ) -> tuple[TableBatch, SetAside]:
     """Letters and state of what waits; the rest of the table."""
     spark, events = table.events.sparkSession, _keyed(table)
-    bounds = sf.broadcast(_bounds(spark, parked, found))
+    bounds = sf.broadcast(_bounds(table, parked, found))
     held = events.join(bounds, KEY_TEXT_COLUMN).where(sf.col("order") >= sf.col("from_order"))
     known = {**parked, **(table.replay.released if table.replay else {})}
     seen = spark.createDataFrame(
@@ -314,16 +318,10 @@ def _set_aside(
             answers[request.id] = ReplayAnswer(
                 batch_id=batch.batch_id, keys=len(met), refused=sum(text in keys for text in met)
             )
-    context.parked_keys.store(
-        table.topic,
-        batch,
-        ParkedKeysOfTable(
-            keys=keys,
-            released={} if table.replay is None else table.replay.released,
-            released_by=batch.batch_id,
-            answers=answers,
-        ),
-    )
+    if table.replay is not None or keys != state.keys:
+        released = {} if table.replay is None else table.replay.released
+        now = ParkedKeysOfTable(keys=keys, released=released, released_by=batch.batch_id, answers=answers)
+        context.parked_keys.store(table.topic, batch, now)
     failpoint("sink_after_parked_keys_before_merge")
     return _without(table, parked, found), SetAside(
         held_count, letters, len(keys), sum(key.letters for key in keys.values())
