@@ -29,6 +29,8 @@ NAMES: Final = frozenset(
         "router_after_offsets_before_commit",
         "router_after_commit",
         # sink
+        "sink_after_letters_before_parked_keys",
+        "sink_after_parked_keys_before_merge",
         "sink_before_merge",
         "sink_before_commit",  # rows written and the batch noted, the transaction open (PostgreSQL)
         "sink_after_merge_before_next_table",

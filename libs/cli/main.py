@@ -10,6 +10,7 @@ import sys
 import click
 
 from libs.cli.check import check_command
+from libs.cli.dead_letter import dead_letter
 from libs.cli.demo import demo
 from libs.cli.dts import dts
 from libs.cli.lifecycle import down, init, up, validate, version
@@ -42,6 +43,7 @@ The embedded stack runs in a home folder (--home, else $HEADWATER_HOME, else ./.
   headwater schema plan shop "ALTER TABLE …"      what a DDL would do to the tenants' tables
   headwater tenant plan acme.yaml                 what a tenant's document would change; then: tenant apply
   headwater tenant explain acme orders            why a table or column does or does not come
+  headwater dead-letter list acme                 events that could not be delivered, and their replay
   headwater check                                 compare source and tables, row by row
   headwater down                                  stop everything
 \b
@@ -67,6 +69,7 @@ for command in (
     schema_command,
     tenant_command,
     check_command,
+    dead_letter,
     demo,
     dts,
     version,

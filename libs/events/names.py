@@ -89,6 +89,11 @@ def dead_letter_topic(tenant: str) -> str:
     return f"{tenant}.dead-letter"
 
 
+def replays_topic(tenant: str) -> str:
+    """Topic of the requests to a tenant's sink to take up dead letters again (see dead_letter.ReplayRequest)."""
+    return f"{tenant}.headwater.replays"
+
+
 def source_dead_letter_topic(source: str) -> str:
     """Topic of what a source's reader could not decode, and was told to set aside."""
     return f"headwater.dead-letter.{source}"

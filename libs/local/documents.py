@@ -181,9 +181,10 @@ SNAPSHOT_OF_KIND: Final[Mapping[str, type[msgspec.Struct]]] = {
     "dts": DtsSnapshot,
     "vitess": VitessSnapshot,
 }
+DELTA: Final = "delta"
 ICEBERG: Final = "iceberg"
 POSTGRESQL: Final = "postgresql"
-WAREHOUSES: Final = (ICEBERG, POSTGRESQL)
+WAREHOUSES: Final = (DELTA, ICEBERG, POSTGRESQL)
 """What a tenant's ``sink.warehouse`` may be in a stack of one machine."""
 SNAPSHOT_MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "mysql": tuple(mode.value for mode in SnapshotMode),
@@ -206,11 +207,14 @@ class Documents:
     tenant_lines: Mapping[str, DocumentLines] = field(default_factory=dict)
     """Where each tenant's document says what."""
 
+    def have_sink(self, warehouse: str) -> bool:
+        """Whether some tenant's tables are to lie in such a warehouse."""
+        return any(spec.sink is not None and spec.sink.warehouse == warehouse for spec in self.tenants.values())
+
     @property
     def has_own_postgresql(self) -> bool:
         """Whether the stack runs a PostgreSQL itself."""
-        wants_one = any(spec.sink is not None and spec.sink.warehouse == POSTGRESQL for spec in self.tenants.values())
-        return wants_one and self.postgresql is None
+        return self.have_sink(POSTGRESQL) and self.postgresql is None
 
 
 def read_documents(home: Home) -> Documents:

@@ -7,6 +7,7 @@
       tenant.schema.json      JSON Schema of those, for editors     written by ``headwater init``
       warehouses.yaml         where a PostgreSQL of yours is  optional, edited by the owner
       warehouse/ catalog.db   the Iceberg tables and their catalog
+      delta/                  the Delta tables
       data/                   Kafka's log, Valkey's dump, Spark's checkpoints, PostgreSQL, the demo's databases
       logs/<process>.log      what each process wrote
       run/                    generated: settings of each service, ports, state, lock
@@ -63,6 +64,11 @@ class Home:
     def catalog_file(self) -> Path:
         """SQLite file of the Iceberg catalog, shared by Spark's JDBC catalog and pyiceberg."""
         return self.root / "catalog.db"
+
+    @property
+    def delta_dir(self) -> Path:
+        """The Delta tables, each in a folder of its own."""
+        return self.root / "delta"
 
     @property
     def data_dir(self) -> Path:
@@ -224,7 +230,7 @@ sources:
 
 # Where the rows go; "sink: null" means topics only.
 sink:
-  warehouse: iceberg                 # or postgresql
+  warehouse: iceberg                 # or delta, postgresql
   mode: mirror                       # mirror: the current rows; append: every change
   trigger_s: 5                       # how often rows are written, in seconds
   # schema_changes:                  # when the source's tables change: lenient, evolve, exception or ignore

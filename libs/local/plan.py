@@ -16,6 +16,7 @@ import libs
 from libs.errors import InvalidSettings
 from libs.local import postgresql_server
 from libs.local.documents import (
+    DELTA,
     ICEBERG,
     POSTGRESQL,
     DatabaseDocument,
@@ -314,6 +315,8 @@ def _sink(home: Home, documents: Documents, ports: Mapping[str, int], toolchain:
                     "warehouse_dir": str(home.warehouse_dir),
                     "catalog": {"kind": "sqlite", "file": str(home.catalog_file)},
                 },
+                # Not for others: its extension has a part in every statement that Spark plans.
+                **({DELTA: {"warehouse_dir": str(home.delta_dir)}} if documents.have_sink(DELTA) else {}),
                 **({} if postgresql is None else {POSTGRESQL: _told_warehouse(postgresql)}),
             },
             "state_dir": str(home.sink_dir),

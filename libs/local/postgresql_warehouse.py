@@ -16,7 +16,8 @@ from libs.postgresql.connection import connect, errors_named
 from libs.postgresql.names import REGISTRY, column_name, quoted
 from libs.postgresql.settings import PostgresqlWarehouse as Settings
 from libs.types.table import TableId
-from libs.types.warehouse import OWN_COLUMN_PREFIX, WarehouseTable
+from libs.types.tenant import Deletes, SinkMode
+from libs.types.warehouse import OWN_COLUMN_PREFIX, WarehouseTable, own_columns
 
 _ARROW_TYPES: Final = {
     "boolean": pa.bool_(),
@@ -29,6 +30,7 @@ _ARROW_TYPES: Final = {
     "timestamp with time zone": pa.timestamp("us", "UTC"),
     "bytea": pa.binary(),
 }
+_OF_HISTORY: Final = frozenset(own_columns(SinkMode.HISTORY, Deletes.HARD))
 _DUCKDB_DIGITS: Final = 38
 
 
@@ -68,7 +70,7 @@ class PostgresqlWarehouse:
         kept = {
             source_names.get(own, own): _Column(own, kind, modifier)
             for own, kind, modifier in types
-            if own in source_names or own.startswith(OWN_COLUMN_PREFIX)
+            if own in source_names or own.startswith(OWN_COLUMN_PREFIX) or own in _OF_HISTORY
         }
         return PostgresqlTable(self._settings, quoted(schema, name), kept)
 

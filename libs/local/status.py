@@ -422,6 +422,11 @@ def _sunk(home: Home, documents: Documents, unknown: list[str]) -> list[TableSta
 def _sink_detail(table: TableProgress) -> str:
     if table.parked is not None:
         return f"parked: {table.parked.because}"
+    if table.parked_keys:
+        return (
+            f"{table.parked_keys:,} key(s) parked with {table.dead_letters:,} dead letter(s): `headwater dead-letter list "
+            f"{table.warehouse_table.partition('.')[0]}`"
+        )
     return f"left out by policy: {'; '.join(table.ignored)}" if table.ignored else ""
 
 

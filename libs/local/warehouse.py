@@ -295,12 +295,27 @@ def sorted_rows(
     chosen: BooleanExpression = parse(where) if where else ALWAYS_TRUE
     if among is not None and _can_choose(table, *among):
         chosen = And(chosen, In(among[0], among[1]))  # type: ignore[call-arg,arg-type]
+    scan = table.scan(row_filter=chosen, selected_fields=(*columns, *own))
+    yield from sorted_batches(
+        scan.to_arrow_batch_reader(), columns, key, latest_by=latest_by, temporary_dir=temporary_dir
+    )
+
+
+def sorted_batches(
+    unsorted: pa.RecordBatchReader,
+    columns: Sequence[str],
+    key: Sequence[str],
+    *,
+    latest_by: tuple[str, str] | None,
+    temporary_dir: Path,
+) -> Iterator[pa.RecordBatch]:
+    """``sorted_rows`` of what a reader gives: ``columns``, and those of ``latest_by`` behind them."""
+    own = latest_by or ()
     with _in_memory() as connection:
         connection.execute(f"SET memory_limit = '{SORT_MEMORY}'")
         connection.execute(f"SET threads = {SORT_THREADS}")
         connection.execute("SET temp_directory = " + "'" + str(temporary_dir).replace("'", "''") + "'")
-        scan = table.scan(row_filter=chosen, selected_fields=(*columns, *own))
-        connection.register("unsorted", scan.to_arrow_batch_reader())
+        connection.register("unsorted", unsorted)
         key_list = ", ".join(quoted(name) for name in key)
         statement = f"SELECT {', '.join(quoted(name) for name in (*columns, *own))} FROM unsorted"
         if latest_by is not None:

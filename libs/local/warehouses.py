@@ -1,7 +1,8 @@
 """Which warehouse a tenant's tables are in."""
 
 from libs.errors import InvalidSettings
-from libs.local.documents import POSTGRESQL, Documents
+from libs.local.delta_warehouse import DeltaWarehouse
+from libs.local.documents import DELTA, ICEBERG, POSTGRESQL, Documents
 from libs.local.home import Home
 from libs.local.plan import postgresql_settings
 from libs.local.postgresql_warehouse import PostgresqlWarehouse
@@ -16,7 +17,10 @@ def warehouse_of(home: Home, documents: Documents, tenant: str) -> Warehouse:
         InvalidSettings: nothing was ever written there.
     """
     spec = documents.tenants.get(tenant)
-    if spec is None or spec.sink is None or spec.sink.warehouse != POSTGRESQL:
+    kind = ICEBERG if spec is None or spec.sink is None else spec.sink.warehouse
+    if kind == DELTA:
+        return DeltaWarehouse(home)
+    if kind != POSTGRESQL:
         return IcebergWarehouse(home)
     settings = postgresql_settings(documents, read_ports(home))
     if settings is None:

@@ -625,6 +625,20 @@ SINK_LAG = _gauge(
     "Above three triggers: see headwater_sink_merge_seconds; then give the job more cores.",
     ("tenant", "warehouse"),
 )
+SINK_DEAD_LETTERS = _counter(
+    Area.SINK,
+    "headwater_sink_dead_letters_total",
+    "Events that a tenant's sink set aside in the dead-letter topic: refused by the warehouse, or waiting behind such.",
+    "Any rise: `headwater dead-letter list TENANT` has the reasons; mend, then `headwater dead-letter replay`.",
+    ("tenant", "warehouse"),
+)
+SINK_PARKED_KEYS = _gauge(
+    Area.SINK,
+    "headwater_sink_parked_keys",
+    "Keys of a tenant's tables that wait behind an event which the warehouse refused.",
+    "Above 0: these rows are not kept up; as for headwater_sink_dead_letters_total. At max_parked_keys the table is parked.",
+    ("tenant", "warehouse"),
+)
 SINK_PARKED_TABLES = _gauge(
     Area.SINK,
     "headwater_sink_parked_tables",

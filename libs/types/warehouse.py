@@ -220,6 +220,10 @@ class TableProgress(msgspec.Struct, frozen=True, kw_only=True):
     """When its files were last rewritten, expired or cleaned; 0: not since the job's first start."""
     ignored: tuple[str, ...] = ()
     """What of the source's changes is not delivered, by the tenant's policies."""
+    parked_keys: int = 0
+    """Keys whose events are set aside, since the warehouse refused one (``libs.types.parked_keys``)."""
+    dead_letters: int = 0
+    """Events of those keys that are set aside."""
     parked: ParkedTable | None = None
 
 

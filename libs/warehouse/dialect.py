@@ -45,6 +45,6 @@ def _sparks(sql_type: str, _: LogicalType | None) -> str:
 DIALECTS: Final[Mapping[str, Dialect]] = {
     "delta": Dialect(_sparks, delta.is_wider),
     "iceberg": Dialect(_sparks, iceberg.is_wider, iceberg.iceberg_type, iceberg.METADATA_COLUMNS),
-    "postgresql": Dialect(postgresql.own_type, postgresql.is_wider, keeps_versions=False),
+    "postgresql": Dialect(postgresql.own_type, postgresql.is_wider),
 }
 """By the names of ``spark.sinks.registry``."""

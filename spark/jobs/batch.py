@@ -12,10 +12,9 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
-from pathlib import Path
 
 import structlog
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -24,16 +23,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from libs.config.connections import KafkaSettings
+from libs.events.dead_letter import ReplayRequest
 from libs.events.delivered_schema import DeliveredSchema
+from libs.events.names import replays_topic
 from libs.failpoints import failpoint
 from libs.telemetry.metrics import SINK_FAILED_MAINTENANCE
-from libs.types.table import Column, TableSchema
+from libs.types.table import Column
 from libs.types.table_layout import parse_ordered_term, parse_term
-from libs.types.tenant import Deletes, Images, SinkMode, SinkSettings, TenantSpec
+from libs.types.tenant import Deletes, Images, SinkMode
 from libs.types.warehouse import (
     IS_CURRENT_COLUMN,
-    ORDER_COLUMN,
+    OP_COLUMN,
     BatchTimings,
     ParkedTable,
     SinkProgress,
@@ -44,10 +44,20 @@ from libs.types.warehouse import (
 from libs.warehouse.fitness import unfit_because
 from libs.warehouse.schema_changes import left_out
 from libs.warehouse.spark_types import spark_type
-from spark.jobs.delivered_schemas import DeliveredSchemas
+from spark.jobs.letters import read_letters, read_requests
 from spark.jobs.progress import TableCommit, TableOutcome, load_progress, observe_batch, store_progress, with_batch
-from spark.jobs.retries import Retries
-from spark.jobs.spark_errors import MALFORMED_RECORD, TOO_LARGE, described, has_condition
+from spark.jobs.set_aside import answer_in_vain, chosen_keys, letters_of, parked_by_now, write_what_fits
+from spark.jobs.spark_errors import OF_ONE_ROW, described, has_condition
+from spark.jobs.table_batch import (
+    Replay,
+    TableBatch,
+    TenantSink,
+    changes_of,
+    joined_offsets,
+    latest_changes_of,
+    logged_changes_of,
+    truncations_of,
+)
 from spark.sinks.evolution import stored_columns
 from spark.sinks.port import (
     BatchIdentity,
@@ -55,68 +65,22 @@ from spark.sinks.port import (
     KeepsVersions,
     Maintained,
     Reached,
-    Sink,
     SinkColumn,
     SinkTable,
     TableColumn,
     TableLeftOut,
     TableRefused,
-    Truncation,
 )
 from spark.sinks.ready_table import ready_table
-from spark.transforms.conform_to import conform_to
+from spark.transforms.cut_envelope import TRUNCATE
 from spark.transforms.fill import fill_expression
-from spark.transforms.latest_per_key import latest_per_key
-from spark.transforms.log_images import before_images, name_before_image, name_image
 from spark.transforms.mark_deleted import mark_deleted
-from spark.transforms.parse_events import parse_events
-from spark.transforms.parse_keys import key_columns, parse_keys
-from spark.transforms.partial_rows import latest_known_per_key, split_unavailable
-from spark.transforms.read_topics import read_range
+from spark.transforms.read_topics import events_of, read_range
+from spark.transforms.sql_text import quoted
 from spark.transforms.survey import Slice, survey
 from spark.transforms.versions import has_late_changes, versions_of
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class TenantSink:
-    """What every batch of one tenant needs."""
-
-    tenant: TenantSpec
-    settings: SinkSettings
-    sink: Sink
-    kafka: KafkaSettings
-    schemas: DeliveredSchemas
-    state_dir: Path
-    tables_in_parallel: int
-    retries: Retries
-
-    def tracks(self, column: str) -> bool:
-        """Whether a change of ``database.table.column`` opens a new version of its row, in a history."""
-        return any(re.fullmatch(pattern, column) for pattern in self.settings.tracked_columns)
-
-
-@dataclass(frozen=True, slots=True)
-class TableBatch:
-    """One table's part of a micro-batch."""
-
-    topic: str
-    slices: Sequence[Slice]
-    events: DataFrame
-    schemas: Mapping[int, DeliveredSchema]
-    """By version: those of the slices."""
-    parked: ParkedTable | None
-    """It was parked before; where it is to be tried again, ``events`` reach back to its first one."""
-    is_passed_over: bool
-    known_order: str
-    """The newest order of the batches before; empty: there were none."""
-    known_ignored: tuple[str, ...] = ()
-    """What the batches before did not deliver, by policy."""
-
-    @property
-    def newest(self) -> DeliveredSchema:
-        return self.schemas[max(self.schemas)]
 
 
 def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) -> None:
@@ -132,13 +96,18 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
     progress = load_progress(context.state_dir, context.tenant.tenant)
     events.persist(StorageLevel.MEMORY_AND_DISK_DESER)  # columns as they are: no lz4, no serialization
     try:
-        slices = survey(events)
+        surveyed = survey(events)
+        replays = replays_topic(context.tenant.tenant)
+        slices = [part for part in surveyed if part.topic != replays]
         context.schemas.require(spark, {(part.topic, part.schema_version) for part in slices})
         read_s = time.monotonic() - started_s
         context.sink.begin_batch(spark, batch)
+        requests = _requests(context, spark, [part for part in surveyed if part.topic == replays])
+        by_topic = {topic: list(parts) for topic, parts in groupby(slices, attrgetter("topic"))}
         tables = [
-            _table_batch(context, progress, topic, list(parts), events)
-            for topic, parts in groupby(slices, attrgetter("topic"))
+            table
+            for topic in sorted({*by_topic, *requests})
+            if (table := _table_batch(context, batch, progress, topic, by_topic.get(topic, []), events, requests))
         ]
         outcomes = _apply_tables(context, spark, batch, tables)
     finally:
@@ -146,7 +115,7 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
     now_us = time.time_ns() // 1_000
     timings = BatchTimings(
         read_s=round(read_s, 3),
-        rows=sum(outcome.rows for outcome in outcomes if outcome.parked is None),
+        rows=sum(outcome.written_rows for outcome in outcomes),
         total_s=round(time.monotonic() - started_s, 3),
     )
     progress = with_batch(progress, batch, outcomes, timings=timings, now_us=now_us)
@@ -165,36 +134,97 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
     failpoint("sink_after_batch_before_spark_commit")
 
 
+def _requests(context: TenantSink, spark: SparkSession, slices: Sequence[Slice]) -> dict[str, list[ReplayRequest]]:
+    """By table topic: what the batch is asked to take up again."""
+    asked: dict[str, list[ReplayRequest]] = {}
+    for part in slices:
+        for request in read_requests(spark, context.kafka, part.topic, part.from_offsets, part.to_offsets):
+            asked.setdefault(request.topic, []).append(request)
+    return asked
+
+
 def _table_batch(
-    context: TenantSink, progress: SinkProgress, topic: str, slices: Sequence[Slice], events: DataFrame
-) -> TableBatch:
-    """What to apply of one topic. A parked table is tried again now and then, with all that was passed over."""
+    context: TenantSink,
+    batch: BatchIdentity,
+    progress: SinkProgress,
+    topic: str,
+    slices: Sequence[Slice],
+    events: DataFrame,
+    requests: Mapping[str, Sequence[ReplayRequest]],
+) -> TableBatch | None:
+    """What to apply of one topic; None: nothing is.
+
+    A parked table is tried again now and then, with all that was passed over.
+    """
     known = progress.tables.get(topic)
     parked = None if known is None else known.parked
-    is_retry = parked is not None and context.retries.is_due(topic, max(part.schema_version for part in slices))
+    replay = None
+    if topic in requests:
+        released = chosen_keys(context.parked_keys.of_table(topic, batch), requests[topic])
+        replay = Replay(requests[topic], released)
+        log.info("dead_letters_replayed", topic=topic, requests=len(replay.requests), keys=len(released))
+    if replay is not None and not replay.released and not slices:
+        answer_in_vain(context.parked_keys, topic, batch, replay)
+        return None
+    is_retry = parked is not None and (
+        replay is not None or context.retries.is_due(topic, max(part.schema_version for part in slices))
+    )
+    with_before = context.settings.images is Images.BEFORE_AND_AFTER
+    spark = events.sparkSession
     if parked is not None and is_retry:
-        to_offsets = _joined_offsets(parked.to_offsets, *(part.to_offsets for part in slices), choose=max)
-        events = read_range(
-            events.sparkSession,
-            context.kafka,
-            topic,
-            parked.from_offsets,
-            to_offsets,
-            with_before=context.settings.images is Images.BEFORE_AND_AFTER,
-        )
+        to_offsets = joined_offsets(parked.to_offsets, *(part.to_offsets for part in slices), choose=max)
+        events = read_range(spark, context.kafka, topic, parked.from_offsets, to_offsets, with_before=with_before)
         slices = survey(events)
-        context.schemas.require(events.sparkSession, {(topic, part.schema_version) for part in slices})
-    versions = {part.schema_version for part in slices}
-    return TableBatch(
+    versions = _required(context, spark, topic, slices)
+    table = TableBatch(
         topic=topic,
         slices=slices,
         events=events,
-        schemas={version: context.schemas.schema(topic, version) for version in versions},
+        schemas=versions,
         parked=parked,
         is_passed_over=parked is not None and not is_retry,
         known_order="" if known is None else known.order,
         known_ignored=() if known is None else known.ignored,
+        replay=replay,
+        own_slices=slices,
     )
+    if replay is None or not replay.released:
+        return table
+    table = _with_letters(context, table, replay, with_before)
+    if not table.slices:
+        answer_in_vain(context.parked_keys, topic, batch, replay)
+        return None
+    return table
+
+
+def _with_letters(context: TenantSink, table: TableBatch, replay: Replay, with_before: bool) -> TableBatch:
+    """The table's events, and the dead letters that it takes up again: of keys whose letters are all there."""
+    spark = table.events.sparkSession
+    letters = read_letters(spark, context.kafka, context.tenant.tenant, table.topic).transform(
+        events_of, with_before=with_before
+    )
+    letters = letters.localCheckpoint()  # read once; gone with the last reference to it
+    versions = _required(context, spark, table.topic, survey(letters))
+    waiting, whole = letters_of(letters, replay, replace(table, schemas=versions))
+    if lost := len(replay.released) - len(whole):
+        log.error("dead_letters_missing", topic=table.topic, keys=lost)
+    events = table.events.where(sf.col("topic") == table.topic).unionByName(waiting)
+    slices = survey(events)
+    return replace(
+        table,
+        events=events,
+        slices=slices,
+        schemas=_required(context, spark, table.topic, slices),
+        replay=replace(replay, released=whole),
+    )
+
+
+def _required(
+    context: TenantSink, spark: SparkSession, topic: str, slices: Sequence[Slice]
+) -> dict[int, DeliveredSchema]:
+    versions = {part.schema_version for part in slices}
+    context.schemas.require(spark, {(topic, version) for version in versions})
+    return {version: context.schemas.schema(topic, version) for version in versions}
 
 
 def _apply_tables(
@@ -224,6 +254,12 @@ def _apply_table(context: TenantSink, batch: BatchIdentity, table: TableBatch) -
         _tell_ignored(table, ignored)
         return outcome(commit=TableCommit(time.time_ns() // 1_000, ignored=ignored, is_left_out=True))
     except TableRefused as refused:
+        context.parked_keys.take_back(table.topic, batch)
+        if not table.fresh and table.parked is None:
+            # Nothing of the topic is passed over: the dead letters wait on.
+            log.error("sink_replay_refused", table=str(table.newest.table_schema.table_id), reason=str(refused))
+            aside = parked_by_now(context.parked_keys.of_table(table.topic, batch))
+            return outcome(commit=TableCommit(time.time_ns() // 1_000, ignored=table.known_ignored, aside=aside))
         log.error("sink_table_parked", table=str(table.newest.table_schema.table_id), reason=str(refused))
         return outcome(parked=_parked(table, str(refused)))
 
@@ -240,35 +276,40 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
     spark = table.events.sparkSession
     wanted = sink_table(context, table)
     if context.sink.is_applied(spark, wanted.name, batch):
-        return TableCommit(time.time_ns() // 1_000, ignored=table.known_ignored)
+        aside = parked_by_now(context.parked_keys.of_table(table.topic, batch))
+        return TableCommit(time.time_ns() // 1_000, ignored=table.known_ignored, aside=aside)
     failpoint("sink_before_merge")
     wanted, columns = ready_table(spark, context.sink, _versions(wanted, table))
     ignored = left_out(stored_columns(columns), table.newest.table_schema, context.sink.dialect)
     prepared_s = time.monotonic()
     try:
-        write_batch(context, table, wanted, columns)
+        aside = write_what_fits(
+            context,
+            batch,
+            table,
+            wanted,
+            columns,
+            lambda part: write_batch(context, part, wanted, columns),
+            is_held_back=bool(ignored),
+        )
     except (PySparkException, Py4JJavaError) as error:
-        if ignored and any(has_condition(error, condition) for condition in TOO_LARGE):
-            raise TableRefused(
-                f"{wanted.table}: a number is too large for its column, which the tenant's sink.schema_changes leaves as it "
-                "is; let column_widened be evolve or lenient there"
-            ) from error
-        if not has_condition(error, MALFORMED_RECORD):
+        if not any(has_condition(error, condition) for condition in OF_ONE_ROW):
             raise
         raise TableRefused(
-            f"{wanted.table}: an event of topic {wanted.topic} does not fit its schema; restart the router, which writes the "
-            "schemas again, then this job; if that does not help, report it with the topic's records"
+            f"{wanted.table}: an event of topic {wanted.topic} does not fit the table, and it is not known which; restart "
+            "the router, which writes the schemas again, then this job; if that does not help, report it with the topic's "
+            "records"
         ) from error
     failpoint("sink_after_merge_before_next_table")
     written_s, written_at_us = time.monotonic(), time.time_ns() // 1_000
     maintained = _maintain(context, spark, wanted.name)
     timings = TableTimings(
-        rows=sum(part.rows for part in table.slices),
+        rows=sum(part.rows for part in table.slices) - aside.held,
         prepare_s=round(prepared_s - begun_s, 3),
         write_s=round(written_s - prepared_s, 3),
         maintain_s=round(time.monotonic() - written_s, 3),
     )
-    return TableCommit(written_at_us, timings, maintained, ignored)
+    return TableCommit(written_at_us, timings, maintained, ignored, aside=aside)
 
 
 def _maintain(context: TenantSink, spark: SparkSession, table: WarehouseTable) -> Maintained:
@@ -300,7 +341,7 @@ def write_batch(context: TenantSink, table: TableBatch, wanted: SinkTable, colum
         case SinkMode.APPEND:
             context.sink.append_to(spark, wanted, logged_changes_of(table, columns, context.settings.images))
         case SinkMode.MIRROR:
-            _, newest = _truncations(table)
+            _, newest = truncations_of(table)
             if wanted.deletes is Deletes.SOFT:
                 latest = latest_changes_of(table, columns, wanted.key, after=None).transform(mark_deleted(newest))
             else:
@@ -314,10 +355,11 @@ def _write_versions(
     context: TenantSink, table: TableBatch, wanted: SinkTable, columns: Mapping[str, TableColumn]
 ) -> None:
     spark = table.events.sparkSession
-    oldest, _ = _truncations(table)
+    oldest, _ = truncations_of(table)
     changes = changes_of(table, columns, is_partial=any(part.partial_rows for part in table.slices))
     assert isinstance(context.sink, KeepsVersions)  # ``sink_table`` has seen to it
-    stored = context.sink.rows(spark, wanted.name)
+    keys = changes.where(sf.col(OP_COLUMN) != TRUNCATE).select(*map(quoted, wanted.key)).distinct()
+    stored = context.sink.rows(spark, wanted, keys)
     current = stored.where(IS_CURRENT_COLUMN)
     is_late = min(part.oldest_order for part in table.slices) <= table.known_order and has_late_changes(
         changes, current, key=wanted.key, known_order=table.known_order
@@ -340,119 +382,6 @@ def _write_versions(
 def _source_name(name: str, column: TableColumn) -> str:
     """One that stands beside another is called as that one."""
     return name if column.stored is None else column.stored.variant_of or name
-
-
-def _truncations(table: TableBatch) -> tuple[Truncation | None, Truncation | None]:
-    """The oldest and the newest. Where rows have a key, an event without one is a truncation."""
-    keyed = [part for part, schema in _with_schemas(table) if schema.key and part.newest_keyless is not None]
-    by_order = attrgetter("order")
-    return (
-        min((part.oldest_keyless for part in keyed), key=by_order, default=None),
-        max((part.newest_keyless for part in keyed), key=by_order, default=None),
-    )
-
-
-def changes_of(table: TableBatch, columns: Mapping[str, TableColumn], *, is_partial: bool = False) -> DataFrame:
-    """Every change of the table in this batch, as rows of the warehouse's table; NULL for values that the log does not hold.
-
-    ``is_partial``: with ``UNAVAILABLE_COLUMN``, which names those.
-    """
-    parts = [
-        _events_of(table, part)
-        .transform(split_unavailable if is_partial or part.partial_rows else _unchanged)
-        .transform(parse_events(schema))
-        .transform(conform_to(columns, schema, is_partial=is_partial))
-        for part, schema in _with_schemas(table)
-    ]
-    return functools.reduce(DataFrame.unionByName, parts)
-
-
-def logged_changes_of(table: TableBatch, columns: Mapping[str, TableColumn], images: Images) -> DataFrame:
-    """``changes_of`` as rows of a log, with ``IMAGE_COLUMN``; ``BEFORE_AND_AFTER``: rows before updates besides."""
-    changes = changes_of(table, columns).transform(name_image)
-    if images is Images.AFTER:
-        return changes
-    before = replace(table, events=before_images(table.events))
-    return changes.unionByName(changes_of(before, columns).transform(name_before_image))
-
-
-def latest_changes_of(
-    table: TableBatch, columns: Mapping[str, TableColumn], key: Sequence[str], *, after: str | None
-) -> DataFrame:
-    """The last change of each key in this batch, as rows of the warehouse's table; ``after`` an order, if given.
-
-    Of one version, only the last rows are parsed. Where versions meet, or where the events' own key is another than the
-    table's, all are: only as rows of the table do their keys have one type and one name.
-    """
-    parts = _with_schemas(table)
-    part, schema = parts[0]
-    if any(part.partial_rows for part, _ in parts):
-        return _latest_known(table, columns, key, after=after)
-    if len(parts) == 1 and schema.key == tuple(key) and set(key) <= columns.keys():
-        events = _after(_events_of(table, part), after)
-        if after is None and part.newest_keyless is not None:
-            events = events.where("image IS NOT NULL")
-        return _latest_then_parsed(events, columns, schema)
-    return functools.reduce(
-        DataFrame.unionByName,
-        # All truncations are at or before ``after``, save those of a version without a key.
-        [
-            _after(_events_of(table, part), after)
-            .where("image IS NOT NULL")
-            .transform(parse_events(schema))
-            .transform(conform_to(columns, schema))
-            for part, schema in parts
-        ],
-    ).transform(latest_per_key(key=key, order=ORDER_COLUMN))
-
-
-def _latest_then_parsed(events: DataFrame, columns: Mapping[str, TableColumn], schema: TableSchema) -> DataFrame:
-    """``latest_changes_of`` one version: the keys come from the records' keys, and only the last rows are parsed."""
-    keys = key_columns(schema)
-    return (
-        events.transform(parse_keys(columns, schema))
-        .transform(latest_per_key(key=tuple(keys.values()), order="order"))
-        .transform(parse_events(schema))
-        .transform(conform_to(columns, schema, parsed_keys=keys))
-    )
-
-
-def _latest_known(
-    table: TableBatch, columns: Mapping[str, TableColumn], key: Sequence[str], *, after: str | None
-) -> DataFrame:
-    """``latest_changes_of`` rows that are not whole, with ``UNAVAILABLE_COLUMN``; all are parsed."""
-    parts = []
-    for part, schema in _with_schemas(table):
-        has_keys = schema.key == tuple(key) and set(key) <= columns.keys()
-        events = _after(_events_of(table, part), after).where("image IS NOT NULL")
-        # An image may lack the key too; its record never does.
-        keyed = events.transform(parse_keys(columns, schema)) if has_keys else events
-        parts.append(
-            keyed.transform(split_unavailable)
-            .transform(parse_events(schema))
-            .transform(
-                conform_to(columns, schema, parsed_keys=key_columns(schema) if has_keys else None, is_partial=True)
-            )
-        )
-    return functools.reduce(DataFrame.unionByName, parts).transform(latest_known_per_key(key=key))
-
-
-def _unchanged(events: DataFrame) -> DataFrame:
-    return events
-
-
-def _after(events: DataFrame, order: str | None) -> DataFrame:
-    return events if order is None else events.where(sf.col("order") > order)
-
-
-def _with_schemas(table: TableBatch) -> list[tuple[Slice, TableSchema]]:
-    return [(part, table.schemas[part.schema_version].table_schema) for part in table.slices]
-
-
-def _events_of(table: TableBatch, part: Slice) -> DataFrame:
-    return table.events.where(
-        (sf.col("topic") == part.topic) & (sf.col("schema_version") == part.schema_version)
-    ).select("key", "order", "op", "committed_at_us", "image")
 
 
 def sink_table(context: TenantSink, table: TableBatch) -> SinkTable:
@@ -482,7 +411,7 @@ def sink_table(context: TenantSink, table: TableBatch) -> SinkTable:
         reached=Reached(
             order=max(part.newest_order for part in table.slices),
             committed_at_us=max(part.newest_committed_at_us for part in table.slices),
-            offsets=_joined_offsets(*(part.to_offsets for part in table.slices), choose=max),
+            offsets=joined_offsets(*(part.to_offsets for part in table.slices), choose=max),
         ),
         partition_by=None if layout is None else tuple(map(parse_term, layout.partition_by)),
         sort_by=None if layout is None else tuple(map(parse_ordered_term, layout.sort_by)),
@@ -503,22 +432,14 @@ def _sink_column(column: Column, table: TableBatch) -> SinkColumn:
 
 
 def _parked(table: TableBatch, because: str) -> ParkedTable:
-    seen_from = _joined_offsets(*(part.from_offsets for part in table.slices), choose=min)
-    seen_to = _joined_offsets(*(part.to_offsets for part in table.slices), choose=max)
+    seen_from = joined_offsets(*(part.from_offsets for part in table.fresh), choose=min)
+    seen_to = joined_offsets(*(part.to_offsets for part in table.fresh), choose=max)
     before = table.parked
     return ParkedTable(
         because=because,
         from_offsets=seen_from if before is None else {**seen_from, **before.from_offsets},
-        to_offsets=seen_to if before is None else _joined_offsets(before.to_offsets, seen_to, choose=max),
+        to_offsets=seen_to if before is None else joined_offsets(before.to_offsets, seen_to, choose=max),
     )
-
-
-def _joined_offsets(*offsets: Mapping[int, int], choose: Callable[[int, int], int]) -> dict[int, int]:
-    joined: dict[int, int] = {}
-    for part in offsets:
-        for partition, offset in part.items():
-            joined[partition] = choose(joined.get(partition, offset), offset)
-    return joined
 
 
 def _outcome(

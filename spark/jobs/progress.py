@@ -9,8 +9,10 @@ import msgspec
 
 from libs.telemetry.metrics import (
     SINK_BATCHES,
+    SINK_DEAD_LETTERS,
     SINK_LAG,
     SINK_MERGE_SECONDS,
+    SINK_PARKED_KEYS,
     SINK_PARKED_TABLES,
     SINK_REPLAYED_BATCHES,
     SINK_ROWS,
@@ -28,6 +30,19 @@ from spark.sinks.port import BatchIdentity, Maintained
 
 
 @dataclass(frozen=True, slots=True)
+class SetAside:
+    """What became of a table's parked keys with a batch."""
+
+    held: int
+    """Events that were not written."""
+    letters: int
+    """Those among them that were set aside now."""
+    parked_keys: int
+    parked_letters: int
+    """Of all parked keys."""
+
+
+@dataclass(frozen=True, slots=True)
 class TableCommit:
     """One table's part of a micro-batch is in the warehouse."""
 
@@ -39,6 +54,7 @@ class TableCommit:
     """What of the source's changes was not delivered, by policy."""
     is_left_out: bool = False
     """By policy there is no such table."""
+    aside: SetAside = SetAside(0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +73,11 @@ class TableOutcome:
     commit: TableCommit | None = None
     """None: it is parked."""
     parked: ParkedTable | None = None
+
+    @property
+    def written_rows(self) -> int:
+        """Those that are in the warehouse now."""
+        return 0 if self.commit is None else self.rows - self.commit.aside.held
 
     @property
     def is_replay(self) -> bool:
@@ -111,7 +132,7 @@ def with_batch(
             tables[outcome.topic] = msgspec.structs.replace(known, parked=outcome.parked)
             continue
         commit = outcome.commit
-        added = 0 if is_repeat else outcome.rows
+        added = 0 if is_repeat else outcome.written_rows
         rows += added
         tables[outcome.topic] = msgspec.structs.replace(
             known,
@@ -123,6 +144,8 @@ def with_batch(
             files=(commit.maintained and commit.maintained.files) or known.files,
             maintained_at_us=now_us if commit.maintained and commit.maintained.was_due else known.maintained_at_us,
             ignored=commit.ignored,
+            parked_keys=commit.aside.parked_keys,
+            dead_letters=commit.aside.parked_letters,
             parked=None,
         )
         if not is_repeat:
@@ -160,8 +183,10 @@ def observe_batch(warehouse: str, progress: SinkProgress, outcomes: Sequence[Tab
         if outcome.is_replay:
             SINK_REPLAYED_BATCHES.labels(*labels).inc()
             continue
-        SINK_ROWS.labels(*labels).inc(outcome.rows)
+        SINK_ROWS.labels(*labels).inc(outcome.written_rows)
+        SINK_DEAD_LETTERS.labels(*labels).inc(outcome.commit.aside.letters)
         SINK_MERGE_SECONDS.labels(*labels).observe(outcome.commit.timings.write_s)
+    SINK_PARKED_KEYS.labels(*labels).set(sum(table.parked_keys for table in progress.tables.values()))
     SINK_PARKED_TABLES.labels(*labels).set(sum(table.parked is not None for table in progress.tables.values()))
     newest_us = max((outcome.newest_committed_at_us for outcome in outcomes), default=0)
     if newest_us:

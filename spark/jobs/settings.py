@@ -53,6 +53,8 @@ class SinkJobSettings(msgspec.Struct, frozen=True, kw_only=True):
     fit. Of a backlog, fewer and larger batches cost less: what each costs by itself, and rows that change several times."""
     tables_in_parallel: int = 2
     """How many tables of one micro-batch are merged at once; planning and commits of one overlap the work of another."""
+    max_parked_keys: int = 1_000
+    """How many keys of one table may wait behind an event that the warehouse refused; with more the table is parked."""
     lock_timeout_s: float = 60.0
     """How long to wait for a predecessor's session to end, in seconds: a JVM outlives its killed driver by some."""
     telemetry: TelemetrySettings = TelemetrySettings()

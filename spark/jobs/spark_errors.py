@@ -11,7 +11,16 @@ from pyspark.errors import PySparkException
 from libs.errors import HeadwaterError
 
 MALFORMED_RECORD: Final = "MALFORMED_RECORD_IN_PARSING"
-TOO_LARGE: Final = ("CAST_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE")
+OF_ONE_ROW: Final = (
+    MALFORMED_RECORD,
+    "ARITHMETIC_OVERFLOW",
+    "CAST_INVALID_INPUT",
+    "CAST_OVERFLOW",
+    "DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
+    "NOT_NULL_ASSERT_VIOLATION",
+    "NUMERIC_VALUE_OUT_OF_RANGE",
+)
+"""A value does not fit its column: the row's fault, or the table's."""
 _LONGEST_CHAIN: Final = 20
 
 

@@ -17,12 +17,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from libs.errors import PipelineHalted
 from libs.telemetry.metrics import SINK_HALTED, SINK_LAG, SINK_QUERY_FAILURES
 from libs.types.tenant import Images, TenantSpec
-from spark.jobs.batch import TenantSink, apply_batch
+from spark.jobs.batch import apply_batch
 from spark.jobs.delivered_schemas import DeliveredSchemas
+from spark.jobs.parked_keys import ParkedKeysFile
 from spark.jobs.progress import load_progress, store_progress
 from spark.jobs.retries import Retries
 from spark.jobs.settings import SinkJobSettings
 from spark.jobs.spark_errors import described
+from spark.jobs.table_batch import TenantSink
 from spark.sinks.port import BatchIdentity, Sink
 from spark.transforms.read_topics import read_topics
 
@@ -129,6 +131,8 @@ class TenantQuery:
             state_dir=state_dir,
             tables_in_parallel=self._settings.tables_in_parallel,
             retries=Retries(),
+            parked_keys=ParkedKeysFile(state_dir, name),
+            max_parked_keys=self._settings.max_parked_keys,
         )
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
         events = read_topics(

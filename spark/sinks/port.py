@@ -6,7 +6,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -15,13 +15,20 @@ from libs.types.table import TableSchema
 from libs.types.table_layout import OrderedTerm, Term
 from libs.types.tenant import ChangePolicies, Deletes, SinkMode
 from libs.types.value import LogicalType
-from libs.types.warehouse import TableFiles, WarehouseTable
+from libs.types.warehouse import OWN_COLUMN_PREFIX, TableFiles, WarehouseTable
 from libs.warehouse.dialect import Dialect
 from libs.warehouse.schema_changes import StoredColumn
+
+KAFKA_PARTITION_COLUMN: Final = f"{OWN_COLUMN_PREFIX}kafka_partition"
+OFFSET_COLUMN: Final = f"{OWN_COLUMN_PREFIX}offset"
 
 
 class TableRefused(HeadwaterError):
     """This table cannot be written as it is: park it, go on with the others; the message ends with the remedy."""
+
+
+class RowsRefused(TableRefused):
+    """Some rows of the batch cannot be stored, whatever is done about the table: ask ``NamesRefusedRows`` which."""
 
 
 class TableLeftOut(HeadwaterError):
@@ -202,8 +209,9 @@ class Sink(Protocol):
 class KeepsVersions(Protocol):
     """A sink that has mode ``history`` too."""
 
-    def rows(self, spark: SparkSession, table: WarehouseTable) -> DataFrame:
-        """What the table holds; it was created."""
+    def rows(self, spark: SparkSession, table: SinkTable, keys: DataFrame) -> DataFrame:
+        """What the table holds of ``keys``, perhaps of others too; it was created. ``keys``: the columns of ``SinkTable.key``,
+        none twice. To be read before ``merge_versions`` of the same batch."""
         ...
 
     def merge_versions(
@@ -221,4 +229,26 @@ class KeepsVersions(Protocol):
         ``only_current``: no other stored version is named than current ones, so others need not be read. ``truncation``
         ends the current versions of a smaller order, save those that ``versions`` replace.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRow:
+    """A row that the warehouse cannot store, by its event's place in the table's topic."""
+
+    kafka_partition: int
+    offset: int
+    because: str
+    """What was wrong, with the remedy; never a row's values."""
+
+
+@runtime_checkable
+class NamesRefusedRows(Protocol):
+    """A sink whose warehouse refuses values that Spark's types hold; it raises ``RowsRefused`` for them."""
+
+    def refused_rows(
+        self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, at_most: int
+    ) -> list[RefusedRow]:
+        """Those among ``changes``, of which it changes nothing. ``changes`` have the columns of ``append_to``, and behind them
+        ``KAFKA_PARTITION_COLUMN`` and ``OFFSET_COLUMN``. Stops when it has found more than ``at_most``."""
         ...

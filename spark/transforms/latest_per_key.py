@@ -17,14 +17,16 @@ def latest_per_key(*, key: Sequence[str], order: str) -> Callable[[DataFrame], D
 
     def keep_latest(changes: DataFrame) -> DataFrame:
         others = [name for name in changes.columns if name not in key]
-        latest = sf.max_by(sf.struct(*(sf.col(quoted(name)) for name in others)), quoted(order)).alias("latest")
+        latest = sf.max_by(sf.struct(*(sf.col(quoted(name)) for name in others)), quoted(order)).alias(
+            "_headwater_latest"
+        )
         # Not the key out of the struct: Spark knows how rows are spread only by the columns that it grouped them by.
         return (
             changes.groupBy(*(quoted(name) for name in key))
             .agg(latest)
             .select(
                 *(
-                    sf.col(quoted(name)) if name in key else sf.col("latest").getField(name).alias(name)
+                    sf.col(quoted(name)) if name in key else sf.col("_headwater_latest").getField(name).alias(name)
                     for name in changes.columns
                 )
             )

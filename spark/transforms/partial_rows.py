@@ -49,7 +49,7 @@ def latest_known_per_key(*, key: Sequence[str]) -> Callable[[DataFrame], DataFra
     def keep_latest(changes: DataFrame) -> DataFrame:
         own = (OP_COLUMN, ORDER_COLUMN, COMMITTED_AT_COLUMN)
         names = [name for name in changes.columns if name not in (*key, *own, UNAVAILABLE_COLUMN)]
-        last = sf.max_by(sf.struct(*own), ORDER_COLUMN).alias("last")
+        last = sf.max_by(sf.struct(*own), ORDER_COLUMN).alias("_headwater_last")
         values = [_last_known(name).alias(name) for name in names]
         grouped = changes.groupBy(*(quoted(name) for name in key)).agg(last, *values)
         never_told = sf.filter(
@@ -58,7 +58,7 @@ def latest_known_per_key(*, key: Sequence[str]) -> Callable[[DataFrame], DataFra
         return grouped.select(
             *(sf.col(quoted(name)) for name in key),
             *(sf.col(quoted(name)).getField("value").alias(name) for name in names),
-            *(sf.col("last").getField(name).alias(name) for name in own),
+            *(sf.col("_headwater_last").getField(name).alias(name) for name in own),
             (never_told if names else sf.array().cast("array<string>")).alias(UNAVAILABLE_COLUMN),
         ).select(*(quoted(name) for name in changes.columns))
 

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from libs.config.connections import KafkaSettings, SaslMechanism
-from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, transactions_topic
+from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, replays_topic, transactions_topic
 from libs.types.tenant import TenantSpec
 from spark.transforms.cut_envelope import cut_envelope, payload_of
 
@@ -24,12 +24,14 @@ _RECORDS_PER_POLL = 5_000
 
 
 def topic_pattern(tenant: TenantSpec) -> str:
-    """Java regular expression of the tenant's row topics, ``<tenant>.<source>.<database>.<table>``, and of no others.
+    """Java regular expression of the tenant's row topics, ``<tenant>.<source>.<database>.<table>``, of that of its replay
+    requests, and of no others.
 
     It does not name the tenant's sources: a source that leaves the document must not look like lost partitions.
     """
     others = [re.escape(transactions_topic(tenant.tenant, source.name)) for source in tenant.sources]
-    return rf"^(?!(?:{'|'.join([*others, 'headwater'])})$){re.escape(tenant.tenant)}\.(?!headwater\.)[^.]+\.[^.]+\..+$"
+    rows = rf"(?!(?:{'|'.join([*others, 'headwater'])})$){re.escape(tenant.tenant)}\.(?!headwater\.)[^.]+\.[^.]+\..+"
+    return rf"^(?:{rows}|{re.escape(replays_topic(tenant.tenant))})$"
 
 
 def read_topics(
@@ -63,6 +65,17 @@ def read_range(
     with_before: bool,
 ) -> DataFrame:
     """The events of one topic between two offsets a Kafka partition, the end excluded."""
+    return read_records(spark, kafka, topic, from_offsets, to_offsets).transform(events_of, with_before=with_before)
+
+
+def read_records(
+    spark: SparkSession,
+    kafka: KafkaSettings,
+    topic: str,
+    from_offsets: Mapping[int, int],
+    to_offsets: Mapping[int, int],
+) -> DataFrame:
+    """The same as they lie in Kafka: ``key``, ``value``, ``headers``, ``partition``, ``offset`` …"""
     starting = {str(partition): from_offsets.get(partition, EARLIEST) for partition in to_offsets}
     ending = {str(partition): offset for partition, offset in to_offsets.items()}
     return (
@@ -73,7 +86,6 @@ def read_range(
         .option("endingOffsets", json.dumps({topic: ending}))
         .option("failOnDataLoss", "true")
         .load()
-        .transform(events_of, with_before=with_before)
     )
 
 

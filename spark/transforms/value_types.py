@@ -76,9 +76,13 @@ def row_type(columns: Iterable[Column]) -> StructType:
     return StructType([StructField(column.name, _JSON_TYPES[column.logical_type.kind]) for column in columns])
 
 
-def decoded(column: Column, value: SparkColumn) -> SparkColumn:
-    """``value``, as ``from_json`` read it, in the column's ``spark_type``; NULL stays NULL. The session's zone is UTC."""
+def decoded(column: Column, value: SparkColumn, *, is_strict: bool = True) -> SparkColumn:
+    """``value``, as ``from_json`` read it, in the column's ``spark_type``; NULL stays NULL. The session's zone is UTC.
+
+    A value that has no such form fails the query; not ``is_strict``: it becomes NULL.
+    """
     logical_type = column.logical_type
+    cast = SparkColumn.cast if is_strict else SparkColumn.try_cast
     match logical_type.kind:
         case LogicalKind.INT64 if is_unsigned_bigint(column):
             # Above 2**63-1 it came as a negative number, wrapped around.
@@ -89,9 +93,9 @@ def decoded(column: Column, value: SparkColumn) -> SparkColumn:
         case LogicalKind.DECIMAL if logical_type.precision > MAX_DECIMAL_DIGITS:
             return _decimal_text(value, logical_type.scale)
         case LogicalKind.DECIMAL:
-            return _decimal(value, logical_type.precision, logical_type.scale)
+            return _decimal(value, logical_type.precision, logical_type.scale, is_strict=is_strict)
         case LogicalKind.DECIMAL_TEXT:
-            return value.cast(spark_type(column))
+            return cast(value, spark_type(column))
         case LogicalKind.BASE64_URL:
             return sf.unbase64(sf.translate(value, "-_", "+/"))
         case LogicalKind.HEX:
@@ -99,9 +103,9 @@ def decoded(column: Column, value: SparkColumn) -> SparkColumn:
         case LogicalKind.DATE | LogicalKind.CONNECT_DATE:
             return sf.date_from_unix_date(value)
         case LogicalKind.ISO_DATE:
-            return sf.rtrim(value, sf.lit("Z")).cast("date")
+            return cast(sf.rtrim(value, sf.lit("Z")), "date")
         case LogicalKind.TIME_MS | LogicalKind.CONNECT_TIME:
-            return value * 1000
+            return value * 1000 if is_strict else sf.try_multiply(value, sf.lit(1000))
         case LogicalKind.TIME_NS:
             return _thousandth(value)
         case LogicalKind.ISO_TIME:
@@ -113,9 +117,9 @@ def decoded(column: Column, value: SparkColumn) -> SparkColumn:
         case LogicalKind.TIMESTAMP_NS:
             return sf.timestamp_micros(_thousandth(value)).cast("timestamp_ntz")
         case LogicalKind.ISO_TIMESTAMP:
-            return sf.rtrim(value, sf.lit("Z")).cast("timestamp_ntz")
+            return cast(sf.rtrim(value, sf.lit("Z")), "timestamp_ntz")
         case LogicalKind.ZONED_TIMESTAMP:
-            return value.cast("timestamp")
+            return cast(value, "timestamp")
         case _:
             return value
 
@@ -134,7 +138,7 @@ def _iso_time_us(text: SparkColumn) -> SparkColumn:
     return sf.when(sf.regexp_extract(text, parts, 1) == "-", -magnitude).otherwise(magnitude)
 
 
-def _decimal(unscaled: SparkColumn, precision: int, scale: int) -> SparkColumn:
+def _decimal(unscaled: SparkColumn, precision: int, scale: int, *, is_strict: bool) -> SparkColumn:
     """Big-endian two's complement bytes as DECIMAL, by Avro's reader: the same bytes with their length in front.
 
     38 digits take at most 16 bytes, so the length is one byte, zigzag encoded (Avro 1.12 specification, "Binary
@@ -142,7 +146,8 @@ def _decimal(unscaled: SparkColumn, precision: int, scale: int) -> SparkColumn:
     """
     length = sf.unhex(sf.lpad(sf.hex(sf.length(unscaled) * 2), 2, "0"))
     avro_type = f'{{"type":"bytes","logicalType":"decimal","precision":{precision},"scale":{scale}}}'
-    return sf.when(unscaled.isNotNull(), from_avro(sf.concat(length, unscaled), avro_type))
+    options = {} if is_strict else {"mode": "PERMISSIVE"}
+    return sf.when(unscaled.isNotNull(), from_avro(sf.concat(length, unscaled), avro_type, options))
 
 
 _LIMB: Final = 10**9

@@ -35,6 +35,7 @@ STORED_COLUMN: Final = "_headwater_stored"
 """Of a version to be written: what opened the stored one that it replaces; NULL where it is new."""
 IS_GONE_COLUMN: Final = "_headwater_is_gone"
 """The stored version is no version any more: a late change made it one with the version before."""
+# Columns on the way have Headwater's prefix: a source may call its own ``at`` or ``stored``.
 _OWN: Final = (OP_COLUMN, ORDER_COLUMN, COMMITTED_AT_COLUMN, UNAVAILABLE_COLUMN)
 
 
@@ -43,10 +44,12 @@ def has_late_changes(changes: DataFrame, current: DataFrame, *, key: Sequence[st
     older than what opened the current one, or there is no current one."""
     names = [quoted(name) for name in key]
     old = changes.where((sf.col(OP_COLUMN) != TRUNCATE) & (sf.col(ORDER_COLUMN) <= known_order))
-    oldest = old.groupBy(*names).agg(sf.min(ORDER_COLUMN).alias("oldest"))
-    opened = current.select(*names, sf.col(OPENED_BY_COLUMN).alias("opened"))
+    oldest = old.groupBy(*names).agg(sf.min(ORDER_COLUMN).alias("_headwater_oldest"))
+    opened = current.select(*names, sf.col(OPENED_BY_COLUMN).alias("_headwater_opened"))
     return (
-        not oldest.join(opened, _same(oldest, opened, key), "left").where("opened IS NULL OR oldest < opened").isEmpty()
+        not oldest.join(opened, _same(oldest, opened, key), "left")
+        .where("_headwater_opened IS NULL OR _headwater_oldest < _headwater_opened")
+        .isEmpty()
     )
 
 
@@ -83,14 +86,14 @@ def _element(
     none = sf.lit(None)
     return [
         *(sf.col(quoted(name)) for name in names),
-        at.alias("at"),
-        order.alias("values_order"),
-        committed_at.alias("values_committed_at"),
-        more.get("since", committed_at).alias("since"),
-        is_end.alias("is_end"),
-        more.get("stored", none.cast("string")).alias("stored"),
-        more.get("stored_closed_by", none.cast("string")).alias("stored_closed_by"),
-        more.get("unavailable", sf.array().cast("array<string>")).alias("unavailable"),
+        at.alias("_headwater_at"),
+        order.alias("_headwater_values_order"),
+        committed_at.alias("_headwater_values_committed_at"),
+        more.get("since", committed_at).alias("_headwater_since"),
+        is_end.alias("_headwater_is_end"),
+        more.get("stored", none.cast("string")).alias("_headwater_stored"),
+        more.get("stored_closed_by", none.cast("string")).alias("_headwater_stored_closed_by"),
+        more.get("unavailable", sf.array().cast("array<string>")).alias("_headwater_unavailable"),
     ]
 
 
@@ -146,8 +149,14 @@ def _once(key: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
     """Of what stands at one place, the stored version, else a change, else an end."""
 
     def keep(elements: DataFrame) -> DataFrame:
-        same_place = Window.partitionBy(*map(quoted, key), "at").orderBy(sf.col("stored").isNull(), "is_end")
-        return elements.withColumn("nth", sf.row_number().over(same_place)).where("nth = 1").drop("nth")
+        same_place = Window.partitionBy(*map(quoted, key), "_headwater_at").orderBy(
+            sf.col("_headwater_stored").isNull(), "_headwater_is_end"
+        )
+        return (
+            elements.withColumn("_headwater_nth", sf.row_number().over(same_place))
+            .where("_headwater_nth = 1")
+            .drop("_headwater_nth")
+        )
 
     return keep
 
@@ -157,7 +166,7 @@ def _last_known(key: Sequence[str], plain: Sequence[str]) -> Callable[[DataFrame
         so_far = _by_place(key).rowsBetween(Window.unboundedPreceding, Window.currentRow)
 
         def known(name: str) -> Column:
-            is_known = ~sf.array_contains("unavailable", name)
+            is_known = ~sf.array_contains("_headwater_unavailable", name)
             value = sf.when(is_known, sf.struct(sf.col(quoted(name)).alias("value")))
             return sf.last(value, ignorenulls=True).over(so_far).getField("value").alias(name)
 
@@ -177,33 +186,37 @@ def _joined(names: Sequence[str], key: Sequence[str], tracked: Sequence[str]) ->
     def join(elements: DataFrame) -> DataFrame:
         differs = [~sf.col(quoted(name)).eqNullSafe(sf.lag(quoted(name)).over(by_place)) for name in tracked]
         is_other = functools.reduce(operator.or_, differs, sf.lit(False))
-        is_behind_end = sf.coalesce(sf.lag("is_end").over(by_place), sf.lit(True))
-        segments = elements.withColumn("begins", sf.col("is_end") | is_behind_end | is_other).withColumn(
-            "segment", sf.count_if("begins").over(by_place)
-        )
+        is_behind_end = sf.coalesce(sf.lag("_headwater_is_end").over(by_place), sf.lit(True))
+        segments = elements.withColumn(
+            "_headwater_begins", sf.col("_headwater_is_end") | is_behind_end | is_other
+        ).withColumn("_headwater_segment", sf.count_if("_headwater_begins").over(by_place))
         values = [sf.col(quoted(name)) for name in names if name not in key]
-        newest = sf.struct(*values, "values_order", "values_committed_at")
-        one = segments.groupBy(*map(quoted, key), "segment").agg(
-            sf.max_by(newest, "values_order").alias("newest"),
-            sf.min("at").alias("opened_by"),
-            sf.min_by("since", "at").alias("since"),
-            sf.min("is_end").alias("is_end"),
+        newest = sf.struct(*values, "_headwater_values_order", "_headwater_values_committed_at")
+        one = segments.groupBy(*map(quoted, key), "_headwater_segment").agg(
+            sf.max_by(newest, "_headwater_values_order").alias("_headwater_newest"),
+            sf.min("_headwater_at").alias("_headwater_opened_by"),
+            sf.min_by("_headwater_since", "_headwater_at").alias("_headwater_since"),
+            sf.min("_headwater_is_end").alias("_headwater_is_end"),
             sf.array_sort(
                 sf.collect_list(
                     sf.when(
-                        sf.col("stored").isNotNull(),
-                        sf.struct("stored", "stored_closed_by", sf.col("values_order").alias("stored_order")),
+                        sf.col("_headwater_stored").isNotNull(),
+                        sf.struct(
+                            "_headwater_stored",
+                            "_headwater_stored_closed_by",
+                            sf.col("_headwater_values_order").alias("stored_order"),
+                        ),
                     )
                 )
-            ).alias("stored"),
+            ).alias("_headwater_stored"),
         )
-        by_segment = Window.partitionBy(*map(quoted, key)).orderBy("segment")
+        by_segment = Window.partitionBy(*map(quoted, key)).orderBy("_headwater_segment")
         return one.withColumns(
             {
-                "closed_by": sf.lead("opened_by").over(by_segment),
-                "until": sf.lead("since").over(by_segment),
+                "_headwater_closed_by": sf.lead("_headwater_opened_by").over(by_segment),
+                "_headwater_until": sf.lead("_headwater_since").over(by_segment),
             }
-        ).where("NOT is_end")
+        ).where("NOT _headwater_is_end")
 
     return join
 
@@ -212,33 +225,33 @@ def _that_differ(names: Sequence[str], key: Sequence[str]) -> Callable[[DataFram
     """Of the versions, those that are not stored so already; and what is stored and is none."""
 
     def differing(versions: DataFrame) -> DataFrame:
-        first = sf.get("stored", sf.lit(0))
+        first = sf.get("_headwater_stored", sf.lit(0))
         is_same = (
-            (sf.size("stored") == 1)
-            & (first["stored"] == sf.col("opened_by"))
-            & (first["stored_order"] == sf.col("newest.values_order"))
-            & first["stored_closed_by"].eqNullSafe(sf.col("closed_by"))
+            (sf.size("_headwater_stored") == 1)
+            & (first["_headwater_stored"] == sf.col("_headwater_opened_by"))
+            & (first["stored_order"] == sf.col("_headwater_newest._headwater_values_order"))
+            & first["_headwater_stored_closed_by"].eqNullSafe(sf.col("_headwater_closed_by"))
         )
         # One row for the version itself, which replaces the first of the stored ones, and one for each further.
-        replaced = sf.when(sf.size("stored") == 0, sf.array(sf.lit(None).cast("string"))).otherwise(
-            sf.col("stored.stored")
+        replaced = sf.when(sf.size("_headwater_stored") == 0, sf.array(sf.lit(None).cast("string"))).otherwise(
+            sf.col("_headwater_stored._headwater_stored")
         )
         values = [name for name in names if name not in key]
         return (
             versions.where(~is_same)
-            .select("*", sf.posexplode(replaced).alias("nth", "replaced"))
+            .select("*", sf.posexplode(replaced).alias("_headwater_nth", "_headwater_replaced"))
             .select(
                 *map(quoted, key),
-                *(sf.col("newest").getField(name).alias(name) for name in values),
-                sf.col("since").alias(VALID_FROM_COLUMN),
-                sf.col("until").alias(VALID_TO_COLUMN),
-                sf.col("closed_by").isNull().alias(IS_CURRENT_COLUMN),
-                sf.col("newest.values_order").alias(ORDER_COLUMN),
-                sf.col("newest.values_committed_at").alias(COMMITTED_AT_COLUMN),
-                sf.col("opened_by").alias(OPENED_BY_COLUMN),
-                sf.col("closed_by").alias(CLOSED_BY_COLUMN),
-                sf.col("replaced").alias(STORED_COLUMN),
-                (sf.col("nth") > 0).alias(IS_GONE_COLUMN),
+                *(sf.col("_headwater_newest").getField(name).alias(name) for name in values),
+                sf.col("_headwater_since").alias(VALID_FROM_COLUMN),
+                sf.col("_headwater_until").alias(VALID_TO_COLUMN),
+                sf.col("_headwater_closed_by").isNull().alias(IS_CURRENT_COLUMN),
+                sf.col("_headwater_newest._headwater_values_order").alias(ORDER_COLUMN),
+                sf.col("_headwater_newest._headwater_values_committed_at").alias(COMMITTED_AT_COLUMN),
+                sf.col("_headwater_opened_by").alias(OPENED_BY_COLUMN),
+                sf.col("_headwater_closed_by").alias(CLOSED_BY_COLUMN),
+                sf.col("_headwater_replaced").alias(STORED_COLUMN),
+                (sf.col("_headwater_nth") > 0).alias(IS_GONE_COLUMN),
             )
         )
 
@@ -251,4 +264,4 @@ def _same(left: DataFrame, right: DataFrame, key: Sequence[str]) -> Column:
 
 
 def _by_place(key: Sequence[str]) -> WindowSpec:
-    return Window.partitionBy(*map(quoted, key)).orderBy("at")
+    return Window.partitionBy(*map(quoted, key)).orderBy("_headwater_at")

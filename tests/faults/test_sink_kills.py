@@ -9,7 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from libs.local.dead_letters import chosen_keys, read_letters, replay_requests, send_requests
 from libs.local.process import stop
+from libs.mysql.logical import column
+from libs.types.parked_keys import TenantParkedKeys, decode_parked_keys, parked_keys_path
+from libs.types.table import TableSchema
 from libs.types.tenant import SinkMode
 from spark.sinks.delta.settings import Settings as DeltaSettings
 from spark.sinks.iceberg.settings import Settings
@@ -21,6 +25,12 @@ from tests.spark_session import read_rows
 
 BETWEEN_COMMITS = (
     "sink_before_merge",
+    "sink_after_merge_before_next_table",
+    "sink_after_batch_before_spark_commit",
+)
+LETTER_FAILPOINTS = (
+    "sink_after_letters_before_parked_keys",
+    "sink_after_parked_keys_before_merge",
     "sink_after_merge_before_next_table",
     "sink_after_batch_before_spark_commit",
 )
@@ -76,3 +86,46 @@ def test_killed_at_every_failpoint_the_tables_are_exact(job: SinkJob) -> None:
     assert sorted(stored) == sorted(append.models[0].orders)
     assert job.progress(mirror).rows == mirror.changes
     assert job.progress(append).rows == append.changes
+
+
+@pytest.mark.parametrize("job", ["iceberg"], indirect=True)
+@pytest.mark.timeout(8 * LIFE_TIMEOUT_S)
+def test_killed_around_dead_letters_nothing_is_lost_or_twice(job: SinkJob) -> None:
+    """A log of changes has every event once but the one that is given up, and each letter counts once; the job dies behind the
+    letters, behind the parked keys, and behind the commit, of the batch that is refused and of the replay.
+    """
+    tenant = write_tenant(job, f"l{secrets.token_hex(3)}", SinkMode.APPEND, "orders")
+    first = tenant.models[0].schema
+    schema = TableSchema(
+        table_id=first.table_id, columns=(*first.columns, column("n", "int")), key=first.key, version=2
+    )
+    with tenant.topics.transaction() as transaction:
+        transaction.schema(schema)
+        for key, note, n in ((1, "a", 1), (2, "b", 2), (2, "bad", "no number"), (2, "c", 3), (3, "d", 4)):
+            transaction.change(schema, op="u", after={"id": key, "note": note, "n": n})
+
+    def parked() -> TenantParkedKeys:
+        return decode_parked_keys(parked_keys_path(job.folder / "state", tenant.name).read_bytes())
+
+    for failpoint in LETTER_FAILPOINTS:
+        job.start(failpoints=f"{failpoint}=kill@1")
+        job.wait_until_killed()
+    job.start()
+    job.wait_until(lambda: job.progress(tenant).rows >= 3)
+    [(topic, table)] = parked().tables.items()
+    [key] = table.keys.values()
+    letters = read_letters(job.bootstrap_servers, tenant.name, parked())
+    assert (key.letters, len(letters)) == (2, 2)
+    assert [each.letter.behind_offset for each in letters] == [None, key.offset]
+    stop(job.running, STOP_TIMEOUT_S)
+
+    requests = replay_requests(chosen_keys(parked(), [topic], []), leave_out_refused=True)
+    send_requests(job.bootstrap_servers, tenant.name, requests)
+    for failpoint in LETTER_FAILPOINTS[1:]:
+        job.start(failpoints=f"{failpoint}=kill@1")
+        job.wait_until_killed()
+    job.start()
+    job.wait_until(lambda: job.progress(tenant).batch_id >= 1)
+
+    assert sorted(str(row["note"]) for row in job.rows(tenant, tenant.models[0])) == ["a", "b", "c", "d"]
+    assert not parked().tables[topic].keys

@@ -12,7 +12,9 @@ import msgspec
 import pytest
 
 from libs.config.connections import KafkaSettings
+from libs.local.dead_letters import chosen_keys, replay_requests, send_requests
 from libs.mysql.logical import column
+from libs.types.parked_keys import TenantParkedKeys, decode_parked_keys, parked_keys_path
 from libs.types.table import Column, FormerName, TableSchema
 from libs.types.tenant import (
     ChangeKind,
@@ -56,6 +58,10 @@ class Tenant:
     @property
     def progress(self) -> SinkProgress:
         return load_progress(Path(self.settings.state_dir), self.spec.tenant)
+
+    @property
+    def parked_keys(self) -> TenantParkedKeys:
+        return decode_parked_keys(parked_keys_path(Path(self.settings.state_dir), self.spec.tenant).read_bytes())
 
     def run_until(self, is_done: Callable[[SinkProgress], bool]) -> None:
         """Let the query work; stop it once its progress is as wanted. Fails on a timeout."""
@@ -302,8 +308,8 @@ def test_policies_are_by_table_and_others_go_on(start_tenant: StartTenant) -> No
     assert without_own_columns(allowed.rows("unwanted")) == [{"id": 3, "text": "three"}]
 
 
-def test_a_number_that_a_column_was_kept_too_narrow_for_parks_the_table(start_tenant: StartTenant) -> None:
-    """Nothing is cut short; with another policy the table goes on where it stood."""
+def test_a_number_that_a_column_was_kept_too_narrow_for_parks_its_key(start_tenant: StartTenant) -> None:
+    """Nothing is cut short, and other rows go on; with another policy a replay brings it."""
     ignore = ChangePolicies(rules=(ChangeRule(changes=(ChangeKind.COLUMN_WIDENED,), policy=ChangePolicy.IGNORE),))
     tenant = start_tenant(f"w{secrets.token_hex(3)}", schema_changes=ignore)
     first, second = (
@@ -322,14 +328,17 @@ def test_a_number_that_a_column_was_kept_too_narrow_for_parks_the_table(start_te
     with tenant.topics.transaction() as too_large:
         too_large.change(second, op="c", after={"id": 3, "n": 2**40})
     parked = tenant.restarted()
-    parked.run_until(lambda progress: any(table.parked is not None for table in progress.tables.values()))
+    parked.run_until(lambda progress: any(table.parked_keys for table in progress.tables.values()))
 
-    [table] = parked.progress.tables.values()
-    assert table.parked is not None
-    assert "let column_widened be evolve or lenient" in table.parked.because
+    keys = parked.parked_keys
+    [key] = keys.tables[next(iter(keys.tables))].keys.values()
+    assert key.event_key == '{"id": 3}'
+    assert "let column_widened be evolve or lenient" in key.reason
     assert without_own_columns(parked.rows("orders")) == [{"id": 1, "n": 1}, {"id": 2, "n": 2}]
     with tenant.topics.transaction() as later:
         later.change(second, op="c", after={"id": 4, "n": 4})
+    requests = replay_requests(chosen_keys(keys, sorted(keys.tables), []), leave_out_refused=False)
+    send_requests(tenant.settings.kafka.bootstrap_servers, tenant.spec.tenant, requests)
     allowed = tenant.restarted(schema_changes=ChangePolicies())
     # Not by counts: the job may have been stopped before Spark noted the batch, and one that is repeated is not counted.
     allowed.run_until(lambda _: len(allowed.rows("orders")) == 4)
@@ -365,8 +374,8 @@ def test_a_table_that_cannot_be_kept_waits_while_others_go_on(start_tenant: Star
     assert all(table.parked is None for table in restarted.progress.tables.values())
 
 
-def test_an_event_that_fits_no_schema_parks_its_table_only(start_tenant: StartTenant) -> None:
-    """A number out of range must not become NULL, nor stop the tenant."""
+def test_an_event_that_fits_no_schema_parks_its_key_only(start_tenant: StartTenant) -> None:
+    """A number out of range must not become NULL, nor stop the table; here it is the key's own."""
     tenant = start_tenant(f"e{secrets.token_hex(3)}")
     broken, orders = schema_of("broken"), schema_of("orders")
     for schema in (broken, orders):
@@ -375,15 +384,17 @@ def test_an_event_that_fits_no_schema_parks_its_table_only(start_tenant: StartTe
         first.schema(broken)
         first.schema(orders)
         first.change(broken, op="c", after={"id": 2**40, "note": "secret"})
+        first.change(broken, op="c", after={"id": 2, "note": "goes on"})
         first.change(orders, op="c", after={"id": 1, "note": "goes on"})
 
     tenant.run_until(lambda progress: len(progress.tables) == 2)
 
-    because = [table.parked.because for table in tenant.progress.tables.values() if table.parked is not None]
     assert without_own_columns(tenant.rows("orders")) == [{"id": 1, "note": "goes on"}]
-    assert len(because) == 1
-    assert "shop.broken" in because[0]
-    assert "secret" not in because[0]
+    assert without_own_columns(tenant.rows("broken")) == [{"id": 2, "note": "goes on"}]
+    [key] = tenant.parked_keys.tables[f"{tenant.spec.tenant}.shop.shop.broken"].keys.values()
+    assert key.event_key == f'{{"id": {2**40}}}'
+    assert "column id (int)" in key.reason
+    assert "secret" not in key.reason
 
 
 def write_at_random(tenant: Tenant, models: list[Model], chance: random.Random, *, transactions: int) -> None:

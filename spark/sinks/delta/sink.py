@@ -59,6 +59,7 @@ _TABLE_PROPERTIES: Final = {
     "delta.columnMapping.mode": "name",
 }
 _TYPE_WIDENING: Final = "delta.enableTypeWidening"
+_WIDENING_FEATURE: Final = "typeWidening"
 _MAX_CLUSTERED: Final = 4
 
 log = structlog.get_logger()
@@ -119,6 +120,9 @@ class DeltaSink:
             if changes:
                 _evolve(plain, self._sql_name(table.name), table, changes, properties)
         snapshot = self._snapshot(spark, table.name)
+        if self._settings.rewrites_widened and _has_feature(snapshot, _WIDENING_FEATURE):
+            _rewrite_widened(plain, self._sql_name(table.name), table)
+            snapshot = self._snapshot(spark, table.name)
         _fill_pending_columns(plain, self._sql_name(table.name), snapshot)
         return _columns(snapshot)
 
@@ -130,8 +134,8 @@ class DeltaSink:
         else:
             merge_changes(spark, self._sql_name(table.name), table, changes, truncation)
 
-    def rows(self, spark: SparkSession, table: WarehouseTable) -> DataFrame:
-        return spark.read.format("delta").load(self._path(table))
+    def rows(self, spark: SparkSession, table: SinkTable, keys: DataFrame) -> DataFrame:
+        return spark.read.format("delta").load(self._path(table.name))
 
     def merge_versions(
         self,
@@ -249,7 +253,7 @@ def _evolve(
     if changes.added:
         plain.sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(_definition(column) for column in changes.added)})")
     if changes.widened:
-        # Not before: engines that know nothing of it (delta-rs) cannot read a table that has it.
+        # Not before: engines that know nothing of it (delta-rs) cannot read a table that has it. See ``_rewrite_widened``.
         plain.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({_listed({_TYPE_WIDENING: 'true'})})")
     for column in changes.widened:
         plain.sql(f"ALTER TABLE {name} ALTER COLUMN {quoted(column.name)} TYPE {column.sql_type}")
@@ -259,6 +263,19 @@ def _evolve(
     if gone:
         plain.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(literal, gone))})")
     log_evolution(table, changes)
+
+
+def _has_feature(snapshot: Any, feature: str) -> bool:
+    """Whether a reader of the table must know ``feature`` (Delta protocol, "Table Features")."""
+    features = snapshot.protocol().readerFeatures()
+    return bool(features.isDefined() and features.get().contains(feature))
+
+
+def _rewrite_widened(plain: SparkSession, name: str, table: SinkTable) -> None:
+    """Files of the narrower types give way to files of the wider ones, and the feature goes. Cut off, it is begun again."""
+    started_s = time.monotonic()
+    plain.sql(f"ALTER TABLE {name} DROP FEATURE {_WIDENING_FEATURE}")
+    log.info("sink_table_rewritten", table=str(table.name), took_s=round(time.monotonic() - started_s, 2))
 
 
 def _one_by_one(renamed: Mapping[str, str], table: SinkTable) -> list[tuple[str, str]]:

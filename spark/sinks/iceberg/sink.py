@@ -153,8 +153,8 @@ class IcebergSink:
         else:
             commit(spark, table.reached, lambda: merge_changes(spark, name, table, changes, truncation))
 
-    def rows(self, spark: SparkSession, table: WarehouseTable) -> DataFrame:
-        return spark.table(self._place(table).quoted())
+    def rows(self, spark: SparkSession, table: SinkTable, keys: DataFrame) -> DataFrame:
+        return spark.table(self._place(table.name).quoted())
 
     def merge_versions(
         self,

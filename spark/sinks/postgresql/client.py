@@ -10,17 +10,22 @@ import psycopg
 
 from libs.errors import HeadwaterError
 from libs.postgresql.connection import connect, named_error
-from spark.sinks.port import TableRefused
+from spark.sinks.port import RowsRefused, TableRefused
 from spark.sinks.postgresql.settings import Settings
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 # PostgreSQL manual, appendix A. Each is about one table, whatever is done about the others.
-_REFUSALS: Final = {
+_ROW_REFUSALS: Final = {
     "22021": "a text holds the character U+0000, which PostgreSQL has no form for; exclude or mask the column in the "
     "tenant's document, or take another warehouse for the tenant",
     "22P02": "a value is none of its column's type; set the column's type back if somebody changed it, else report it",
     "22003": "a number is too large for its column; set the column's type back if somebody changed it, else report it",
+    "22007": "a date or time has no form in PostgreSQL; mend the row at the source",
+    "22008": "a date or time is out of PostgreSQL's range; mend the row at the source",
+}
+"""Each is about one row."""
+_REFUSALS: Final = {
     "23502": "a row lacks a value that the table wants; drop the NOT NULL that somebody put on it",
     "23505": "a row breaks a UNIQUE that somebody put on the table; drop that",
     "23503": "a row breaks a FOREIGN KEY that somebody put on the table; drop that: rows of two tables come in two commits",
@@ -95,5 +100,12 @@ class Connections:
 
 def table_error(settings: Settings, subject: str, error: psycopg.Error) -> HeadwaterError:
     """What to raise for the driver's error; its text, which may quote a row, is not handed on."""
+    if (because := row_refusal(error)) is not None:
+        return RowsRefused(f"{subject}: {because}")
     because = _REFUSALS.get(error.sqlstate or "")
     return named_error(settings, subject, error) if because is None else TableRefused(f"{subject}: {because}")
+
+
+def row_refusal(error: psycopg.Error) -> str | None:
+    """What is wrong with a row, and the remedy; None: the error is about something else."""
+    return _ROW_REFUSALS.get(error.sqlstate or "")

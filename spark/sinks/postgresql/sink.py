@@ -26,14 +26,19 @@ from libs.postgresql.names import REGISTRY, STATE_SCHEMA, column_name, identifie
 from libs.types.table import FormerName
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import (
+    CLOSED_BY_COLUMN,
     COMMITTED_AT_COLUMN,
     DELETED_AT_COLUMN,
     DELETED_COLUMN,
     IMAGE_COLUMN,
+    IS_CURRENT_COLUMN,
     OP_COLUMN,
+    OPENED_BY_COLUMN,
     ORDER_COLUMN,
     OWN_SQL_TYPES,
     UNAVAILABLE_COLUMN,
+    VALID_FROM_COLUMN,
+    VALID_TO_COLUMN,
     TableFiles,
     WarehouseTable,
     own_columns,
@@ -43,9 +48,12 @@ from libs.warehouse.postgresql import own_type, sql_type
 from libs.warehouse.schema_changes import StoredColumn
 from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
 from spark.sinks.port import (
+    KAFKA_PARTITION_COLUMN,
+    OFFSET_COLUMN,
     BatchIdentity,
     Fill,
     Maintained,
+    RefusedRow,
     Sink,
     SinkColumn,
     SinkTable,
@@ -54,11 +62,13 @@ from spark.sinks.port import (
     Truncation,
 )
 from spark.sinks.postgresql.client import Connection, Connections
-from spark.sinks.postgresql.copy import StageTarget, copy_into_stages
+from spark.sinks.postgresql.copy import Probe, StageTarget, copy_into_stages, find_refused_rows
 from spark.sinks.postgresql.copy_text import as_text
+from spark.sinks.postgresql.read import read_rows
 from spark.sinks.postgresql.settings import Settings
 from spark.sinks.settled import Settled, check_settled
 from spark.transforms.cut_envelope import DELETE
+from spark.transforms.versions import IS_GONE_COLUMN, STORED_COLUMN
 
 _BATCH: Final = "headwater.postgresql.batch"
 _OWN_TYPES: Final = {
@@ -69,10 +79,22 @@ _OWN_TYPES: Final = {
     DELETED_COLUMN: "boolean",
     DELETED_AT_COLUMN: "timestamp with time zone",
     UNAVAILABLE_COLUMN: "jsonb",
+    VALID_FROM_COLUMN: "timestamp with time zone",
+    VALID_TO_COLUMN: "timestamp with time zone",
+    IS_CURRENT_COLUMN: "boolean",
+    OPENED_BY_COLUMN: 'text COLLATE "C"',
+    CLOSED_BY_COLUMN: 'text COLLATE "C"',
+    STORED_COLUMN: 'text COLLATE "C"',
+    IS_GONE_COLUMN: "boolean",
 }
 """Orders are compared by their bytes, whatever the database's collation."""
-_OPTIONAL: Final = (DELETED_AT_COLUMN, IMAGE_COLUMN)
-_STAGED_SQL_TYPES: Final = {**OWN_SQL_TYPES, UNAVAILABLE_COLUMN: "string"}
+_OPTIONAL: Final = (DELETED_AT_COLUMN, IMAGE_COLUMN, VALID_TO_COLUMN, CLOSED_BY_COLUMN)
+_STAGED_SQL_TYPES: Final = {
+    **OWN_SQL_TYPES,
+    UNAVAILABLE_COLUMN: "string",
+    STORED_COLUMN: "string",
+    IS_GONE_COLUMN: "boolean",
+}
 _STATE: Final = (
     f"CREATE SCHEMA IF NOT EXISTS {STATE_SCHEMA}",
     f"""CREATE TABLE IF NOT EXISTS {REGISTRY} (
@@ -155,6 +177,8 @@ class PostgresqlSink:
         self._connections = Connections(settings)
         self._lock = threading.Lock()
         self._has_state = False
+        self._key_stages: dict[WarehouseTable, list[str]] = {}
+        """Of keys that ``rows`` staged; ``merge_versions`` drops them, or the next batch."""
 
     @property
     def dialect(self) -> Dialect:
@@ -214,6 +238,42 @@ class PostgresqlSink:
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         self._write(spark, table, changes, None)
 
+    def rows(self, spark: SparkSession, table: SinkTable, keys: DataFrame) -> DataFrame:
+        """Only those of ``keys``, which are staged for it: a table may be much larger than a batch."""
+        with self._connections.transaction(str(table.name)) as connection:
+            stored = _load(connection, table.name)
+        if stored is None:
+            raise _gone(table)
+        stages = self._stage(table, stored, keys, _batch_of(spark))
+        self._key_stages.setdefault(table.name, []).extend(stages)
+        types = {name: column.sql_type for name, column in stored.columns().items()}
+        types |= {name: OWN_SQL_TYPES[name] for name in own_columns(table.mode, table.deletes)}
+        staged = " UNION ALL ".join(f"TABLE {stage}" for stage in stages)
+        of_keys = f"JOIN ({staged}) s ON {_same_key(stored, table)}" if stages else "WHERE false"
+        return read_rows(spark, self._settings, types, f"{stored.place} t {of_keys}")
+
+    def merge_versions(
+        self,
+        spark: SparkSession,
+        table: SinkTable,
+        versions: DataFrame,
+        *,
+        only_current: bool,
+        truncation: Truncation | None = None,
+    ) -> None:
+        self._write(spark, table, versions, truncation)
+
+    def refused_rows(
+        self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, at_most: int
+    ) -> list[RefusedRow]:
+        with self._connections.transaction(str(table.name)) as connection:
+            stored = _load(connection, table.name)
+        if stored is None:
+            return []
+        names = [name for name in changes.columns if name not in (KAFKA_PARTITION_COLUMN, OFFSET_COLUMN)]
+        spark_types, own_types = _staged_types(stored, names)
+        return find_refused_rows(changes, spark_types, Probe(self._settings, own_types, str(table.name), at_most))
+
     def maintain(self, spark: SparkSession, table: WarehouseTable) -> Maintained:
         """Changes nothing: the server's autovacuum does it."""
         with self._connections.transaction(str(table)) as connection:
@@ -230,7 +290,7 @@ class PostgresqlSink:
         with self._connections.transaction(str(table.name)) as connection:
             stored = _load(connection, table.name)
         if stored is None:
-            raise TableRefused(f"{table.name}: the table went away; restart the job, which makes it again")
+            raise _gone(table)
         stages = self._stage(table, stored, changes, batch)
         with self._connections.transaction(str(table.name)) as connection:
             connection.execute(f"SELECT 1 FROM {REGISTRY} WHERE name = %s FOR UPDATE", (str(table.name),))
@@ -250,18 +310,13 @@ class PostgresqlSink:
                         str(table.name),
                     ),
                 )
-            for stage in stages:
-                connection.execute(f"DROP TABLE {stage}")
+            for stage in [*stages, *self._key_stages.pop(table.name, [])]:
+                connection.execute(f"DROP TABLE IF EXISTS {stage}")
             failpoint("sink_before_commit")
 
     def _stage(self, table: SinkTable, stored: _Stored, changes: DataFrame, batch: BatchIdentity) -> list[str]:
-        known = stored.columns()
-        spark_types = {
-            name: _STAGED_SQL_TYPES[name] if name in _STAGED_SQL_TYPES else known[name].sql_type
-            for name in changes.columns
-        }
-        own_types = {**stored.types, **_OWN_TYPES}
-        columns = ", ".join(f"{quoted(column_name(name))} {own_types[column_name(name)]}" for name in changes.columns)
+        spark_types, own_types = _staged_types(stored, changes.columns)
+        columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in own_types.items())
         digest = hashlib.sha256(str(table.name).encode()).hexdigest()[:12]
         prefix = f"{_stage_prefix(batch)}{digest}_"
         return copy_into_stages(changes, spark_types, StageTarget(self._settings, prefix, columns, str(table.name)))
@@ -279,17 +334,17 @@ class PostgresqlSink:
     def _create(self, connection: Connection, table: SinkTable) -> None:
         schema, name = schema_name(self._settings.schema, table.name), identifier(table.name.name)
         _check_place(connection, table, schema, name)
-        is_mirror = table.mode is SinkMode.MIRROR
         own = own_columns(table.mode, table.deletes)
         lines = [f"{quoted(column_name(column.name))} {_type_of(column)}" for column in table.columns]
         lines += [
             f"{quoted(column)} {_OWN_TYPES[column]}{'' if column in _OPTIONAL else ' NOT NULL'}" for column in own
         ]
-        if is_mirror:
+        if table.mode is not SinkMode.APPEND:
             # Of a key with NULLs, which only a source's settings can choose; for it PostgreSQL 15 is needed.
             is_optional = any(column.is_optional for column in table.columns if column.name in table.key)
             unique = "UNIQUE NULLS NOT DISTINCT" if is_optional else "PRIMARY KEY"
-            lines.append(f"{unique} ({', '.join(quoted(column_name(column)) for column in table.key)})")
+            key = [*table.key, *([OPENED_BY_COLUMN] if table.mode is SinkMode.HISTORY else [])]
+            lines.append(f"{unique} ({', '.join(quoted(column_name(column)) for column in key)})")
         _lock_name(connection, _LOCK_KEY)
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
         place = quoted(schema, name)
@@ -324,11 +379,14 @@ class PostgresqlSink:
 def write_statements(
     stored: _Stored, table: SinkTable, columns: Sequence[str], stages: Sequence[str], truncation: Truncation | None
 ) -> list[sql.SQL]:
-    """What one batch does to the table; the stages have one row a key in a mirror, ``columns`` in this order."""
+    """What one batch does to the table; the stages have one row a key in a mirror, one a version in a history, ``columns`` in
+    this order."""
     staged = " UNION ALL ".join(f"TABLE {stage}" for stage in stages)
     if table.mode is SinkMode.APPEND:
         every = ", ".join(quoted(column_name(name)) for name in columns)
         statements = [f"INSERT INTO {stored.place} ({every}) SELECT {every} FROM ({staged}) s"] if stages else []
+    elif table.mode is SinkMode.HISTORY:
+        statements = _versions_statements(stored, table, columns, staged if stages else None, truncation)
     elif table.deletes is Deletes.SOFT:
         # The staged rows from before the truncation have its order already, and the values that they had then.
         statements = [_upsert(stored, table, columns, staged)] if stages else []
@@ -344,6 +402,34 @@ def write_statements(
             )
             statements.append(_upsert(stored, table, columns, staged))
     return [sql.SQL(statement) for statement in statements]
+
+
+def _versions_statements(
+    stored: _Stored, table: SinkTable, columns: Sequence[str], staged: str | None, truncation: Truncation | None
+) -> list[str]:
+    """Those that are replaced go, then what the truncation ends, then the new ones come."""
+    statements = []
+    if staged is not None:
+        statements.append(
+            f"DELETE FROM {stored.place} t USING ({staged}) s "
+            f"WHERE {_same_key(stored, table)} AND t.{quoted(OPENED_BY_COLUMN)} = s.{quoted(STORED_COLUMN)}"
+        )
+    if truncation is not None:
+        statements.append(
+            f"UPDATE {stored.place} SET {quoted(IS_CURRENT_COLUMN)} = false, "
+            f"{quoted(VALID_TO_COLUMN)} = {_time_of(truncation)}, {quoted(CLOSED_BY_COLUMN)} = '{truncation.order}' "
+            f"WHERE {quoted(IS_CURRENT_COLUMN)} AND {quoted(ORDER_COLUMN)} < '{truncation.order}'"
+        )
+    if staged is not None:
+        kept = ", ".join(quoted(column_name(name)) for name in columns if name not in (STORED_COLUMN, IS_GONE_COLUMN))
+        statements.append(
+            f"INSERT INTO {stored.place} ({kept}) SELECT {kept} FROM ({staged}) s WHERE NOT {quoted(IS_GONE_COLUMN)}"
+        )
+    return statements
+
+
+def _time_of(truncation: Truncation) -> str:
+    return f"timestamptz 'epoch' + {truncation.committed_at_us} * interval '1 microsecond'"
 
 
 def _upsert(stored: _Stored, table: SinkTable, columns: Sequence[str], staged: str) -> str:
@@ -378,7 +464,7 @@ def _upsert(stored: _Stored, table: SinkTable, columns: Sequence[str], staged: s
 
 
 def _mark_truncated(stored: _Stored, truncation: Truncation) -> str:
-    at = f"timestamptz 'epoch' + {truncation.committed_at_us} * interval '1 microsecond'"
+    at = _time_of(truncation)
     order = quoted(ORDER_COLUMN)
     return (
         f"UPDATE {stored.place} SET {quoted(DELETED_COLUMN)} = true, {quoted(DELETED_AT_COLUMN)} = {at}, "
@@ -393,6 +479,10 @@ def _same_key(stored: _Stored, table: SinkTable, side: str = "t") -> str:
         f"{side}.{stored.column(name)} {'IS NOT DISTINCT FROM' if name in optional else '='} s.{stored.column(name)}"
         for name in table.key
     )
+
+
+def _gone(table: SinkTable) -> TableRefused:
+    return TableRefused(f"{table.name}: the table went away; restart the job, which makes it again")
 
 
 def _literal(text: str) -> str:
@@ -446,7 +536,7 @@ def _evolve(
     connection: Connection, stored: _Stored, table: SinkTable, changes: Evolution, literals: Mapping[str, str]
 ) -> None:
     """Rename, add and widen. A column that is added with a DEFAULT has it in every row there is, without one being written."""
-    is_mirror = table.mode is SinkMode.MIRROR
+    is_filled = table.mode is not SinkMode.APPEND
     alter = f"ALTER TABLE {stored.place}"
     given = {column.name: column for column in table.columns}
     # By way of names that nobody has: columns may have exchanged theirs.
@@ -460,9 +550,17 @@ def _evolve(
         _comment_column(connection, stored.place, given.get(new, SinkColumn(new, "")))
     for column in changes.added:
         name, column_type = quoted(column_name(column.name)), _type_of(column)
-        literal = literals.get(column.name) if is_mirror else None
+        literal = literals.get(column.name) if is_filled else None
         if literal is None:
             connection.execute(f"{alter} ADD COLUMN {name} {column_type}")
+        elif table.mode is SinkMode.HISTORY:
+            # A version that had ended did not have the column.
+            connection.execute(f"{alter} ADD COLUMN {name} {column_type}")
+            connection.execute(
+                sql.SQL(f"UPDATE {stored.place} SET {name} = ")
+                + sql.Literal(literal)
+                + sql.SQL(f"::{column_type} WHERE {quoted(IS_CURRENT_COLUMN)}")
+            )
         else:
             default = sql.Literal(literal).as_string(connection)
             connection.execute(sql.SQL(f"{alter} ADD COLUMN {name} {column_type} DEFAULT ") + sql.SQL(default))
@@ -471,7 +569,7 @@ def _evolve(
     for column in changes.widened:
         connection.execute(f"{alter} ALTER COLUMN {quoted(column_name(column.name))} TYPE {_type_of(column)}")
     fills = {changes.renamed.get(name, name): note.fill for name, note in stored.notes.items()}
-    fills.update({column.name: column.fill if is_mirror else None for column in changes.added})
+    fills.update({column.name: column.fill if is_filled else None for column in changes.added})
     notes = {
         name: _Note(fills.get(name), column.former_names, column.variant_of) for name, column in changes.columns.items()
     }
@@ -490,7 +588,7 @@ def _evolve(
 def _fill_literals(spark: SparkSession, table: SinkTable) -> dict[str, str]:
     """The constants that fills stand for, as PostgreSQL reads them."""
     filled = [column for column in table.columns if column.fill is not None]
-    if not filled or table.mode is not SinkMode.MIRROR:
+    if not filled or table.mode is SinkMode.APPEND:
         return {}
     constants = [
         as_text(sf.expr(column.fill.expression).cast(column.sql_type), column.sql_type)
@@ -504,7 +602,7 @@ def _fill_literals(spark: SparkSession, table: SinkTable) -> dict[str, str]:
 def _late_fill(column: SinkColumn, table: SinkTable) -> Fill | None:
     """A table's first batch may begin before one of its columns was there."""
     is_late = column.fill is not None and column.fill.since_version > table.oldest_version
-    return column.fill if is_late and table.mode is SinkMode.MIRROR else None
+    return column.fill if is_late and table.mode is not SinkMode.APPEND else None
 
 
 def _listed(notes: Mapping[str, _Note]) -> list[dict[str, Any]]:
@@ -545,6 +643,16 @@ def _comment(connection: Connection, what: str, text: str) -> None:
 def _lock_name(connection: Connection, name: str) -> None:
     """Until the transaction's end nobody else works on what is called so."""
     connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
+
+
+def _staged_types(stored: _Stored, names: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Of staged columns: Spark's types by the source's names, and PostgreSQL's by its own; both in the order of ``names``."""
+    known = stored.columns()
+    spark_types = {
+        name: _STAGED_SQL_TYPES[name] if name in _STAGED_SQL_TYPES else known[name].sql_type for name in names
+    }
+    own_types = {**stored.types, **_OWN_TYPES}
+    return spark_types, {column_name(name): own_types[column_name(name)] for name in names}
 
 
 def _batch_of(spark: SparkSession) -> BatchIdentity:

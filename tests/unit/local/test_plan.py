@@ -214,6 +214,20 @@ def test_the_sink_is_told_where_postgresql_is(home: Home) -> None:
         assert set(open_sinks(document, mistakes=mistakes)) == {"iceberg", "postgresql"}, mistakes
 
 
+def test_the_sink_has_delta_where_a_tenant_wants_it(home: Home) -> None:
+    """And not otherwise: Delta's extension would have a part in every plan."""
+    without = plan(home)["sink"].settings["warehouses"]
+    (home.tenants_dir / "acme.yaml").write_text(
+        "tenant: acme\nsources: [{name: shop}]\nsink: {warehouse: delta, mode: history}\n"
+    )
+    warehouses = plan(home)["sink"].settings["warehouses"]
+
+    assert "delta" not in without
+    assert warehouses["delta"] == {"warehouse_dir": str(home.delta_dir)}
+    mistakes: list[str] = []
+    assert set(open_sinks(dict(warehouses), mistakes=mistakes)) == {"delta", "iceberg"}, mistakes
+
+
 def without_warehouses(home: Home) -> Documents:
     """With the stack's own PostgreSQL."""
     home.warehouses_file.unlink()

@@ -7,7 +7,7 @@ from libs.mysql.logical import column
 from libs.types.table import TableSchema
 from libs.types.tenant import Images, NameAdjustment, SourceSelection
 from services.router.project import compile_projection, project_row
-from spark.jobs.batch import TableBatch, changes_of, latest_changes_of, logged_changes_of
+from spark.jobs.table_batch import TableBatch, changes_of, latest_changes_of, logged_changes_of
 from spark.sinks.port import TableColumn
 from spark.transforms.read_topics import events_of
 from spark.transforms.survey import survey

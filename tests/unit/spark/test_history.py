@@ -1,10 +1,11 @@
-"""History tables against a plain model of what versions are; Iceberg's are read by pyiceberg, Delta's by Spark."""
+"""History tables of every warehouse against a plain model of what versions are; soft deletes of Iceberg's."""
 
 import dataclasses
 import datetime
 import itertools
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,14 +13,19 @@ import pytest
 from libs.events.delivered_schema import DeliveredSchema
 from libs.mysql.logical import column
 from libs.types.tenant import Deletes, SinkMode, SinkSettings, TenantSpec
-from libs.types.warehouse import CLOSED_BY_COLUMN, IS_CURRENT_COLUMN, OPENED_BY_COLUMN, warehouse_table
-from spark.jobs.batch import TableBatch, TenantSink, sink_table, write_batch
+from libs.types.warehouse import CLOSED_BY_COLUMN, IS_CURRENT_COLUMN, OPENED_BY_COLUMN, WarehouseTable, warehouse_table
+from spark.jobs.batch import sink_table, write_batch
 from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.retries import Retries
-from spark.sinks.delta.sink import open_sink
-from spark.sinks.port import BatchIdentity, KeepsVersions, Sink, TableRefused
+from spark.jobs.table_batch import TableBatch, TenantSink
+from spark.sinks.delta.sink import open_sink as open_delta_sink
+from spark.sinks.port import BatchIdentity, Sink, TableRefused
+from spark.sinks.postgresql.sink import open_sink as open_postgresql_sink
 from spark.sinks.ready_table import ready_table
+from spark.sinks.registry import SINKS
 from spark.transforms.survey import survey
+from tests.conftest import PostgresqlServer
+from tests.contract.test_sinks import delta_rows, postgresql_rows, postgresql_settings
 from tests.spark_session import Row, SharedSpark
 from tests.unit.spark.events import COMMITTED_AT_US, SOURCE, Change, events, orders_schema
 
@@ -32,15 +38,42 @@ UNKNOWN = "__debezium_unavailable_value"
 _tenants = itertools.count()
 
 
+@dataclass(frozen=True, slots=True)
+class Warehouse:
+    """A sink, and what another program than it reads from a table."""
+
+    sink: Sink
+    rows: Callable[[WarehouseTable], list[Row]]
+
+
+@pytest.fixture(params=sorted(SINKS))
+def warehouse(request: pytest.FixtureRequest, shared: SharedSpark) -> Warehouse:
+    """Every kind that there is, its times with a zone."""
+    match request.param:
+        case "delta":
+            return Warehouse(open_delta_sink(shared.delta), lambda place: delta_rows(shared.delta, place))
+        case "iceberg":
+            return Warehouse(shared.sink, shared.rows)
+        case _:
+            server: PostgresqlServer = request.getfixturevalue("postgresql_server")
+            sink = open_postgresql_sink(postgresql_settings(server))
+            return Warehouse(sink, lambda place: postgresql_rows(server, place))
+
+
 class Tables:
     """One table of a tenant of its own, and batches for it."""
 
     def __init__(
-        self, shared: SharedSpark, delivered: DeliveredSchema = SCHEMA, *, is_delta: bool = False, **sink: Any
+        self,
+        shared: SharedSpark,
+        delivered: DeliveredSchema = SCHEMA,
+        *,
+        warehouse: Warehouse | None = None,
+        **sink: Any,
     ) -> None:
         self._shared = shared
-        self._sink: Sink = open_sink(shared.delta) if is_delta else shared.sink
-        self._is_delta = is_delta
+        self._warehouse = warehouse or Warehouse(shared.sink, shared.rows)
+        self._sink = self._warehouse.sink
         self._batches = itertools.count()
         self._delivered = delivered
         self._known_order = ""
@@ -54,6 +87,8 @@ class Tables:
             state_dir=None,  # type: ignore[arg-type]
             tables_in_parallel=1,
             retries=Retries(),
+            parked_keys=None,  # type: ignore[arg-type]
+            max_parked_keys=1,
         )
 
     def apply(self, *changes: Change) -> list[Row]:
@@ -75,21 +110,15 @@ class Tables:
         write_batch(self._context, table, *ready_table(spark, self._sink, [wanted]))
         return self.rows()
 
+    def deliver(self, delivered: DeliveredSchema) -> None:
+        """A newer version of the table, from the next batch on."""
+        self._context.schemas._known[delivered.topic, self._delivered.table_schema.version] = self._delivered
+        self._delivered = delivered
+
     def rows(self) -> list[Row]:
         table_id = self._delivered.table_schema.table_id
         place = warehouse_table(self._context.tenant.tenant, SOURCE, table_id)
-        if self._is_delta:
-            kept = self._sink
-            assert isinstance(kept, KeepsVersions)
-            stored = [
-                {
-                    name: value.replace(tzinfo=datetime.UTC) if isinstance(value, datetime.datetime) else value
-                    for name, value in row.asDict().items()
-                }
-                for row in kept.rows(self._shared.session, place).collect()
-            ]
-        else:
-            stored = self._shared.rows(place)
+        stored = self._warehouse.rows(place)
         return sorted(stored, key=lambda row: (row["id"], str(row.get(OPENED_BY_COLUMN))))
 
 
@@ -122,8 +151,8 @@ def versions(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_a_change_ends_one_version_and_opens_the_next(shared: SharedSpark) -> None:
-    history = Tables(shared, mode=SinkMode.HISTORY)
+def test_a_change_ends_one_version_and_opens_the_next(shared: SharedSpark, warehouse: Warehouse) -> None:
+    history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY)
 
     first = history.apply(put(1, 1, "a", op="c"), put(2, 1, "b"), put(3, 2, "x", op="c"))
     second = history.apply(put(4, 1, "c"), gone(5, 2), put(6, 3, "new", op="c"), gone(7, 3))
@@ -141,9 +170,9 @@ def test_a_change_ends_one_version_and_opens_the_next(shared: SharedSpark) -> No
     assert [row[CLOSED_BY_COLUMN] for row in third if row["id"] == 2] == [gone(5, 2).order, None]
 
 
-def test_columns_that_are_not_tracked_rewrite_the_version(shared: SharedSpark) -> None:
+def test_columns_that_are_not_tracked_rewrite_the_version(shared: SharedSpark, warehouse: Warehouse) -> None:
     """Type 1 and type 2 in one pass, within a batch and beyond it."""
-    history = Tables(shared, mode=SinkMode.HISTORY, tracked_columns=(r".*\.note",))
+    history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY, tracked_columns=(r".*\.note",))
 
     first = history.apply(put(1, 1, "a", 1, op="c"), put(2, 1, "a", 2), put(3, 1, "b", 3))
     second = history.apply(put(4, 1, "b", 4), put(5, 1, "b", 5))
@@ -154,9 +183,8 @@ def test_columns_that_are_not_tracked_rewrite_the_version(shared: SharedSpark) -
     assert versions(third)[1:] == [(1, "b", 5, 3, 6, False), (1, "c", 6, 6, None, True)]
 
 
-@pytest.mark.parametrize("is_delta", [False, True], ids=["iceberg", "delta"])
-def test_repeats_change_nothing_and_late_changes_find_their_place(shared: SharedSpark, is_delta: bool) -> None:
-    history = Tables(shared, is_delta=is_delta, mode=SinkMode.HISTORY)
+def test_repeats_change_nothing_and_late_changes_find_their_place(shared: SharedSpark, warehouse: Warehouse) -> None:
+    history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY)
     stored = history.apply(put(1, 1, "a", op="c"), put(5, 1, "e"), put(9, 1, "i"), put(4, 2, "x", op="c"))
 
     repeated = history.apply(put(9, 1, "i"), put(4, 2, "x", op="c"))
@@ -176,9 +204,9 @@ def test_repeats_change_nothing_and_late_changes_find_their_place(shared: Shared
     assert versions(merged)[5:] == [(2, "x", 0, 4, 10, False), (2, "y", 0, 10, None, True)]
 
 
-def test_a_key_that_is_null_is_a_row_like_any_other(shared: SharedSpark) -> None:
+def test_a_key_that_is_null_is_a_row_like_any_other(shared: SharedSpark, warehouse: Warehouse) -> None:
     chosen = orders_schema(*SCHEMA.table_schema.columns, key=("note",))
-    history = Tables(shared, chosen, mode=SinkMode.HISTORY)
+    history = Tables(shared, chosen, warehouse=warehouse, mode=SinkMode.HISTORY)
     history.apply(put(1, 1, None, 1, op="c"), put(2, 2, "b", 1, op="c"))
 
     rows = history.apply(put(3, 1, None, 2), put(1, 1, None, 1, op="c"))
@@ -186,10 +214,9 @@ def test_a_key_that_is_null_is_a_row_like_any_other(shared: SharedSpark) -> None
     assert versions(rows) == [(1, None, 1, 1, 3, False), (1, None, 2, 3, None, True), (2, "b", 1, 2, None, True)]
 
 
-@pytest.mark.parametrize("is_delta", [False, True], ids=["iceberg", "delta"])
-def test_a_truncation_ends_every_version(shared: SharedSpark, is_delta: bool) -> None:
+def test_a_truncation_ends_every_version(shared: SharedSpark, warehouse: Warehouse) -> None:
     """Of rows that the batch has and of others, of versions that the batch itself opened, by the first that came."""
-    history = Tables(shared, is_delta=is_delta, mode=SinkMode.HISTORY)
+    history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY)
     history.apply(put(1, 1, "a", op="c"), put(2, 2, "b", op="c"))
 
     rows = history.apply(
@@ -205,8 +232,8 @@ def test_a_truncation_ends_every_version(shared: SharedSpark, is_delta: bool) ->
     ]
 
 
-def test_what_the_log_does_not_hold_is_that_of_the_version_before(shared: SharedSpark) -> None:
-    history = Tables(shared, mode=SinkMode.HISTORY)
+def test_what_the_log_does_not_hold_is_that_of_the_version_before(shared: SharedSpark, warehouse: Warehouse) -> None:
+    history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY)
     history.apply(put(1, 1, "a", 1, op="c"))
 
     rows = history.apply(put(2, 1, UNKNOWN, 2), put(3, 1, "c", UNKNOWN))
@@ -215,10 +242,10 @@ def test_what_the_log_does_not_hold_is_that_of_the_version_before(shared: Shared
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_any_batches_give_the_versions_of_the_whole(shared: SharedSpark, seed: int) -> None:
+def test_any_batches_give_the_versions_of_the_whole(shared: SharedSpark, warehouse: Warehouse, seed: int) -> None:
     """However the changes are cut into batches; some come late, to rows that are never deleted."""
     chance = random.Random(seed)
-    history = Tables(shared, mode=SinkMode.HISTORY, tracked_columns=(r".*\.note",))
+    history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY, tracked_columns=(r".*\.note",))
     changes = [_random_change(chance, rank) for rank in range(1, 61)]
     late = [change for change in changes if change.after and change.after["id"] in (1, 2) and chance.random() < 0.3]
     in_time = [change for change in changes if change not in late]
@@ -302,3 +329,63 @@ def test_mode_and_deletes_are_for_a_tables_life(shared: SharedSpark) -> None:
 
     with pytest.raises(TableRefused, match=r"soft deletes, but the tenant's sink.deletes is hard"):
         mirror.apply(put(2, 1, "b"))
+
+
+def test_an_added_column_fills_the_current_versions(shared: SharedSpark, warehouse: Warehouse) -> None:
+    """A version that had ended did not have it; a change from before it that comes late has the fill too."""
+    history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY)
+    history.apply(put(1, 1, "a", op="c"), put(2, 1, "b"), put(3, 2, "x", op="c"))
+    size = column("it's `size`", "varchar(9)", charset="utf8mb4", default_expression="it's \\ %s")
+    history.deliver(orders_schema(*SCHEMA.table_schema.columns, size, version=2))
+
+    after = {"id": 2, "note": "y", "seen": 0, "it's `size`": "XL"}
+    rows = history.apply(Change(op="u", rank=5, after=after, version=2))
+
+    filled = "it's \\ %s"
+    assert [(row["note"], row["it's `size`"]) for row in rows] == [
+        ("a", None),
+        ("b", filled),
+        ("x", filled),
+        ("y", "XL"),
+    ]
+
+
+def test_values_of_every_kind_come_back_as_they_were(shared: SharedSpark, warehouse: Warehouse) -> None:
+    """A version that is cut by a late change is read from the warehouse and written again; whatever the columns are called."""
+    kinds = {
+        "big": ("decimal(65,30)", "LJCalg=="),
+        "small": ("decimal(12,2)", "O5rKAA=="),
+        "points": ("bigint unsigned", -1),
+        "rate": ("float", 0.1),
+        "exact": ("double", 1e-300),
+        "raw": ("varbinary(9)", "AP9c"),
+        "doc": ("json", '{"b": 1.50, "a": null}'),
+        "day": ("date", -719_162),
+        "local": ("datetime(6)", 253_402_300_799_999_999),
+        "at": ("timestamp(6)", "2038-01-19T03:14:07.999999Z"),
+        "span": ("time(6)", -3_020_398_000_001),
+        "ok": ("bit(1)", True),
+        "stored": ("int", 1),
+        "newest": ("int", 2),
+        "is_end": ("bit(1)", False),
+        "text": ("text", "tab\there\nand \\N 🐬"),
+    }
+    made = {
+        name: column(name, kind, charset="utf8mb4") if kind == "text" else column(name, kind)
+        for name, (kind, _) in kinds.items()
+    }
+    history = Tables(
+        shared, orders_schema(*SCHEMA.table_schema.columns, *made.values()), warehouse=warehouse, mode=SinkMode.HISTORY
+    )
+    values = {name: value for name, (_, value) in kinds.items()}
+
+    def change(rank: int, note: str) -> Change:
+        return Change(op="u", rank=rank, after={"id": 1, "note": note, "seen": 0, **values})
+
+    [first] = history.apply(change(5, "e"))
+    rows = history.apply(change(3, "c"), change(9, "i"))
+
+    assert [row["note"] for row in rows] == ["c", "e", "i"]
+    for row in rows:
+        assert {name: row[name] for name in kinds} == {name: first[name] for name in kinds}
+    assert all(first[name] is not None for name in kinds)

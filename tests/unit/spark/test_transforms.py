@@ -246,13 +246,15 @@ def test_a_key_that_does_not_fit_fails_the_parse(shared: SharedSpark) -> None:
         ("a.dotted.name.transaction", False),
         ("a.dead-letter", False),
         ("a.headwater.table-schemas", False),
+        ("a.headwater.replays", True),
+        ("b.headwater.replays", False),
         ("a-b.shop.shop.orders", False),
         ("aa.shop.shop.orders", False),
         ("b.a.shop.orders", False),
         ("headwater.changes.a.shop", False),
     ],
 )
-def test_a_tenant_reads_its_row_topics_and_no_others(topic: str, is_row_topic: bool) -> None:
+def test_a_tenant_reads_its_row_topics_and_replays_and_no_others(topic: str, is_row_topic: bool) -> None:
     """Neither its own other topics nor a topic of a tenant whose name begins alike."""
     sources = (SourceSelection(name="shop"), SourceSelection(name="dotted.name"))
     pattern = topic_pattern(TenantSpec(tenant="a", sources=sources))

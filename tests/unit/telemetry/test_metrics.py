@@ -16,6 +16,7 @@ UNITS = (
     "_bytes",
     "_rows",
     "_batches",
+    "_keys",
     "_lanes",
     "_tables",
     "_rows_estimated",

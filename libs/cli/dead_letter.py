@@ -1,0 +1,226 @@
+"""``headwater dead-letter``: events of a tenant that could not be delivered, and their replay."""
+
+import datetime
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import msgspec
+import orjson
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from libs.cli.home import home_option
+from libs.cli.tail import choose_topic, event_line
+from libs.errors import InvalidSettings
+from libs.events.dead_letter import SetAsideBy
+from libs.local.dead_letters import (
+    StoredLetter,
+    await_answers,
+    chosen_keys,
+    parked_keys,
+    plain_key,
+    read_letters,
+    replay_requests,
+    send_requests,
+)
+from libs.local.documents import nearest, read_documents
+from libs.local.home import Home
+from libs.local.plan import kafka_address
+from libs.local.readable import read_event
+from libs.local.state import read_ports, running_state
+from libs.local.tenant_topics import row_topics
+
+_PLAIN_WIDTH = 200
+
+
+@click.group("dead-letter")
+def dead_letter() -> None:
+    """Show and replay a tenant's events that could not be delivered.
+
+    The router sets aside what it cannot project for a tenant, the sink what the warehouse refuses. Behind an event that the
+    sink set aside its key is parked: later events of it wait, as dead letters too, until `replay` takes all up in order.
+    """
+
+
+@dead_letter.command("list")
+@click.argument("tenant")
+@click.argument("table", required=False)
+@click.option("--all", "with_taken_up", is_flag=True, help="Also those that a replay has taken up.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a letter and line.")
+@home_option
+def list_command(tenant: str, table: str | None, with_taken_up: bool, as_json: bool, home: Home) -> None:
+    """List TENANT's dead letters by table and reason. `letter` is the number of the first, for `show`.
+
+    \b
+    Examples:
+      headwater dead-letter list acme
+      headwater dead-letter list acme orders --json
+    """
+    letters = _letters(home, tenant)
+    if table is not None:
+        topic = choose_topic(tenant, table, row_topics(kafka_address(read_ports(home)), tenant)).name
+        letters = [each for each in letters if each.letter.topic == topic]
+    shown = [each for each in letters if each.is_waiting or with_taken_up]
+    if as_json:
+        for each in shown:
+            click.echo(orjson.dumps(_as_json(each)))
+        return
+    _show_groups(shown)
+    if hidden := len(letters) - len(shown):
+        click.echo(f"{hidden} more were taken up: see --all")
+
+
+@dead_letter.command("show")
+@click.argument("tenant")
+@click.argument("letter", type=click.IntRange(0))
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, with the event's bytes in base64.")
+@home_option
+def show_command(tenant: str, letter: int, as_json: bool, home: Home) -> None:
+    """Show one LETTER of TENANT, with its event as it was.
+
+    \b
+    Examples:
+      headwater dead-letter show acme 17
+    """
+    letters = _letters(home, tenant)
+    found = next((each for each in letters if each.number == letter), None)
+    if found is None:
+        raise InvalidSettings(
+            f"letter {letter}", [f"tenant {tenant} has none of that number; `headwater dead-letter list` has them"]
+        )
+    if as_json:
+        click.echo(orjson.dumps(_as_json(found), option=orjson.OPT_INDENT_2))
+        return
+    for name, text in _facts(found):
+        click.echo(f"{name:<12} {text}")
+
+
+@dead_letter.command("replay")
+@click.argument("tenant")
+@click.argument("table", required=False)
+@click.option("--key", "keys", multiple=True, help="Only this key, as in the event: '{\"id\":7}'. May be repeated.")
+@click.option(
+    "--leave-out-refused",
+    is_flag=True,
+    help="Give up events that are refused again (their letters stay in the topic); write those behind them.",
+)
+@click.option(
+    "--timeout", "timeout_s", type=float, default=120.0, show_default=True, help="Seconds to wait for the sink."
+)
+@home_option
+def replay_command(
+    tenant: str, table: str | None, keys: tuple[str, ...], leave_out_refused: bool, timeout_s: float, home: Home
+) -> None:
+    """Let TENANT's sink take up its parked keys: their letters in order, then events as they come.
+
+    Of a mirror the last event of a key is enough, so that mending the row at the source is. What is refused again stays
+    parked, and the command exits with 1. The router's letters are not replayed: mend the document, then
+    `headwater signal SOURCE execute-snapshot TABLE`.
+
+    \b
+    Examples:
+      headwater dead-letter replay acme
+      headwater dead-letter replay acme orders --key '{"id":7}' --leave-out-refused
+    """
+    running_state(home)
+    _check_tenant(home, tenant)
+    bootstrap_servers = kafka_address(read_ports(home))
+    parked = parked_keys(home, tenant)
+    topics = sorted(parked.tables)
+    if table is not None:
+        topics = [choose_topic(tenant, table, row_topics(bootstrap_servers, tenant)).name]
+    requests = replay_requests(chosen_keys(parked, topics, keys), leave_out_refused=leave_out_refused)
+    if not requests:
+        click.echo("no key is parked")
+        return
+    send_requests(bootstrap_servers, tenant, requests)
+    refused = 0
+    for request, answer in await_answers(home, tenant, requests, timeout_s=timeout_s):
+        done = answer.keys - answer.refused
+        refused += answer.refused
+        click.echo(f"{request.topic}: {done} of {answer.keys} key(s) taken up")
+    if refused:
+        click.echo(f"{refused} key(s) stay parked: see `headwater dead-letter list {tenant}`", err=True)
+        raise click.exceptions.Exit(1)
+
+
+def _letters(home: Home, tenant: str) -> list[StoredLetter]:
+    running_state(home)
+    _check_tenant(home, tenant)
+    return read_letters(kafka_address(read_ports(home)), tenant, parked_keys(home, tenant))
+
+
+def _check_tenant(home: Home, tenant: str) -> None:
+    tenants = sorted(read_documents(home).tenants)
+    if tenant not in tenants:
+        raise InvalidSettings(f"tenant {tenant}", [f"has no document in tenants/; {nearest(tenant, tenants)}"])
+
+
+def _show_groups(letters: Sequence[StoredLetter]) -> None:
+    groups: dict[tuple[str, str, bool, str], list[StoredLetter]] = {}
+    for each in letters:
+        letter = each.letter
+        table = f"{letter.source}: {letter.database}.{letter.table}"
+        groups.setdefault((table, letter.set_aside_by.value, each.is_waiting, letter.reason), []).append(each)
+    shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in ("table", "by", "state", "letters", "keys", "since", "letter", "reason"):
+        shown.add_column(
+            name, justify="right" if name in ("letters", "keys", "letter") else "left", no_wrap=name != "reason"
+        )
+    for (table, by, is_waiting, reason), group in sorted(groups.items(), key=lambda item: item[0][:3]):
+        keys = {orjson.dumps(plain_key(each.letter.event_key or b"null"), default=repr) for each in group}
+        state = "set aside" if by == SetAsideBy.ROUTER.value else "parked" if is_waiting else "taken up"
+        first = group[0]
+        shown.add_row(
+            table,
+            by,
+            state,
+            str(len(group)),
+            str(len(keys)),
+            _moment(first.set_aside_at_us),
+            str(first.number),
+            escape(reason),
+        )
+    Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH).print(shown)
+
+
+def _facts(stored: StoredLetter) -> list[tuple[str, str]]:
+    letter = stored.letter
+    facts = [
+        ("table", f"{letter.source}: {letter.database}.{letter.table}, schema version {letter.schema_version}"),
+        ("set aside", f"by the {letter.set_aside_by.value}, {_moment(stored.set_aside_at_us)}"),
+        ("reason", letter.reason),
+    ]
+    if letter.event_offset is not None:
+        facts.append(
+            ("stood at", f"{letter.topic}, partition {letter.event_kafka_partition}, offset {letter.event_offset}")
+        )
+    else:
+        place = f"{letter.changes_topic}, partition {letter.changes_kafka_partition}, offset {letter.changes_offset}"
+        facts.append(("stood at", f"{place} (for {letter.topic})"))
+    if letter.behind_offset is not None:
+        facts.append(("behind", f"offset {letter.behind_offset}, the event of its key that was refused"))
+    facts.append(("order", letter.order.sort_key()))
+    facts += [("header", f"{name}: {value.decode(errors='replace')}") for name, value in stored.headers]
+    if letter.is_withheld:
+        return [*facts, ("event", "stands only where it stood")]
+    facts.append(("key", "" if letter.event_key is None else letter.event_key.decode(errors="replace")))
+    try:
+        event = read_event(letter.event_key, letter.event_value, None)
+        facts.append(("event", "" if event is None else event_line(event)))
+    except ValueError:
+        facts.append(("event", "is no row event in JSON"))
+    return [*facts, ("value", "" if letter.event_value is None else letter.event_value.decode(errors="replace"))]
+
+
+def _as_json(stored: StoredLetter) -> dict[str, Any]:
+    document: dict[str, Any] = msgspec.to_builtins(stored.letter)
+    headers = {name: value.decode(errors="replace") for name, value in stored.headers}
+    return {"letter": stored.number, "is_waiting": stored.is_waiting, "headers": headers, **document}
+
+
+def _moment(at_us: int) -> str:
+    return datetime.datetime.fromtimestamp(at_us / 1e6).strftime("%Y-%m-%d %H:%M:%S")

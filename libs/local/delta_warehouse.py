@@ -1,0 +1,127 @@
+"""Delta as a tenant's warehouse, read by ``headwater query`` and ``check``: by delta-rs, without Spark or a running stack.
+
+It reads deletion vectors and columns that are mapped by name, but no table with the feature ``typeWidening``: the sink writes a
+table anew whose column has widened (``rewrites_widened``), and such a table is refused here by name.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import DeltaTable as Table
+from deltalake import QueryBuilder
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from libs.errors import HeadwaterError, InvalidSettings
+from libs.local.home import Home
+from libs.local.warehouse import SOURCE_PROPERTY, TABLE_PROPERTY, StoredTable, TenantTable, quoted, sorted_batches
+from libs.types.table import TableId
+from libs.types.warehouse import WarehouseTable
+
+_LOG_FOLDER: Final = "_delta_log"
+_LEVELS: Final = "*/*/*/*"
+"""Tenant, source, database, table."""
+
+
+class UnreadableTable(HeadwaterError):
+    """delta-rs does not know what the table uses; the message says what, and what to do."""
+
+
+class DeltaWarehouse:
+    """See ``libs.local.warehouse.Warehouse``."""
+
+    def __init__(self, home: Home) -> None:
+        """Raises InvalidSettings where nothing was ever written."""
+        self._root = home.delta_dir
+        if not self._places():
+            raise InvalidSettings(
+                str(self._root),
+                ["there is no table yet: the stack has not written any row, or --home names another folder"],
+            )
+
+    def tables(self) -> tuple[TenantTable, ...]:
+        """By what the sink noted in their properties."""
+        found = []
+        for place in self._places():
+            table = self._table(place)
+            noted = {} if table is None else table.metadata().configuration
+            if SOURCE_PROPERTY in noted:
+                database, _, name = noted[TABLE_PROPERTY].partition(".")
+                table_id = TableId(database=database, table=name)
+                found.append(TenantTable(place.namespace[0], noted[SOURCE_PROPERTY], table_id, place))
+        return tuple(sorted(found, key=lambda table: (table.tenant, table.names[2])))
+
+    def load(self, place: WarehouseTable) -> StoredTable | None:
+        table = self._table(place)
+        return None if table is None else DeltaTable(place, table)
+
+    def _places(self) -> list[WarehouseTable]:
+        logs = sorted(self._root.glob(f"{_LEVELS}/{_LOG_FOLDER}"))
+        return [WarehouseTable(namespace=log.parts[-5:-2], name=log.parts[-2]) for log in logs]
+
+    def _table(self, place: WarehouseTable) -> Table | None:
+        try:
+            return Table(self._root.joinpath(*place.identifier))
+        except TableNotFoundError:  # being made at this moment
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaTable:
+    """See ``StoredTable``; as it was when it was loaded."""
+
+    place: WarehouseTable
+    table: Table
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(field.name for field in self.table.schema().fields)
+
+    def count(self) -> int:
+        return int(self._read("SELECT count(*) AS rows FROM t").read_all()["rows"][0].as_py())
+
+    def rows(self) -> pa.Table:
+        return self._read(f"SELECT {self._listed(self.columns)} FROM t").read_all()
+
+    def sorted_rows(
+        self,
+        columns: Sequence[str],
+        key: Sequence[str],
+        *,
+        latest_by: tuple[str, str] | None = None,
+        where: str | None = None,
+        among: tuple[str, Collection[int | str]] | None = None,
+        temporary_dir: Path,
+    ) -> Iterator[pa.RecordBatch]:
+        """See ``libs.local.warehouse.sorted_rows``; ``among`` is left out: all rows are read."""
+        chosen = "" if where is None else f" WHERE {where}"
+        unsorted = self._read(f"SELECT {self._listed((*columns, *(latest_by or ())))} FROM t{chosen}")
+        yield from sorted_batches(unsorted, columns, key, latest_by=latest_by, temporary_dir=temporary_dir)
+
+    def _listed(self, names: Sequence[str]) -> str:
+        return ", ".join(quoted(name) for name in names)
+
+    def _read(self, sql: str) -> pa.RecordBatchReader:
+        """The answer, of the types that Iceberg's reader gives."""
+        try:
+            answer: Any = QueryBuilder().register("t", self.table).execute(sql)
+            reader = pa.RecordBatchReader.from_stream(answer)
+        except DeltaError as error:
+            features = ", ".join(self.table.protocol().reader_features or ())
+            raise UnreadableTable(
+                f"{self.place}: delta-rs cannot read it, which uses {features or 'no table feature'}; a table that was widened "
+                "is written anew by the sink with its next batch, unless warehouses.delta.rewrites_widened is false: then ask "
+                "Spark"
+            ) from error
+        return reader.cast(pa.schema([_plain(field) for field in reader.schema]))
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    """Without views, which are how delta-rs holds texts and bytes in memory."""
+    if pa.types.is_string_view(field.type):
+        return field.with_type(pa.large_string())
+    if pa.types.is_binary_view(field.type):
+        return field.with_type(pa.large_binary())
+    return field

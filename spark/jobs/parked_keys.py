@@ -1,0 +1,86 @@
+"""Which keys of a tenant's tables are parked, kept through restarts. ``set_aside`` decides; this only remembers.
+
+The file is written behind the letters and before the table's commit. Cut off before it, the batch comes again and writes the
+same letters again; cut off behind it, the batch finds its keys parked, and its commit is what is left to do.
+"""
+
+import os
+import threading
+from pathlib import Path
+
+import msgspec
+
+from libs.errors import PipelineHalted
+from libs.types.parked_keys import (
+    ParkedKeysOfTable,
+    TenantParkedKeys,
+    decode_parked_keys,
+    encode_parked_keys,
+    parked_keys_path,
+)
+from spark.sinks.port import BatchIdentity
+
+_ANSWERS_KEPT = 50
+
+
+class ParkedKeysFile:
+    """One tenant's file; for any thread."""
+
+    def __init__(self, state_dir: Path, tenant: str) -> None:
+        self._path = parked_keys_path(state_dir, tenant)
+        self._tenant = tenant
+        self._lock = threading.Lock()
+        self._known: TenantParkedKeys | None = None
+
+    def of_table(self, topic: str, batch: BatchIdentity) -> ParkedKeysOfTable:
+        """As ``batch`` finds them: what it released itself, before it was cut off, is parked still.
+
+        Raises:
+            PipelineHalted: the file cannot be read; put it back.
+        """
+        with self._lock:
+            table = self._read(batch).tables.get(topic, ParkedKeysOfTable())
+        if table.released_by == batch.batch_id:
+            return msgspec.structs.replace(table, keys={**table.keys, **table.released}, released={}, released_by=-1)
+        return msgspec.structs.replace(table, released={}, released_by=-1)
+
+    def take_back(self, topic: str, batch: BatchIdentity) -> None:
+        """What ``batch`` released stays parked: its table could not be written."""
+        with self._lock:
+            table = self._read(batch).tables.get(topic)
+        if table is not None and table.released and table.released_by == batch.batch_id:
+            self.store(topic, batch, self.of_table(topic, batch))
+
+    def store(self, topic: str, batch: BatchIdentity, table: ParkedKeysOfTable) -> None:
+        """Replace the file whole, durably."""
+        with self._lock:
+            known = self._read(batch)
+            self._known = msgspec.structs.replace(known, tables={**known.tables, topic: _shortened(table)})
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = self._path.with_suffix(".unfinished")
+            with unfinished.open("wb") as file:
+                file.write(encode_parked_keys(self._known))
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(self._path)
+
+    def _read(self, batch: BatchIdentity) -> TenantParkedKeys:
+        if self._known is None:
+            try:
+                self._known = decode_parked_keys(self._path.read_bytes())
+            except FileNotFoundError:
+                self._known = TenantParkedKeys(tenant=self._tenant)
+            except msgspec.DecodeError as error:
+                raise PipelineHalted(
+                    f"{self._path} cannot be read: without it events of parked keys would be written out of order; put it "
+                    "back from a backup, or write the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
+                ) from error
+        if self._known.query_id != batch.query_id:
+            # The query began anew, and with it every topic.
+            self._known = TenantParkedKeys(tenant=self._tenant, query_id=batch.query_id)
+        return self._known
+
+
+def _shortened(table: ParkedKeysOfTable) -> ParkedKeysOfTable:
+    newest = sorted(table.answers, key=lambda request: table.answers[request].batch_id)[-_ANSWERS_KEPT:]
+    return msgspec.structs.replace(table, answers={request: table.answers[request] for request in newest})

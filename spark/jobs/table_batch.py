@@ -1,0 +1,251 @@
+"""One table's part of a micro-batch: from its events to the rows that its mode wants, plain DataFrame work."""
+
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from libs.config.connections import KafkaSettings
+from libs.events.dead_letter import ReplayRequest
+from libs.events.delivered_schema import DeliveredSchema
+from libs.types.parked_keys import ParkedKey
+from libs.types.table import TableSchema
+from libs.types.tenant import Images, SinkSettings, TenantSpec
+from libs.types.warehouse import ORDER_COLUMN, ParkedTable
+from spark.jobs.delivered_schemas import DeliveredSchemas
+from spark.jobs.parked_keys import ParkedKeysFile
+from spark.jobs.retries import Retries
+from spark.sinks.port import Sink, TableColumn, Truncation
+from spark.transforms.conform_to import conform_to
+from spark.transforms.latest_per_key import latest_per_key
+from spark.transforms.log_images import before_images, name_before_image, name_image
+from spark.transforms.parse_events import parse_events
+from spark.transforms.parse_keys import key_columns, parse_keys
+from spark.transforms.partial_rows import latest_known_per_key, split_unavailable
+from spark.transforms.survey import Slice
+
+
+@dataclass(frozen=True, slots=True)
+class TenantSink:
+    """What every batch of one tenant needs."""
+
+    tenant: TenantSpec
+    settings: SinkSettings
+    sink: Sink
+    kafka: KafkaSettings
+    schemas: DeliveredSchemas
+    state_dir: Path
+    tables_in_parallel: int
+    retries: Retries
+    parked_keys: ParkedKeysFile
+    max_parked_keys: int
+
+    def tracks(self, column: str) -> bool:
+        """Whether a change of ``database.table.column`` opens a new version of its row, in a history."""
+        return any(re.fullmatch(pattern, column) for pattern in self.settings.tracked_columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Dead letters that a table takes up again with this batch."""
+
+    requests: Sequence[ReplayRequest]
+    released: Mapping[str, ParkedKey]
+    """The keys that they ask for, by key text."""
+
+    @property
+    def leaves_out_refused(self) -> bool:
+        return any(request.leave_out_refused for request in self.requests)
+
+
+@dataclass(frozen=True, slots=True)
+class TableBatch:
+    """One table's part of a micro-batch."""
+
+    topic: str
+    slices: Sequence[Slice]
+    events: DataFrame
+    schemas: Mapping[int, DeliveredSchema]
+    """By version: those of the slices."""
+    parked: ParkedTable | None
+    """It was parked before; where it is to be tried again, ``events`` reach back to its first one."""
+    is_passed_over: bool
+    known_order: str
+    """The newest order of the batches before; empty: there were none."""
+    known_ignored: tuple[str, ...] = ()
+    """What the batches before did not deliver, by policy."""
+    replay: Replay | None = None
+    """If given, ``events`` hold dead letters besides."""
+    own_slices: Sequence[Slice] | None = None
+    """Those of the events that are no dead letters; None: ``slices``."""
+
+    @property
+    def newest(self) -> DeliveredSchema:
+        return self.schemas[max(self.schemas)]
+
+    @property
+    def fresh(self) -> Sequence[Slice]:
+        """What was read from the table's topic."""
+        return self.slices if self.own_slices is None else self.own_slices
+
+    @property
+    def fresh_range(self) -> tuple[dict[int, int], dict[int, int]]:
+        """The same, by Kafka partition: from which offset, and to which, that excluded."""
+        return (
+            joined_offsets(*(part.from_offsets for part in self.fresh), choose=min),
+            joined_offsets(*(part.to_offsets for part in self.fresh), choose=max),
+        )
+
+    def is_fresh(self, kafka_partition: int, offset: int) -> bool:
+        """Whether the event there was read from the table's topic, and not from the dead letters."""
+        from_offsets, _ = self.fresh_range
+        return kafka_partition in from_offsets and offset >= from_offsets[kafka_partition]
+
+
+def truncations_of(table: TableBatch) -> tuple[Truncation | None, Truncation | None]:
+    """The oldest and the newest. Where rows have a key, an event without one is a truncation."""
+    keyed = [part for part, schema in parts_of(table) if schema.key and part.newest_keyless is not None]
+    by_order = attrgetter("order")
+    return (
+        min((part.oldest_keyless for part in keyed), key=by_order, default=None),
+        max((part.newest_keyless for part in keyed), key=by_order, default=None),
+    )
+
+
+def changes_of(table: TableBatch, columns: Mapping[str, TableColumn], *, is_partial: bool = False) -> DataFrame:
+    """Every change of the table in this batch, as rows of the warehouse's table; NULL for values that the log does not hold.
+
+    ``is_partial``: with ``UNAVAILABLE_COLUMN``, which names those.
+    """
+    parts = [
+        _events_of(table, part)
+        .transform(split_unavailable if is_partial or part.partial_rows else _unchanged)
+        .transform(parse_events(schema))
+        .transform(conform_to(columns, schema, is_partial=is_partial))
+        for part, schema in parts_of(table)
+    ]
+    return functools.reduce(DataFrame.unionByName, parts)
+
+
+def logged_changes_of(table: TableBatch, columns: Mapping[str, TableColumn], images: Images) -> DataFrame:
+    """``changes_of`` as rows of a log, with ``IMAGE_COLUMN``; ``BEFORE_AND_AFTER``: rows before updates besides."""
+    changes = changes_of(table, columns).transform(name_image)
+    if images is Images.AFTER:
+        return changes
+    before = replace(table, events=before_images(table.events))
+    return changes.unionByName(changes_of(before, columns).transform(name_before_image))
+
+
+def latest_changes_of(
+    table: TableBatch, columns: Mapping[str, TableColumn], key: Sequence[str], *, after: str | None
+) -> DataFrame:
+    """The last change of each key in this batch, as rows of the warehouse's table; ``after`` an order, if given.
+
+    Of one version, only the last rows are parsed. Where versions meet, or where the events' own key is another than the
+    table's, all are: only as rows of the table do their keys have one type and one name.
+    """
+    parts = parts_of(table)
+    part, schema = parts[0]
+    if not is_whole_mirror(table):
+        return _latest_known(table, columns, key, after=after)
+    if len(parts) == 1 and schema.key == tuple(key) and set(key) <= columns.keys():
+        events = _after(_events_of(table, part), after)
+        if after is None and part.newest_keyless is not None:
+            events = events.where("image IS NOT NULL")
+        return _latest_then_parsed(events, columns, schema)
+    return functools.reduce(
+        DataFrame.unionByName,
+        # All truncations are at or before ``after``, save those of a version without a key.
+        [
+            _after(_events_of(table, part), after)
+            .where("image IS NOT NULL")
+            .transform(parse_events(schema))
+            .transform(conform_to(columns, schema))
+            for part, schema in parts
+        ],
+    ).transform(latest_per_key(key=key, order=ORDER_COLUMN))
+
+
+def _latest_then_parsed(events: DataFrame, columns: Mapping[str, TableColumn], schema: TableSchema) -> DataFrame:
+    """``latest_changes_of`` one version: the keys come from the records' keys, and only the last rows are parsed."""
+    keys = key_columns(schema)
+    return (
+        events.transform(parse_keys(columns, schema))
+        .transform(latest_per_key(key=tuple(keys.values()), order="order"))
+        .transform(parse_events(schema))
+        .transform(conform_to(columns, schema, parsed_keys=keys))
+    )
+
+
+def _latest_known(
+    table: TableBatch, columns: Mapping[str, TableColumn], key: Sequence[str], *, after: str | None
+) -> DataFrame:
+    """``latest_changes_of`` rows that are not whole, with ``UNAVAILABLE_COLUMN``; all are parsed."""
+    parts = []
+    for part, schema in parts_of(table):
+        has_keys = schema.key == tuple(key) and set(key) <= columns.keys()
+        events = _after(_events_of(table, part), after).where("image IS NOT NULL")
+        # An image may lack the key too; its record never does.
+        keyed = events.transform(parse_keys(columns, schema)) if has_keys else events
+        parts.append(
+            keyed.transform(split_unavailable)
+            .transform(parse_events(schema))
+            .transform(
+                conform_to(columns, schema, parsed_keys=key_columns(schema) if has_keys else None, is_partial=True)
+            )
+        )
+    return functools.reduce(DataFrame.unionByName, parts).transform(latest_known_per_key(key=key))
+
+
+def is_whole_mirror(table: TableBatch) -> bool:
+    """Whether every event has its whole row, so that the last one of a key says all that the others say."""
+    return not any(part.partial_rows for part in table.slices)
+
+
+def placed_changes(table: TableBatch, columns: Mapping[str, TableColumn]) -> DataFrame:
+    """``changes_of``, each with where it stands behind its columns (``NamesRefusedRows``)."""
+    parts = [
+        events_with_places(table, part, is_partial=bool(part.partial_rows))
+        .transform(parse_events(schema))
+        .transform(conform_to(columns, schema, kept=("kafka_partition", "offset")))
+        for part, schema in parts_of(table)
+    ]
+    return functools.reduce(DataFrame.unionByName, parts)
+
+
+def events_with_places(table: TableBatch, part: Slice, *, is_partial: bool) -> DataFrame:
+    """The events of a slice with where they stand. ``is_partial``: placeholders are null."""
+    events = _events_of(table, part, "kafka_partition", "offset")
+    return events.transform(split_unavailable) if is_partial else events
+
+
+def _unchanged(events: DataFrame) -> DataFrame:
+    return events
+
+
+def _after(events: DataFrame, order: str | None) -> DataFrame:
+    return events if order is None else events.where(sf.col("order") > order)
+
+
+def parts_of(table: TableBatch) -> list[tuple[Slice, TableSchema]]:
+    return [(part, table.schemas[part.schema_version].table_schema) for part in table.slices]
+
+
+def _events_of(table: TableBatch, part: Slice, *more: str) -> DataFrame:
+    return table.events.where(
+        (sf.col("topic") == part.topic) & (sf.col("schema_version") == part.schema_version)
+    ).select("key", "order", "op", "committed_at_us", "image", *more)
+
+
+def joined_offsets(*offsets: Mapping[int, int], choose: Callable[[int, int], int]) -> dict[int, int]:
+    """The least or the greatest of each Kafka partition."""
+    joined: dict[int, int] = {}
+    for part in offsets:
+        for partition, offset in part.items():
+            joined[partition] = choose(joined.get(partition, offset), offset)
+    return joined
