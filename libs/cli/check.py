@@ -1,18 +1,26 @@
 """``headwater check``: are source and tenants' tables equal, row by row, every column?"""
 
+import contextlib
+import datetime
+import json
 import sys
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import click
 from rich.console import Console
 
 from libs.cli.home import home_option
+from libs.errors import TransientError
 from libs.local.check.compare import MISSING, Difference
+from libs.local.check.repair import repair
 from libs.local.check.run import DEFAULT_TIMEOUT_S, CheckReport, TableCheck, check
 from libs.local.home import Home
 from libs.local.readable import shorten
 from libs.local.stack import load_documents
-from libs.local.state import holder
+from libs.local.state import holder, running_state
 
 
 @click.command(name="check")
@@ -28,32 +36,134 @@ from libs.local.state import holder
     show_default=True,
     help="Seconds to wait until the tables have caught up with the source.",
 )
+@click.option(
+    "--repair",
+    "is_repairing",
+    is_flag=True,
+    help="Have the rows that differ read again at the source, wait for them, and compare once more.",
+)
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(1),
+    help="Go on for ever, with so many seconds between the end of one comparison and the next.",
+)
+@click.option(
+    "--report",
+    "report_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Append a line of JSON for each table to this file.",
+)
 @home_option
-def check_command(tenant: str | None, limit: int, timeout_s: float, home: Home) -> None:
+def check_command(
+    tenant: str | None,
+    limit: int,
+    timeout_s: float,
+    is_repairing: bool,
+    every_s: float | None,
+    report_file: Path | None,
+    home: Home,
+) -> None:
     """Compare the source with TENANT's tables (default: every tenant's), row by row, every column.
 
     First it waits until everything committed so far has arrived. Row filters are evaluated by MySQL itself and masks
-    computed anew, so a fault of the router shows. The source should be quiet meanwhile. Exits with 1 on any difference.
+    computed anew, so a fault of the router shows. The source may be written to meanwhile: a row that differs is looked at
+    again until it is known whether its change was only on its way. Exits with 1 on any difference that is left.
 
     \b
     Examples:
       headwater check
       headwater check globex --limit 50
+      headwater check --repair
+      headwater check --every 3600 --repair --report check.jsonl
     """
-    console = Console(stderr=True)
-    started_s = time.monotonic()
-    documents = load_documents(home)
-    is_up = holder(home) is not None
-    if sys.stderr.isatty():
-        with console.status("looking …") as line:
+    ask = _Asked(tenant, limit, timeout_s, is_repairing, report_file, home)
+    if every_s is None:
+        if _compare(ask):
+            raise click.exceptions.Exit(1)
+        return
+    while True:
+        click.echo(datetime.datetime.now().astimezone().isoformat(timespec="seconds"))
+        try:
+            _compare(ask)
+        except TransientError as error:
+            click.secho(f"not compared: {error}", fg="yellow")
+        time.sleep(every_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the command line asks for."""
+
+    tenant: str | None
+    limit: int
+    timeout_s: float
+    is_repairing: bool
+    report_file: Path | None
+    home: Home
+
+
+def _compare(asked: _Asked) -> int:
+    """Compare once, and once more behind a repair; returns how many differences are left."""
+    documents = load_documents(asked.home)
+    is_up = holder(asked.home) is not None
+    if asked.is_repairing:
+        running_state(asked.home)  # the readers do it
+    with _told_on_the_way() as tell:
+
+        def look() -> CheckReport:
+            started_s = time.monotonic()
             report = check(
-                home, documents, tenant, is_up=is_up, limit=limit, timeout_s=timeout_s, on_progress=line.update
+                asked.home,
+                documents,
+                asked.tenant,
+                is_up=is_up,
+                limit=asked.limit,
+                timeout_s=asked.timeout_s,
+                on_progress=tell,
             )
-    else:
-        report = check(home, documents, tenant, is_up=is_up, limit=limit, timeout_s=timeout_s)
-    print_report(report, time.monotonic() - started_s)
-    if report.differences:
-        raise click.exceptions.Exit(1)
+            print_report(report, time.monotonic() - started_s)
+            if asked.report_file is not None:
+                _append(asked.report_file, report)
+            return report
+
+        report = look()
+        if report.differences and asked.is_repairing:
+            repaired = repair(asked.home, documents, report, timeout_s=asked.timeout_s, on_progress=tell)
+            for line in repaired.left:
+                click.secho(f"not repaired: {line}", fg="yellow")
+            if repaired.rows:
+                click.echo(f"read again: {repaired.rows:,} row(s)")
+                report = look()
+    return report.differences
+
+
+@contextlib.contextmanager
+def _told_on_the_way() -> Iterator[Callable[[str], None]]:
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    with Console(stderr=True).status("looking …") as line:
+        yield line.update
+
+
+def _append(file: Path, report: CheckReport) -> None:
+    at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    with file.open("a", encoding="utf-8") as lines:
+        for table in report.tables:
+            found = {
+                "at": at,
+                "tenant": table.tenant,
+                "source": table.source,
+                "table": str(table.table.table_id),
+                "rows_compared": table.comparison.rows_compared,
+                "rows_different": table.comparison.rows_different,
+                "rows_undecided": table.undecided,
+                "is_sure": table.is_sure or not report.source_moved,
+                "faults": list(table.faults),
+                "first_differences": [difference_line(table, each) for each in table.comparison.first],
+            }
+            lines.write(json.dumps(found, ensure_ascii=False) + "\n")
 
 
 def print_report(report: CheckReport, took_s: float) -> None:
@@ -69,14 +179,24 @@ def print_report(report: CheckReport, took_s: float) -> None:
         left_out = table.comparison.rows_different - len({difference.key for difference in table.comparison.first})
         if left_out > 0:
             click.echo(f"    … and {left_out:,} more row(s): see --limit")
+        if table.undecided:
+            click.echo(
+                f"    {table.undecided:,} row(s) undecided: the source changed them whenever they were looked at"
+            )
     colour = "red" if report.differences else "green"
     click.secho(
         f"{report.rows_compared:,} rows ({report.cells_compared:,} values) compared in {took_s:.1f} s: "
         f"{report.differences:,} difference(s)",
         fg=colour,
     )
-    if report.differences and report.source_moved:
-        click.secho("the source was written to meanwhile: repeat this when it is quiet", fg="yellow")
+    unsure = [table for table in report.tables if table.comparison.rows_different and not table.is_sure]
+    if unsure and report.source_moved:
+        names = ", ".join(f"{table.tenant}: {table.table.table_id}" for table in unsure)
+        click.secho(
+            f"the source was written to meanwhile, and rows of {names} cannot be looked at again one by one: repeat this when "
+            "it is quiet",
+            fg="yellow",
+        )
 
 
 def _table_line(table: TableCheck) -> str:

@@ -111,7 +111,10 @@ def _sources(sources: tuple[SourceStatus, ...]) -> Table:
     for source in sources:
         rows = f"{source.rows_published:,}"
         if source.snapshot_rows_copied is not None:
-            rows = f"{source.snapshot_rows_copied:,} of ~{source.snapshot_rows_estimated or 0:,} (snapshot)"
+            rows = f"{source.snapshot_rows_copied:,} of ~{source.snapshot_rows_estimated or 0:,} (snapshot"
+            rows += (
+                f", {duration(source.snapshot_remaining_s)} left)" if source.snapshot_remaining_s is not None else ")"
+            )
         table.add_row(
             f"{source.source}/{source.source_partition}",
             _coloured(source.state),

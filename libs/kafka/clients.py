@@ -1,6 +1,7 @@
 """librdkafka client configuration, from our settings, and topics that exist before they are used."""
 
 import os
+import ssl
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -59,6 +60,21 @@ def client_config(settings: KafkaSettings) -> dict[str, object]:
         if not os.access(settings.ssl_ca_file, os.R_OK):
             raise InvalidSettings("kafka", [f"ssl_ca_file: {settings.ssl_ca_file} cannot be read"])
         config["ssl.ca.location"] = settings.ssl_ca_file
+    return config
+
+
+def aiokafka_config(settings: KafkaSettings) -> dict[str, object]:
+    """Connection part of an aiokafka client's arguments."""
+    config: dict[str, object] = {
+        "bootstrap_servers": settings.bootstrap_servers,
+        "security_protocol": settings.security_protocol.value,
+    }
+    if settings.security_protocol.is_encrypted:
+        config["ssl_context"] = ssl.create_default_context(cafile=settings.ssl_ca_file)
+    if settings.sasl_mechanism is not None:
+        config["sasl_mechanism"] = settings.sasl_mechanism.value
+        config["sasl_plain_username"] = settings.sasl_username or ""
+        config["sasl_plain_password"] = settings.sasl_password.reveal() if settings.sasl_password else ""
     return config
 
 

@@ -5,7 +5,8 @@
            ─▶ sink:   Spark's checkpoint is at the end of each of the tenant's row topics
 
 Each hop is asked after the one before it has caught up, so what was committed at the source when the wait began is in
-the tables when it ends. ``check`` and the demo call this.
+the tables when it ends. What comes later is not waited for: a source that is written to all the time is caught up with too.
+``check`` and the demo call this.
 """
 
 import asyncio
@@ -43,6 +44,15 @@ class NotCaughtUp(TransientError):
 
 
 @dataclass(frozen=True, slots=True)
+class SentSignals:
+    """Signals to one source's reader."""
+
+    ids: tuple[str, ...]
+    last_offset: int
+    """Of the last one, in ``headwater.signals``."""
+
+
+@dataclass(frozen=True, slots=True)
 class Behind:
     """The first hop that lacks something."""
 
@@ -72,6 +82,27 @@ def wait_for_snapshots(
     _wait(look, timeout_s=timeout_s, on_progress=on_progress)
 
 
+def wait_for_copies(
+    home: Home, sent: Mapping[str, SentSignals], *, timeout_s: float, on_progress: OnProgress = lambda _: None
+) -> None:
+    """Return when the reader of each source has copied what its signals asked for, and published it. Raises NotCaughtUp."""
+
+    def look() -> Behind | None:
+        for checkpoint in _checkpoints(home):
+            source, copying = checkpoint.partition.source, checkpoint.incremental
+            signals = sent.get(source)
+            if signals is None:
+                continue
+            if (copying.signals_offset or 0) <= signals.last_offset:
+                return Behind(f"reader of {source}", "a signal")
+            tables = [each for each in copying.tables if each.signal_id in signals.ids]
+            if tables:
+                return Behind(f"reader of {source}", f"a copy of {len(tables)} part(s) of tables")
+        return None
+
+    _wait(look, timeout_s=timeout_s, on_progress=on_progress)
+
+
 def wait_until_caught_up(
     home: Home,
     tenants: Sequence[TenantSpec],
@@ -91,7 +122,7 @@ def wait_until_caught_up(
     try:
         hops: list[Callable[[], Behind | None]] = [
             lambda: _readers_behind(home, wanted),
-            lambda: _router_behind(home, consumer, sorted(wanted)),
+            _router_hop(home, consumer, sorted(wanted)),
         ]
         hops += [_sink_hop(home, consumer, tenant) for tenant in tenants if tenant.sink is not None]
         for hop in hops:
@@ -160,7 +191,19 @@ def _readers_behind(home: Home, wanted: Mapping[str, Executed]) -> Behind | None
     return None
 
 
-def _router_behind(home: Home, consumer: Consumer, sources: Sequence[str]) -> Behind | None:
+def _router_hop(home: Home, consumer: Consumer, sources: Sequence[str]) -> Callable[[], Behind | None]:
+    topics = [changes_topic(source) for source in sources]
+    ends: dict[tuple[str, int], int] = {}
+
+    def look() -> Behind | None:
+        if not ends:
+            ends.update(end_offsets(consumer, topics))
+        return _router_behind(home, consumer, ends)
+
+    return look
+
+
+def _router_behind(home: Home, consumer: Consumer, ends: Mapping[tuple[str, int], int]) -> Behind | None:
     asking = Consumer(
         {
             "bootstrap.servers": kafka_address(read_ports(home)),
@@ -170,7 +213,7 @@ def _router_behind(home: Home, consumer: Consumer, sources: Sequence[str]) -> Be
         }
     )
     try:
-        for (topic, partition), end in end_offsets(consumer, [changes_topic(source) for source in sources]).items():
+        for (topic, partition), end in ends.items():
             (place,) = asking.committed([TopicPartition(topic, partition)], timeout=ANSWER_TIMEOUT_S)
             done = max(0, place.offset)
             if has_records_between(consumer, topic, partition, done, end):
@@ -183,7 +226,11 @@ def _router_behind(home: Home, consumer: Consumer, sources: Sequence[str]) -> Be
 
 
 def _sink_hop(home: Home, consumer: Consumer, tenant: TenantSpec) -> Callable[[], Behind | None]:
+    ends: dict[tuple[str, int], int] = {}
+
     def look() -> Behind | None:
+        if not ends:
+            ends.update(_ends_of(home, consumer, tenant.tenant))
         progress = sink_progress(home, tenant.tenant)
         if progress is not None:
             if progress.halted_because is not None:
@@ -191,17 +238,21 @@ def _sink_hop(home: Home, consumer: Consumer, tenant: TenantSpec) -> Callable[[]
             for table in progress.tables.values():
                 if table.parked is not None:
                     raise _Hopeless(f"table {table.warehouse_table} is parked: {table.parked.because}")
-        return sink_behind(home, consumer, tenant.tenant)
+        return _sink_behind(home, consumer, tenant.tenant, ends)
 
     return look
 
 
-def sink_behind(home: Home, consumer: Consumer, tenant: str) -> Behind | None:
-    """What the sink of a tenant has not written; None: nothing. Raises BrokerUnavailable."""
-    done = committed_offsets(home, tenant)
+def _ends_of(home: Home, consumer: Consumer, tenant: str) -> dict[tuple[str, int], int]:
     topics = [topic.name for topic in row_topics(kafka_address(read_ports(home)), tenant)]
+    return dict(end_offsets(consumer, topics))
+
+
+def _sink_behind(home: Home, consumer: Consumer, tenant: str, ends: Mapping[tuple[str, int], int]) -> Behind | None:
+    """What the sink of a tenant has not written up to ``ends``; None: nothing. Raises BrokerUnavailable."""
+    done = committed_offsets(home, tenant)
     lacking = 0
-    for (topic, partition), end in end_offsets(consumer, topics).items():
+    for (topic, partition), end in ends.items():
         start = done.get(topic, {}).get(str(partition), 0)
         if has_records_between(consumer, topic, partition, start, end):
             lacking += end - start

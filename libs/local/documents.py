@@ -16,18 +16,19 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.config.connections import KafkaAccess
+from libs.config.connections import KafkaAccess, TelemetrySettings
 from libs.config.load import Secret, convert_document
 from libs.config.mask_keys import MaskKeys
 from libs.config.patterns import pattern_mistakes
 from libs.config.tenants import TenantFolder, TenantSet
 from libs.config.yaml_text import DocumentLines, YamlDocument, read_yaml_file
+from libs.errors import InvalidSettings
 from libs.events.row_filter import condition_mistakes
 from libs.local.home import Home
 from libs.postgresql.settings import PostgresqlWarehouse
 from libs.source.failure_handling import FailureHandling
 from libs.source.key_columns import KeyColumns
-from libs.source.mysql.settings import SnapshotMode
+from libs.source.mysql.settings import DatabaseSettings, SnapshotMode
 from libs.types.tenant import TenantSpec
 from libs.types.value_modes import ValueModes, VitessValueModes
 
@@ -35,13 +36,10 @@ NAME_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 """A source's name stands in topic names, in process names and in file names."""
 
 
-class DatabaseSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach a source database."""
+class DatabaseDocument(DatabaseSettings, frozen=True, kw_only=True):
+    """How to reach a source database: all that its reader can be told; files by absolute paths."""
 
-    user: str
-    password: Secret = Secret("")
     host: str = "127.0.0.1"
-    port: int = 3306
 
 
 class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,13 +55,15 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     select_overrides: dict[str, str] = {}
     """An SQL condition, or a SELECT, for each table (``database.table``) that is not to be copied whole."""
     max_replica_lag_s: float | None = None
-    """While the source, being a replica, is further behind than this, no chunk is read."""
+    """While the source, being a replica, or one of ``lag_replicas`` is further behind than this, no chunk is read."""
+    lag_replicas: tuple[DatabaseDocument, ...] = ()
+    """Replicas of the source that a snapshot must not hold up."""
 
 
 class MysqlDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A MySQL server, followed by its own log; what a document without a ``kind`` is."""
 
-    database: DatabaseSettings
+    database: DatabaseDocument
     kind: str = "mysql"
     include_tables: tuple[str, ...] = (".*",)
     exclude_tables: tuple[str, ...] = ()
@@ -85,6 +85,8 @@ class MysqlDocument(msgspec.Struct, frozen=True, kw_only=True):
     failure_handling: FailureHandling = FailureHandling.FAIL
     """What becomes of a row that cannot be decoded."""
     transaction_metadata: bool = False
+    metric_tags: dict[str, str] = {}
+    """Labels on every metric of the reader."""
 
 
 class SubscriptionDocument(KafkaAccess, frozen=True, kw_only=True):
@@ -109,7 +111,7 @@ class DtsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 class DtsDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A Tencent DTS subscription of a MySQL server, and that server."""
 
-    database: DatabaseSettings
+    database: DatabaseDocument
     subscription: SubscriptionDocument
     kind: str = "dts"
     include_tables: tuple[str, ...] = (".*",)
@@ -119,6 +121,8 @@ class DtsDocument(msgspec.Struct, frozen=True, kw_only=True):
     failure_handling: FailureHandling = FailureHandling.FAIL
     """What becomes of what cannot be decoded."""
     transaction_metadata: bool = False
+    metric_tags: dict[str, str] = {}
+    """Labels on every metric of the reader."""
 
 
 class VtgateDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,6 +164,8 @@ class VitessDocument(msgspec.Struct, frozen=True, kw_only=True):
     failure_handling: FailureHandling = FailureHandling.FAIL
     """What becomes of a row that cannot be decoded."""
     transaction_metadata: bool = False
+    metric_tags: dict[str, str] = {}
+    """Labels on every metric of the reader."""
 
 
 SourceDocument = MysqlDocument | DtsDocument | VitessDocument
@@ -309,7 +315,13 @@ def _mistakes_in(document: SourceDocument) -> Iterator[str]:
     """What no single field's type shows."""
     match document:
         case MysqlDocument():
-            yield from _bad_port("database.port", document.database.port)
+            yield from _bad_database("database", document.database)
+            for index, replica in enumerate(document.snapshot.lag_replicas):
+                yield from _bad_database(f"snapshot.lag_replicas[{index}]", replica)
+            if (document.snapshot.max_replica_lag_s or 0) < 0:
+                yield "snapshot.max_replica_lag_s: is below 0"
+            if document.snapshot.lag_replicas and document.snapshot.max_replica_lag_s is None:
+                yield "snapshot.lag_replicas: have no effect without snapshot.max_replica_lag_s; set it"
             for name in ("chunk_rows", "incremental_chunk_rows", "readers"):
                 if getattr(document.snapshot, name) < 1:
                     yield f"snapshot.{name}: must be at least 1"
@@ -318,17 +330,44 @@ def _mistakes_in(document: SourceDocument) -> Iterator[str]:
             if document.heartbeat_interval_s < 0:
                 yield "heartbeat_interval_s: is below 0; 0 is never"
         case DtsDocument():
-            yield from _bad_port("database.port", document.database.port)
+            yield from _bad_database("database", document.database)
             if document.snapshot.chunk_rows < 1:
                 yield "snapshot.chunk_rows: must be at least 1"
         case VitessDocument():
             yield from _bad_port("vtgate.port", document.vtgate.port)
+            yield from _bad_files("vtgate", document.vtgate)
             yield from _pattern_mistakes("snapshot.include_tables", document.snapshot.include_tables)
     mode, modes = document.snapshot.mode, SNAPSHOT_MODES[document.kind]
     if mode not in modes:
         yield f"snapshot.mode: {mode!r} is unknown to kind {document.kind!r}; {nearest(mode, modes)}"
     yield from _pattern_mistakes("include_tables", document.include_tables)
     yield from _pattern_mistakes("exclude_tables", document.exclude_tables)
+    try:
+        TelemetrySettings(tags=document.metric_tags)
+    except InvalidSettings as error:
+        yield from (f"metric_{mistake}" for mistake in error.mistakes)
+
+
+def _bad_database(place: str, database: DatabaseDocument) -> Iterator[str]:
+    yield from _bad_port(f"{place}.port", database.port)
+    yield from _bad_files(place, database)
+    for name in ("connect_timeout_s", "heartbeat_s"):
+        if getattr(database, name) <= 0:
+            yield f"{place}.{name}: must be above 0"
+
+
+def _bad_files(place: str, record: msgspec.Struct) -> Iterator[str]:
+    """Every certificate and key that the reader could not open, from whatever folder it is started."""
+    for name, value in msgspec.structs.asdict(record).items():
+        if not name.endswith("_file") or value is None:
+            continue
+        if not Path(value).is_absolute():
+            yield f"{place}.{name}: {value!r} is no absolute path, and the reader runs in a folder of its own"
+        elif not Path(value).is_file():
+            yield f"{place}.{name}: there is no file {value!r}"
+    certificate, key = (getattr(record, f"tls_{part}_file") for part in ("certificate", "key"))
+    if (certificate is None) is not (key is None):
+        yield f"{place}: tls_certificate_file and tls_key_file need each other; give both or none"
 
 
 def _bad_port(place: str, port: int) -> Iterator[str]:

@@ -130,6 +130,9 @@ database:
   port: 3306
   user: headwater            # needs SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT
   password: change-me
+  # failover_servers: ['db2:3306']   # with the same data, tried in this order; they need GTIDs and the same user
+  # tls_mode: verify_identity        # or disabled, preferred, required, verify_ca; the default where there is a tls_ca_file
+  # tls_ca_file: /etc/headwater/mysql-ca.pem    # absolute paths; tls_certificate_file and tls_key_file for REQUIRE X509
 
 # Regular expressions, each matched against the whole "database.table".
 include_tables: ['shop\\..*']
@@ -141,6 +144,8 @@ include_tables: ['shop\\..*']
 # snapshot:
 #   mode: initial            # copy the tables first, then follow the log
 #   chunk_rows: 20000        # rows read at once
+#   max_replica_lag_s: 30    # no chunk is read while the source, or one of lag_replicas, is further behind
+#   lag_replicas: [{host: db3, user: headwater, password: change-me}]
 
 # values:                        # Debezium's handling modes: docs/debezium-properties.md
 #   time_precision: adaptive_time_microseconds   # or adaptive, connect, isostring, microseconds, nanoseconds
@@ -155,6 +160,7 @@ include_tables: ['shop\\..*']
 
 # heartbeat_interval_s: 10        # a record to __debezium-heartbeat.<source> while nothing captured changes
 # transaction_metadata: false   # BEGIN/END events and a "transaction" block in each event
+# metric_tags: {team: shop}     # labels on every metric of the reader
 """
 
 EXAMPLE_TENANT: Final = """\

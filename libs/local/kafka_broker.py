@@ -47,6 +47,10 @@ class Sasl:
     """SASL_SSL."""
     certificate_file: Path
     """PEM: the key (PKCS 8, not encrypted), then its certificate."""
+    super_users: tuple[str, ...] = ()
+    """Those of ``users`` who may do everything, as the open listener may."""
+    denies_by_default: bool = False
+    """Nobody holds anything that no ACL gives him; else only where a resource has any."""
 
 
 def prepare(
@@ -153,8 +157,8 @@ def _sasl_settings(settings: Mapping[str, object], sasl: Sasl) -> dict[str, obje
         "listener.name.sasl_ssl.ssl.keystore.type": "PEM",
         "listener.name.sasl_ssl.ssl.keystore.location": sasl.certificate_file,
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
-        "allow.everyone.if.no.acl.found": "true",
+        "super.users": ";".join(f"User:{name}" for name in ("ANONYMOUS", *sasl.super_users)),
+        "allow.everyone.if.no.acl.found": str(not sasl.denies_by_default).lower(),
     }
 
 

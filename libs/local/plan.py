@@ -18,7 +18,7 @@ from libs.local import postgresql_server
 from libs.local.documents import (
     ICEBERG,
     POSTGRESQL,
-    DatabaseSettings,
+    DatabaseDocument,
     Documents,
     DtsDocument,
     MysqlDocument,
@@ -214,7 +214,7 @@ def _reader(home: Home, name: str, source: SourceDocument, ports: Mapping[str, i
             "schema_history": _client(SCHEMA_HISTORY, ports),
             "checkpoint_committer": _client(CHECKPOINT_COMMITTER, ports),
             "grpc": {"host": LOOPBACK, "port": ports[f"{process}-grpc"]},
-            "telemetry": _telemetry(ports[f"{process}-http"]),
+            "telemetry": {**_telemetry(ports[f"{process}-http"]), "tags": dict(source.metric_tags)},
         },
         http_port=ports[f"{process}-http"],
         grpc_port=ports[f"{process}-grpc"],
@@ -228,7 +228,10 @@ def _source_settings(home: Home, name: str, source: SourceDocument, ports: Mappi
             return {
                 "database": _database(source.database),
                 "replica_server_id": replica_server_id(home.sources_dir / f"{name}.yaml", source),
-                "snapshot": msgspec.structs.asdict(source.snapshot),
+                "snapshot": {
+                    **_told(source.snapshot),
+                    "lag_replicas": [_database(replica) for replica in source.snapshot.lag_replicas],
+                },
                 "signal_table": source.signal_table,
                 "key_columns": msgspec.to_builtins(source.key_columns),
                 "gtid_source_includes": list(source.gtid_source_includes),
@@ -258,7 +261,7 @@ def _source_settings(home: Home, name: str, source: SourceDocument, ports: Mappi
             }
 
 
-def _database(database: DatabaseSettings) -> dict[str, Any]:
+def _database(database: DatabaseDocument) -> dict[str, Any]:
     return {**_told(database), "password": database.password.reveal()}
 
 

@@ -1,7 +1,7 @@
 """PostgreSQL as a tenant's warehouse, read by ``headwater query`` and ``check``: by what the sink noted in its registry."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -127,12 +127,16 @@ class PostgresqlTable:
         *,
         latest_by: tuple[str, str] | None = None,
         where: str | None = None,
+        among: tuple[str, Collection[int | str]] | None = None,
         temporary_dir: Path,
     ) -> Iterator[pa.RecordBatch]:
         """See ``libs.local.warehouse.sorted_rows``; the server sorts."""
         names = [*columns, *(latest_by or ())]
         keys = ", ".join(self._ordered(name) for name in key)
-        chosen = self.place if where is None else f"{self.place} WHERE {where}"
+        conditions = [f"({where})"] if where is not None else []
+        if among is not None and (condition := self._is_one_of(*among)):
+            conditions.append(condition)
+        chosen = f"{self.place} WHERE {' AND '.join(conditions)}" if conditions else self.place
         statement = f"SELECT {self._list(names)} FROM {chosen}"
         if latest_by is not None:
             order, operation = (quoted(self.known[name].own_name) for name in latest_by)
@@ -141,6 +145,15 @@ class PostgresqlTable:
         if key:
             statement += f" ORDER BY {keys}"
         yield from self._batches(statement, names)
+
+    def _is_one_of(self, name: str, values: Collection[int | str]) -> str | None:
+        """None: a column of another type than the values."""
+        column = self.known[name]
+        wanted = str if column.type == "text" else int
+        if column.type not in ("text", "integer", "bigint") or not all(isinstance(value, wanted) for value in values):
+            return None
+        literals = ", ".join(sql.Literal(value).as_string(None) for value in values)
+        return f"{quoted(column.own_name)} IN ({literals})"
 
     def _ordered(self, name: str) -> str:
         column = self.known[name]

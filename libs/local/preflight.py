@@ -6,7 +6,6 @@ from libs.local.documents import DtsDocument, MysqlDocument, SourceDocument, Vit
 from libs.local.vtgate import Vtgate
 from libs.mysql.preflight import Fault, PreflightReport, check_source
 from libs.source.mysql.client import connect
-from libs.source.mysql.settings import DatabaseSettings
 
 
 def preflight(document: SourceDocument) -> PreflightReport:
@@ -31,10 +30,7 @@ def where(document: SourceDocument) -> str:
 
 
 def _of_mysql(document: MysqlDocument | DtsDocument) -> PreflightReport:
-    database = document.database
-    connection = connect(
-        DatabaseSettings(host=database.host, port=database.port, user=database.user, password=database.password)
-    )
+    connection = connect(document.database)
     try:
         return check_source(connection, needs_full_images=document.values.unavailable_placeholder is None)
     finally:

@@ -113,14 +113,22 @@ def install(cache: Path, repository: Path, progress: Progress) -> None:
 
 
 def install_beside(cache: Path, repository: Path, lock: str, folder: Path) -> None:
-    """Put what requirements/<lock>.txt says into ``folder``, for a PYTHONPATH. Blocks.
+    """Put what requirements/<lock>.txt says, and no more, into ``folder``, for a PYTHONPATH. Blocks.
 
     Raises:
         SetupFailed: the registry was not reached, a hash did not fit, or the disk is full.
     """
     run(
         [
-            *(_machine_uv() or _private_uv(cache), "pip", "install", "--require-hashes", "--target", folder),
+            *(
+                _machine_uv() or _private_uv(cache),
+                "pip",
+                "install",
+                "--require-hashes",
+                "--no-deps",
+                "--target",
+                folder,
+            ),
             *("--python", venv_python(repository), "-r", repository / "requirements" / f"{lock}.txt"),
         ],
         purpose=f"installing requirements/{lock}.txt",

@@ -23,7 +23,6 @@ from libs.mysql.ddl import DdlNotUnderstood, StatementContext, show_create_to_sc
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.key_columns import KeyColumns
 from libs.source.mysql.client import connect
-from libs.source.mysql.settings import DatabaseSettings
 from libs.source.mysql.snapshot import captured_tables, create_statement, database_charsets, statement_context
 from libs.source.mysql.table_schemas import as_source_has_it
 from libs.types.table import TableId, TableSchema
@@ -59,14 +58,8 @@ def source_tables(home: Home, source: str, document: SourceDocument) -> SourceTa
         raise InvalidSettings(
             f"source {source}", ["is a keyspace of Vitess, whose tables are known while the stack runs: `headwater up`"]
         )
-    settings = DatabaseSettings(
-        host=document.database.host,
-        port=document.database.port,
-        user=document.database.user,
-        password=document.database.password,
-    )
     key_columns: tuple[KeyColumns, ...] = getattr(document, "key_columns", ())
-    connection = connect(settings)
+    connection = connect(document.database)
     try:
         schemas = {}
         for table_id in captured_tables(connection):

@@ -106,6 +106,8 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_rows_copied: int | None = None
     """While the initial snapshot runs."""
     snapshot_rows_estimated: int | None = None
+    snapshot_remaining_s: float | None = None
+    """Until the initial snapshot is copied; None: not known."""
     incremental: tuple[IncrementalStatus, ...] = ()
     """Tables that an incremental snapshot has yet to read, in their order; the first is being read."""
     incremental_is_paused: bool = False
@@ -299,6 +301,7 @@ async def ask_reader(source: str, grpc_port: int | None) -> SourceStatus:
         rows_published=answer.rows_published,
         snapshot_rows_copied=answer.snapshot.rows_copied if has_snapshot else None,
         snapshot_rows_estimated=answer.snapshot.rows_estimated if has_snapshot else None,
+        snapshot_remaining_s=answer.snapshot_remaining_s if answer.HasField("snapshot_remaining_s") else None,
         incremental=tuple(
             IncrementalStatus(**{name: getattr(copy, name) for name in IncrementalStatus.__struct_fields__})
             for copy in answer.incremental.tables

@@ -6,7 +6,7 @@ needs to run. Spark's JDBC catalog wrote what the SqlCatalog reads here: both ke
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -15,7 +15,10 @@ import duckdb
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.expressions import And, BooleanExpression, In
+from pyiceberg.expressions.parser import parse
 from pyiceberg.table import ALWAYS_TRUE, Table
+from pyiceberg.types import IntegerType, LongType, StringType
 
 from libs.errors import HeadwaterError, InvalidSettings
 from libs.local.documents import nearest
@@ -73,6 +76,7 @@ class StoredTable(Protocol):
         *,
         latest_by: tuple[str, str] | None = None,
         where: str | None = None,
+        among: tuple[str, Collection[int | str]] | None = None,
         temporary_dir: Path,
     ) -> Iterator[pa.RecordBatch]:
         """See ``sorted_rows``."""
@@ -114,9 +118,12 @@ class IcebergTable:
         *,
         latest_by: tuple[str, str] | None = None,
         where: str | None = None,
+        among: tuple[str, Collection[int | str]] | None = None,
         temporary_dir: Path,
     ) -> Iterator[pa.RecordBatch]:
-        return sorted_rows(self.table, columns, key, latest_by=latest_by, where=where, temporary_dir=temporary_dir)
+        return sorted_rows(
+            self.table, columns, key, latest_by=latest_by, where=where, among=among, temporary_dir=temporary_dir
+        )
 
 
 class IcebergWarehouse:
@@ -275,19 +282,24 @@ def sorted_rows(
     *,
     latest_by: tuple[str, str] | None = None,
     where: str | None = None,
+    among: tuple[str, Collection[int | str]] | None = None,
     temporary_dir: Path,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of an Iceberg table in the order of ``key``, text by code point; memory stays within SORT_MEMORY.
 
     ``latest_by``: names of the order and the operation column of a table that holds every change; only the newest row
     of each key comes then, and none where that is a delete. ``where``: only such rows; words that SQL and pyiceberg share.
+    ``among``: only rows where a column has one of these values, and perhaps others.
     """
     own = latest_by or ()
+    chosen: BooleanExpression = parse(where) if where else ALWAYS_TRUE
+    if among is not None and _can_choose(table, *among):
+        chosen = And(chosen, In(among[0], among[1]))  # type: ignore[call-arg,arg-type]
     with _in_memory() as connection:
         connection.execute(f"SET memory_limit = '{SORT_MEMORY}'")
         connection.execute(f"SET threads = {SORT_THREADS}")
         connection.execute("SET temp_directory = " + "'" + str(temporary_dir).replace("'", "''") + "'")
-        scan = table.scan(row_filter=where or ALWAYS_TRUE, selected_fields=(*columns, *own))
+        scan = table.scan(row_filter=chosen, selected_fields=(*columns, *own))
         connection.register("unsorted", scan.to_arrow_batch_reader())
         key_list = ", ".join(quoted(name) for name in key)
         statement = f"SELECT {', '.join(quoted(name) for name in (*columns, *own))} FROM unsorted"
@@ -298,6 +310,14 @@ def sorted_rows(
         if key:
             statement += f" ORDER BY {key_list}"
         yield from connection.sql(statement).to_arrow_reader(SORTED_BATCH_ROWS)
+
+
+def _can_choose(table: Table, column: str, values: Collection[int | str]) -> bool:
+    """pyiceberg can compare the column with the values; where it cannot, all rows are read."""
+    kind = table.schema().find_field(column).field_type
+    if isinstance(kind, StringType):
+        return all(isinstance(value, str) for value in values)
+    return isinstance(kind, IntegerType | LongType) and all(isinstance(value, int) for value in values)
 
 
 def quoted(name: str) -> str:

@@ -19,6 +19,7 @@ import structlog
 from libs.config.connections import TelemetrySettings
 from libs.config.load import load_settings
 from libs.errors import Fenced, HeadwaterError, InvalidSettings, PipelineHalted
+from libs.rpc.heap import use_one_heap
 from libs.telemetry.log import configure_logging
 
 EXIT_CLEAN: Final = 0
@@ -67,6 +68,7 @@ def run_service(name: str, settings_type: type[_Settings], serve: Serve[_Setting
     except InvalidSettings as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_INVALID_SETTINGS
+    use_one_heap()
     gc.freeze()  # what was imported stays: no collection looks at it again
     gc.set_threshold(_CONTAINERS_BETWEEN_COLLECTIONS)
     try:

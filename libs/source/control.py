@@ -63,6 +63,8 @@ class ReaderControl(reader_control_pb2_grpc.ReaderControlServicer):
             answer.committed_at_us = resume.committed_at_us
             if resume.snapshot is not None:
                 answer.snapshot.CopyFrom(snapshot_to_proto(resume.snapshot))
+            if status.snapshot_remaining_s is not None:
+                answer.snapshot_remaining_s = status.snapshot_remaining_s
             answer.incremental.CopyFrom(incremental_to_proto(resume.incremental))
             if status.incremental_remaining_s is not None:
                 answer.incremental_remaining_s = status.incremental_remaining_s

@@ -39,9 +39,12 @@ class ReaderStatus:
         self.halted_because = ""
         self.quarantined: Callable[[], Mapping[str, str]] = dict
         """See ``libs.source.port.QuarantinesTables``."""
+        self.snapshot_remaining_s: float | None = None
+        """Until the initial snapshot is done; None: none runs, or there is no rate to tell by."""
         self.incremental_remaining_s: float | None = None
         """Until the first table of the incremental snapshot is done; None: no rate to tell by."""
-        self._incremental_began: tuple[str, float, int] | None = None
+        self._snapshot_pace = _Pace()
+        self._incremental_pace = _Pace()
         self.warning: str | None = None
         """What an operator should see to before it stops the reader; ``/readyz`` says it."""
         self.shards: Callable[[], Sequence[ShardProgress]] = _no_shards
@@ -74,23 +77,26 @@ class ReaderStatus:
         labels = (self.partition.source, self.partition.name)
         metrics.SNAPSHOT_RUNNING.labels(*labels).set(snapshot is not None)
         metrics.SNAPSHOT_TABLES_FINISHED.labels(*labels).set(len(snapshot.finished_tables) if snapshot else 0)
+        self.snapshot_remaining_s = None
+        if snapshot is not None:
+            self.snapshot_remaining_s = self._snapshot_pace.remaining_s(
+                "", snapshot.rows_copied, snapshot.rows_estimated
+            )
+            metrics.SNAPSHOT_ROWS.labels(*labels).set(snapshot.rows_copied)
+            metrics.SNAPSHOT_ROWS_ESTIMATED.labels(*labels).set(snapshot.rows_estimated)
+        metrics.SNAPSHOT_REMAINING.labels(*labels).set(self.snapshot_remaining_s or 0.0)
 
     def _observe_incremental(self, incremental: IncrementalSnapshot) -> None:
-        """The rate is that since the table's first chunk of this run of the reader, or since the snapshot went on."""
         labels = (self.partition.source, self.partition.name)
         metrics.INCREMENTAL_TABLES.labels(*labels).set(len(incremental.tables))
         self.incremental_remaining_s = None
         if incremental.tables and not incremental.is_paused:
-            copy, now_s = incremental.tables[0], time.monotonic()
-            began = self._incremental_began
-            if began is None or began[0] != copy.table:
-                began = self._incremental_began = (copy.table, now_s, copy.rows_read)
-            done = copy.rows_read - began[2]
-            if done > 0 and now_s > began[1]:
-                left = max(0, copy.rows_estimated - copy.rows_read)
-                self.incremental_remaining_s = left * (now_s - began[1]) / done
+            copy = incremental.tables[0]
+            self.incremental_remaining_s = self._incremental_pace.remaining_s(
+                copy.table, copy.rows_read, copy.rows_estimated
+            )
         else:
-            self._incremental_began = None
+            self._incremental_pace = _Pace()
         metrics.INCREMENTAL_ROWS.labels(*labels).set(incremental.tables[0].rows_read if incremental.tables else 0)
         metrics.INCREMENTAL_REMAINING.labels(*labels).set(self.incremental_remaining_s or 0.0)
 
@@ -107,3 +113,20 @@ class ReaderStatus:
     async def while_paused(self) -> None:
         """Wait until the reader may read."""
         await self._may_read.wait()
+
+
+class _Pace:
+    """How fast something is copied: since its first rows of this run of the reader, or since it went on."""
+
+    def __init__(self) -> None:
+        self._began: tuple[str, float, int] | None = None
+
+    def remaining_s(self, what: str, rows: int, estimated: int) -> float | None:
+        """Until ``estimated`` rows of ``what`` are copied; None: there is no rate or no estimate to tell by."""
+        now_s = time.monotonic()
+        if self._began is None or self._began[0] != what:
+            self._began = (what, now_s, rows)
+        _, began_s, rows_before = self._began
+        if rows <= rows_before or now_s <= began_s or not estimated:
+            return None
+        return max(0, estimated - rows) * (now_s - began_s) / (rows - rows_before)

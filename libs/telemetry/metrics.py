@@ -22,6 +22,7 @@ class Area(enum.Enum):
     SCHEMA_HISTORY = "schema_history"
     CHECKPOINT_COMMITTER = "checkpoint_committer"
     SINK = "spark"
+    TENANT_OPERATOR = "tenant_operator"
     EVERY_SERVICE = "every service"
 
 
@@ -644,6 +645,50 @@ SINK_HALTED = _gauge(
     "1 while a tenant's streaming query stands still and a human is needed, else 0.",
     "At 1: the log line sink_query_halted ends with the remedy; then restart the job.",
     ("tenant", "warehouse"),
+)
+
+# --- tenant_operator -------------------------------------------------------------------------------------------------
+
+TENANT_STATES = ("ready", "refused", "waiting", "leaving")
+OPERATOR_TENANTS = _gauge(
+    Area.TENANT_OPERATOR,
+    "headwater_operator_tenants",
+    "Tenants' ConfigMaps by how it stands with them: ready, refused, waiting, leaving. Told by the leader only.",
+    "refused or waiting above 0: the annotation headwater.dev/message of the tenants' ConfigMaps says why.",
+    ("outcome",),
+)
+OPERATOR_LEADS = _gauge(
+    Area.TENANT_OPERATOR,
+    "headwater_operator_leads",
+    "1 while this operator holds the lease and works, else 0.",
+    "A sum of 0 over all operators for a minute: nobody sees to tenants; look at the operators' logs.",
+)
+OPERATOR_LOOK_SECONDS = _histogram(
+    Area.TENANT_OPERATOR,
+    "headwater_operator_look_seconds",
+    "Seconds that one look at all tenants took, with everything that followed from it.",
+    "Above 10: Kafka or the API server answer slowly; a new tenant waits for two looks at most.",
+    _MERGE_BUCKETS_S,
+)
+OPERATOR_ACTIONS = _counter(
+    Area.TENANT_OPERATOR,
+    "headwater_operator_actions_total",
+    "What was done in Kafka for tenants, by kind: CreateTopic, SetPassword, Grant, Revoke, SetQuotas and others.",
+    "Rising while nobody changes a document: somebody else changes what the operator puts right.",
+    ("kind",),
+)
+OPERATOR_FAILED_ACTIONS = _counter(
+    Area.TENANT_OPERATOR,
+    "headwater_operator_failed_actions_total",
+    "Such actions that Kafka refused; each is tried again.",
+    "Rising: the tenant's annotation headwater.dev/message and the log line reconcile_incomplete have Kafka's reason.",
+    ("kind",),
+)
+OPERATOR_WATCHERS = _gauge(
+    Area.TENANT_OPERATOR,
+    "headwater_operator_watchers",
+    "Routers that are told of tenants by this operator.",
+    "Below the number of routers, over all operators: some route by what they knew; see their log line tenants_stream_broken.",
 )
 
 # --- every service --------------------------------------------------------------------------------------------------

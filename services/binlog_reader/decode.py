@@ -579,7 +579,8 @@ class LogDecoder:
         if schema is None:
             raise SchemaUnknown(
                 f"{table_id}: the log has rows at {self._file}:{self._pos} but the schema history does not know the "
-                "table; re-snapshot the source, or exclude the table"
+                "table; was the history lost, and no table changed since? then start once with snapshot.mode: recovery; else "
+                "re-snapshot the source, or exclude the table"
             )
         block = self._source_blocks.get(table_id)
         if block is None:

@@ -605,7 +605,6 @@ class BinlogChangeLog:
             for number, part in enumerate(parts)
         }
         begun = {each.table for each in progress.ranges}
-        began_s, copied_before = time.monotonic(), progress.rows_copied
         chunks = readers.copy_all(
             parts,
             source=self._settings.source,
@@ -635,7 +634,6 @@ class BinlogChangeLog:
             can_resume = chunk.is_last or bool(chunk.last_key)
             async for batch in self._chunk_batches(readers.view, parts[number].schema, chunk, place, can_resume):
                 yield batch
-            self._observe(progress, copied_before, time.monotonic() - began_s)
             failpoint("reader_between_snapshot_chunks")
         if not parts:
             self._progress = None
@@ -703,14 +701,6 @@ class BinlogChangeLog:
                 return
             log.info("snapshot_waits_for_replicas", lag_s=lag_s, max_replica_lag_s=snapshot.max_replica_lag_s)
             await asyncio.sleep(_REPLICA_LAG_POLL_S)
-
-    def _observe(self, progress: SnapshotProgress, copied_before: int, elapsed_s: float) -> None:
-        labels = (self._settings.source, SOURCE_PARTITION)
-        rate = (progress.rows_copied - copied_before) / elapsed_s if elapsed_s else 0.0
-        left = max(0, progress.rows_estimated - progress.rows_copied)
-        metrics.SNAPSHOT_ROWS.labels(*labels).set(progress.rows_copied)
-        metrics.SNAPSHOT_ROWS_ESTIMATED.labels(*labels).set(progress.rows_estimated)
-        metrics.SNAPSHOT_REMAINING.labels(*labels).set(left / rate if rate and self._progress is not None else 0.0)
 
     # --- log ---------------------------------------------------------------------------------------------------------------
 

@@ -450,7 +450,7 @@ class _LaneWorker:
                 self._tallies[target.tenant].add(delivery, size)
 
     async def _commit(self, next_offset: int) -> None:
-        await self._writer.flush()
+        await self._writer.send_gathered()
         failpoint("router_after_produce_before_offsets")
         await self._writer.send_offset(next_offset)
         failpoint("router_after_offsets_before_commit")

@@ -2,17 +2,17 @@
 
 Records are encoded as they come, with no object for one: librdkafka copies each record and allocates each header; aiokafka's
 builder is called for each record and compresses lz4 at one of its slowest levels (ADR 10 has the figures). The format: Kafka
-documentation, "Message Format", https://kafka.apache.org/documentation/#recordbatch. The checksum and the compressors, but for
-lz4's, are aiokafka's.
+documentation, "Message Format", https://kafka.apache.org/documentation/#recordbatch. The compressors, but for lz4's, are
+aiokafka's; the checksum is by the processor's own instruction, a fourteenth of what aiokafka's takes.
 """
 
 import struct
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+import google_crc32c
 import lz4.frame
 from aiokafka.codec import gzip_encode, snappy_encode, zstd_encode
-from aiokafka.record.util import calc_crc32c
 
 from libs.events.varint import varint
 from services.router.record_bytes import BatchRecords, PassedRows, total_size
@@ -231,8 +231,9 @@ class RecordBatch:
             _CHECKED.pack_into(
                 self._whole, _OPENING.size, attributes, count - 1, moment, moment, *self._producer, count
             )
-            with memoryview(self._whole) as whole:
-                checksum = calc_crc32c(whole[_OPENING.size :])
+            checksum = google_crc32c.value(bytes(self._whole[_OPENING.size : _HEAD_BYTES]))
+            for piece in pieces:
+                checksum = google_crc32c.extend(checksum, piece)
             length = len(self._whole) - _UNCOUNTED_BYTES
             _OPENING.pack_into(self._whole, 0, _SET_BY_BROKER, length, _NO_LEADER_EPOCH, _FORMAT, checksum)
             self._body = Body(codec, (), count)

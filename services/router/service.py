@@ -1,7 +1,7 @@
 """The router's wiring: clients, tenants, lanes, consumer, health; and its end."""
 
 import asyncio
-import ctypes
+import contextlib
 import os
 import threading
 from collections.abc import Awaitable, Callable
@@ -27,6 +27,7 @@ from services.router.lanes import Lanes
 from services.router.liveness import Liveness, watch_transactions
 from services.router.match import FetchTableSchema, TopicClaims
 from services.router.progress import ProgressReporter
+from services.router.received_tenants import ReceivedTenants
 from services.router.settings import RouterSettings
 from services.router.writer import quieten_aiokafka
 
@@ -35,8 +36,6 @@ log = structlog.get_logger()
 _TENANTS_INTERVAL_S: Final = 1.0
 _MAX_CHANGES_RECORD_BYTES: Final = 64 << 20
 """As the readers make the topic: a single row may have many megabytes."""
-_M_ARENA_MAX: Final = -8
-"""glibc's ``mallopt(3)``."""
 
 
 async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
@@ -44,15 +43,15 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
 
     Raises:
         InvalidSettings: the tenants' folder does not exist.
+        ServiceUnavailable: tenant_operator does not tell of the tenants, and nothing is known of them from before.
         TransientError, PipelineHalted: routing cannot go on; what was committed is whole.
     """
     quieten_aiokafka()
-    use_one_heap()
     loop = asyncio.get_running_loop()
     failure: asyncio.Future[None] = loop.create_future()
     keys = MaskKeys(None if settings.keys_folder is None else Path(settings.keys_folder), os.environ)
     tenants = Tenants(settings, keys)
-    tenants.refresh()
+    await tenants.begin()
     topics = {changes_topic(source): source for source in settings.sources}
     await asyncio.to_thread(ensure_topics, settings.kafka, _changes_topics(settings, list(topics)))
     async with (
@@ -95,23 +94,18 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
             endpoint.close()
 
 
-def use_one_heap() -> None:
-    """Have all threads allocate from one heap, where the C library is glibc.
-
-    Buffers of a megabyte go from the consumer's thread to a lane's and its producer: with a heap a thread, glibc's default,
-    the peak of a catch-up was 15 MB higher. The threads wait for one another at Python's lock anyway: it costs no CPU.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_ARENA_MAX, 1)
-
-
 class Tenants:
     """The tenants in force, looked at again every second."""
 
     def __init__(self, settings: RouterSettings, keys: MaskKeys) -> None:
+        self._timeout_s = settings.tenants_timeout_s
+        self._received: ReceivedTenants | None = None
+        documents = Path(settings.tenants_folder)
+        if settings.tenant_operator is not None:
+            documents = Path(settings.state_folder) / "received"
+            self._received = ReceivedTenants(settings.tenant_operator, documents)
         self._folder = TenantFolder(
-            Path(settings.tenants_folder),
+            documents,
             state_folder=Path(settings.state_folder) / "tenants",
             check_condition=condition_mistakes,
             check_key=keys.mistake,
@@ -119,15 +113,28 @@ class Tenants:
         )
         self.in_force = TenantSet()
 
+    async def begin(self) -> None:
+        """Know the tenants before the first row is routed. Raises as ``route``."""
+        if self._received is not None:
+            await self._received.begin(timeout_s=self._timeout_s)
+        self.refresh()
+
     async def follow(self) -> None:
         """Refresh until cancelled."""
+        if self._received is None:
+            await self._refresh_again_and_again()
+        else:
+            await asyncio.gather(self._refresh_again_and_again(), self._received.follow())
+
+    async def _refresh_again_and_again(self) -> None:
         while True:
             await asyncio.sleep(_TENANTS_INTERVAL_S)
             await asyncio.to_thread(self.refresh)
 
     def refresh(self) -> None:
         """Take in what changed in the folder."""
-        changed = self._folder.refresh()
+        with self._received.lock if self._received is not None else contextlib.nullcontext():
+            changed = self._folder.refresh()
         if changed is None:
             return
         self.in_force = changed

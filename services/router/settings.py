@@ -45,6 +45,13 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_committer: GrpcClientSettings
     tenants_folder: str = "tenants"
     """Folder of the tenants' documents; looked at every second."""
+    tenant_operator: GrpcClientSettings | None = None
+    """Who tells of the tenants' documents, instead of ``tenants_folder``; what it told last is kept in ``state_folder``.
+
+    A mounted ConfigMap is refreshed a minute and more after it changed (Kubernetes documentation, "ConfigMaps").
+    """
+    tenants_timeout_s: float = 30.0
+    """How long to wait at the start for tenant_operator, in seconds, before routing begins with what was told before."""
     keys_folder: str | None = None
     """Folder with the keys of tenants' masks, ``<tenant>/<name>``; None: keys come from the environment alone."""
     state_folder: str = ".headwater/router"

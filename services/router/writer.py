@@ -12,7 +12,6 @@ Each batch's acknowledgement is looked at before a commit: aiokafka by itself co
 
 import asyncio
 import logging
-import ssl
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Sequence
@@ -21,9 +20,11 @@ from typing import Any, Final, Self, TypeVar
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka import errors as kafka_errors
+from aiokafka.producer import sender
 
 from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable, Fenced, HeadwaterError, PipelineHalted
+from libs.kafka.clients import aiokafka_config
 from services.router.partitioner import kafka_partition_of
 from services.router.record_batch import (
     CODECS,
@@ -41,14 +42,17 @@ _T = TypeVar("_T")
 _KAFKA_CALL_TIMEOUT_S: Final = 30.0  # below the age at which a transaction counts as stuck
 _CLOSE_TIMEOUT_S: Final = 2.0  # below the time that a lane's end may take
 _RETRY_MS: Final = 20
-"""Between two attempts at anything. Kafka asks for a second one after most commits: until their markers are written, some ms,
-it takes no new transaction."""
+"""Between two attempts at anything but the next."""
+_NEXT_TRANSACTION_RETRY_S: Final = 0.004
+"""Kafka asks for a second attempt after most commits: until their markers are written, some ms, it takes no new transaction.
+aiokafka has a constant for it, 20 ms, and no setting; a test holds that it is still read."""
+sender.BACKOFF_OVERRIDE = _NEXT_TRANSACTION_RETRY_S
 
 
 class TransactionWriter:
     """The transactional producer of one partition of a changes topic. ``open`` it, and ``close`` it at the end.
 
-    One transaction: ``begin``, any number of ``write``, ``flush``, ``send_offset``, ``commit``. All of them raise
+    One transaction: ``begin``, any number of ``write``, ``send_gathered``, ``send_offset``, ``commit``. All of them raise
 
     * Fenced: another owner has the partition; nothing of the transaction became visible;
     * PipelineHalted: Kafka refuses the router; the message says which grant is missing;
@@ -80,7 +84,7 @@ class TransactionWriter:
     async def open(cls, kafka: KafkaSettings, group: str, place: TopicPartition, settings: LaneSettings) -> Self:
         """Fence the partition's older owners; when this returns, no transaction of theirs is open any more."""
         producer = AIOKafkaProducer(
-            **_connection(kafka),
+            **aiokafka_config(kafka),
             # Topic and partition, so that whoever owns the partition next has the same id and fences us.
             transactional_id=f"{group}-{place.topic}-{place.partition}",
             transaction_timeout_ms=int(settings.transaction_timeout_s * 1000),
@@ -135,7 +139,7 @@ class TransactionWriter:
                 self._gathered |= {topic: [gathered] for topic in sharers}
             await self._gather(gathered, records)
         if self._gathered_bytes > self._limit_bytes:
-            await self._send_all()
+            await self.send_gathered()
 
     async def _batches_of(self, topic: str) -> list["_Gathered"]:
         await self.learn_topics((topic,))
@@ -179,7 +183,8 @@ class TransactionWriter:
                 return
             await self._send(gathered)
 
-    async def _send_all(self) -> None:
+    async def send_gathered(self) -> None:
+        """Hand to the producer what waits for more. Returns before Kafka has acknowledged it: ``commit`` waits for that."""
         for batches in list(self._gathered.values()):
             for gathered in batches:
                 if len(gathered.records):
@@ -214,20 +219,21 @@ class TransactionWriter:
         for acknowledged in done:
             self._in_flight_bytes -= self._in_flight.pop(acknowledged)
 
-    async def flush(self) -> None:
-        """Return when Kafka has acknowledged every record of the transaction."""
-        await self._send_all()
-        if self._in_flight:
-            done, waiting = await asyncio.wait(self._in_flight, timeout=_KAFKA_CALL_TIMEOUT_S)
-            self._settle(done if not waiting else {ended for ended in done if ended.exception() is not None})
-
     async def send_offset(self, next_offset: int) -> None:
-        """Make the offset behind the transaction's input a part of it. After ``flush``."""
+        """Make the offset behind the transaction's input a part of it. After ``send_gathered``: Kafka takes the records
+        meanwhile."""
         await self._answered(self._producer.send_offsets_to_transaction({self._place: next_offset}, self._group))
 
     async def commit(self) -> None:
-        """Make records and offset visible together."""
+        """Make records and offset visible together, once Kafka has acknowledged every record."""
+        await self._acknowledged()
         await self._answered(self._producer.commit_transaction())
+
+    async def _acknowledged(self) -> None:
+        await self.send_gathered()
+        if self._in_flight:
+            done, waiting = await asyncio.wait(self._in_flight, timeout=_KAFKA_CALL_TIMEOUT_S)
+            self._settle(done if not waiting else {ended for ended in done if ended.exception() is not None})
 
     async def _answered(self, call: Awaitable[_T]) -> _T:
         """What a call gives, within a time, with its errors as ours."""
@@ -278,20 +284,6 @@ class _Gathered:
 
 
 # --- aiokafka -----------------------------------------------------------------------------------------------------------
-
-
-def _connection(kafka: KafkaSettings) -> dict[str, object]:
-    connection: dict[str, object] = {
-        "bootstrap_servers": kafka.bootstrap_servers,
-        "security_protocol": kafka.security_protocol.value,
-    }
-    if kafka.security_protocol.is_encrypted:
-        connection["ssl_context"] = ssl.create_default_context(cafile=kafka.ssl_ca_file)
-    if kafka.sasl_mechanism is not None:
-        connection["sasl_mechanism"] = kafka.sasl_mechanism.value
-        connection["sasl_plain_username"] = kafka.sasl_username or ""
-        connection["sasl_plain_password"] = kafka.sasl_password.reveal() if kafka.sasl_password else ""
-    return connection
 
 
 def quieten_aiokafka() -> None:

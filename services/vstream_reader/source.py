@@ -219,8 +219,6 @@ class VstreamChangeLog:
         self._tally_metrics = tally_metrics
         self._decoder: StreamDecoder | None = None
         """Of the main stream."""
-        self._has_shown_copy = True
-        """The metrics say how much of a copy is left, be it one of a stream before this."""
         self._recopy = Recopy(
             settings,
             incremental,
@@ -407,27 +405,13 @@ class VstreamChangeLog:
 
     def _observe(self, decoder: StreamDecoder, answers: "_Answers", pace: "_Pace") -> None:
         pace.count(decoder)
-        if not decoder.is_copying and self._has_shown_copy:
-            metrics.SNAPSHOT_REMAINING.labels(*self._labels).set(0.0)
-            self._has_shown_copy = False
         now_s = time.monotonic()
         if self._tally_metrics.is_due(now_s):
             self._tally_metrics.tell(decoder.shards(), now_s)
             metrics.READER_QUEUE_ANSWERS.labels(*self._labels).set(answers.waiting)
             metrics.READER_QUEUE_BYTES.labels(*self._labels).set(answers.waiting_bytes)
-            if decoder.is_copying:
-                self._show_copy(decoder, pace)
         if decoder.is_copying:
             failpoint("reader_between_snapshot_chunks")
-
-    def _show_copy(self, decoder: StreamDecoder, pace: "_Pace") -> None:
-        self._has_shown_copy = True
-        copied = self._progress.rows_copied + decoder.rows_copied
-        metrics.SNAPSHOT_ROWS.labels(*self._labels).set(copied)
-        metrics.SNAPSHOT_ROWS_ESTIMATED.labels(*self._labels).set(self._progress.rows_estimated)
-        rate = decoder.rows_copied / pace.elapsed_s
-        left = max(0, self._progress.rows_estimated - copied)
-        metrics.SNAPSHOT_REMAINING.labels(*self._labels).set(left / rate if rate else 0.0)
 
     # --- what the stream tells besides rows --------------------------------------------------------------------------------
 
@@ -551,14 +535,8 @@ class _Pace:
         self._taken_s = 0.0
         self._transactions = metrics.READER_TRANSACTIONS.labels(*labels)
         self._reshards = metrics.READER_RESHARDS.labels(*labels)
-        self._began_s = time.monotonic()
         self._gathers_until_s = 0.0
         self._counted = self._told = self._reshards_counted = 0
-
-    @property
-    def elapsed_s(self) -> float:
-        """Since the stream was opened."""
-        return time.monotonic() - self._began_s
 
     def is_due(self, *, is_quiet: bool) -> bool:
         """Nothing more has arrived, or too much time has passed since a batch was taken."""

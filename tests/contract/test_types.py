@@ -17,9 +17,9 @@ from deltalake import DeltaTable, QueryBuilder
 from libs.local.check.mysql_rows import MysqlRows, consistent_snapshot
 from libs.local.check.projection import ExpectedTable, expected_tables
 from libs.local.check.values import from_arrow
-from libs.local.documents import DatabaseSettings
 from libs.local.postgresql_warehouse import PostgresqlWarehouse
 from libs.mysql.column_type import parse_column_type
+from libs.source.mysql.settings import DatabaseSettings
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import SourceSelection
 from libs.types.value_modes import TimePrecision, ValueModes

@@ -1,11 +1,14 @@
 """The initial copy of a real MySQL: side by side, broken off, overridden, and begun by each mode."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from pymysql.cursors import DictCursor
 
-from tests.conftest import MysqlServer
+from tests.conftest import MysqlServer, StartKafka, StartMysql
 from tests.integration.reader_pipeline import ReaderPipeline
+from tests.integration.service_process import ServiceProcess
 from tests.integration.test_incremental_snapshot import assert_final_rows, eventually, writing
 
 
@@ -137,3 +140,82 @@ def test_never_follows_the_log_from_its_beginning_and_when_needed_copies_past_a_
     rows = pipeline.wait_for_rows(lambda rows: len(rows) >= 3)
     assert [(row.op, row.value["after"]["id"]) for row in rows[1:]] == [("r", 1), ("r", 2)]
     assert all(row.order > rows[0].order for row in rows[1:])
+
+
+def test_a_copy_waits_for_replicas_that_lag(
+    start: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str, start_mysql: StartMysql
+) -> None:
+    """A replica that is told to lag behind holds up the next chunk; the rows come once it is near again."""
+    replica = start_mysql(server_id=4711)
+    source = f"SOURCE_HOST = '{mysql_server.host}', SOURCE_PORT = {mysql_server.port}, SOURCE_USER = 'root'"
+    (executed,) = mysql_server.execute("SELECT @@GLOBAL.gtid_executed")
+    replica.execute(
+        f"CREATE DATABASE {database}",
+        "RESET BINARY LOGS AND GTIDS",
+        f"SET GLOBAL gtid_purged = '{executed[0]}'",  # what other tests wrote
+        f"CHANGE REPLICATION SOURCE TO {source}, SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1, SOURCE_DELAY = 3600",
+        f"CHANGE REPLICATION FILTER REPLICATE_WILD_DO_TABLE = ('{database}.%')",
+        "START REPLICA",
+    )
+    mysql_server.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1), (2, 2)", database=database
+    )
+    eventually(lambda: _seconds_behind(replica) > 1)
+    pipeline = start(max_replica_lag_s=0.5, lag_replicas=[{"host": replica.host, "port": replica.port, "user": "root"}])
+
+    pipeline.reader.start(waits=False)
+    eventually(lambda: pipeline.reader.log_text.count('"snapshot_waits_for_replicas"') > 1)
+    assert pipeline.rows() == []
+    replica.execute("STOP REPLICA", "CHANGE REPLICATION SOURCE TO SOURCE_DELAY = 0", "START REPLICA")
+    rows = pipeline.wait_for_rows(lambda rows: len(rows) >= 2)
+
+    assert [(row.op, row.key) for row in rows] == [("r", {"id": 1}), ("r", {"id": 2})]
+
+
+def _seconds_behind(replica: MysqlServer) -> int:
+    with replica.connect() as connection, connection.cursor(DictCursor) as cursor:
+        cursor.execute("SHOW REPLICA STATUS")
+        [status] = cursor.fetchall()
+    return int(status["Seconds_Behind_Source"] or 0)
+
+
+def test_recovery_goes_on_where_the_schema_history_was_lost(
+    start: Callable[..., ReaderPipeline],
+    mysql_server: MysqlServer,
+    database: str,
+    start_kafka: StartKafka,
+    tmp_path: Path,
+) -> None:
+    """Halted by name without it; then the schemas are learned anew, no row is copied again and none is missing."""
+    mysql_server.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1)", database=database)
+    pipeline = start()
+    pipeline.reader.start()
+    pipeline.wait_for_log()
+    pipeline.wait_for_rows(lambda rows: len(rows) >= 1)
+    pipeline.reader.stop()
+    mysql_server.execute("INSERT INTO t VALUES (2, 2)", database=database)
+    lost = pipeline.others[0]
+    empty = ServiceProcess.of(
+        "schema_history",
+        tmp_path / "empty",
+        {**lost.settings, "kafka": {"bootstrap_servers": start_kafka().bootstrap_servers}},
+    )
+    pipeline.others.append(empty)
+    lost.stop()
+    empty.start()
+    address = {"schema_history": {"address": empty.client_settings.address}}
+    pipeline.reader.settings = {**pipeline.reader.settings, **address}
+
+    pipeline.reader.start(waits=False)
+    assert pipeline.reader.wait_for_exit(60) != 0
+    assert "start once with snapshot.mode: recovery" in pipeline.reader.log_text
+    pipeline.reader.settings = {**pipeline.reader.settings, "snapshot": {"mode": "recovery"}}
+    pipeline.reader.start()
+    mysql_server.execute("UPDATE t SET v = 3 WHERE id = 1", database=database)
+    rows = pipeline.wait_for_rows(lambda rows: len(rows) >= 3)
+
+    assert [(row.op, row.value["after"]) for row in rows] == [
+        ("r", {"id": 1, "v": 1}),
+        ("c", {"id": 2, "v": 2}),
+        ("u", {"id": 1, "v": 3}),
+    ]

@@ -1,7 +1,12 @@
 """A stack whose tenants' tables are in PostgreSQL: ``up`` runs the server, ``check`` and ``query`` read it."""
 
+import itertools
+import json
 import re
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -48,6 +53,29 @@ def headwater(mysql_server: MysqlServer, database: str, tmp_path: Path) -> Itera
         yield command
 
 
+@contextmanager
+def written_to(server: MysqlServer, database: str) -> Iterator[None]:
+    """Within the block rows come, change and go all the time."""
+    must_stop = threading.Event()
+
+    def write() -> None:
+        with server.connect(database) as connection, connection.cursor() as cursor:
+            for number in itertools.count():
+                cursor.execute("INSERT INTO orders (code, points) VALUES (%s, %s)", (f"w{number}", number))
+                cursor.execute("UPDATE orders SET points = points + 1 WHERE code LIKE 'w%'")
+                cursor.execute("DELETE FROM orders WHERE code = %s", (f"w{number - 5}",))
+                if must_stop.wait(0.05):
+                    return
+
+    with ThreadPoolExecutor(1) as threads:
+        done = threads.submit(write)
+        try:
+            yield
+        finally:
+            must_stop.set()
+        done.result()
+
+
 @pytest.mark.timeout(600)
 def test_check_and_query_read_a_tenants_postgresql(
     headwater: HeadwaterCommand, mysql_server: MysqlServer, database: str
@@ -86,9 +114,22 @@ def test_check_and_query_read_a_tenants_postgresql(
     where = connection_settings(read_ports(headwater.home)["postgresql"])
     with psycopg.connect(host=where.host, port=where.port, dbname=where.database, user=where.user) as connection:
         connection.execute(f"UPDATE \"acme_shop_{database}\".orders SET points = 2 WHERE code = 'b'")
-    exit_code, said = headwater.run("check", "acme", timeout_s=2 * COMMAND_TIMEOUT_S)
-    assert exit_code == 1, said
-    assert "points: source 1, warehouse 2" in said
+        connection.execute(f"DELETE FROM \"acme_shop_{database}\".orders WHERE code = 'é'")
+    report = headwater.home.root / "report.jsonl"
+    with written_to(mysql_server, database):
+        exit_code, said = headwater.run("check", "acme", "--report", str(report), timeout_s=2 * COMMAND_TIMEOUT_S)
+        assert exit_code == 1, said
+        assert "points: source 1, warehouse 2" in said
+        assert "code='é': is in the source, not in the warehouse" in said
+        assert said.endswith(": 2 difference(s)\n"), said
+
+        exit_code, said = headwater.run("check", "--repair", "--report", str(report), timeout_s=2 * COMMAND_TIMEOUT_S)
+        assert exit_code == 0, said
+        assert "read again: 2 row(s)" in said
+        assert said.endswith(": 0 difference(s)\n"), said
+    told = [json.loads(line) for line in report.read_text().splitlines()]
+    assert [line["rows_different"] for line in told if line["tenant"] == "acme"] == [2, 2, 0]
+    assert all(line["is_sure"] for line in told if line["rows_different"])
 
     exit_code, said = headwater.run("down", timeout_s=COMMAND_TIMEOUT_S)
     assert (exit_code, said) == (0, "stopping …\nstopped\n")

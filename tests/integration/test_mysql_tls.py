@@ -5,12 +5,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from libs.config.load import Secret
-from libs.errors import AccessDenied, PipelineHalted
+from libs.errors import AccessDenied, PipelineHalted, SourceUnavailable
+from libs.local.check.mysql_rows import MysqlRows, consistent_snapshot
+from libs.local.ports import free_ports
 from libs.source.mysql.client import connect, query
 from libs.source.mysql.settings import DatabaseSettings, TlsMode
+from libs.types.table import TableId
 from tests.certificates import write_certificates
 from tests.conftest import MysqlServer, start_mysql_in
 from tests.integration.log_reading import LogReading, ids
@@ -33,6 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, files: dict[str, str]) -> I
             "CREATE USER strict IDENTIFIED BY 'secret' REQUIRE X509",
             "CREATE DATABASE d",
             "CREATE TABLE d.t (id INT PRIMARY KEY)",
+            "GRANT SELECT ON d.* TO strict",
         )
         yield server
 
@@ -100,6 +105,30 @@ def test_a_server_without_tls_is_refused_where_it_is_required(mysql_without_tls:
     assert cipher(mysql_without_tls, user="root", password=Secret("")) == ""
     with pytest.raises(PipelineHalted, match=r"offers no TLS.*tls_mode"):
         cipher(mysql_without_tls, user="root", password=Secret(""), tls_mode=TlsMode.REQUIRED)
+
+
+def test_the_comparison_reads_as_the_reader_does(server: MysqlServer, files: dict[str, str]) -> None:
+    """Encrypted and verified as its settings say; from the server that stands in where the first is away."""
+    (away,) = free_ports(1)
+    settings = DatabaseSettings(
+        host=server.host,
+        port=away,
+        failover_servers=(f"{server.host}:{server.port}",),
+        user="strict",
+        password=Secret("secret"),
+        tls_ca_file=files["ca"],
+        tls_certificate_file=files["certificate"],
+        tls_key_file=files["key"],
+    )
+
+    with consistent_snapshot(settings) as connection:
+        assert query(connection, "SHOW SESSION STATUS LIKE 'Ssl_cipher'")[0][1]
+        assert TableId(database="d", table="t") in {table.table_id for table in MysqlRows(connection).tables()}
+    with (
+        pytest.raises(SourceUnavailable, match=str(away)),
+        consistent_snapshot(msgspec.structs.replace(settings, failover_servers=())),
+    ):
+        pass
 
 
 @pytest.fixture(scope="module")

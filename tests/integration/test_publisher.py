@@ -104,16 +104,11 @@ async def test_a_transaction_larger_than_memory_becomes_visible_as_one(rig: Rig,
 class WatchedProducer(Producer):
     """A producer that notes how many records it ever held at once."""
 
-    held = most_held = 0
+    most_held = 0
 
-    def produce(self, *arguments: Any, on_delivery: Callable[[Any, Any], None], **options: Any) -> None:
-        def delivered(error: Any, message: Any) -> None:
-            WatchedProducer.held -= 1
-            on_delivery(error, message)
-
-        super().produce(*arguments, on_delivery=delivered, **options)
-        WatchedProducer.held += 1
-        WatchedProducer.most_held = max(WatchedProducer.most_held, WatchedProducer.held)
+    def produce(self, *arguments: Any, **options: Any) -> None:
+        super().produce(*arguments, **options)
+        WatchedProducer.most_held = max(WatchedProducer.most_held, len(self))
 
 
 async def test_no_record_waits_for_others_in_the_producer(

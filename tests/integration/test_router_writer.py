@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.producer import sender
+from aiokafka.producer.sender import AddPartitionsToTxnHandler
 from confluent_kafka import Message, Producer
 
 from libs.config.connections import KafkaSettings
@@ -70,7 +72,7 @@ class Rig:
         """One transaction."""
         await writer.begin()
         await writer.write(written, [self.topic])
-        await writer.flush()
+        await writer.send_gathered()
         await writer.send_offset(next_offset)
         await writer.commit()
 
@@ -147,7 +149,7 @@ async def test_records_of_many_batches_keep_their_order(make_rig: Callable[..., 
         for first in range(0, 30_000, 3_000):
             part = numbered(first, 3_000, padding=1_000)
             await writer.write(part, [rig.topic])
-        await writer.flush()
+        await writer.send_gathered()
         await writer.send_offset(1)
         await writer.commit()
 
@@ -164,7 +166,7 @@ async def test_topics_that_get_the_same_share_what_was_encoded_and_others_do_not
         await writer.begin()
         await writer.write(first, [*same, others[1].topic])
         await writer.write(second, same)
-        await writer.flush()
+        await writer.send_gathered()
         await writer.send_offset(1)
         await writer.commit()
         await rig.write(writer, second, next_offset=2)
@@ -185,11 +187,11 @@ async def test_topics_part_where_their_records_do(make_rig: Callable[..., Rig]) 
         await writer.begin()
         for topics, first, count in steps:
             await writer.write(numbered(first, count, padding=1_000), topics)
-        await writer.flush()
+        await writer.send_gathered()
         await writer.write(numbered(6_025, 1), both)
         await writer.write(numbered(6_026, 1), both[1:])
         await writer.write(numbered(6_027, 1), both)
-        await writer.flush()
+        await writer.send_gathered()
         await writer.send_offset(1)
         await writer.commit()
 
@@ -253,7 +255,7 @@ async def test_owner_that_was_replaced_is_fenced_at_each_step(make_rig: Callable
         part = numbered(10, 3_000, padding=1_000)  # several batches: the first that is refused ends the sender
         if steps > 1:
             await old.write(part, [rig.topic])
-            await old.flush()
+            await old.send_gathered()
         if steps > 2:
             await old.send_offset(2)
         async with rig.writer() as new:
@@ -261,7 +263,7 @@ async def test_owner_that_was_replaced_is_fenced_at_each_step(make_rig: Callable
 
             with pytest.raises(Fenced):
                 await old.write(part, [rig.topic])
-                await old.flush()
+                await old.send_gathered()
                 await old.send_offset(2)
                 await old.commit()
 
@@ -269,6 +271,12 @@ async def test_owner_that_was_replaced_is_fenced_at_each_step(make_rig: Callable
 
     assert keys_of(rig.read()) == [b"%d" % number for number in range(15)]
     assert rig.committed() == 2
+
+
+def test_aiokafka_still_reads_how_soon_to_ask_for_the_next_transaction() -> None:
+    """The writer sets a constant of its: a release that dropped it would wait 100 ms again, and tell nobody."""
+    assert "BACKOFF_OVERRIDE" in AddPartitionsToTxnHandler.handle_response.__code__.co_names
+    assert sender.BACKOFF_OVERRIDE < 0.02
 
 
 async def test_power_cut_of_the_broker_loses_and_repeats_nothing(

@@ -7,6 +7,9 @@ from typing import Any, Final
 
 MISSING: Final = object()
 
+MOST_SUSPECTS: Final = 10_000
+"""So many keys of rows that differ are kept, to look at them again."""
+
 Row = tuple[Any, ...]
 
 
@@ -31,6 +34,8 @@ class Comparison:
     cells_compared: int = 0
     first: list[Difference] = field(default_factory=list)
     """The first differences, at most the limit that was asked for."""
+    suspects: list[Row] = field(default_factory=list)
+    """Keys of the rows that differ, at most MOST_SUSPECTS; none of a table without a key."""
 
 
 def compare_sorted(
@@ -55,15 +60,15 @@ def compare_sorted(
         found.rows_compared += 1
         if right is None or (left is not None and left[0] < right[0]):
             assert left is not None
-            _note(found, [Difference(left[0], None, left[1], MISSING)], limit)
+            note(found, [Difference(left[0], None, left[1], MISSING)], limit)
             left = next(source_rows, None)
         elif left is None or right[0] < left[0]:
-            _note(found, [Difference(right[0], None, MISSING, right[1])], limit)
+            note(found, [Difference(right[0], None, MISSING, right[1])], limit)
             right = next(warehouse_rows, None)
         else:
             found.cells_compared += len(columns)
             if left[1] != right[1]:
-                _note(found, _cells(left[0], left[1], right[1], columns), limit)
+                note(found, cells(left[0], left[1], right[1], columns), limit)
             left, right = next(source_rows, None), next(warehouse_rows, None)
     return found
 
@@ -110,7 +115,7 @@ def compare_as_bags(source: Iterable[Row], warehouse: Iterable[Row], *, limit: i
     for identity, count in counts.items():
         for _ in range(abs(count)):
             row = samples[identity]
-            _note(found, [Difference((), None, row if count > 0 else MISSING, row if count < 0 else MISSING)], limit)
+            note(found, [Difference((), None, row if count > 0 else MISSING, row if count < 0 else MISSING)], limit)
     return found
 
 
@@ -141,7 +146,8 @@ def _identity(value: Any) -> Any:
             return value
 
 
-def _cells(key: Row, source: Row, warehouse: Row, columns: Sequence[str]) -> list[Difference]:
+def cells(key: Row, source: Row, warehouse: Row, columns: Sequence[str]) -> list[Difference]:
+    """The cells of one row that differ."""
     return [
         Difference(key, name, left, right)
         for name, left, right in zip(columns, source, warehouse, strict=True)
@@ -149,6 +155,9 @@ def _cells(key: Row, source: Row, warehouse: Row, columns: Sequence[str]) -> lis
     ]
 
 
-def _note(found: Comparison, differences: Sequence[Difference], limit: int) -> None:
+def note(found: Comparison, differences: Sequence[Difference], limit: int) -> None:
+    """Count one row that differs, and keep ``differences``, its cells, as long as there are fewer than ``limit``."""
     found.rows_different += 1
+    if len(found.suspects) < MOST_SUSPECTS and differences[0].key:
+        found.suspects.append(differences[0].key)
     found.first.extend(differences[: max(0, limit - len(found.first))])

@@ -6,27 +6,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pymysql
-from pymysql.converters import encoders
 from pymysql.cursors import SSCursor
 
-from libs.errors import AccessDenied, SourceUnavailable
 from libs.local.check.compare import Row
 from libs.local.check.projection import ExpectedColumn, ExpectedTable, SourceTable, canonical_column
 from libs.local.check.values import order_expression, select_expression
-from libs.local.documents import DatabaseSettings
 from libs.mysql.gtid import GtidSet
 from libs.mysql.identifiers import quote_identifier, quote_table
+from libs.source.mysql.client import Connection, as_ours, connect_to_any
+from libs.source.mysql.settings import DatabaseSettings
 from libs.types.table import TableId
 
-CONNECT_TIMEOUT_S: Final = 5
-READ_TIMEOUT_S: Final = 600
 FETCH_ROWS: Final = 5_000
 _SYSTEM_DATABASES: Final = ("mysql", "sys", "information_schema", "performance_schema")
-_NO_DECODERS: Final[Any] = dict(encoders)
-"""PyMySQL takes both ways from one mapping; without decoders each value stays the text that the server printed."""
-_DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227})
-
-Connection = pymysql.Connection
 
 
 @contextlib.contextmanager
@@ -34,30 +26,19 @@ def consistent_snapshot(database: DatabaseSettings) -> Iterator[Connection]:
     """A connection whose every read sees the same moment.
 
     Raises:
-        SourceUnavailable: the server does not answer.
-        AccessDenied: user, password or grants do not suffice.
+        SourceUnavailable: neither the server nor one that may take its place answers.
+        AccessDenied: user, password or grants do not suffice, or a certificate is not trusted.
+        PipelineHalted: a certificate or key cannot be read, or the server cannot do what ``tls_mode`` asks for.
     """
-    try:
-        connection = pymysql.connect(
-            host=database.host,
-            port=database.port,
-            user=database.user,
-            password=database.password.reveal(),
-            charset="utf8mb4",
-            connect_timeout=CONNECT_TIMEOUT_S,
-            read_timeout=READ_TIMEOUT_S,
-            conv=_NO_DECODERS,
-        )
-    except pymysql.Error as error:
-        raise _as_ours(error, database) from error
+    connection = connect_to_any(database)
+    connection.decoders = {}  # each value stays the text that the server printed
     try:
         with connection.cursor() as cursor:
-            cursor.execute("SET SESSION time_zone = '+00:00', sql_mode = '', net_write_timeout = 600")
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         yield connection
     except pymysql.Error as error:
-        raise _as_ours(error, database) from error
+        raise as_ours(error, database) from error
     finally:
         connection.close()
 
@@ -80,6 +61,10 @@ class MysqlRows:
     def rows(self, table: ExpectedTable, columns: Sequence[ExpectedColumn]) -> Iterator[Row]:
         """See ``source.AskedSource.rows``; streamed, never held whole."""
         return expected_rows(self.connection, table, columns)
+
+    def rows_of(self, table: ExpectedTable, columns: Sequence[ExpectedColumn], condition: str) -> Iterator[Row]:
+        """See ``source.AskedSource.rows_of``."""
+        return _printed_rows(self.connection, rows_statement(table, columns, condition), columns)
 
 
 def source_tables(connection: Connection) -> tuple[SourceTable, ...]:
@@ -130,14 +115,25 @@ def _keys(connection: Connection) -> dict[TableId, tuple[str, ...]]:
 
 def expected_rows(connection: Connection, table: ExpectedTable, columns: Sequence[ExpectedColumn]) -> Iterator[Row]:
     """Canonical values of ``columns``, row by row in key order, as the tenant should have them."""
-    select = ", ".join(select_expression(column.data_type, quote_identifier(column.name)) for column in columns)
-    statement = f"SELECT {select} FROM {quote_table(table.table_id)}"
-    if table.where is not None:
-        statement += f" WHERE {table.where}"
+    statement = rows_statement(table, columns)
     types = {column.name: column.data_type for column in table.columns}
     if table.key and not table.is_key_masked:
         order = ", ".join(order_expression(types[name], quote_identifier(name)) for name in table.key)
         statement += f" ORDER BY {order}"
+    return _printed_rows(connection, statement, columns)
+
+
+def rows_statement(
+    table: ExpectedTable, columns: Sequence[ExpectedColumn], condition: str | None = None, *, place: str | None = None
+) -> str:
+    """The SELECT of the rows that a tenant should have and that meet ``condition``; ``place``: instead of the table's name."""
+    select = ", ".join(select_expression(column.data_type, quote_identifier(column.name)) for column in columns)
+    conditions = [f"({each})" for each in (table.where, condition) if each is not None]
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    return f"SELECT {select} FROM {place or quote_table(table.table_id)}{where}"
+
+
+def _printed_rows(connection: Connection, statement: str, columns: Sequence[ExpectedColumn]) -> Iterator[Row]:
     with connection.cursor(SSCursor) as cursor:
         # A "%" of the tenant's condition is not a placeholder: no arguments are passed.
         cursor.execute(statement)
@@ -153,11 +149,3 @@ def _rows(connection: Connection, statement: str, *arguments: object) -> list[tu
     with connection.cursor() as cursor:
         cursor.execute(statement, arguments)
         return list(cursor.fetchall())
-
-
-def _as_ours(error: pymysql.Error, database: DatabaseSettings) -> SourceUnavailable | AccessDenied:
-    where = f"MySQL at {database.host}:{database.port}"
-    text = str(error.args[-1]) if error.args else str(error)
-    if error.args and error.args[0] in _DENIED:
-        return AccessDenied(f"{where} denies {database.user!r} ({text}): check user, password and grants")
-    return SourceUnavailable(f"{where} failed: {text}")

@@ -1,52 +1,42 @@
 """``headwater check``: source and tenants' tables compared row by row, every column.
 
     wait until caught up ▶ one snapshot of the source ▶ for each tenant and table: two sorted streams, merged
+      ▶ the rows that differ, once more: were they on their way? (``second_look``)
 
 The expected rows come from the source itself (``source``) and ``projection``, the delivered ones from the warehouse;
 nothing of the readers, the router or the sink takes part in the comparison.
 """
 
+import functools
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
-
 from libs.errors import InvalidSettings
 from libs.local.catch_up import source_positions, wait_until_caught_up
-from libs.local.check.compare import Comparison, Row, compare_as_bags, compare_by_key, compare_sorted
+from libs.local.check.compare import Comparison, compare_as_bags, compare_by_key, compare_sorted
+from libs.local.check.delivered import OtherType, delivered_columns, delivered_rows
 from libs.local.check.projection import (
-    ExpectedColumn,
     ExpectedTable,
     SourceTable,
-    delivered_mask,
     expected_tables,
 )
-from libs.local.check.source import AskedSource, asked, missing_transactions
-from libs.local.check.values import Convert, from_arrow
+from libs.local.check.second_look import Suspected, look_again
+from libs.local.check.source import AskedSource, Executed, asked
 from libs.local.documents import Documents, DtsDocument, SourceDocument, mask_keys, nearest
 from libs.local.home import Home
 from libs.local.warehouse import StoredTable
 from libs.local.warehouses import warehouse_of
 from libs.source.key_columns import chosen_key
-from libs.types.tenant import Deletes, Operation, SinkMode, SinkSettings, TenantSpec
+from libs.types.tenant import Operation, SinkMode, TenantSpec
 from libs.types.warehouse import (
-    DELETED_COLUMN,
-    IMAGE_COLUMN,
-    IS_CURRENT_COLUMN,
-    OP_COLUMN,
-    ORDER_COLUMN,
-    own_columns,
     warehouse_table,
 )
 from libs.warehouse.schema_changes import VARIANT
 
 DEFAULT_TIMEOUT_S: Final = 120.0
-CATCH_UP_TRIES: Final = 3
-"""How often to wait again when the source was written to meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +50,12 @@ class TableCheck:
     columns: tuple[str, ...]
     faults: tuple[str, ...] = ()
     """Differences that are not rows': missing or additional columns, a table that cannot be compared."""
+    undecided: int = 0
+    """Rows that the source changed whenever they were looked at."""
+    is_sure: bool = False
+    """The differences are no changes on their way, whether or not the source was written to."""
+    conditions: tuple[str, ...] = ()
+    """SQL that is true of those rows that differ, where the differences are sure."""
 
     @property
     def is_equal(self) -> bool:
@@ -73,7 +69,7 @@ class CheckReport:
 
     tables: tuple[TableCheck, ...]
     source_moved: bool
-    """The source was written to while it was compared: a difference may be a change on its way."""
+    """The source was written to while it was compared: a difference that is not sure may be a change on its way."""
     notes: tuple[str, ...] = field(default=())
 
     @property
@@ -125,26 +121,97 @@ def check(
     found: list[TableCheck] = []
     moved = False
     for source in sources:
-        for _ in range(CATCH_UP_TRIES):
-            waited_for = source_positions(documents, [source])
-            if is_up:
-                wait_until_caught_up(home, tenants, waited_for, timeout_s=timeout_s, on_progress=on_progress)
-            with asked(documents.sources[source]) as answering:
-                seen = answering.executed()
-                is_quiet = not missing_transactions(seen, waited_for[source])
-            if is_quiet:
-                break
-        with asked(documents.sources[source]) as answering:
-            before = answering.executed()
-            # Behind the wait: a stack that was just started makes it with its first rows.
-            checked = list(_check_source(home, documents, answering, source, tenants, limit, on_progress))
-            compared = {each.table.table_id for each in checked}
-            tables = [table for table in answering.tables() if table.table_id in compared]
-            notes += _notes_on_keys(source, documents.sources[source], tables)
-            found += checked
-        after = source_positions(documents, [source])[source]
-        moved = moved or not is_quiet or after != before or before != seen
+        compared, is_moving, about_keys = _compare_source(
+            home, documents, source, tenants, is_up=is_up, limit=limit, timeout_s=timeout_s, on_progress=on_progress
+        )
+        found += compared
+        moved = moved or is_moving
+        notes += about_keys
     return CheckReport(tuple(found), moved, tuple(notes))
+
+
+def _compare_source(
+    home: Home,
+    documents: Documents,
+    source: str,
+    tenants: Sequence[TenantSpec],
+    *,
+    is_up: bool,
+    limit: int,
+    timeout_s: float,
+    on_progress: Callable[[str], None],
+) -> tuple[list[TableCheck], bool, list[str]]:
+    """What was found, whether the source was written to meanwhile, and what is to be told of its keys."""
+
+    def wait_for_all() -> Executed:
+        wanted = source_positions(documents, [source])
+        if is_up:
+            wait_until_caught_up(home, tenants, wanted, timeout_s=timeout_s, on_progress=on_progress)
+        return wanted[source]
+
+    waited_for = wait_for_all()
+    with asked(documents.sources[source]) as answering:
+        before = answering.executed()
+        # Behind the wait: a stack that was just started makes it with its first rows.
+        with tempfile.TemporaryDirectory(prefix="check-", dir=home.data_dir) as folder:
+            looked = list(_check_source(home, documents, answering, source, tenants, limit, Path(folder), on_progress))
+        compared = {each.check.table.table_id for each in looked}
+        tables = [table for table in answering.tables() if table.table_id in compared]
+        about_keys = list(_notes_on_keys(source, documents.sources[source], tables))
+    is_moving = before != waited_for or source_positions(documents, [source])[source] != before
+    if is_up:
+        on_progress("looking again at the rows that differ")
+        looked = _looked_again(home, documents, source, looked, wait_for_all, limit)
+    return [each.check for each in looked], is_moving, about_keys
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """What the first look found, and what a second one needs."""
+
+    check: TableCheck
+    suspected: Suspected | None = None
+    """None: no row of the table can be looked at again."""
+
+
+def _looked_again(
+    home: Home,
+    documents: Documents,
+    source: str,
+    looked: Sequence[_Looked],
+    wait_for_all: Callable[[], Executed],
+    limit: int,
+) -> list[_Looked]:
+    """The same tables, the rows that differed judged again where they can be."""
+    places = [
+        nth
+        for nth, each in enumerate(looked)
+        if each.suspected is not None and each.check.comparison.rows_different and each.suspected.can_be_told_apart
+    ]
+    suspected = [each for nth in places if (each := looked[nth].suspected) is not None]
+    if not suspected:
+        return list(looked)
+    with tempfile.TemporaryDirectory(prefix="check-", dir=home.data_dir) as folder:
+        verdicts = look_again(
+            suspected,
+            lambda: asked(documents.sources[source]),
+            wait_for_all,
+            limit=limit,
+            temporary_dir=Path(folder),
+        )
+    found = list(looked)
+    for nth, table, verdict in zip(places, suspected, verdicts, strict=True):
+        found[nth] = _Looked(
+            replace(
+                looked[nth].check,
+                comparison=verdict.comparison,
+                undecided=verdict.undecided,
+                is_sure=True,
+                conditions=tuple(table.conditions(verdict.comparison.suspects)),
+            ),
+            table,
+        )
+    return found
 
 
 def _notes_on_keys(source: str, document: SourceDocument, tables: Iterable[SourceTable]) -> Iterator[str]:
@@ -180,21 +247,22 @@ def _check_source(
     source: str,
     tenants: Sequence[TenantSpec],
     limit: int,
+    folder: Path,
     on_progress: Callable[[str], None],
-) -> Iterator[TableCheck]:
+) -> Iterator[_Looked]:
     captured = answering.tables()
-    with tempfile.TemporaryDirectory(prefix="check-", dir=home.data_dir) as folder:
-        for spec in tenants:
-            assert spec.sink is not None
-            selections = [selection for selection in spec.sources if selection.name == source]
-            warehouse = warehouse_of(home, documents, spec.tenant) if selections else None
-            for selection in selections:
-                assert warehouse is not None
-                key_of = partial(mask_keys(home).key, spec.tenant)
-                for table in expected_tables(selection, captured, spec.format.field_names, key_of):
-                    on_progress(f"comparing {spec.tenant}: {table.table_id}")
-                    place = warehouse_table(spec.tenant, source, table.table_id)
-                    yield _check_table(answering, spec, source, table, warehouse.load(place), limit, Path(folder))
+    for spec in tenants:
+        assert spec.sink is not None
+        selections = [selection for selection in spec.sources if selection.name == source]
+        warehouse = warehouse_of(home, documents, spec.tenant) if selections else None
+        for selection in selections:
+            assert warehouse is not None
+            key_of = functools.partial(mask_keys(home).key, spec.tenant)
+            for table in expected_tables(selection, captured, spec.format.field_names, key_of):
+                on_progress(f"comparing {spec.tenant}: {table.table_id}")
+                place = warehouse_table(spec.tenant, source, table.table_id)
+                load = functools.partial(warehouse.load, place)
+                yield _check_table(answering, spec, source, table, load, limit, folder)
 
 
 def _check_table(
@@ -202,13 +270,13 @@ def _check_table(
     spec: TenantSpec,
     source: str,
     table: ExpectedTable,
-    stored: StoredTable | None,
+    load: Callable[[], StoredTable | None],
     limit: int,
     folder: Path,
-) -> TableCheck:
+) -> _Looked:
     assert spec.sink is not None
-    mode = spec.sink.mode
-    delivered = _delivered_columns(stored, own_columns(mode, spec.sink.deletes))
+    mode, stored = spec.sink.mode, load()
+    delivered = delivered_columns(stored, spec.sink)
     columns = [column for column in table.columns if stored is None or column.seen_as in delivered]
     names = tuple(column.name for column in columns)
     expected = answering.rows(table, columns)
@@ -220,71 +288,22 @@ def _check_table(
     faults += [f"column {name} must not be in the warehouse, and is" for name in table.withheld if name in delivered]
     if not set(table.key) <= set(names):
         faults.append("the warehouse lacks a column of the key: no row can be compared")
-        return TableCheck(spec.tenant, source, table, Comparison(), names, tuple(faults))
+        return _Looked(TableCheck(spec.tenant, source, table, Comparison(), names, tuple(faults)))
     if mode is SinkMode.APPEND and not table.key:
         faults = ["an append table without a key does not say which rows are current: it cannot be compared"]
-        return TableCheck(spec.tenant, source, table, Comparison(), names, tuple(faults))
-    if stored is None:
-        actual: Iterator[Row] = iter(())  # no row was delivered yet, which is right where none is expected
-    else:
-        batches = stored.sorted_rows(
-            tuple(column.seen_as for column in columns),
-            tuple(column.seen_as for name in table.key for column in columns if column.name == name),
-            latest_by=(ORDER_COLUMN, OP_COLUMN) if mode is SinkMode.APPEND else None,
-            where=_current_rows(spec.sink),
-            temporary_dir=folder,
-        )
-        actual = _canonical_rows(batches, columns)
+        return _Looked(TableCheck(spec.tenant, source, table, Comparison(), names, tuple(faults)))
+    actual = delivered_rows(stored, spec.sink, table, columns, folder)
     try:
         if not table.key:
             comparison = compare_as_bags(expected, actual, limit=limit)
         else:
             compare = compare_by_key if table.is_key_masked else compare_sorted
             comparison = compare(expected, actual, columns=names, key=table.key, limit=limit)
-    except _OtherType as error:
+    except OtherType as error:
         beside = sorted(name for name in delivered if name.startswith(f"{error.column}{VARIANT}"))
         hint = f"; what came since its type changed is in {', '.join(beside)}" if beside else ""
-        return TableCheck(spec.tenant, source, table, Comparison(), names, (*faults, f"{error}{hint}"))
-    return TableCheck(spec.tenant, source, table, comparison, names, tuple(faults))
-
-
-class _OtherType(Exception):
-    """A column of the warehouse is of a type that the source's values cannot stand in."""
-
-    def __init__(self, column: str, reason: TypeError) -> None:
-        super().__init__(f"column {column}: {reason}")
-        self.column = column
-
-
-def _current_rows(sink: SinkSettings) -> str | None:
-    """Which rows of the table stand for rows of the source: a condition; None: all."""
-    if sink.mode is SinkMode.HISTORY:
-        return f"{IS_CURRENT_COLUMN} = true"
-    if sink.mode is SinkMode.APPEND:
-        return f"{IMAGE_COLUMN} = 'after' OR {OP_COLUMN} = '{Operation.DELETE.value}'"
-    return f"{DELETED_COLUMN} = false" if sink.deletes is Deletes.SOFT else None
-
-
-def _delivered_columns(stored: StoredTable | None, own: Sequence[str]) -> frozenset[str]:
-    if stored is None:
-        return frozenset()
-    return frozenset(name for name in stored.columns if name not in own)
-
-
-def _canonical_rows(batches: Iterator[pa.RecordBatch], columns: Sequence[ExpectedColumn]) -> Iterator[Row]:
-    for batch in batches:
-        cells = [_canonical_column(column, batch.column(index)) for index, column in enumerate(columns)]
-        yield from zip(*cells, strict=True)
-
-
-def _canonical_column(column: ExpectedColumn, values: pa.Array) -> Sequence[object]:
-    cells: list[object] = values.to_pylist()
-    if column.mask is not None:
-        mask, data_type = column.mask, column.data_type
-        texts = (None if cell is None else str(cell) for cell in cells)
-        return [delivered_mask(mask, data_type, text, column.key) for text in texts]
-    try:
-        convert: Convert | None = from_arrow(column.data_type, values.type)
-    except TypeError as error:
-        raise _OtherType(column.seen_as, error) from error
-    return cells if convert is None else [None if cell is None else convert(cell) for cell in cells]
+        return _Looked(TableCheck(spec.tenant, source, table, Comparison(), names, (*faults, f"{error}{hint}")))
+    return _Looked(
+        TableCheck(spec.tenant, source, table, comparison, names, tuple(faults)),
+        Suspected(table, tuple(columns), spec.sink, load, comparison),
+    )

@@ -39,6 +39,10 @@ class AskedSource(Protocol):
         """Canonical values of ``columns``, row by row in key order (in any, where a mask hides the key)."""
         ...
 
+    def rows_of(self, table: ExpectedTable, columns: Sequence[ExpectedColumn], condition: str) -> Iterator[Row]:
+        """Those of the rows that meet an SQL condition, in any order."""
+        ...
+
 
 @contextlib.contextmanager
 def asked(document: SourceDocument) -> Iterator[AskedSource]:

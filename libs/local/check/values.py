@@ -72,6 +72,32 @@ def order_expression(data_type: str, quoted_name: str) -> str:
     return quoted_name
 
 
+def key_literal(data_type: str, value: object) -> str | None:
+    """A canonical value of a key as MySQL's SQL has it, so that an index finds it; None: it may not find its row again."""
+    match value:
+        case None:
+            return None
+        case int() if data_type == "time":
+            hours, micros = divmod(abs(value), 3_600_000_000)
+            minutes, micros = divmod(micros, 60_000_000)
+            return f"'{'-' if value < 0 else ''}{hours:02}:{minutes:02}:{micros / 1e6:09.6f}'"
+        case int() if data_type in _INTEGERS:
+            return str(value)
+        case Decimal() if data_type == "decimal":
+            return f"{value:f}"
+        case str() if data_type in TEXT_TYPES:
+            return f"_utf8mb4 X'{value.encode().hex()}'"
+        case bytes() if data_type in _BINARIES:
+            return f"X'{value.hex()}'"
+        # One without month or day may stand behind 1970's first: it is not found under that.
+        case datetime.datetime() if value != _EPOCH:
+            return f"'{value.isoformat(sep=' ')}'"
+        case datetime.date() if value not in (_EPOCH_DATE, _EPOCH):
+            return f"'{value.isoformat()}'"
+        case _:
+            return None
+
+
 def from_mysql_text(data_type: str, *, is_optional: bool = True) -> Convert | None:
     """From the text that MySQL prints (bytes for binary types) to the canonical value; None: it is that already."""
     match data_type:

@@ -18,7 +18,7 @@ from libs.errors import InvalidSettings
 from libs.local.debezium.properties import PROPERTIES, Where, find
 from libs.source.failure_handling import FailureHandling
 from libs.source.key_columns import KeyColumns
-from libs.source.mysql.settings import SnapshotMode
+from libs.source.mysql.settings import SnapshotMode, TlsMode
 from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode
 
 PASSWORD: Final = "change-me"  # noqa: S105
@@ -115,9 +115,8 @@ def _judge(key: str, value: str, migration: Migration, mistakes: list[str]) -> N
             mistakes.append(f"{key}: {error}")
     elif known.where is Where.TENANT:
         migration.tenant.append(_tenant_line(key, known.name, value, known.ours))
-    elif known.where in (Where.READER, Where.ABSENT) and not _is_secret(key):
-        place = f"set {known.ours} of the reader" if known.where is Where.READER else known.note
-        migration.left_out.append(f"{key}: {place}")
+    elif known.where is Where.ABSENT and not _is_secret(key):
+        migration.left_out.append(f"{key}: {known.note}")
 
 
 def _is_secret(key: str) -> bool:
@@ -242,6 +241,26 @@ def _snapshot_mode(value: str, migration: Migration) -> None:
     _choice("snapshot.mode", _names(SnapshotMode))(value, migration)
 
 
+def _java_key_store(name: str, ours: str) -> Carry:
+    """Ours are PEM files; a Java key store is not one, whatever it is called."""
+
+    def carry(value: str, migration: Migration) -> None:
+        migration.left_out.append(
+            f"{name} = {value}: a Java key store; write what it holds as PEM, and name that: {ours}"
+        )
+
+    return carry
+
+
+def _metric_tags(value: str, migration: Migration) -> None:
+    """``name=value,name=value``."""
+    for part in filter(None, (part.strip() for part in value.split(","))):
+        tag, equals, told = part.partition("=")
+        if not equals or not tag.strip():
+            raise ValueError(f"{part!r} is not <name>=<value>")
+        migration.document.setdefault("metric_tags", {})[tag.strip()] = told.strip()
+
+
 def _names(members: Any) -> dict[str, str]:
     return {member.value: member.value for member in members}
 
@@ -255,6 +274,13 @@ _CARRIED: Final[Mapping[str, Carry]] = {
     "database.port": _number("database.port"),
     "database.user": _text("database.user"),
     "database.password": lambda value, migration: _group(migration, "database.password", PASSWORD),
+    "connect.timeout.ms": _milliseconds("database.connect_timeout_s"),
+    "database.ssl.mode": _choice("database.tls_mode", _names(TlsMode)),
+    "database.ssl.truststore": _java_key_store("database.ssl.truststore", "database.tls_ca_file"),
+    "database.ssl.keystore": _java_key_store(
+        "database.ssl.keystore", "database.tls_certificate_file and database.tls_key_file"
+    ),
+    "custom.metric.tags": _metric_tags,
     "heartbeat.interval.ms": _milliseconds("heartbeat_interval_s"),
     "gtid.source.includes": _patterns("gtid_source_includes", "{}"),
     "gtid.source.excludes": _patterns("gtid_source_excludes", "{}"),

@@ -20,8 +20,6 @@ class Where(enum.Enum):
     """``sources/<name>.yaml``"""
     TENANT = "tenant"
     """``tenants/<name>.yaml``: it is each team's own choice."""
-    READER = "reader"
-    """The reader's own settings, in Kubernetes; the embedded stack sets them."""
     ALWAYS = "always"
     """No setting: what the note says is always so."""
     ABSENT = "absent"
@@ -91,6 +89,11 @@ PROPERTIES: Final = (
             "one mode for both; nothing becomes null in silence",
         ),
         ("event.deserialization.failure.handling.mode", "failure_handling", "the older name"),
+        ("connect.timeout.ms", "database.connect_timeout_s", "in seconds"),
+        ("database.ssl.mode", "database.tls_mode", "the same names"),
+        ("database.ssl.truststore", "database.tls_ca_file", "a PEM file: keytool -exportcert -rfc writes it"),
+        ("database.ssl.keystore", "database.tls_certificate_file", "a PEM file, its key in tls_key_file"),
+        ("custom.metric.tags", "metric_tags", "a mapping; labels on every metric of the reader"),
         ("message.key.columns", "key_columns", "a list of `tables` and `columns`; case-sensitive here"),
         ("provide.transaction.metadata", "transaction_metadata", ""),
     ),
@@ -132,14 +135,6 @@ PROPERTIES: Final = (
         ("field.name.adjustment.mode", "format.field_names", "the same names; a sink's columns are named so too"),
         ("sanitize.field.names", "format.field_names", "the older name: true is avro, false is none"),
         ("topic.creation.<group>", "topics.kafka_partitions", "partitions and replication of a tenant's topics"),
-    ),
-    *_all(
-        Where.READER,
-        ("connect.timeout.ms", "database.connect_timeout_s", "in seconds"),
-        ("custom.metric.tags", "telemetry.tags", "a mapping; labels on every metric of the process"),
-        ("database.ssl.mode", "database.tls_mode", "disabled, preferred, required, verify_ca, verify_identity"),
-        ("database.ssl.truststore", "database.tls_ca_file", "a PEM file"),
-        ("database.ssl.keystore", "database.tls_certificate_file", "PEM files, with tls_key_file"),
     ),
     *_all(
         Where.ALWAYS,
@@ -263,10 +258,6 @@ _TITLES: Final = {
         "In each tenant's document",
         "`tenants/<name>.yaml`: one reader serves all tenants, and each chooses for itself",
     ),
-    Where.READER: (
-        "In the reader's settings",
-        "`python -m services.binlog_reader --settings FILE`; the embedded stack sets them",
-    ),
     Where.ALWAYS: ("Always so", "no setting is needed"),
     Where.ABSENT: ("Not offered", "and what to do instead"),
 }
@@ -290,7 +281,7 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-_NAMED: Final = (Where.SOURCE, Where.TENANT, Where.READER)
+_NAMED: Final = (Where.SOURCE, Where.TENANT)
 
 
 def _of(where: Where) -> Iterable[Property]:

@@ -6,6 +6,7 @@ packet. Everything in this module blocks; the reader calls it in threads. MySQL'
 Protocol: MySQL source documentation, "Client/Server Protocol" (packets, COM_QUERY, COM_BINLOG_DUMP_GTID).
 """
 
+import contextlib
 import select
 import socket
 import ssl
@@ -99,6 +100,15 @@ def servers_of(settings: DatabaseSettings) -> list[DatabaseSettings]:
         host, _, port = server.rpartition(":")
         servers.append(msgspec.structs.replace(settings, host=host.strip("[]"), port=int(port)))
     return servers
+
+
+def connect_to_any(settings: DatabaseSettings) -> Connection:
+    """A connection to the first server that answers, the failover servers' turn coming after the first; as ``connect``."""
+    *others, last = servers_of(settings)
+    for server in others:
+        with contextlib.suppress(SourceUnavailable):
+            return connect(server)
+    return connect(last)
 
 
 def purged(connection: Connection) -> GtidSet:

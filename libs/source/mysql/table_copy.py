@@ -351,7 +351,8 @@ class Readers:
     ) -> AsyncIterator[tuple[int, CopiedChunk]]:
         """(number of the range, chunk), each range in its order; several ranges at a time. Raises as ``copy_range``.
 
-        ``wait`` is awaited after some chunks: while it lasts, no reader goes further than the chunks that wait already.
+        ``wait`` is awaited before the first chunk and after some: while it lasts, no reader goes further than the chunks that
+        wait already.
         Tables that come whole are copied at the end, one after another: nothing can be resumed while one is on its way.
         """
         at = CopiedAt(self.view.position, self.view.order, self.view.taken_at_us)
@@ -362,6 +363,8 @@ class Readers:
         chunks: asyncio.Queue[tuple[int, Sequence[CopiedChunk]] | None] = asyncio.Queue(1)
 
         async def read(reader: RangeReader, numbers: list[int]) -> None:
+            if numbers:
+                await wait()
             while numbers:
                 number = numbers.pop(0)
                 async for some in reader.copy(_Job(parts[number], at, source, chunk_rows)):

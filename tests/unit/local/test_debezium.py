@@ -17,7 +17,6 @@ from libs.local.debezium.migrate import migrate
 from libs.local.debezium.properties import PROPERTIES, Where, find, page
 from libs.local.documents import MysqlDocument
 from libs.types.tenant import TenantSpec
-from services.binlog_reader.settings import BinlogReaderSettings
 
 ROOT = Path(__file__).parents[3]
 LISTED = (ROOT / "tests" / "golden" / "debezium-mysql" / "properties.tsv").read_text(encoding="utf-8").splitlines()
@@ -47,7 +46,10 @@ CONNECTOR = {
     "skipped.operations": "none",
     "heartbeat.interval.ms": 10000,
     "gtid.source.includes": "24da167-.*,aa.*",
+    "connect.timeout.ms": "2500",
     "database.ssl.mode": "verify_ca",
+    "database.ssl.truststore": "/etc/debezium/trust.jks",
+    "custom.metric.tags": "team=billing, region=eu",
     "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
 }
 
@@ -79,7 +81,7 @@ def test_the_page_is_what_the_table_says() -> None:
 @pytest.mark.parametrize("known", [each for each in PROPERTIES if each.ours], ids=lambda each: each.name)
 def test_every_setting_that_is_named_exists(known: Any) -> None:
     """A setting that is renamed takes its line along."""
-    record = {Where.SOURCE: MysqlDocument, Where.TENANT: TenantSpec, Where.READER: BinlogReaderSettings}[known.where]
+    record = {Where.SOURCE: MysqlDocument, Where.TENANT: TenantSpec}[known.where]
     for step in known.ours.split("."):
         fields = {each.name: each.type for each in msgspec.structs.fields(record)}
         assert step in fields
@@ -98,7 +100,15 @@ def test_a_connector_becomes_a_good_document(is_wrapped: bool) -> None:
     mistakes: list[str] = []
     assert convert_document(MysqlDocument, yaml.safe_load(found.text()), place="", mistakes=mistakes), mistakes
     assert found.document == {
-        "database": {"host": "db.internal", "port": 3307, "user": "debezium", "password": "change-me"},
+        "database": {
+            "host": "db.internal",
+            "port": 3307,
+            "user": "debezium",
+            "password": "change-me",
+            "connect_timeout_s": 2.5,
+            "tls_mode": "verify_ca",
+        },
+        "metric_tags": {"team": "billing", "region": "eu"},
         "replica_server_id": 184054,
         "include_tables": ["shop.orders", "shop\\.customers"],
         "values": {"time_precision": "isostring", "decimal": "string", "binary": "base64-url-safe"},
@@ -119,7 +129,10 @@ def test_a_connector_becomes_a_good_document(is_wrapped: bool) -> None:
     assert "CzQMA0cB5K" not in found.text()
     assert any("constant: '************'" in line for line in found.tenant)
     assert any(line.startswith("skipped.operations: sources[].skip_operations: []") for line in found.tenant)
-    assert [line.split(":")[0] for line in found.left_out] == ["database.ssl.mode", "transforms.unwrap.type"]
+    assert [line.split(":")[0] for line in found.left_out] == [
+        "database.ssl.truststore = /etc/debezium/trust.jks",
+        "transforms.unwrap.type",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,33 @@ def test_mistakes_in_what_only_mysql_has_are_told_with_their_place(home: Home) -
         assert part in text
 
 
+def test_mistakes_in_how_a_database_is_reached_are_told_with_their_place(home: Home) -> None:
+    """Files that the reader could not open, times, replicas, labels."""
+    put(
+        home,
+        source="database: {user: u, tls_mode: verify-ca, tls_ca_file: ca.pem, connect_timeout_s: 0}\n",
+    )
+    assert "tls_mode" in "\n".join(read_documents(home).source_mistakes)
+    put(
+        home,
+        source="database: {user: u, tls_ca_file: ca.pem, tls_key_file: /no/such.pem, connect_timeout_s: 0}\n"
+        "snapshot: {lag_replicas: [{user: u, port: 0}]}\nmetric_tags: {source: s}\n",
+    )
+
+    text = "\n".join(read_documents(home).source_mistakes)
+
+    for part in (
+        "database.tls_ca_file: 'ca.pem' is no absolute path",
+        "database.tls_key_file: there is no file '/no/such.pem'",
+        "tls_certificate_file and tls_key_file need each other",
+        "database.connect_timeout_s: must be above 0",
+        "snapshot.lag_replicas[0].port: 0 is no port",
+        "no effect without snapshot.max_replica_lag_s",
+        "metric_tags.source: metrics have a label",
+    ):
+        assert part in text
+
+
 @pytest.mark.parametrize("kind", ["database: {user: u}\n", "kind: vitess\nvtgate: {}\nkeyspace: k\n"])
 def test_mistakes_in_chosen_keys_are_told_with_their_place(home: Home, kind: str) -> None:
     """Of both kinds of sources that have them."""

@@ -19,6 +19,7 @@ from libs.local.plan import (
     supervised,
 )
 from libs.source.kinds import READER_OF_KIND
+from libs.source.mysql.settings import TlsMode
 from services.binlog_reader.settings import BinlogReaderSettings
 from services.checkpoint_committer.settings import CheckpointCommitterSettings
 from services.dts_decoder import settings as dts_settings
@@ -93,6 +94,28 @@ def test_each_kind_is_read_by_its_own_service(home: Home) -> None:
         "reader-web": "services.vstream_reader",
     }
     assert DOCUMENT_OF_KIND.keys() == READER_OF_KIND.keys()
+
+
+def test_a_mysql_reader_is_told_all_that_its_document_says(home: Home, tmp_path: Path) -> None:
+    """How the server and its replicas are reached, passwords included, and what its metrics are labelled with."""
+    authority = tmp_path / "ca.pem"
+    authority.touch()
+    (home.sources_dir / "shop.yaml").write_text(
+        f"database: {{user: u, password: s3cret, failover_servers: ['db2:3307'], tls_mode: verify_ca, "
+        f"tls_ca_file: {authority}, connect_timeout_s: 3}}\nmetric_tags: {{team: shop}}\n"
+        "snapshot: {max_replica_lag_s: 30, lag_replicas: [{host: db3, user: r, password: 0ther}]}\n"
+    )
+    path = home.run_dir / "reader-shop.yaml"
+    path.write_text(yaml.safe_dump(plan(home)["reader-shop"].settings))
+
+    told = load_settings(BinlogReaderSettings, path=path, environ={}, subject="reader-shop")
+
+    database, (replica,) = told.database, told.snapshot.lag_replicas
+    assert (database.password.reveal(), database.failover_servers) == ("s3cret", ("db2:3307",))
+    assert (database.tls_mode, database.tls_ca_file) == (TlsMode.VERIFY_CA, str(authority))
+    assert (database.connect_timeout_s, told.snapshot.max_replica_lag_s) == (3.0, 30.0)
+    assert (replica.host, replica.user, replica.password.reveal()) == ("db3", "r", "0ther")
+    assert told.telemetry.tags == {"team": "shop"}
 
 
 def test_a_keyspace_is_told_as_its_document_says(home: Home) -> None:

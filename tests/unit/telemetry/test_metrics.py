@@ -24,6 +24,8 @@ UNITS = (
 )
 COUNTS = {
     "headwater_tenants",
+    "headwater_operator_tenants",
+    "headwater_operator_watchers",
     "headwater_reader_shards",
     "headwater_reader_ended_shards",
     "headwater_reader_shard_position_transactions",

@@ -1,4 +1,4 @@
-"""What the router's process is set up with."""
+"""The heap of a service process."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 _COUNT_HEAPS = """
 import ctypes, threading
-from services.router.service import use_one_heap
+from libs.rpc.heap import use_one_heap
 if {shared}:
     use_one_heap()
 libc = ctypes.CDLL(None)

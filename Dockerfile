@@ -1,0 +1,164 @@
+# One target for each service, and `spark` for the tenants' Spark jobs:
+#
+#     docker build --target router -t headwater-router .
+#
+# Every image holds a virtual environment with what requirements/<service>.txt locks (hashes checked), the code that the service
+# imports, and nothing that only builds. It runs as user 10001 and writes nowhere but /tmp and /var/lib/headwater. BuildKit is not
+# needed: buildah builds it too.
+ARG PYTHON_IMAGE=docker.io/library/python:3.11-slim-bookworm
+
+# --- building ---------------------------------------------------------------------------------------------------------
+
+# With a C compiler, for the compiled modules.
+FROM ${PYTHON_IMAGE} AS build
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY requirements/build.txt requirements/build.txt
+RUN python3.11 -m venv .venv && .venv/bin/pip install --no-cache-dir --require-hashes -r requirements/build.txt
+
+# The code, compiled; without what is only for one machine.
+FROM build AS code
+COPY libs libs
+COPY protos protos
+COPY services services
+COPY spark spark
+RUN .venv/bin/python -c "from pathlib import Path; from libs.local import compiled_modules, step; compiled_modules.build(Path('/tmp/cache'), Path('/src'), step.Progress())" \
+    && rm -rf libs/local libs/cli libs/testing \
+    && find libs services -name '*.pyx' -delete \
+    && .venv/bin/python -m compileall -q libs protos services spark
+
+# Spark's jars by their lock, each verified by its sha256.
+FROM build AS jars
+RUN mkdir -p /usr/share/man/man1 \
+    && apt-get update \
+    && apt-get install -y --no-install-recommends maven openjdk-17-jre-headless \
+    && rm -rf /var/lib/apt/lists/*
+COPY libs libs
+RUN .venv/bin/python -c "import shutil; from pathlib import Path; from libs.local import jar_download, jars; shutil.copytree(jar_download.fetched(jars.jar_set('spark'), Path('/tmp/cache')), '/jars')"
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+FROM ${PYTHON_IMAGE} AS runtime
+RUN useradd --uid 10001 --user-group --no-create-home --home-dir /var/lib/headwater --shell /usr/sbin/nologin headwater \
+    && install -d -o headwater -g headwater /var/lib/headwater
+ENV PATH=/opt/headwater/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+WORKDIR /app
+EXPOSE 7000 8080
+
+FROM build AS binlog-reader-packages
+COPY requirements/binlog_reader.txt requirements/
+RUN python3.11 -m venv /opt/headwater && /opt/headwater/bin/pip install --no-cache-dir --require-hashes -r requirements/binlog_reader.txt \
+    && /opt/headwater/bin/pip uninstall -q -y pip setuptools
+
+FROM runtime AS binlog-reader
+COPY --from=binlog-reader-packages /opt/headwater /opt/headwater
+COPY --from=code /src/libs libs
+COPY --from=code /src/protos protos
+COPY --from=code /src/services/__init__.py services/
+COPY --from=code /src/services/binlog_reader services/binlog_reader
+USER 10001:10001
+ENTRYPOINT ["python", "-m", "services.binlog_reader"]
+
+FROM build AS vstream-reader-packages
+COPY requirements/vstream_reader.txt requirements/
+RUN python3.11 -m venv /opt/headwater && /opt/headwater/bin/pip install --no-cache-dir --require-hashes -r requirements/vstream_reader.txt \
+    && /opt/headwater/bin/pip uninstall -q -y pip setuptools
+
+FROM runtime AS vstream-reader
+COPY --from=vstream-reader-packages /opt/headwater /opt/headwater
+COPY --from=code /src/libs libs
+COPY --from=code /src/protos protos
+COPY --from=code /src/services/__init__.py services/
+COPY --from=code /src/services/vstream_reader services/vstream_reader
+USER 10001:10001
+ENTRYPOINT ["python", "-m", "services.vstream_reader"]
+
+FROM build AS dts-decoder-packages
+COPY requirements/dts_decoder.txt requirements/
+RUN python3.11 -m venv /opt/headwater && /opt/headwater/bin/pip install --no-cache-dir --require-hashes -r requirements/dts_decoder.txt \
+    && /opt/headwater/bin/pip uninstall -q -y pip setuptools
+
+FROM runtime AS dts-decoder
+COPY --from=dts-decoder-packages /opt/headwater /opt/headwater
+COPY --from=code /src/libs libs
+COPY --from=code /src/protos protos
+COPY --from=code /src/services/__init__.py services/
+COPY --from=code /src/services/dts_decoder services/dts_decoder
+USER 10001:10001
+ENTRYPOINT ["python", "-m", "services.dts_decoder"]
+
+FROM build AS schema-history-packages
+COPY requirements/schema_history.txt requirements/
+RUN python3.11 -m venv /opt/headwater && /opt/headwater/bin/pip install --no-cache-dir --require-hashes -r requirements/schema_history.txt \
+    && /opt/headwater/bin/pip uninstall -q -y pip setuptools
+
+FROM runtime AS schema-history
+COPY --from=schema-history-packages /opt/headwater /opt/headwater
+COPY --from=code /src/libs libs
+COPY --from=code /src/protos protos
+COPY --from=code /src/services/__init__.py services/
+COPY --from=code /src/services/schema_history services/schema_history
+USER 10001:10001
+ENTRYPOINT ["python", "-m", "services.schema_history"]
+
+FROM build AS checkpoint-committer-packages
+COPY requirements/checkpoint_committer.txt requirements/
+RUN python3.11 -m venv /opt/headwater && /opt/headwater/bin/pip install --no-cache-dir --require-hashes -r requirements/checkpoint_committer.txt \
+    && /opt/headwater/bin/pip uninstall -q -y pip setuptools
+
+FROM runtime AS checkpoint-committer
+COPY --from=checkpoint-committer-packages /opt/headwater /opt/headwater
+COPY --from=code /src/libs libs
+COPY --from=code /src/protos protos
+COPY --from=code /src/services/__init__.py services/
+COPY --from=code /src/services/checkpoint_committer services/checkpoint_committer
+USER 10001:10001
+ENTRYPOINT ["python", "-m", "services.checkpoint_committer"]
+
+FROM build AS router-packages
+COPY requirements/router.txt requirements/
+RUN python3.11 -m venv /opt/headwater && /opt/headwater/bin/pip install --no-cache-dir --require-hashes -r requirements/router.txt \
+    && /opt/headwater/bin/pip uninstall -q -y pip setuptools
+
+FROM runtime AS router
+COPY --from=router-packages /opt/headwater /opt/headwater
+COPY --from=code /src/libs libs
+COPY --from=code /src/protos protos
+COPY --from=code /src/services/__init__.py services/
+COPY --from=code /src/services/router services/router
+USER 10001:10001
+ENTRYPOINT ["python", "-m", "services.router"]
+
+FROM build AS tenant-operator-packages
+COPY requirements/tenant_operator.txt requirements/
+RUN python3.11 -m venv /opt/headwater && /opt/headwater/bin/pip install --no-cache-dir --require-hashes -r requirements/tenant_operator.txt \
+    && /opt/headwater/bin/pip uninstall -q -y pip setuptools
+
+FROM runtime AS tenant-operator
+COPY --from=tenant-operator-packages /opt/headwater /opt/headwater
+COPY --from=code /src/libs libs
+COPY --from=code /src/protos protos
+COPY --from=code /src/services/__init__.py services/
+COPY --from=code /src/services/tenant_operator services/tenant_operator
+USER 10001:10001
+ENTRYPOINT ["python", "-m", "services.tenant_operator"]
+
+FROM build AS spark-packages
+COPY requirements/spark.txt requirements/
+RUN python3.11 -m venv /opt/headwater && /opt/headwater/bin/pip install --no-cache-dir --require-hashes -r requirements/spark.txt \
+    && /opt/headwater/bin/pip uninstall -q -y pip setuptools
+
+FROM runtime AS spark
+USER root
+RUN mkdir -p /usr/share/man/man1 \
+    && apt-get update \
+    && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
+    && rm -rf /var/lib/apt/lists/*
+COPY --from=spark-packages /opt/headwater /opt/headwater
+COPY --from=jars /jars /opt/headwater/jars
+COPY --from=code /src/libs libs
+COPY --from=code /src/spark spark
+USER 10001:10001
+ENTRYPOINT ["python", "-m", "spark.jobs.sink_job"]

@@ -1,0 +1,263 @@
+{{- /* A component's name in all of its objects. There is one mesh a namespace, so the release's name stands in none. */ -}}
+{{- define "headwater.name" -}}headwater-{{ . }}{{- end -}}
+
+{{- define "headwater.labels" -}}
+app.kubernetes.io/name: headwater
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
+{{ include "headwater.selector" . }}
+{{- end -}}
+
+{{- /* What tells a component's pods apart; `role` is shared by all readers. */ -}}
+{{- define "headwater.selector" -}}
+headwater.dev/part-of: mesh
+app.kubernetes.io/component: {{ .component }}
+headwater.dev/role: {{ .role | default .component }}
+{{- end -}}
+
+{{- define "headwater.image" -}}
+{{- get .root.Values.images .image | default (printf "%s/headwater-%s:%s" .root.Values.image.registry .image (.root.Values.image.tag | default .root.Chart.AppVersion)) -}}
+{{- end -}}
+
+{{- define "headwater.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "headwater.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{- /* The Secret with a component's certificate; empty without TLS. */ -}}
+{{- define "headwater.tlsSecret" -}}
+{{- if .root.Values.tls.enabled -}}
+{{- $secret := get .root.Values.tls.secrets (.role | default .component) | default .root.Values.tls.secret -}}
+{{- required (printf "tls.secret, or tls.secrets.%s: names no Secret, and tls is enabled" (.role | default .component)) $secret -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Settings that most components have, as YAML. */ -}}
+{{- define "headwater.kafkaSettings" -}}
+bootstrap_servers: {{ .Values.kafka.bootstrapServers | quote }}
+security_protocol: {{ .Values.kafka.securityProtocol }}
+{{- with .Values.kafka.saslMechanism }}
+sasl_mechanism: {{ . }}
+{{- end }}
+{{- with .Values.kafka.username }}
+sasl_username: {{ . | quote }}
+{{- end }}
+{{- if .Values.kafka.caSecret }}
+ssl_ca_file: /etc/headwater/kafka-ca/ca.pem
+{{- end }}
+replication_factor: {{ .Values.kafka.replicationFactor }}
+{{- end -}}
+
+{{- define "headwater.telemetrySettings" -}}
+http_host: 0.0.0.0
+http_port: 8080
+{{- end -}}
+
+{{- define "headwater.grpcSettings" -}}
+host: 0.0.0.0
+port: 7000
+{{- if .Values.tls.enabled }}
+tls_certificate_file: /etc/headwater/tls/tls.crt
+tls_key_file: /etc/headwater/tls/tls.key
+tls_client_ca_file: /etc/headwater/tls/ca.crt
+{{- end }}
+{{- end -}}
+
+{{- define "headwater.clientSettings" -}}
+address: {{ include "headwater.name" .to }}:7000
+{{- if .root.Values.tls.enabled }}
+tls_ca_file: /etc/headwater/tls/ca.crt
+tls_certificate_file: /etc/headwater/tls/tls.crt
+tls_key_file: /etc/headwater/tls/tls.key
+{{- end }}
+{{- end -}}
+
+{{- /* Passwords, from Secrets into the environment, which wins over the settings file. */ -}}
+{{- define "headwater.secretEnv" -}}
+{{- with .root.Values.kafka.passwordSecret }}
+- name: HEADWATER_KAFKA__SASL_PASSWORD
+  valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .key }}}}
+{{- end }}
+{{- if .redis }}
+{{- with .root.Values.redis.urlSecret }}
+- name: HEADWATER_REDIS__URL
+  valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .key }}}}
+{{- end }}
+{{- end }}
+{{- range $name, $ref := .secretEnv }}
+- name: {{ $name }}
+  valueFrom: {secretKeyRef: {name: {{ $ref.name }}, key: {{ $ref.key }}}}
+{{- end }}
+{{- end -}}
+
+{{- define "headwater.probes" -}}
+startupProbe:
+  # Only whether it answers: what it needs may come later than it.
+  httpGet: {path: /healthz, port: http}
+  periodSeconds: 2
+  timeoutSeconds: 5
+  failureThreshold: {{ .startupFailures | default 90 }}
+livenessProbe:
+  # 503 only when a restart would help: no progress is made.
+  httpGet: {path: /healthz, port: http}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 3
+readinessProbe:
+  httpGet: {path: /readyz, port: http}
+  periodSeconds: 5
+  timeoutSeconds: 5
+{{- end -}}
+
+{{- define "headwater.placement" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- /*
+One service: its settings file, its Deployment and, with `grpc`, its Service.
+
+root, component, image, settings (a dict), resources; role, replicas, strategy, redis, secretEnv, grpc, account, stateSize are optional.
+*/ -}}
+{{- define "headwater.service" -}}
+{{- $name := include "headwater.name" .component -}}
+{{- $tls := include "headwater.tlsSecret" . -}}
+{{- $settings := toYaml .settings -}}
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ $name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- include "headwater.labels" . | nindent 4 }}
+data:
+  settings.yaml: | {{- $settings | nindent 4 }}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ $name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- include "headwater.labels" . | nindent 4 }}
+spec:
+  {{- if hasKey . "replicas" }}
+  replicas: {{ .replicas }}
+  {{- end }}
+  strategy: {type: {{ .strategy | default "RollingUpdate" }}}
+  selector:
+    matchLabels: {{- include "headwater.selector" . | nindent 6 }}
+  template:
+    metadata:
+      labels: {{- include "headwater.labels" . | nindent 8 }}
+      annotations:
+        # Settings are read once: a change of them starts the pods anew.
+        headwater.dev/settings: {{ $settings | sha256sum | trunc 16 | quote }}
+        {{- with .root.Values.podAnnotations }}{{ toYaml . | nindent 8 }}{{- end }}
+    spec:
+      serviceAccountName: {{ .account | default "headwater" }}
+      automountServiceAccountToken: {{ eq (.account | default "") $name }}
+      # Else Services put HEADWATER_…_SERVICE_HOST into the environment, which are no settings and are refused.
+      enableServiceLinks: false
+      terminationGracePeriodSeconds: 15
+      securityContext: {{- include "headwater.podSecurity" . | nindent 8 }}
+      {{- include "headwater.placement" .root | nindent 6 }}
+      {{- if gt (int (.replicas | default 1)) 1 }}
+      topologySpreadConstraints:
+        - maxSkew: 1
+          topologyKey: kubernetes.io/hostname
+          whenUnsatisfiable: ScheduleAnyway
+          labelSelector:
+            matchLabels: {{- include "headwater.selector" . | nindent 14 }}
+      {{- end }}
+      containers:
+        - name: {{ .image }}
+          image: {{ include "headwater.image" . }}
+          imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+          args: [--settings, /etc/headwater/settings/settings.yaml]
+          {{- with include "headwater.secretEnv" . | trim }}
+          env: {{- . | nindent 12 }}
+          {{- end }}
+          ports:
+            - {name: http, containerPort: 8080}
+            {{- if .grpc }}
+            - {name: grpc, containerPort: 7000}
+            {{- end }}
+          {{- include "headwater.probes" . | nindent 10 }}
+          resources: {{- toYaml .resources | nindent 12 }}
+          securityContext: {{- include "headwater.containerSecurity" . | nindent 12 }}
+          volumeMounts:
+            - {name: settings, mountPath: /etc/headwater/settings, readOnly: true}
+            - {name: tmp, mountPath: /tmp}
+            - {name: state, mountPath: /var/lib/headwater}
+            {{- if $tls }}
+            - {name: tls, mountPath: /etc/headwater/tls, readOnly: true}
+            {{- end }}
+            {{- if .root.Values.kafka.caSecret }}
+            - {name: kafka-ca, mountPath: /etc/headwater/kafka-ca, readOnly: true}
+            {{- end }}
+      volumes:
+        - name: settings
+          configMap: {name: {{ $name }}}
+        - name: tmp
+          emptyDir: {sizeLimit: 256Mi}
+        - name: state
+          emptyDir: {sizeLimit: {{ .stateSize | default "1Gi" }}}
+        {{- if $tls }}
+        - name: tls
+          secret: {secretName: {{ $tls }}, defaultMode: 288}
+        {{- end }}
+        {{- with .root.Values.kafka.caSecret }}
+        - name: kafka-ca
+          secret: {secretName: {{ .name }}, items: [{key: {{ .key }}, path: ca.pem}]}
+        {{- end }}
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ $name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- include "headwater.labels" . | nindent 4 }}
+spec:
+  {{- if not .grpc }}
+  clusterIP: None
+  {{- end }}
+  selector: {{- include "headwater.selector" . | nindent 4 }}
+  ports:
+    - {name: http, port: 8080, targetPort: http}
+    {{- if .grpc }}
+    - {name: grpc, port: 7000, targetPort: grpc}
+    {{- end }}
+{{- end -}}
+
+{{- define "headwater.budget" -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ include "headwater.name" .component }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- include "headwater.labels" . | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels: {{- include "headwater.selector" . | nindent 6 }}
+{{- end -}}

@@ -1,0 +1,10 @@
+"""Starts tenant_operator: ``python -m services.tenant_operator --settings FILE``."""
+
+import sys
+
+from libs.rpc.lifecycle import run_service
+from services.tenant_operator.operate import operate
+from services.tenant_operator.settings import TenantOperatorSettings
+
+if __name__ == "__main__":
+    sys.exit(run_service("tenant_operator", TenantOperatorSettings, operate, sys.argv[1:]))

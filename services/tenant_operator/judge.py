@@ -1,0 +1,228 @@
+"""Which tenants are in force, which documents are refused and why, who goes: from what Kubernetes holds, plain values.
+
+A document with mistakes is refused with every one of them, and its last good version, which the operator's record holds,
+stays in force. Who holds a tenant's name keeps it against a newcomer. No document stops another.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import yaml
+
+from libs.config.tenants import parse_tenant
+from libs.types.tenant import TenantSpec
+from services.tenant_operator.objects import (
+    DOCUMENT_KEY,
+    ON_DELETE_ANNOTATION,
+    PASSWORD_KEY,
+    SECRET_ANNOTATION,
+    SINK_JOB_ANNOTATION,
+    TENANT_LABEL,
+    Credentials,
+    Origin,
+    TenantConfigMap,
+    TenantRecord,
+)
+
+Parsed = tuple[TenantSpec | None, tuple[str, ...]]
+"""A document, or every mistake in it."""
+Parse = Callable[[str], Parsed]
+
+KEEP: Final = "keep"
+DELETE: Final = "delete"
+PACKED: Final = "packed"
+OWN: Final = "own"
+
+
+@lru_cache(maxsize=10_000)  # every document is asked for at every look: read once each, as long as there are not more
+def parse_document(text: str) -> Parsed:
+    """A tenant's document, from its YAML."""
+    mistakes: list[str] = []
+    try:
+        spec = parse_tenant(text, mistakes=mistakes)
+    except (RecursionError, ValueError, yaml.YAMLError) as error:  # deeper or odder than any document
+        return None, (f"cannot be read ({type(error).__name__})",)
+    return spec, tuple(mistakes)
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """A tenant whose document holds, the newest or the last good one."""
+
+    spec: TenantSpec
+    record: TenantRecord
+    """As it should be; ``resource_version`` is that of the one to replace."""
+    is_recorded: bool
+    """The record is in Kubernetes as it should be."""
+    config_map: TenantConfigMap
+    credentials: Credentials | None
+    """None: the Secret is away; the user stays as it is."""
+    wants_own_job: bool
+
+    @property
+    def tenant(self) -> str:
+        """Its name."""
+        return self.spec.tenant
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A ConfigMap that is not in force as it stands."""
+
+    config_map: TenantConfigMap
+    mistakes: tuple[str, ...]
+    tenant: str | None
+    """Whose last good version stays in force; None: there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A tenant that goes."""
+
+    tenant: str
+    record: TenantRecord
+    config_map: TenantConfigMap | None
+    """None: it is gone, or carries our label no longer."""
+    deletes_topics: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How the tenants stand."""
+
+    in_force: tuple[InForce, ...] = ()
+    """By name."""
+    refused: tuple[Refused, ...] = ()
+    leaving: tuple[Leaving, ...] = ()
+    released: tuple[TenantConfigMap, ...] = ()
+    """Deleted, and never in force: nothing of theirs is to be cleared away."""
+
+
+def judge(
+    config_maps: Sequence[TenantConfigMap],
+    secrets: Mapping[tuple[str, str], Credentials | None],
+    records: Sequence[TenantRecord],
+    *,
+    parse: Parse,
+    largest_document_bytes: int,
+) -> Standing:
+    """How the tenants stand. ``secrets`` are by namespace and name; None: it holds no password."""
+    recorded = {record.origin.uid: record for record in records}
+    owners: dict[str, Origin] = {record.tenant: record.origin for record in records}
+    in_force, refused, leaving, released = [], [], [], []
+    seen = set()
+    for config_map in sorted(
+        config_maps, key=lambda each: (each.origin.uid not in recorded, each.created_at, each.origin.uid)
+    ):
+        record = recorded.get(config_map.origin.uid)
+        if config_map.is_leaving:
+            if record is None:
+                released.append(config_map)
+            continue
+        seen.add(config_map.origin.uid)
+        mistakes = [f"{DOCUMENT_KEY}: {mistake}" for mistake in _sizes(config_map, largest_document_bytes)]
+        spec = None
+        if config_map.text is not None and not mistakes:
+            spec, found_mistakes = parse(config_map.text)
+            mistakes.extend(f"{DOCUMENT_KEY}: {mistake}" for mistake in found_mistakes)
+        mistakes.extend(_claim_mistakes(config_map, spec, record, owners))
+        mistakes.extend(_choice_mistakes(config_map))
+        found = secrets.get((config_map.origin.namespace, config_map.secret_name))
+        if found is None:
+            is_there = (config_map.origin.namespace, config_map.secret_name) in secrets
+            mistakes.append(_secret_mistake(config_map, is_there=is_there))
+        if spec is not None and config_map.text is not None and not mistakes:
+            owners[spec.tenant] = config_map.origin
+            in_force.append(_in_force(config_map, spec, config_map.text, record, found))
+            continue
+        last_good = None if record is None else parse(record.text)[0]
+        if record is not None and last_good is not None:
+            in_force.append(_in_force(config_map, last_good, record.text, record, found))
+        refused.append(Refused(config_map, tuple(mistakes), None if last_good is None else last_good.tenant))
+    going = {config_map.origin.uid: config_map for config_map in config_maps if config_map.is_leaving}
+    for record in records:
+        if record.origin.uid not in seen:
+            config_map_or_none = going.get(record.origin.uid)
+            leaving.append(Leaving(record.tenant, record, config_map_or_none, _deletes_topics(config_map_or_none)))
+    return Standing(
+        tuple(sorted(in_force, key=lambda each: each.tenant)),
+        tuple(refused),
+        tuple(sorted(leaving, key=lambda each: each.tenant)),
+        tuple(released),
+    )
+
+
+def _in_force(
+    config_map: TenantConfigMap,
+    spec: TenantSpec,
+    text: str,
+    record: TenantRecord | None,
+    found: Credentials | None,
+) -> InForce:
+    wanted = TenantRecord(
+        tenant=spec.tenant,
+        origin=config_map.origin,
+        text=text,
+        password_version="" if record is None else record.password_version,
+        sink_job="" if record is None else record.sink_job,
+        resource_version="" if record is None else record.resource_version,
+    )
+    return InForce(
+        spec,
+        wanted,
+        is_recorded=wanted == record,
+        config_map=config_map,
+        credentials=found,
+        wants_own_job=config_map.annotations.get(SINK_JOB_ANNOTATION, PACKED) == OWN,
+    )
+
+
+def _sizes(config_map: TenantConfigMap, largest_bytes: int) -> list[str]:
+    if config_map.text is None:
+        return ["the ConfigMap has no such key; put the tenant's document there"]
+    size = len(config_map.text.encode())
+    return [f"has {size} bytes; at most {largest_bytes} are taken"] if size > largest_bytes else []
+
+
+def _claim_mistakes(
+    config_map: TenantConfigMap, spec: TenantSpec | None, record: TenantRecord | None, owners: Mapping[str, Origin]
+) -> list[str]:
+    if spec is None:
+        return []
+    if record is not None and record.tenant != spec.tenant:
+        return [
+            f"{DOCUMENT_KEY}: tenant: was {record.tenant!r}, and a tenant cannot be renamed: its topics, user and tables have "
+            "its name; make another ConfigMap for the new one"
+        ]
+    owner = owners.get(spec.tenant)
+    if owner is not None and owner.uid != config_map.origin.uid:
+        return [
+            f"{DOCUMENT_KEY}: tenant: {spec.tenant!r} is claimed by ConfigMap {owner} already, with everything that begins "
+            f"with '{spec.tenant}.'; take another name"
+        ]
+    return []
+
+
+def _choice_mistakes(config_map: TenantConfigMap) -> list[str]:
+    return [
+        f"annotation {name}: {config_map.annotations[name]!r} is none of {', '.join(choices)}"
+        for name, choices in ((ON_DELETE_ANNOTATION, (KEEP, DELETE)), (SINK_JOB_ANNOTATION, (PACKED, OWN)))
+        if config_map.annotations.get(name, choices[0]) not in choices
+    ]
+
+
+def _secret_mistake(config_map: TenantConfigMap, *, is_there: bool) -> str:
+    name = f"Secret {config_map.origin.namespace}/{config_map.secret_name}"
+    if is_there:
+        return f"{name}: has no {PASSWORD_KEY!r}, the password of the tenant's Kafka user"
+    return (
+        f"{name}: is missing, or lacks the label {TENANT_LABEL}=true; create it with {PASSWORD_KEY!r}, the password of the "
+        f"tenant's Kafka user, or name another in the annotation {SECRET_ANNOTATION}"
+    )
+
+
+def _deletes_topics(config_map: TenantConfigMap | None) -> bool:
+    """Only who asked for it loses data: a ConfigMap that is gone without a word keeps its topics."""
+    return config_map is not None and config_map.annotations.get(ON_DELETE_ANNOTATION, KEEP) == DELETE

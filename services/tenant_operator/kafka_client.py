@@ -1,0 +1,254 @@
+"""Kafka from the operator's side: what it holds, and actions done to it, many at a time."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+
+from libs.config.connections import KafkaSettings
+from libs.errors import AccessDenied, BrokerUnavailable, HeadwaterError
+from libs.kafka.clients import client_config, create_topics
+from services.tenant_operator.kafka_plan import (
+    USER_PREFIX,
+    Acl,
+    ConfigureTopic,
+    CreateTopic,
+    DeleteTopic,
+    DeleteUser,
+    Grant,
+    KafkaAction,
+    KafkaState,
+    Revoke,
+    SetPassword,
+    SetQuotas,
+)
+from services.tenant_operator.quotas import QuotaClient
+
+_TIMEOUT_S: Final = 10.0
+"""Of one request; a look that fails is soon followed by another."""
+_SCRAM_ITERATIONS: Final = 8_192
+"""Twice Kafka's least; each costs a login some microseconds."""
+_ACTIONS_AT_ONCE: Final = 500
+"""One request of so many is answered well within its time-out."""
+_PRINCIPAL: Final = "User:"
+_GONE_OR_THERE: Final = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.RESOURCE_NOT_FOUND}
+)
+"""What is deleted is away already: as wanted."""
+
+Failures = list[tuple[KafkaAction, HeadwaterError]]
+
+
+class KafkaClient:
+    """Kafka as a user who may do all this; ``close`` it at the end."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._admin = AdminClient(client_config(settings))
+        self._quotas = QuotaClient(settings)
+
+    async def observe(self, configured_topics: Iterable[str] = ()) -> KafkaState:
+        """What Kafka holds now; of ``configured_topics`` also their settings.
+
+        Raises:
+            BrokerUnavailable: Kafka does not answer; try again.
+            AccessDenied: our user may not look.
+        """
+        state = await asyncio.to_thread(self._observe, tuple(configured_topics))
+        quotas = await self._quotas.describe()
+        return KafkaState(state.topics, state.configs, state.users, state.acls, quotas)
+
+    async def apply(self, actions: Sequence[KafkaAction]) -> Failures:
+        """Do all of ``actions``, those of a kind together; which of them failed, and why. Each may be repeated."""
+        failures: Failures = []
+        for kind in (DeleteUser, CreateTopic, ConfigureTopic, Revoke, Grant, SetPassword, DeleteTopic):
+            chosen = [action for action in actions if isinstance(action, kind)]
+            for begin in range(0, len(chosen), _ACTIONS_AT_ONCE):
+                failures += await asyncio.to_thread(self._apply, chosen[begin : begin + _ACTIONS_AT_ONCE])
+        quotas = {action.user: action for action in actions if isinstance(action, SetQuotas)}
+        if quotas:
+            try:
+                refused = await self._quotas.alter({user: action.values for user, action in quotas.items()})
+            except HeadwaterError as error:
+                refused = dict.fromkeys(quotas, error)
+            failures += [(quotas[user], error) for user, error in refused.items()]
+        return failures
+
+    async def close(self) -> None:
+        """End the connections."""
+        await self._quotas.close()
+
+    def _observe(self, configured_topics: Sequence[str]) -> KafkaState:
+        topics = frozenset(_asked(lambda: self._admin.list_topics(timeout=_TIMEOUT_S)).topics)
+        there = [ConfigResource(ResourceType.TOPIC, name) for name in configured_topics if name in topics]
+        configs = None
+        if configured_topics:
+            described = self._admin.describe_configs(there, request_timeout=_TIMEOUT_S) if there else {}
+            configs = {
+                resource.name: {name: entry.value for name, entry in _answer(future).items()}
+                for resource, future in described.items()
+            }
+        everything = AclBindingFilter(
+            ResourceType.ANY,
+            None,  # type: ignore[arg-type]  # the stubs know no "any"
+            ResourcePatternType.ANY,
+            None,  # type: ignore[arg-type]
+            None,  # type: ignore[arg-type]
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        acls = _answer(self._admin.describe_acls(everything, request_timeout=_TIMEOUT_S))
+        describe_all: Any = self._admin.describe_user_scram_credentials  # the stubs know only the one for given users
+        users = _answer(describe_all(request_timeout=_TIMEOUT_S))
+        return KafkaState(
+            topics,
+            configs,
+            frozenset(
+                name
+                for name, described_user in users.items()
+                if any(each.mechanism is ScramMechanism.SCRAM_SHA_512 for each in described_user.scram_credential_infos)
+            ),
+            frozenset(_acl(binding) for binding in acls if binding.principal.startswith(_PRINCIPAL + USER_PREFIX)),
+        )
+
+    def _apply(self, actions: Sequence[KafkaAction]) -> Failures:
+        """Actions of one kind."""
+        futures: Mapping[Any, Future[Any]]
+        match actions[0]:
+            case CreateTopic():
+                topics = {action.topic.name: action for action in actions if isinstance(action, CreateTopic)}
+                errors = create_topics(self._settings, [action.topic for action in topics.values()])
+                return [(topics[name], error) for name, error in errors.items()]
+            case ConfigureTopic():
+                by_key = {action.topic: action for action in actions if isinstance(action, ConfigureTopic)}
+                altered = self._admin.incremental_alter_configs(
+                    [_configured(action) for action in by_key.values()], request_timeout=_TIMEOUT_S
+                )
+                return _failures([(by_key[resource.name], future) for resource, future in altered.items()])
+            case DeleteTopic():
+                by_name = {action.topic: action for action in actions if isinstance(action, DeleteTopic)}
+                futures = self._admin.delete_topics(list(by_name), request_timeout=_TIMEOUT_S)
+                return _failures([(by_name[name], future) for name, future in futures.items()])
+            case SetPassword() | DeleteUser():
+                by_user = {action.user: action for action in actions if isinstance(action, SetPassword | DeleteUser)}
+                futures = self._admin.alter_user_scram_credentials(
+                    [_scram(action) for action in by_user.values()], request_timeout=_TIMEOUT_S
+                )
+                return _failures([(by_user[user], future) for user, future in futures.items()])
+            case Grant():
+                granted = {_binding(action.acl): action for action in actions if isinstance(action, Grant)}
+                futures = self._admin.create_acls(list(granted), request_timeout=_TIMEOUT_S)
+                return _failures([(granted[binding], future) for binding, future in futures.items()])
+            case Revoke():
+                revoked = {_filter(action.acl): action for action in actions if isinstance(action, Revoke)}
+                futures = self._admin.delete_acls(list(revoked), request_timeout=_TIMEOUT_S)
+                return _failures([(revoked[each], future) for each, future in futures.items()])
+            case SetQuotas():
+                raise AssertionError("quotas go another way")
+
+
+def _failures(futures: Sequence[tuple[KafkaAction, "Future[Any]"]]) -> Failures:
+    failures: Failures = []
+    for action, future in futures:
+        try:
+            _answer(future)
+        except HeadwaterError as error:
+            if not _is_as_wanted(error):
+                failures.append((action, error))
+    return failures
+
+
+def _is_as_wanted(error: HeadwaterError) -> bool:
+    cause = error.__cause__
+    told = cause.args[0] if isinstance(cause, KafkaException) else None
+    return isinstance(told, KafkaError) and told.code() in _GONE_OR_THERE
+
+
+def _answer(future: "Future[Any]") -> Any:
+    return _asked(lambda: future.result(timeout=_TIMEOUT_S + 5.0))
+
+
+def _asked(ask: Callable[[], Any]) -> Any:
+    """The answer, with Kafka's errors turned into ours."""
+    try:
+        return ask()
+    except (KafkaException, TimeoutError) as error:
+        told = error.args[0] if isinstance(error, KafkaException) else None
+        if isinstance(told, KafkaError) and told.code() in (
+            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        ):
+            raise AccessDenied(
+                f"Kafka does not let the operator do this: {told.str()}; see docs/kubernetes.md"
+            ) from error
+        raise BrokerUnavailable(
+            f"Kafka: {told.str() if isinstance(told, KafkaError) else 'no answer in time'}"
+        ) from error
+
+
+def _configured(action: ConfigureTopic) -> ConfigResource:
+    return ConfigResource(
+        ResourceType.TOPIC,
+        action.topic,
+        incremental_configs=[
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in action.config.items()
+        ],
+    )
+
+
+def _scram(action: SetPassword | DeleteUser) -> Any:
+    if isinstance(action, DeleteUser):
+        return UserScramCredentialDeletion(action.user, ScramMechanism.SCRAM_SHA_512)
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, _SCRAM_ITERATIONS)
+    return UserScramCredentialUpsertion(action.user, info, action.password.reveal().encode())
+
+
+def _acl(binding: Any) -> Acl:
+    return Acl(
+        user=binding.principal.removeprefix(_PRINCIPAL),
+        resource=binding.restype.name,
+        name=binding.name,
+        is_prefix=binding.resource_pattern_type is ResourcePatternType.PREFIXED,
+        operation=binding.operation.name,
+        is_allow=binding.permission_type is AclPermissionType.ALLOW,
+        host=binding.host,
+    )
+
+
+def _binding(acl: Acl) -> AclBinding:
+    return AclBinding(*_terms(acl))
+
+
+def _filter(acl: Acl) -> AclBindingFilter:
+    return AclBindingFilter(*_terms(acl))
+
+
+def _terms(acl: Acl) -> tuple[Any, ...]:
+    return (
+        ResourceType[acl.resource],
+        acl.name,
+        ResourcePatternType.PREFIXED if acl.is_prefix else ResourcePatternType.LITERAL,
+        f"{_PRINCIPAL}{acl.user}",
+        acl.host,
+        AclOperation[acl.operation],
+        AclPermissionType.ALLOW if acl.is_allow else AclPermissionType.DENY,
+    )

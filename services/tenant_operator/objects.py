@@ -1,0 +1,168 @@
+"""What the operator reads of Kubernetes: tenants' ConfigMaps and Secrets, and its own records of what is in force.
+
+Plain functions from the API's JSON to records. Names of labels and annotations stand here and nowhere else.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from libs.config.load import Secret
+
+Json = Mapping[str, Any]
+
+TENANT_LABEL: Final = "headwater.dev/tenant"
+"""``true`` on a tenant's ConfigMap and on its Secret."""
+DOCUMENT_KEY: Final = "tenant.yaml"
+PASSWORD_KEY: Final = "password"  # noqa: S105 - the name of a key
+FINALIZER: Final = "headwater.dev/tenant"
+
+SECRET_ANNOTATION: Final = "headwater.dev/kafka-secret"  # noqa: S105 - the name of an annotation
+"""On a tenant's ConfigMap: the Secret, in the same namespace, with the password of its Kafka user."""
+ON_DELETE_ANNOTATION: Final = "headwater.dev/on-delete"
+"""On a tenant's ConfigMap: what becomes of its topics when it goes."""
+SINK_JOB_ANNOTATION: Final = "headwater.dev/sink-job"
+"""On a tenant's ConfigMap: ``packed`` (the default) or ``own``. On a record: the job's name."""
+STATE_ANNOTATION: Final = "headwater.dev/state"
+MESSAGE_ANNOTATION: Final = "headwater.dev/message"
+
+RECORD_LABEL: Final = "headwater.dev/record"
+MANAGED_BY: Final = {"app.kubernetes.io/managed-by": "headwater-tenant-operator"}
+_ORIGIN_ANNOTATIONS: Final = ("headwater.dev/origin-namespace", "headwater.dev/origin-name", "headwater.dev/origin-uid")
+_PASSWORD_VERSION_ANNOTATION: Final = "headwater.dev/password-version"  # noqa: S105 - the name of an annotation
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The ConfigMap that a document came from."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class TenantConfigMap:
+    """A tenant's ConfigMap as it is now."""
+
+    origin: Origin
+    resource_version: str
+    created_at: str
+    """RFC 3339, UTC: text order is time order."""
+    text: str | None
+    """The document; None: the ConfigMap has no such key."""
+    annotations: Mapping[str, str]
+    finalizers: tuple[str, ...]
+    is_leaving: bool
+    """It was deleted, and waits for our finalizer."""
+
+    @property
+    def secret_name(self) -> str:
+        """Of the Secret with its Kafka user's password."""
+        return self.annotations.get(SECRET_ANNOTATION, f"{self.origin.name}-kafka")
+
+    @property
+    def has_finalizer(self) -> bool:
+        """Whether it cannot go without us."""
+        return FINALIZER in self.finalizers
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A password, and which version of which Secret it is of."""
+
+    version: str
+    password: Secret
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRecord:
+    """What is in force for a tenant: the operator's own ConfigMap, which no tenant can write."""
+
+    tenant: str
+    origin: Origin
+    text: str
+    """The last good document."""
+    password_version: str = ""
+    """Of the password that its Kafka user has; empty: none yet."""
+    sink_job: str = ""
+    """Name of its Spark job; empty: it has none."""
+    resource_version: str = ""
+    """Empty: not in Kubernetes yet."""
+
+
+def tenant_config_map(found: Json) -> TenantConfigMap:
+    """A ConfigMap with the tenants' label."""
+    metadata = found["metadata"]
+    return TenantConfigMap(
+        origin=Origin(metadata["namespace"], metadata["name"], metadata["uid"]),
+        resource_version=metadata["resourceVersion"],
+        created_at=metadata["creationTimestamp"],
+        text=(found.get("data") or {}).get(DOCUMENT_KEY),
+        annotations=metadata.get("annotations") or {},
+        finalizers=tuple(metadata.get("finalizers") or ()),
+        is_leaving="deletionTimestamp" in metadata,
+    )
+
+
+def credentials(found: Json) -> Credentials | None:
+    """The password in a Secret; None: it has none that can be read."""
+    encoded = (found.get("data") or {}).get(PASSWORD_KEY)
+    if not encoded:
+        return None
+    try:
+        password = base64.b64decode(encoded, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    metadata = found["metadata"]
+    return Credentials(f"{metadata['uid']}/{metadata['resourceVersion']}", Secret(password)) if password else None
+
+
+def tenant_record(found: Json) -> TenantRecord:
+    """One of the operator's own ConfigMaps."""
+    metadata = found["metadata"]
+    annotations = metadata.get("annotations") or {}
+    namespace, name, uid = (annotations.get(key, "") for key in _ORIGIN_ANNOTATIONS)
+    return TenantRecord(
+        tenant=metadata["labels"][RECORD_LABEL],
+        origin=Origin(namespace, name, uid),
+        text=(found.get("data") or {}).get(DOCUMENT_KEY, ""),
+        password_version=annotations.get(_PASSWORD_VERSION_ANNOTATION, ""),
+        sink_job=annotations.get(SINK_JOB_ANNOTATION, ""),
+        resource_version=metadata["resourceVersion"],
+    )
+
+
+def record_name(tenant: str) -> str:
+    """Of a tenant's record."""
+    return f"headwater-tenant-{tenant}"
+
+
+def record_manifest(record: TenantRecord, namespace: str) -> dict[str, Any]:
+    """The ConfigMap that holds a record. With its version, so that a write on top of another's is refused."""
+    metadata: dict[str, Any] = {
+        "name": record_name(record.tenant),
+        "namespace": namespace,
+        "labels": {**MANAGED_BY, RECORD_LABEL: record.tenant},
+        "annotations": {
+            **dict(
+                zip(_ORIGIN_ANNOTATIONS, (record.origin.namespace, record.origin.name, record.origin.uid), strict=True)
+            ),
+            _PASSWORD_VERSION_ANNOTATION: record.password_version,
+            SINK_JOB_ANNOTATION: record.sink_job,
+        },
+    }
+    if record.resource_version:
+        metadata["resourceVersion"] = record.resource_version
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {DOCUMENT_KEY: record.text}}
+
+
+def canonical(document: Json) -> str:
+    """The same text for equal documents."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"))

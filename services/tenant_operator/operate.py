@@ -1,0 +1,153 @@
+"""The operator's wiring: mirrors of Kubernetes, the lease, the loop of the leader, gRPC, health; and its end."""
+
+import asyncio
+import functools
+import time
+from typing import Final
+
+import structlog
+
+from libs.errors import TransientError
+from libs.rpc.server import start_server
+from libs.telemetry import metrics
+from libs.telemetry.endpoint import start_endpoint
+from protos.headwater.tenants.v1.tenants_pb2_grpc import add_TenantsServicer_to_server
+from services.tenant_operator.kafka_client import KafkaClient
+from services.tenant_operator.kubernetes_client import KubernetesClient, open_kubernetes
+from services.tenant_operator.lease import Leadership
+from services.tenant_operator.mirror import Mirror
+from services.tenant_operator.objects import RECORD_LABEL, TENANT_LABEL, tenant_record
+from services.tenant_operator.reconcile import Reconciler
+from services.tenant_operator.service import SERVICE_NAME, TenantsService
+from services.tenant_operator.settings import TenantOperatorSettings
+
+GRACE_S: Final = 1.0
+"""Streams have no end of their own; the lease is to be handed over within the rest of a supervisor's 10 s."""
+STALLED_AFTER_S: Final = 300.0
+"""A look asks Kafka a dozen times, each with a time-out of 30 s: one that takes longer than all of them hangs."""
+
+log = structlog.get_logger()
+
+
+async def operate(settings: TenantOperatorSettings, stop: asyncio.Event) -> None:
+    """See to the tenants while this one leads, and serve their documents, until ``stop`` is set.
+
+    Raises:
+        InvalidSettings: there is no such cluster.
+        AccessDenied: the service account lacks a right; the message names it.
+        Fenced: the lease was lost.
+    """
+    async with await open_kubernetes(settings.kubernetes) as kubernetes:
+        await _Operator(settings, kubernetes).run(stop)
+
+
+class _Operator:
+    def __init__(self, settings: TenantOperatorSettings, kubernetes: KubernetesClient) -> None:
+        self._settings = settings
+        self._changed = asyncio.Event()
+        namespaces = settings.kubernetes.tenant_namespaces
+
+        def mirrors(kind: str) -> list[Mirror]:
+            paths = [f"/api/v1/namespaces/{name}/{kind}" for name in namespaces] or [f"/api/v1/{kind}"]
+            return [Mirror(kubernetes, path, f"{TENANT_LABEL}=true", self._changed.set) for path in paths]
+
+        self._config_maps, self._secrets = mirrors("configmaps"), mirrors("secrets")
+        own = f"/api/v1/namespaces/{settings.kubernetes.own_namespace}/configmaps"
+        self._records = Mirror(kubernetes, own, RECORD_LABEL, self._records_changed)
+        self._leadership = Leadership(kubernetes, settings.kubernetes, settings.lease)
+        self._kafka = KafkaClient(settings.kafka)
+        self._reconciler = Reconciler(
+            settings,
+            kubernetes,
+            self._kafka,
+            config_maps=self._config_maps,
+            secrets=self._secrets,
+            records=self._records,
+            identity=self._leadership.identity,
+        )
+        self._service = TenantsService(self._documents, self._records.is_listed)
+        self._look_began_s: float | None = None
+
+    @property
+    def _mirrors(self) -> list[Mirror]:
+        return [*self._config_maps, *self._secrets, self._records]
+
+    async def run(self, stop: asyncio.Event) -> None:
+        endpoint = start_endpoint(
+            self._settings.telemetry, alive=self._stalled, ready=self._not_ready, degraded=self._fault
+        )
+        register = functools.partial(add_TenantsServicer_to_server, self._service)
+        server = await start_server(self._settings.grpc, {SERVICE_NAME: register})
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                running = [tasks.create_task(mirror.run()) for mirror in self._mirrors]
+                waiting = tasks.create_task(self._all_listed())
+                await waiting
+                running.append(tasks.create_task(self._leadership.run()))
+                running.append(tasks.create_task(self._lead()))
+                await server.set_serving(True)
+                log.info("service_started", grpc_port=server.port, http_port=endpoint.port)
+                await stop.wait()
+                for task in running:
+                    task.cancel()
+            await self._leadership.release()
+        finally:
+            metrics.OPERATOR_LEADS.set(0)
+            await server.stop(GRACE_S)
+            await self._kafka.close()
+            endpoint.close()
+
+    async def _all_listed(self) -> None:
+        for mirror in self._mirrors:
+            await mirror.is_listed.wait()
+
+    async def _lead(self) -> None:
+        """Look whenever something changed, and now and then for drift; while this one leads."""
+        await self._leadership.held.wait()
+        metrics.OPERATOR_LEADS.set(1)
+        drift_looked_s = -self._settings.resync_s
+        while True:
+            with_drift = time.monotonic() - drift_looked_s >= self._settings.resync_s
+            self._changed.clear()
+            self._look_began_s = time.monotonic()
+            try:
+                with metrics.OPERATOR_LOOK_SECONDS.time():
+                    is_done = await self._reconciler.look(with_drift=with_drift)
+            except TransientError as error:
+                log.warning("reconcile_failed", reason=str(error))
+                is_done = False
+            self._look_began_s = None
+            if with_drift and is_done:
+                drift_looked_s = time.monotonic()
+            await self._wait_for_change(self._settings.resync_s if is_done else self._settings.retry_s)
+
+    async def _wait_for_change(self, timeout_s: float) -> None:
+        try:
+            await asyncio.wait_for(self._changed.wait(), timeout_s)
+        except TimeoutError:
+            return
+        await asyncio.sleep(self._settings.debounce_s)
+
+    def _records_changed(self) -> None:
+        self._changed.set()
+        self._service.wake()
+
+    def _documents(self) -> dict[str, str]:
+        """In force, by tenant. One that goes has an empty document."""
+        records = [tenant_record(found) for found in self._records.objects]
+        return {record.tenant: record.text for record in records if record.text}
+
+    def _stalled(self) -> str | None:
+        """For /healthz. Called in the endpoint's thread."""
+        began_s = self._look_began_s
+        took_s = 0.0 if began_s is None else time.monotonic() - began_s
+        return f"one look at the tenants has taken {took_s:.0f} s" if took_s > STALLED_AFTER_S else None
+
+    def _not_ready(self) -> str | None:
+        """For /readyz: whether routers can be told of the tenants."""
+        missing = [mirror.path for mirror in self._mirrors if not mirror.is_listed.is_set()]
+        return f"not listed yet: {', '.join(missing)}" if missing else None
+
+    def _fault(self) -> str | None:
+        """For /readyz: what is answered may be old."""
+        return next((mirror.fault for mirror in self._mirrors if mirror.fault is not None), None)

@@ -1,0 +1,338 @@
+"""One look at the world, and what follows from it: observe ▶ judge ▶ plan ▶ apply ▶ report.
+
+Nothing is remembered from one look to the next but what Kubernetes and Kafka hold, so a restart, a repeated look and a second
+operator come to the same. The order within a look makes each crash harmless: a ConfigMap gets our finalizer before anything is
+made for it; the record, which routers get the tenant by, comes before Kafka; a tenant that goes loses its record first, then
+what Kafka has of it, then the finalizer.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import structlog
+
+from libs.errors import AccessDenied, HeadwaterError, InvalidSettings, PipelineHalted, TransientError
+from libs.telemetry import metrics
+from services.tenant_operator.judge import InForce, Leaving, Standing, judge, parse_document
+from services.tenant_operator.kafka_client import KafkaClient
+from services.tenant_operator.kafka_plan import SetPassword, plan_kafka, topics_of
+from services.tenant_operator.kubernetes_client import Conflict, KubernetesClient
+from services.tenant_operator.mirror import Mirror
+from services.tenant_operator.objects import (
+    FINALIZER,
+    TenantConfigMap,
+    TenantRecord,
+    credentials,
+    record_manifest,
+    record_name,
+    tenant_config_map,
+    tenant_record,
+)
+from services.tenant_operator.report import Report, annotations, event, reports
+from services.tenant_operator.settings import TenantOperatorSettings
+from services.tenant_operator.sink_jobs import (
+    JOB_LABEL,
+    assign,
+    is_as_noted,
+    job_template,
+    jobs_of,
+    manifests,
+    object_name,
+)
+
+_WRITES_AT_ONCE: Final = 20
+"""Requests to the API server that run side by side: a thousand new tenants take seconds, and it is not flooded."""
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Failures:
+    """What could not be done, by tenant; and whether another attempt may help."""
+
+    by_tenant: dict[str, list[str]] = field(default_factory=dict)
+    of_all: list[str] = field(default_factory=list)
+
+    def note(self, tenant: str, error: HeadwaterError) -> None:
+        """Of one tenant."""
+        self.by_tenant.setdefault(tenant, []).append(str(error))
+
+    def note_all(self, error: HeadwaterError) -> None:
+        """Of everybody."""
+        self.of_all.append(str(error))
+
+    @property
+    def is_any(self) -> bool:
+        """Whether anything failed."""
+        return bool(self.by_tenant or self.of_all)
+
+
+class Reconciler:
+    """Sees to all tenants. ``look`` at a time; never two at once."""
+
+    def __init__(
+        self,
+        settings: TenantOperatorSettings,
+        kubernetes: KubernetesClient,
+        kafka: KafkaClient,
+        *,
+        config_maps: Sequence[Mirror],
+        secrets: Sequence[Mirror],
+        records: Mirror,
+        identity: str,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._settings = settings
+        self._kubernetes = kubernetes
+        self._kafka = kafka
+        self._config_maps = config_maps
+        self._secrets = secrets
+        self._records = records
+        self._identity = identity
+        self._now = now
+        self._own = settings.kubernetes.own_namespace
+
+    async def look(self, *, with_drift: bool) -> bool:
+        """See to everything once; whether all was done. ``with_drift``: look also at what only others change."""
+        failures = Failures()
+        standing = self._judge()
+        standing = await self._take_in(standing, failures)
+        await self._dismiss(standing, failures)
+        await self._in_kafka(standing, failures, with_drift=with_drift)
+        jobs = await self._sink_jobs(standing, failures, with_drift=with_drift)
+        await self._let_go(standing, failures)
+        by_tenant = dict(failures.by_tenant)
+        if failures.of_all:
+            for name in (*(each.tenant for each in standing.in_force), *(each.tenant for each in standing.leaving)):
+                by_tenant[name] = [*failures.of_all, *by_tenant.get(name, ())]
+        await self._report(reports(standing, by_tenant, jobs))
+        if failures.is_any:
+            log.warning(
+                "reconcile_incomplete", tenants=sorted(failures.by_tenant)[:20], reasons=_some_reasons(failures)
+            )
+        return not failures.is_any
+
+    def _judge(self) -> Standing:
+        secrets = {
+            (found["metadata"]["namespace"], found["metadata"]["name"]): credentials(found)
+            for mirror in self._secrets
+            for found in mirror.objects
+        }
+        return judge(
+            [tenant_config_map(found) for mirror in self._config_maps for found in mirror.objects],
+            secrets,
+            [tenant_record(found) for found in self._records.objects],
+            parse=parse_document,
+            largest_document_bytes=self._settings.largest_document_bytes,
+        )
+
+    async def _take_in(self, standing: Standing, failures: Failures) -> Standing:
+        """Finalizers and records of those in force. Who could not be taken in is left for the next look."""
+        jobs = assign(standing.in_force, tenants_per_packed_job=self._tenants_per_packed_job)
+
+        async def take_in(each: InForce) -> InForce | None:
+            job = jobs.get(each.tenant, "") if self._settings.sink_jobs is not None else ""
+            record = replace(each.record, sink_job=job)
+            try:
+                if not each.config_map.has_finalizer:
+                    await self._set_finalizers(each.config_map, (*each.config_map.finalizers, FINALIZER))
+                if not each.is_recorded or record != each.record:
+                    await self._store(record)
+                    log.info("tenant_recorded", tenant_id=each.tenant, config_map=str(record.origin))
+            except HeadwaterError as error:
+                failures.note(each.tenant, error)
+                return None
+            return replace(each, record=record)
+
+        taken = await _side_by_side(take_in(each) for each in standing.in_force)
+        return replace(standing, in_force=tuple(each for each in taken if each is not None))
+
+    @property
+    def _tenants_per_packed_job(self) -> int:
+        return self._settings.sink_jobs.tenants_per_packed_job if self._settings.sink_jobs is not None else 1
+
+    async def _store(self, record: TenantRecord) -> None:
+        folder = f"/api/v1/namespaces/{self._own}/configmaps"
+        manifest = record_manifest(record, self._own)
+        if record.resource_version:
+            await self._kubernetes.replace(f"{folder}/{record_name(record.tenant)}", manifest)
+        else:
+            await self._kubernetes.create(folder, manifest)
+
+    async def _dismiss(self, standing: Standing, failures: Failures) -> None:
+        """Nobody routes to a tenant that goes: its document is emptied; the record itself says until the end whose it was."""
+
+        async def dismiss(each: Leaving) -> None:
+            try:
+                if each.record.text:
+                    await self._store(replace(each.record, text=""))
+                    log.info("tenant_dismissed", tenant_id=each.tenant)
+            except HeadwaterError as error:
+                failures.note(each.tenant, error)
+
+        await _side_by_side(dismiss(each) for each in standing.leaving)
+
+    async def _in_kafka(self, standing: Standing, failures: Failures, *, with_drift: bool) -> None:
+        configured = [topic.name for each in standing.in_force for topic in topics_of(each.spec) if topic.config]
+        try:
+            found = await self._kafka.observe(configured if with_drift else ())
+        except (TransientError, AccessDenied) as error:
+            failures.note_all(error)
+            return
+        actions = plan_kafka(
+            standing.in_force,
+            standing.leaving,
+            found,
+            quotas=self._settings.quotas,
+            tenant_quotas={each.tenant: each.quotas for each in self._settings.tenant_quotas},
+        )
+        for action in actions:
+            metrics.OPERATOR_ACTIONS.labels(type(action).__name__).inc()
+        failed = await self._kafka.apply(actions)
+        for action, reason in failed:
+            metrics.OPERATOR_FAILED_ACTIONS.labels(type(action).__name__).inc()
+            failures.note(action.tenant, reason)
+        if actions:
+            log.info("kafka_changed", actions=len(actions), failed=len(failed))
+        unset = {action.tenant for action, _ in failed if isinstance(action, SetPassword)}
+        is_set = {action.tenant for action in actions if isinstance(action, SetPassword)} - unset
+        await _side_by_side(self._note_password(each, failures) for each in standing.in_force if each.tenant in is_set)
+
+    async def _note_password(self, each: InForce, failures: Failures) -> None:
+        """Behind the change in Kafka: a crash between the two sets the same password once more."""
+        assert each.credentials is not None
+        body = record_manifest(
+            replace(each.record, password_version=each.credentials.version, resource_version=""), self._own
+        )
+        path = f"/api/v1/namespaces/{self._own}/configmaps/{record_name(each.tenant)}"
+        try:
+            await self._kubernetes.merge(path, {"metadata": {"annotations": body["metadata"]["annotations"]}})
+        except HeadwaterError as error:
+            failures.note(each.tenant, error)
+
+    async def _sink_jobs(self, standing: Standing, failures: Failures, *, with_drift: bool) -> dict[str, str]:
+        """Spark's jobs as they should be; the job of each tenant."""
+        if self._settings.sink_jobs is None:
+            return {}
+        assigned = {each.tenant: each.record.sink_job for each in standing.in_force if each.record.sink_job}
+        jobs = jobs_of(standing.in_force, assigned)
+        folders = {
+            "ConfigMap": f"/api/v1/namespaces/{self._own}/configmaps",
+            "StatefulSet": f"/apis/apps/v1/namespaces/{self._own}/statefulsets",
+        }
+        try:
+            name = self._settings.sink_jobs.template_config_map
+            template_map = await self._kubernetes.get(f"{folders['ConfigMap']}/{name}")
+            if template_map is None:
+                raise InvalidSettings("sink_jobs", [f"template_config_map: {self._own}/{name} does not exist"])
+            template = job_template(template_map)
+            found = {
+                (kind, item["metadata"]["name"]): item
+                for kind, folder in folders.items()
+                for item in (await self._kubernetes.list(folder, labels=JOB_LABEL)).items
+            }
+        except HeadwaterError as error:
+            failures.note_all(error)
+            return assigned
+        for job in jobs:
+            for manifest in manifests(job, template, self._own):
+                key = (manifest["kind"], manifest["metadata"]["name"])
+                if is_as_noted(manifest, found.pop(key, None)) and not with_drift:
+                    continue
+                try:
+                    await self._kubernetes.apply(f"{folders[key[0]]}/{key[1]}", manifest)
+                except HeadwaterError as error:
+                    for tenant in job.documents:
+                        failures.note(tenant, error)
+        known = {object_name(job.name) for job in jobs}
+        for kind, name in found:
+            if name not in known:
+                try:
+                    await self._kubernetes.delete(f"{folders[kind]}/{name}")
+                    log.info("sink_job_deleted", kind=kind, name=name)
+                except HeadwaterError as error:
+                    failures.note_all(error)
+        return assigned
+
+    async def _let_go(self, standing: Standing, failures: Failures) -> None:
+        """Finalizers and records of those whose everything is cleared away."""
+
+        async def let_go(each: Leaving) -> None:
+            if each.tenant in failures.by_tenant or failures.of_all:
+                return
+            try:
+                await self._release(each)
+                await self._kubernetes.delete(f"/api/v1/namespaces/{self._own}/configmaps/{record_name(each.tenant)}")
+                log.info("tenant_left", tenant_id=each.tenant, topics="deleted" if each.deletes_topics else "kept")
+            except HeadwaterError as error:
+                failures.note(each.tenant, error)
+
+        async def release(config_map: TenantConfigMap) -> None:
+            try:
+                if config_map.has_finalizer:
+                    await self._set_finalizers(config_map, _without_ours(config_map.finalizers))
+            except TransientError as error:  # the next look does it
+                log.warning("config_map_not_released", config_map=str(config_map.origin), reason=str(error))
+
+        await _side_by_side(let_go(each) for each in standing.leaving)
+        await _side_by_side(release(each) for each in standing.released)
+
+    async def _release(self, each: Leaving) -> None:
+        """Take our finalizer off; also off a ConfigMap that lost our label, and is in no list of ours."""
+        config_map = each.config_map
+        if config_map is None:
+            path = f"/api/v1/namespaces/{each.record.origin.namespace}/configmaps/{each.record.origin.name}"
+            found = await self._kubernetes.get(path)
+            if found is None or found["metadata"]["uid"] != each.record.origin.uid:
+                return
+            config_map = tenant_config_map(found)
+        if config_map.has_finalizer:
+            await self._set_finalizers(config_map, _without_ours(config_map.finalizers))
+
+    async def _set_finalizers(self, config_map: TenantConfigMap, finalizers: Sequence[str]) -> None:
+        """With the version that was read: somebody else's finalizer is never lost."""
+        metadata = {"resourceVersion": config_map.resource_version, "finalizers": list(finalizers)}
+        await self._kubernetes.merge(_path(config_map), {"metadata": metadata})
+
+    async def _report(self, found: Sequence[Report]) -> None:
+        async def tell(report: Report) -> None:
+            try:
+                if await self._kubernetes.merge(_path(report.config_map), annotations(report)):
+                    now = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+                    folder = f"/api/v1/namespaces/{report.config_map.origin.namespace}/events"
+                    await self._kubernetes.create(folder, event(report, now=now, identity=self._identity))
+            except Conflict:  # it was told already
+                return
+            except (TransientError, PipelineHalted) as error:
+                log.warning("report_failed", config_map=str(report.config_map.origin), reason=str(error))
+
+        for state in metrics.TENANT_STATES:
+            metrics.OPERATOR_TENANTS.labels(state).set(sum(report.state == state for report in found))
+        await _side_by_side(tell(report) for report in found if report.is_news)
+
+
+def _path(config_map: TenantConfigMap) -> str:
+    return f"/api/v1/namespaces/{config_map.origin.namespace}/configmaps/{config_map.origin.name}"
+
+
+def _without_ours(finalizers: Sequence[str]) -> list[str]:
+    return [name for name in finalizers if name != FINALIZER]
+
+
+def _some_reasons(failures: Failures) -> list[str]:
+    reasons = [*failures.of_all, *(reason for each in failures.by_tenant.values() for reason in each)]
+    return list(dict.fromkeys(reasons))[:5]
+
+
+async def _side_by_side(works: "Iterable[Awaitable[Any]]") -> list[Any]:
+    """The results, in order, a bounded number at a time."""
+    room = asyncio.Semaphore(_WRITES_AT_ONCE)
+
+    async def run(work: Awaitable[Any]) -> Any:
+        async with room:
+            return await work
+
+    return list(await asyncio.gather(*(run(work) for work in works)))

@@ -1,0 +1,115 @@
+"""What a person is told of a tenant: two annotations on its ConfigMap, and an Event when they change."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from services.tenant_operator.judge import Leaving, Standing
+from services.tenant_operator.kafka_plan import prefix_of, user_of
+from services.tenant_operator.objects import MESSAGE_ANNOTATION, STATE_ANNOTATION, TenantConfigMap
+
+READY: Final = "ready"
+REFUSED: Final = "refused"
+WAITING: Final = "waiting"
+LEAVING: Final = "leaving"
+
+_EVENT_REASONS: Final = {
+    READY: "TenantReady",
+    REFUSED: "TenantRefused",
+    WAITING: "TenantWaiting",
+    LEAVING: "TenantLeaving",
+}
+_LONGEST_EVENT: Final = 1_000
+"""Kubernetes takes 1,024 characters."""
+_LONGEST_MESSAGE: Final = 16_000
+"""Annotations of an object have 256 KiB together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How it stands with one ConfigMap."""
+
+    config_map: TenantConfigMap
+    state: str
+    message: str
+
+    @property
+    def is_news(self) -> bool:
+        """The ConfigMap says something else."""
+        told = self.config_map.annotations
+        return (told.get(STATE_ANNOTATION), told.get(MESSAGE_ANNOTATION)) != (self.state, self.message)
+
+
+def reports(standing: Standing, failures: Mapping[str, Sequence[str]], jobs: Mapping[str, str]) -> list[Report]:
+    """One for each ConfigMap that is still there. ``failures`` by tenant: what could not be done, and is tried again."""
+    refused = {each.config_map.origin.uid for each in standing.refused}
+    found = [
+        Report(each.config_map, REFUSED, _shortened(_refusal(each.mistakes, each.tenant))) for each in standing.refused
+    ]
+    for each in standing.in_force:
+        if each.config_map.origin.uid in refused:
+            continue
+        if each.tenant in failures:
+            found.append(Report(each.config_map, WAITING, _shortened(_waiting(failures[each.tenant]))))
+            continue
+        job = f", its tables by Spark job {jobs[each.tenant]}" if each.tenant in jobs else ""
+        message = f"in force: user {user_of(each.tenant)} reads topics {prefix_of(each.tenant)}*{job}"
+        found.append(Report(each.config_map, READY, message))
+    found += [
+        Report(each.config_map, LEAVING, _farewell(each, failures.get(each.tenant, ())))
+        for each in standing.leaving
+        if each.config_map is not None and each.tenant in failures
+    ]
+    return found
+
+
+def _refusal(mistakes: Sequence[str], tenant: str | None) -> str:
+    count = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
+    behind = "its last good version stays in force" if tenant else "nothing of it is in force"
+    return "\n".join([f"{count}; {behind}", *(f"- {mistake}" for mistake in mistakes)])
+
+
+def _waiting(failures: Sequence[str]) -> str:
+    return "\n".join(["in force, not all is in place yet; tried again", *(f"- {failure}" for failure in failures)])
+
+
+def _farewell(each: Leaving, failures: Sequence[str]) -> str:
+    topics = "with its topics" if each.deletes_topics else "its topics stay"
+    return "\n".join([f"the tenant goes ({topics}); tried again", *(f"- {failure}" for failure in failures)])
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}…"
+
+
+def annotations(report: Report) -> dict[str, Any]:
+    """The merge patch that tells it."""
+    return {"metadata": {"annotations": {STATE_ANNOTATION: report.state, MESSAGE_ANNOTATION: report.message}}}
+
+
+def event(report: Report, *, now: str, identity: str) -> dict[str, Any]:
+    """The Event that tells it, as ``kubectl describe`` shows it. The same news has the same name: it is told once."""
+    origin = report.config_map.origin
+    message = report.message if len(report.message) <= _LONGEST_EVENT else f"{report.message[:_LONGEST_EVENT]}…"
+    told = f"{report.config_map.resource_version} {report.state} {report.message}"
+    digest = hashlib.sha256(told.encode()).hexdigest()[:12]
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{origin.name[:200]}.{digest}", "namespace": origin.namespace},
+        "involvedObject": {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "namespace": origin.namespace,
+            "name": origin.name,
+            "uid": origin.uid,
+        },
+        "type": "Normal" if report.state == READY else "Warning",
+        "reason": _EVENT_REASONS[report.state],
+        "message": message,
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+        "source": {"component": "headwater-tenant-operator", "host": identity},
+    }

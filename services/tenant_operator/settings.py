@@ -1,0 +1,111 @@
+"""Settings of tenant_operator."""
+
+import msgspec
+
+from libs.config.connections import GrpcServerSettings, KafkaSettings, TelemetrySettings
+from libs.errors import InvalidSettings
+
+
+class KubernetesSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Which cluster, and what of it."""
+
+    kubeconfig_file: str | None = None
+    """None: the cluster that the process runs in, as its pod's service account."""
+    own_namespace: str
+    """Where the operator keeps its records, its lease and the tenants' Spark jobs."""
+    tenant_namespaces: tuple[str, ...] = ()
+    """Where tenants' ConfigMaps and Secrets are looked for; empty: in every namespace."""
+    request_timeout_s: float = 15.0
+    """How long one request to the API server may take, in seconds."""
+    watch_timeout_s: int = 240
+    """How long a watch stands before it is asked for again, in seconds: below the 5 min after which proxies cut it off."""
+
+
+class LeaseSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Which of several operators works."""
+
+    name: str = "headwater-tenant-operator"
+    identity: str | None = None
+    """None: the host's name, which in Kubernetes is the pod's."""
+    duration_s: int = 15
+    """A leader that is silent for so long, in seconds, is succeeded; one that is asked to stop hands over at once."""
+    renew_s: float = 5.0
+    """How often the leader renews, in seconds: two renewals may fail."""
+
+    def __post_init__(self) -> None:
+        """Refuse what would let two lead. Raises InvalidSettings."""
+        if self.renew_s * 2 >= self.duration_s:
+            raise InvalidSettings(
+                "lease", ["renew_s: must be below half of duration_s, or one slow answer loses the lease"]
+            )
+
+
+class QuotaSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What one tenant's Kafka user may take of each broker (Kafka documentation, "Quotas"); None: no limit."""
+
+    consumer_bytes_per_s: float | None = None
+    producer_bytes_per_s: float | None = None
+    request_percent: float | None = None
+    """Of one thread's time in the broker's network and I/O threads."""
+
+    def __post_init__(self) -> None:
+        """Raises InvalidSettings: a quota of nothing would stop the tenant in silence."""
+        mistakes = [
+            f"{name}: must be more than 0; leave it out for no limit"
+            for name, value in msgspec.structs.asdict(self).items()
+            if value is not None and value <= 0
+        ]
+        if mistakes:
+            raise InvalidSettings("quotas", mistakes)
+
+
+class TenantQuotas(msgspec.Struct, frozen=True, kw_only=True):
+    """One tenant's quotas, instead of those of all."""
+
+    tenant: str
+    quotas: QuotaSettings
+
+
+class SinkJobsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The tenants' Spark jobs."""
+
+    template_config_map: str
+    """Name of a ConfigMap in ``own_namespace`` whose ``statefulset.yaml`` every job is made from: image, resources, volumes,
+    Secrets. It owns the jobs: they go when it goes."""
+    tenants_per_packed_job: int = 20
+    """A Spark session costs 1 to 1.6 GB, whatever it does; so many small tenants share one."""
+
+
+class TenantOperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Read once, in ``__main__``."""
+
+    kubernetes: KubernetesSettings
+    kafka: KafkaSettings = KafkaSettings()
+    """As a user who may create and delete topics, users, ACLs and quotas."""
+    grpc: GrpcServerSettings = GrpcServerSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+    lease: LeaseSettings = LeaseSettings()
+    quotas: QuotaSettings = QuotaSettings()
+    """Of each tenant that ``tenant_quotas`` does not name. Not in the tenant's document: nobody grants himself more."""
+    tenant_quotas: tuple[TenantQuotas, ...] = ()
+    sink_jobs: SinkJobsSettings | None = None
+    """None: no Spark job is made; topics only."""
+    largest_document_bytes: int = 262_144
+    """A larger document is refused: a ConfigMap may have a megabyte, a router holds every tenant's."""
+    resync_s: float = 30.0
+    """How often drift is looked for, in seconds, while nothing changes in Kubernetes."""
+    debounce_s: float = 0.2
+    """How long changes are gathered before they are acted on, in seconds: a thousand ConfigMaps applied at once are one look at
+    Kafka."""
+    retry_s: float = 3.0
+    """How long after a failure the next attempt begins, in seconds."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work. Raises InvalidSettings with every mistake."""
+        mistakes = []
+        if self.sink_jobs is not None and self.sink_jobs.tenants_per_packed_job < 1:
+            mistakes.append("sink_jobs.tenants_per_packed_job: must be at least 1")
+        if not 0 < self.largest_document_bytes <= 1_000_000:
+            mistakes.append("largest_document_bytes: must be 1 to 1000000; a ConfigMap holds no more")
+        if mistakes:
+            raise InvalidSettings("tenant_operator", mistakes)

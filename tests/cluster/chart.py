@@ -1,0 +1,88 @@
+"""The chart, rendered for tests."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tests.cluster.control_plane import ControlPlane
+
+CHART: Final = Path(__file__).resolve().parents[2] / "charts" / "headwater"
+RELEASE: Final = "headwater"
+
+SHOP: Final = {
+    "kind": "mysql",
+    "settings": {"database": {"host": "mysql.shop", "user": "headwater"}, "replica_server_id": 4711},
+    "secretEnv": {"HEADWATER_DATABASE__PASSWORD": {"name": "shop-mysql", "key": "password"}},
+}
+LEAST: Final[Mapping[str, Any]] = {}
+"""As it is shipped: no source yet."""
+SMALL: Final[Mapping[str, Any]] = {
+    "sources": {"shop": SHOP},
+    "router": {"autoscaling": {"enabled": False}, "replicas": 1},
+    "sink": {"enabled": False},
+    "networkPolicy": {"enabled": False},
+}
+FULL: Final[Mapping[str, Any]] = {
+    "image": {"registry": "registry.example/team", "tag": "7", "pullSecrets": [{"name": "pull"}]},
+    "sources": {
+        "shop": SHOP,
+        "Big_keyspace": {"kind": "vitess", "settings": {"vtgate": {"host": "vtgate"}, "keyspace": "commerce"}},
+        "ledger": {
+            "kind": "dts",
+            "settings": {
+                "subscription": {
+                    "bootstrap_servers": "dts:9092",
+                    "topic": "topic-subs-1",
+                    "group_id": "consumer-grp-1",
+                    "username": "account-subs-1",
+                }
+            },
+            "secretEnv": {"HEADWATER_SUBSCRIPTION__PASSWORD": {"name": "dts", "key": "password"}},
+            "resources": {"requests": {"cpu": 1}, "limits": {"memory": "2Gi"}},
+        },
+    },
+    "kafka": {
+        "bootstrapServers": "kafka-0:9093,kafka-1:9093",
+        "securityProtocol": "SASL_SSL",
+        "saslMechanism": "SCRAM-SHA-512",
+        "username": "headwater",
+        "passwordSecret": {"name": "kafka", "key": "password"},
+        "caSecret": {"name": "kafka-ca", "key": "ca.crt"},
+    },
+    "redis": {"urlSecret": {"name": "redis", "key": "url"}},
+    "tls": {"enabled": True, "secret": "mesh-tls", "secrets": {"router": "router-tls"}},
+    "tenantOperator": {"settings": {"quotas": {"consumer_bytes_per_s": 1_000_000}, "resync_s": 10}},
+    "sink": {
+        "settings": {"warehouses": {"iceberg": {"catalog": {"kind": "rest", "uri": "https://catalog"}}}},
+        "secretEnv": {"HEADWATER_WAREHOUSES__ICEBERG__CATALOG__CREDENTIAL": {"name": "catalog", "key": "credential"}},
+        "storageClassName": "fast",
+        "extraVolumes": [{"name": "warehouse", "persistentVolumeClaim": {"claimName": "warehouse"}}],
+        "extraVolumeMounts": [{"name": "warehouse", "mountPath": "/warehouse"}],
+    },
+    "networkPolicy": {
+        "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
+        "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}],
+    },
+    "monitoring": {"serviceMonitors": True, "alerts": True, "dashboard": True, "labels": {"release": "prometheus"}},
+    "nodeSelector": {"pool": "cdc"},
+    "tolerations": [{"key": "cdc", "operator": "Exists"}],
+    "podAnnotations": {"team": "data"},
+}
+VALUES: Final = {"least": LEAST, "small": SMALL, "full": FULL}
+
+
+def write_values(cluster: ControlPlane, values: Mapping[str, Any], name: str) -> Path:
+    """A values file."""
+    path = cluster.folder / f"{name}.values.yaml"
+    path.write_text(yaml.safe_dump(dict(values)))
+    return path
+
+
+def render(cluster: ControlPlane, values: Mapping[str, Any], namespace: str, *show_only: str) -> list[dict[str, Any]]:
+    """The objects of the chart, of some templates only where they are named."""
+    file = write_values(cluster, values, namespace)
+    only = [option for template in show_only for option in ("--show-only", f"templates/{template}.yaml")]
+    rendered = cluster.helm("template", RELEASE, str(CHART), "-n", namespace, "-f", str(file), *only)
+    return [found for found in yaml.safe_load_all(rendered) if found]

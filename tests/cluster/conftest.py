@@ -1,0 +1,24 @@
+"""One Kubernetes control plane a test run."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.cluster.control_plane import ControlPlane, start_control_plane_in
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """The shared cluster; tests keep out of one another's way by namespaces."""
+    with ExitStack() as servers:
+        yield start_control_plane_in(tmp_path_factory.mktemp("kubernetes"), servers)
+
+
+@pytest.fixture
+def namespace(cluster: ControlPlane, unique_name: Callable[[str], str]) -> str:
+    """An empty namespace, this test's alone."""
+    name = unique_name("test").replace("_", "-")
+    cluster.kubectl("create", "namespace", name)
+    cluster.kubectl("wait", "--for=create", "serviceaccount/default", "-n", name, "--timeout=60s")
+    return name

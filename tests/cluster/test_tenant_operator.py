@@ -1,0 +1,631 @@
+"""tenant_operator between a real API server and a real Kafka that lets nobody do what no ACL allows.
+
+It comes as the service account that the chart makes, with its rights and no more.
+"""
+
+import json
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from libs.config.connections import KafkaSettings
+from libs.local.kafka_broker import Sasl
+from libs.local.ports import LOOPBACK, free_ports
+from libs.rpc.tenants_client import TenantsClient
+from services.tenant_operator.quotas import QuotaClient
+from tests.certificates import write_certificates
+from tests.cluster.chart import render
+from tests.cluster.control_plane import ControlPlane
+from tests.conftest import KafkaBroker, ValkeyServer, start_kafka_in
+from tests.integration.router_rig import ChangesSource, RouterProcess, orders_schema, record_schema
+from tests.integration.service_process import ServiceProcess, eventually
+from tests.integration.test_router import started_services
+
+OPERATOR, OPERATOR_PASSWORD = "operator", "0perat0r"
+LABEL = {"headwater.dev/tenant": "true"}
+EXIT_FENCED = 4
+ASKED_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedKafka:
+    broker: KafkaBroker
+    sasl: Sasl
+    admin: AdminClient
+    """Over the open listener, which may do everything."""
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """In the operator's file."""
+        return {
+            "bootstrap_servers": self.address,
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "SCRAM-SHA-512",
+            "sasl_username": OPERATOR,
+            "sasl_password": OPERATOR_PASSWORD,
+        }
+
+    @property
+    def address(self) -> str:
+        return f"{LOOPBACK}:{self.sasl.port}"
+
+    def topics(self, tenant: str) -> set[str]:
+        return {name for name in self.admin.list_topics(timeout=30).topics if name.startswith(f"{tenant}.")}
+
+    def acls(self, tenant: str) -> set[tuple[str, str, str]]:
+        return {(each.restype.name, each.name, each.operation.name) for each in self._acls(tenant)}
+
+    def _acls(self, tenant: str) -> list[AclBinding]:
+        return list(self.admin.describe_acls(_all_of(f"User:tenant.{tenant}")).result())
+
+    def users(self) -> set[str]:
+        describe: Any = self.admin.describe_user_scram_credentials
+        return set(describe().result())
+
+    async def quotas(self, tenant: str) -> dict[str, float]:
+        client = QuotaClient(KafkaSettings(bootstrap_servers=self.broker.bootstrap_servers))
+        try:
+            return (await client.describe()).get(f"tenant.{tenant}", {})
+        finally:
+            await client.close()
+
+    def client(self, tenant: str, password: str, **config: object) -> dict[str, object]:
+        """As the tenant's own application connects."""
+        return {
+            "bootstrap.servers": self.address,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": f"tenant.{tenant}",
+            "sasl.password": password,
+            **config,
+        }
+
+    def reads(self, tenant: str, password: str, topic: str) -> str | int:
+        """The first value in ``topic``, read as the tenant; or Kafka's error."""
+        faults: list[KafkaError] = []
+        config = self.client(
+            tenant,
+            password,
+            **{
+                "group.id": f"{tenant}.{secrets.token_hex(4)}",
+                "auto.offset.reset": "earliest",
+                "error_cb": faults.append,
+            },
+        )
+        consumer = Consumer(config)
+        try:
+            consumer.subscribe([topic])
+            for _ in range(int(ASKED_S * 4)):
+                message = consumer.poll(0.5)
+                if message is not None:
+                    error = message.error()
+                    return int(error.code()) if error is not None else (message.value() or b"").decode()
+                if any(fault.code() == KafkaError._AUTHENTICATION for fault in faults):
+                    return int(KafkaError._AUTHENTICATION)
+            raise AssertionError(f"nothing came of {topic}, and no refusal")
+        finally:
+            consumer.close()
+
+    def writes(self, topic: str, value: str, **config: object) -> None:
+        producer = Producer(config or {"bootstrap.servers": self.broker.bootstrap_servers})
+        errors: list[KafkaError] = []
+        producer.produce(topic, value, on_delivery=lambda error, _: errors.append(error) if error else None)
+        producer.flush(30)
+        if errors:
+            raise KafkaException(errors[0])
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
+    folder = tmp_path_factory.mktemp("guarded-kafka")
+    files = write_certificates(folder)
+    certificate_file = folder / "broker.pem"
+    certificate_file.write_text(Path(files["key"]).read_text() + Path(files["certificate"]).read_text())
+    port, tls_port = free_ports(2)
+    sasl = Sasl(
+        {OPERATOR: OPERATOR_PASSWORD},
+        port,
+        tls_port,
+        certificate_file,
+        super_users=(OPERATOR,),
+        denies_by_default=True,
+    )
+    with ExitStack() as servers:
+        broker = start_kafka_in(folder, servers, sasl=sasl)
+        yield GuardedKafka(broker, sasl, AdminClient({"bootstrap.servers": broker.bootstrap_servers}))
+
+
+@dataclass(slots=True)
+class Mesh:
+    """A namespace for the operators and one for tenants, and the operators that were started."""
+
+    cluster: ControlPlane
+    kafka: GuardedKafka
+    own: str
+    tenants: str
+    folder: Path
+    operators: list[ServiceProcess] = field(default_factory=list)
+
+    def start_operator(self, **settings: object) -> ServiceProcess:
+        number = len(self.operators)
+        token = self.cluster.service_account_token(self.own, "headwater-tenant-operator")
+        kubeconfig = self.cluster.kubeconfig(token, name=f"{self.own}-{number}", namespace=self.own)
+        operator = ServiceProcess.of(
+            "tenant_operator",
+            self.folder / str(number),
+            {
+                "kubernetes": {
+                    "kubeconfig_file": str(kubeconfig),
+                    "own_namespace": self.own,
+                    "tenant_namespaces": [self.tenants],
+                },
+                "kafka": self.kafka.settings,
+                "lease": {"identity": f"operator-{number}", "duration_s": 4, "renew_s": 1.0},
+                "resync_s": 2.0,
+                "retry_s": 0.5,
+                **settings,
+            },
+        )
+        self.operators.append(operator)
+        operator.start()
+        return operator
+
+    def tenant(self, name: str, document: str | None = None, password: str = "first", **annotations: str) -> None:
+        """A team applies its ConfigMap and its Secret."""
+        self.secret(name, password)
+        self.config_map(
+            name, document if document is not None else f"tenant: {name}\nsources: [{{name: shop}}]\n", **annotations
+        )
+
+    def config_map(self, name: str, document: str, **annotations: str) -> None:
+        told = {f"headwater.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
+        self.cluster.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": name, "namespace": self.tenants, "labels": LABEL, "annotations": told},
+                "data": {"tenant.yaml": document},
+            }
+        )
+
+    def secret(self, name: str, password: str) -> None:
+        self.cluster.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": f"{name}-kafka", "namespace": self.tenants, "labels": LABEL},
+                "stringData": {"password": password},
+            }
+        )
+
+    def told(self, name: str) -> tuple[str, str]:
+        """State and message of a ConfigMap."""
+        found = self.cluster.get("configmap", name, self.tenants)
+        assert found is not None, name
+        annotations = found["metadata"].get("annotations", {})
+        return annotations.get("headwater.dev/state", ""), annotations.get("headwater.dev/message", "")
+
+    async def is_told(self, name: str, state: str, words: str = "") -> str:
+        """Waits until a ConfigMap says so; its message."""
+        await eventually(lambda: self.told(name)[0] == state and words in self.told(name)[1])
+        return self.told(name)[1]
+
+    def delete(self, name: str) -> None:
+        self.cluster.kubectl("delete", "configmap", name, "-n", self.tenants, "--wait=false")
+
+    async def is_gone(self, name: str) -> None:
+        await eventually(lambda: self.cluster.get("configmap", name, self.tenants) is None)
+
+    def record(self, tenant: str) -> dict[str, Any] | None:
+        return self.cluster.get("configmap", f"headwater-tenant-{tenant}", self.own)
+
+    def in_force(self, tenant: str) -> str | None:
+        """The document that routers are told."""
+        record = self.record(tenant)
+        return None if record is None else str(record["data"]["tenant.yaml"])
+
+
+@pytest.fixture
+def mesh(
+    cluster: ControlPlane, kafka: GuardedKafka, namespace: str, unique_name: Callable[[str], str], tmp_path: Path
+) -> Iterator[Mesh]:
+    tenants = unique_name("tenants").replace("_", "-")
+    cluster.kubectl("create", "namespace", tenants)
+    rights = render(
+        cluster,
+        {"tenantOperator": {"tenantNamespaces": [tenants]}},
+        namespace,
+        "tenant-operator-rbac",
+        "service-account",
+    )
+    cluster.apply(*rights)
+    mesh = Mesh(cluster, kafka, namespace, tenants, tmp_path)
+    yield mesh
+    for operator in mesh.operators:
+        operator.stop()
+
+
+@pytest.fixture
+def tenant(unique_name: Callable[[str], str]) -> str:
+    """A name that no other test uses."""
+    return unique_name("t").replace("_", "-")
+
+
+async def test_a_config_map_gives_a_team_its_topics_user_rights_and_quotas(mesh: Mesh, tenant: str) -> None:
+    mesh.start_operator(
+        quotas={"consumer_bytes_per_s": 1_000_000},
+        tenant_quotas=[{"tenant": tenant, "quotas": {"consumer_bytes_per_s": 5_000_000}}],
+    )
+    mesh.tenant(tenant)
+    message = await mesh.is_told(tenant, "ready")
+
+    assert f"tenant.{tenant}" in message
+    assert mesh.kafka.topics(tenant) == {
+        f"{tenant}.{name}" for name in ("headwater.table-schemas", "dead-letter", "shop")
+    }
+    assert mesh.kafka.acls(tenant) == {
+        (kind, f"{tenant}.", operation)
+        for kind, operations in (
+            ("TOPIC", ("READ", "DESCRIBE", "DESCRIBE_CONFIGS")),
+            ("GROUP", ("READ", "DESCRIBE", "DELETE")),
+        )
+        for operation in operations
+    }
+    assert await mesh.kafka.quotas(tenant) == {"consumer_byte_rate": 5_000_000.0}
+    assert mesh.in_force(tenant) == f"tenant: {tenant}\nsources: [{{name: shop}}]\n"
+    [event] = [each for each in mesh.cluster.list("events", mesh.tenants) if each["reason"] == "TenantReady"]
+    assert event["involvedObject"]["name"] == tenant
+
+
+async def test_a_tenant_reads_its_own_topics_and_nobody_elses(mesh: Mesh, tenant: str) -> None:
+    other = f"{tenant}x"  # the one's name begins the other's
+    mesh.start_operator()
+    mesh.tenant(tenant, password="one")
+    mesh.tenant(other, password="two")
+    await mesh.is_told(tenant, "ready")
+    await mesh.is_told(other, "ready")
+    mesh.kafka.writes(f"{tenant}.shop", "mine")
+    mesh.kafka.writes(f"{other}.shop", "theirs")
+
+    assert mesh.kafka.reads(tenant, "one", f"{tenant}.shop") == "mine"
+    assert mesh.kafka.reads(other, "two", f"{other}.shop") == "theirs"
+    assert mesh.kafka.reads(tenant, "one", f"{other}.shop") == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    assert mesh.kafka.reads(other, "two", f"{tenant}.shop") == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    assert mesh.kafka.reads(tenant, "two", f"{tenant}.shop") == KafkaError._AUTHENTICATION
+    with pytest.raises(KafkaException) as refused:
+        mesh.kafka.writes(f"{tenant}.shop", "forged", **mesh.kafka.client(tenant, "one"))
+    assert refused.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+async def test_a_new_password_is_taken_over(mesh: Mesh, tenant: str) -> None:
+    mesh.start_operator()
+    mesh.tenant(tenant, password="old")
+    await mesh.is_told(tenant, "ready")
+    mesh.kafka.writes(f"{tenant}.shop", "row")
+    assert mesh.kafka.reads(tenant, "old", f"{tenant}.shop") == "row"
+
+    mesh.secret(tenant, "new")
+
+    await eventually(lambda: mesh.kafka.reads(tenant, "new", f"{tenant}.shop") != KafkaError._AUTHENTICATION)
+    assert mesh.kafka.reads(tenant, "old", f"{tenant}.shop") == KafkaError._AUTHENTICATION
+
+
+async def test_an_edit_is_in_force_and_a_bad_one_is_not(mesh: Mesh, tenant: str) -> None:
+    good = f"tenant: {tenant}\nsources: [{{name: shop}}, {{name: crm}}]\ntopics: {{transactions: true}}\n"
+    mesh.start_operator()
+    mesh.tenant(tenant)
+    await mesh.is_told(tenant, "ready")
+
+    mesh.config_map(tenant, good)
+    await eventually(lambda: f"{tenant}.crm.transaction" in mesh.kafka.topics(tenant))
+    assert mesh.in_force(tenant) == good
+
+    mesh.config_map(tenant, f"tenant: {tenant}\nsources: [{{nam: shop}}]\nsinks: {{}}\n")
+    message = await mesh.is_told(tenant, "refused", "its last good version stays in force")
+    assert "unknown name" in message
+    assert "sinks" in message
+    assert mesh.in_force(tenant) == good
+    warnings = [each for each in mesh.cluster.list("events", mesh.tenants) if each["reason"] == "TenantRefused"]
+    assert [each["type"] for each in warnings] == ["Warning"]
+
+
+async def test_bad_documents_are_refused_by_name_and_others_are_not_affected(mesh: Mesh, tenant: str) -> None:
+    mesh.tenant("not-yaml", "tenant: [unclosed")
+    mesh.tenant("not-a-mapping", "- a\n- b\n")
+    mesh.tenant("injected", "tenant: 'x.headwater'\nsources: [{name: shop}]\n")
+    mesh.tenant("reserved", "tenant: headwater\nsources: [{name: shop}]\n")
+    mesh.tenant("odd-choice", f"tenant: {tenant}-2\nsources: [{{name: shop}}]\n", on_delete="burn")
+    mesh.config_map("no-secret", f"tenant: {tenant}-3\nsources: [{{name: shop}}]\n")
+    large = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "large", "namespace": mesh.tenants, "labels": LABEL},
+        "data": {"tenant.yaml": f"tenant: {tenant}-4\n# {'x' * 1_000_000}"},
+    }
+    mesh.cluster.kubectl("create", "-f", "-", stdin=yaml.safe_dump(large))  # apply would keep a copy in an annotation
+    mesh.start_operator()
+    mesh.tenant(tenant)
+
+    await mesh.is_told(tenant, "ready")
+    messages = {
+        name: await mesh.is_told(name, "refused")
+        for name in ("not-yaml", "not-a-mapping", "injected", "reserved", "odd-choice", "no-secret", "large")
+    }
+
+    assert "is not YAML" in messages["not-yaml"]
+    assert "mapping" in messages["not-a-mapping"]
+    assert "no tenant's name" in messages["injected"]
+    assert "no tenant's name" in messages["reserved"]
+    assert "'burn' is none of keep, delete" in messages["odd-choice"]
+    assert f"Secret {mesh.tenants}/no-secret-kafka: is missing" in messages["no-secret"]
+    assert "at most 262144 are taken" in messages["large"]
+    assert all("nothing of it is in force" in message for message in messages.values())
+    assert not any(mesh.kafka.topics(f"{tenant}-{number}") for number in (2, 3, 4))
+
+
+async def test_nobody_claims_another_tenants_prefix(mesh: Mesh, tenant: str) -> None:
+    mesh.start_operator()
+    mesh.tenant(tenant)
+    await mesh.is_told(tenant, "ready")
+
+    mesh.tenant("thief", f"tenant: {tenant}\nsources: [{{name: other}}]\n")
+    message = await mesh.is_told("thief", "refused")
+
+    assert f"{tenant!r} is claimed by ConfigMap {mesh.tenants}/{tenant} already" in message
+    assert mesh.in_force(tenant) == f"tenant: {tenant}\nsources: [{{name: shop}}]\n"
+    assert mesh.told(tenant)[0] == "ready"
+
+
+async def test_drift_is_put_right(mesh: Mesh, tenant: str) -> None:
+    mesh.start_operator(quotas={"producer_bytes_per_s": 1_000})
+    mesh.tenant(tenant)
+    await mesh.is_told(tenant, "ready")
+    rights, admin = mesh.kafka.acls(tenant), mesh.kafka.admin
+    principal = f"User:tenant.{tenant}"
+
+    admin.delete_topics([f"{tenant}.dead-letter"])[f"{tenant}.dead-letter"].result()
+    granted = AclBinding(
+        ResourceType.TOPIC,
+        "headwater.",
+        ResourcePatternType.PREFIXED,
+        principal,
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+    admin.create_acls([granted])[granted].result()
+    taken = AclBindingFilter(
+        ResourceType.GROUP,
+        f"{tenant}.",
+        ResourcePatternType.PREFIXED,
+        principal,
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+    admin.delete_acls([taken])[taken].result()
+    client = QuotaClient(KafkaSettings(bootstrap_servers=mesh.kafka.broker.bootstrap_servers))
+    await client.alter({f"tenant.{tenant}": {"producer_byte_rate": 9_999_999.0}})
+    await client.close()
+
+    await eventually(lambda: f"{tenant}.dead-letter" in mesh.kafka.topics(tenant) and mesh.kafka.acls(tenant) == rights)
+    while await mesh.kafka.quotas(tenant) != {"producer_byte_rate": 1_000.0}:
+        pass
+
+
+@pytest.mark.parametrize("on_delete", ["keep", "delete"])
+async def test_who_goes_leaves_nothing_but_the_topics_that_it_wants_to_keep(
+    mesh: Mesh, tenant: str, on_delete: str
+) -> None:
+    mesh.start_operator(quotas={"consumer_bytes_per_s": 1_000})
+    mesh.tenant(tenant, on_delete=on_delete)
+    await mesh.is_told(tenant, "ready")
+    mesh.kafka.writes(f"{tenant}.shop.orders", "a table's row")  # the router made this one
+    topics = mesh.kafka.topics(tenant)
+
+    mesh.delete(tenant)
+    await mesh.is_gone(tenant)
+
+    assert f"tenant.{tenant}" not in mesh.kafka.users()
+    assert mesh.kafka.acls(tenant) == set()
+    assert await mesh.kafka.quotas(tenant) == {}
+    assert mesh.record(tenant) is None
+    assert mesh.kafka.topics(tenant) == (topics if on_delete == "keep" else set())
+
+
+async def test_a_config_map_that_loses_its_label_is_let_go_with_its_topics_kept(mesh: Mesh, tenant: str) -> None:
+    mesh.start_operator()
+    mesh.tenant(tenant, on_delete="delete")
+    await mesh.is_told(tenant, "ready")
+
+    mesh.cluster.kubectl("label", "configmap", tenant, "-n", mesh.tenants, "headwater.dev/tenant-")
+    await eventually(lambda: mesh.record(tenant) is None)
+
+    assert f"{tenant}.shop" in mesh.kafka.topics(tenant)
+    found = mesh.cluster.get("configmap", tenant, mesh.tenants)
+    assert found is not None
+    assert "finalizers" not in found["metadata"]
+
+
+async def test_tenants_share_spark_jobs_and_large_ones_have_their_own(mesh: Mesh, tenant: str) -> None:
+    """In a namespace that enforces `restricted`: the controller manager could make the jobs' pods."""
+    mesh.cluster.kubectl("label", "namespace", mesh.own, "pod-security.kubernetes.io/enforce=restricted")
+    mesh.cluster.apply(*render(mesh.cluster, {}, mesh.own, "sink"))
+    mesh.start_operator(sink_jobs={"template_config_map": "headwater-sink-template", "tenants_per_packed_job": 2})
+    names = [f"{tenant}-{number}" for number in range(4)]
+    for name in names[:3]:
+        mesh.tenant(name)
+    mesh.tenant(names[3], sink_job="own")
+    told = [await mesh.is_told(name, "ready") for name in names]
+
+    assert sum("job packed-0" in message for message in told) == 2
+    assert f"job own-{names[3]}" in told[3]
+    jobs = {f"headwater-sink-{job}" for job in ("packed-0", "packed-1", f"own-{names[3]}")}
+    assert {each["metadata"]["name"] for each in mesh.cluster.list("statefulsets", mesh.own)} == jobs
+    for job in jobs:
+        mesh.cluster.kubectl("wait", "--for=create", f"pod/{job}-0", "-n", mesh.own, "--timeout=60s")
+    documents = mesh.cluster.get("configmap", f"headwater-sink-own-{names[3]}", mesh.own)
+    assert documents is not None
+    assert documents["data"] == {f"{names[3]}.yaml": f"tenant: {names[3]}\nsources: [{{name: shop}}]\n"}
+
+    own = f"headwater-sink-own-{names[3]}"
+    mesh.cluster.kubectl("scale", "statefulset", own, "--replicas=0", "-n", mesh.own)
+    await eventually(lambda: _replicas(mesh, own) == 1)
+    mesh.delete(names[3])
+    await eventually(lambda: mesh.cluster.get("statefulset", own, mesh.own) is None)
+    mesh.cluster.kubectl("delete", "configmap", "headwater-sink-template", "-n", mesh.own)  # as an uninstall does
+    await eventually(lambda: mesh.cluster.list("statefulsets", mesh.own) == [])
+
+
+async def test_a_tenant_that_joins_gets_its_rows_within_seconds_of_its_config_map(
+    mesh: Mesh, tenant: str, valkey_server: ValkeyServer, unique_name: Callable[[str], str]
+) -> None:
+    """By way of a router that knows of tenants from the operator alone; read as the tenant's own application would."""
+    operator, broker = mesh.start_operator(), mesh.kafka.broker.bootstrap_servers
+    source = ChangesSource(broker, unique_name("shop").replace("_", "-"))
+    documents = {name: f"tenant: {name}\nsources: [{{name: {source.name}}}]\n" for name in (tenant, f"{tenant}-late")}
+    mesh.tenant(tenant, documents[tenant])
+    await mesh.is_told(tenant, "ready")
+    with started_services(broker, valkey_server.url, mesh.folder) as services:
+        await record_schema(services.schema_history.client_settings, source.name, orders_schema())
+        settings = {
+            "sources": [source.name],
+            "group": unique_name("router"),
+            "kafka": {"bootstrap_servers": broker},
+            "schema_history": {"address": services.schema_history.client_settings.address},
+            "checkpoint_committer": {"address": services.checkpoint_committer.client_settings.address},
+            "tenant_operator": {"address": operator.client_settings.address},
+        }
+        router = RouterProcess(mesh.folder / "router", settings)
+        try:
+            router.start()
+            source.creates([1])
+            source.publish()
+            first = mesh.kafka.reads(tenant, "first", f"{tenant}.{source.name}.shop.orders")
+
+            mesh.tenant(f"{tenant}-late", documents[f"{tenant}-late"])
+            await mesh.is_told(f"{tenant}-late", "ready")
+            await eventually(lambda: f"{tenant}-late" in router.log_text)
+            operator.kill()  # what a router was told stays in force
+            source.creates([2])
+            source.publish()
+            late = mesh.kafka.reads(f"{tenant}-late", "first", f"{tenant}-late.{source.name}.shop.orders")
+        finally:
+            router.stop()
+
+    assert [json.loads(str(value))["after"]["id"] for value in (first, late)] == [1, 2]
+
+
+async def test_another_operator_takes_over_from_one_that_is_killed(mesh: Mesh, tenant: str) -> None:
+    first = mesh.start_operator()
+    mesh.tenant(tenant)
+    await mesh.is_told(tenant, "ready")
+    second = mesh.start_operator()
+    assert "lease_taken" not in second.log_text
+
+    first.kill()
+    mesh.tenant(f"{tenant}-late")
+    await mesh.is_told(f"{tenant}-late", "ready")
+
+    assert "lease_taken" in second.log_text
+    first.start()  # it comes back as a candidate
+    assert second.get("/healthz")[0] == 200
+
+
+async def test_a_stopped_operator_hands_over_at_once_and_a_restarted_one_repeats_nothing(
+    mesh: Mesh, tenant: str
+) -> None:
+    operator = mesh.start_operator()
+    mesh.tenant(tenant)
+    await mesh.is_told(tenant, "ready")
+    record = mesh.record(tenant)
+
+    assert operator.stop() == 0
+    lease = mesh.cluster.get("lease", "headwater-tenant-operator", mesh.own)
+    assert lease is not None
+    assert lease["spec"].get("holderIdentity", "") == ""
+    operator.start()
+    await eventually(
+        lambda: (
+            "headwater_operator_look_seconds_count" in operator.get("/metrics")[1]
+            and _count(operator, "headwater_operator_look_seconds_count") >= 2
+        )
+    )
+
+    assert _count(operator, "headwater_operator_actions_total") == 0
+    assert mesh.record(tenant) == record
+
+
+async def test_kafka_away_is_told_and_made_up_for(mesh: Mesh, tenant: str) -> None:
+    mesh.start_operator()
+    mesh.tenant(tenant)
+    await mesh.is_told(tenant, "ready")
+    mesh.kafka.broker.kill()
+    mesh.tenant(f"{tenant}-2")
+
+    message = await mesh.is_told(f"{tenant}-2", "waiting")
+    mesh.kafka.broker.restart()
+    await mesh.is_told(f"{tenant}-2", "ready")
+
+    assert "tried again" in message
+    assert f"{tenant}-2.shop" in mesh.kafka.topics(f"{tenant}-2")
+
+
+async def test_routers_are_told_of_tenants_as_they_come_change_and_go(mesh: Mesh, tenant: str) -> None:
+    operator = mesh.start_operator()
+    mesh.tenant(tenant)
+    await mesh.is_told(tenant, "ready")
+
+    async with TenantsClient(operator.client_settings) as client:
+        changes = client.watch()
+        first = await anext(changes)
+        mesh.config_map(tenant, f"tenant: {tenant}\nsources: [{{name: crm}}]\n")
+        second = await anext(changes)
+        mesh.delete(tenant)
+        third = await anext(changes)
+        await changes.aclose()
+
+    assert first.is_first
+    assert dict(first.in_force) == {tenant: f"tenant: {tenant}\nsources: [{{name: shop}}]\n"}
+    assert dict(second.in_force) == {tenant: f"tenant: {tenant}\nsources: [{{name: crm}}]\n"}
+    assert third.left == (tenant,)
+
+
+def _replicas(mesh: Mesh, stateful_set: str) -> int:
+    found = mesh.cluster.get("statefulset", stateful_set, mesh.own)
+    assert found is not None
+    return int(found["spec"]["replicas"])
+
+
+def _count(operator: ServiceProcess, metric: str) -> float:
+    lines = [line for line in operator.get("/metrics")[1].splitlines() if line.startswith(metric)]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+def _all_of(principal: str) -> AclBindingFilter:
+    anything: Mapping[str, Any] = {"name": None, "host": None}
+    return AclBindingFilter(
+        ResourceType.ANY,
+        anything["name"],
+        ResourcePatternType.ANY,
+        principal,
+        anything["host"],
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )

@@ -1,0 +1,134 @@
+"""Which tenants are in force, which documents are refused, who goes."""
+
+from services.tenant_operator.judge import Standing
+from services.tenant_operator.objects import Origin
+from tests.unit.tenant_operator.tenants import config_map, document, judged, record
+
+BAD = "tenant: acme\nsources: [{nam: shop}]\n"
+
+
+def in_force(standing: Standing) -> dict[str, str]:
+    return {each.tenant: each.record.text for each in standing.in_force}
+
+
+def mistakes(standing: Standing) -> dict[str, str]:
+    return {each.config_map.origin.name: " ".join(each.mistakes) for each in standing.refused}
+
+
+def test_a_good_document_is_in_force_and_to_be_recorded() -> None:
+    standing = judged(config_map("acme"))
+
+    assert in_force(standing) == {"acme": document("acme")}
+    assert not standing.in_force[0].is_recorded
+
+
+def test_what_is_recorded_needs_no_record() -> None:
+    assert judged(config_map("acme"), records=(record("acme"),)).in_force[0].is_recorded
+
+
+def test_a_bad_document_leaves_its_last_good_version_in_force_and_others_alone() -> None:
+    standing = judged(config_map("acme", BAD), config_map("globex"), records=(record("acme"),))
+
+    assert in_force(standing) == {"acme": document("acme"), "globex": document("globex")}
+    assert [each.tenant for each in standing.refused] == ["acme"]
+    assert "unknown name" in mistakes(standing)["acme"]
+
+
+def test_every_mistake_is_told_at_once() -> None:
+    told = mistakes(
+        judged(config_map("acme", BAD, annotations={"headwater.dev/on-delete": "burn"}), without_secret="acme")
+    )
+
+    assert "unknown name" in told["acme"]
+    assert "'burn' is none of keep, delete" in told["acme"]
+    assert "Secret teams/acme-kafka: is missing" in told["acme"]
+
+
+def test_a_secret_that_went_leaves_the_tenant_in_force() -> None:
+    standing = judged(config_map("acme"), records=(record("acme"),), without_secret="acme")
+
+    assert in_force(standing) == {"acme": document("acme")}
+    assert standing.in_force[0].credentials is None
+    assert "acme-kafka" in mistakes(standing)["acme"]
+
+
+def test_who_holds_a_name_keeps_it_whoever_came_first() -> None:
+    older = config_map("thief", document("acme"), created_at="2020-01-01T00:00:00Z")
+
+    standing = judged(older, config_map("acme"), records=(record("acme"),))
+
+    assert in_force(standing) == {"acme": document("acme")}
+    assert "claimed by ConfigMap teams/acme already" in mistakes(standing)["thief"]
+
+
+def test_of_two_newcomers_the_older_gets_the_name() -> None:
+    newer = config_map("aaa", document("acme"), created_at="2026-02-01T00:00:00Z")
+
+    standing = judged(newer, config_map("acme"))
+
+    assert [each.config_map.origin.name for each in standing.in_force] == ["acme"]
+    assert list(mistakes(standing)) == ["aaa"]
+
+
+def test_a_tenant_cannot_be_renamed() -> None:
+    """Its topics, user and tables would be another's from one moment to the next, by a slip of the pen."""
+    standing = judged(config_map("acme", document("acne")), records=(record("acme"),))
+
+    assert in_force(standing) == {"acme": document("acme")}
+    assert "cannot be renamed" in mistakes(standing)["acme"]
+
+
+def test_a_name_is_not_free_before_its_owner_is_cleared_away() -> None:
+    going = config_map("acme", is_leaving=True)
+    heir = config_map("heir", document("acme"))
+
+    standing = judged(going, heir, records=(record("acme"),))
+
+    assert [each.tenant for each in standing.leaving] == ["acme"]
+    assert "claimed" in mistakes(standing)["heir"]
+
+
+def test_topics_go_only_where_the_config_map_asks_for_it_to_the_end() -> None:
+    asked = {"headwater.dev/on-delete": "delete"}
+
+    [by_word] = judged(config_map("acme", is_leaving=True, annotations=asked), records=(record("acme"),)).leaving
+    [without] = judged(config_map("acme", is_leaving=True), records=(record("acme"),)).leaving
+    [vanished] = judged(records=(record("acme"),)).leaving
+
+    assert (by_word.deletes_topics, without.deletes_topics, vanished.deletes_topics) == (True, False, False)
+
+
+def test_a_config_map_that_was_made_again_is_another_one() -> None:
+    """The one of before goes first; its name is free at the next look."""
+    again = config_map("acme", origin=Origin("teams", "acme", "uid-of-the-second"))
+
+    standing = judged(again, records=(record("acme"),))
+
+    assert [each.tenant for each in standing.leaving] == ["acme"]
+    assert standing.in_force == ()
+
+
+def test_a_deleted_config_map_that_never_was_in_force_is_let_go() -> None:
+    standing = judged(config_map("acme", BAD, is_leaving=True))
+
+    assert [each.origin.name for each in standing.released] == ["acme"]
+    assert standing.leaving == ()
+
+
+def test_a_document_that_is_too_large_is_not_even_read() -> None:
+    assert "at most 10000 are taken" in mistakes(judged(config_map("acme", "x" * 10_001)))["acme"]
+
+
+def test_a_document_of_endless_depth_is_refused() -> None:
+    assert "is nested deeper than" in mistakes(judged(config_map("acme", "[" * 4_000)))["acme"]
+
+
+def test_a_config_map_without_the_key_is_refused() -> None:
+    told = judged(config_map("acme").__class__(**{**_fields("acme"), "text": None}))
+
+    assert "has no such key" in mistakes(told)["acme"]
+
+
+def _fields(name: str) -> dict[str, object]:
+    made = config_map(name)
+    return {key: getattr(made, key) for key in made.__slots__}

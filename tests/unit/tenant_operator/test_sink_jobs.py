@@ -1,0 +1,115 @@
+"""Who shares a Spark job, and what runs it."""
+
+import pytest
+import yaml
+
+from libs.errors import InvalidSettings
+from services.tenant_operator.judge import InForce
+from services.tenant_operator.sink_jobs import assign, is_as_noted, job_template, jobs_of, manifests
+from tests.unit.tenant_operator.tenants import config_map, document, judged, record
+
+TEMPLATE = {
+    "apiVersion": "apps/v1",
+    "kind": "StatefulSet",
+    "metadata": {"name": "any", "labels": {"team": "data"}},
+    "spec": {
+        "replicas": 1,
+        "template": {
+            "metadata": {"labels": {"app.kubernetes.io/name": "headwater"}},
+            "spec": {"containers": [{"name": "sink"}], "volumes": [{"name": "settings"}, {"name": "tenants"}]},
+        },
+    },
+}
+
+
+def template_map(text: str) -> dict[str, object]:
+    return {"metadata": {"name": "template", "uid": "u"}, "data": {"statefulset.yaml": text}}
+
+
+def tenants(
+    *names: str, jobs: dict[str, str] | None = None, own: str = "", topics_only: str = ""
+) -> tuple[InForce, ...]:
+    maps = [
+        config_map(
+            name,
+            document(name, "sink: null\n" if name == topics_only else ""),
+            annotations={"headwater.dev/sink-job": "own"} if name == own else {},
+        )
+        for name in names
+    ]
+    records = tuple(record(name, sink_job=job) for name, job in (jobs or {}).items())
+    return judged(*maps, records=records).in_force
+
+
+def test_small_tenants_share_jobs_and_fill_them_up() -> None:
+    assert assign(tenants("a", "b", "c"), tenants_per_packed_job=2) == {
+        "a": "packed-0",
+        "b": "packed-0",
+        "c": "packed-1",
+    }
+
+
+def test_a_tenant_stays_where_its_checkpoint_lies() -> None:
+    there = {"b": "packed-3", "c": "own-c"}
+
+    assert assign(tenants("a", "b", "c", jobs=there), tenants_per_packed_job=2) == {"a": "packed-0", **there}
+
+
+def test_room_that_became_free_is_used() -> None:
+    there = {"b": "packed-1", "c": "packed-1"}
+
+    assert assign(tenants("b", "c", "d", jobs=there), tenants_per_packed_job=2)["d"] == "packed-0"
+
+
+def test_who_asks_for_it_has_a_job_of_its_own() -> None:
+    assert assign(tenants("a", "big", own="big"), tenants_per_packed_job=20) == {"a": "packed-0", "big": "own-big"}
+
+
+def test_who_wants_topics_only_has_no_job() -> None:
+    assert assign(tenants("a", "b", topics_only="b"), tenants_per_packed_job=20) == {"a": "packed-0"}
+
+
+def test_a_job_takes_no_more_documents_than_a_config_map_holds() -> None:
+    padding = "#" * 9_000
+    many = judged(*(config_map(f"t{n}", document(f"t{n}", padding)) for n in range(101))).in_force
+
+    assert set(assign(many, tenants_per_packed_job=1_000).values()) == {"packed-0", "packed-1"}
+
+
+def test_a_job_is_the_template_with_its_own_names_documents_and_owner() -> None:
+    in_force = tenants("a", "b")
+    [job] = jobs_of(in_force, {"a": "packed-0", "b": "packed-0"})
+
+    documents, stateful_set = manifests(job, job_template(template_map(yaml.safe_dump(TEMPLATE))), "headwater")
+
+    assert documents["data"] == {"a.yaml": document("a"), "b.yaml": document("b")}
+    assert stateful_set["metadata"]["name"] == "headwater-sink-packed-0"
+    assert stateful_set["metadata"]["labels"]["team"] == "data"
+    assert stateful_set["metadata"]["ownerReferences"][0]["uid"] == "u"
+    pod = stateful_set["spec"]["template"]
+    assert pod["metadata"]["labels"].items() >= stateful_set["spec"]["selector"]["matchLabels"].items()
+    assert pod["spec"]["volumes"][1] == {"name": "tenants", "configMap": {"name": "headwater-sink-packed-0"}}
+
+
+def test_a_changed_document_changes_the_documents_and_not_the_pod() -> None:
+    """The job reads its folder again by itself: a restart would cost all of its tenants half a minute."""
+    template = job_template(template_map(yaml.safe_dump(TEMPLATE)))
+    [before] = jobs_of(tenants("a"), {"a": "packed-0"})
+    [after] = jobs_of(judged(config_map("a", document("a", "sink: {trigger_s: 9}\n"))).in_force, {"a": "packed-0"})
+    old, new = manifests(before, template, "headwater"), manifests(after, template, "headwater")
+
+    assert not is_as_noted(new[0], old[0])
+    assert is_as_noted(new[1], old[1])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: [", "no StatefulSet"),
+        ("a: b", "no StatefulSet"),
+        (yaml.safe_dump({"spec": {"template": {"spec": {"volumes": []}}}}), "no volume"),
+    ],
+)
+def test_a_template_that_is_none_is_refused(text: str, words: str) -> None:
+    with pytest.raises(InvalidSettings, match=words):
+        job_template(template_map(text))
