@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import psycopg
 import pymysql
 import pytest
+from hypothesis import settings as hypothesis_settings
 from pymysql.connections import Connection
 
 from libs.config.connections import PostgresqlSettings
@@ -29,6 +30,10 @@ from libs.local.process import ProcessSpec, Running, kill, start, stop, wait_rea
 from tests.vtgate.cluster import topology_of
 from tests.vtgate.service import Security, VtgateServer
 from tests.vtgate.vstream import ServerOptions
+
+# No test is judged by how long it took: other tests share the cores.
+hypothesis_settings.register_profile("headwater", deadline=None)
+hypothesis_settings.load_profile("headwater")
 
 READY_TIMEOUT_S = 90.0  # two cores, and Spark may be starting beside
 STOP_TIMEOUT_S = 30.0

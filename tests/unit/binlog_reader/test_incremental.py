@@ -193,7 +193,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(first=st.dictionaries(KEYS, st.integers(0, 99)), steps=st.lists(steps, max_size=30))
 def test_any_interleaving_ends_with_the_true_rows(first: dict[int, int], steps: list[tuple[object, ...]]) -> None:
     """Writes, chunk reads, kills, DDL and pauses: each row's newest event is the row, in log order and by order."""

@@ -292,7 +292,6 @@ def test_a_place_to_resume_at_lies_between_transactions_only() -> None:
 
 
 @given(st.data())
-@settings(deadline=None)
 def test_a_replay_from_any_place_gives_the_same_rows_and_orders(data: Any) -> None:
     """However entries are merged into messages, and wherever reading broke off."""
     transactions = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=6))
@@ -523,7 +522,7 @@ def test_a_checkpoint_in_front_may_be_confirmed() -> None:
     st.binary(max_size=30),
     st.integers(0, 400),
 )
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_no_stream_crashes_it(entries: list[pb.Entry], rubbish: bytes, place: int) -> None:
     """Entries in any order, with bytes replaced: rows, or an error of ours."""
     data = pb.Entries(items=entries).SerializeToString()

@@ -111,7 +111,7 @@ conditions = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     conditions,
     st.one_of(st.none(), numbers),

@@ -68,7 +68,7 @@ ROWS = st.tuples(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(row=ROWS)
 def test_compiled_and_converted_values_are_equal(row: Sequence[str | bytes | None]) -> None:
     packet = printed(row)
