@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-import yaml
-
 from libs.config.tenants import parse_tenant
+from libs.events.row_filter import condition_mistakes
 from libs.types.tenant import TenantSpec
 from services.tenant_operator.objects import (
     DOCUMENT_KEY,
@@ -38,13 +37,11 @@ OWN: Final = "own"
 
 @lru_cache(maxsize=10_000)  # every document is asked for at every look: read once each, as long as there are not more
 def parse_document(text: str) -> Parsed:
-    """A tenant's document, from its YAML."""
+    """A tenant's document, from its YAML. Row filters are judged too: one that the router refuses must not look as if in
+    force. Keys of masks are not looked for: only the router has them.
+    """
     mistakes: list[str] = []
-    try:
-        spec = parse_tenant(text, mistakes=mistakes)
-    except (RecursionError, ValueError, yaml.YAMLError) as error:  # deeper or odder than any document
-        return None, (f"cannot be read ({type(error).__name__})",)
-    return spec, tuple(mistakes)
+    return parse_tenant(text, mistakes=mistakes, check_condition=condition_mistakes), tuple(mistakes)
 
 
 @dataclass(frozen=True, slots=True)

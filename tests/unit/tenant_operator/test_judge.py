@@ -1,5 +1,7 @@
 """Which tenants are in force, which documents are refused, who goes."""
 
+import pytest
+
 from services.tenant_operator.judge import Standing
 from services.tenant_operator.objects import Origin
 from tests.unit.tenant_operator.tenants import config_map, document, judged, record
@@ -121,6 +123,25 @@ def test_a_document_that_is_too_large_is_not_even_read() -> None:
 
 def test_a_document_of_endless_depth_is_refused() -> None:
     assert "is nested deeper than" in mistakes(judged(config_map("acme", "[" * 4_000)))["acme"]
+
+
+@pytest.mark.parametrize(
+    ("selection", "says"),
+    [
+        ("row_filters: [{tables: '.*', where: 'total >'}]", "sources[0].row_filters[0].where: is not SQL"),
+        (f"row_filters: [{{tables: '.*', where: '{'(' * 99}a{')' * 99}'}}]", "is nested"),
+        ("include_tables: ['(a+)+']", "sources[0].include_tables[0]: could run away"),
+    ],
+)
+def test_what_the_router_would_refuse_is_refused_here(selection: str, says: str) -> None:
+    """With the line; the others are not concerned."""
+    bad = f"tenant: acme\nsources:\n- name: shop\n  {selection}\n"
+
+    standing = judged(config_map("acme", bad), config_map("globex", document("globex")))
+
+    assert "line 4: " in mistakes(standing)["acme"]
+    assert says in mistakes(standing)["acme"]
+    assert list(in_force(standing)) == ["globex"]
 
 
 def test_a_config_map_without_the_key_is_refused() -> None:
