@@ -20,6 +20,7 @@ RUN python3.11 -m venv .venv && .venv/bin/pip install --no-cache-dir --require-h
 
 # The code, compiled; without what is only for one machine.
 FROM build AS code
+COPY requirements/dev.txt requirements/
 COPY libs libs
 COPY protos protos
 COPY services services
