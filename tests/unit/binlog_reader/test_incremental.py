@@ -5,7 +5,8 @@ The source, its log, SELECTs and the publishing are played by a few lines here; 
 """
 
 import json
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import pytest
@@ -24,6 +25,8 @@ from services.binlog_reader.incremental import Chunk, IncrementalCopy, TableRefu
 
 T = TableId(database="s", table="t")
 UUID = "24bc7850-2c16-11e6-a073-0242ac110002"
+UUIDS = (UUID, "0e5d7850-2c16-11e6-a073-0242ac110003", "f1007850-2c16-11e6-a073-0242ac110004")
+"""Of the servers that take turns as the primary: each numbers its own transactions."""
 V1 = show_create_to_schema(T, "CREATE TABLE `t` (`id` int NOT NULL, `v` int, PRIMARY KEY (`id`))", "utf8mb4")
 V2 = show_create_to_schema(T, "CREATE TABLE `t` (`id` int NOT NULL, `v` bigint, PRIMARY KEY (`id`))", "utf8mb4")
 SCHEMAS = (V1, V2)
@@ -37,6 +40,8 @@ class Transaction:
 
     changes: dict[int, int | None] = field(default_factory=dict)
     schema: int | None = None
+    server: int = 0
+    """Which one numbered it."""
 
 
 @dataclass
@@ -65,7 +70,17 @@ class Mysql:
         self.committed = len(self.log)
 
     def executed(self) -> GtidSet:
-        return gtids(self.committed)
+        return self.gtids(self.committed)
+
+    def gtid(self, place: int) -> tuple[str, str, int]:
+        """Of the transaction at a place of the log."""
+        server = self.log[place].server
+        return UUIDS[server], "", sum(1 for each in self.log[: place + 1] if each.server == server)
+
+    def gtids(self, count: int) -> GtidSet:
+        """Of the log's first transactions."""
+        counts = Counter(UUIDS[each.server] for each in self.log[:count])
+        return GtidSet({GtidHost(uuid): ((1, done),) for uuid, done in counts.items()})
 
 
 @dataclass
@@ -98,7 +113,7 @@ class Reader:
     def follow(self, transactions: int) -> None:
         for transaction in self.mysql.log[self.position : self.position + transactions]:
             number = self.position + 1
-            gtid = (UUID, "", number)
+            gtid = self.mysql.gtid(self.position)
             self.copy.transaction_begins(gtid)
             self.deliver()
             if transaction.changes:
@@ -131,7 +146,7 @@ class Reader:
         """``read_between_watermarks``, with ``between`` written while it runs: half before the SELECT, half behind it."""
         if not self.copy.wants_chunk:
             return
-        mysql, seen, half = self.mysql, gtids(self.position), len(between) // 2
+        mysql, seen, half = self.mysql, self.mysql.gtids(self.position), len(between) // 2
         if not mysql.executed().is_superset(seen):
             mysql.commit()
         window = open_low(mysql.executed())
@@ -174,12 +189,13 @@ def key_json(key: int) -> bytes:
 
 
 changes = st.dictionaries(KEYS, st.none() | st.integers(0, 99), min_size=1, max_size=3)
-writes = st.one_of(
+contents = st.one_of(
     changes.map(lambda each: Transaction(changes=each)),
     changes.map(lambda each: Transaction(changes=each)),
     st.just(Transaction()),  # of a table that nobody captures
     st.sampled_from((0, 1)).map(lambda number: Transaction(schema=number)),
 )
+writes = st.builds(replace, contents, server=st.sampled_from((0, 0, 0, 1, 2)))
 steps = st.one_of(
     st.tuples(st.just("write"), writes, st.booleans()),
     st.tuples(st.just("commit")),
@@ -196,7 +212,8 @@ steps = st.one_of(
 @settings(max_examples=400)
 @given(first=st.dictionaries(KEYS, st.integers(0, 99)), steps=st.lists(steps, max_size=30))
 def test_any_interleaving_ends_with_the_true_rows(first: dict[int, int], steps: list[tuple[object, ...]]) -> None:
-    """Writes, chunk reads, kills, DDL and pauses: each row's newest event is the row, in log order and by order."""
+    """Writes numbered by several servers, chunk reads, kills, DDL and pauses: each row's newest event is the row, in log order
+    and by order."""
     mysql = Mysql(rows=dict(first))
     reader = Reader(mysql)
     reader.copy.take(ExecuteSnapshot("a", ("s.t",)), ["s.t"])
