@@ -158,6 +158,27 @@ def test_probes_ask_what_a_supervisor_is_to_know(cluster: ControlPlane, values: 
         assert container["readinessProbe"]["httpGet"]["path"] == "/readyz", name
 
 
+def test_a_routers_pods_have_the_keys_of_masks_and_start_without_them(cluster: ControlPlane) -> None:
+    """Each tenant's Secret in a folder of its own, where the router looks for it; no other pod has any."""
+    objects = render(cluster, FULL, "any")
+    specs = pod_specs(objects)
+    router = specs.pop("headwater-router")
+    (text,) = (
+        each["data"]["settings.yaml"]
+        for each in objects
+        if each["kind"] == "ConfigMap" and each["metadata"]["name"] == "headwater-router"
+    )
+
+    folder = yaml.safe_load(text)["keys_folder"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in router["containers"][0]["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in router["volumes"]}
+    for tenant, secret in FULL["router"]["maskKeys"].items():
+        assert mounts[f"keys-{tenant}"] == f"{folder}/{tenant}"
+        assert volumes[f"keys-{tenant}"]["secret"]["secretName"] == secret
+        assert volumes[f"keys-{tenant}"]["secret"]["optional"]
+    assert "mask-keys" not in yaml.safe_dump(list(specs.values()))
+
+
 def test_no_password_stands_in_what_is_rendered(cluster: ControlPlane) -> None:
     rendered = yaml.safe_dump_all(render(cluster, FULL, "any"))
 
@@ -174,6 +195,7 @@ def test_no_password_stands_in_what_is_rendered(cluster: ControlPlane) -> None:
         ({"redis": {"url": "redis://:secret@redis:6379/0"}}, "url"),
         ({"sources": {"shop": SHOP | {"secretEnv": {"PASSWORD": {"name": "a", "key": "b"}}}}}, "PASSWORD"),
         ({"tls": {"enabled": True}}, "tls.secret"),
+        ({"router": {"maskKeys": {"../acme": "keys"}}}, r"\.\./acme"),
     ],
 )
 def test_wrong_values_are_refused_by_name(cluster: ControlPlane, values: Mapping[str, Any], place: str) -> None:

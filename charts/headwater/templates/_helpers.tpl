@@ -138,7 +138,7 @@ affinity: {{ toYaml . | nindent 2 }}
 {{- /*
 One service: its settings file, its Deployment and, with `grpc`, its Service.
 
-root, component, image, settings (a dict), resources; role, replicas, strategy, redis, secretEnv, grpc, account, stateSize are optional.
+root, component, image, settings (a dict), resources; role, replicas, strategy, redis, secretEnv, grpc, account, stateSize, maskKeys (Secrets by tenant) are optional.
 */ -}}
 {{- define "headwater.service" -}}
 {{- $name := include "headwater.name" .component -}}
@@ -215,6 +215,9 @@ spec:
             {{- if .root.Values.kafka.caSecret }}
             - {name: kafka-ca, mountPath: /etc/headwater/kafka-ca, readOnly: true}
             {{- end }}
+            {{- range $tenant, $_ := .maskKeys }}
+            - {name: keys-{{ $tenant }}, mountPath: /etc/headwater/keys/{{ $tenant }}, readOnly: true}
+            {{- end }}
       volumes:
         - name: settings
           configMap: {name: {{ $name }}}
@@ -229,6 +232,11 @@ spec:
         {{- with .root.Values.kafka.caSecret }}
         - name: kafka-ca
           secret: {secretName: {{ .name }}, items: [{key: {{ .key }}, path: ca.pem}]}
+        {{- end }}
+        {{- /* Optional: one that is away is that tenant's mistake, and must not keep the others' pods from starting. */}}
+        {{- range $tenant, $secret := .maskKeys }}
+        - name: keys-{{ $tenant }}
+          secret: {secretName: {{ $secret }}, optional: true, defaultMode: 288}
         {{- end }}
 ---
 apiVersion: v1
