@@ -22,7 +22,7 @@ ID = column("id", "int", is_optional=False)
         (("valid_from",), ("id",), SinkMode.MIRROR, Deletes.SOFT, "delta", None),
         (("_POS",), ("id",), SinkMode.MIRROR, Deletes.HARD, "iceberg", "keeps this name for itself"),
         (("_POS",), ("id",), SinkMode.MIRROR, Deletes.HARD, "postgresql", None),
-        ((), ("id",), SinkMode.HISTORY, Deletes.HARD, "postgresql", "has no mode history"),
+        ((), ("id",), SinkMode.HISTORY, Deletes.HARD, "postgresql", None),
     ],
 )
 def test_what_cannot_be_kept_is_named(
