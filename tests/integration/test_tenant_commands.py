@@ -188,7 +188,7 @@ def test_explain_names_the_rule_and_its_line(home: Home, database: str) -> None:
     """For the table, its rows and each column."""
     (home.tenants_dir / "acme.yaml").write_text(more(database))
 
-    (orders,) = json.loads(run(home, "explain", "acme", "orders", "--json"))["tables"]
+    (orders,) = json.loads(run(home, "explain", "acme", f"{database}.orders", "--json"))["tables"]
     text = run(home, "explain", "acme", f"{database}.customers")
 
     assert (orders["is_delivered"], orders["because"][0]["where"]) == (True, "tenants/acme.yaml:4")
