@@ -67,7 +67,8 @@ def shared_spark() -> SharedSpark:
     )
     sinks = [sink, postgresql, open_delta_sink(delta)]
     session = open_session(session_settings(folder), sinks, name="tests")
-    session.conf.set("spark.sql.streaming.stopTimeout", "120s")  # a job ends with its process, a test's query before the next
+    # A job ends with its process, but a test's query has to before the next one begins.
+    session.conf.set("spark.sql.streaming.stopTimeout", "120s")
     return SharedSpark(session, sink, iceberg, delta)
 
 

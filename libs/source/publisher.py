@@ -385,7 +385,8 @@ class Publisher:
             self._producer.poll(0)
 
     def _has_room(self) -> bool:
-        # Nobody tells of what is acknowledged: the producer's length is what it still holds.
+        # Nobody tells of what is acknowledged: the producer's length is what it still holds, and reports that wait to be
+        # read (rd_kafka_outq_len), so that it never says too little.
         for _ in range(len(self._unacknowledged) - len(self._producer)):
             self._unacknowledged.popleft()
         return (

