@@ -1,7 +1,7 @@
 """Kafka from the operator's side: what it holds, and actions done to it, many at a time."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
@@ -17,15 +17,14 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourcePatternType,
     ResourceType,
-    ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
-    UserScramCredentialUpsertion,
 )
 
 from libs.config.connections import KafkaSettings
 from libs.errors import AccessDenied, BrokerUnavailable, HeadwaterError
 from libs.kafka.clients import client_config, create_topics
+from services.tenant_operator.broker_client import BrokerClient
 from services.tenant_operator.kafka_plan import (
     USER_PREFIX,
     Acl,
@@ -40,16 +39,13 @@ from services.tenant_operator.kafka_plan import (
     SetPassword,
     SetQuotas,
 )
-from services.tenant_operator.quotas import QuotaClient
+from services.tenant_operator.passwords import set_passwords
+from services.tenant_operator.quotas import alter_quotas, describe_quotas
 
 _TIMEOUT_S: Final = 10.0
 """Of one request; a look that fails is soon followed by another."""
-_SCRAM_ITERATIONS: Final = 4_096
-"""Kafka's own default, and its least."""
 _ACTIONS_AT_ONCE: Final = 500
 """One request of so many is answered well within its time-out."""
-_PASSWORDS_AT_ONCE: Final = 50
-"""librdkafka salts them one by one, at 30 to 50 ms each, and its time-out runs meanwhile."""
 _PRINCIPAL: Final = "User:"
 _GONE_OR_THERE: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.RESOURCE_NOT_FOUND}
@@ -65,7 +61,7 @@ class KafkaClient:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._admin = AdminClient(client_config(settings))
-        self._quotas = QuotaClient(settings)
+        self._broker = BrokerClient(settings)
 
     async def observe(self, configured_topics: Iterable[str] = ()) -> KafkaState:
         """What Kafka holds now; of ``configured_topics`` also their settings.
@@ -75,29 +71,29 @@ class KafkaClient:
             AccessDenied: our user may not look.
         """
         state = await asyncio.to_thread(self._observe, tuple(configured_topics))
-        quotas = await self._quotas.describe()
+        quotas = await describe_quotas(self._broker)
         return KafkaState(state.topics, state.configs, state.users, state.acls, quotas)
 
     async def apply(self, actions: Sequence[KafkaAction]) -> Failures:
         """Do all of ``actions``, those of a kind together; which of them failed, and why. Each may be repeated."""
         failures: Failures = []
-        for kind in (DeleteUser, CreateTopic, ConfigureTopic, Revoke, Grant, SetPassword, DeleteTopic):
+        for kind in (DeleteUser, CreateTopic, ConfigureTopic, Revoke, Grant, DeleteTopic):
             chosen = [action for action in actions if isinstance(action, kind)]
-            at_once = _PASSWORDS_AT_ONCE if kind is SetPassword else _ACTIONS_AT_ONCE
-            for begin in range(0, len(chosen), at_once):
-                failures += await asyncio.to_thread(self._apply, chosen[begin : begin + at_once])
+            for begin in range(0, len(chosen), _ACTIONS_AT_ONCE):
+                failures += await asyncio.to_thread(self._apply, chosen[begin : begin + _ACTIONS_AT_ONCE])
+        passwords = {action.user: action for action in actions if isinstance(action, SetPassword)}
+        if passwords:
+            setting = set_passwords(self._broker, {user: action.password for user, action in passwords.items()})
+            failures += [(passwords[user], error) for user, error in (await _refused(setting, passwords)).items()]
         quotas = {action.user: action for action in actions if isinstance(action, SetQuotas)}
         if quotas:
-            try:
-                refused = await self._quotas.alter({user: action.values for user, action in quotas.items()})
-            except HeadwaterError as error:
-                refused = dict.fromkeys(quotas, error)
-            failures += [(quotas[user], error) for user, error in refused.items()]
+            altering = alter_quotas(self._broker, {user: action.values for user, action in quotas.items()})
+            failures += [(quotas[user], error) for user, error in (await _refused(altering, quotas)).items()]
         return failures
 
     async def close(self) -> None:
         """End the connections."""
-        await self._quotas.close()
+        await self._broker.close()
 
     def _observe(self, configured_topics: Sequence[str]) -> KafkaState:
         topics = frozenset(_asked(lambda: self._admin.list_topics(timeout=_TIMEOUT_S)).topics)
@@ -150,11 +146,12 @@ class KafkaClient:
                 by_name = {action.topic: action for action in actions if isinstance(action, DeleteTopic)}
                 futures = self._admin.delete_topics(list(by_name), request_timeout=_TIMEOUT_S)
                 return _failures([(by_name[name], future) for name, future in futures.items()])
-            case SetPassword() | DeleteUser():
-                by_user = {action.user: action for action in actions if isinstance(action, SetPassword | DeleteUser)}
-                futures = self._admin.alter_user_scram_credentials(
-                    [_scram(action) for action in by_user.values()], request_timeout=_TIMEOUT_S
-                )
+            case DeleteUser():
+                by_user = {action.user: action for action in actions if isinstance(action, DeleteUser)}
+                deletions: list[Any] = [
+                    UserScramCredentialDeletion(user, ScramMechanism.SCRAM_SHA_512) for user in by_user
+                ]
+                futures = self._admin.alter_user_scram_credentials(deletions, request_timeout=_TIMEOUT_S)
                 return _failures([(by_user[user], future) for user, future in futures.items()])
             case Grant():
                 granted = {_binding(action.acl): action for action in actions if isinstance(action, Grant)}
@@ -164,8 +161,16 @@ class KafkaClient:
                 revoked = {_filter(action.acl): action for action in actions if isinstance(action, Revoke)}
                 futures = self._admin.delete_acls(list(revoked), request_timeout=_TIMEOUT_S)
                 return _failures([(revoked[each], future) for each, future in futures.items()])
-            case SetQuotas():
-                raise AssertionError("quotas go another way")
+            case SetPassword() | SetQuotas():
+                raise AssertionError("these go another way")
+
+
+async def _refused(asked: Awaitable[dict[str, HeadwaterError]], users: Iterable[str]) -> dict[str, HeadwaterError]:
+    """What Kafka refused, by user: all of ``users``, where it did not answer."""
+    try:
+        return await asked
+    except HeadwaterError as error:
+        return dict.fromkeys(users, error)
 
 
 def _failures(futures: Sequence[tuple[KafkaAction, "Future[Any]"]]) -> Failures:
@@ -216,13 +221,6 @@ def _configured(action: ConfigureTopic) -> ConfigResource:
             for name, value in action.config.items()
         ],
     )
-
-
-def _scram(action: SetPassword | DeleteUser) -> Any:
-    if isinstance(action, DeleteUser):
-        return UserScramCredentialDeletion(action.user, ScramMechanism.SCRAM_SHA_512)
-    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, _SCRAM_ITERATIONS)
-    return UserScramCredentialUpsertion(action.user, info, action.password.reveal().encode())
 
 
 def _acl(binding: Any) -> Acl:

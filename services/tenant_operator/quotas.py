@@ -1,4 +1,4 @@
-"""Kafka's client quotas, which confluent-kafka's AdminClient cannot ask for: two requests of Kafka's protocol, over aiokafka.
+"""Kafka's client quotas, which confluent-kafka's AdminClient cannot ask for: two requests of Kafka's protocol.
 
 Kafka protocol, DescribeClientQuotas (48) and AlterClientQuotas (49), version 0; any broker answers.
 """
@@ -6,18 +6,14 @@ Kafka protocol, DescribeClientQuotas (48) and AlterClientQuotas (49), version 0;
 from collections.abc import Mapping
 from typing import Any, Final
 
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import Array, Boolean, Float64, Int8, Int16, Int32, Schema, String
 
-from libs.config.connections import KafkaSettings
 from libs.errors import AccessDenied, BrokerUnavailable, HeadwaterError
-from libs.kafka.clients import aiokafka_config
+from services.tenant_operator.broker_client import CLUSTER_AUTHORIZATION_FAILED, BrokerClient
 
 _USER: Final = "user"
 _ANY_NAME: Final = 2
-_CLUSTER_AUTHORIZATION_FAILED: Final = 31
 
 
 class _DescribeResponse(Response):  # type: ignore[misc]  # aiokafka is untyped
@@ -103,51 +99,34 @@ class _AlterClientQuotas(Request[_AlterStruct]):  # type: ignore[misc]
         return request_struct_class(entries, False)
 
 
-class QuotaClient:
-    """A connection of its own; ``close`` it at the end."""
+async def describe_quotas(broker: BrokerClient) -> dict[str, dict[str, float]]:
+    """The quotas of every user that has some of its own.
 
-    def __init__(self, settings: KafkaSettings) -> None:
-        self._settings = settings
-        self._admin: Any = None
+    Raises:
+        BrokerUnavailable: Kafka does not answer; try again.
+        AccessDenied: our user may not look; grant DESCRIBE_CONFIGS on the cluster.
+    """
+    answer = await broker.ask(_DescribeClientQuotas())
+    if answer.error_code:
+        raise _error(answer.error_code, answer.error_message)
+    return {
+        name: dict(values) for [(_, name)], values in answer.entries if name is not None
+    }  # a name of None is the default of all users
 
-    async def describe(self) -> dict[str, dict[str, float]]:
-        """The quotas of every user that has some of its own.
 
-        Raises:
-            BrokerUnavailable: Kafka does not answer; try again.
-            AccessDenied: our user may not look; grant DESCRIBE_CONFIGS on the cluster.
-        """
-        answer = await self._ask(_DescribeClientQuotas())
-        if answer.error_code:
-            raise _error(answer.error_code, answer.error_message)
-        return {
-            name: dict(values) for [(_, name)], values in answer.entries if name is not None
-        }  # a name of None is the default of all users
+async def alter_quotas(
+    broker: BrokerClient, wanted: Mapping[str, Mapping[str, float | None]]
+) -> dict[str, HeadwaterError]:
+    """Set (or, with None, take away) users' quotas; what Kafka refused, by user.
 
-    async def alter(self, wanted: Mapping[str, Mapping[str, float | None]]) -> dict[str, HeadwaterError]:
-        """Set (or, with None, take away) users' quotas; what Kafka refused, by user. Raises as ``describe``."""
-        answer = await self._ask(_AlterClientQuotas(wanted))
-        return {name: _error(code, message) for code, message, [(_, name)] in answer.entries if code}
-
-    async def close(self) -> None:
-        """End the connection."""
-        if self._admin is not None:
-            await self._admin.close()
-            self._admin = None
-
-    async def _ask(self, request: Any) -> Any:
-        try:
-            if self._admin is None:
-                admin = AIOKafkaAdminClient(**aiokafka_config(self._settings))
-                await admin.start()
-                self._admin = admin
-            return await self._admin._send_request(request)
-        except (KafkaError, OSError, TimeoutError) as error:
-            await self.close()
-            raise BrokerUnavailable(f"Kafka does not answer about quotas: {error}") from error
+    Raises:
+        BrokerUnavailable: Kafka does not answer; try again.
+    """
+    answer = await broker.ask(_AlterClientQuotas(wanted))
+    return {name: _error(code, message) for code, message, [(_, name)] in answer.entries if code}
 
 
 def _error(code: int, message: str | None) -> HeadwaterError:
-    if code == _CLUSTER_AUTHORIZATION_FAILED:
+    if code == CLUSTER_AUTHORIZATION_FAILED:
         return AccessDenied("may not look at or set quotas: grant DESCRIBE_CONFIGS and ALTER_CONFIGS on the cluster")
     return BrokerUnavailable(f"Kafka refuses quotas: {message or code}")

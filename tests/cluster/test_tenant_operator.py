@@ -28,7 +28,8 @@ from libs.config.connections import KafkaSettings
 from libs.local.kafka_broker import Sasl
 from libs.local.ports import LOOPBACK, free_ports
 from libs.rpc.tenants_client import TenantsClient
-from services.tenant_operator.quotas import QuotaClient
+from services.tenant_operator.broker_client import BrokerClient
+from services.tenant_operator.quotas import alter_quotas, describe_quotas
 from tests.certificates import write_certificates
 from tests.cluster.chart import render
 from tests.cluster.control_plane import ControlPlane
@@ -79,9 +80,9 @@ class GuardedKafka:
         return set(describe().result())
 
     async def quotas(self, tenant: str) -> dict[str, float]:
-        client = QuotaClient(KafkaSettings(bootstrap_servers=self.broker.bootstrap_servers))
+        client = BrokerClient(KafkaSettings(bootstrap_servers=self.broker.bootstrap_servers))
         try:
-            return (await client.describe()).get(f"tenant.{tenant}", {})
+            return (await describe_quotas(client)).get(f"tenant.{tenant}", {})
         finally:
             await client.close()
 
@@ -420,8 +421,8 @@ async def test_drift_is_put_right(mesh: Mesh, tenant: str) -> None:
         AclPermissionType.ALLOW,
     )
     admin.delete_acls([taken])[taken].result()
-    client = QuotaClient(KafkaSettings(bootstrap_servers=mesh.kafka.broker.bootstrap_servers))
-    await client.alter({f"tenant.{tenant}": {"producer_byte_rate": 9_999_999.0}})
+    client = BrokerClient(KafkaSettings(bootstrap_servers=mesh.kafka.broker.bootstrap_servers))
+    await alter_quotas(client, {f"tenant.{tenant}": {"producer_byte_rate": 9_999_999.0}})
     await client.close()
 
     await eventually(lambda: f"{tenant}.dead-letter" in mesh.kafka.topics(tenant) and mesh.kafka.acls(tenant) == rights)

@@ -1,0 +1,43 @@
+"""Requests of Kafka's protocol that confluent-kafka's AdminClient does not have, or takes too long for, over aiokafka."""
+
+from typing import Any, Final
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+
+from libs.config.connections import KafkaSettings
+from libs.errors import BrokerUnavailable
+from libs.kafka.clients import aiokafka_config
+
+CLUSTER_AUTHORIZATION_FAILED: Final = 31
+"""Kafka protocol, "Error Codes"."""
+
+
+class BrokerClient:
+    """A connection of its own to any broker; ``close`` it at the end."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._admin: Any = None
+
+    async def ask(self, request: Any) -> Any:
+        """The answer to ``request``, an ``aiokafka.protocol.api.Request``.
+
+        Raises:
+            BrokerUnavailable: Kafka does not answer; try again.
+        """
+        try:
+            if self._admin is None:
+                admin = AIOKafkaAdminClient(**aiokafka_config(self._settings))
+                await admin.start()
+                self._admin = admin
+            return await self._admin._send_request(request)
+        except (KafkaError, OSError, TimeoutError) as error:
+            await self.close()
+            raise BrokerUnavailable(f"Kafka does not answer ({type(request).__name__.strip('_')}): {error}") from error
+
+    async def close(self) -> None:
+        """End the connection."""
+        if self._admin is not None:
+            await self._admin.close()
+            self._admin = None
