@@ -6,10 +6,12 @@ average shows. Hence the peers in the same run, Debezium and a plain MERGE: the 
 """
 
 import argparse
+import math
 import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +26,7 @@ from bench.maintenance import measure_maintenance
 from bench.results import measured_now, with_sections
 from bench.sink import PeerFigures, SinkFigures, measure_sink
 from bench.snapshot import SnapshotFigures, measure_snapshot
+from bench.tenants import LATE_TENANTS, TENANTS, measure_tenants
 from bench.vitess import COPIED_ROWS, SHARDED_EVENTS, SHARDS, STREAMED_EVENTS, measure_vitess
 from bench.workload import write_changes, write_multi_row_changes
 from libs.errors import HeadwaterError
@@ -43,6 +46,7 @@ PARTS: Final = {
     "maintenance": "an Iceberg mirror after a day of commits, beside a fresh copy of it",
     "dts": "a Tencent DTS subscription's bytes, decoded",
     "vitess": "a recorded VStream to a tenant's topic, beside Debezium",
+    "tenants": f"{TENANTS:,} tenants in Kubernetes, one more, and a restart of their operator",
 }
 SNAPSHOT_PROCESSES: Final = (1, 2, 3)
 BOUND_SNAPSHOT_ROWS: Final = 200_000
@@ -54,6 +58,8 @@ BOUND_SCAN_RATIO: Final = 2
 BOUND_AVERAGE_MB: Final = 64
 BOUND_VITESS_RATIO: Final = 0.2
 BOUND_VITESS_MEMORY: Final = 0.1
+BOUND_JOIN_S: Final = 60
+BOUND_OPERATOR_RESTART_S: Final = 30
 BOUND_RATIO: Final = 0.22  # the bound above, on the machine where tuned Debezium takes 55 CPU s
 
 
@@ -94,6 +100,7 @@ def main() -> int:
         "maintenance": _run_maintenance,
         "dts": _run_dts,
         "vitess": lambda: _run_vitess(with_peer=with_peer),
+        "tenants": _run_tenants,
     }
     path = arguments.write
     try:
@@ -278,6 +285,30 @@ Rows of the same ten columns, in one shard, from a stand-in that sends recorded 
 before. The router's part is in ours.
 {_vitess_half("A copy", figures.copied)}{_vitess_half("A stream of transactions of 100 rows", figures.streamed)}\
 {_vitess_half(f"The same of {SHARDS} shards in turn, each event with its own shard's place alone", figures.sharded)}"""
+
+
+def _run_tenants() -> str:
+    _say(f"tenants: a control plane (built in four minutes when it is not there), Kafka and {TENANTS:,} tenants")
+    with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
+        figures = measure_tenants(Path(folder), TENANTS, say=lambda text: _say(f"tenants: {text}"))
+    return f"""## Tenants: {TENANTS:,} of them in Kubernetes
+
+A real API server, etcd and controllers without a node, and Kafka, on the same cores as the operator. From when the API server
+had a tenant's ConfigMap until that said ready: document in force, topics, user, rights and quotas in Kafka.
+
+| | p50, s | p99, s | the last one, s | bound, s |
+|---|---|---|---|---|
+{_joined_row(f"{TENANTS:,} applied within {figures.applying_s:.0f} s", figures.joined_s, BOUND_JOIN_S)}
+{_joined_row(f"{LATE_TENANTS} more, one after another", figures.late_s, BOUND_JOIN_S)}
+| one more, behind a kill and a restart of the operator | | | {figures.restart_s:.1f} | {BOUND_OPERATOR_RESTART_S} |
+
+The operator took {figures.usage.cpu_s:.0f} CPU s for all of them, and {figures.usage.peak_rss_mb:.0f} MB at its peak.
+"""
+
+
+def _joined_row(what: str, took_s: Sequence[float], bound_s: float) -> str:
+    p99_s = took_s[math.ceil(len(took_s) * 0.99) - 1]
+    return f"| {what} | {took_s[len(took_s) // 2]:.1f} | {p99_s:.1f} | {took_s[-1]:.1f} | {bound_s} |"
 
 
 def _vitess_half(what: str, half: CatchUp) -> str:

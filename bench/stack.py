@@ -63,13 +63,7 @@ class Servers:
 def bench_stack(folder: Path) -> Iterator[tuple[Servers, Callable[[str, Mapping[str, Any]], Service]]]:
     """The servers, and a function that starts a service of ours with settings; all stopped at the end."""
     with ExitStack() as exits:
-
-        def begin(spec: ProcessSpec) -> Running:
-            running = start(spec, folder / "logs", dies_with_parent=True)
-            exits.callback(stop, running, _STOP_TIMEOUT_S)
-            wait_ready(running, _READY_TIMEOUT_S)
-            return running
-
+        begin = beginning(folder, exits)
         kafka_port, controller_port, valkey_port, mysql_port = free_ports(4)
         begin(kafka_broker.prepare(folder / "kafka", port=kafka_port, controller_port=controller_port))
         begin(valkey_server.prepare(folder / "valkey", port=valkey_port))
@@ -77,14 +71,27 @@ def bench_stack(folder: Path) -> Iterator[tuple[Servers, Callable[[str, Mapping[
         servers = Servers(kafka_broker.bootstrap_servers(kafka_port), valkey_server.url(valkey_port), mysql_port)
 
         def start_service(name: str, settings: Mapping[str, Any]) -> Service:
-            return _start_service(folder, begin, name, settings)
+            return start_service_in(folder, begin, name, settings)
 
         yield servers, start_service
 
 
-def _start_service(
+def beginning(folder: Path, exits: ExitStack) -> Callable[[ProcessSpec], Running]:
+    """A function that starts a process and waits for it, its log in ``folder``; ``exits`` stops what it started."""
+
+    def begin(spec: ProcessSpec) -> Running:
+        running = start(spec, folder / "logs", dies_with_parent=True)
+        exits.callback(stop, running, _STOP_TIMEOUT_S)
+        wait_ready(running, _READY_TIMEOUT_S)
+        return running
+
+    return begin
+
+
+def start_service_in(
     folder: Path, begin: Callable[[ProcessSpec], Running], name: str, settings: Mapping[str, Any]
 ) -> Service:
+    """A service of ours with ``settings``, which lie in ``folder``, on free ports; ready."""
     grpc_port, http_port = free_ports(2)
     _byte_compile(name)
     serves_grpc = name != "router"
