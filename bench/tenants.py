@@ -82,9 +82,7 @@ def _begin_kafka(folder: Path, begin: Callable[[ProcessSpec], Running]) -> int:
     port, controller_port, sasl_port, tls_port = free_ports(4)
     folder.mkdir(parents=True, exist_ok=True)
     files = write_certificates(folder)
-    certificate_file = folder / "broker.pem"
-    certificate_file.write_text(Path(files["key"]).read_text() + Path(files["certificate"]).read_text())
-    sasl = kafka_broker.Sasl({}, sasl_port, tls_port, certificate_file, denies_by_default=True)
+    sasl = kafka_broker.Sasl({}, sasl_port, tls_port, Path(files["both"]), denies_by_default=True)
     begin(kafka_broker.prepare(folder / "kafka", port=port, controller_port=controller_port, sasl=sasl))
     return port
 

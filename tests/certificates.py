@@ -12,7 +12,10 @@ from cryptography.x509.oid import NameOID
 
 
 def write_certificates(folder: Path, *, address: str = "127.0.0.1", is_expired: bool = False) -> dict[str, str]:
-    """An authority, and one certificate of it for ``address``, as files."""
+    """An authority, and one certificate of it for ``address``, as files.
+
+    ``both``: key and certificate in one, as a broker's key store has them.
+    """
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     authority = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
     now = datetime.datetime.now(datetime.UTC)
@@ -43,6 +46,7 @@ def write_certificates(folder: Path, *, address: str = "127.0.0.1", is_expired: 
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         ),
     }
+    contents["both"] = contents["key"] + contents["certificate"]
     for name, content in contents.items():
         (folder / f"{name}.pem").write_bytes(content)
     return {name: str(folder / f"{name}.pem") for name in contents}

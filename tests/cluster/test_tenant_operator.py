@@ -136,14 +136,12 @@ class GuardedKafka:
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
     folder = tmp_path_factory.mktemp("guarded-kafka")
     files = write_certificates(folder)
-    certificate_file = folder / "broker.pem"
-    certificate_file.write_text(Path(files["key"]).read_text() + Path(files["certificate"]).read_text())
     port, tls_port = free_ports(2)
     sasl = Sasl(
         {OPERATOR: OPERATOR_PASSWORD},
         port,
         tls_port,
-        certificate_file,
+        Path(files["both"]),
         super_users=(OPERATOR,),
         denies_by_default=True,
     )

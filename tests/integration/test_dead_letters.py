@@ -1,7 +1,6 @@
 """Rows that a warehouse refuses: set aside as dead letters with their key parked, and taken up again, on real warehouses."""
 
 import secrets
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +34,7 @@ from spark.sinks.postgresql.sink import open_sink as open_postgresql_sink
 from spark.sinks.registry import SINKS
 from tests.conftest import PostgresqlServer
 from tests.contract.test_sinks import delta_rows, postgresql_rows, postgresql_settings
+from tests.sink_query import run_until
 from tests.sink_topics import SOURCE, TenantTopics, Transaction, table_id, without_own_columns
 from tests.spark_session import session_settings, shared_spark
 
@@ -43,8 +43,6 @@ pytestmark = pytest.mark.integration
 ID = column("id", "int", is_optional=False)
 NOTE = column("note", "varchar(40)", charset="utf8mb4")
 AMOUNT = column("n", "int")
-TIMEOUT_S = 240.0  # a cold Spark on two busy cores takes half a minute for its first batch
-POLL_S = 0.2
 BAD = "no number"
 
 
@@ -84,15 +82,7 @@ class Tenant:
     def run_until(self, holds: Callable[["Tenant"], bool]) -> None:
         """Let a query work, as a start of the job would find it, until ``holds``. Fails on a timeout."""
         self.query = TenantQuery(shared_spark().session, self.settings, self.spec, self.sink)
-        deadline_s = time.monotonic() + TIMEOUT_S
-        try:
-            while not holds(self):
-                assert time.monotonic() < deadline_s, (self.progress, self.parked)
-                assert not self.query.is_halted, self.progress.halted_because
-                self.query.supervise()
-                time.sleep(POLL_S)
-        finally:
-            self.query.stop()
+        run_until(self.query, lambda: holds(self), why=lambda: (self.progress, self.parked))
 
     def run_until_done(self, events: int) -> None:
         """Until so many events are in the warehouse, or are set aside."""

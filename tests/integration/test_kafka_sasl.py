@@ -132,10 +132,8 @@ class Topic:
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
     folder = tmp_path_factory.mktemp("guarded-kafka")
     files = write_certificates(folder)
-    certificate_file = folder / "broker.pem"
-    certificate_file.write_text(Path(files["key"]).read_text() + Path(files["certificate"]).read_text())
     port, tls_port = free_ports(2)
-    sasl = Sasl({USER: PASSWORD, OTHER_USER: "another"}, port, tls_port, certificate_file)
+    sasl = Sasl({USER: PASSWORD, OTHER_USER: "another"}, port, tls_port, Path(files["both"]))
     with ExitStack() as servers:
         yield GuardedKafka(start_kafka_in(folder, servers, sasl=sasl), sasl, files["ca"])
 

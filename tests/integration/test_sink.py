@@ -2,7 +2,6 @@
 
 import random
 import secrets
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,13 +29,12 @@ from libs.types.warehouse import SinkProgress, warehouse_table
 from spark.jobs.progress import load_progress
 from spark.jobs.settings import SinkJobSettings
 from spark.jobs.tenant_query import TenantQuery
+from tests.sink_query import run_until
 from tests.sink_topics import SOURCE, Model, TenantTopics, table_id, without_own_columns
 from tests.spark_session import Row, SharedSpark, session_settings, shared_spark
 
 ID = column("id", "int", is_optional=False)
 NOTE = column("note", "varchar(40)", charset="utf8mb4")
-TIMEOUT_S = 180.0  # a cold Spark on two busy cores takes half a minute for its first batch
-POLL_S = 0.2
 
 
 @pytest.fixture(scope="session")
@@ -65,15 +63,7 @@ class Tenant:
 
     def run_until(self, is_done: Callable[[SinkProgress], bool]) -> None:
         """Let the query work; stop it once its progress is as wanted. Fails on a timeout."""
-        deadline_s = time.monotonic() + TIMEOUT_S
-        try:
-            while not is_done(self.progress):
-                assert time.monotonic() < deadline_s, self.progress
-                assert not self.query.is_halted, self.progress.halted_because
-                self.query.supervise()
-                time.sleep(POLL_S)
-        finally:
-            self.query.stop()
+        run_until(self.query, lambda: is_done(self.progress), why=lambda: self.progress)
 
     def run_until_rows(self, changes: int) -> None:
         self.run_until(lambda progress: progress.rows >= changes)
