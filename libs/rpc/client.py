@@ -15,6 +15,7 @@ from libs.errors import (
     SchemaUnknown,
     ServiceUnavailable,
 )
+from libs.rpc.renewing_channel import RenewingChannel
 from libs.rpc.server import MESSAGE_LIMIT_BYTES
 from libs.rpc.tls import TlsFiles, client_credentials
 
@@ -41,13 +42,20 @@ def open_channel(settings: GrpcClientSettings) -> grpc.aio.Channel:
 def channel_to(address: str, files: TlsFiles, *, options: Sequence[tuple[str, int]], subject: str) -> grpc.aio.Channel:
     """A channel to ``address``; it connects by itself, and again after a loss. Needs a running event loop.
 
+    A later call comes with the certificates that the files hold by then.
+
     Raises:
         InvalidSettings: of ``subject``; a TLS file cannot be read, or is not what it should be.
     """
-    credentials = client_credentials(files, subject=subject)
-    if credentials is None:
-        return grpc.aio.insecure_channel(address, options=options)
-    return grpc.aio.secure_channel(address, credentials, options=options)
+    paths = [path for path in (files.tls_ca_file, files.tls_certificate_file, files.tls_key_file) if path is not None]
+
+    def open_now() -> grpc.aio.Channel:
+        credentials = client_credentials(files, subject=subject)
+        if credentials is None:
+            return grpc.aio.insecure_channel(address, options=options)
+        return grpc.aio.secure_channel(address, credentials, options=options)
+
+    return RenewingChannel(open_now, paths) if paths else open_now()
 
 
 class OwnsChannel:

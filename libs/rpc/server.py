@@ -10,7 +10,7 @@ from grpc_reflection.v1alpha import reflection
 
 from libs.config.connections import GrpcServerSettings
 from libs.errors import InvalidSettings
-from libs.rpc.tls import read_pem
+from libs.rpc.tls import server_credentials
 from libs.telemetry.metrics import RPC_SECONDS
 
 Register = Callable[[grpc.aio.Server], None]
@@ -65,7 +65,7 @@ async def start_server(settings: GrpcServerSettings, services: Mapping[str, Regi
     ``services`` maps full names (``headwater.schema_history.v1.SchemaHistory``) to what registers them.
 
     Raises:
-        InvalidSettings: a TLS file is missing or half of a pair, or the port is taken.
+        InvalidSettings: a TLS file is missing, of no use or half of a pair, or the port is taken.
     """
     server = grpc.aio.server(options=_OPTIONS, interceptors=[_Measured()], maximum_concurrent_rpcs=CONCURRENT_CALLS)
     for register in services.values():
@@ -75,7 +75,7 @@ async def start_server(settings: GrpcServerSettings, services: Mapping[str, Regi
     names = (*services, health.SERVICE_NAME)
     reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
     address = f"{settings.host}:{settings.port}"
-    credentials = _server_credentials(settings)
+    credentials = server_credentials(settings)
     try:
         port = _bind(server, address, credentials)
     except RuntimeError as error:
@@ -91,24 +91,6 @@ def _bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredent
     if credentials is None:
         return server.add_insecure_port(address)
     return server.add_secure_port(address, credentials)
-
-
-def _server_credentials(settings: GrpcServerSettings) -> grpc.ServerCredentials | None:
-    mistakes: list[str] = []
-    certificate = read_pem("grpc.tls_certificate_file", settings.tls_certificate_file, mistakes)
-    key = read_pem("grpc.tls_key_file", settings.tls_key_file, mistakes)
-    client_ca = read_pem("grpc.tls_client_ca_file", settings.tls_client_ca_file, mistakes)
-    if not mistakes and (certificate is None) != (key is None):
-        mistakes.append("grpc.tls_certificate_file and grpc.tls_key_file: give both, or none")
-    if not mistakes and client_ca is not None and certificate is None:
-        mistakes.append("grpc.tls_client_ca_file: needs tls_certificate_file and tls_key_file")
-    if mistakes:
-        raise InvalidSettings("grpc", mistakes)
-    if certificate is None or key is None:
-        return None
-    return grpc.ssl_server_credentials(
-        [(key, certificate)], root_certificates=client_ca, require_client_auth=client_ca is not None
-    )
 
 
 class _Measured(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs only

@@ -1,5 +1,7 @@
 """The files that a side of a gRPC connection proves itself with, and judges the other by; and why a handshake failed.
 
+They are read anew when they change: an authority renews certificates every few weeks, and nothing is restarted for it.
+
 gRPC tells of a failed handshake in words only, and of a peer that hangs up behind it only that it did: ``refusal_in`` reads the
 words, ``why_closed`` tries by itself.
 """
@@ -7,12 +9,20 @@ words, ``why_closed`` tries by itself.
 import re
 import socket
 import ssl
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Protocol
 
 import grpc
+import structlog
 
+from libs.config.connections import GrpcServerSettings
 from libs.errors import InvalidSettings
+
+log = structlog.get_logger()
+
+Stamp = tuple[tuple[int, int], ...]
+"""Of files: another one, when one of them is another."""
 
 
 class TlsFiles(Protocol):
@@ -55,27 +65,104 @@ def client_credentials(files: TlsFiles, *, subject: str) -> grpc.ChannelCredenti
     if (files.tls_certificate_file is None) != (files.tls_key_file is None):
         mistakes.append("tls_certificate_file and tls_key_file: give both, or none")
     if not mistakes:
-        mistakes += _useless_files(files)
+        mistakes += _useless_files("", "tls_ca_file", files.tls_ca_file, files.tls_certificate_file, files.tls_key_file)
     if mistakes:
         raise InvalidSettings(subject, mistakes)
     return grpc.ssl_channel_credentials(root_certificates=authority, private_key=key, certificate_chain=certificate)
 
 
-def _useless_files(files: TlsFiles) -> list[str]:
+def server_credentials(settings: GrpcServerSettings) -> grpc.ServerCredentials | None:
+    """What a server answers with, from each new connection on as the files are then; None: without TLS.
+
+    Files that are of no use later leave in force what there was, and the log says so.
+
+    Raises:
+        InvalidSettings: a file cannot be read or is not what it should be, or one of a pair is missing.
+    """
+    paths = tuple(filter(None, (settings.tls_certificate_file, settings.tls_key_file, settings.tls_client_ca_file)))
+    stamp = files_stamp(paths)
+    first = _certificates(settings)
+    if first is None:
+        return None
+    told: Stamp = ()
+
+    def renewed() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal stamp, told
+        now = files_stamp(paths)
+        if now == stamp:
+            return None
+        try:
+            found = _certificates(settings)
+        except InvalidSettings as error:
+            if told != now:
+                log.warning("certificates_not_renewed", reason=str(error))
+            told = now
+            return None
+        stamp = now
+        log.info("certificates_renewed", files=list(paths))
+        return found
+
+    return grpc.dynamic_ssl_server_credentials(
+        first,
+        renewed,  # type: ignore[arg-type]  # None, which the stubs do not know: as before
+        require_client_authentication=settings.tls_client_ca_file is not None,
+    )
+
+
+def _certificates(settings: GrpcServerSettings) -> grpc.ServerCertificateConfiguration | None:
+    mistakes: list[str] = []
+    certificate = read_pem("grpc.tls_certificate_file", settings.tls_certificate_file, mistakes)
+    key = read_pem("grpc.tls_key_file", settings.tls_key_file, mistakes)
+    client_ca = read_pem("grpc.tls_client_ca_file", settings.tls_client_ca_file, mistakes)
+    if not mistakes and (certificate is None) != (key is None):
+        mistakes.append("grpc.tls_certificate_file and grpc.tls_key_file: give both, or none")
+    if not mistakes and client_ca is not None and certificate is None:
+        mistakes.append("grpc.tls_client_ca_file: needs tls_certificate_file and tls_key_file")
+    if not mistakes:
+        mistakes += _useless_files(
+            "grpc.",
+            "tls_client_ca_file",
+            settings.tls_client_ca_file,
+            settings.tls_certificate_file,
+            settings.tls_key_file,
+        )
+    if mistakes:
+        raise InvalidSettings("grpc", mistakes)
+    if certificate is None or key is None:
+        return None
+    return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=client_ca)
+
+
+def files_stamp(paths: Iterable[str]) -> Stamp:
+    """What tells whether one of ``paths`` was replaced or written; of one that is away at the moment, zeros."""
+    return tuple(_stamp(path) for path in paths)
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return 0, 0
+    return found.st_ino, found.st_mtime_ns
+
+
+def _useless_files(
+    prefix: str, authority_name: str, authority: str | None, certificate: str | None, key: str | None
+) -> list[str]:
     mistakes = []
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if files.tls_ca_file is not None:
+    if authority is not None:
         try:
-            context.load_verify_locations(files.tls_ca_file)
+            context.load_verify_locations(authority)
         except ssl.SSLError:
-            mistakes.append(f"tls_ca_file: {files.tls_ca_file} holds no certificate (PEM)")
-    if files.tls_certificate_file is not None:
+            mistakes.append(f"{prefix}{authority_name}: {authority} holds no certificate (PEM)")
+    if certificate is not None:
         try:
-            context.load_cert_chain(files.tls_certificate_file, files.tls_key_file, password=_no_password)
+            context.load_cert_chain(certificate, key, password=_no_password)
         except (ssl.SSLError, _HasPassword):
             mistakes.append(
-                f"tls_certificate_file: {files.tls_certificate_file} is no certificate (PEM), or the key in tls_key_file "
-                f"({files.tls_key_file}) is not its own, or has a password"
+                f"{prefix}tls_certificate_file: {certificate} is no certificate (PEM), or the key in {prefix}tls_key_file "
+                f"({key}) is not its own, or has a password"
             )
     return mistakes
 

@@ -1,5 +1,6 @@
 """A server and a client of ours on loopback: health, reflection, TLS, and what status codes become."""
 
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,76 @@ async def test_mutual_tls_admits_only_clients_of_the_same_authority(tmp_path: Pa
     await server.stop(0)
 
     assert answer == []
+
+
+@pytest.fixture
+def always_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("libs.rpc.renewing_channel.LOOK_S", 0.0)
+
+
+async def start_with(files: dict[str, str]) -> tuple[RpcServer, GrpcClientSettings]:
+    """A server with mutual TLS, and how a client of the same files comes to it."""
+    pair = {"tls_certificate_file": files["certificate"], "tls_key_file": files["key"]}
+    server = await start(GrpcServerSettings(**pair, tls_client_ca_file=files["ca"]))
+    address = f"127.0.0.1:{server.port}"
+    return server, GrpcClientSettings(address=address, tls_ca_file=files["ca"], timeout_s=2.0, **pair)
+
+
+@pytest.mark.usefixtures("always_looks")
+async def test_renewed_certificates_are_taken_over_without_a_restart(tmp_path: Path) -> None:
+    """Those of another authority at that; who still has the old ones is refused."""
+    files = write_certificates(tmp_path / "mesh")
+    old = {name: str(shutil.copy(path, tmp_path / f"old-{name}.pem")) for name, path in files.items()}
+    server, settings = await start_with(files)
+    of_old = {"tls_ca_file": old["ca"], "tls_certificate_file": old["certificate"], "tls_key_file": old["key"]}
+
+    async with SchemaHistoryClient(settings) as client:
+        before = await client.list_tables("none")
+        write_certificates(tmp_path / "mesh")
+        behind = await client.list_tables("none")
+    async with SchemaHistoryClient(GrpcClientSettings(address=settings.address, timeout_s=1.0, **of_old)) as client:
+        with pytest.raises(ServiceUnavailable):
+            await client.list_tables("none")
+    await server.stop(0)
+
+    assert before == behind == []
+
+
+@pytest.mark.usefixtures("always_looks")
+async def test_expired_certificates_are_renewed_under_clients_that_wait(tmp_path: Path) -> None:
+    """The server's and the client's, neither of which is made anew."""
+    server, settings = await start_with(write_certificates(tmp_path, is_expired=True))
+
+    async with SchemaHistoryClient(settings) as client:
+        with pytest.raises(ServiceUnavailable):
+            await client.list_tables("none")
+        write_certificates(tmp_path)
+        behind = await client.list_tables("none")
+    await server.stop(0)
+
+    assert behind == []
+
+
+@pytest.mark.usefixtures("always_looks")
+async def test_files_that_do_not_fit_together_leave_the_old_ones_in_force(tmp_path: Path) -> None:
+    """An authority may write one behind the other."""
+    files = write_certificates(tmp_path / "mesh")
+    other = write_certificates(tmp_path / "other")
+    server, settings = await start_with(files)
+
+    async with SchemaHistoryClient(settings) as client:
+        shutil.copy(other["key"], files["key"])
+        amid = await client.list_tables("none")
+        shutil.move(files["certificate"], tmp_path / "away.pem")
+        without = await client.list_tables("none")
+        for name in ("certificate", "ca"):
+            shutil.copy(other[name], files[name])
+        behind = await client.list_tables("none")
+    async with SchemaHistoryClient(settings) as client:
+        anew = await client.list_tables("none")
+    await server.stop(0)
+
+    assert amid == without == behind == anew == []
 
 
 async def test_every_wrong_tls_setting_is_named(tmp_path: Path) -> None:

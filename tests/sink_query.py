@@ -1,0 +1,22 @@
+"""A tenant's streaming query, which a test lets work for a while."""
+
+import time
+from collections.abc import Callable
+
+from spark.jobs.tenant_query import TenantQuery
+
+TIMEOUT_S = 240.0  # a cold Spark on two busy cores takes half a minute for its first batch
+POLL_S = 0.2
+
+
+def run_until(query: TenantQuery, holds: Callable[[], bool], *, why: Callable[[], object]) -> None:
+    """Let ``query`` work until ``holds``, and stop it. Fails, with what ``why`` gives, on a timeout and when it halts."""
+    deadline_s = time.monotonic() + TIMEOUT_S
+    try:
+        while not holds():
+            assert time.monotonic() < deadline_s, why()
+            assert not query.is_halted, why()
+            query.supervise()
+            time.sleep(POLL_S)
+    finally:
+        query.stop()
