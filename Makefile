@@ -8,7 +8,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 	--no-emit-index-url --no-emit-find-links --no-header --custom-compile-command "make locks"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-sources up down status test test-unit test-integration differential vitess-differential cluster-programs fuzz lint format protos docs-metrics docs-types tenant-schema locks bench clean
+.PHONY: help setup demo demo-sources up down status test test-unit test-integration differential vitess-differential cluster-programs kube-score fuzz lint format protos docs-metrics docs-types tenant-schema locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ vitess-differential: setup ## the same of the stand-in for Vitess alone (76 MB)
 
 cluster-programs: setup ## build the Kubernetes control plane that tests/cluster talks to (skipped when it is there; 4 min at first)
 	@$(PYTHON) -m tests.cluster.programs
+
+kube-score: cluster-programs ## what kube-score thinks of the chart (built in a minute at first)
+	@$(PYTHON) -m tests.cluster.kube_score
 
 fuzz: setup ## fuzz the DTS decoder, coverage-guided (INPUTS=1000000 FUZZ_SECONDS=3600; fetches 35 MB at first)
 	@$(PYTHON) -m tests.fuzz --inputs $(or $(INPUTS),1000000) --seconds $(or $(FUZZ_SECONDS),3600)

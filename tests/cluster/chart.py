@@ -40,7 +40,10 @@ FULL: Final[Mapping[str, Any]] = {
                 }
             },
             "secretEnv": {"HEADWATER_SUBSCRIPTION__PASSWORD": {"name": "dts", "key": "password"}},
-            "resources": {"requests": {"cpu": 1}, "limits": {"memory": "2Gi"}},
+            "resources": {
+                "requests": {"cpu": 1, "memory": "1Gi", "ephemeral-storage": "64Mi"},
+                "limits": {"memory": "2Gi", "ephemeral-storage": "11Gi"},
+            },
         },
     },
     "kafka": {

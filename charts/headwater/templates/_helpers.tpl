@@ -130,15 +130,36 @@ nodeSelector: {{ toYaml . | nindent 2 }}
 {{- with .Values.tolerations }}
 tolerations: {{ toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.affinity }}
-affinity: {{ toYaml . | nindent 2 }}
-{{- end }}
+{{- end -}}
+
+{{- /* values.affinity; else, with `apart`, a component's pods on nodes of their own where there are some. */ -}}
+{{- define "headwater.affinity" -}}
+{{- if .root.Values.affinity -}}
+affinity: {{ toYaml .root.Values.affinity | nindent 2 }}
+{{- else if .apart -}}
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels: {{- include "headwater.selector" . | nindent 14 }}
+{{- end -}}
+{{- end -}}
+
+{{- /*
+What kube-score is not to ask for (`make kube-score`). A tag names one image for good, so it is not asked for at each start; of what owns
+its source or its topic there is one, and the old one ends before the new one begins.
+*/ -}}
+{{- define "headwater.scoreIgnored" -}}
+container-image-pull-policy{{ if eq (.strategy | default "") "Recreate" }},deployment-replicas,deployment-strategy{{ end }}
 {{- end -}}
 
 {{- /*
 One service: its settings file, its Deployment and, with `grpc`, its Service.
 
-root, component, image, settings (a dict), resources; role, replicas, strategy, redis, secretEnv, grpc, account, stateSize, maskKeys (Secrets by tenant) are optional.
+root, component, image, settings (a dict), resources; role, replicas, strategy, apart, redis, secretEnv, grpc, account, stateSize, maskKeys (Secrets by tenant) are optional.
 */ -}}
 {{- define "headwater.service" -}}
 {{- $name := include "headwater.name" .component -}}
@@ -159,6 +180,7 @@ metadata:
   name: {{ $name }}
   namespace: {{ .root.Release.Namespace }}
   labels: {{- include "headwater.labels" . | nindent 4 }}
+  annotations: {kube-score/ignore: {{ include "headwater.scoreIgnored" . | quote }}}
 spec:
   {{- if hasKey . "replicas" }}
   replicas: {{ .replicas }}
@@ -181,13 +203,8 @@ spec:
       terminationGracePeriodSeconds: 15
       securityContext: {{- include "headwater.podSecurity" . | nindent 8 }}
       {{- include "headwater.placement" .root | nindent 6 }}
-      {{- if gt (int (.replicas | default 1)) 1 }}
-      topologySpreadConstraints:
-        - maxSkew: 1
-          topologyKey: kubernetes.io/hostname
-          whenUnsatisfiable: ScheduleAnyway
-          labelSelector:
-            matchLabels: {{- include "headwater.selector" . | nindent 14 }}
+      {{- with include "headwater.affinity" . }}
+      {{- . | nindent 6 }}
       {{- end }}
       containers:
         - name: {{ .image }}
