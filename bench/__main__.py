@@ -23,8 +23,10 @@ from bench.debezium_vitess import vitess_peer_jars
 from bench.history import TABLES, Start, measure_history
 from bench.latency import LOAD_ROWS, QUIET_COMMITS_PER_S, WRITERS, LatencyRun, Spread, measure_latency
 from bench.maintenance import measure_maintenance
+from bench.many_tables import TABLES as SMALL_TABLES
+from bench.many_tables import BatchCost, measure_many_tables
 from bench.results import measured_now, with_sections
-from bench.sink import PeerFigures, SinkFigures, measure_sink
+from bench.sink import PeerFigures, SinkFigures, SinkRun, measure_sink
 from bench.snapshot import SnapshotFigures, measure_snapshot
 from bench.tenants import LATE_TENANTS, TENANTS, measure_tenants
 from bench.vitess import COPIED_ROWS, SHARDED_EVENTS, SHARDS, STREAMED_EVENTS, measure_vitess
@@ -42,7 +44,8 @@ PARTS: Final = {
     "latency": "from a commit in MySQL to the tenant's topic, a few commits a second and at half the top rate",
     "snapshot": "a table of MySQL's that is there already, by one and several processes, beside Debezium",
     "history": f"a restart with {TABLES:,} tables",
-    "sink": "a tenant's topic into Iceberg, beside a plain MERGE",
+    "sink": "a tenant's topic into Iceberg as mirror, log and history, beside a plain MERGE",
+    "many-tables": f"a micro-batch over {SMALL_TABLES} small tables, beside one of a single table",
     "maintenance": "an Iceberg mirror after a day of commits, beside a fresh copy of it",
     "dts": "a Tencent DTS subscription's bytes, decoded",
     "vitess": "a recorded VStream to a tenant's topic, beside Debezium",
@@ -54,6 +57,10 @@ BOUND_CPU_S: Final = 12
 BOUND_P50_MS: Final = 50
 BOUND_P99_MS: Final = 250
 BOUND_RESTART_S: Final = 30
+BOUND_MIRROR_PER_S: Final = 45_000
+BOUND_APPEND_PER_S: Final = 80_000
+BOUND_HISTORY_PER_S: Final = 20_000
+BOUND_MANY_TABLES_RATIO: Final = 3
 BOUND_SCAN_RATIO: Final = 2
 BOUND_AVERAGE_MB: Final = 64
 BOUND_VITESS_RATIO: Final = 0.2
@@ -97,6 +104,7 @@ def main() -> int:
         "snapshot": lambda: _run_snapshot(arguments.row_events, with_peer=with_peer),
         "history": _run_history,
         "sink": lambda: _run_sink(with_peer=with_peer),
+        "many-tables": _run_many_tables,
         "maintenance": _run_maintenance,
         "dts": _run_dts,
         "vitess": lambda: _run_vitess(with_peer=with_peer),
@@ -220,10 +228,10 @@ def _start_row(what: str, start: Start) -> str:
 
 
 def _run_sink(*, with_peer: bool) -> str:
-    _say("sink: filling a topic, then a mirror, a plain MERGE and an append table, takes ten minutes")
+    _say("sink: filling a topic, then a mirror, a plain MERGE, a log and a history, takes ten minutes")
     with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
         sink = measure_sink(Path(folder, "sink"), with_peer=with_peer)
-    _say(f"sink: {sink.sustained_per_s:,.0f} changes/s in the second half")
+    _say(f"sink: {sink.mirror.sustained_per_s:,.0f} changes/s in the second half")
     return _sink_section(sink)
 
 
@@ -430,20 +438,52 @@ The first of them with a router behind it, up to one tenant's topic, and Debeziu
 
 
 def _sink_section(sink: SinkFigures) -> str:
-    return f"""## Sink: a tenant's topic into an Iceberg mirror
+    return f"""## Sink: a tenant's topic into Iceberg
 
-{sink.changes:,} changes over {sink.keys:,} keys of one table, Spark local[2].
+{sink.mirror.changes:,} changes over {sink.keys:,} keys of one table, Spark local[2], into a table of
+each mode by a job of its own.
 
-| changes/s merged, second half | bound | changes/s, warming up included | wall s | CPU s | peak RSS, MB | rows/s appended |
+| mode | changes/s, second half | bound | changes/s, warming up included | wall s | CPU s | peak RSS, MB |
 |---|---|---|---|---|---|---|
-| {sink.sustained_per_s:,.0f} | 25,000 | {sink.changes_per_s:,.0f} | {sink.wall_s:.1f} | {sink.cpu_s:.1f} \
-| {sink.peak_rss_mb:.0f} | {sink.append_rows_per_s:,.0f} |
+{_mode_row("mirror", sink.mirror, BOUND_MIRROR_PER_S)}
+{_mode_row("append", sink.append, BOUND_APPEND_PER_S)}
+{_mode_row("history", sink.history, BOUND_HISTORY_PER_S)}
 
 The JVM compiles what it runs: that is most of the first half's time, and a job has it once.
-{_peer_of_sink(sink, sink.peer) if sink.peer else ""}"""
+{_peer_of_sink(sink.mirror, sink.peer) if sink.peer else ""}"""
 
 
-def _peer_of_sink(sink: SinkFigures, peer: PeerFigures) -> str:
+def _mode_row(mode: str, run: SinkRun, bound_per_s: int) -> str:
+    return (
+        f"| {mode} | {run.sustained_per_s:,.0f} | {bound_per_s:,} | {run.changes_per_s:,.0f} | {run.wall_s:.1f} "
+        f"| {run.cpu_s:.1f} | {run.peak_rss_mb:.0f} |"
+    )
+
+
+def _run_many_tables() -> str:
+    _say(f"many-tables: batches over {SMALL_TABLES} tables, then over one, take ten minutes")
+    with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
+        figures = measure_many_tables(Path(folder))
+    ratio = figures.many.wall_s / figures.one.wall_s
+    _say(f"many-tables: {ratio:.1f} times the time of one table")
+    return f"""## Many tables: a micro-batch over {SMALL_TABLES} small ones
+
+{figures.changes:,} updates of as many rows in one micro-batch, in {figures.tables} Iceberg mirrors and in a single one; the
+third batch of each job.
+
+| | wall s | CPU s |
+|---|---|---|
+{_batch_row(f"{figures.tables} tables", figures.many)}
+{_batch_row("one table", figures.one)}
+| ratio (bound: {BOUND_MANY_TABLES_RATIO}) | {ratio:.1f} | {figures.many.cpu_s / figures.one.cpu_s:.1f} |
+"""
+
+
+def _batch_row(what: str, cost: BatchCost) -> str:
+    return f"| {what} | {cost.wall_s:.1f} | {cost.cpu_s:.1f} |"
+
+
+def _peer_of_sink(sink: SinkRun, peer: PeerFigures) -> str:
     return f"""
 Right after it, over the same topic, a plain `MERGE INTO` in foreachBatch, as the documentation of Spark and Iceberg has it,
 with the same heap, collector, cores and micro-batches (`bench/plain_merge.py` has each setting). Both tables held the same

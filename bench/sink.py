@@ -1,4 +1,4 @@
-"""The sink: changes that wait in one topic of a tenant, through Spark into an Iceberg mirror; the same as append rows.
+"""The sink: changes that wait in one topic of a tenant, through Spark into an Iceberg mirror; the same as a log and a history.
 
 A batch's begin is taken from its own timings in the progress file, so that the start of the JVM is not measured. Its
 compiler's warming up is, and takes most of the first half's time; a job runs for days, so the second half is given apart.
@@ -73,11 +73,10 @@ SCHEMA: Final = TableSchema(
 
 
 @dataclass(frozen=True, slots=True)
-class SinkFigures:
-    """What it cost to bring a topic's changes into a mirror."""
+class SinkRun:
+    """What it cost to bring a topic's changes into a table of one mode."""
 
     changes: int
-    keys: int
     wall_s: float
     """From the first micro-batch's begin to the last commit."""
     cpu_s: float
@@ -85,16 +84,24 @@ class SinkFigures:
     peak_rss_mb: float
     """Of both together, the start included."""
     sustained_per_s: float
-    """Changes merged a second in the second half."""
-    append_rows_per_s: float
-    """The same changes into an append table, as rows a second."""
-    peer: "PeerFigures | None"
-    """None: left out."""
+    """Changes written a second in the second half."""
 
     @property
     def changes_per_s(self) -> float:
-        """Changes merged a second."""
+        """Changes written a second, the JVM's warming up included."""
         return self.changes / self.wall_s
+
+
+@dataclass(frozen=True, slots=True)
+class SinkFigures:
+    """The same topic in each mode."""
+
+    keys: int
+    mirror: SinkRun
+    append: SinkRun
+    history: SinkRun
+    peer: "PeerFigures | None"
+    """A plain MERGE into a mirror. None: left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,35 +135,39 @@ class _Run:
 
 
 def measure_sink(folder: Path, *, changes: int = 1_500_000, keys: int = 200_000, with_peer: bool = True) -> SinkFigures:
-    """Fill a topic, run the job over it as a mirror, then the peer, then the job as an append table; stop everything.
+    """Fill a topic, run the job over it as a mirror, then the peer, then the job as a log and as a history; stop everything.
     Takes ten minutes.
 
     Raises:
         RuntimeError: a table does not hold what it should, or a job ended by itself.
     """
-    with _kafka(folder) as bootstrap_servers:
-        alive = _write_topic(bootstrap_servers, changes, keys)
-        mirror = _run_job(folder / "mirror", bootstrap_servers, SinkMode.MIRROR, changes, rows_after=alive)
+    with running_kafka(folder) as bootstrap_servers:
+        topic = _write_topic(bootstrap_servers, changes, keys)
+
+        def run(mode: SinkMode, rows_after: int) -> SinkRun:
+            return _run_job(folder / mode.value, bootstrap_servers, mode, changes, rows_after=rows_after)
+
+        mirror = run(SinkMode.MIRROR, topic.alive)
         peer = (
-            _run_peer(folder / "peer", bootstrap_servers, changes, mirror_folder=folder / "mirror")
+            _run_peer(folder / "peer", bootstrap_servers, changes, mirror_folder=folder / SinkMode.MIRROR.value)
             if with_peer
             else None
         )
-        append = _run_job(folder / "append", bootstrap_servers, SinkMode.APPEND, changes, rows_after=changes)
-    return SinkFigures(
-        changes=changes,
-        keys=keys,
-        wall_s=mirror.wall_s,
-        sustained_per_s=mirror.sustained_share_per_s * changes,
-        cpu_s=mirror.usage.cpu_s,
-        peak_rss_mb=mirror.usage.peak_rss_mb,
-        append_rows_per_s=changes / append.wall_s,
-        peer=peer,
-    )
+        append = run(SinkMode.APPEND, changes)
+        history = run(SinkMode.HISTORY, topic.versions)
+    return SinkFigures(keys=keys, mirror=mirror, append=append, history=history, peer=peer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    alive: int
+    """Rows that are there at the end."""
+    versions: int
+    """Rows that ever were: every change but deletes."""
 
 
 @contextmanager
-def _kafka(folder: Path) -> Iterator[str]:
+def running_kafka(folder: Path) -> Iterator[str]:
     port, controller_port = free_ports(2)
     spec = kafka_broker.prepare(folder / "kafka", port=port, controller_port=controller_port)
     running = start(spec, folder / "logs", dies_with_parent=True)
@@ -167,8 +178,8 @@ def _kafka(folder: Path) -> Iterator[str]:
         stop(running, _STOP_TIMEOUT_S)
 
 
-def _write_topic(bootstrap_servers: str, changes: int, keys: int, *, seed: int = 7) -> int:
-    """Inserts, updates and deletes of random keys, as the router writes them; how many rows are there at the end."""
+def _write_topic(bootstrap_servers: str, changes: int, keys: int, *, seed: int = 7) -> _Topic:
+    """Inserts, updates and deletes of random keys, as the router writes them."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     topics = [NewTopic(_TOPIC, 1, 1), NewTopic(table_schemas_topic(TENANT), 1, 1)]
     for created in admin.create_topics(topics).values():
@@ -188,17 +199,19 @@ def _write_topic(bootstrap_servers: str, changes: int, keys: int, *, seed: int =
     chance = random.Random(seed)
     version = (SCHEMA_VERSION_HEADER, str(SCHEMA.version).encode())
     rows: dict[int, dict[str, Any]] = {}
+    versions = 0
     for number in range(changes):
         row_id = chance.randrange(keys)
         before = rows.pop(row_id, None)
-        after = None if before is not None and chance.random() < _SHARE_OF_DELETES else _row(row_id, chance)
+        after = None if before is not None and chance.random() < _SHARE_OF_DELETES else random_row(row_id, chance)
         if after is not None:
             rows[row_id] = after
+            versions += 1
         rank, ordinal = divmod(number, _CHANGES_PER_TRANSACTION)
         order = EventOrder(epoch=0, rank=rank + 1, tx_ordinal=ordinal + 1).sort_key()
         key = b'{"id":%d}' % row_id
         headers: list[tuple[str, str | bytes]] = [(ORDER_HEADER, order.encode()), version]
-        values = [msgspec.json.encode(_envelope(before, after)), *([None] if after is None else [])]
+        values = [msgspec.json.encode(envelope(TABLE, before, after)), *([None] if after is None else [])]
         for value in values:
             while True:
                 try:
@@ -208,10 +221,11 @@ def _write_topic(bootstrap_servers: str, changes: int, keys: int, *, seed: int =
                     producer.poll(0.1)
     if unsent := producer.flush(_READY_TIMEOUT_S):
         raise RuntimeError(f"{unsent} records were not written to Kafka")
-    return len(rows)
+    return _Topic(len(rows), versions)
 
 
-def _row(row_id: int, chance: random.Random) -> dict[str, Any]:
+def random_row(row_id: int, chance: random.Random) -> dict[str, Any]:
+    """A row of ``SCHEMA``."""
     return {
         "id": row_id,
         "customer_id": chance.randrange(50_000),
@@ -226,7 +240,8 @@ def _row(row_id: int, chance: random.Random) -> dict[str, Any]:
     }
 
 
-def _envelope(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> dict[str, Any]:
+def envelope(table: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> dict[str, Any]:
+    """An event's value, as the router writes it."""
     now_us = time.time_ns() // 1_000
     times = {"ts_ms": now_us // 1_000, "ts_us": now_us, "ts_ns": now_us * 1_000}
     source: dict[str, Any] = {
@@ -236,26 +251,15 @@ def _envelope(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None)
         "snapshot": "false",
         "db": DATABASE,
     }
-    source |= {"sequence": None, "table": TABLE, "server_id": 1, "gtid": None, "file": "binlog.000001", "pos": 4}
+    source |= {"sequence": None, "table": table, "server_id": 1, "gtid": None, "file": "binlog.000001", "pos": 4}
     op = "d" if after is None else "c" if before is None else "u"
-    envelope = {"before": before, "after": after, "source": {**source, **times}, "transaction": None, "op": op}
-    return {**envelope, **times}
+    event = {"before": before, "after": after, "source": {**source, **times}, "transaction": None, "op": op}
+    return {**event, **times}
 
 
-def _run_job(folder: Path, bootstrap_servers: str, mode: SinkMode, changes: int, *, rows_after: int) -> _Run:
+def _run_job(folder: Path, bootstrap_servers: str, mode: SinkMode, changes: int, *, rows_after: int) -> SinkRun:
     """The job in ``folder`` until all ``changes`` are committed."""
-    (folder / "tenants").mkdir(parents=True)
-    document = {"tenant": TENANT, "sources": [{"name": SOURCE}], "sink": {"mode": mode.value, "trigger_s": _TRIGGER_S}}
-    (folder / "tenants" / f"{TENANT}.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-    settings = folder / "sink_job.yaml"
-    settings.write_text(yaml.safe_dump(_settings(folder, bootstrap_servers)), encoding="utf-8")
-    spec = ProcessSpec(
-        name=f"sink_job-{mode.value}",
-        command=(sys.executable, "-m", "spark.jobs.sink_job", "--settings", str(settings)),
-        environ={"PYTHONPATH": str(REPOSITORY)},
-        working_dir=folder / "work",
-        ready=None,
-    )
+    spec = sink_job(folder, bootstrap_servers, mode)
     begun_at_s = 0.0
 
     def last_commit() -> _Commit | None:
@@ -269,7 +273,29 @@ def _run_job(folder: Path, bootstrap_servers: str, mode: SinkMode, changes: int,
 
     run = _measured(spec, folder, last_commit)
     _check(folder, load_progress(folder / "state", TENANT), changes, rows_after)
-    return run
+    return SinkRun(
+        changes=changes,
+        wall_s=run.wall_s,
+        cpu_s=run.usage.cpu_s,
+        peak_rss_mb=run.usage.peak_rss_mb,
+        sustained_per_s=run.sustained_share_per_s * changes,
+    )
+
+
+def sink_job(folder: Path, bootstrap_servers: str, mode: SinkMode) -> ProcessSpec:
+    """The job with its files in ``folder``, for the bench's tenant."""
+    (folder / "tenants").mkdir(parents=True)
+    document = {"tenant": TENANT, "sources": [{"name": SOURCE}], "sink": {"mode": mode.value, "trigger_s": _TRIGGER_S}}
+    (folder / "tenants" / f"{TENANT}.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    settings = folder / "sink_job.yaml"
+    settings.write_text(yaml.safe_dump(_settings(folder, bootstrap_servers)), encoding="utf-8")
+    return ProcessSpec(
+        name=f"sink_job-{mode.value}",
+        command=(sys.executable, "-m", "spark.jobs.sink_job", "--settings", str(settings)),
+        environ={"PYTHONPATH": str(REPOSITORY)},
+        working_dir=folder / "work",
+        ready=None,
+    )
 
 
 def _run_peer(folder: Path, bootstrap_servers: str, changes: int, *, mirror_folder: Path) -> PeerFigures:
@@ -330,7 +356,7 @@ def _measured(spec: ProcessSpec, folder: Path, last_commit: Callable[[], _Commit
     def is_done() -> bool:
         if not is_alive(running):
             raise RuntimeError(f"{spec.name} ended by itself\n{last_log_lines(running)}")
-        samples.append((time.time(), _usage(running.pid)))
+        samples.append((time.time(), job_usage(running.pid)))
         if commit := last_commit():
             commits.append(commit)
         return commit is not None and commit.share >= 1
@@ -370,7 +396,7 @@ def _settings(folder: Path, bootstrap_servers: str) -> dict[str, Any]:
     }
 
 
-def _usage(pid: int) -> Usage:
+def job_usage(pid: int) -> Usage:
     """CPU seconds so far and the resident size at this moment, of the driver and its JVM together."""
     driver = psutil.Process(pid)
     cpu_s, rss_bytes = sum(driver.cpu_times()[:2]), [0]
