@@ -69,6 +69,10 @@ def shared_spark() -> SharedSpark:
     session = open_session(session_settings(folder), sinks, name="tests")
     # A job ends with its process, but a test's query has to before the next one begins.
     session.conf.set("spark.sql.streaming.stopTimeout", "120s")
+    # As in Spark's own tests: rows that a test gives go the way of rows from Kafka, and are not computed while planning.
+    session.conf.set(
+        "spark.sql.optimizer.excludedRules", "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
+    )
     return SharedSpark(session, sink, iceberg, delta)
 
 

@@ -28,6 +28,7 @@ from libs.events.names import dead_letter_topic
 from libs.types.order import EventOrder
 from libs.types.tenant import TenantSpec
 from spark.jobs.spark_errors import described
+from spark.transforms.local_rows import local_rows
 from spark.transforms.read_topics import kafka_options, read_records
 
 # Base64 makes four bytes of three, and brokers take records of 1 MB by default (message.max.bytes).
@@ -80,7 +81,7 @@ def write_letters(
         letters = [
             _record(row, tenant.tenant, delivered, *why(row.key_text, row.kafka_partition, row.offset)) for row in some
         ]
-        spark.createDataFrame(letters, _RECORD_SQL).coalesce(1).write.format("kafka").options(
+        local_rows(spark, letters, _RECORD_SQL).coalesce(1).write.format("kafka").options(
             **kafka_options(kafka)
         ).option("kafka.acks", "all").option("kafka.compression.type", "zstd").save()
         written += len(some)

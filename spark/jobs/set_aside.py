@@ -49,6 +49,7 @@ from spark.sinks.port import (
     TableRefused,
 )
 from spark.transforms.key_text import KEY_TEXT_COLUMN, key_text
+from spark.transforms.local_rows import local_rows
 from spark.transforms.log_images import before_images
 from spark.transforms.unfit_values import UNFIT_COLUMN, find_unfit
 
@@ -169,7 +170,7 @@ def _unfit_events(
         changes = placed_changes(table, columns)
         rows = context.sink.refused_rows(spark, wanted, changes, at_most=context.max_parked_keys)
         places = [(row.kafka_partition, row.offset, row.because) for row in rows]
-        frame = spark.createDataFrame(places, f"kafka_partition int, offset bigint, {UNFIT_COLUMN} string")
+        frame = local_rows(spark, places, f"kafka_partition int, offset bigint, {UNFIT_COLUMN} string")
         return events.join(sf.broadcast(frame), ["kafka_partition", "offset"], "left")
     if not any(has_condition(error, condition) for condition in OF_ONE_ROW):
         raise error
@@ -249,7 +250,7 @@ def _bounds(table: TableBatch, parked: Mapping[str, ParkedKey], found: _Found) -
         # Parked by this very batch, which was cut off: what came before the refused event is still to be written.
         texts[text] = key.order if table.is_fresh(key.kafka_partition, key.offset) else ""
     rows = [(text, order, found.superseded.get(text, "")) for text, order in texts.items()]
-    return spark.createDataFrame(rows, f"{KEY_TEXT_COLUMN} string, from_order string, below_order string")
+    return local_rows(spark, rows, f"{KEY_TEXT_COLUMN} string, from_order string, below_order string")
 
 
 def _without(table: TableBatch, parked: Mapping[str, ParkedKey], found: _Found) -> TableBatch:
@@ -262,7 +263,7 @@ def _without(table: TableBatch, parked: Mapping[str, ParkedKey], found: _Found) 
     )
     kept = events.join(bounds, is_out, "left_anti").drop(KEY_TEXT_COLUMN)
     if found.left_out:
-        places = spark.createDataFrame(sorted(found.left_out), "kafka_partition int, offset bigint")
+        places = local_rows(spark, sorted(found.left_out), "kafka_partition int, offset bigint")
         kept = kept.join(sf.broadcast(places), ["kafka_partition", "offset"], "left_anti")
     return replace(table, events=kept)
 
@@ -281,7 +282,8 @@ def _set_aside(
     bounds = sf.broadcast(_bounds(table, parked, found))
     held = events.join(bounds, KEY_TEXT_COLUMN).where(sf.col("order") >= sf.col("from_order"))
     known = {**parked, **(table.replay.released if table.replay else {})}
-    seen = spark.createDataFrame(
+    seen = local_rows(
+        spark,
         [(text, key.kafka_partition, key.last_offset) for text, key in known.items()],
         f"{KEY_TEXT_COLUMN} string, kafka_partition int, last_offset bigint",
     )
@@ -395,8 +397,8 @@ def letters_of(letters: DataFrame, replay: Replay, table: TableBatch) -> tuple[D
     keyed = letters.withColumn(KEY_TEXT_COLUMN, key_text(schemas))
     spark = letters.sparkSession
     rows = [(text, key.kafka_partition, key.offset, key.order) for text, key in replay.released.items()]
-    bounds = spark.createDataFrame(
-        rows, f"{KEY_TEXT_COLUMN} string, parked_partition int, parked_offset bigint, parked_order string"
+    bounds = local_rows(
+        spark, rows, f"{KEY_TEXT_COLUMN} string, parked_partition int, parked_offset bigint, parked_order string"
     )
     is_waiting = sf.when(
         sf.col("kafka_partition") == sf.col("parked_partition"), sf.col("offset") >= sf.col("parked_offset")

@@ -21,6 +21,7 @@ from spark.sinks.port import BatchIdentity, Fill, Reached, Sink, SinkColumn, Sin
 from spark.sinks.ready_table import ready_table
 from spark.transforms.conform_to import conform_to
 from spark.transforms.fill import fill_expression
+from spark.transforms.local_rows import local_rows
 from spark.transforms.log_images import name_image
 from spark.transforms.mark_deleted import mark_deleted
 from spark.transforms.parse_events import parse_events
@@ -93,7 +94,7 @@ class WarehouseHarness:
         self.sink.begin_batch(self._spark, BatchIdentity(self._query, next(self._batches)))
         table = self.sink_table(schema, SinkMode.APPEND, Deletes.HARD)
         _, columns = ready_table(self._spark, self.sink, [table])
-        found = events_of(self._spark.createDataFrame(records, RECORD_COLUMNS))
+        found = events_of(local_rows(self._spark, records, RECORD_COLUMNS))
         rows = found.transform(parse_events(schema)).transform(conform_to(columns, schema))
         self.sink.append_to(self._spark, table, rows.transform(name_image))
 

@@ -12,6 +12,7 @@ from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, row_topic
 from libs.mysql.logical import column
 from libs.types.order import EventOrder
 from libs.types.table import Column, TableId, TableSchema
+from spark.transforms.local_rows import local_rows
 from spark.transforms.read_topics import events_of
 
 SOURCE = "shop"
@@ -89,7 +90,7 @@ def events(
         )
         for offset, change in enumerate(changes)
     ]
-    return events_of(spark.createDataFrame(rows, RECORD_COLUMNS), with_before=with_before)
+    return events_of(local_rows(spark, rows, RECORD_COLUMNS), with_before=with_before)
 
 
 def record(

@@ -9,6 +9,7 @@ from libs.types.tenant import Images, NameAdjustment, SourceSelection
 from services.router.project import compile_projection, project_row
 from spark.jobs.table_batch import TableBatch, changes_of, latest_changes_of, logged_changes_of
 from spark.sinks.port import TableColumn
+from spark.transforms.local_rows import local_rows
 from spark.transforms.read_topics import events_of
 from spark.transforms.survey import survey
 from tests.spark_session import SharedSpark
@@ -54,7 +55,7 @@ def test_two_spellings_of_a_key_are_one_row(shared: SharedSpark) -> None:
     old = record(schema.topic, put(1, 1, "old").value(), order=put(1, 1, "").order)
     new = record(schema.topic, put(2, 1, "new").value(), order=put(2, 1, "").order, offset=1)
     spelled = [(*old[:3], b'{"id":1.0}', *old[4:]), (*new[:3], b'{"id":1e0}', *new[4:])]
-    table = _table_of(shared.session.createDataFrame(spelled, RECORD_COLUMNS).transform(events_of), schema)
+    table = _table_of(local_rows(shared.session, spelled, RECORD_COLUMNS).transform(events_of), schema)
 
     latest = latest_changes_of(table, {**COLUMNS, "id": TableColumn("double")}, ("id",), after=None).collect()
 
@@ -154,7 +155,7 @@ def test_rows_under_adjusted_names_are_read_by_them(shared: SharedSpark) -> None
         assert row is not None
         made = record(schema.topic, {}, order=change.order, offset=rank)
         records.append((*made[:3], row.key, row.value, made[5]))
-    batch = _table_of(shared.session.createDataFrame(records, RECORD_COLUMNS).transform(events_of), schema)
+    batch = _table_of(local_rows(shared.session, records, RECORD_COLUMNS).transform(events_of), schema)
     wanted = {"item_no": TableColumn("int"), "unit_price": TableColumn("string")}
 
     latest = latest_changes_of(batch, wanted, ("item_no",), after=None).collect()

@@ -19,6 +19,7 @@ from spark.sinks.port import Fill, TableColumn
 from spark.transforms.conform_to import conform_to
 from spark.transforms.fill import fill_expression
 from spark.transforms.latest_per_key import latest_per_key
+from spark.transforms.local_rows import local_rows
 from spark.transforms.parse_events import parse_events
 from spark.transforms.parse_keys import key_columns, parse_keys
 from spark.transforms.read_topics import events_of, topic_pattern
@@ -124,7 +125,7 @@ def test_a_record_becomes_an_event_and_a_tombstone_none(shared: SharedSpark) -> 
         (TOPIC, 2, 6, b'{"id":1}', None, headers),
     ]
 
-    found = events_of(shared.session.createDataFrame(records, RECORD_COLUMNS)).collect()
+    found = events_of(local_rows(shared.session, records, RECORD_COLUMNS)).collect()
 
     assert [row.asDict() for row in found] == [
         {
@@ -158,7 +159,7 @@ def test_an_image_is_cut_out_as_a_parse_would_find_it(shared: SharedSpark, op: s
     texts = [compact, spaced, *([] if is_wrapped else [reordered])]
     records = [(TOPIC, 0, 0, None, text.encode(), headers) for text in texts]
 
-    found = events_of(shared.session.createDataFrame(records, RECORD_COLUMNS), with_before=True).collect()
+    found = events_of(local_rows(shared.session, records, RECORD_COLUMNS), with_before=True).collect()
 
     assert [(row["op"], row["committed_at_us"]) for row in found] == [(op, COMMITTED_AT_US + 1)] * len(texts)
     images = [None if row["image"] is None else json.loads(row["image"]) for row in found]
@@ -193,7 +194,7 @@ def test_objects_in_a_row_do_not_mislead_the_cut(shared: SharedSpark, op: str) -
 def test_what_is_no_event_fails_the_parse(shared: SharedSpark, text: str) -> None:
     """It must neither pass as a truncation nor as a row of NULLs."""
     headers = [("headwater.order", b"1"), ("headwater.schema-version", b"1")]
-    records = shared.session.createDataFrame([(TOPIC, 0, 0, b"{}", text.encode(), headers)], RECORD_COLUMNS)
+    records = local_rows(shared.session, [(TOPIC, 0, 0, b"{}", text.encode(), headers)], RECORD_COLUMNS)
 
     with pytest.raises(Exception) as failed:
         records.transform(events_of).transform(parse_events(orders_schema().table_schema)).collect()
@@ -217,7 +218,7 @@ def test_a_key_is_typed_as_its_column(shared: SharedSpark, source_type: str, tex
     """From the record's key alone, whatever its spelling."""
     item = column("k", source_type, is_optional=False, charset="utf8mb4" if source_type.startswith("varchar") else None)
     schema = orders_schema(item, key=("k",)).table_schema
-    keys = shared.session.createDataFrame([(text,)], "key string")
+    keys = local_rows(shared.session, [(text,)], "key string")
 
     row = keys.transform(parse_keys({"k": TableColumn(spark_type(item))}, schema)).collect()[0]
 
@@ -227,7 +228,7 @@ def test_a_key_is_typed_as_its_column(shared: SharedSpark, source_type: str, tex
 def test_a_key_that_does_not_fit_fails_the_parse(shared: SharedSpark) -> None:
     """A number beyond its column's type must not become NULL."""
     schema = orders_schema().table_schema
-    keys = shared.session.createDataFrame([('{"id":1099511627776}',)], "key string")
+    keys = local_rows(shared.session, [('{"id":1099511627776}',)], "key string")
 
     with pytest.raises(Exception) as failed:
         keys.transform(parse_keys({"id": TableColumn("int")}, schema)).collect()

@@ -12,6 +12,7 @@ from libs.types.table import FormerName
 from spark.jobs.parked_keys import ParkedKeysFile
 from spark.sinks.port import BatchIdentity, TableColumn
 from spark.transforms.key_text import KEY_TEXT_COLUMN, key_text
+from spark.transforms.local_rows import local_rows
 from spark.transforms.read_topics import events_of
 from spark.transforms.unfit_values import UNFIT_COLUMN, find_unfit
 from tests.spark_session import SharedSpark
@@ -75,7 +76,7 @@ def test_a_narrower_column_of_the_warehouse_counts(shared: SharedSpark) -> None:
 def test_what_is_no_event_is_malformed(shared: SharedSpark) -> None:
     """It names no column."""
     broken = record(SCHEMA.topic, "no event", key={"id": 1})
-    found = shared.session.createDataFrame([broken], RECORD_COLUMNS).transform(events_of)
+    found = local_rows(shared.session, [broken], RECORD_COLUMNS).transform(events_of)
 
     [row] = found.transform(find_unfit(COLUMNS, SCHEMA.table_schema)).collect()
 
@@ -102,7 +103,7 @@ def test_a_key_is_one_whatever_its_version_and_spelling(shared: SharedSpark) -> 
         keyed(b'{"id":"x"}', 1),
         keyed(None, 1),
     ]
-    found = shared.session.createDataFrame(rows, RECORD_COLUMNS).transform(events_of)
+    found = local_rows(shared.session, rows, RECORD_COLUMNS).transform(events_of)
 
     texts = [row[0] for row in found.select(key_text([first, second]).alias(KEY_TEXT_COLUMN)).collect()]
 

@@ -18,6 +18,7 @@ from libs.types.value import LogicalKind
 from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode, ValueModes
 from libs.warehouse.spark_types import spark_type
 from spark.jobs.spark_errors import MALFORMED_RECORD, described, has_condition
+from spark.transforms.local_rows import local_rows
 from spark.transforms.parse_events import STRICT, parse_events
 from spark.transforms.read_topics import events_of
 from spark.transforms.value_types import decoded, row_type
@@ -60,7 +61,7 @@ def test_bytes_arrive_from_every_text_form(shared: SharedSpark, binary: BinaryMo
     item = _in_modes(column("c", "blob"), ValueModes(binary=binary))
     stored = bytes(range(256)) + b"\xfb\xff"
     text = binary_writer(item.logical_type.kind)(stored)
-    frame = shared.session.createDataFrame([(json.dumps({"c": text}),)], ["image"])
+    frame = local_rows(shared.session, [(json.dumps({"c": text}),)], "image string")
     parsed = frame.select(sf.from_json("image", row_type([item]), STRICT).alias("row"))
 
     [(found,)] = parsed.select(decoded(item, sf.col("row.c"))).collect()
@@ -114,7 +115,7 @@ def test_a_value_that_does_not_fit_fails_instead_of_becoming_null(shared: Shared
     """Silent NULLs would be lost values."""
     schema = TableSchema(table_id=next(iter(table_schemas("fresh"))).table_id, columns=(column("n", "int"),))
     value = {"before": None, "after": {"n": 2**40}, "source": {"ts_us": 1}, "op": "c"}
-    found = events_of(shared.session.createDataFrame([record("t", value)], RECORD_COLUMNS))
+    found = events_of(local_rows(shared.session, [record("t", value)], RECORD_COLUMNS))
 
     parsed = found.transform(parse_events(schema))
     with pytest.raises(Exception) as failed:
@@ -161,7 +162,7 @@ def _written(item: Column, stored: Any) -> Any:
 def _decoded(shared: SharedSpark, item: Column, wire: list[Any]) -> list[Any]:
     """Wire values through ``from_json``'s type and ``decoded``."""
     json_type = row_type([item]).fields[0].dataType
-    frame = shared.session.createDataFrame([(value,) for value in wire], StructType([StructField("w", json_type)]))
+    frame = local_rows(shared.session, [(value,) for value in wire], StructType([StructField("w", json_type)]))
     return [row[0] for row in frame.select(decoded(item, frame["w"])).collect()]
 
 
