@@ -50,6 +50,7 @@ from services.router.match import (
     Subscriber,
     TableRoutes,
     Target,
+    dead_letter_target,
     schema_changes_target,
     transactions_target,
 )
@@ -492,11 +493,43 @@ def _deliver_table_change(change: TableChange, context: _Context) -> Iterator[De
     if change.schema_version:
         for group in book.routes(change.database, change.table, change.schema_version, context.form).groups:
             yield from context.announced.still_to_tell(group.announcements)
-    for _, target, encoding in _change_readers(change, book, context.form):
-        key, value = encoding.key(change.key), encoding.value(change.value)
+    for reader, target, encoding in _change_readers(change, book, context.form):
+        try:
+            key, value = encoding.key(change.key), encoding.value(change.value)
+        except InvalidEvent as error:
+            yield _statement_set_aside(change, reader, target, str(error), context)
+            continue
         if len(value) >= context.max_event_bytes:
             continue  # a statement that does not fit into a record: the schema itself was told above
         yield Delivery((target,), _single(key, value, join_headers(*context.headers(schemas=encoding.schemas))))
+
+
+def _statement_set_aside(
+    change: TableChange, reader: Subscriber, target: Target, reason: str, context: _Context
+) -> Delivery:
+    """A statement's event that the tenant's form cannot hold; the schema that it made was told all the same."""
+    place = context.place
+    letter = DeadLetter(
+        tenant=reader.tenant,
+        topic=target.topic.name,
+        reason=reason,
+        source=context.batch.source,
+        source_partition=context.batch.source_partition,
+        database=change.database,
+        table=change.table,
+        schema_version=change.schema_version,
+        op="",
+        order=EventOrder(epoch=change.epoch, rank=int(change.rank), tx_ordinal=change.tx_ordinal),
+        changes_topic=place.topic,
+        changes_kafka_partition=place.kafka_partition,
+        changes_offset=place.offset,
+        event_key=change.key,
+        event_value=change.value,
+    )
+    headers = join_headers(*context.headers(schemas=False))
+    return Delivery(
+        (dead_letter_target(reader),), _single(change.key, encode_dead_letter(letter), headers), dead_letters=1
+    )
 
 
 def _change_readers(

@@ -2,9 +2,15 @@
 
 Each schema is registered once a process and subject: the registry gives the id that it has already for the same text, so a
 restart, or a second router, adds nothing. Confluent's client does the talking; its errors become ours here.
+
+What it gave is noted in a file. A router that starts while the registry is away goes on with that, and only a schema that was
+never registered has to wait.
 """
 
+import hashlib
+import json
 import threading
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -42,9 +48,14 @@ class NoSchemaRegistry:
 class SchemaRegistry:
     """A registry; may be asked from several threads."""
 
-    def __init__(self, settings: SchemaRegistrySettings) -> None:
-        """Raises InvalidSettings: a certificate cannot be read. Nothing is asked yet."""
+    def __init__(self, settings: SchemaRegistrySettings, notes_file: Path) -> None:
+        """``notes_file``: made where there is none; ids of another address do not count.
+
+        Raises:
+            InvalidSettings: a certificate cannot be read. Nothing is asked yet.
+        """
         self._url = settings.url
+        self._notes = _Notes(notes_file, settings.url)
         self._lock = threading.Lock()
         """One at a time: of two lanes that meet a table's new version, the second finds its id."""
         self._ids: dict[tuple[str, str], int] = {}
@@ -72,7 +83,12 @@ class SchemaRegistry:
         except SchemaRegistryError as error:
             raise self._as_ours(subject, error) from error
         except (HTTPError, OSError) as error:
+            noted = self._notes.find(subject, schema)
+            if noted is not None:
+                log.warning("schema_id_from_notes", subject=subject, schema_id=noted, reason=str(error))
+                return noted
             raise ServiceUnavailable(f"the schema registry at {self._url} does not answer: {error}") from error
+        self._notes.add(subject, schema, schema_id)
         log.info("schema_registered", subject=subject, schema_id=schema_id)
         return schema_id
 
@@ -97,6 +113,43 @@ class SchemaRegistry:
                 "document; the router asks again every minute, and a snapshot of the table then brings what was set aside"
             )
         return SchemaRefused(f"subject {subject}: the registry refuses the schema ({status}): {error.error_message}")
+
+
+class _Notes:
+    """The ids of one registry, in a file: a line of JSON for each."""
+
+    def __init__(self, file: Path, url: str) -> None:
+        self._file = file
+        self._url = url
+        self._ids: dict[tuple[str, str], int] = {}
+        if file.exists():
+            for line in file.read_text(encoding="utf-8").splitlines():
+                self._read(line)
+
+    def _read(self, line: str) -> None:
+        try:
+            url, subject, digest, schema_id = json.loads(line)
+        except ValueError:  # the last one, of a process that was killed
+            return
+        if url == self._url:
+            self._ids[subject, digest] = schema_id
+
+    def find(self, subject: str, schema: str) -> int | None:
+        """None: it was never registered from here."""
+        return self._ids.get((subject, _digest(schema)))
+
+    def add(self, subject: str, schema: str, schema_id: int) -> None:
+        """The newest counts: a registry that was set up anew gives others."""
+        place = (subject, _digest(schema))
+        if self._ids.get(place) != schema_id:
+            self._ids[place] = schema_id
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with self._file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([self._url, *place, schema_id]) + "\n")
+
+
+def _digest(schema: str) -> str:
+    return hashlib.sha256(schema.encode()).hexdigest()
 
 
 def _client_config(settings: SchemaRegistrySettings) -> dict[str, object]:

@@ -22,6 +22,7 @@ from libs.telemetry import metrics
 from libs.telemetry.endpoint import start_endpoint
 from libs.types.table import TableId, TableSchema
 from services.router.app import ChangesConsumer
+from services.router.encode import SchemaIds
 from services.router.lane import LaneDependencies
 from services.router.lanes import Lanes
 from services.router.liveness import Liveness, watch_transactions
@@ -51,7 +52,7 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     failure: asyncio.Future[None] = loop.create_future()
     keys = MaskKeys(None if settings.keys_folder is None else Path(settings.keys_folder), os.environ)
-    registry = NO_REGISTRY if settings.schema_registry is None else SchemaRegistry(settings.schema_registry)
+    registry = _schema_registry(settings)
     tenants = Tenants(settings, keys)
     await tenants.begin()
     topics = {changes_topic(source): source for source in settings.sources}
@@ -95,6 +96,12 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
             await lanes.close()
             await consumer.stop()
             endpoint.close()
+
+
+def _schema_registry(settings: RouterSettings) -> SchemaIds:
+    if settings.schema_registry is None:
+        return NO_REGISTRY
+    return SchemaRegistry(settings.schema_registry, Path(settings.state_folder) / "schema-ids.jsonl")
 
 
 class Tenants:

@@ -211,15 +211,20 @@ def test_while_the_registry_is_away_known_schemas_go_on_and_new_ones_wait(
         rig.source.run(creates([2]))
         rig.source.publish()
         assert len(rig.read(topic, 2)) == 2
+        rig.router.stop()
+        rig.router.start()  # it has notes of what was registered
+        rig.source.run(creates([3]))
+        rig.source.publish()
+        assert len(rig.read(topic, 3)) == 3
         version = new_version(rig, rank=9)
-        rig.source.run(creates([3], note="new"), version=version)
+        rig.source.run(creates([4], note="new"), version=version)
         rig.source.publish()
         assert eventually(lambda: '"event": "schema_lookup_retried"' in rig.router.log_text)
-        assert len(read_topic(rig.services.bootstrap_servers, topic)) == 2
+        assert len(read_topic(rig.services.bootstrap_servers, topic)) == 3
     finally:
         schema_registry.restart()
     if not rig.router.is_running:
         rig.router.start()  # as its supervisor does, had the registry been away for longer than it waits
 
-    assert read_ids(client, rig.read(topic, 3)) == [1, 2, 3]
+    assert read_ids(client, rig.read(topic, 4)) == [1, 2, 3, 4]
     assert read_topic(rig.services.bootstrap_servers, f"{tenant}.dead-letter") == []

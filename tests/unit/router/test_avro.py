@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -165,6 +166,26 @@ def test_statements_and_transactions_are_avro_too() -> None:
     assert registry.asked == ["a.v1-key", "a.v1-value", "a.v1.transaction-key", "a.v1.transaction-value"]
 
 
+def test_a_statement_that_avro_cannot_hold_is_set_aside() -> None:
+    """It stops nobody's lane."""
+    batch = builder("v1")
+    batch.add_table_change(
+        ORDERS,
+        schema_version=0,
+        order=EventOrder(epoch=0, rank=1, tx_ordinal=1),
+        committed_at_us=1,
+        is_snapshot=False,
+        key=b'{"databaseName":"smp"}',
+        value=b'{"source":null}',
+    )
+
+    deliveries = deliver(taken(batch), avro_book(tenant("a", format=AVRO), registry=FakeRegistry(), source="v1"))
+
+    (letter,) = [decode_dead_letter(value) for _, value, _ in records_of(deliveries, "a.dead-letter")]
+    assert (letter.topic, letter.event_value) == ("a.v1", b'{"source":null}')
+    assert records_of(deliveries, "a.v1") == []
+
+
 def test_tenants_share_bytes_and_each_has_its_subjects() -> None:
     """Encoded once for all whose ids are the same, which a registry gives for the same schema."""
     registry = FakeRegistry()
@@ -291,19 +312,21 @@ def answering(status: int, body: dict[str, object]) -> Iterator[tuple[str, list[
         (503, ServiceUnavailable, "answers 503"),
     ],
 )
-def test_what_a_registry_answers_is_one_of_our_errors(status: int, error: type[Exception], says: str) -> None:
+def test_what_a_registry_answers_is_one_of_our_errors(
+    status: int, error: type[Exception], says: str, tmp_path: Path
+) -> None:
     """By what is to be done next."""
     with (
         answering(status, {"error_code": status, "message": "because"}) as (url, _),
         pytest.raises(error, match=says),
     ):
-        SchemaRegistry(SchemaRegistrySettings(url=url)).schema_id("t-value", '"string"')
+        SchemaRegistry(SchemaRegistrySettings(url=url), tmp_path / "ids").schema_id("t-value", '"string"')
 
 
-def test_an_id_is_asked_for_once() -> None:
+def test_an_id_is_asked_for_once(tmp_path: Path) -> None:
     """With the user's name and password."""
     with answering(200, {"id": 7}) as (url, asked):
-        registry = SchemaRegistry(SchemaRegistrySettings(url=url, username="ann"))
+        registry = SchemaRegistry(SchemaRegistrySettings(url=url, username="ann"), tmp_path / "ids")
         ids = [registry.schema_id("t-value", '"string"') for _ in range(3)]
 
     assert ids == [7, 7, 7]
@@ -312,12 +335,29 @@ def test_an_id_is_asked_for_once() -> None:
     assert user == "Basic YW5uOg=="
 
 
-def test_nobody_there_is_unavailable() -> None:
+def test_nobody_there_is_unavailable(tmp_path: Path) -> None:
     """As a registry that is being restarted."""
     with answering(200, {}) as (url, _):
         gone = url
     with pytest.raises(ServiceUnavailable, match="does not answer"):
-        SchemaRegistry(SchemaRegistrySettings(url=gone)).schema_id("t-value", '"string"')
+        SchemaRegistry(SchemaRegistrySettings(url=gone), tmp_path / "ids").schema_id("t-value", '"string"')
+
+
+def test_what_was_registered_is_known_while_the_registry_is_away(tmp_path: Path) -> None:
+    """Also after a restart, and behind a line that was cut off; nothing else is, and nothing of another registry."""
+    with answering(200, {"id": 7}) as (url, _):
+        SchemaRegistry(SchemaRegistrySettings(url=url), tmp_path / "state" / "ids").schema_id("t-value", '"string"')
+    with (tmp_path / "state" / "ids").open("a") as file:
+        file.write('["http')
+    again = SchemaRegistry(SchemaRegistrySettings(url=url), tmp_path / "state" / "ids")
+
+    assert again.schema_id("t-value", '"string"') == 7
+    for subject, schema in (("t-value", '"int"'), ("u-value", '"string"')):
+        with pytest.raises(ServiceUnavailable):
+            again.schema_id(subject, schema)
+    other = SchemaRegistry(SchemaRegistrySettings(url=f"{url}/other"), tmp_path / "state" / "ids")
+    with pytest.raises(ServiceUnavailable):
+        other.schema_id("t-value", '"string"')
 
 
 @pytest.mark.parametrize(
@@ -339,7 +379,7 @@ def test_settings_that_cannot_work_are_refused(parts: dict[str, Any], place: str
     assert [mistake.split(":")[0] for mistake in caught.value.mistakes] == [place]
 
 
-def test_a_certificate_that_is_not_there_is_named() -> None:
+def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:
     """At the start, not with the first row."""
     with pytest.raises(InvalidSettings, match="schema_registry"):
-        SchemaRegistry(SchemaRegistrySettings(url="https://registry", tls_ca_file="/nowhere/ca.pem"))
+        SchemaRegistry(SchemaRegistrySettings(url="https://registry", tls_ca_file="/nowhere/ca.pem"), tmp_path / "ids")
