@@ -1,6 +1,7 @@
 """Avro events: who gets which ids, what becomes of what the registry refuses, and that the values are the JSON's."""
 
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ from libs.types.tenant import EventFormat, FormatSettings, NameAdjustment, Tenan
 from services.router.encode import SchemaIds
 from services.router.match import NO_REGISTRY, RouteBook, TopicClaims
 from services.router.schema_registry import SchemaRefused, SchemaRegistry
+from tests.certificates import write_certificates
 from tests.unit.events.golden import records
 from tests.unit.events.test_avro_writer import as_avro, read
 from tests.unit.router.test_deliver import (
@@ -270,7 +272,9 @@ def test_a_registry_that_is_away_is_to_be_asked_again() -> None:
 
 
 @contextmanager
-def answering(status: int, body: dict[str, object]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+def answering(
+    status: int, body: dict[str, object], *, tls: dict[str, str] | None = None
+) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """A server that always answers so; its address, and the path and user of each request."""
     asked: list[tuple[str, str]] = []
 
@@ -289,10 +293,16 @@ def answering(status: int, body: dict[str, object]) -> Iterator[tuple[str, list[
             """Quiet."""
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tls["certificate"], tls["key"])
+        context.load_verify_locations(tls["ca"])
+        context.verify_mode = ssl.CERT_REQUIRED
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}/sr", asked
+        yield f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_port}/sr", asked
     finally:
         server.shutdown()
         thread.join()
@@ -333,6 +343,19 @@ def test_an_id_is_asked_for_once(tmp_path: Path) -> None:
     ((path, user),) = asked
     assert path.startswith("/sr/subjects/t-value/versions")
     assert user == "Basic YW5uOg=="
+
+
+def test_both_sides_show_certificates(tmp_path: Path) -> None:
+    """mTLS; without the authority that signed it, the registry's certificate is not believed."""
+    files = write_certificates(tmp_path / "tls")
+    known = {"tls_ca_file": files["ca"], "tls_certificate_file": files["certificate"], "tls_key_file": files["key"]}
+    with answering(200, {"id": 7}, tls=files) as (url, _):
+        ours = SchemaRegistry(SchemaRegistrySettings(url=url, **known), tmp_path / "ids")
+        strangers = SchemaRegistry(SchemaRegistrySettings(url=url), tmp_path / "others")
+
+        assert ours.schema_id("t-value", '"string"') == 7
+        with pytest.raises(ServiceUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+            strangers.schema_id("t-value", '"string"')
 
 
 def test_nobody_there_is_unavailable(tmp_path: Path) -> None:
