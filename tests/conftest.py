@@ -1,4 +1,5 @@
-"""Real servers for the tests: one Kafka, one MySQL, one PostgreSQL and one Valkey a test run, shared by all tests.
+"""Real servers for the tests: one Kafka, one MySQL, one PostgreSQL, one Valkey and one schema registry a test run, shared by
+all tests.
 
 Tests keep out of one another's way by names (``unique_name``), not by servers of their own. A test that kills
 or misconfigures a server asks ``start_mysql`` or ``start_kafka`` for one that is its alone. A server that cannot
@@ -27,6 +28,7 @@ from libs.local import postgresql_server as postgresql
 from libs.local import valkey_server as valkey
 from libs.local.ports import LOOPBACK, free_port, free_ports
 from libs.local.process import ProcessSpec, Running, kill, start, stop, wait_ready
+from tests import schema_registry as registry
 from tests.vtgate.cluster import topology_of
 from tests.vtgate.service import Security, VtgateServer
 from tests.vtgate.vstream import ServerOptions
@@ -132,6 +134,22 @@ class PostgresqlServer:
         self.running = _restarted(self.running)
 
 
+@dataclass(slots=True)
+class RegistryServer:
+    """A schema registry."""
+
+    url: str
+    running: Running
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        kill(self.running)
+
+    def restart(self) -> None:
+        """On the same data and port, after ``kill``; returns when it serves."""
+        self.running = _restarted(self.running)
+
+
 class StartMysql(Protocol):
     """Starts a MySQL for one test alone; ``extra_options`` win over the usual ones."""
 
@@ -165,6 +183,20 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBrok
 def bootstrap_servers(kafka_broker: KafkaBroker) -> str:
     """The shared broker's address."""
     return kafka_broker.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def schema_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServer]:
+    """The shared schema registry."""
+    folder = tmp_path_factory.mktemp("schema-registry")
+    port, management_port = free_ports(2)
+    spec = registry.prepare(folder / "data", port=port, management_port=management_port)
+    server = RegistryServer(registry.url(port), _started(spec, folder))
+    try:
+        wait_ready(server.running, READY_TIMEOUT_S)
+        yield server
+    finally:
+        kill(server.running)
 
 
 @pytest.fixture(scope="session")

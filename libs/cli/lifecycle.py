@@ -64,7 +64,12 @@ def validate(home: Home, source: str | None) -> None:
     if not is_initialised(home):
         raise InvalidSettings(str(home.root), ["is no Headwater home: run `headwater init`, or name one with --home"])
     documents = read_documents(home)
-    mistakes = [*documents.source_mistakes, *documents.warehouse_mistakes, *documents.tenant_mistakes]
+    mistakes = [
+        *documents.source_mistakes,
+        *documents.warehouse_mistakes,
+        *documents.schema_registry_mistakes,
+        *documents.tenant_mistakes,
+    ]
     if mistakes:
         raise InvalidSettings(str(home.root), mistakes)
     if source is not None:

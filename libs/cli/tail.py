@@ -18,7 +18,7 @@ from libs.local.ports import LOOPBACK
 from libs.local.readable import ReadableEvent, read_event, shorten
 from libs.local.state import read_ports, running_state
 from libs.local.tenant_topics import DeliveredSchemas, RowTopic, follow_topic, open_consumer, row_topics
-from libs.types.tenant import TopicLayout
+from libs.types.tenant import EventFormat, TenantSpec, TopicLayout
 
 _COLOURS = {"INSERT": "green", "UPDATE": "yellow", "DELETE": "red", "READ": "blue", "TRUNCATE": "magenta"}
 
@@ -43,6 +43,7 @@ def tail(tenant: str, table: str, from_beginning: bool, limit: int | None, as_js
     tenants = read_documents(home).tenants
     if tenant not in tenants:
         raise InvalidSettings(f"tenant {tenant}", [f"has no document in tenants/; {nearest(tenant, sorted(tenants))}"])
+    require_json(tenants[tenant])
     template = row_topic_template(tenants[tenant])
     is_shared = tenants[tenant].topics.layout is TopicLayout.PER_TENANT
     bootstrap_servers = f"{LOOPBACK}:{read_ports(home)[KAFKA]}"
@@ -64,6 +65,18 @@ def tail(tenant: str, table: str, from_beginning: bool, limit: int | None, as_js
                 return
     finally:
         consumer.close()
+
+
+def require_json(spec: TenantSpec) -> None:
+    """Raises InvalidSettings: the tenant's events are of a form that this command does not read."""
+    if spec.format.kind is not EventFormat.JSON:
+        raise InvalidSettings(
+            f"tenant {spec.tenant}",
+            [
+                f"its events are {spec.format.kind.value}, and tail reads json; read {spec.tenant}.<source>.<database>.<table> "
+                "with a consumer that knows the schema registry, as kafka-avro-console-consumer does"
+            ],
+        )
 
 
 def choose_topic(tenant: str, table: str, topics: Sequence[RowTopic]) -> RowTopic:

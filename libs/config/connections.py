@@ -1,4 +1,4 @@
-"""Settings that several services share: how to reach Kafka, Redis, PostgreSQL and one another."""
+"""Settings that several services share: how to reach Kafka, a schema registry, Redis, PostgreSQL and one another."""
 
 import enum
 import re
@@ -103,6 +103,41 @@ class KafkaAccess(msgspec.Struct, frozen=True, kw_only=True):
             sasl_password=self.password,
             ssl_ca_file=self.ssl_ca_file,
         )
+
+
+class SchemaRegistrySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A schema registry with Confluent's interface."""
+
+    url: str
+    """``http://host:8081``, several of one registry separated by commas; Apicurio's ends with ``/apis/ccompat/v7``."""
+    username: str | None = None
+    """Basic authentication; None: none."""
+    password: Secret = Secret("")
+    tls_ca_file: str | None = None
+    """Certificate authority of the registry (PEM); None: those that the machine trusts."""
+    tls_certificate_file: str | None = None
+    """With the key: mTLS."""
+    tls_key_file: str | None = None
+    timeout_s: float = 5.0
+    """How long one answer may take, in seconds; what waits for it meanwhile: docs/tenants.md, "Avro"."""
+
+    def __post_init__(self) -> None:
+        """Refuse what the client would refuse later, or pass over. Raises InvalidSettings with every mistake."""
+        mistakes = []
+        urls = [url.strip() for url in self.url.split(",")]
+        if not all(re.match("https?://[^/@]+", url) and "@" not in url for url in urls):
+            mistakes.append("url: is no address; take http://host:port or https://host:port, and username for the user")
+        if self.username is not None and ":" in self.username:
+            mistakes.append("username: must not hold ':', which parts it from the password")
+        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
+            mistakes.append("tls_certificate_file: goes with tls_key_file; give both or neither")
+        given = self.tls_ca_file or self.tls_certificate_file
+        if given is not None and any(url.startswith("http://") for url in urls):
+            mistakes.append("url: http:// encrypts nothing, and a TLS file is given; take https://")
+        if not self.timeout_s > 0:
+            mistakes.append("timeout_s: must be more than 0 seconds")
+        if mistakes:
+            raise InvalidSettings("schema_registry", mistakes)
 
 
 class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ from libs.types.tenant import (
     TENANT_NAME,
     ColumnMask,
     Deletes,
+    EventFormat,
     FormatSettings,
     KeyFrom,
     NameAdjustment,
@@ -291,7 +292,7 @@ def _tenant_mistakes(spec: TenantSpec, check_condition: CheckCondition) -> Itera
             yield f"sources[{index}].name: {source.name!r} stands here twice; join the two"
         for mistake in _source_mistakes(source, check_condition):
             yield f"sources[{index}].{mistake}"
-    for mistake in _format_mistakes(spec.format):
+    for mistake in (*_format_mistakes(spec.format), *_registered_mistakes(spec)):
         yield f"format.{mistake}"
     for mistake in _topic_mistakes(spec):
         yield f"topics.{mistake}"
@@ -397,12 +398,32 @@ def _format_mistakes(event_format: FormatSettings) -> Iterable[str]:
     for name in ("columns", "types"):
         for index, pattern in enumerate(getattr(chosen, name)):
             yield from pattern_mistakes(f"source_types.{name}[{index}]", pattern)
-    if event_format.schemas:
+    if event_format.schemas or event_format.kind is not EventFormat.JSON:
         return
     if chosen != SourceTypes():
-        yield "source_types: stand in Connect schemas, which format.schemas: true writes; set it, or leave them out"
+        yield (
+            "source_types: stand in Connect schemas, which format.schemas: true writes; set it or kind: avro, or leave them out"
+        )
     if event_format.schema_names is not NameAdjustment.NONE:
-        yield "schema_names: are of Connect schemas, which format.schemas: true writes; set it, or leave them out"
+        yield (
+            "schema_names: are of Connect schemas, which format.schemas: true writes; set it or kind: avro, or leave them out"
+        )
+
+
+def _registered_mistakes(spec: TenantSpec) -> Iterable[str]:
+    """Of a format whose schemas lie in a registry."""
+    kind = spec.format.kind
+    if kind is EventFormat.JSON:
+        return
+    if spec.format.schemas:
+        yield f"schemas: is for kind json; the schemas of {kind.value} lie in the registry: leave it out"
+    if spec.sink is not None:
+        yield f"kind: a sink reads json, and {kind.value} is for consumers of your own; set sink: null, or take json"
+    if spec.topics.layout is TopicLayout.PER_TENANT:
+        yield (
+            f"kind: {kind.value} has one schema for a topic's values, and layout per_tenant puts all tables into one; take "
+            "layout per_table, or json"
+        )
 
 
 def _source_mistakes(source: SourceSelection, check_condition: CheckCondition) -> Iterable[str]:

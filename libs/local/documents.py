@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.config.connections import KafkaAccess, TelemetrySettings
+from libs.config.connections import KafkaAccess, SchemaRegistrySettings, TelemetrySettings
 from libs.config.load import Secret, convert_document
 from libs.config.mask_keys import MaskKeys
 from libs.config.patterns import pattern_mistakes
@@ -29,7 +29,7 @@ from libs.postgresql.settings import PostgresqlWarehouse
 from libs.source.failure_handling import FailureHandling
 from libs.source.key_columns import KeyColumns
 from libs.source.mysql.settings import DatabaseSettings, SnapshotMode
-from libs.types.tenant import TenantSpec
+from libs.types.tenant import EventFormat, TenantSpec
 from libs.types.value_modes import ValueModes, VitessValueModes
 
 NAME_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
@@ -206,6 +206,9 @@ class Documents:
     warehouse_mistakes: tuple[str, ...] = ()
     tenant_lines: Mapping[str, DocumentLines] = field(default_factory=dict)
     """Where each tenant's document says what."""
+    schema_registry: SchemaRegistrySettings | None = None
+    """Of ``schema_registry.yaml``."""
+    schema_registry_mistakes: tuple[str, ...] = ()
 
     def have_sink(self, warehouse: str) -> bool:
         """Whether some tenant's tables are to lie in such a warehouse."""
@@ -228,6 +231,8 @@ def read_documents(home: Home) -> Documents:
     known_sources = sorted(path.stem for path in home.sources_dir.glob("*.yaml"))
     tenant_mistakes: list[str] = []
     found = _read_tenants(home, known_sources, tenant_mistakes)
+    registry_mistakes: list[str] = []
+    registry = _read_schema_registry(home, registry_mistakes)
     warehouse_mistakes: list[str] = []
     postgresql = _read_warehouses(home, warehouse_mistakes)
     return Documents(
@@ -238,6 +243,8 @@ def read_documents(home: Home) -> Documents:
         postgresql,
         tuple(warehouse_mistakes),
         found.lines,
+        registry,
+        tuple(registry_mistakes),
     )
 
 
@@ -389,7 +396,7 @@ def _read_tenants(home: Home, known_sources: Sequence[str], mistakes: list[str])
     )
     mistakes.extend(f"{home.tenants_dir}/{mistake}" for refused in found.refused for mistake in refused.mistakes)
     for spec in found.tenants:
-        unfit = tenant_home_mistakes(spec, known_sources)
+        unfit = tenant_home_mistakes(spec, known_sources, home)
         mistakes.extend(f"{home.tenants_dir}/{mistake}" for mistake in found.lines[spec.tenant].locate(unfit))
     return found
 
@@ -399,12 +406,16 @@ def mask_keys(home: Home) -> MaskKeys:
     return MaskKeys(home.keys_dir, os.environ)
 
 
-def tenant_home_mistakes(spec: TenantSpec, known_sources: Sequence[str]) -> list[str]:
+def tenant_home_mistakes(spec: TenantSpec, known_sources: Sequence[str], home: Home) -> list[str]:
     """What does not fit the home that a document is to serve in, place first."""
     mistakes = []
     if spec.sink is not None and spec.sink.warehouse not in WAREHOUSES:
         mistakes.append(
             f"sink.warehouse: {spec.sink.warehouse!r} is no warehouse; {nearest(spec.sink.warehouse, WAREHOUSES)}"
+        )
+    if spec.format.kind is EventFormat.AVRO and not home.schema_registry_file.exists():
+        mistakes.append(
+            f"format.kind: avro needs a schema registry; say where it is in {home.schema_registry_file.name}: 'url: http://…'"
         )
     for index, selection in enumerate(spec.sources):
         if selection.name not in known_sources:
@@ -434,6 +445,21 @@ def _read_warehouses(home: Home, mistakes: list[str]) -> PostgresqlWarehouse | N
             found.append(f"{name}: is no warehouse that can be elsewhere; {nearest(str(name), (POSTGRESQL,))}")
     mistakes.extend(read.lines.locate(found))
     return postgresql
+
+
+def _read_schema_registry(home: Home, mistakes: list[str]) -> SchemaRegistrySettings | None:
+    """``schema_registry.yaml``, where there is one."""
+    if not home.schema_registry_file.exists():
+        return None
+    read = read_yaml_file(home.schema_registry_file, shown_as=str(home.schema_registry_file), mistakes=mistakes)
+    if read is None:
+        return None
+    found: list[str] = []
+    settings = convert_document(SchemaRegistrySettings, read.value, place="", mistakes=found)
+    if settings is not None:
+        found.extend(mistake.lstrip(".") for mistake in _bad_files("", settings))  # the file is the record itself
+    mistakes.extend(read.lines.locate(found))
+    return None if found else settings
 
 
 def _pattern_mistakes(place: str, patterns: Sequence[str]) -> Iterator[str]:

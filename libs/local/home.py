@@ -6,6 +6,7 @@
       keys/<tenant>/<name>    keys of its masks            edited by the owner; cannot be rebuilt
       tenant.schema.json      JSON Schema of those, for editors     written by ``headwater init``
       warehouses.yaml         where a PostgreSQL of yours is  optional, edited by the owner
+      schema_registry.yaml    where your schema registry is   optional, edited by the owner
       warehouse/ catalog.db   the Iceberg tables and their catalog
       delta/                  the Delta tables
       data/                   Kafka's log, Valkey's dump, Spark's checkpoints, PostgreSQL, the demo's databases
@@ -55,6 +56,11 @@ class Home:
     def warehouses_file(self) -> Path:
         """Warehouses that the stack does not run itself."""
         return self.root / "warehouses.yaml"
+
+    @property
+    def schema_registry_file(self) -> Path:
+        """The schema registry of tenants with Avro."""
+        return self.root / "schema_registry.yaml"
 
     @property
     def warehouse_dir(self) -> Path:
@@ -216,6 +222,7 @@ sources:
     # skip_unchanged_updates: true     # updates that change none of the tenant's columns
 
 # format:
+#   kind: json                       # avro: with a schema registry, of which ../schema_registry.yaml tells; only without a sink
 #   schemas: false                   # true: each key and value with its Connect schema
 #   tombstones: true
 #   schema_names: none               # avro, avro_unicode: with schemas, such names as Avro takes

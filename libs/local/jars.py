@@ -23,18 +23,21 @@ JarSetName = Literal["kafka", "spark"]
 
 @dataclass(frozen=True, slots=True)
 class LockedJar:
-    """One line of a lock file."""
+    """One line of a lock file: ``group:artifact:version[:packaging:classifier]``, SHA-256 and size."""
 
     group_id: str
     artifact_id: str
     version: str
     sha256: str
     size_bytes: int
+    packaging: str = "jar"
+    classifier: str = ""
 
     @property
     def file_name(self) -> str:
         """As Maven names it."""
-        return f"{self.artifact_id}-{self.version}.jar"
+        classifier = f"-{self.classifier}" if self.classifier else ""
+        return f"{self.artifact_id}-{self.version}{classifier}.{self.packaging}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,9 @@ def jar_set(name: str, locks_dir: Path = LOCKS_DIR) -> JarSet:
 
 def _parse_line(line: str) -> LockedJar:
     coordinates, digest, size_bytes = line.split()
-    group_id, artifact_id, version = coordinates.split(":")
-    return LockedJar(group_id, artifact_id, version, digest.removeprefix("sha256:"), int(size_bytes))
+    group_id, artifact_id, version, *packaging_and_classifier = coordinates.split(":")
+    digest = digest.removeprefix("sha256:")
+    return LockedJar(group_id, artifact_id, version, digest, int(size_bytes), *packaging_and_classifier)
 
 
 def cached_dir(jars: JarSet, cache: Path) -> Path:
@@ -95,7 +99,8 @@ def jar_paths(name: JarSetName, cache: Path) -> tuple[Path, ...]:
 def faults(jars: Sequence[LockedJar], folder: Path) -> list[str]:
     """What is wrong with the files of ``folder``, read whole: missing, extra or other bytes. Empty: nothing."""
     expected = {jar.file_name for jar in jars}
-    found = {path.name for path in folder.glob("*.jar")} if folder.is_dir() else set()
+    packagings = {"jar", *(jar.packaging for jar in jars)}
+    found = {path.name for packaging in packagings for path in folder.glob(f"*.{packaging}")}
     wrong = [f"{name} is missing" for name in sorted(expected - found)]
     wrong += [f"{name} is not in the lock" for name in sorted(found - expected)]
     wrong += [

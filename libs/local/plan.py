@@ -284,10 +284,18 @@ def _router(home: Home, documents: Documents, ports: Mapping[str, int]) -> Plann
             "kafka": {"bootstrap_servers": kafka_address(ports)},
             "schema_history": _client(SCHEMA_HISTORY, ports),
             "checkpoint_committer": _client(CHECKPOINT_COMMITTER, ports),
+            **_schema_registry(documents),
             "telemetry": _telemetry(ports[f"{ROUTER}-http"]),
         },
         http_port=ports[f"{ROUTER}-http"],
     )
+
+
+def _schema_registry(documents: Documents) -> dict[str, Any]:
+    registry = documents.schema_registry
+    if registry is None:
+        return {}
+    return {"schema_registry": {**_told(registry), "password": registry.password.reveal()}}
 
 
 def postgresql_settings(documents: Documents, ports: Mapping[str, int]) -> PostgresqlWarehouse | None:

@@ -180,7 +180,7 @@ def _tenant_plan(
     if spec.sink is not None:
         place = warehouse_table(spec.tenant, source, change.table_id)
         plan = msgspec.structs.replace(plan, warehouse=spec.sink.warehouse, warehouse_table=str(place))
-    old = None if before is None or not gets_old else tenant_view(before, selection, spec.format.field_names)
+    old = None if before is None or not gets_old else tenant_view(before, selection, spec.format.names_of_fields)
     match change.kind:
         case TableChangeKind.DROP:
             return _told(plan, events=["no events any more"], actions=["it stays as it is"])
@@ -196,7 +196,7 @@ def _tenant_plan(
             assert after is not None
             if old is None:
                 return _created(plan, spec, selection, after)
-            return _changed(plan, spec, selection, old, tenant_view(after, selection, spec.format.field_names))
+            return _changed(plan, spec, selection, old, tenant_view(after, selection, spec.format.names_of_fields))
 
 
 def _was_parked(old: TenantView, sink: SinkSettings) -> bool:
@@ -205,7 +205,7 @@ def _was_parked(old: TenantView, sink: SinkSettings) -> bool:
 
 
 def _created(plan: TablePlan, spec: TenantSpec, selection: SourceSelection, after: TableSchema) -> TablePlan:
-    view = tenant_view(after, selection, spec.format.field_names)
+    view = tenant_view(after, selection, spec.format.names_of_fields)
     events = [*plan.events, f"a new table of {len(view.schema.columns)} columns"]
     if view.mistakes:
         return _told(plan, events=events, refused=[_set_aside(view)])

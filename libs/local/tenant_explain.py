@@ -216,7 +216,7 @@ def _row_rules(selection: SourceSelection, place: str, lines: DocumentLines, nam
 
 def _column_fates(spec: TenantSpec, index: int, lines: DocumentLines, schema: TableSchema) -> Iterator[ColumnFate]:
     selection, place = spec.sources[index], f"sources[{index}]"
-    view = tenant_view(schema, selection, spec.format.field_names)
+    view = tenant_view(schema, selection, spec.format.names_of_fields)
     for column in schema.columns:
         qualified = f"{schema.table_id}.{column.name}"
         if column.name in view.excluded:
@@ -243,7 +243,7 @@ def _column_fates(spec: TenantSpec, index: int, lines: DocumentLines, schema: Ta
 
 
 def _refusals(spec: TenantSpec, selection: SourceSelection, schema: TableSchema) -> Iterator[str]:
-    mistakes = list(tenant_view(schema, selection, spec.format.field_names).mistakes)
+    mistakes = list(tenant_view(schema, selection, spec.format.names_of_fields).mistakes)
     for row_filter in selection.row_filters:
         if re.fullmatch(row_filter.tables, str(schema.table_id)):
             try:
@@ -252,7 +252,7 @@ def _refusals(spec: TenantSpec, selection: SourceSelection, schema: TableSchema)
                 mistakes += [f"row filter: {mistake}" for mistake in error.mistakes]
     yield from (f"its events would be set aside as dead letters: {mistake}" for mistake in mistakes)
     if spec.sink is not None and not mistakes and spec.sink.warehouse in DIALECTS:
-        seen = tenant_view(schema, selection, spec.format.field_names).schema
+        seen = tenant_view(schema, selection, spec.format.names_of_fields).schema
         unfit = unfit_because(seen, spec.sink.mode, spec.sink.deletes, DIALECTS[spec.sink.warehouse])
         if unfit is not None:
             yield f"the sink would park it: {unfit}"

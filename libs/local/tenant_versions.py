@@ -69,7 +69,7 @@ def judged(home: Home | None, text: str, shown_as: str, mistakes: list[str]) -> 
     if parsed is None or home is None:
         return parsed
     known_sources = sorted(path.stem for path in home.sources_dir.glob("*.yaml"))
-    unfit = tenant_home_mistakes(parsed.spec, known_sources)
+    unfit = tenant_home_mistakes(parsed.spec, known_sources, home)
     mistakes += parsed.lines.locate(unfit)
     return None if unfit else parsed
 

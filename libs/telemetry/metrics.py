@@ -484,6 +484,13 @@ TENANT_TOPICS_REFUSED = _counter(
     "Any rise: the log line tenant_topic_refused says why; mend the document or Kafka, then replay the dead letters.",
     ("tenant",),
 )
+TENANT_SCHEMAS_REFUSED = _counter(
+    Area.ROUTER,
+    "headwater_tenant_schemas_refused_total",
+    "Times the schema registry refused a schema of a tenant's topic; the topic's rows become dead letters.",
+    "Any rise: the log line tenant_schema_refused says why; mend what it names, then copy the table again by a snapshot.",
+    ("tenant",),
+)
 
 # --- schema_history -------------------------------------------------------------------------------------------------
 

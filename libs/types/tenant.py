@@ -21,6 +21,9 @@ class EventFormat(enum.Enum):
     """How a tenant's events are written."""
 
     JSON = "json"
+    """Debezium's JSON."""
+    AVRO = "avro"
+    """Avro, its schemas in the schema registry that the router's settings name; only without a sink."""
 
 
 class NameAdjustment(enum.Enum):
@@ -202,17 +205,30 @@ class FormatSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """How events are written."""
 
     kind: EventFormat = EventFormat.JSON
-    """The encoding."""
+    """json, or avro."""
     schemas: bool = False
     """Each key and value carries its Connect schema, as JsonConverter with ``schemas.enable`` does."""
     tombstones: bool = True
     """A null value follows each delete, so that a compacted topic forgets the key."""
     schema_names: NameAdjustment = NameAdjustment.NONE
-    """Of Connect schemas; only with ``schemas``."""
+    """Of schemas; only with ``schemas`` or ``kind: avro``, where ``none`` is ``avro``."""
     field_names: NameAdjustment = NameAdjustment.NONE
-    """Of columns in keys and rows, in their schemas, and in what a sink makes of them."""
+    """Of columns in keys and rows, in their schemas, and what a sink makes of them; of ``kind: avro``, ``none`` is ``avro``."""
     source_types: SourceTypes = SourceTypes()
-    """Which fields' schemas tell the source's type; only with ``schemas``. Masked columns and keys never do."""
+    """Which fields' schemas tell the source's type; with ``schemas`` or ``kind: avro``. Masked columns and keys never do."""
+
+    @property
+    def names_of_schemas(self) -> NameAdjustment:
+        """How schemas' names are made: Avro takes no others than its own."""
+        return self._adjusted(self.schema_names)
+
+    @property
+    def names_of_fields(self) -> NameAdjustment:
+        """How columns' names are made: Avro takes no others than its own."""
+        return self._adjusted(self.field_names)
+
+    def _adjusted(self, names: NameAdjustment) -> NameAdjustment:
+        return NameAdjustment.AVRO if self.kind is EventFormat.AVRO and names is NameAdjustment.NONE else names
 
 
 class TopicLayout(enum.Enum):

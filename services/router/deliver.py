@@ -23,12 +23,8 @@ from libs.events.batch import (
 )
 from libs.events.connect_schema import (
     HEADER_TEXT,
-    TRANSACTION_KEY,
-    TRANSACTION_VALUE,
     EnvelopeForm,
     payload_prefix,
-    schema_change_key_schema,
-    schema_change_value_schema,
 )
 from libs.events.dead_letter import DeadLetter, encode_dead_letter
 from libs.events.names import (
@@ -45,15 +41,16 @@ from libs.types.order import EventOrder, sort_key_prefix
 from libs.types.table import TableId, TableSchema
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, TableChange, TransactionBoundary
 from services.router.changes import Run, read_entries
+from services.router.encode import Encoding
 from services.router.match import (
     Announcement,
-    Encoding,
     RefusedRoute,
     RouteBook,
     RouteGroup,
     Subscriber,
     TableRoutes,
     Target,
+    dead_letter_target,
     schema_changes_target,
     transactions_target,
 )
@@ -132,7 +129,7 @@ def deliver_batch(
     """Everything that tenants get of a batch, in order. Looks schemas up where ``book`` does not know them yet.
 
     Raises:
-        SchemaUnknown, ServiceUnavailable, TopicCollision: see ``RouteBook.routes``.
+        SchemaUnknown, ServiceUnavailable, TopicCollision: see ``RouteBook.routes``; not for what ``targets_of`` looked up.
     """
     context = _Context(batch.head, book, announced, place, max_event_bytes)
     for entry in batch.entries:
@@ -146,7 +143,7 @@ def deliver_batch(
 
 
 def targets_of(batch: Changes, book: RouteBook) -> Iterator[Target]:
-    """Every topic that a batch's events may go to, dead letters aside; looks up all schemas that the batch needs.
+    """Every topic that a batch's events may go to, dead letters aside; looks up and registers the schemas that it needs.
 
     Raises:
         SchemaUnknown, ServiceUnavailable, TopicCollision: see ``RouteBook.routes``.
@@ -163,9 +160,9 @@ def targets_of(batch: Changes, book: RouteBook) -> Iterator[Target]:
             case TableChange():
                 if entry.schema_version:
                     yield from _route_targets(book.routes(entry.database, entry.table, entry.schema_version, form))
-                yield from (target for _, target in _change_readers(entry, book))
+                yield from (target for _, target, _ in _change_readers(entry, book, form))
             case TransactionBoundary():
-                yield from (target for _, target in _boundary_readers(book))
+                yield from (target for _, target, _ in _boundary_readers(book))
 
 
 def form_of(batch: ChangeBatch) -> EnvelopeForm:
@@ -299,10 +296,11 @@ class _Rows:
 
 def _deliver_to_group(rows: _Rows, group: RouteGroup, context: _Context) -> Iterator[Delivery]:
     encoding = group.encoding
-    fits = rows.run.largest_value + len(encoding.value_prefix) < context.max_event_bytes
-    if fits and not rows.has_key_changes and group.projection.lets_pass(rows.ops):
-        yield Delivery(group.targets, _passed_through(rows, encoding), rows=len(rows.run))
-        return
+    if not rows.has_key_changes and group.projection.lets_pass(rows.ops):
+        passed = _passed_through(rows, encoding, context.max_event_bytes)
+        if passed is not None:
+            yield Delivery(group.targets, passed, rows=len(rows.run))
+            return
     written = _Written(encoding, rows.headers(schemas=encoding.schemas))
     invalid = _write_rows(rows, group, written, context.max_event_bytes)
     if written.rows or written.filtered:
@@ -317,8 +315,13 @@ def _deliver_to_group(rows: _Rows, group: RouteGroup, context: _Context) -> Iter
             yield Delivery((dead_letters,), letters.records, dead_letters=len(letters))
 
 
-def _passed_through(rows: _Rows, encoding: Encoding) -> PassedRows:
-    """The rows as they are, with their schemas around them and tombstones behind deletes where these are wanted."""
+def _passed_through(rows: _Rows, encoding: Encoding, max_event_bytes: int) -> Records | PassedRows | None:
+    """The rows as they are, in the group's form, with tombstones behind deletes where these are wanted; None where one of them
+    cannot be written, or is too large."""
+    if not encoding.is_json:
+        return _all_encoded(rows, encoding, max_event_bytes)
+    if rows.run.largest_value + encoding.around_value >= max_event_bytes:
+        return None
     before, behind = rows.around_ordinal(schemas=encoding.schemas)
     return PassedRows(
         rows.run,
@@ -328,6 +331,35 @@ def _passed_through(rows: _Rows, encoding: Encoding) -> PassedRows:
         key_prefix=encoding.key_prefix,
         value_prefix=encoding.value_prefix,
     )
+
+
+def _all_encoded(rows: _Rows, encoding: Encoding, max_event_bytes: int) -> Records | None:
+    try:
+        keys = [encoding.key(key) for key in rows.keys]
+        values = [encoding.value(value) for value in rows.values]
+    except InvalidEvent:
+        return None  # which of them, and why, is found row by row
+    if max(map(len, values)) >= max_event_bytes:
+        return None
+    headers = rows.headers(schemas=False)
+    if not encoding.tombstones or OP_DELETE not in rows.ops:
+        return Records(keys, values, headers)
+    gathered = GrowingRecords()
+    for op, key, value, around in zip(rows.ops, keys, values, headers, strict=True):
+        gathered.add(key, value, around)
+        if op == OP_DELETE:
+            gathered.add(key, None, around)
+    return gathered.records
+
+
+class _EncodedRow(NamedTuple):
+    """A row as it will be written."""
+
+    op: int
+    key: bytes | None
+    value: bytes
+    key_in_header: bytes
+    """As another event's header names it."""
 
 
 class _Written:
@@ -346,23 +378,20 @@ class _Written:
     def records(self) -> Records:
         return self._gathered.records
 
-    def write(self, index: int, row: ProjectedRow, *, leading: bytes = b"") -> None:
+    def encoded(self, row: ProjectedRow) -> _EncodedRow:
+        """Raises InvalidEvent."""
+        encoding = self._encoding
+        return _EncodedRow(row.op, encoding.key(row.key), encoding.value(row.value), encoding.key_in_header(row.key))
+
+    def write(self, index: int, row: _EncodedRow, *, leading: bytes = b"") -> None:
         """One event, and its tombstone; a ``leading`` header stands before the others."""
-        key, value = self.encode_key(row.key), row.value
-        if self._encoding.schemas:
-            value = self._encoding.value_prefix + value + b"}"
         headers = self._headers[index]
         if leading:
             headers = lead_headers(leading, headers)
-        self._gathered.add(key, value, headers)
+        self._gathered.add(row.key, row.value, headers)
         self.rows += 1
         if row.op in (OP_DELETE, OP_KEY_CHANGE_DELETE) and self._encoding.tombstones:
-            self._gathered.add(key, None, headers)
-
-    def encode_key(self, key: bytes) -> bytes | None:
-        if not key:
-            return None
-        return self._encoding.key_prefix + key + b"}" if self._encoding.schemas else key
+            self._gathered.add(row.key, None, headers)
 
 
 _Invalid = tuple[int, str, bool]
@@ -372,20 +401,20 @@ _Invalid = tuple[int, str, bool]
 def _write_rows(rows: _Rows, group: RouteGroup, written: _Written, max_event_bytes: int) -> list[_Invalid]:
     """Write each row that the group sees; what cannot be written is returned."""
     invalid: list[_Invalid] = []
-    limit = max_event_bytes - len(group.encoding.value_prefix)
     index = 0
     while index < len(rows.run):
         is_pair = rows.ops[index : index + 2] == _KEY_CHANGE
-        halves: list[tuple[int, ProjectedRow]] = []
+        halves: list[tuple[int, _EncodedRow]] = []
         for place in (index, index + 1) if is_pair else (index,):
             try:
-                row = _seen_row(rows, place, group)
+                seen = _seen_row(rows, place, group)
+                row = None if seen is None else written.encoded(seen)
             except InvalidEvent as error:
                 invalid.append((place, str(error), False))
                 continue
             if row is None:
                 written.filtered += 1
-            elif len(row.value) >= limit:
+            elif len(row.value) >= max_event_bytes:
                 invalid.append((place, f"the event is larger than {max_event_bytes} bytes", True))
             else:
                 halves.append((place, row))
@@ -405,15 +434,15 @@ def _seen_row(rows: _Rows, index: int, group: RouteGroup) -> ProjectedRow | None
     return project_row(group.projection, op, key, value)
 
 
-def _write_key_change(halves: Sequence[tuple[int, ProjectedRow]], written: _Written) -> None:
+def _write_key_change(halves: Sequence[tuple[int, _EncodedRow]], written: _Written) -> None:
     """A changed primary key: delete of the old key, tombstone, create of the new one, each naming the other.
 
     A tenant that sees one half only, because the other is filtered out, gets a plain delete or create: the header would name
     a row that is not the tenant's.
     """
     (old_index, old), (new_index, new) = halves
-    written.write(old_index, old, leading=encode_header(NEW_KEY_HEADER, written.encode_key(new.key) or b"null"))
-    written.write(new_index, new, leading=encode_header(OLD_KEY_HEADER, written.encode_key(old.key) or b"null"))
+    written.write(old_index, old, leading=encode_header(NEW_KEY_HEADER, new.key_in_header))
+    written.write(new_index, new, leading=encode_header(OLD_KEY_HEADER, old.key_in_header))
 
 
 # --- dead letters -----------------------------------------------------------------------------------------------------
@@ -464,19 +493,49 @@ def _deliver_table_change(change: TableChange, context: _Context) -> Iterator[De
     if change.schema_version:
         for group in book.routes(change.database, change.table, change.schema_version, context.form).groups:
             yield from context.announced.still_to_tell(group.announcements)
-    for reader, target in _change_readers(change, book):
-        schemas = reader.spec.format.schemas
-        key, value = change.key, change.value
-        if schemas:
-            key = payload_prefix(schema_change_key_schema(context.form)) + key + b"}"
-            value = payload_prefix(schema_change_value_schema(context.form)) + value + b"}"
+    for reader, target, encoding in _change_readers(change, book, context.form):
+        try:
+            key, value = encoding.key(change.key), encoding.value(change.value)
+        except InvalidEvent as error:
+            yield _statement_set_aside(change, reader, target, str(error), context)
+            continue
         if len(value) >= context.max_event_bytes:
             continue  # a statement that does not fit into a record: the schema itself was told above
-        yield Delivery((target,), _single(key, value, join_headers(*context.headers(schemas=schemas))))
+        yield Delivery((target,), _single(key, value, join_headers(*context.headers(schemas=encoding.schemas))))
 
 
-def _change_readers(change: TableChange, book: RouteBook) -> Iterator[tuple[Subscriber, Target]]:
-    """Who gets the event of a statement, and where."""
+def _statement_set_aside(
+    change: TableChange, reader: Subscriber, target: Target, reason: str, context: _Context
+) -> Delivery:
+    """A statement's event that the tenant's form cannot hold; the schema that it made was told all the same."""
+    place = context.place
+    letter = DeadLetter(
+        tenant=reader.tenant,
+        topic=target.topic.name,
+        reason=reason,
+        source=context.batch.source,
+        source_partition=context.batch.source_partition,
+        database=change.database,
+        table=change.table,
+        schema_version=change.schema_version,
+        op="",
+        order=EventOrder(epoch=change.epoch, rank=int(change.rank), tx_ordinal=change.tx_ordinal),
+        changes_topic=place.topic,
+        changes_kafka_partition=place.kafka_partition,
+        changes_offset=place.offset,
+        event_key=change.key,
+        event_value=change.value,
+    )
+    headers = join_headers(*context.headers(schemas=False))
+    return Delivery(
+        (dead_letter_target(reader),), _single(change.key, encode_dead_letter(letter), headers), dead_letters=1
+    )
+
+
+def _change_readers(
+    change: TableChange, book: RouteBook, form: EnvelopeForm
+) -> Iterator[tuple[Subscriber, Target, Encoding]]:
+    """Who gets the event of a statement, where, and in which form."""
     if not change.value:
         return
     if change.table:
@@ -488,24 +547,25 @@ def _change_readers(change: TableChange, book: RouteBook) -> Iterator[tuple[Subs
     for subscriber in readers:
         target = schema_changes_target(subscriber, book.source)
         if subscriber.spec.topics.schema_changes and target.topic.name not in book.refused_topics:
-            yield subscriber, target
+            encoding = book.schema_changes_encoding(subscriber, form)
+            if encoding is not None:
+                yield subscriber, target, encoding
 
 
 def _deliver_boundary(boundary: TransactionBoundary, context: _Context) -> Iterator[Delivery]:
-    for reader, target in _boundary_readers(context.book):
-        key = msgspec.json.encode({"id": boundary.transaction_id})
-        value = msgspec.json.encode(_boundary_payload(boundary, reader))
-        if reader.spec.format.schemas:
-            key = _TRANSACTION_KEY_PREFIX + key + b"}"
-            value = _TRANSACTION_VALUE_PREFIX + value + b"}"
+    for reader, target, encoding in _boundary_readers(context.book):
+        key = encoding.key(msgspec.json.encode({"id": boundary.transaction_id}))
+        value = encoding.value(msgspec.json.encode(_boundary_payload(boundary, reader)))
         yield Delivery((target,), _single(key, value, NO_HEADERS))
 
 
-def _boundary_readers(book: RouteBook) -> Iterator[tuple[Subscriber, Target]]:
+def _boundary_readers(book: RouteBook) -> Iterator[tuple[Subscriber, Target, Encoding]]:
     for subscriber in book.subscribers:
         target = transactions_target(subscriber, book.source)
         if subscriber.spec.topics.transactions and target.topic.name not in book.refused_topics:
-            yield subscriber, target
+            encoding = book.transactions_encoding(subscriber)
+            if encoding is not None:
+                yield subscriber, target, encoding
 
 
 def _boundary_payload(boundary: TransactionBoundary, reader: Subscriber) -> dict[str, object]:
@@ -524,7 +584,3 @@ def _boundary_payload(boundary: TransactionBoundary, reader: Subscriber) -> dict
         "data_collections": collections if is_end else None,
         "ts_ms": boundary.committed_at_us // 1000,
     }
-
-
-_TRANSACTION_KEY_PREFIX: Final = payload_prefix(TRANSACTION_KEY)
-_TRANSACTION_VALUE_PREFIX: Final = payload_prefix(TRANSACTION_VALUE)

@@ -39,7 +39,8 @@ from libs.types.tenant import TenantSpec
 from protos.headwater.changes.v1.change_batch_pb2 import TableChange, TransactionBoundary
 from services.router.changes import Run
 from services.router.deliver import Announced, BatchPlace, Changes, Delivery, deliver_batch, read_changes, targets_of
-from services.router.match import FetchTableSchema, RouteBook, Target, TopicClaims
+from services.router.encode import SchemaIds
+from services.router.match import NO_REGISTRY, FetchTableSchema, RouteBook, Target, TopicClaims
 from services.router.record_batch import payload_size
 from services.router.settings import LaneSettings
 from services.router.writer import TransactionWriter
@@ -49,8 +50,10 @@ log = structlog.get_logger()
 _OFFSET_TIMEOUT_S: Final = 30.0  # below the time that a lane may take to open
 _POLL_S: Final = 0.2
 """How long a lane waits before it asks again for a topic or a schema."""
+_LONGEST_PAUSE_S: Final = 5.0
+"""Between two questions to schema_history or the schema registry; the pauses double up to it."""
 _SCHEMA_RETRY_S: Final = 30.0
-"""How long schema_history may be away before the process ends and is started again with back-off."""
+"""How long schema_history or the schema registry may be away before the process ends and is started again with back-off."""
 _REFUSED_RETRY_S: Final = 60.0
 """How often Kafka is asked again for topics that it refused: brokers or grants may have come."""
 _REFUSAL_PATIENCE_S: Final = 10.0
@@ -102,6 +105,8 @@ class LaneDependencies:
     """Called once, from a lane's thread, with an error that must end the process."""
     keys: MaskKeys = NO_KEYS
     """Of the tenants' masks."""
+    registry: SchemaIds = NO_REGISTRY
+    """Of the schemas of Avro events."""
 
 
 class Lane:
@@ -121,7 +126,8 @@ class Lane:
         """None until the lane is open."""
         self.is_fenced = False
         self.refused_topics: Mapping[str, str] = {}
-        """Tenants' topics that Kafka would not create, with the reason: what was meant for them is set aside."""
+        """Tenants' topics that Kafka would not create, or whose schemas the registry would not have, with the reason: what was
+        meant for them is set aside."""
         self._shared = shared
         self._waiting: collections.deque[WaitingBatch] = collections.deque()
         self._waiting_bytes = 0
@@ -325,6 +331,8 @@ class _LaneWorker:
         self._book: RouteBook
         self._refused_at_s = 0.0
         self._refused_before: set[str] = set()
+        self._told_schemas: set[str] = set()
+        """Of the book's refused schemas, those that were logged."""
 
     async def route(
         self, waiting: Sequence[WaitingBatch], transaction_began: Callable[[float | None], None]
@@ -364,13 +372,16 @@ class _LaneWorker:
             self._tenants = tenants
             self._refused_at_s = 0.0
             fetch_schema = self._shared.fetch_schema(self._source)
-            self._book = RouteBook(self._source, tenants, fetch_schema, self._shared.claims, self._shared.keys)
+            shared = self._shared
+            self._book = RouteBook(self._source, tenants, fetch_schema, shared.claims, shared.keys, shared.registry)
+            self._told_schemas.clear()
         return self._book
 
     @property
     def refused_topics(self) -> Mapping[str, str]:
-        """Topics that Kafka would not create, with the reason."""
-        return self._book.refused_topics
+        """Topics that Kafka would not create, or whose schemas the registry would not have, with the reason."""
+        schemas = {topic: refused.reason for topic, refused in self._book.refused_schemas.items()}
+        return schemas | self._book.refused_topics
 
     def _is_time_to_ask_again(self) -> bool:
         return self._refused_at_s > 0 and time.monotonic() - self._refused_at_s > _REFUSED_RETRY_S
@@ -378,6 +389,7 @@ class _LaneWorker:
     def _prepare(self, batches: Sequence[Changes], book: RouteBook) -> None:
         """Look schemas up and make topics before the transaction begins, so that neither can make it old."""
         began_s = time.monotonic()
+        pause_s = _POLL_S
         for batch in batches:
             while True:
                 try:
@@ -392,7 +404,17 @@ class _LaneWorker:
                     if time.monotonic() > began_s + _SCHEMA_RETRY_S:
                         raise
                     self._log.warning("schema_lookup_retried", reason=str(error))
-                    time.sleep(_POLL_S)
+                    time.sleep(pause_s)
+                    pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        self._tell_refused_schemas(book)
+
+    def _tell_refused_schemas(self, book: RouteBook) -> None:
+        for topic, refused in book.refused_schemas.items():
+            if topic not in self._told_schemas:
+                self._told_schemas.add(topic)
+                self._refused_at_s = time.monotonic()
+                self._log.error("tenant_schema_refused", tenant_id=refused.tenant, refused=topic, reason=refused.reason)
+                metrics.TENANT_SCHEMAS_REFUSED.labels(refused.tenant).inc()
 
     def _create(self, targets: Iterable[Target]) -> list[tuple[Target, PipelineHalted]]:
         """Make the topics that are missing; those that Kafka will not have as their tenants' documents want them.

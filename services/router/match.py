@@ -9,13 +9,22 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from libs.config.mask_keys import NO_KEYS, MaskKeys
 from libs.errors import PipelineHalted
-from libs.events.connect_schema import MYSQL_FORM, EnvelopeForm, key_schema, payload_prefix, value_schema
+from libs.events.connect_schema import (
+    MYSQL_FORM,
+    TRANSACTION_KEY,
+    TRANSACTION_VALUE,
+    EnvelopeForm,
+    key_schema,
+    schema_change_key_schema,
+    schema_change_value_schema,
+    value_schema,
+)
 from libs.events.delivered_schema import DeliveredSchema, delivered_schema_key, encode_delivered_schema
 from libs.events.names import (
     ROW_TOPIC_TEMPLATES,
@@ -32,9 +41,12 @@ from libs.events.tenant_view import is_selected
 from libs.kafka.clients import TopicSpec
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import FormatSettings, SourceSelection, SourceTypes, TenantSpec, TopicLayout
+from services.router.encode import Encoding, EventSchemas, SchemaIds, WireIds, encoding, needs_schemas, wire_ids
 from services.router.project import InvalidProjection, Projection, compile_projection
+from services.router.schema_registry import NoSchemaRegistry, SchemaRefused
 
 _MAX_TOPIC_CHARACTERS: Final = 249  # Kafka documentation, topic names
+NO_REGISTRY: Final = NoSchemaRegistry()
 
 
 class TopicCollision(PipelineHalted):
@@ -95,21 +107,6 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Encoding:
-    """The form of a group's events."""
-
-    tombstones: bool
-    key_prefix: bytes = b""
-    """With schemas: what stands before the payload, see ``payload_prefix``; empty without schemas, or without a key."""
-    value_prefix: bytes = b""
-
-    @property
-    def schemas(self) -> bool:
-        """Each key and value carries its Connect schema."""
-        return bool(self.value_prefix)
-
-
-@dataclass(frozen=True, slots=True)
 class RouteGroup:
     """Tenants that receive the very same bytes of one table version."""
 
@@ -141,12 +138,14 @@ class Announcement:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRoute:
-    """A tenant that sees the table, but whose selection does not fit this version, or whose topic Kafka refuses: its events
-    are set aside."""
+    """A tenant that sees the table, but whose selection does not fit this version, or whose topic Kafka refuses, or whose
+    schema the registry: its events are set aside."""
 
     target: Target
     dead_letters: Target
     reason: str
+    is_schema_refused: bool = False
+    """By the registry: it is asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +155,13 @@ class TableRoutes:
     table_id: TableId
     groups: tuple[RouteGroup, ...] = ()
     refused: tuple[RefusedRoute, ...] = ()
+
+
+class RefusedSchema(NamedTuple):
+    """What the registry said of a schema of a topic."""
+
+    tenant: str
+    reason: str
 
 
 FetchTableSchema = Callable[[TableId, int], TableSchema]
@@ -172,9 +178,11 @@ class RouteBook:
         fetch_schema: FetchTableSchema,
         claims: "TopicClaims",
         keys: MaskKeys = NO_KEYS,
+        registry: SchemaIds = NO_REGISTRY,
     ) -> None:
         self.source = source
         self._keys = keys
+        self._registry = registry
         self.subscribers = tuple(
             Subscriber(spec, selection) for spec in tenants for selection in spec.sources if selection.name == source
         )
@@ -182,6 +190,9 @@ class RouteBook:
         self._claims = claims
         self.refused_topics: dict[str, str] = {}
         """Topics that Kafka would not create, with the reason."""
+        self.refused_schemas: dict[str, RefusedSchema] = {}
+        """By topic, those that the registry would not have."""
+        self._encodings: dict[tuple[str, EnvelopeForm], Encoding | None] = {}
         self._routes: dict[tuple[str, str, int, EnvelopeForm], TableRoutes] = {}
         self._seen_by: dict[TableId, tuple[Subscriber, ...]] = {}
 
@@ -211,7 +222,7 @@ class RouteBook:
 
         Raises:
             SchemaUnknown: the version was never recorded.
-            ServiceUnavailable: schema_history does not answer; try again.
+            ServiceUnavailable: schema_history, or the schema registry, does not answer; try again.
             TopicCollision: another table is written to the same topic; rename one, or exclude it at the tenant.
         """
         routes = self._routes.get((database, table, schema_version, form))
@@ -232,9 +243,47 @@ class RouteBook:
                 if not subscriber.names_topics:
                     raise  # every tenant that gets both tables meets it
                 refused_topics[subscriber.row_topic(self.source, table_id)] = str(error)
-        return compile_routes(
-            self.source, self._fetch_schema(table_id, schema_version), subscribers, refused_topics, form, self._keys
+        routes = compile_routes(
+            self.source,
+            self._fetch_schema(table_id, schema_version),
+            subscribers,
+            refused_topics,
+            form,
+            self._keys,
+            self._registry,
         )
+        for refused in routes.refused:
+            if refused.is_schema_refused:
+                self._note_refusal(refused.target, refused.reason)
+        return routes
+
+    def schema_changes_encoding(self, subscriber: Subscriber, form: EnvelopeForm) -> Encoding | None:
+        """The form of a tenant's schema-change events; None: the registry refuses their schemas. Raises as ``routes``."""
+        schemas = EventSchemas(schema_change_key_schema(form), schema_change_value_schema(form))
+        return self._encoding(subscriber, schema_changes_target(subscriber, self.source), schemas, form)
+
+    def transactions_encoding(self, subscriber: Subscriber) -> Encoding | None:
+        """The form of a tenant's BEGIN and END; None: the registry refuses their schemas. Raises as ``routes``."""
+        schemas = EventSchemas(TRANSACTION_KEY, TRANSACTION_VALUE)
+        return self._encoding(subscriber, transactions_target(subscriber, self.source), schemas, MYSQL_FORM)
+
+    def _encoding(
+        self, subscriber: Subscriber, target: "Target", schemas: EventSchemas, form: EnvelopeForm
+    ) -> Encoding | None:
+        place = (target.topic.name, form)
+        if place not in self._encodings:
+            event_format = subscriber.spec.format
+            known = schemas if needs_schemas(event_format) else None
+            try:
+                ids = wire_ids(event_format, target.topic.name, known, self._registry)
+                self._encodings[place] = encoding(event_format, known, ids)
+            except SchemaRefused as error:
+                self._encodings[place] = None
+                self._note_refusal(target, str(error))
+        return self._encodings[place]
+
+    def _note_refusal(self, target: "Target", reason: str) -> None:
+        self.refused_schemas[target.topic.name] = RefusedSchema(target.tenant, reason)
 
     def _claim(self, subscriber: Subscriber, table_id: TableId) -> None:
         """Raises TopicCollision where the topic is another table's, or holds no rows."""
@@ -271,10 +320,16 @@ def compile_routes(
     refused_topics: Mapping[str, str],
     form: EnvelopeForm = MYSQL_FORM,
     keys: MaskKeys = NO_KEYS,
+    registry: SchemaIds = NO_REGISTRY,
 ) -> TableRoutes:
-    """The routes of one table version: tenants whose events are equal are put together."""
-    groups: dict[tuple[object, ...], list[Subscriber]] = {}
-    projections: dict[tuple[object, ...], Projection] = {}
+    """The routes of one table version: tenants whose events are equal are put together.
+
+    Raises:
+        ServiceUnavailable: the registry does not answer; try again.
+    """
+    groups: dict[tuple[_Likeness, WireIds | None], list[Subscriber]] = {}
+    projections: dict[_Likeness, Projection] = {}
+    schemas: dict[_Likeness, EventSchemas | None] = {}
     refused = []
     for subscriber in subscribers:
         try:
@@ -283,28 +338,38 @@ def compile_routes(
                 projections[likeness] = compile_projection(
                     table,
                     subscriber.selection,
-                    subscriber.spec.format.field_names,
+                    subscriber.spec.format.names_of_fields,
                     partial(keys.key, subscriber.tenant),
                 )
+                schemas[likeness] = _event_schemas(source, projections[likeness], subscriber.spec.format, form)
             _check_topic_length(subscriber, source, table.table_id)
             _check_topics(subscriber, source, table.table_id, refused_topics)
-            groups.setdefault(likeness, []).append(subscriber)
-        except InvalidProjection as error:
+            topic = subscriber.row_topic(source, table.table_id)
+            ids = wire_ids(subscriber.spec.format, topic, schemas[likeness], registry)
+            groups.setdefault((likeness, ids), []).append(subscriber)
+        except (InvalidProjection, SchemaRefused) as error:
             refused.append(
                 RefusedRoute(
                     target=_row_target(subscriber, source, table.table_id),
                     dead_letters=dead_letter_target(subscriber),
                     reason=str(error),
+                    is_schema_refused=isinstance(error, SchemaRefused),
                 )
             )
     return TableRoutes(
         table.table_id,
-        tuple(_group(source, projections[likeness], members, form) for likeness, members in groups.items()),
+        tuple(
+            _group(source, projections[likeness], encoding(members[0].spec.format, schemas[likeness], ids), members)
+            for (likeness, ids), members in groups.items()
+        ),
         tuple(refused),
     )
 
 
-def _likeness(subscriber: Subscriber) -> tuple[object, ...]:
+_Likeness = tuple[object, ...]
+
+
+def _likeness(subscriber: Subscriber) -> _Likeness:
     """Equal for tenants that see the same: all of a selection and a form but which tables are seen. A tenant whose masks have
     keys is like no other: the same name is another key there."""
     selection = msgspec.structs.replace(subscriber.selection, include_tables=(), exclude_tables=())
@@ -326,28 +391,24 @@ def _check_topics(subscriber: Subscriber, source: str, table_id: TableId, refuse
             raise InvalidProjection(refused_topics[target.topic.name])
 
 
-def _group(source: str, projection: Projection, members: Sequence[Subscriber], form: EnvelopeForm) -> RouteGroup:
-    event_format = members[0].spec.format
-    encoding = Encoding(tombstones=event_format.tombstones)
-    if event_format.schemas:
-        of_key = key_schema(source, projection.schema, event_format.schema_names)
-        encoding = Encoding(
-            tombstones=event_format.tombstones,
-            key_prefix=payload_prefix(of_key) if of_key is not None else b"",
-            value_prefix=payload_prefix(
-                value_schema(
-                    source,
-                    projection.schema,
-                    form,
-                    event_format.schema_names,
-                    _source_types(projection, event_format, form),
-                )
-            ),
-        )
+def _event_schemas(
+    source: str, projection: Projection, event_format: FormatSettings, form: EnvelopeForm
+) -> EventSchemas | None:
+    """None where the form of the events does not need them."""
+    if not needs_schemas(event_format):
+        return None
+    names = event_format.names_of_schemas
+    return EventSchemas(
+        key_schema(source, projection.schema, names),
+        value_schema(source, projection.schema, form, names, _source_types(projection, event_format, form)),
+    )
+
+
+def _group(source: str, projection: Projection, written: Encoding, members: Sequence[Subscriber]) -> RouteGroup:
     targets = tuple(_row_target(member, source, projection.schema.table_id) for member in members)
     return RouteGroup(
         projection,
-        encoding,
+        written,
         targets,
         tuple(dead_letter_target(member) for member in members),
         tuple(

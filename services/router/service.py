@@ -22,12 +22,14 @@ from libs.telemetry import metrics
 from libs.telemetry.endpoint import start_endpoint
 from libs.types.table import TableId, TableSchema
 from services.router.app import ChangesConsumer
+from services.router.encode import SchemaIds
 from services.router.lane import LaneDependencies
 from services.router.lanes import Lanes
 from services.router.liveness import Liveness, watch_transactions
-from services.router.match import FetchTableSchema, TopicClaims
+from services.router.match import NO_REGISTRY, FetchTableSchema, TopicClaims
 from services.router.progress import ProgressReporter
 from services.router.received_tenants import ReceivedTenants
+from services.router.schema_registry import SchemaRegistry
 from services.router.settings import RouterSettings
 from services.router.writer import quieten_aiokafka
 
@@ -42,7 +44,7 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
     """Route until ``stop`` is set; then let running transactions end and leave the group.
 
     Raises:
-        InvalidSettings: the tenants' folder does not exist.
+        InvalidSettings: the tenants' folder does not exist, or a certificate of the schema registry cannot be read.
         ServiceUnavailable: tenant_operator does not tell of the tenants, and nothing is known of them from before.
         TransientError, PipelineHalted: routing cannot go on; what was committed is whole.
     """
@@ -50,6 +52,7 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     failure: asyncio.Future[None] = loop.create_future()
     keys = MaskKeys(None if settings.keys_folder is None else Path(settings.keys_folder), os.environ)
+    registry = _schema_registry(settings)
     tenants = Tenants(settings, keys)
     await tenants.begin()
     topics = {changes_topic(source): source for source in settings.sources}
@@ -68,6 +71,7 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
             claims=TopicClaims(),
             on_failure=lambda error: _fail(loop, failure, error),
             keys=keys,
+            registry=registry,
         )
         lanes = Lanes(topics, shared)
         liveness = Liveness(settings, list(topics), lanes)
@@ -92,6 +96,12 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
             await lanes.close()
             await consumer.stop()
             endpoint.close()
+
+
+def _schema_registry(settings: RouterSettings) -> SchemaIds:
+    if settings.schema_registry is None:
+        return NO_REGISTRY
+    return SchemaRegistry(settings.schema_registry, Path(settings.state_folder) / "schema-ids.jsonl")
 
 
 class Tenants:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from libs.config.connections import GrpcClientSettings, KafkaSettings, TelemetrySettings
+from libs.config.connections import GrpcClientSettings, KafkaSettings, SchemaRegistrySettings, TelemetrySettings
 from libs.errors import InvalidSettings
 from services.router.record_batch import CODECS
 
@@ -59,6 +59,8 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
     group: str = "headwater-router"
     """Consumer group, and the front of the transactional ids. Routers of one group share the source partitions."""
     kafka: KafkaSettings = KafkaSettings()
+    schema_registry: SchemaRegistrySettings | None = None
+    """Where the schemas of tenants with ``format.kind: avro`` are registered; None: such tenants' rows are set aside."""
     telemetry: TelemetrySettings = TelemetrySettings()
     lane: LaneSettings = LaneSettings()
     session_timeout_s: float = 7.0

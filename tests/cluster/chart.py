@@ -56,7 +56,11 @@ FULL: Final[Mapping[str, Any]] = {
     },
     "redis": {"urlSecret": {"name": "redis", "key": "url"}},
     "tls": {"enabled": True, "secret": "mesh-tls", "secrets": {"router": "router-tls"}},
-    "router": {"maskKeys": {"acme": "acme-mask-keys", "globex": "globex-keys"}},
+    "router": {
+        "maskKeys": {"acme": "acme-mask-keys", "globex": "globex-keys"},
+        "settings": {"schema_registry": {"url": "https://registry:8081", "username": "headwater"}},
+        "secretEnv": {"HEADWATER_SCHEMA_REGISTRY__PASSWORD": {"name": "registry", "key": "password"}},
+    },
     "tenantOperator": {"settings": {"quotas": {"consumer_bytes_per_s": 1_000_000}, "resync_s": 10}},
     "sink": {
         "settings": {"warehouses": {"iceberg": {"catalog": {"kind": "rest", "uri": "https://catalog"}}}},

@@ -258,7 +258,7 @@ def _check_source(
         key_of = functools.partial(mask_keys(home).key, spec.tenant)
         for selection in selections:
             assert warehouse is not None
-            for table in expected_tables(selection, captured, spec.format.field_names, key_of):
+            for table in expected_tables(selection, captured, spec.format.names_of_fields, key_of):
                 on_progress(f"comparing {spec.tenant}: {table.table_id}")
                 place = warehouse_table(spec.tenant, source, table.table_id)
                 load = functools.partial(warehouse.load, place)

@@ -113,6 +113,30 @@ sink:
     ]
 
 
+def test_avro_is_refused_where_it_cannot_be_read() -> None:
+    """By a sink, in a topic of several tables, beside schemas in each event; all told at once."""
+    mistakes: list[str] = []
+    text = f"{ACME}format: {{kind: avro, schemas: true, tombstones: false}}\ntopics: {{layout: per_tenant}}"
+
+    assert parse_tenant(text, mistakes=mistakes) is None
+    told = [mistake for mistake in without_lines(mistakes) if mistake.startswith("format.")]
+    assert [mistake.partition(";")[0] for mistake in told] == [
+        "format.schemas: is for kind json",
+        "format.kind: a sink reads json, and avro is for consumers of your own",
+        "format.kind: avro has one schema for a topic's values, and layout per_tenant puts all tables into one",
+    ]
+    good = f"{ACME}format: {{kind: avro, schema_names: avro_unicode}}\nsink: null"
+    assert parse_tenant(good, mistakes=[]) is not None
+
+
+def test_protobuf_is_refused_by_name() -> None:
+    """It is not there yet."""
+    mistakes: list[str] = []
+
+    assert parse_tenant(f"{ACME}format: {{kind: protobuf}}", mistakes=mistakes) is None
+    assert without_lines(mistakes) == ["format.kind: unknown value 'protobuf'; known: avro, json"]
+
+
 def test_misspelt_name_adjustment_is_refused_with_the_nearest() -> None:
     """As any value that is none of its list."""
     mistakes: list[str] = []

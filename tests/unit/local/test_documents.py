@@ -280,6 +280,26 @@ def test_a_misspelt_warehouse_is_told_the_nearest(home: Home) -> None:
         load_documents(home)
 
 
+def test_avro_needs_to_know_where_the_registry_is(home: Home) -> None:
+    """Said of the tenant's document by its line, and of the file itself by name; a mistake there stops the start."""
+    put(home, tenant=GOOD_TENANT + "format: {kind: avro}\nsink: null\n")
+    (mistake,) = read_documents(home).tenant_mistakes
+    assert "format.kind: avro needs a schema registry; say where it is in schema_registry.yaml" in mistake
+
+    home.schema_registry_file.write_text("urk: 'http://registry'\n")
+    said = "\n".join(read_documents(home).schema_registry_mistakes)
+    assert "urk: unknown name; did you mean 'url'?" in said
+    home.schema_registry_file.write_text("url: 'https://registry'\ntls_ca_file: ca.pem\n")
+    said = "\n".join(read_documents(home).schema_registry_mistakes)
+    assert "schema_registry.yaml:2: tls_ca_file: 'ca.pem' is no absolute path" in said
+    with pytest.raises(InvalidSettings, match="no absolute path"):
+        load_documents(home)
+
+    home.schema_registry_file.write_text("url: 'http://registry'\n")
+    documents = read_documents(home)
+    assert (documents.tenant_mistakes, documents.schema_registry_mistakes) == ((), ())
+
+
 def test_the_stack_runs_a_postgresql_only_where_one_is_wanted(home: Home) -> None:
     """Not for Iceberg, and not where the owner says where it is."""
     put(home)

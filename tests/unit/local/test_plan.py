@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from libs.config.load import load_settings
+from libs.config.connections import SchemaRegistrySettings
+from libs.config.load import convert_document, load_settings
 from libs.errors import InvalidSettings
 from libs.local.documents import DOCUMENT_OF_KIND, SNAPSHOT_MODES, Documents, read_documents
 from libs.local.home import Home, home_at, write_examples
@@ -212,6 +213,20 @@ def test_the_sink_is_told_where_postgresql_is(home: Home) -> None:
         mistakes: list[str] = []
         document = yaml.safe_load(yaml.safe_dump(dict(warehouses)))
         assert set(open_sinks(document, mistakes=mistakes)) == {"iceberg", "postgresql"}, mistakes
+
+
+def test_the_router_is_told_where_the_schema_registry_is(home: Home) -> None:
+    """As ``schema_registry.yaml`` has it, its password too; the router's settings accept it. Without the file there is none."""
+    without = plan(home)["router"].settings
+    home.schema_registry_file.write_text("{url: 'http://registry:8081', username: ann, password: s3}\n")
+
+    told = plan(home)["router"].settings["schema_registry"]
+
+    assert "schema_registry" not in without
+    settings = convert_document(SchemaRegistrySettings, dict(told), place="", mistakes=(mistakes := []))
+    assert not mistakes
+    assert settings is not None
+    assert (settings.url, settings.username, settings.password.reveal()) == ("http://registry:8081", "ann", "s3")
 
 
 def test_the_sink_has_delta_where_a_tenant_wants_it(home: Home) -> None:

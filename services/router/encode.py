@@ -1,0 +1,133 @@
+"""The form of a topic's events: JSON as it comes, JSON with its schemas around it, or Avro with the ids of registered schemas.
+
+``match`` makes an ``Encoding`` once for the tenants that share bytes; ``deliver`` asks it about each event that is not
+JSON, and about single rows.
+"""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from libs.events.avro_schema import avro_schema_text
+from libs.events.avro_writer import AvroWriter
+from libs.events.connect_schema import ConnectSchema, payload_prefix
+from libs.types.tenant import EventFormat, FormatSettings
+
+
+class EventSchemas(NamedTuple):
+    """The Connect schemas of a topic's events."""
+
+    key: ConnectSchema | None
+    """None: the events have no key."""
+    value: ConnectSchema
+
+
+class SchemaIds(Protocol):
+    """A schema registry, as far as events need one; see ``services.router.schema_registry``."""
+
+    def schema_id(self, subject: str, schema: str) -> int:
+        """The id under which a subject has the schema, registered if need be. Blocks.
+
+        Raises:
+            SchemaRefused: the registry will not have it, or there is no registry.
+            ServiceUnavailable: it does not answer; try again.
+        """
+
+
+class WireIds(NamedTuple):
+    """The ids that stand in front of a topic's Avro keys and values."""
+
+    key: int | None
+    value: int
+
+
+_MAGIC: Final = 0
+"""Of Confluent's wire form: this byte, the id in four, the Avro (Schema Registry documentation, "Wire format")."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """The form of a group's events."""
+
+    tombstones: bool
+    key_prefix: bytes = b""
+    """With schemas: what stands before the payload, see ``payload_prefix``; empty without schemas, or without a key."""
+    value_prefix: bytes = b""
+    key_writer: AvroWriter | None = None
+    """Of Avro, and of events that have a key."""
+    value_writer: AvroWriter | None = None
+    """Of Avro."""
+
+    @property
+    def schemas(self) -> bool:
+        """Each key and value carries its Connect schema."""
+        return bool(self.value_prefix)
+
+    @property
+    def around_value(self) -> int:
+        """How many bytes the schema adds to a JSON payload."""
+        return len(self.value_prefix) + 1 if self.value_prefix else 0
+
+    @property
+    def is_json(self) -> bool:
+        """Events pass as the reader wrote them, perhaps with something around them."""
+        return self.value_writer is None
+
+    def key(self, payload: bytes) -> bytes | None:
+        """A key; None for an empty payload. Raises InvalidEvent where Avro cannot hold it."""
+        if not payload:
+            return None
+        if self.key_writer is not None:
+            return self.key_writer.write(payload)
+        return self.key_prefix + payload + b"}" if self.key_prefix else payload
+
+    def value(self, payload: bytes) -> bytes:
+        """A value. Raises InvalidEvent where Avro cannot hold it."""
+        if self.value_writer is not None:
+            return self.value_writer.write(payload)
+        return self.value_prefix + payload + b"}" if self.value_prefix else payload
+
+    def key_in_header(self, payload: bytes) -> bytes:
+        """A key as other events' headers name it. Headers are text, so of an Avro key it is the JSON."""
+        key = payload if self.key_writer is not None else self.key(payload)
+        return key or b"null"
+
+
+def needs_schemas(event_format: FormatSettings) -> bool:
+    """Whether ``encoding`` has to know the schemas of such events."""
+    return event_format.schemas or event_format.kind is not EventFormat.JSON
+
+
+def wire_ids(
+    event_format: FormatSettings, topic: str, schemas: EventSchemas | None, registry: SchemaIds
+) -> WireIds | None:
+    """The ids of a topic's schemas, under its subjects ``<topic>-key`` and ``<topic>-value``; None for a form without ids.
+
+    Raises:
+        SchemaRefused, ServiceUnavailable: see ``SchemaIds.schema_id``.
+    """
+    if event_format.kind is not EventFormat.AVRO or schemas is None:
+        return None
+    key = None if schemas.key is None else registry.schema_id(f"{topic}-key", avro_schema_text(schemas.key))
+    return WireIds(key, registry.schema_id(f"{topic}-value", avro_schema_text(schemas.value)))
+
+
+def encoding(event_format: FormatSettings, schemas: EventSchemas | None, ids: WireIds | None) -> Encoding:
+    """How events of ``schemas`` are written; ``ids`` are those of ``wire_ids``."""
+    if schemas is None:
+        return Encoding(tombstones=event_format.tombstones)
+    if ids is None:
+        return Encoding(
+            tombstones=event_format.tombstones,
+            key_prefix=b"" if schemas.key is None else payload_prefix(schemas.key),
+            value_prefix=payload_prefix(schemas.value),
+        )
+    has_key = schemas.key is not None and ids.key is not None
+    return Encoding(
+        tombstones=event_format.tombstones,
+        key_writer=AvroWriter(schemas.key, _opening(ids.key)) if has_key else None,  # type: ignore[arg-type]
+        value_writer=AvroWriter(schemas.value, _opening(ids.value)),
+    )
+
+
+def _opening(schema_id: int) -> bytes:
+    return bytes((_MAGIC, *schema_id.to_bytes(4, "big")))

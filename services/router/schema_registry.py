@@ -1,0 +1,165 @@
+"""The schema registry of tenants' Avro events: Confluent's, Apicurio's, or another with that interface.
+
+Each schema is registered once a process and subject: the registry gives the id that it has already for the same text, so a
+restart, or a second router, adds nothing. Confluent's client does the talking; its errors become ours here.
+
+What it gave is noted in a file. A router that starts while the registry is away goes on with that, and only a schema that was
+never registered has to wait.
+"""
+
+import hashlib
+import json
+import threading
+from pathlib import Path
+from typing import Final
+
+import structlog
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+from httpx2 import HTTPError
+
+from libs.config.connections import SchemaRegistrySettings
+from libs.errors import InvalidEvent, InvalidSettings, ServiceUnavailable
+
+log = structlog.get_logger()
+
+_INCOMPATIBLE: Final = 409
+_DENIED: Final = (401, 403)
+_PASSING: Final = (408, 429)
+_NO_ADDRESS: Final = 404
+_SERVERS_FAULT: Final = 500
+
+
+class SchemaRefused(InvalidEvent):
+    """The registry will not have a schema: the table's events are set aside for this tenant. The message has the remedy."""
+
+
+class NoSchemaRegistry:
+    """In the place of a registry, where the settings name none."""
+
+    def schema_id(self, subject: str, _schema: str) -> int:
+        """Raises SchemaRefused."""
+        raise SchemaRefused(
+            f"subject {subject}: format avro needs a schema registry, and the router knows none; set schema_registry.url in "
+            "its settings"
+        )
+
+
+class SchemaRegistry:
+    """A registry; may be asked from several threads."""
+
+    def __init__(self, settings: SchemaRegistrySettings, notes_file: Path) -> None:
+        """``notes_file``: made where there is none; ids of another address do not count.
+
+        Raises:
+            InvalidSettings: a certificate cannot be read. Nothing is asked yet.
+        """
+        self._url = settings.url
+        self._notes = _Notes(notes_file, settings.url)
+        self._lock = threading.Lock()
+        """One at a time: of two lanes that meet a table's new version, the second finds its id."""
+        self._ids: dict[tuple[str, str], int] = {}
+        try:
+            self._client = SchemaRegistryClient(_client_config(settings))
+        except (OSError, ValueError) as error:
+            raise InvalidSettings("schema_registry", [str(error)]) from error
+
+    def schema_id(self, subject: str, schema: str) -> int:
+        """The id of an Avro schema under a subject, registered if it is not there. Blocks for ``timeout_s`` at most.
+
+        Raises:
+            SchemaRefused: it is not compatible with the subject's older ones, or the registry denies or does not take it.
+            ServiceUnavailable: the registry does not answer, or is at fault; try again.
+        """
+        with self._lock:
+            known = self._ids.get((subject, schema))
+            if known is None:
+                known = self._ids[subject, schema] = self._register(subject, schema)
+        return known
+
+    def _register(self, subject: str, schema: str) -> int:
+        try:
+            schema_id = self._client.register_schema(subject, Schema(schema, "AVRO"))
+        except SchemaRegistryError as error:
+            raise self._as_ours(subject, error) from error
+        except (HTTPError, OSError) as error:
+            noted = self._notes.find(subject, schema)
+            if noted is not None:
+                log.warning("schema_id_from_notes", subject=subject, schema_id=noted, reason=str(error))
+                return noted
+            raise ServiceUnavailable(f"the schema registry at {self._url} does not answer: {error}") from error
+        self._notes.add(subject, schema, schema_id)
+        log.info("schema_registered", subject=subject, schema_id=schema_id)
+        return schema_id
+
+    def _as_ours(self, subject: str, error: SchemaRegistryError) -> SchemaRefused | ServiceUnavailable:
+        status = error.http_status_code
+        if status >= _SERVERS_FAULT or status in _PASSING:
+            return ServiceUnavailable(f"the schema registry at {self._url} answers {status}: {error.error_message}")
+        if status == _NO_ADDRESS:
+            return ServiceUnavailable(
+                f"the schema registry at {self._url} knows no such page (404): mend schema_registry.url; Apicurio's ends with "
+                "/apis/ccompat/v7"
+            )
+        if status in _DENIED:
+            return SchemaRefused(
+                f"subject {subject}: the schema registry denies the router ({status}); mend schema_registry.username and "
+                "password, or the user's rights"
+            )
+        if status == _INCOMPATIBLE:
+            return SchemaRefused(
+                f"subject {subject}: the registry refuses the table's new schema as incompatible with the older ones "
+                f"({error.error_message}); relax the subject's compatibility (NONE), or exclude the column in the tenant's "
+                "document; the router asks again every minute, and a snapshot of the table then brings what was set aside"
+            )
+        return SchemaRefused(f"subject {subject}: the registry refuses the schema ({status}): {error.error_message}")
+
+
+class _Notes:
+    """The ids of one registry, in a file: a line of JSON for each."""
+
+    def __init__(self, file: Path, url: str) -> None:
+        self._file = file
+        self._url = url
+        self._ids: dict[tuple[str, str], int] = {}
+        if file.exists():
+            for line in file.read_text(encoding="utf-8").splitlines():
+                self._read(line)
+
+    def _read(self, line: str) -> None:
+        try:
+            url, subject, digest, schema_id = json.loads(line)
+        except ValueError:  # the last one, of a process that was killed
+            return
+        if url == self._url:
+            self._ids[subject, digest] = schema_id
+
+    def find(self, subject: str, schema: str) -> int | None:
+        """None: it was never registered from here."""
+        return self._ids.get((subject, _digest(schema)))
+
+    def add(self, subject: str, schema: str, schema_id: int) -> None:
+        """The newest counts: a registry that was set up anew gives others."""
+        place = (subject, _digest(schema))
+        if self._ids.get(place) != schema_id:
+            self._ids[place] = schema_id
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            with self._file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([self._url, *place, schema_id]) + "\n")
+
+
+def _digest(schema: str) -> str:
+    return hashlib.sha256(schema.encode()).hexdigest()
+
+
+def _client_config(settings: SchemaRegistrySettings) -> dict[str, object]:
+    """In the words of Confluent's clients. Retries are the lane's, with pauses between."""
+    config: dict[str, object] = {"url": settings.url, "timeout": settings.timeout_s, "max.retries": 0}
+    if settings.username is not None:
+        config["basic.auth.user.info"] = f"{settings.username}:{settings.password.reveal()}"
+    files = {
+        "ssl.ca.location": settings.tls_ca_file,
+        "ssl.certificate.location": settings.tls_certificate_file,
+        "ssl.key.location": settings.tls_key_file,
+    }
+    return config | {name: file for name, file in files.items() if file is not None}
