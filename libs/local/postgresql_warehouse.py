@@ -59,20 +59,26 @@ class PostgresqlWarehouse:
             if found is None:
                 return None
             schema, name, columns = found
-            types = connection.execute(
-                "SELECT attname::text, format_type(atttypid, atttypmod), atttypmod FROM pg_attribute "
-                "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
-                (quoted(schema, name),),
-            ).fetchall()
-        if not types:
-            return None
-        source_names = {column_name(item["name"]): item["name"] for item in columns}
-        kept = {
-            source_names.get(own, own): _Column(own, kind, modifier)
-            for own, kind, modifier in types
-            if own in source_names or own.startswith(OWN_COLUMN_PREFIX) or own in _OF_HISTORY
-        }
-        return PostgresqlTable(self._settings, quoted(schema, name), kept)
+        return stored_table(self._settings, quoted(schema, name), [item["name"] for item in columns])
+
+
+def stored_table(settings: Settings, place: str, source_names: Sequence[str]) -> "PostgresqlTable | None":
+    """The table at ``place``, quoted, with the columns that the source calls ``source_names``, and Headwater's own."""
+    with _reading(settings, place) as connection:
+        types = connection.execute(
+            "SELECT attname::text, format_type(atttypid, atttypmod), atttypmod FROM pg_attribute "
+            "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+            (place,),
+        ).fetchall()
+    if not types:
+        return None
+    by_own_name = {column_name(name): name for name in source_names}
+    kept = {
+        by_own_name.get(own, own): _Column(own, kind, modifier)
+        for own, kind, modifier in types
+        if own in by_own_name or own.startswith(OWN_COLUMN_PREFIX) or own in _OF_HISTORY
+    }
+    return PostgresqlTable(settings, place, kept)
 
 
 @dataclass(frozen=True, slots=True)

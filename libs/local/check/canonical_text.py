@@ -1,8 +1,9 @@
 """One text for each value, written as SQL for both ends, so that databases can compare rows without handing them out.
 
 Two values whose texts are equal have the same canonical value (``values``); the other way round not always: MySQL prints 1e15
-as ``1e15`` and DuckDB with all its zeros. Where only texts differ, rows are read that need not be, and are then found equal.
-So an expression here may be a poor one, and must never be one that hides a difference. What has none, with the reason:
+as ``1e15`` and -1.5e-9 with all its zeros, and DuckDB the other way round; 2024-02-31 is March's second in the warehouse; a
+document's names may have been written in another order. Where only texts differ, rows are read that need not be, and are then
+found equal. So an expression here may be a poor one, and must never be one that hides a difference. What has none, and why:
 
     BIT(n), n > 1        little-endian bytes in the warehouse
     DECIMAL as double    the source's document says ``decimal: double``: digits are gone
@@ -32,8 +33,8 @@ _SUM_DIGITS: Final = 15
 _SHA_BITS: Final = {"sha256": 256, "sha512": 512}
 _EXPONENT: Final = r"e\+?(-?)0*"
 """MySQL prints 1e20 and 1.5e-7, the others 1e+20 and 1.5e-07."""
-_SEPARATOR: Final = r'((?:"(?:[^"\\]|\\.)*"|[^",:])*)([,:]) ?'
-"""What stands before a comma or colon that is in no string, and it. MySQL prints a space behind it."""
+_SEPARATOR: Final = r'((?:"(?:[^"\\]|\\.)*"|[^",:])*)([,:]|$) ?'
+"""What stands before a comma or colon that is in no string, or before the end, and it. MySQL prints a space behind it."""
 
 
 class End(enum.Enum):
@@ -113,7 +114,7 @@ def _plain_text(
             printed = f"DATE_FORMAT({name}, '%Y-%m-%d %H:%i:%s.%f')"
             return ColumnText(_unless_no_day(name, printed, zero), text, has_commas=False)
         case "json":
-            spaced = f"regexp_replace({held}, '{_SEPARATOR}', '\\1\\2 ', 'g')"
+            spaced = f"rtrim(regexp_replace({held}, '{_SEPARATOR}', '\\1\\2 ', 'g'), ' ')"
             return ColumnText(f"CAST({name} AS CHAR)", spaced)
         case data_type if data_type in TEXT_TYPES:
             return ColumnText(_text(name), held)
