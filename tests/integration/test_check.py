@@ -208,7 +208,7 @@ def test_an_unmasked_or_wrongly_salted_value_is_found(shop: Shop) -> None:
         ("constant: 'it''s'", ["it's"] * 4),
         ("set_null: true", [None] * 4),
         ("truncate_chars: 1", ["a", None, "B", "ä"]),
-        ("keep_last: 12", ["*example.org", None, "*example.org", "*example.org"]),
+        ("keep_last: 12", ["*@example.org", None, "*@example.org", "*@example.org"]),
         ("keep_last: 99", ["*" * 13, None, "*" * 13, "*" * 13]),
         ("hash: {salt: ä, algorithm: sha512}", None),
     ],
@@ -295,4 +295,4 @@ def test_an_append_table_is_judged_by_its_newest_rows(shop: Shop, last_operation
     (table,) = shop.check("log").tables
 
     assert [each.key for each in table.comparison.first] == found
-    assert (table.is_summed, table.rows_read) == (not found, 5 * len(found))
+    assert (table.is_summed, table.rows_read) == (True, len(found))

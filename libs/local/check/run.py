@@ -55,7 +55,7 @@ class TableCheck:
     is_summed: bool = False
     """By checksums; else all of it row by row."""
     rows_read: int = 0
-    """Rows that were handed out to be compared, at either end."""
+    """Rows that were compared one by one."""
     read_columns: tuple[str, ...] = ()
     """Columns of a summed table without a checksum: of all rows they were compared row by row."""
 
@@ -78,6 +78,11 @@ class CheckReport:
     def rows_compared(self) -> int:
         """Rows of all tables."""
         return sum(table.comparison.rows_compared for table in self.tables)
+
+    @property
+    def rows_read(self) -> int:
+        """Of those, the ones that were compared one by one."""
+        return sum(table.rows_read for table in self.tables)
 
     @property
     def cells_compared(self) -> int:
