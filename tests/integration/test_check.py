@@ -5,6 +5,7 @@ written here, right or with one fault.
 """
 
 import hashlib
+import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from libs.local.check.run import CheckReport, check
 from libs.local.documents import read_documents
 from libs.local.home import Home, home_at
 from tests.conftest import MysqlServer
-from tests.headwater_command import write_shop
+from tests.headwater_command import HeadwaterCommand, write_shop
 from tests.unit.local.warehouse_files import write_table
 
 pytestmark = pytest.mark.integration
@@ -247,6 +248,27 @@ def test_a_column_that_did_not_arrive_is_found(shop: Shop) -> None:
 
     assert report.differences == 1
     assert "rate is missing" in report.tables[0].faults[0]
+
+
+def test_every_turn_is_told_to_prometheus(shop: Shop) -> None:
+    """By the command itself, over HTTP: a row that differs, and how many were compared."""
+    shop.deliver("acme", rows(("b", "A", "Z")))
+    with HeadwaterCommand(shop.home).start("check", "acme", "--every", "1", "--metrics-port", "0") as command:
+        try:
+            assert command.stdout is not None
+            output = iter(command.stdout.readline, "")
+            [address] = [line.split()[1] for line in [next(output)] if line.startswith("metrics: ")]
+            assert any("1 difference(s)" in line for line in output)
+            assert any("1 difference(s)" in line for line in output)  # the second turn: the first has been recorded
+            with urllib.request.urlopen(address, timeout=60) as answer:
+                page = answer.read().decode()
+        finally:
+            command.kill()
+
+    labels = f'{{source="shop",table="{shop.database}.orders",tenant="acme"}}'
+    assert f"headwater_check_different_rows{labels} 1.0" in page
+    assert f"headwater_check_compared_rows{labels} 4.0" in page
+    assert "headwater_check_failed_turns_total 0.0" in page
 
 
 def test_a_table_that_never_arrived_lacks_every_row(shop: Shop) -> None:
