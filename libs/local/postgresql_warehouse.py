@@ -11,7 +11,15 @@ import pyarrow as pa
 from psycopg import sql
 from psycopg.types.string import TextLoader
 
-from libs.local.warehouse import SORTED_BATCH_ROWS, KeyCondition, SqlDialect, StoredTable, TenantTable
+from libs.local.warehouse import (
+    PART_COLUMN,
+    SORTED_BATCH_ROWS,
+    VALUE_COLUMN,
+    KeyCondition,
+    SqlDialect,
+    StoredTable,
+    TenantTable,
+)
 from libs.postgresql.connection import connect, errors_named
 from libs.postgresql.names import REGISTRY, column_name, quoted
 from libs.postgresql.settings import PostgresqlWarehouse as Settings
@@ -171,8 +179,8 @@ class PostgresqlTable:
     ) -> list[tuple[Any, int, int | None]]:
         """See ``libs.local.warehouse.StoredTable``; the server adds up."""
         current = self._current_rows(key, latest_by, where, among=None, only=only)
-        valued = f"SELECT {part} AS part, {value} AS value FROM {current}"
-        statement = f"SELECT part, count(*), sum(value) FROM ({valued}) valued GROUP BY part"
+        valued = f"SELECT {part} AS {PART_COLUMN}, {value} AS {VALUE_COLUMN} FROM {current}"
+        statement = f"SELECT {PART_COLUMN}, count(*), sum({VALUE_COLUMN}) FROM ({valued}) valued GROUP BY {PART_COLUMN}"
         with _reading(self.settings, self.place) as connection:
             return connection.execute(sql.SQL(statement)).fetchall()
 

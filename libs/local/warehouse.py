@@ -27,7 +27,7 @@ from libs.errors import HeadwaterError, InvalidSettings
 from libs.local.documents import nearest
 from libs.local.home import Home
 from libs.types.table import TableId
-from libs.types.warehouse import CATALOG, WarehouseTable
+from libs.types.warehouse import CATALOG, OWN_COLUMN_PREFIX, WarehouseTable
 
 SOURCE_PROPERTY: Final = "headwater.source"
 TABLE_PROPERTY: Final = "headwater.table"
@@ -35,6 +35,8 @@ SORT_MEMORY: Final = "512MB"
 """What DuckDB may hold while it sorts; beyond it spills to the disk."""
 SORT_THREADS: Final = 2
 SORTED_BATCH_ROWS: Final = 10_000
+PART_COLUMN: Final = f"{OWN_COLUMN_PREFIX}part"
+VALUE_COLUMN: Final = f"{OWN_COLUMN_PREFIX}value"
 _MOST_SPANS: Final = 200
 """More are not handed to pyiceberg, which compares each file with each of them."""
 
@@ -435,8 +437,9 @@ def sums_of(
     zoneless = unsorted.cast(_schema_without_zones(unsorted.schema))
     with _sorting(zoneless, temporary_dir) as connection:
         current = _current_rows(columns, key, latest_by, only)
-        valued = f"SELECT {part} AS part, {value} AS value FROM ({current})"
-        return connection.sql(f"SELECT part, count(*), sum(value) FROM ({valued}) GROUP BY part").fetchall()
+        valued = f"SELECT {part} AS {PART_COLUMN}, {value} AS {VALUE_COLUMN} FROM ({current})"
+        summed = f"SELECT {PART_COLUMN}, count(*), sum({VALUE_COLUMN}) FROM ({valued}) GROUP BY {PART_COLUMN}"
+        return connection.sql(summed).fetchall()
 
 
 @contextlib.contextmanager

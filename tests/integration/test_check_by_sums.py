@@ -171,6 +171,11 @@ KEYS = (
 )
 
 
+def name_of(place: int) -> str:
+    """Of a column: the first ones have names that a statement of sums could use itself."""
+    return ("part", "value")[place] if place < 2 else f"c{place}"
+
+
 @dataclass(slots=True)
 class Rows:
     """A table's rows at both ends, made from one list."""
@@ -209,7 +214,7 @@ class Rows:
 
     def create(self, server: MysqlServer, database: str) -> None:
         """At the source."""
-        columns = "".join(f", c{place} {kind.mysql} NULL" for place, kind in enumerate(self.kinds))
+        columns = "".join(f", {name_of(place)} {kind.mysql} NULL" for place, kind in enumerate(self.kinds))
         rows = ", ".join(f"({', '.join(row)})" for row in self.source)
         server.execute(
             f"CREATE DATABASE {database}",
@@ -221,7 +226,7 @@ class Rows:
     def arrow(self) -> pa.Table:
         """As the warehouse holds them."""
         types = [self.key[1], *(kind.arrow for kind in self.kinds)]
-        names = ["k", *(f"c{place}" for place in range(len(self.kinds)))]
+        names = ["k", *(name_of(place) for place in range(len(self.kinds)))]
         columns = [pa.array(cells, kind) for cells, kind in zip(zip(*self.warehouse, strict=True), types, strict=True)]
         return pa.table(dict(zip(names, columns, strict=True)))
 
@@ -384,7 +389,7 @@ def test_a_column_without_a_checksum_is_compared_row_by_row_beside_them(
 
     assert found_in(by_sums) == found_in(by_rows)
     assert by_rows.comparison.rows_different == 3
-    assert by_sums.read_columns == ("c1",)
+    assert by_sums.read_columns == ("value",)
 
 
 def test_equal_ends_are_found_equal_without_reading_a_row(

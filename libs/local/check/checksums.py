@@ -172,8 +172,9 @@ def _parts_of(count: int) -> int:
 
 def _source_sums(source: AskedSource, table: ExpectedTable, rows: Summable, cut: Cut, among: Chosen | None) -> Sums:
     condition = None if among is None else source_condition(rows, among)
-    selected = f"{cut.name(rows.source_key)} AS part, COUNT(*), SUM({rows.source_row})"
-    return _added(cut, source.answers(table, selected, condition=condition, group_by="part"))
+    selected = f"{cut.name(rows.source_key)}, COUNT(*), SUM({rows.source_row})"
+    # By its place: a name could be one of the table's columns.
+    return _added(cut, source.answers(table, selected, condition=condition, group_by="1"))
 
 
 def _warehouse_sums(
