@@ -211,6 +211,8 @@ def print_report(report: CheckReport, took_s: float) -> None:
         click.secho(f"note: {note}", fg="yellow")
     for table in report.tables:
         click.echo(_table_line(table))
+        if table.read_columns:
+            click.echo(f"    read of every row, since they have no checksum: {', '.join(table.read_columns)}")
         for fault in table.faults:
             click.secho(f"    {fault}", fg="red")
         for difference in table.comparison.first:
@@ -245,10 +247,9 @@ def _table_line(table: TableCheck) -> str:
     where = f" where {table.table.where}" if table.table.where else ""
     masked = [column.name for column in table.table.columns if column.mask is not None]
     masks = f", masked: {', '.join(masked)}" if masked else ""
-    read = f", read of every row: {', '.join(table.read_columns)}" if table.read_columns else ""
     return (
         f"{table.tenant:<12} {table.table.table_id!s:<28} {table.comparison.rows_compared:>10,} rows x "
-        f"{len(table.columns):>2} columns  {verdict}{where}{masks}{read}"
+        f"{len(table.columns):>2} columns  {verdict}{where}{masks}"
     )
 
 
