@@ -1,4 +1,4 @@
-"""``headwater check``: are source and tenants' tables equal, row by row, every column?"""
+"""``headwater check``: are source and tenants' tables equal, every row and column?"""
 
 import contextlib
 import datetime
@@ -13,14 +13,18 @@ import click
 from rich.console import Console
 
 from libs.cli.home import home_option
+from libs.config.connections import TelemetrySettings
 from libs.errors import TransientError
 from libs.local.check.compare import MISSING, Difference
+from libs.local.check.metrics import record_turn
 from libs.local.check.repair import repair
 from libs.local.check.run import DEFAULT_TIMEOUT_S, CheckReport, TableCheck, check
 from libs.local.home import Home
 from libs.local.readable import shorten
 from libs.local.stack import load_documents
 from libs.local.state import holder, running_state
+from libs.telemetry.endpoint import start_endpoint
+from libs.telemetry.metrics import CHECK_FAILED_TURNS
 
 
 @click.command(name="check")
@@ -54,6 +58,17 @@ from libs.local.state import holder, running_state
     type=click.Path(dir_okay=False, path_type=Path),
     help="Append a line of JSON for each table to this file.",
 )
+@click.option(
+    "--rows",
+    "reads_all",
+    is_flag=True,
+    help="Read every row at both ends and compare them here, without checksums: slower, and finds the same.",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="With --every: answer Prometheus on this port of 127.0.0.1, at /metrics (0: any free port, which is told).",
+)
 @home_option
 def check_command(
     tenant: str | None,
@@ -62,33 +77,53 @@ def check_command(
     is_repairing: bool,
     every_s: float | None,
     report_file: Path | None,
+    reads_all: bool,
+    metrics_port: int | None,
     home: Home,
 ) -> None:
-    """Compare the source with TENANT's tables (default: every tenant's), row by row, every column.
+    """Compare the source with TENANT's tables (default: every tenant's), every row and column.
 
-    First it waits until everything committed so far has arrived. Row filters are evaluated by MySQL itself and masks
-    computed anew, so a fault of the router shows. The source may be written to meanwhile: a row that differs is looked at
-    again until it is known whether its change was only on its way. Exits with 1 on any difference that is left.
+    First it waits until everything committed so far has arrived. Then source and warehouse count their rows and add up a
+    checksum of them, by ranges of the key; only where these differ, rows are read and compared one by one. Row filters are
+    evaluated by MySQL itself and masks computed anew, so a fault of the router shows.
+
+    The source may be written to meanwhile: a row that differs is looked at again until it is known whether its change was
+    only on its way. Columns whose type has no checksum are named, and read of every row. Exits with 1 on any difference
+    that is left.
 
     \b
     Examples:
       headwater check
       headwater check globex --limit 50
       headwater check --repair
-      headwater check --every 3600 --repair --report check.jsonl
+      headwater check --every 3600 --repair --report check.jsonl --metrics-port 9187
     """
-    ask = _Asked(tenant, limit, timeout_s, is_repairing, report_file, home)
+    if metrics_port is not None and every_s is None:
+        raise click.UsageError("--metrics-port goes with --every: a single comparison is over before it is asked.")
+    ask = _Asked(tenant, limit, timeout_s, is_repairing, reads_all, report_file, home)
     if every_s is None:
-        if _compare(ask):
+        if _compare(ask).differences:
             raise click.exceptions.Exit(1)
         return
+    if metrics_port is not None:
+        click.echo(f"metrics: http://127.0.0.1:{_serve_metrics(metrics_port)}/metrics")
     while True:
         click.echo(datetime.datetime.now().astimezone().isoformat(timespec="seconds"))
+        started_s = time.monotonic()
         try:
-            _compare(ask)
+            record_turn(_compare(ask), took_s=time.monotonic() - started_s, ended_at_s=time.time())
         except TransientError as error:
+            CHECK_FAILED_TURNS.inc()
             click.secho(f"not compared: {error}", fg="yellow")
         time.sleep(every_s)
+
+
+def _serve_metrics(port: int) -> int:
+    """The port that is bound."""
+    try:
+        return start_endpoint(TelemetrySettings(http_port=port)).port
+    except OSError as error:
+        raise click.UsageError(f"--metrics-port {port}: {error.strerror}; name another, or 0 for any") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +134,13 @@ class _Asked:
     limit: int
     timeout_s: float
     is_repairing: bool
+    reads_all: bool
     report_file: Path | None
     home: Home
 
 
-def _compare(asked: _Asked) -> int:
-    """Compare once, and once more behind a repair; returns how many differences are left."""
+def _compare(asked: _Asked) -> CheckReport:
+    """Compare once, and once more behind a repair; returns what is left."""
     documents = load_documents(asked.home)
     is_up = holder(asked.home) is not None
     if asked.is_repairing:
@@ -120,6 +156,7 @@ def _compare(asked: _Asked) -> int:
                 is_up=is_up,
                 limit=asked.limit,
                 timeout_s=asked.timeout_s,
+                reads_all=asked.reads_all,
                 on_progress=tell,
             )
             print_report(report, time.monotonic() - started_s)
@@ -135,7 +172,7 @@ def _compare(asked: _Asked) -> int:
             if repaired.rows:
                 click.echo(f"read again: {repaired.rows:,} row(s)")
                 report = look()
-    return report.differences
+    return report
 
 
 @contextlib.contextmanager
@@ -157,6 +194,8 @@ def _append(file: Path, report: CheckReport) -> None:
                 "source": table.source,
                 "table": str(table.table.table_id),
                 "rows_compared": table.comparison.rows_compared,
+                "rows_read": table.rows_read,
+                "columns_read": list(table.read_columns),
                 "rows_different": table.comparison.rows_different,
                 "rows_undecided": table.undecided,
                 "is_sure": table.is_sure or not report.source_moved,
@@ -172,6 +211,8 @@ def print_report(report: CheckReport, took_s: float) -> None:
         click.secho(f"note: {note}", fg="yellow")
     for table in report.tables:
         click.echo(_table_line(table))
+        if table.read_columns:
+            click.echo(f"    read of every row, since they have no checksum: {', '.join(table.read_columns)}")
         for fault in table.faults:
             click.secho(f"    {fault}", fg="red")
         for difference in table.comparison.first:
@@ -183,6 +224,8 @@ def print_report(report: CheckReport, took_s: float) -> None:
             click.echo(
                 f"    {table.undecided:,} row(s) undecided: the source changed them whenever they were looked at"
             )
+    if any(table.is_summed for table in report.tables):
+        click.echo(f"by checksums; read one by one: {report.rows_read:,} row(s)")
     colour = "red" if report.differences else "green"
     click.secho(
         f"{report.rows_compared:,} rows ({report.cells_compared:,} values) compared in {took_s:.1f} s: "

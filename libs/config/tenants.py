@@ -365,6 +365,14 @@ def _key_mistakes(spec: TenantSpec, check_key: CheckKey) -> Iterable[str]:
 def _sink_mistakes(sink: SinkSettings) -> Iterable[str]:
     if not 0 < sink.trigger_s < math.inf:
         yield "trigger_s: must be more than 0 seconds"
+    if sink.trigger_max_s is not None and not sink.trigger_s <= sink.trigger_max_s < math.inf:
+        yield f"trigger_max_s: must be trigger_s, {sink.trigger_s:g} seconds, or more"
+    if sink.trigger_rows < 1:
+        yield "trigger_rows: must be 1 or more"
+    if sink.max_batch_rows is not None and sink.max_batch_rows < 1:
+        yield "max_batch_rows: must be 1 or more; leave it out for the job's limit alone"
+    if sink.max_rows_per_s is not None and not 0 < sink.max_rows_per_s < math.inf:
+        yield "max_rows_per_s: must be more than 0; leave it out for no limit"
     if sink.deletes is Deletes.SOFT and sink.mode is not SinkMode.MIRROR:
         yield f"deletes: soft is for mode mirror; a table of mode {sink.mode.value} keeps deleted rows anyway: leave it out"
     if sink.tracked_columns != SinkSettings().tracked_columns and sink.mode is not SinkMode.HISTORY:

@@ -16,7 +16,17 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from libs.errors import HeadwaterError, InvalidSettings
 from libs.local.home import Home
-from libs.local.warehouse import SOURCE_PROPERTY, TABLE_PROPERTY, StoredTable, TenantTable, quoted, sorted_batches
+from libs.local.warehouse import (
+    SOURCE_PROPERTY,
+    TABLE_PROPERTY,
+    KeyCondition,
+    SqlDialect,
+    StoredTable,
+    TenantTable,
+    quoted,
+    sorted_batches,
+    sums_of,
+)
 from libs.types.table import TableId
 from libs.types.warehouse import WarehouseTable
 
@@ -79,6 +89,17 @@ class DeltaTable:
     def columns(self) -> tuple[str, ...]:
         return tuple(field.name for field in self.table.schema().fields)
 
+    @property
+    def sql_dialect(self) -> SqlDialect:
+        return SqlDialect.DUCKDB
+
+    def sql_name(self, column: str) -> str:
+        return quoted(column)
+
+    def types(self) -> dict[str, pa.DataType]:
+        schema = self._read(f"SELECT {self._listed(self.columns)} FROM t LIMIT 0").schema
+        return {field.name: field.type for field in schema}
+
     def count(self) -> int:
         return int(self._read("SELECT count(*) AS rows FROM t").read_all()["rows"][0].as_py())
 
@@ -93,12 +114,35 @@ class DeltaTable:
         latest_by: tuple[str, str] | None = None,
         where: str | None = None,
         among: tuple[str, Collection[int | str]] | None = None,
+        only: KeyCondition | None = None,
         temporary_dir: Path,
     ) -> Iterator[pa.RecordBatch]:
         """See ``libs.local.warehouse.sorted_rows``; ``among`` is left out: all rows are read."""
+        scanned = self._scanned(columns, latest_by, where)
+        yield from sorted_batches(scanned, columns, key, latest_by=latest_by, only=only, temporary_dir=temporary_dir)
+
+    def sums(
+        self,
+        columns: Sequence[str],
+        key: Sequence[str],
+        *,
+        part: str,
+        value: str,
+        latest_by: tuple[str, str] | None = None,
+        where: str | None = None,
+        only: KeyCondition | None = None,
+        temporary_dir: Path,
+    ) -> list[tuple[Any, int, int | None]]:
+        scanned = self._scanned(columns, latest_by, where)
+        return sums_of(
+            scanned, columns, key, part=part, value=value, latest_by=latest_by, only=only, temporary_dir=temporary_dir
+        )
+
+    def _scanned(
+        self, columns: Sequence[str], latest_by: tuple[str, str] | None, where: str | None
+    ) -> pa.RecordBatchReader:
         chosen = "" if where is None else f" WHERE {where}"
-        unsorted = self._read(f"SELECT {self._listed((*columns, *(latest_by or ())))} FROM t{chosen}")
-        yield from sorted_batches(unsorted, columns, key, latest_by=latest_by, temporary_dir=temporary_dir)
+        return self._read(f"SELECT {self._listed((*columns, *(latest_by or ())))} FROM t{chosen}")
 
     def _listed(self, names: Sequence[str]) -> str:
         return ", ".join(quoted(name) for name in names)

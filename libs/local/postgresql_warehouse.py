@@ -11,7 +11,15 @@ import pyarrow as pa
 from psycopg import sql
 from psycopg.types.string import TextLoader
 
-from libs.local.warehouse import SORTED_BATCH_ROWS, StoredTable, TenantTable
+from libs.local.warehouse import (
+    PART_COLUMN,
+    SORTED_BATCH_ROWS,
+    VALUE_COLUMN,
+    KeyCondition,
+    SqlDialect,
+    StoredTable,
+    TenantTable,
+)
 from libs.postgresql.connection import connect, errors_named
 from libs.postgresql.names import REGISTRY, column_name, quoted
 from libs.postgresql.settings import PostgresqlWarehouse as Settings
@@ -59,20 +67,26 @@ class PostgresqlWarehouse:
             if found is None:
                 return None
             schema, name, columns = found
-            types = connection.execute(
-                "SELECT attname::text, format_type(atttypid, atttypmod), atttypmod FROM pg_attribute "
-                "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
-                (quoted(schema, name),),
-            ).fetchall()
-        if not types:
-            return None
-        source_names = {column_name(item["name"]): item["name"] for item in columns}
-        kept = {
-            source_names.get(own, own): _Column(own, kind, modifier)
-            for own, kind, modifier in types
-            if own in source_names or own.startswith(OWN_COLUMN_PREFIX) or own in _OF_HISTORY
-        }
-        return PostgresqlTable(self._settings, quoted(schema, name), kept)
+        return stored_table(self._settings, quoted(schema, name), [item["name"] for item in columns])
+
+
+def stored_table(settings: Settings, place: str, source_names: Sequence[str]) -> "PostgresqlTable | None":
+    """The table at ``place``, quoted, with the columns that the source calls ``source_names``, and Headwater's own."""
+    with _reading(settings, place) as connection:
+        types = connection.execute(
+            "SELECT attname::text, format_type(atttypid, atttypmod), atttypmod FROM pg_attribute "
+            "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+            (place,),
+        ).fetchall()
+    if not types:
+        return None
+    by_own_name = {column_name(name): name for name in source_names}
+    kept = {
+        by_own_name.get(own, own): _Column(own, kind, modifier)
+        for own, kind, modifier in types
+        if own in by_own_name or own.startswith(OWN_COLUMN_PREFIX) or own in _OF_HISTORY
+    }
+    return PostgresqlTable(settings, place, kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +123,16 @@ class PostgresqlTable:
     def columns(self) -> tuple[str, ...]:
         return tuple(self.known)
 
+    @property
+    def sql_dialect(self) -> SqlDialect:
+        return SqlDialect.POSTGRESQL
+
+    def sql_name(self, column: str) -> str:
+        return quoted(self.known[column].own_name)
+
+    def types(self) -> dict[str, pa.DataType]:
+        return {name: column.arrow_type for name, column in self.known.items()}
+
     def count(self) -> int:
         with _reading(self.settings, self.place) as connection:
             row = connection.execute(sql.SQL(f"SELECT count(*) FROM {self.place}")).fetchone()
@@ -130,23 +154,61 @@ class PostgresqlTable:
         latest_by: tuple[str, str] | None = None,
         where: str | None = None,
         among: tuple[str, Collection[int | str]] | None = None,
+        only: KeyCondition | None = None,
         temporary_dir: Path,
     ) -> Iterator[pa.RecordBatch]:
         """See ``libs.local.warehouse.sorted_rows``; the server sorts."""
         names = [*columns, *(latest_by or ())]
-        keys = ", ".join(self._ordered(name) for name in key)
+        current = self._current_rows(key, latest_by, where, among=among, only=only)
+        statement = f"SELECT {self._list(names)} FROM {current}"
+        if key:
+            statement += f" ORDER BY {self._ordered_list(key)}"
+        yield from self._batches(statement, names)
+
+    def sums(
+        self,
+        columns: Sequence[str],
+        key: Sequence[str],
+        *,
+        part: str,
+        value: str,
+        latest_by: tuple[str, str] | None = None,
+        where: str | None = None,
+        only: KeyCondition | None = None,
+        temporary_dir: Path,
+    ) -> list[tuple[Any, int, int | None]]:
+        """See ``libs.local.warehouse.StoredTable``; the server adds up."""
+        current = self._current_rows(key, latest_by, where, among=None, only=only)
+        valued = f"SELECT {part} AS {PART_COLUMN}, {value} AS {VALUE_COLUMN} FROM {current}"
+        statement = f"SELECT {PART_COLUMN}, count(*), sum({VALUE_COLUMN}) FROM ({valued}) valued GROUP BY {PART_COLUMN}"
+        with _reading(self.settings, self.place) as connection:
+            return connection.execute(sql.SQL(statement)).fetchall()
+
+    def _current_rows(
+        self,
+        key: Sequence[str],
+        latest_by: tuple[str, str] | None,
+        where: str | None,
+        *,
+        among: tuple[str, Collection[int | str]] | None,
+        only: KeyCondition | None,
+    ) -> str:
+        """What stands behind FROM."""
         conditions = [f"({where})"] if where is not None else []
         if among is not None and (condition := self._is_one_of(*among)):
             conditions.append(condition)
+        if only is not None:
+            conditions.append(only.sql)
         chosen = f"{self.place} WHERE {' AND '.join(conditions)}" if conditions else self.place
-        statement = f"SELECT {self._list(names)} FROM {chosen}"
-        if latest_by is not None:
-            order, operation = (quoted(self.known[name].own_name) for name in latest_by)
-            newest = f"SELECT DISTINCT ON ({keys}) * FROM {chosen} ORDER BY {keys}, {order} DESC"
-            statement = f"SELECT {self._list(names)} FROM ({newest}) newest WHERE {operation} <> 'd'"
-        if key:
-            statement += f" ORDER BY {keys}"
-        yield from self._batches(statement, names)
+        if latest_by is None:
+            return chosen
+        order, operation = (self.sql_name(name) for name in latest_by)
+        keys = self._ordered_list(key)
+        newest = f"SELECT DISTINCT ON ({keys}) * FROM {chosen} ORDER BY {keys}, {order} DESC"
+        return f"({newest}) newest WHERE {operation} <> 'd'"
+
+    def _ordered_list(self, names: Sequence[str]) -> str:
+        return ", ".join(self._ordered(name) for name in names)
 
     def _is_one_of(self, name: str, values: Collection[int | str]) -> str | None:
         """None: a column of another type than the values."""

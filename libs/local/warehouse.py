@@ -5,6 +5,8 @@ needs to run. Spark's JDBC catalog wrote what the SqlCatalog reads here: both ke
 """
 
 import contextlib
+import enum
+import functools
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,8 +17,9 @@ import duckdb
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.expressions import And, BooleanExpression, In
+from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, In, LessThanOrEqual, Or
 from pyiceberg.expressions.parser import parse
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import ALWAYS_TRUE, Table
 from pyiceberg.types import IntegerType, LongType, StringType
 
@@ -24,7 +27,7 @@ from libs.errors import HeadwaterError, InvalidSettings
 from libs.local.documents import nearest
 from libs.local.home import Home
 from libs.types.table import TableId
-from libs.types.warehouse import CATALOG, WarehouseTable
+from libs.types.warehouse import CATALOG, OWN_COLUMN_PREFIX, WarehouseTable
 
 SOURCE_PROPERTY: Final = "headwater.source"
 TABLE_PROPERTY: Final = "headwater.table"
@@ -32,6 +35,10 @@ SORT_MEMORY: Final = "512MB"
 """What DuckDB may hold while it sorts; beyond it spills to the disk."""
 SORT_THREADS: Final = 2
 SORTED_BATCH_ROWS: Final = 10_000
+PART_COLUMN: Final = f"{OWN_COLUMN_PREFIX}part"
+VALUE_COLUMN: Final = f"{OWN_COLUMN_PREFIX}value"
+_MOST_SPANS: Final = 200
+"""More are not handed to pyiceberg, which compares each file with each of them."""
 
 
 class QueryFailed(HeadwaterError):
@@ -53,12 +60,43 @@ class TenantTable:
         return self.table_id.table, str(self.table_id), f"{self.source}.{self.table_id}"
 
 
+class SqlDialect(enum.Enum):
+    """Whose SQL a table's expressions are in."""
+
+    DUCKDB = "duckdb"
+    POSTGRESQL = "postgresql"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCondition:
+    """Which keys are meant."""
+
+    sql: str
+    """In the table's dialect, over its ``sql_name``s; of key columns alone."""
+    column: str = ""
+    """A column of whole numbers that lie in one of ``spans`` (from, to) where the condition is true: files may be left out."""
+    spans: tuple[tuple[int, int], ...] = ()
+
+
 class StoredTable(Protocol):
     """A table as a warehouse holds it now."""
 
     @property
     def columns(self) -> tuple[str, ...]:
         """By the source's names; Headwater's own too."""
+        ...
+
+    @property
+    def sql_dialect(self) -> SqlDialect:
+        """Of ``sums`` and ``KeyCondition``."""
+        ...
+
+    def sql_name(self, column: str) -> str:
+        """A column in SQL, quoted."""
+        ...
+
+    def types(self) -> dict[str, pa.DataType]:
+        """As ``sorted_rows`` gives each column, or near it: a text may be a large one."""
         ...
 
     def count(self) -> int:
@@ -77,9 +115,25 @@ class StoredTable(Protocol):
         latest_by: tuple[str, str] | None = None,
         where: str | None = None,
         among: tuple[str, Collection[int | str]] | None = None,
+        only: KeyCondition | None = None,
         temporary_dir: Path,
     ) -> Iterator[pa.RecordBatch]:
         """See ``sorted_rows``."""
+        ...
+
+    def sums(
+        self,
+        columns: Sequence[str],
+        key: Sequence[str],
+        *,
+        part: str,
+        value: str,
+        latest_by: tuple[str, str] | None = None,
+        where: str | None = None,
+        only: KeyCondition | None = None,
+        temporary_dir: Path,
+    ) -> list[tuple[Any, int, int | None]]:
+        """Of the rows of ``sorted_rows``, by ``part``: how many, and the sum of ``value``; both SQL over ``columns``."""
         ...
 
 
@@ -105,6 +159,16 @@ class IcebergTable:
     def columns(self) -> tuple[str, ...]:
         return tuple(field.name for field in self.table.schema().fields)
 
+    @property
+    def sql_dialect(self) -> SqlDialect:
+        return SqlDialect.DUCKDB
+
+    def sql_name(self, column: str) -> str:
+        return quoted(column)
+
+    def types(self) -> dict[str, pa.DataType]:
+        return {field.name: field.type for field in schema_to_pyarrow(self.table.schema())}
+
     def count(self) -> int:
         return self.table.scan().count()
 
@@ -119,10 +183,35 @@ class IcebergTable:
         latest_by: tuple[str, str] | None = None,
         where: str | None = None,
         among: tuple[str, Collection[int | str]] | None = None,
+        only: KeyCondition | None = None,
         temporary_dir: Path,
     ) -> Iterator[pa.RecordBatch]:
         return sorted_rows(
-            self.table, columns, key, latest_by=latest_by, where=where, among=among, temporary_dir=temporary_dir
+            self.table,
+            columns,
+            key,
+            latest_by=latest_by,
+            where=where,
+            among=among,
+            only=only,
+            temporary_dir=temporary_dir,
+        )
+
+    def sums(
+        self,
+        columns: Sequence[str],
+        key: Sequence[str],
+        *,
+        part: str,
+        value: str,
+        latest_by: tuple[str, str] | None = None,
+        where: str | None = None,
+        only: KeyCondition | None = None,
+        temporary_dir: Path,
+    ) -> list[tuple[Any, int, int | None]]:
+        scanned = _scanned(self.table, columns, latest_by, where, among=None, only=only)
+        return sums_of(
+            scanned, columns, key, part=part, value=value, latest_by=latest_by, only=only, temporary_dir=temporary_dir
         )
 
 
@@ -268,11 +357,14 @@ def _count(tables: Sequence[TenantTable], is_meant: Callable[[TenantTable], bool
 
 def without_zones(rows: pa.Table) -> pa.Table:
     """``rows`` with each time of a zone as plain UTC: DuckDB knows zones only with an extension that it downloads."""
-    fields = [
+    return rows.cast(_schema_without_zones(rows.schema))
+
+
+def _schema_without_zones(schema: pa.Schema) -> pa.Schema:
+    return pa.schema(
         field.with_type(pa.timestamp(field.type.unit)) if pa.types.is_timestamp(field.type) and field.type.tz else field
-        for field in rows.schema
-    ]
-    return rows.cast(pa.schema(fields))
+        for field in schema
+    )
 
 
 def sorted_rows(
@@ -283,22 +375,34 @@ def sorted_rows(
     latest_by: tuple[str, str] | None = None,
     where: str | None = None,
     among: tuple[str, Collection[int | str]] | None = None,
+    only: KeyCondition | None = None,
     temporary_dir: Path,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of an Iceberg table in the order of ``key``, text by code point; memory stays within SORT_MEMORY.
 
     ``latest_by``: names of the order and the operation column of a table that holds every change; only the newest row
     of each key comes then, and none where that is a delete. ``where``: only such rows; words that SQL and pyiceberg share.
-    ``among``: only rows where a column has one of these values, and perhaps others.
+    ``among``: only rows where a column has one of these values, and perhaps others. ``only``: only rows with such keys.
     """
-    own = latest_by or ()
+    scanned = _scanned(table, columns, latest_by, where, among=among, only=only)
+    yield from sorted_batches(scanned, columns, key, latest_by=latest_by, only=only, temporary_dir=temporary_dir)
+
+
+def _scanned(
+    table: Table,
+    columns: Sequence[str],
+    latest_by: tuple[str, str] | None,
+    where: str | None,
+    *,
+    among: tuple[str, Collection[int | str]] | None,
+    only: KeyCondition | None,
+) -> pa.RecordBatchReader:
     chosen: BooleanExpression = parse(where) if where else ALWAYS_TRUE
     if among is not None and _can_choose(table, *among):
         chosen = And(chosen, In(among[0], among[1]))  # type: ignore[call-arg,arg-type]
-    scan = table.scan(row_filter=chosen, selected_fields=(*columns, *own))
-    yield from sorted_batches(
-        scan.to_arrow_batch_reader(), columns, key, latest_by=latest_by, temporary_dir=temporary_dir
-    )
+    if only is not None and 0 < len(only.spans) <= _MOST_SPANS and _can_choose(table, only.column, ()):
+        chosen = And(chosen, functools.reduce(Or, (_in_span(only.column, *span) for span in only.spans)))
+    return table.scan(row_filter=chosen, selected_fields=(*columns, *(latest_by or ()))).to_arrow_batch_reader()
 
 
 def sorted_batches(
@@ -307,24 +411,67 @@ def sorted_batches(
     key: Sequence[str],
     *,
     latest_by: tuple[str, str] | None,
+    only: KeyCondition | None = None,
     temporary_dir: Path,
 ) -> Iterator[pa.RecordBatch]:
     """``sorted_rows`` of what a reader gives: ``columns``, and those of ``latest_by`` behind them."""
-    own = latest_by or ()
+    with _sorting(unsorted, temporary_dir) as connection:
+        statement = _current_rows(columns, key, latest_by, only)
+        if key:
+            statement += f" ORDER BY {_listed(key)}"
+        yield from connection.sql(statement).to_arrow_reader(SORTED_BATCH_ROWS)
+
+
+def sums_of(
+    unsorted: pa.RecordBatchReader,
+    columns: Sequence[str],
+    key: Sequence[str],
+    *,
+    part: str,
+    value: str,
+    latest_by: tuple[str, str] | None,
+    only: KeyCondition | None,
+    temporary_dir: Path,
+) -> list[tuple[Any, int, int | None]]:
+    """``StoredTable.sums`` of what a reader gives: ``columns``, and those of ``latest_by`` behind them."""
+    zoneless = unsorted.cast(_schema_without_zones(unsorted.schema))
+    with _sorting(zoneless, temporary_dir) as connection:
+        current = _current_rows(columns, key, latest_by, only)
+        valued = f"SELECT {part} AS {PART_COLUMN}, {value} AS {VALUE_COLUMN} FROM ({current})"
+        summed = f"SELECT {PART_COLUMN}, count(*), sum({VALUE_COLUMN}) FROM ({valued}) GROUP BY {PART_COLUMN}"
+        return connection.sql(summed).fetchall()
+
+
+@contextlib.contextmanager
+def _sorting(unsorted: pa.RecordBatchReader, temporary_dir: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection that knows a reader as ``unsorted``."""
     with _in_memory() as connection:
         connection.execute(f"SET memory_limit = '{SORT_MEMORY}'")
         connection.execute(f"SET threads = {SORT_THREADS}")
         connection.execute("SET temp_directory = " + "'" + str(temporary_dir).replace("'", "''") + "'")
         connection.register("unsorted", unsorted)
-        key_list = ", ".join(quoted(name) for name in key)
-        statement = f"SELECT {', '.join(quoted(name) for name in (*columns, *own))} FROM unsorted"
-        if latest_by is not None:
-            order, operation = (quoted(name) for name in latest_by)
-            newest = f"row_number() OVER (PARTITION BY {key_list} ORDER BY {order} DESC) = 1"
-            statement = f"SELECT * FROM ({statement} QUALIFY {newest}) WHERE {operation} <> 'd'"
-        if key:
-            statement += f" ORDER BY {key_list}"
-        yield from connection.sql(statement).to_arrow_reader(SORTED_BATCH_ROWS)
+        yield connection
+
+
+def _current_rows(
+    columns: Sequence[str], key: Sequence[str], latest_by: tuple[str, str] | None, only: KeyCondition | None
+) -> str:
+    statement = f"SELECT {_listed((*columns, *(latest_by or ())))} FROM unsorted"
+    if only is not None:
+        statement += f" WHERE {only.sql}"
+    if latest_by is not None:
+        order, operation = (quoted(name) for name in latest_by)
+        newest = f"row_number() OVER (PARTITION BY {_listed(key)} ORDER BY {order} DESC) = 1"
+        statement = f"SELECT * FROM ({statement} QUALIFY {newest}) WHERE {operation} <> 'd'"
+    return statement
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(quoted(name) for name in names)
+
+
+def _in_span(column: str, low: int, high: int) -> BooleanExpression:
+    return And(GreaterThanOrEqual(column, low), LessThanOrEqual(column, high))  # type: ignore[call-arg,arg-type]
 
 
 def _can_choose(table: Table, column: str, values: Collection[int | str]) -> bool:

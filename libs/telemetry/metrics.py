@@ -23,6 +23,7 @@ class Area(enum.Enum):
     CHECKPOINT_COMMITTER = "checkpoint_committer"
     SINK = "spark"
     TENANT_OPERATOR = "tenant_operator"
+    CHECK = "headwater check"
     EVERY_SERVICE = "every service"
 
 
@@ -660,6 +661,13 @@ SINK_QUERY_FAILURES = _counter(
     "Rising: the log line sink_query_failed has the reason; other tenants of the job go on.",
     ("tenant", "warehouse"),
 )
+SINK_INTERVAL = _gauge(
+    Area.SINK,
+    "headwater_sink_interval_seconds",
+    "What the adaptive trigger has chosen from the start of one micro-batch to that of the next.",
+    "At sink.trigger_max_s: batches are small, which makes small files cheap and rows late; lower it for fresher rows.",
+    ("tenant", "warehouse"),
+)
 SINK_HALTED = _gauge(
     Area.SINK,
     "headwater_sink_halted",
@@ -710,6 +718,57 @@ OPERATOR_WATCHERS = _gauge(
     "headwater_operator_watchers",
     "Routers that are told of tenants by this operator.",
     "Below the number of routers, over all operators: some route by what they knew; see their log line tenants_stream_broken.",
+)
+
+# --- headwater check ------------------------------------------------------------------------------------------------
+
+_COMPARED = ("tenant", "source", "table")
+CHECK_ENDED = _gauge(
+    Area.CHECK,
+    "headwater_check_ended_timestamp_seconds",
+    "When `headwater check --every` last ended a turn that compared everything, in seconds since 1970.",
+    "Older than two pauses and a turn: the command's output says what could not be reached, or it is gone.",
+)
+CHECK_SECONDS = _gauge(
+    Area.CHECK,
+    "headwater_check_seconds",
+    "How long that turn took, the waits for the tables and second looks included.",
+    "Rising: headwater_check_read_rows says which tables are read row by row; a longer --every, or a command for each tenant.",
+)
+CHECK_FAILED_TURNS = _counter(
+    Area.CHECK,
+    "headwater_check_failed_turns_total",
+    "Turns that could not compare: a source, Kafka or a warehouse did not answer, or the tables did not catch up.",
+    "Rising: the command's output has the reason; the next turn tries again.",
+)
+CHECK_COMPARED_ROWS = _gauge(
+    Area.CHECK,
+    "headwater_check_compared_rows",
+    "Rows of a table that the last turn compared, by checksums or one by one.",
+    "0 where the source has rows: the tenant's row filter, or the table's fault in the command's output.",
+    _COMPARED,
+)
+CHECK_READ_ROWS = _gauge(
+    Area.CHECK,
+    "headwater_check_read_rows",
+    "Of those, rows that were read and compared one by one: of parts whose checksums differed, or of tables without any.",
+    "Near headwater_check_compared_rows at every turn: a column has no checksum, or is spelled otherwise at both ends "
+    "(docs/cli.md, check).",
+    _COMPARED,
+)
+CHECK_DIFFERENT_ROWS = _gauge(
+    Area.CHECK,
+    "headwater_check_different_rows",
+    "Rows of a table that differ between source and warehouse behind the last turn and its repairs, and faults of the table.",
+    "Above 0: the command's output and --report name them; --repair reads them again at the source.",
+    _COMPARED,
+)
+CHECK_UNDECIDED_ROWS = _gauge(
+    Area.CHECK,
+    "headwater_check_undecided_rows",
+    "Rows that the source changed whenever they were looked at, so that nothing can be said of them.",
+    "The same table at every turn: its rows change faster than the warehouse follows; a shorter trigger, or a quieter hour.",
+    _COMPARED,
 )
 
 # --- every service --------------------------------------------------------------------------------------------------

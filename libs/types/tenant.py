@@ -345,6 +345,14 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What becomes of the tables when the source's change."""
     trigger_s: Annotated[float, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0})] = 5.0
     """How often a micro-batch starts, in seconds: shorter is fresher, longer makes larger files."""
+    trigger_max_s: Annotated[float | None, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0})] = None
+    """Where micro-batches are small, up to so many seconds from one to the next; null: always ``trigger_s``."""
+    trigger_rows: Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1})] = 10_000
+    """A micro-batch with so many events is large enough: the next ones start sooner, those behind smaller ones later."""
+    max_batch_rows: Annotated[int | None, msgspec.Meta(extra_json_schema={"minimum": 1})] = None
+    """At most so many events in a micro-batch; null: as many as the job takes. The job's own limit holds too."""
+    max_rows_per_s: Annotated[float | None, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0})] = None
+    """At most so many events a second, over a micro-batch and the pause behind it; null: as fast as can be."""
 
 
 class TenantSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -83,8 +83,8 @@ from spark.transforms.versions import has_late_changes, versions_of
 log = structlog.get_logger()
 
 
-def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) -> None:
-    """Apply a micro-batch: every table holds its events afterwards, or is parked with them.
+def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) -> int:
+    """Apply a micro-batch: every table holds its events afterwards, or is parked with them. Returns how many events it had.
 
     Idempotent: the same batch may come again after a crash at any point.
 
@@ -132,6 +132,7 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
         total_s=timings.total_s,
     )
     failpoint("sink_after_batch_before_spark_commit")
+    return sum(part.rows for part in surveyed)
 
 
 def _requests(context: TenantSink, spark: SparkSession, slices: Sequence[Slice]) -> dict[str, list[ReplayRequest]]:

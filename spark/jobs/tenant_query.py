@@ -3,6 +3,7 @@
 ``sink_job`` holds one for each tenant and calls ``supervise`` once a second. What fails here fails for this tenant only.
 """
 
+import threading
 import time
 from concurrent.futures import Future
 from pathlib import Path
@@ -15,10 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from libs.errors import PipelineHalted
-from libs.telemetry.metrics import SINK_HALTED, SINK_LAG, SINK_QUERY_FAILURES
+from libs.telemetry.metrics import SINK_HALTED, SINK_INTERVAL, SINK_LAG, SINK_QUERY_FAILURES
 from libs.types.tenant import Images, TenantSpec
 from spark.jobs.batch import apply_batch
 from spark.jobs.delivered_schemas import DeliveredSchemas
+from spark.jobs.pace import batch_limit, first_pace, next_pace
 from spark.jobs.parked_keys import ParkedKeysFile
 from spark.jobs.progress import load_progress, store_progress
 from spark.jobs.retries import Retries
@@ -40,8 +42,11 @@ log = structlog.get_logger()
 class _Run:
     """One start of the query, up to its end."""
 
-    def __init__(self, context: TenantSink) -> None:
+    def __init__(self, context: TenantSink, *, limit: int) -> None:
         self._context = context
+        self._limit = limit
+        self._pace = first_pace(context.settings)
+        self._is_over = threading.Event()
         self._query: Future[StreamingQuery] = Future()
         self.applied_batches = 0
         self.failure: BaseException | None = None
@@ -58,12 +63,24 @@ class _Run:
     def apply(self, events: DataFrame, batch_id: int) -> None:
         """What Spark calls for each micro-batch (foreachBatch)."""
         structlog.contextvars.bind_contextvars(tenant=self._context.tenant.tenant)
+        started_s = time.monotonic()
         try:
-            apply_batch(self._context, BatchIdentity(self.query.id, batch_id), events)
+            rows = apply_batch(self._context, BatchIdentity(self.query.id, batch_id), events)
         except BaseException as error:
             self.failure = error
             raise
         self.applied_batches += 1
+        took_s = time.monotonic() - started_s
+        self._pace = next_pace(self._context.settings, self._pace, rows=rows, took_s=took_s, limit=self._limit)
+        SINK_INTERVAL.labels(self._context.tenant.tenant, self._context.settings.warehouse).set(self._pace.interval_s)
+        # Here and not in the loop: Spark takes the next events only when this returns. A batch that is cut off meanwhile comes
+        # again, and every table knows it.
+        self._is_over.wait(self._pace.pause_s)
+
+    def stop(self) -> None:
+        """End the query, in the middle of a batch if need be."""
+        self._is_over.set()
+        self.query.stop()
 
 
 class TenantQuery:
@@ -116,7 +133,7 @@ class TenantQuery:
     def stop(self) -> None:
         """End the query, in the middle of a batch if need be: a batch that is cut off comes again."""
         if self._run is not None:
-            self._run.query.stop()
+            self._run.stop()
             self._run = None
 
     def _start(self) -> _Run:
@@ -135,14 +152,15 @@ class TenantQuery:
             max_parked_keys=self._settings.max_parked_keys,
         )
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
+        limit = batch_limit(self._sink_settings, self._settings.max_offsets_per_trigger)
         events = read_topics(
             self._spark,
             self._settings.kafka,
             self.tenant,
-            max_offsets_per_trigger=self._settings.max_offsets_per_trigger,
+            max_offsets_per_trigger=limit,
             with_before=self._sink_settings.images is Images.BEFORE_AND_AFTER,
         )
-        run = _Run(context)
+        run = _Run(context, limit=limit)
         run.started(
             events.writeStream.queryName(name)
             .option("checkpointLocation", str(state_dir / "checkpoints" / name))

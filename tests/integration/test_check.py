@@ -5,6 +5,7 @@ written here, right or with one fault.
 """
 
 import hashlib
+import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from libs.local.check.run import CheckReport, check
 from libs.local.documents import read_documents
 from libs.local.home import Home, home_at
 from tests.conftest import MysqlServer
-from tests.headwater_command import write_shop
+from tests.headwater_command import HeadwaterCommand, write_shop
 from tests.unit.local.warehouse_files import write_table
 
 pytestmark = pytest.mark.integration
@@ -34,9 +35,9 @@ class Shop:
     home: Home
     database: str
 
-    def deliver(self, tenant: str, rows: pa.Table) -> None:
+    def deliver(self, tenant: str, rows: pa.Table, *, is_new: bool = True) -> None:
         """Write what ``tenant`` got of the table."""
-        write_table(self.home, tenant, "shop", f"{self.database}.orders", rows)
+        write_table(self.home, tenant, "shop", f"{self.database}.orders", rows, is_new=is_new)
 
     def check(self, tenant: str) -> CheckReport:
         """As the command does with the stack down."""
@@ -106,6 +107,7 @@ def test_a_right_warehouse_has_no_difference(shop: Shop) -> None:
     assert (everything.differences, everything.rows_compared, everything.cells_compared) == (0, 4, 24)
     assert (filtered.differences, filtered.rows_compared, filtered.cells_compared) == (0, 2, 10)
     assert not everything.source_moved
+    assert [(each.is_summed, each.rows_read) for each in (*everything.tables, *filtered.tables)] == [(True, 0)] * 2
 
 
 @pytest.mark.parametrize(("columns", "is_told"), [("code|owner", False), ("owner", True)])
@@ -201,6 +203,33 @@ def test_an_unmasked_or_wrongly_salted_value_is_found(shop: Shop) -> None:
     assert [each.column for each in table.comparison.first] == ["email", "email"]
 
 
+@pytest.mark.parametrize(
+    ("mask", "held"),
+    [
+        ("constant: 'it''s'", ["it's"] * 4),
+        ("set_null: true", [None] * 4),
+        ("truncate_chars: 1", ["a", None, "B", "ä"]),
+        ("keep_last: 12", ["*@example.org", None, "*@example.org", "*@example.org"]),
+        ("keep_last: 99", ["*" * 13, None, "*" * 13, "*" * 13]),
+        ("hash: {salt: ä, algorithm: sha512}", None),
+    ],
+)
+def test_masks_without_a_key_are_made_anew_by_the_source(shop: Shop, mask: str, held: list[str | None] | None) -> None:
+    """And compared by checksums; a value that was left in the clear is found."""
+    document = shop.home.tenants_dir / "acme.yaml"
+    document.write_text(document.read_text().replace("}]", f", masks: [{{columns: '.*\\.email', {mask}}}]}}]"))
+    digests = [each and hashlib.sha512(f"ä{each}".encode()).hexdigest() for each in EMAILS]
+    masked = digests if held is None else held
+    shop.deliver("acme", rows(email=pa.array(masked, pa.string())))
+
+    [table] = shop.check("acme").tables
+
+    assert (table.comparison.rows_different, table.is_summed, table.rows_read) == (0, True, 0)
+    shop.deliver("acme", rows(email=[EMAILS[0], *masked[1:]]), is_new=False)
+    [table] = shop.check("acme").tables
+    assert [each.column for each in table.comparison.first] == ["email"]
+
+
 def test_an_excluded_column_that_arrived_is_found(shop: Shop) -> None:
     """Its rows may be right: the column must not be there."""
     shop.deliver("globex", rows(("b", "Z"), email=[hashed(email) for email in EMAILS]))
@@ -219,6 +248,27 @@ def test_a_column_that_did_not_arrive_is_found(shop: Shop) -> None:
 
     assert report.differences == 1
     assert "rate is missing" in report.tables[0].faults[0]
+
+
+def test_every_turn_is_told_to_prometheus(shop: Shop) -> None:
+    """By the command itself, over HTTP: a row that differs, and how many were compared."""
+    shop.deliver("acme", rows(("b", "A", "Z")))
+    with HeadwaterCommand(shop.home).start("check", "acme", "--every", "1", "--metrics-port", "0") as command:
+        try:
+            assert command.stdout is not None
+            output = iter(command.stdout.readline, "")
+            [address] = [line.split()[1] for line in [next(output)] if line.startswith("metrics: ")]
+            assert any("1 difference(s)" in line for line in output)
+            assert any("1 difference(s)" in line for line in output)  # the second turn: the first has been recorded
+            with urllib.request.urlopen(address, timeout=60) as answer:
+                page = answer.read().decode()
+        finally:
+            command.kill()
+
+    labels = f'{{source="shop",table="{shop.database}.orders",tenant="acme"}}'
+    assert f"headwater_check_different_rows{labels} 1.0" in page
+    assert f"headwater_check_compared_rows{labels} 4.0" in page
+    assert "headwater_check_failed_turns_total 0.0" in page
 
 
 def test_a_table_that_never_arrived_lacks_every_row(shop: Shop) -> None:
@@ -248,6 +298,7 @@ def test_rows_that_are_no_more_are_not_compared(shop: Shop, sink: str, marks: di
     (table,) = shop.check("acme").tables
 
     assert (table.comparison.first, table.faults) == ([], ())
+    assert (table.is_summed, table.rows_read) == (True, 0)
 
 
 @pytest.mark.parametrize(("last_operation", "found"), [("d", []), ("u", [("gone",)])], ids=["deleted", "delete lost"])
@@ -266,3 +317,4 @@ def test_an_append_table_is_judged_by_its_newest_rows(shop: Shop, last_operation
     (table,) = shop.check("log").tables
 
     assert [each.key for each in table.comparison.first] == found
+    assert (table.is_summed, table.rows_read) == (True, len(found))

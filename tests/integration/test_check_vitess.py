@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from libs.errors import AccessDenied, SourceUnavailable
-from libs.local.check import vitess_rows
+from libs.local.check import checksums, vitess_rows
 from libs.local.check.run import CheckReport, check
 from libs.local.check.source import asked
 from libs.local.documents import VitessDocument, VtgateDocument, read_documents
@@ -118,7 +118,7 @@ def checked(home: Home, tenant: str) -> CheckReport:
 
 
 def test_the_rows_of_all_shards_are_compared(home: Home) -> None:
-    """Page by page, in key order over both shards; under a row filter; without a key too."""
+    """By checksums of both shards, floats page by page in key order; under a row filter; without a key too."""
     deliver(home, "acme", range(COUNT))
     deliver(home, "globex", range(1, COUNT, 2))
     deliver_lines(home)
@@ -128,6 +128,26 @@ def test_the_rows_of_all_shards_are_compared(home: Home) -> None:
     assert (everything.differences, everything.rows_compared) == (0, 2 * COUNT), everything
     assert (filtered.differences, filtered.rows_compared) == (0, COUNT // 2), filtered
     assert not everything.source_moved
+    by_table = {str(each.table.table_id).rpartition(".")[2]: each for each in everything.tables}
+    assert (by_table["orders"].is_summed, by_table["orders"].read_columns) == (True, ("rate",))
+    assert (by_table["log_lines"].is_summed, filtered.tables[0].is_summed) == (False, True)
+
+
+def test_a_fault_of_either_shard_is_found_by_its_part(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As reading all rows does: sums of shards are added up before they are compared."""
+    monkeypatch.setattr(checksums, "ROWS_OF_A_PART", 1)
+    owners = [("acme", "globex")[number % 2] for number in range(COUNT)]
+    deliver(home, "acme", range(COUNT), owner=[*owners[:4], "nobody", "nobody", *owners[6:]])
+    deliver_lines(home)
+
+    by_sums, by_rows = (
+        check(home, read_documents(home), "acme", is_up=False, limit=10, reads_all=reads_all)
+        for reads_all in (False, True)
+    )
+
+    assert [each.comparison.first for each in by_sums.tables] == [each.comparison.first for each in by_rows.tables]
+    assert by_sums.differences == by_rows.differences == 2
+    assert any(each.is_summed for each in by_sums.tables)
 
 
 def test_each_fault_is_found(home: Home) -> None:

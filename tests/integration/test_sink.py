@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import REGISTRY
 
 from libs.config.connections import KafkaSettings
 from libs.local.dead_letters import chosen_keys, replay_requests, send_requests
@@ -169,6 +170,46 @@ def test_append_holds_every_change_once_in_order(start_tenant: StartTenant) -> N
     assert [row["_headwater_order"] for row in stored] == sorted(keyless.orders)
     assert {str(row["_headwater_op"]) for row in stored} == {"t", "c", "u", "d"}
     assert all(row["_headwater_committed_at"] is not None for row in stored)
+
+
+def test_small_batches_come_further_apart(start_tenant: StartTenant) -> None:
+    """A trickle is written in fewer and fewer commits, and all of it arrives."""
+    tenant = start_tenant(f"p{secrets.token_hex(3)}", trigger_max_s=4)
+    orders = Model(schema_of("orders"))
+    tenant.topics.create_table(orders.schema)
+    with tenant.topics.transaction() as first:
+        first.schema(orders.schema)
+    chance = random.Random(2)
+
+    def has_grown(_: SinkProgress) -> bool:
+        write_at_random(tenant, [orders], chance, transactions=1)
+        labels = {"tenant": tenant.spec.tenant, "warehouse": "iceberg"}
+        return REGISTRY.get_sample_value("headwater_sink_interval_seconds", labels) == 4
+
+    tenant.run_until(has_grown)
+    restarted = tenant.restarted()
+    restarted.run_until_rows(len(orders.orders))
+
+    assert without_own_columns(restarted.rows("orders")) == orders.sorted_rows()
+
+
+def test_a_limit_of_rows_holds_a_tenant_back_and_not_its_stop(start_tenant: StartTenant) -> None:
+    """At two rows in a thousand seconds the second waits; a stop does not, and what was held back arrives without a limit."""
+    tenant = start_tenant(f"l{secrets.token_hex(3)}", mode=SinkMode.APPEND, max_rows_per_s=0.002)
+    orders = Model(schema_of("orders"))
+    tenant.topics.create_table(orders.schema)
+    with tenant.topics.transaction() as first:
+        first.schema(orders.schema)
+    write_at_random(tenant, [orders], random.Random(3), transactions=2)
+
+    tenant.run_until(lambda progress: progress.rows > 0)  # and stops it
+    rows_held_back = len(orders.orders) - tenant.progress.rows
+    restarted = tenant.restarted(max_rows_per_s=None)
+    restarted.run_until_rows(len(orders.orders))
+
+    assert rows_held_back > 0
+    stored = [row["_headwater_order"] for row in restarted.rows("orders")]
+    assert sorted(map(str, stored)) == sorted(orders.orders)
 
 
 def test_history_holds_every_version_and_its_current_ones_are_the_source(start_tenant: StartTenant) -> None:

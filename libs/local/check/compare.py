@@ -38,6 +38,17 @@ class Comparison:
     """Keys of the rows that differ, at most MOST_SUSPECTS; none of a table without a key."""
 
 
+def together(first: Comparison, second: Comparison, limit: int) -> Comparison:
+    """What comparing rows found, and what comparing others did."""
+    return Comparison(
+        rows_compared=first.rows_compared + second.rows_compared,
+        rows_different=first.rows_different + second.rows_different,
+        cells_compared=first.cells_compared + second.cells_compared,
+        first=[*first.first, *second.first][:limit],
+        suspects=[*first.suspects, *second.suspects][:MOST_SUSPECTS],
+    )
+
+
 def compare_sorted(
     source: Iterable[Row],
     warehouse: Iterable[Row],

@@ -8,7 +8,7 @@ import pyarrow as pa
 from libs.local.check.compare import Row
 from libs.local.check.projection import ExpectedColumn, ExpectedTable, delivered_mask
 from libs.local.check.values import Convert, from_arrow
-from libs.local.warehouse import StoredTable
+from libs.local.warehouse import KeyCondition, StoredTable
 from libs.types.tenant import Deletes, Operation, SinkMode, SinkSettings
 from libs.types.warehouse import (
     DELETED_COLUMN,
@@ -44,24 +44,59 @@ def delivered_rows(
     temporary_dir: Path,
     *,
     among: Collection[int | str] | None = None,
+    only: KeyCondition | None = None,
 ) -> Iterator[Row]:
-    """The rows that stand for rows of the source, in key order; with ``among``, those whose first key column is one of these.
+    """The rows that stand for rows of the source, in key order; with ``among``, those whose first key column is one of these;
+    with ``only``, those whose key meets it.
 
     Raises:
         OtherType: while they are read.
     """
     if stored is None:
         return iter(())  # no row was delivered yet, which is right where none is expected
-    key = tuple(column.seen_as for name in table.key for column in columns if column.name == name)
+    key = _key(table, columns)
     batches = stored.sorted_rows(
         tuple(column.seen_as for column in columns),
         key,
-        latest_by=(ORDER_COLUMN, OP_COLUMN) if sink.mode is SinkMode.APPEND else None,
+        latest_by=_latest_by(sink),
         where=_current_rows(sink),
         among=None if among is None else (key[0], among),
+        only=only,
         temporary_dir=temporary_dir,
     )
     return _canonical_rows(batches, columns)
+
+
+def delivered_sums(
+    stored: StoredTable,
+    sink: SinkSettings,
+    table: ExpectedTable,
+    columns: Sequence[ExpectedColumn],
+    temporary_dir: Path,
+    *,
+    part: str,
+    value: str,
+    only: KeyCondition | None = None,
+) -> list[tuple[object, int, int | None]]:
+    """Of those rows, by ``part``: how many, and the sum of ``value``; both SQL of the warehouse over ``columns``."""
+    return stored.sums(
+        tuple(column.seen_as for column in columns),
+        _key(table, columns),
+        part=part,
+        value=value,
+        latest_by=_latest_by(sink),
+        where=_current_rows(sink),
+        only=only,
+        temporary_dir=temporary_dir,
+    )
+
+
+def _key(table: ExpectedTable, columns: Sequence[ExpectedColumn]) -> tuple[str, ...]:
+    return tuple(column.seen_as for name in table.key for column in columns if column.name == name)
+
+
+def _latest_by(sink: SinkSettings) -> tuple[str, str] | None:
+    return (ORDER_COLUMN, OP_COLUMN) if sink.mode is SinkMode.APPEND else None
 
 
 def _current_rows(sink: SinkSettings) -> str | None:

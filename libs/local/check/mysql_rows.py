@@ -66,6 +66,15 @@ class MysqlRows:
         """See ``source.AskedSource.rows_of``."""
         return _printed_rows(self.connection, rows_statement(table, columns, condition), columns)
 
+    def answers(
+        self, table: ExpectedTable, selected: str, *, condition: str | None = None, group_by: str = ""
+    ) -> list[tuple[str | None, ...]]:
+        """See ``source.AskedSource.answers``."""
+        statement = select_statement(table, selected, condition, group_by=group_by)
+        with self.connection.cursor() as cursor:
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+
 
 def source_tables(connection: Connection) -> tuple[SourceTable, ...]:
     """Every base table that the user may see, system tables aside; its key is the primary key, else the first
@@ -127,10 +136,18 @@ def rows_statement(
     table: ExpectedTable, columns: Sequence[ExpectedColumn], condition: str | None = None, *, place: str | None = None
 ) -> str:
     """The SELECT of the rows that a tenant should have and that meet ``condition``; ``place``: instead of the table's name."""
-    select = ", ".join(select_expression(column.data_type, quote_identifier(column.name)) for column in columns)
+    selected = ", ".join(select_expression(column.data_type, quote_identifier(column.name)) for column in columns)
+    return select_statement(table, selected, condition, place=place)
+
+
+def select_statement(
+    table: ExpectedTable, selected: str, condition: str | None = None, *, place: str | None = None, group_by: str = ""
+) -> str:
+    """The SELECT of SQL over those rows."""
     conditions = [f"({each})" for each in (table.where, condition) if each is not None]
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    return f"SELECT {select} FROM {place or quote_table(table.table_id)}{where}"
+    grouped = f" GROUP BY {group_by}" if group_by else ""
+    return f"SELECT {selected} FROM {place or quote_table(table.table_id)}{where}{grouped}"
 
 
 def _printed_rows(connection: Connection, statement: str, columns: Sequence[ExpectedColumn]) -> Iterator[Row]:

@@ -1,6 +1,7 @@
-"""``headwater check``: source and tenants' tables compared row by row, every column.
+"""``headwater check``: source and tenants' tables compared, every row and column.
 
-    wait until caught up ▶ one snapshot of the source ▶ for each tenant and table: two sorted streams, merged
+    wait until caught up ▶ one snapshot of the source ▶ for each tenant and table: counts and checksums by part of the key
+      (``checksums``) ▶ of the parts that differ two sorted streams of rows, merged
       ▶ the rows that differ, once more: were they on their way? (``second_look``)
 
 The expected rows come from the source itself (``source``) and ``projection``, the delivered ones from the warehouse;
@@ -16,24 +17,19 @@ from typing import Final
 
 from libs.errors import InvalidSettings
 from libs.local.catch_up import source_positions, wait_until_caught_up
-from libs.local.check.compare import Comparison, compare_as_bags, compare_by_key, compare_sorted
+from libs.local.check.checksums import differing_parts, source_condition, summable, warehouse_condition
+from libs.local.check.compare import Comparison, compare_as_bags, compare_by_key, compare_sorted, together
 from libs.local.check.delivered import OtherType, delivered_columns, delivered_rows
-from libs.local.check.projection import (
-    ExpectedTable,
-    SourceTable,
-    expected_tables,
-)
+from libs.local.check.projection import ExpectedColumn, ExpectedTable, SourceTable, expected_tables
 from libs.local.check.second_look import Suspected, look_again
 from libs.local.check.source import AskedSource, Executed, asked
 from libs.local.documents import Documents, DtsDocument, SourceDocument, mask_keys, nearest
 from libs.local.home import Home
-from libs.local.warehouse import StoredTable
+from libs.local.warehouse import KeyCondition, StoredTable
 from libs.local.warehouses import warehouse_of
 from libs.source.key_columns import chosen_key
-from libs.types.tenant import Operation, SinkMode, TenantSpec
-from libs.types.warehouse import (
-    warehouse_table,
-)
+from libs.types.tenant import Operation, SinkMode, SinkSettings, TenantSpec
+from libs.types.warehouse import warehouse_table
 from libs.warehouse.schema_changes import VARIANT
 
 DEFAULT_TIMEOUT_S: Final = 120.0
@@ -56,6 +52,12 @@ class TableCheck:
     """The differences are no changes on their way, whether or not the source was written to."""
     conditions: tuple[str, ...] = ()
     """SQL that is true of those rows that differ, where the differences are sure."""
+    is_summed: bool = False
+    """By checksums; else all of it row by row."""
+    rows_read: int = 0
+    """Rows that were compared one by one."""
+    read_columns: tuple[str, ...] = ()
+    """Columns of a summed table without a checksum: of all rows they were compared row by row."""
 
     @property
     def is_equal(self) -> bool:
@@ -78,6 +80,11 @@ class CheckReport:
         return sum(table.comparison.rows_compared for table in self.tables)
 
     @property
+    def rows_read(self) -> int:
+        """Of those, the ones that were compared one by one."""
+        return sum(table.rows_read for table in self.tables)
+
+    @property
     def cells_compared(self) -> int:
         """Values of all rows that both sides have."""
         return sum(table.comparison.cells_compared for table in self.tables)
@@ -96,12 +103,14 @@ def check(
     is_up: bool,
     limit: int,
     timeout_s: float = DEFAULT_TIMEOUT_S,
+    reads_all: bool = False,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> CheckReport:
     """Compare the tables of ``tenant`` (None: of all that have a sink); ``limit`` differences a table are kept.
 
-    ``is_up``: whether the stack runs, so that there is something to wait for. Memory is bounded: neither side of a
-    table is ever held whole, except where a mask hides its key.
+    ``is_up``: whether the stack runs, so that there is something to wait for. ``reads_all``: row by row, without checksums;
+    the same differences are found. Memory is bounded: neither side of a table is ever held whole, except where a mask hides
+    its key.
 
     Raises:
         InvalidSettings: no such tenant, or it has no sink; or the stack never wrote a row.
@@ -112,6 +121,7 @@ def check(
     tenants = _chosen(documents, tenant)
     sources = sorted({selection.name for spec in tenants for selection in spec.sources})
     notes = [] if is_up else ["the stack is not up: what the tables lack may wait in Kafka (`headwater up --detach`)"]
+    compare = Comparing(limit, reads_all)
     notes += [
         f"{spec.tenant}: its document leaves operations of {selection.name} out, so its tables differ from it as they should"
         for spec in tenants
@@ -122,7 +132,7 @@ def check(
     moved = False
     for source in sources:
         compared, is_moving, about_keys = _compare_source(
-            home, documents, source, tenants, is_up=is_up, limit=limit, timeout_s=timeout_s, on_progress=on_progress
+            home, documents, source, tenants, compare, is_up=is_up, timeout_s=timeout_s, on_progress=on_progress
         )
         found += compared
         moved = moved or is_moving
@@ -135,9 +145,9 @@ def _compare_source(
     documents: Documents,
     source: str,
     tenants: Sequence[TenantSpec],
+    compare: "Comparing",
     *,
     is_up: bool,
-    limit: int,
     timeout_s: float,
     on_progress: Callable[[str], None],
 ) -> tuple[list[TableCheck], bool, list[str]]:
@@ -154,15 +164,27 @@ def _compare_source(
         before = answering.executed()
         # Behind the wait: a stack that was just started makes it with its first rows.
         with tempfile.TemporaryDirectory(prefix="check-", dir=home.data_dir) as folder:
-            looked = list(_check_source(home, documents, answering, source, tenants, limit, Path(folder), on_progress))
+            looked = list(
+                _check_source(home, documents, answering, source, tenants, compare, Path(folder), on_progress)
+            )
         compared = {each.check.table.table_id for each in looked}
         tables = [table for table in answering.tables() if table.table_id in compared]
         about_keys = list(_notes_on_keys(source, documents.sources[source], tables))
     is_moving = before != waited_for or source_positions(documents, [source])[source] != before
     if is_up:
         on_progress("looking again at the rows that differ")
-        looked = _looked_again(home, documents, source, looked, wait_for_all, limit)
+        looked = _looked_again(home, documents, source, looked, wait_for_all, compare.limit)
     return [each.check for each in looked], is_moving, about_keys
+
+
+@dataclass(frozen=True, slots=True)
+class Comparing:
+    """How tables are compared."""
+
+    limit: int
+    """Differences of a table that are kept."""
+    reads_all: bool
+    """No checksums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +268,7 @@ def _check_source(
     answering: AskedSource,
     source: str,
     tenants: Sequence[TenantSpec],
-    limit: int,
+    compare: Comparing,
     folder: Path,
     on_progress: Callable[[str], None],
 ) -> Iterator[_Looked]:
@@ -262,7 +284,7 @@ def _check_source(
                 on_progress(f"comparing {spec.tenant}: {table.table_id}")
                 place = warehouse_table(spec.tenant, source, table.table_id)
                 load = functools.partial(warehouse.load, place)
-                yield _check_table(answering, spec, source, table, load, limit, folder)
+                yield _check_table(answering, spec, source, table, load, compare, folder)
 
 
 def _check_table(
@@ -271,7 +293,7 @@ def _check_table(
     source: str,
     table: ExpectedTable,
     load: Callable[[], StoredTable | None],
-    limit: int,
+    compare: Comparing,
     folder: Path,
 ) -> _Looked:
     assert spec.sink is not None
@@ -279,7 +301,6 @@ def _check_table(
     delivered = delivered_columns(stored, spec.sink)
     columns = [column for column in table.columns if stored is None or column.seen_as in delivered]
     names = tuple(column.name for column in columns)
-    expected = answering.rows(table, columns)
     faults = [
         f"column {column.seen_as} is missing in the warehouse"
         for column in table.columns
@@ -292,18 +313,89 @@ def _check_table(
     if mode is SinkMode.APPEND and not table.key:
         faults = ["an append table without a key does not say which rows are current: it cannot be compared"]
         return _Looked(TableCheck(spec.tenant, source, table, Comparison(), names, tuple(faults)))
-    actual = delivered_rows(stored, spec.sink, table, columns, folder)
+    ends = _Ends(answering, stored, spec.sink, table, tuple(columns), folder)
     try:
-        if not table.key:
-            comparison = compare_as_bags(expected, actual, limit=limit)
-        else:
-            compare = compare_by_key if table.is_key_masked else compare_sorted
-            comparison = compare(expected, actual, columns=names, key=table.key, limit=limit)
+        found = None if compare.reads_all else _compare_by_sums(ends, compare.limit)
+        if found is None:
+            comparison = _compare_rows(ends, compare.limit)
+            found = _Found(comparison, rows_read=comparison.rows_compared)
     except OtherType as error:
         beside = sorted(name for name in delivered if name.startswith(f"{error.column}{VARIANT}"))
         hint = f"; what came since its type changed is in {', '.join(beside)}" if beside else ""
         return _Looked(TableCheck(spec.tenant, source, table, Comparison(), names, (*faults, f"{error}{hint}")))
-    return _Looked(
-        TableCheck(spec.tenant, source, table, comparison, names, tuple(faults)),
-        Suspected(table, tuple(columns), spec.sink, load, comparison),
+    check = TableCheck(
+        spec.tenant,
+        source,
+        table,
+        found.comparison,
+        names,
+        tuple(faults),
+        is_summed=found.is_summed,
+        rows_read=found.rows_read,
+        read_columns=found.read_columns,
     )
+    return _Looked(check, Suspected(table, tuple(columns), spec.sink, load, found.comparison))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """A table at both ends."""
+
+    source: AskedSource
+    stored: StoredTable | None
+    sink: SinkSettings
+    table: ExpectedTable
+    columns: tuple[ExpectedColumn, ...]
+    """Those that both have."""
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    comparison: Comparison
+    is_summed: bool = False
+    rows_read: int = 0
+    read_columns: tuple[str, ...] = ()
+
+
+def _compare_by_sums(ends: _Ends, limit: int) -> _Found | None:
+    """None: it cannot be done, or most rows differ; then all of them are compared."""
+    if ends.stored is None or (rows := summable(ends.table, ends.columns, ends.stored)) is None:
+        return None
+    differing = differing_parts(ends.source, ends.stored, ends.sink, ends.table, rows, ends.folder)
+    if differing.is_most:
+        return None
+    equal = Comparison(rows_compared=differing.rows_equal, cells_compared=differing.rows_equal * len(ends.columns))
+    read = Comparison()
+    if differing.chosen.parts:
+        meant = source_condition(rows, differing.chosen)
+        only = warehouse_condition(rows, ends.table, differing.chosen)
+        read = _compare_rows(_narrowed(ends, meant, ends.columns), limit, only)
+    rows_read = read.rows_compared
+    if rows.by_row:
+        wanted = {*ends.table.key, *(column.name for column in rows.by_row)}
+        columns = tuple(column for column in ends.columns if column.name in wanted)
+        meant = f"NOT {source_condition(rows, differing.chosen)}"
+        only = KeyCondition(f"NOT {warehouse_condition(rows, ends.table, differing.chosen).sql}")
+        further = _compare_rows(_narrowed(ends, meant, columns), limit, only)
+        rows_read += further.rows_compared
+        equal = replace(further, cells_compared=equal.cells_compared)
+    names = tuple(column.name for column in rows.by_row)
+    return _Found(together(equal, read, limit), is_summed=True, rows_read=rows_read, read_columns=names)
+
+
+def _narrowed(ends: _Ends, condition: str, columns: tuple[ExpectedColumn, ...]) -> _Ends:
+    """Only the source's rows that meet a condition, and only ``columns``."""
+    where = condition if ends.table.where is None else f"({ends.table.where}) AND {condition}"
+    return replace(ends, table=replace(ends.table, where=where), columns=columns)
+
+
+def _compare_rows(ends: _Ends, limit: int, only: KeyCondition | None = None) -> Comparison:
+    """Raises OtherType."""
+    expected = ends.source.rows(ends.table, ends.columns)
+    actual = delivered_rows(ends.stored, ends.sink, ends.table, ends.columns, ends.folder, only=only)
+    if not ends.table.key:
+        return compare_as_bags(expected, actual, limit=limit)
+    compare = compare_by_key if ends.table.is_key_masked else compare_sorted
+    names = tuple(column.name for column in ends.columns)
+    return compare(expected, actual, columns=names, key=ends.table.key, limit=limit)

@@ -51,24 +51,25 @@ class Suspected:
     @property
     def can_be_told_apart(self) -> bool:
         """Its rows can be found again by their keys, all of them."""
+        types = self.key_types
         return (
             bool(self.table.key)
             and not self.table.is_key_masked
             and self.first.rows_different == len(self.first.suspects) < MOST_SUSPECTS
-            and all(self.literals(key) is not None for key in self.first.suspects)
+            and all(key_literals(types, key) is not None for key in self.first.suspects)
         )
 
-    def literals(self, key: Row) -> tuple[str, ...] | None:
-        """A key as SQL has it; None: its row cannot be found by it."""
+    @property
+    def key_types(self) -> tuple[str, ...]:
+        """MySQL's types of the key's columns."""
         types = {column.name: column.data_type for column in self.columns}
-        found = [key_literal(types[name], value) for name, value in zip(self.table.key, key, strict=True)]
-        return None if None in found else tuple(literal for literal in found if literal is not None)
+        return tuple(types[name] for name in self.table.key)
 
     def conditions(self, keys: Iterable[Row]) -> Iterator[str]:
         """SQL that is true of the rows of ``keys``, some hundred at a time."""
         names = ", ".join(quote_identifier(name) for name in self.table.key)
-        several = iter(keys)
-        while part := [self.literals(key) for key in itertools.islice(several, _KEYS_OF_A_STATEMENT)]:
+        types, several = self.key_types, iter(keys)
+        while part := [key_literals(types, key) for key in itertools.islice(several, _KEYS_OF_A_STATEMENT)]:
             rows = (", ".join(literals) for literals in part if literals is not None)
             yield f"({names}) IN ({', '.join(f'({row})' for row in rows)})"
 
@@ -81,6 +82,12 @@ class Verdict:
     """Of the rows that differ for certain."""
     undecided: int = 0
     """Rows that the source changed at each look."""
+
+
+def key_literals(types: Sequence[str], key: Row) -> tuple[str, ...] | None:
+    """A key of columns of ``types`` as SQL has it; None: its row cannot be found by it."""
+    found = [key_literal(data_type, value) for data_type, value in zip(types, key, strict=True)]
+    return None if None in found else tuple(literal for literal in found if literal is not None)
 
 
 def look_again(

@@ -43,6 +43,12 @@ class AskedSource(Protocol):
         """Those of the rows that meet an SQL condition, in any order."""
         ...
 
+    def answers(
+        self, table: ExpectedTable, selected: str, *, condition: str | None = None, group_by: str = ""
+    ) -> list[tuple[str | None, ...]]:
+        """What SQL over the rows of ``table`` gives, as printed; of several logs the answer of each, one behind the other."""
+        ...
+
 
 @contextlib.contextmanager
 def asked(document: SourceDocument) -> Iterator[AskedSource]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from libs.local.check.compare import Row
-from libs.local.check.mysql_rows import rows_statement
+from libs.local.check.mysql_rows import rows_statement, select_statement
 from libs.local.check.projection import ExpectedColumn, ExpectedTable, SourceTable, canonical_column
 from libs.local.check.values import BINARY_TYPES, SHORT_FLOAT, TEXT_TYPES, order_expression, select_expression
 from libs.local.vtgate import TextRow, Vtgate
@@ -64,6 +64,19 @@ class VitessRows:
         for shard in self.vtgate.shards(self.keyspace):
             if page := self.vtgate.execute(statement, target=self._target(shard)):
                 yield from _canonical(columns, page)
+
+    def answers(
+        self, table: ExpectedTable, selected: str, *, condition: str | None = None, group_by: str = ""
+    ) -> list[tuple[str | None, ...]]:
+        """See ``source.AskedSource.answers``."""
+        place = quote_identifier(table.table_id.table)
+        statement = select_statement(table, selected, condition, place=place, group_by=group_by)
+        shards = [self._target(shard) for shard in self.vtgate.shards(self.keyspace)]
+        return [
+            tuple(None if value is None else value.decode() for value in row)
+            for target in shards
+            for row in self.vtgate.execute(statement, target=target)
+        ]
 
     def _target(self, shard: str) -> str:
         return f"{self.keyspace}:{shard}"

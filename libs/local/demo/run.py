@@ -228,6 +228,7 @@ def _run_job(settings: DemoSettings, source: DemoSource, show: Show, clock: "_Ph
         is_up=True,
         limit=DIFFERENCES_SHOWN,
         timeout_s=CATCH_UP_TIMEOUT_S,
+        reads_all=True,
         on_progress=show.tell,
     )
     clock.begin("read the live events of the tenants' topics")

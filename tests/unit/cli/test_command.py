@@ -188,3 +188,11 @@ def test_spans_and_positions_are_short() -> None:
     """What a status line has room for."""
     assert [duration(seconds) for seconds in (None, 0.04, 59, 90, 7200)] == ["?", "0.0 s", "59.0 s", "2 min", "2.0 h"]
     assert short_position("0000000000.00000000000000000000000011.0000000000") == "0.11.0"
+
+
+def test_a_single_comparison_serves_no_metrics(tmp_path: Path) -> None:
+    """It would be over before Prometheus asks."""
+    answer = run("check", "--metrics-port", "0", home=tmp_path)
+
+    assert answer.returncode == 2
+    assert "goes with --every" in answer.stderr

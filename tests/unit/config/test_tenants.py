@@ -78,6 +78,10 @@ topics: {kafka_partitions: 0}
 sink:
   mode: append
   trigger_s: 0
+  trigger_max_s: -1
+  trigger_rows: 0
+  max_batch_rows: 0
+  max_rows_per_s: 0
   deletes: soft
   tracked_columns: ['*']
   layouts: [{tables: '(', sort_by: [a, 'day(1, b)']}]
@@ -103,6 +107,10 @@ sink:
         "format.schema_names",
         "topics.kafka_partitions",
         "sink.trigger_s",
+        "sink.trigger_max_s",
+        "sink.trigger_rows",
+        "sink.max_batch_rows",
+        "sink.max_rows_per_s",
         "sink.deletes",
         "sink.tracked_columns",
         "sink.schema_changes.rules[0].tables",

@@ -9,15 +9,14 @@ from libs.types.table import TableId
 from libs.types.warehouse import CATALOG, warehouse_table
 
 
-def write_table(home: Home, tenant: str, source: str, table: str, rows: pa.Table) -> None:
-    """Make the tenant's table of ``database.table`` and append ``rows``."""
+def write_table(home: Home, tenant: str, source: str, table: str, rows: pa.Table, *, is_new: bool = True) -> None:
+    """Make the tenant's table of ``database.table`` (or take it, emptied) and append ``rows``."""
     home.warehouse_dir.mkdir(parents=True, exist_ok=True)
     catalog = SqlCatalog(CATALOG, uri=f"sqlite:///{home.catalog_file}", warehouse=home.warehouse_dir.as_uri())
     database, _, name = table.partition(".")
     place = warehouse_table(tenant, source, TableId(database=database, table=name))
     catalog.create_namespace_if_not_exists(place.namespace)
-    iceberg = catalog.create_table(
-        place.identifier, rows.schema, properties={SOURCE_PROPERTY: source, TABLE_PROPERTY: table}
-    )
-    iceberg.append(rows)
+    if is_new:
+        catalog.create_table(place.identifier, rows.schema, properties={SOURCE_PROPERTY: source, TABLE_PROPERTY: table})
+    catalog.load_table(place.identifier).overwrite(rows)
     catalog.close()

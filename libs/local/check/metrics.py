@@ -1,0 +1,27 @@
+"""What a turn of ``headwater check --every`` tells Prometheus."""
+
+from libs.local.check.run import CheckReport
+from libs.telemetry.metrics import (
+    CHECK_COMPARED_ROWS,
+    CHECK_DIFFERENT_ROWS,
+    CHECK_ENDED,
+    CHECK_READ_ROWS,
+    CHECK_SECONDS,
+    CHECK_UNDECIDED_ROWS,
+)
+
+_OF_TABLES = (CHECK_COMPARED_ROWS, CHECK_READ_ROWS, CHECK_DIFFERENT_ROWS, CHECK_UNDECIDED_ROWS)
+
+
+def record_turn(report: CheckReport, *, took_s: float, ended_at_s: float) -> None:
+    """Set every metric to what ``report`` says; a table that is no more compared has none."""
+    for gauge in _OF_TABLES:
+        gauge.clear()
+    for check in report.tables:
+        labels = (check.tenant, check.source, str(check.table.table_id))
+        CHECK_COMPARED_ROWS.labels(*labels).set(check.comparison.rows_compared)
+        CHECK_READ_ROWS.labels(*labels).set(check.rows_read)
+        CHECK_DIFFERENT_ROWS.labels(*labels).set(check.comparison.rows_different + len(check.faults))
+        CHECK_UNDECIDED_ROWS.labels(*labels).set(check.undecided)
+    CHECK_SECONDS.set(took_s)
+    CHECK_ENDED.set(ended_at_s)

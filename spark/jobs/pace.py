@@ -1,0 +1,55 @@
+"""How fast a tenant's micro-batches follow one another: the adaptive trigger, and limits of rows.
+
+Spark starts a batch at every ``trigger_s`` for which there are events, and takes what is there. ``tenant_query`` waits behind a
+batch as long as ``next_pace`` says, and what comes meanwhile goes into the next one together. A quiet tenant waits for nothing:
+its first event is taken at the next ``trigger_s``.
+"""
+
+import math
+from dataclasses import dataclass
+
+from libs.types.tenant import SinkSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What was decided behind a batch."""
+
+    interval_s: float
+    """From the start of a batch to that of the next."""
+    pause_s: float = 0.0
+    """To wait yet."""
+
+
+def first_pace(sink: SinkSettings) -> Pace:
+    """Before any batch."""
+    return Pace(sink.trigger_s)
+
+
+def batch_limit(sink: SinkSettings, job_limit: int) -> int:
+    """At most so many events in a batch: the least of all limits.
+
+    Of a limit by the second, what it allows from one trigger to the next, so that a backlog comes evenly.
+    """
+    by_rate = math.inf if sink.max_rows_per_s is None else math.ceil(sink.max_rows_per_s * sink.trigger_s)
+    return int(min(job_limit, sink.max_batch_rows or math.inf, by_rate))
+
+
+def next_pace(sink: SinkSettings, before: Pace, *, rows: int, took_s: float, limit: int) -> Pace:
+    """The pace behind a batch of ``rows`` events that took ``took_s``; ``limit``: the most that it could hold.
+
+    A small batch doubles the interval, up to ``trigger_max_s``; a large one halves it. A full one means a backlog:
+    ``trigger_s`` at once. How long a batch takes says nothing: a slow one gathers more for the next.
+    """
+    longest_s = sink.trigger_max_s or sink.trigger_s
+    if rows >= limit:
+        interval_s = sink.trigger_s
+    elif rows >= sink.trigger_rows:
+        interval_s = max(before.interval_s / 2, sink.trigger_s)
+    else:
+        interval_s = min(before.interval_s * 2, longest_s)
+    # Within ``trigger_s`` Spark's own trigger does it.
+    pause_s = interval_s - took_s if interval_s > sink.trigger_s else 0.0
+    if sink.max_rows_per_s is not None:
+        pause_s = max(pause_s, rows / sink.max_rows_per_s - took_s)
+    return Pace(interval_s, max(pause_s, 0.0))
