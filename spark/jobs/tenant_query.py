@@ -21,6 +21,7 @@ from spark.jobs.batch import apply_batch
 from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.parked_keys import ParkedKeysFile
 from spark.jobs.progress import load_progress, store_progress
+from spark.jobs.resync_answers import ResyncAnswers
 from spark.jobs.retries import Retries
 from spark.jobs.settings import SinkJobSettings
 from spark.jobs.spark_errors import described
@@ -133,6 +134,7 @@ class TenantQuery:
             retries=Retries(),
             parked_keys=ParkedKeysFile(state_dir, name),
             max_parked_keys=self._settings.max_parked_keys,
+            resyncs=ResyncAnswers(state_dir, name),
         )
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
         events = read_topics(
