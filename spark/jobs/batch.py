@@ -370,8 +370,8 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
             raise
         if table.is_anew:
             raise TableRefused(
-                f"{wanted.table}: a row of the source does not fit the table; mend the row or the column (`headwater "
-                "dead-letter list` names the key once the row changes), then resync again"
+                f"{wanted.table}: a row does not fit the table as the source has it (one that `dead-letter replay` gave up may "
+                "be it); mend the row there, or the column, then resync again"
             ) from error
         raise TableRefused(
             f"{wanted.table}: an event of topic {wanted.topic} does not fit the table, and it is not known which; restart "
