@@ -34,6 +34,7 @@ NAMES: Final = frozenset(
         "sink_before_merge",
         "sink_before_commit",  # rows written and the batch noted, the transaction open (PostgreSQL)
         "sink_after_merge_before_next_table",
+        "sink_after_swap_before_answer",
         "sink_after_batch_before_spark_commit",
         # services
         "schema_history_after_kafka_before_answer",

@@ -1,18 +1,15 @@
 """``headwater check``: are source and tenants' tables equal, every row and column?"""
 
-import contextlib
 import datetime
 import json
-import sys
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from libs.cli.home import home_option
+from libs.cli.on_the_way import told_on_the_way
 from libs.config.connections import TelemetrySettings
 from libs.errors import TransientError
 from libs.local.check.compare import MISSING, Difference
@@ -145,7 +142,7 @@ def _compare(asked: _Asked) -> CheckReport:
     is_up = holder(asked.home) is not None
     if asked.is_repairing:
         running_state(asked.home)  # the readers do it
-    with _told_on_the_way() as tell:
+    with told_on_the_way() as tell:
 
         def look() -> CheckReport:
             started_s = time.monotonic()
@@ -173,15 +170,6 @@ def _compare(asked: _Asked) -> CheckReport:
                 click.echo(f"read again: {repaired.rows:,} row(s)")
                 report = look()
     return report
-
-
-@contextlib.contextmanager
-def _told_on_the_way() -> Iterator[Callable[[str], None]]:
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    with Console(stderr=True).status("looking …") as line:
-        yield line.update
 
 
 def _append(file: Path, report: CheckReport) -> None:

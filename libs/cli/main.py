@@ -16,6 +16,7 @@ from libs.cli.dts import dts
 from libs.cli.lifecycle import down, init, up, validate, version
 from libs.cli.migrate import migrate_command
 from libs.cli.query import query
+from libs.cli.resync import resync
 from libs.cli.schema import schema_command
 from libs.cli.signal import signal
 from libs.cli.status import status
@@ -45,6 +46,7 @@ The embedded stack runs in a home folder (--home, else $HEADWATER_HOME, else ./.
   headwater tenant explain acme orders            why a table or column does or does not come
   headwater dead-letter list acme                 events that could not be delivered, and their replay
   headwater check                                 compare source and tables, row by row
+  headwater resync acme orders                    build a doubted table anew, and swap it in
   headwater down                                  stop everything
 \b
 To see all of it at work in under four minutes:  headwater demo
@@ -70,6 +72,7 @@ for command in (
     tenant_command,
     check_command,
     dead_letter,
+    resync,
     demo,
     dts,
     version,

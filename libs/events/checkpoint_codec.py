@@ -9,6 +9,7 @@ import msgspec
 from libs.types.checkpoint import (
     Checkpoint,
     FencingToken,
+    FinishedCopy,
     IncrementalSnapshot,
     RangeProgress,
     SnapshotProgress,
@@ -122,6 +123,7 @@ def incremental_to_proto(incremental: IncrementalSnapshot) -> checkpoint_pb2.Inc
         tables=[checkpoint_pb2.TableCopy(**msgspec.structs.asdict(copy)) for copy in incremental.tables],
         is_paused=incremental.is_paused,
         signals_offset=incremental.signals_offset,
+        finished=[checkpoint_pb2.FinishedCopy(**msgspec.structs.asdict(copy)) for copy in incremental.finished],
     )
 
 
@@ -133,4 +135,8 @@ def incremental_from_proto(message: checkpoint_pb2.IncrementalSnapshot) -> Incre
         ),
         is_paused=message.is_paused,
         signals_offset=message.signals_offset if message.HasField("signals_offset") else None,
+        finished=tuple(
+            FinishedCopy(**{name: getattr(copy, name) for name in FinishedCopy.__struct_fields__})
+            for copy in message.finished
+        ),
     )

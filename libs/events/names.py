@@ -94,6 +94,11 @@ def replays_topic(tenant: str) -> str:
     return f"{tenant}.headwater.replays"
 
 
+def resyncs_topic(tenant: str) -> str:
+    """Topic of the requests to a tenant's sink to build tables anew (see libs.types.resync.ResyncRequest)."""
+    return f"{tenant}.headwater.resyncs"
+
+
 def source_dead_letter_topic(source: str) -> str:
     """Topic of what a source's reader could not decode, and was told to set aside."""
     return f"headwater.dead-letter.{source}"

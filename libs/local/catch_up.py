@@ -103,6 +103,96 @@ def wait_for_copies(
     _wait(look, timeout_s=timeout_s, on_progress=on_progress)
 
 
+def wait_for_whole_copy(
+    home: Home,
+    source: str,
+    table: str,
+    signal: SentSignals,
+    *,
+    timeout_s: float,
+    on_progress: OnProgress = lambda _: None,
+) -> None:
+    """Return when the reader has read all of ``table`` for the one ``signal``, and published it.
+
+    Raises:
+        CopyLost: it never will.
+        NotCaughtUp: it has not within ``timeout_s``; it goes on.
+    """
+    (signal_id,) = signal.ids
+
+    def look() -> Behind | None:
+        found = (each for each in _checkpoints(home) if each.partition.source == source)
+        return copy_behind(next(found, None), source, table, signal_id, signal.last_offset)
+
+    _wait(look, timeout_s=timeout_s, on_progress=on_progress)
+
+
+def copy_behind(
+    checkpoint: Checkpoint | None, source: str, table: str, signal_id: str, signal_offset: int
+) -> Behind | None:
+    """What lacks until all of ``table`` is read for one signal; None: nothing. Raises CopyLost where it never will be."""
+    reader = f"reader of {source}"
+    if checkpoint is None:
+        return Behind(reader, "its first checkpoint")
+    copying = checkpoint.incremental
+    if any((each.signal_id, each.table, each.condition) == (signal_id, table, "") for each in copying.finished):
+        return None
+    for copy in copying.tables:
+        if (copy.signal_id, copy.table) == (signal_id, table):
+            rows = max(copy.rows_read, copy.rows_estimated)
+            paused = ", paused" if copying.is_paused else ""
+            return Behind(reader, f"a copy of {table} ({copy.rows_read:,} of about {rows:,} rows{paused})")
+    if (copying.signals_offset or 0) <= signal_offset:
+        return Behind(reader, "a signal")
+    raise CopyLost(
+        f"the copy of {table} did not come to its end: it was stopped, the reader could not read the table (its log says so in "
+        "incremental_table_refused), or another one of the same table was waiting already"
+    )
+
+
+def wait_until_delivered(
+    home: Home, source: str, topic: str, *, timeout_s: float, on_progress: OnProgress = lambda _: None
+) -> dict[int, int]:
+    """Return when all that the reader of ``source`` has published by now is in ``topic``: its ends then, by Kafka partition.
+
+    Raises:
+        NotCaughtUp: it is not within ``timeout_s``.
+    """
+    consumer = open_consumer(kafka_address(read_ports(home)))
+    try:
+        _wait(_router_hop(home, consumer, [source]), timeout_s=timeout_s, on_progress=on_progress)
+        return {partition: end for (_, partition), end in end_offsets(consumer, [topic]).items()}
+    finally:
+        consumer.close()
+
+
+def wait_for_sink(
+    home: Home,
+    tenant: str,
+    topic: str,
+    ends: Mapping[int, int],
+    *,
+    timeout_s: float,
+    on_progress: OnProgress = lambda _: None,
+) -> None:
+    """Return when the tenant's sink has done ``topic`` up to ``ends``, be the table parked or not.
+
+    Raises:
+        NotCaughtUp: it has not within ``timeout_s``.
+        ServiceUnavailable: it is halted: waiting is vain, the message has the remedy.
+    """
+
+    def look() -> Behind | None:
+        progress = sink_progress(home, tenant)
+        if progress is not None and progress.halted_because is not None:
+            raise _Hopeless(f"the sink of tenant {tenant} is halted: {progress.halted_because}")
+        done = committed_offsets(home, tenant).get(topic, {})
+        lacking = sum(max(0, end - done.get(partition, 0)) for partition, end in ends.items())
+        return Behind(f"the sink of {tenant}", f"at most {lacking:,} event(s)") if lacking else None
+
+    _wait(look, timeout_s=timeout_s, on_progress=on_progress)
+
+
 def wait_until_caught_up(
     home: Home,
     tenants: Sequence[TenantSpec],
@@ -163,6 +253,10 @@ def _wait(look: Callable[[], Behind | None], *, timeout_s: float, on_progress: O
 
 class _Hopeless(ServiceUnavailable):
     """Waiting does not help."""
+
+
+class CopyLost(_Hopeless):
+    """A copy that was asked for will not come to its end; ask for another."""
 
 
 def _checkpoints(home: Home) -> list[Checkpoint]:
@@ -253,7 +347,7 @@ def _sink_behind(home: Home, consumer: Consumer, tenant: str, ends: Mapping[tupl
     done = committed_offsets(home, tenant)
     lacking = 0
     for (topic, partition), end in ends.items():
-        start = done.get(topic, {}).get(str(partition), 0)
+        start = done.get(topic, {}).get(partition, 0)
         if has_records_between(consumer, topic, partition, start, end):
             lacking += end - start
     return Behind(f"the sink of {tenant}", f"at most {lacking:,} event(s)") if lacking else None

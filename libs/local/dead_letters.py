@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import OFFSET_BEGINNING
 
-from libs.errors import BrokerUnavailable, HeadwaterError, InvalidSettings
+from libs.errors import HeadwaterError, InvalidSettings
 from libs.events.dead_letter import (
     DeadLetter,
     ReplayRequest,
@@ -19,11 +18,11 @@ from libs.events.dead_letter import (
     decode_dead_letter,
     encode_replay_request,
 )
-from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, dead_letter_topic, replays_topic
+from libs.events.names import dead_letter_topic, replays_topic
 from libs.local.home import Home
+from libs.local.sink_requests import send_to_sink
 from libs.local.sink_state import sink_progress
 from libs.local.tenant_topics import open_consumer, partitions_of, read_to_end
-from libs.types.order import EventOrder
 from libs.types.parked_keys import (
     ParkedKey,
     ReplayAnswer,
@@ -33,7 +32,6 @@ from libs.types.parked_keys import (
 )
 
 _READ_TIMEOUT_S: Final = 60.0
-_SEND_TIMEOUT_S: Final = 15.0
 _POLL_S: Final = 0.5
 
 
@@ -153,27 +151,8 @@ def send_requests(bootstrap_servers: str, tenant: str, requests: Sequence[Replay
     Raises:
         BrokerUnavailable: Kafka does not take them.
     """
-    topic = replays_topic(tenant)
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    try:
-        admin.create_topics([NewTopic(topic, 1, -1)])[topic].result(_SEND_TIMEOUT_S)
-    except KafkaException as error:
-        because: Any = error.args[0]
-        if because.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise BrokerUnavailable(f"Kafka does not make topic {topic}: {because.str()}") from error
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "log_level": 0})
-    failures: list[str] = []
-
-    def note(error: KafkaError | None, _message: object) -> None:
-        if error is not None:
-            failures.append(error.str())
-
-    # The sink reads them in its stream, where every record has an order and a version.
-    headers: Any = [(ORDER_HEADER, EventOrder(epoch=0, rank=0, tx_ordinal=0).sort_key()), (SCHEMA_VERSION_HEADER, "0")]
-    for request in requests:
-        producer.produce(topic, encode_replay_request(request), request.topic, headers=headers, on_delivery=note)
-    if producer.flush(_SEND_TIMEOUT_S) or failures:
-        raise BrokerUnavailable(f"Kafka does not take the request: {', '.join(failures) or 'no answer'}")
+    records = {encode_replay_request(request): request.topic for request in requests}
+    send_to_sink(bootstrap_servers, replays_topic(tenant), records)
 
 
 def replay_requests(chosen: Mapping[str, Mapping[str, ParkedKey]], *, leave_out_refused: bool) -> list[ReplayRequest]:

@@ -4,16 +4,13 @@ Read by ``status``, ``check`` and the demo. Files, so that a sink that is down t
 """
 
 import contextlib
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from libs.local.home import Home
+from libs.types.stream_offsets import StreamOffsets, decode_stream_offsets, offsets_path
 from libs.types.warehouse import SinkProgress, decode_sink_progress
-
-TopicOffsets = Mapping[str, Mapping[str, int]]
-"""By topic and Kafka partition (as text, as Spark writes it): behind the last record read."""
 
 
 def sink_progress(home: Home, tenant: str) -> SinkProgress | None:
@@ -24,18 +21,13 @@ def sink_progress(home: Home, tenant: str) -> SinkProgress | None:
         return None
 
 
-def committed_offsets(home: Home, tenant: str) -> TopicOffsets:
-    """What the tenant's query has written to the warehouse for good; topics that it never saw are missing.
-
-    Spark keeps one file a micro-batch: ``offsets/N`` is written before batch N runs, ``commits/N`` when it is done
-    (Structured Streaming guide, "Recovery Semantics"); the third line of ``offsets/N`` holds the offsets.
-    """
+def committed_offsets(home: Home, tenant: str) -> StreamOffsets:
+    """What the tenant's query has written to the warehouse for good; topics that it never saw are missing."""
     checkpoint = home.sink_dir / "checkpoints" / tenant
     newest = max(_batches(checkpoint / "commits") & _batches(checkpoint / "offsets"), default=None)
     if newest is None:
         return {}
-    lines = (checkpoint / "offsets" / str(newest)).read_text().splitlines()
-    return msgspec.json.decode(lines[2], type=dict[str, dict[str, int]])
+    return decode_stream_offsets(offsets_path(home.sink_dir, tenant, newest).read_bytes())
 
 
 def _batches(folder: Path) -> set[int]:

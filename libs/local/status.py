@@ -10,6 +10,7 @@ a status never fails because a part of the stack is down.
 """
 
 import asyncio
+import datetime
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ from libs.local.documents import Documents
 from libs.local.home import Home
 from libs.local.plan import CHECKPOINT_COMMITTER, ROUTER, kafka_address, reader_name
 from libs.local.ports import LOOPBACK
+from libs.local.resync import Resync, running_resyncs
 from libs.local.sink_state import committed_offsets, sink_progress
 from libs.local.state import ServicePhase, ServiceState, StackState, read_ports
 from libs.local.tenant_topics import end_offsets, has_records_between, open_consumer
@@ -387,6 +389,11 @@ def _sunk(home: Home, documents: Documents, unknown: list[str]) -> list[TableSta
             if progress.halted_because is not None:
                 unknown.append(f"the sink of {tenant} is halted: {progress.halted_because}")
             done = committed_offsets(home, tenant)
+            try:
+                resyncs = running_resyncs(home, tenant)
+            except HeadwaterError as error:
+                unknown.append(f"resyncs of {tenant}: {error}")
+                resyncs = {}
             for topic, table in sorted(progress.tables.items()):
                 try:
                     lag = _topic_lag(consumer, topic, done.get(topic, {}))
@@ -411,7 +418,7 @@ def _sunk(home: Home, documents: Documents, unknown: list[str]) -> list[TableSta
                             files=table.files,
                             maintained_at_us=table.maintained_at_us,
                         ),
-                        detail=_sink_detail(table),
+                        detail=_sink_detail(table, resyncs.get(topic)),
                     )
                 )
     finally:
@@ -419,7 +426,15 @@ def _sunk(home: Home, documents: Documents, unknown: list[str]) -> list[TableSta
     return found
 
 
-def _sink_detail(table: TableProgress) -> str:
+def _sink_detail(table: TableProgress, resync: Resync | None) -> str:
+    told = _table_detail(table)
+    if resync is None:
+        return told
+    since = datetime.datetime.fromtimestamp(resync.begun_at_us / 1e6).strftime("%H:%M:%S")
+    return f"resync since {since}: {resync.doing}{'; ' if told else ''}{told}"
+
+
+def _table_detail(table: TableProgress) -> str:
     if table.parked is not None:
         return f"parked: {table.parked.because}"
     if table.parked_keys:
@@ -430,10 +445,10 @@ def _sink_detail(table: TableProgress) -> str:
     return f"left out by policy: {'; '.join(table.ignored)}" if table.ignored else ""
 
 
-def _topic_lag(consumer: Consumer, topic: str, done: Mapping[str, int]) -> int:
+def _topic_lag(consumer: Consumer, topic: str, done: Mapping[int, int]) -> int:
     lag = 0
     for (_, partition), end in end_offsets(consumer, [topic]).items():
-        start = done.get(str(partition), 0)
+        start = done.get(partition, 0)
         # A few offsets may be transaction marks only; many are surely events, and not worth a look.
         if end - start > FEW_OFFSETS or has_records_between(consumer, topic, partition, start, end):
             lag += max(0, end - start)

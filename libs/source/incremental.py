@@ -5,11 +5,14 @@ rows it covers, a signal acts once and a chunk is delivered once, whenever the r
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
 from libs.source.signals import ExecuteSnapshot, PauseSnapshot, ResumeSnapshot, Signal, StopSnapshot, matches
-from libs.types.checkpoint import IncrementalSnapshot, TableCopy
+from libs.types.checkpoint import FinishedCopy, IncrementalSnapshot, TableCopy
+
+_FINISHED_KEPT: Final = 20  # they are in every checkpoint; who asked for a copy looks for its end every second
 
 
 def take_signal(
@@ -65,14 +68,17 @@ def _is_same_request(copy: TableCopy, waiting: TableCopy) -> bool:
 
 
 def chunk_delivered(state: IncrementalSnapshot, copy: TableCopy, *, is_last: bool) -> IncrementalSnapshot:
-    """The first table stands where ``copy`` says; the last chunk of a table takes it off the list.
+    """The first table stands where ``copy`` says; the last chunk of a table takes it off the list, to the finished ones.
 
     A table that was stopped meanwhile stays off.
     """
     if not state.tables or state.tables[0].table != copy.table:
         return state
     rest = state.tables[1:]
-    return msgspec.structs.replace(state, tables=rest if is_last else (copy, *rest))
+    if not is_last:
+        return msgspec.structs.replace(state, tables=(copy, *rest))
+    end = FinishedCopy(table=copy.table, signal_id=copy.signal_id, condition=copy.condition, rows_read=copy.rows_read)
+    return msgspec.structs.replace(state, tables=rest, finished=(*state.finished, end)[-_FINISHED_KEPT:])
 
 
 def begin_again(state: IncrementalSnapshot, table: str) -> IncrementalSnapshot:

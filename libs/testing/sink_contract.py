@@ -74,6 +74,12 @@ class SinkHarness(Protocol):
         """
         ...
 
+    def apply_anew(
+        self, schema: TableSchema, *changes: RowChange, deletes: Deletes = Deletes.HARD, batch_id: int | None = None
+    ) -> bool:
+        """One batch that tells all of a mirror, so that what it holds counts for nothing."""
+        ...
+
     def apply_at_once(self, batches: Sequence[tuple[TableSchema, Sequence[RowChange]]]) -> None:
         """One batch of several tables, each in a thread of its own."""
         ...
@@ -535,6 +541,67 @@ def tables_are_written_at_once(harness: SinkHarness) -> None:
 
     for number, each in enumerate(tables):
         assert source_rows(harness, each) == [{"id": number, "note": "again"}]
+
+
+def a_table_is_built_anew_whatever_it_held(harness: SinkHarness) -> None:
+    """Rows that are wrong, missing, or not the source's, with orders of no sense; later batches go on behind it."""
+    orders = table(ID, NOTE, column("it's `odd`", "int"))
+    harness.apply(
+        orders, *(RowChange("c", 900, {"id": key, "note": "doubted", "it's `odd`": key}) for key in (1, 2, 3))
+    )
+
+    told = (put(10, 1, "one", **{"it's `odd`": 1}), put(11, 4, None, **{"it's `odd`": 4}), gone(12, 2))
+    assert harness.apply_anew(orders, *told, batch_id=2_000)
+    assert not harness.apply_anew(orders, *told, batch_id=2_000)
+    anew = source_rows(harness, orders)
+    harness.apply(orders, put(9, 1, "older"), put(13, 4, "four"), batch_id=2_001)
+    harness.apply(orders, gone(14, 1), batch_id=2_002)
+    later = source_rows(harness, orders)
+    harness.apply_anew(orders, batch_id=2_003)
+
+    assert anew == [{"id": 1, "note": "one", "it's `odd`": 1}, {"id": 4, "note": None, "it's `odd`": 4}]
+    assert later == [{"id": 4, "note": "four", "it's `odd`": None}]
+    assert source_rows(harness, orders) == []
+    assert harness.is_applied(orders, 2_003)
+
+
+def a_table_that_is_built_anew_keeps_its_soft_deleted_rows(harness: SinkHarness) -> None:
+    """As they were marked; what the source has no more without having said so is marked too, and what came back is there."""
+    soft = Deletes.SOFT
+    orders = table()
+    harness.apply(orders, *(put(1, key, f"old {key}") for key in range(1, 6)), deletes=soft)
+    harness.apply(orders, gone(2, 1), gone(2, 2), deletes=soft)
+    before = {row["id"]: row for row in harness.rows(orders)}
+
+    harness.apply_anew(orders, put(10, 2, "back"), put(10, 3, "three"), gone(11, 4), deletes=soft)
+
+    assert _marks(harness, orders) == [
+        (1, "old 1", True),
+        (2, "back", False),
+        (3, "three", False),
+        (4, "old", True),
+        (5, "old 5", True),
+    ]
+    after = {row["id"]: row for row in harness.rows(orders)}
+    assert after[1] == before[1]
+
+
+def what_the_log_does_not_hold_is_kept_in_a_table_that_is_built_anew(harness: SinkHarness) -> None:
+    """Of a row that changed while its chunk was read, the log alone tells, and it may tell a part."""
+    orders = table(ID, NOTE, column("it's `odd`", "text", charset="utf8mb4"))
+    harness.apply(orders, *(RowChange("c", 1, {"id": key, "note": "kept", "it's `odd`": "o"}) for key in (1, 2)))
+
+    unknown = UNAVAILABLE_VALUE
+    harness.apply_anew(
+        orders,
+        RowChange("u", 2, {"id": 1, "note": unknown, "it's `odd`": "new"}),
+        RowChange("u", 2, {"id": 3, "note": "three", "it's `odd`": unknown}),
+    )
+
+    assert source_rows(harness, orders) == [
+        {"id": 1, "note": "kept", "it's `odd`": "new"},
+        {"id": 3, "note": "three", "it's `odd`": None},
+    ]
 
 
 def maintenance_changes_no_row(harness: SinkHarness) -> None:

@@ -55,6 +55,20 @@ class TableCopy(msgspec.Struct, frozen=True, kw_only=True):
     chunks_read: int = 0
 
 
+class FinishedCopy(msgspec.Struct, frozen=True, kw_only=True):
+    """A table that an incremental snapshot has read to its end: all chunks are published.
+
+    Of a table that was stopped, or that could not be read, there is none.
+    """
+
+    table: str
+    """``database.table``."""
+    signal_id: str
+    condition: str = ""
+    """SQL: only rows that meet it were read; empty: all."""
+    rows_read: int = 0
+
+
 class IncrementalSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What signals have asked for and is not done yet; tables in the order in which they are read."""
 
@@ -62,6 +76,8 @@ class IncrementalSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     is_paused: bool = False
     signals_offset: int | None = None
     """The next record of ``headwater.signals`` to act upon; None: the reader has not seen the topic yet."""
+    finished: tuple[FinishedCopy, ...] = ()
+    """The newest tables that were read to their end, the last one last."""
 
 
 NO_INCREMENTAL: Final = IncrementalSnapshot()

@@ -7,6 +7,7 @@ JSON, and about single rows.
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
+from libs.errors import InvalidEvent
 from libs.events.avro_schema import avro_schema_text
 from libs.events.avro_writer import AvroWriter
 from libs.events.connect_schema import ConnectSchema, payload_prefix
@@ -31,6 +32,21 @@ class SchemaIds(Protocol):
             SchemaRefused: the registry will not have it, or there is no registry.
             ServiceUnavailable: it does not answer; try again.
         """
+
+
+class SchemaRefused(InvalidEvent):
+    """The registry will not have a schema: the table's events are set aside for this tenant. The message has the remedy."""
+
+
+class NoSchemaRegistry:
+    """In the place of a registry, where the settings name none."""
+
+    def schema_id(self, subject: str, _schema: str) -> int:
+        """Raises SchemaRefused."""
+        raise SchemaRefused(
+            f"subject {subject}: format avro needs a schema registry, and the router knows none; set schema_registry.url in "
+            "its settings"
+        )
 
 
 class WireIds(NamedTuple):

@@ -41,9 +41,18 @@ from libs.events.tenant_view import is_selected
 from libs.kafka.clients import TopicSpec
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import FormatSettings, SourceSelection, SourceTypes, TenantSpec, TopicLayout
-from services.router.encode import Encoding, EventSchemas, SchemaIds, WireIds, encoding, needs_schemas, wire_ids
+from services.router.encode import (
+    Encoding,
+    EventSchemas,
+    NoSchemaRegistry,
+    SchemaIds,
+    SchemaRefused,
+    WireIds,
+    encoding,
+    needs_schemas,
+    wire_ids,
+)
 from services.router.project import InvalidProjection, Projection, compile_projection
-from services.router.schema_registry import NoSchemaRegistry, SchemaRefused
 
 _MAX_TOPIC_CHARACTERS: Final = 249  # Kafka documentation, topic names
 NO_REGISTRY: Final = NoSchemaRegistry()

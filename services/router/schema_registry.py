@@ -19,7 +19,8 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from httpx2 import HTTPError
 
 from libs.config.connections import SchemaRegistrySettings
-from libs.errors import InvalidEvent, InvalidSettings, ServiceUnavailable
+from libs.errors import InvalidSettings, ServiceUnavailable
+from services.router.encode import SchemaRefused
 
 log = structlog.get_logger()
 
@@ -28,21 +29,6 @@ _DENIED: Final = (401, 403)
 _PASSING: Final = (408, 429)
 _NO_ADDRESS: Final = 404
 _SERVERS_FAULT: Final = 500
-
-
-class SchemaRefused(InvalidEvent):
-    """The registry will not have a schema: the table's events are set aside for this tenant. The message has the remedy."""
-
-
-class NoSchemaRegistry:
-    """In the place of a registry, where the settings name none."""
-
-    def schema_id(self, subject: str, _schema: str) -> int:
-        """Raises SchemaRefused."""
-        raise SchemaRefused(
-            f"subject {subject}: format avro needs a schema registry, and the router knows none; set schema_registry.url in "
-            "its settings"
-        )
 
 
 class SchemaRegistry:

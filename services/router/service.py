@@ -29,7 +29,6 @@ from services.router.liveness import Liveness, watch_transactions
 from services.router.match import NO_REGISTRY, FetchTableSchema, TopicClaims
 from services.router.progress import ProgressReporter
 from services.router.received_tenants import ReceivedTenants
-from services.router.schema_registry import SchemaRegistry
 from services.router.settings import RouterSettings
 from services.router.writer import quieten_aiokafka
 
@@ -101,6 +100,10 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
 def _schema_registry(settings: RouterSettings) -> SchemaIds:
     if settings.schema_registry is None:
         return NO_REGISTRY
+    from services.router.schema_registry import (
+        SchemaRegistry,  # its client takes 16 MB, which most routers can do without
+    )
+
     return SchemaRegistry(settings.schema_registry, Path(settings.state_folder) / "schema-ids.jsonl")
 
 

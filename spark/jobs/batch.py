@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 
@@ -25,9 +25,10 @@ from pyspark.sql import functions as sf
 
 from libs.events.dead_letter import ReplayRequest
 from libs.events.delivered_schema import DeliveredSchema
-from libs.events.names import replays_topic
+from libs.events.names import replays_topic, resyncs_topic
 from libs.failpoints import failpoint
 from libs.telemetry.metrics import SINK_FAILED_MAINTENANCE
+from libs.types.resync import ResyncRequest
 from libs.types.table import Column
 from libs.types.table_layout import parse_ordered_term, parse_term
 from libs.types.tenant import Deletes, Images, SinkMode
@@ -37,6 +38,7 @@ from libs.types.warehouse import (
     BatchTimings,
     ParkedTable,
     SinkProgress,
+    TableProgress,
     TableTimings,
     WarehouseTable,
     warehouse_table,
@@ -45,7 +47,16 @@ from libs.warehouse.fitness import unfit_because
 from libs.warehouse.schema_changes import left_out
 from libs.warehouse.spark_types import spark_type
 from spark.jobs.letters import read_letters, read_requests
-from spark.jobs.progress import TableCommit, TableOutcome, load_progress, observe_batch, store_progress, with_batch
+from spark.jobs.progress import (
+    SetAside,
+    TableCommit,
+    TableOutcome,
+    load_progress,
+    observe_batch,
+    store_progress,
+    with_batch,
+)
+from spark.jobs.resync import due_resyncs, fulfil, gives_up, read_resyncs, refuse, table_anew
 from spark.jobs.set_aside import answer_in_vain, chosen_keys, letters_of, parked_by_now, write_what_fits
 from spark.jobs.spark_errors import OF_ONE_ROW, described, has_condition
 from spark.jobs.table_batch import (
@@ -65,11 +76,13 @@ from spark.sinks.port import (
     KeepsVersions,
     Maintained,
     Reached,
+    ReplacesRows,
     SinkColumn,
     SinkTable,
     TableColumn,
     TableLeftOut,
     TableRefused,
+    Truncation,
 )
 from spark.sinks.ready_table import ready_table
 from spark.transforms.cut_envelope import TRUNCATE
@@ -81,6 +94,26 @@ from spark.transforms.survey import Slice, survey
 from spark.transforms.versions import has_late_changes, versions_of
 
 log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Anew:
+    """A table is to be built anew."""
+
+    request: ResyncRequest
+    spark: SparkSession
+    known: TableProgress | None
+    own_slices: Sequence[Slice]
+    """Of the table's events in this batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a batch does to one table; one of both is there."""
+
+    own: TableBatch | None
+    """The table's events in the batch; not applied where it is built anew, which takes them in."""
+    anew: _Anew | None = None
 
 
 def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) -> int:
@@ -97,19 +130,26 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
     events.persist(StorageLevel.MEMORY_AND_DISK_DESER)  # columns as they are: no lz4, no serialization
     try:
         surveyed = survey(events)
-        replays = replays_topic(context.tenant.tenant)
-        slices = [part for part in surveyed if part.topic != replays]
+        replays, resyncs = replays_topic(context.tenant.tenant), resyncs_topic(context.tenant.tenant)
+        slices = [part for part in surveyed if part.topic not in (replays, resyncs)]
         context.schemas.require(spark, {(part.topic, part.schema_version) for part in slices})
         read_s = time.monotonic() - started_s
         context.sink.begin_batch(spark, batch)
         requests = _requests(context, spark, [part for part in surveyed if part.topic == replays])
+        asked = read_resyncs(spark, context.kafka, [part for part in surveyed if part.topic == resyncs])
+        anew = due_resyncs(context, batch, asked)
         by_topic = {topic: list(parts) for topic, parts in groupby(slices, attrgetter("topic"))}
         tables = [
             table
             for topic in sorted({*by_topic, *requests})
             if (table := _table_batch(context, batch, progress, topic, by_topic.get(topic, []), events, requests))
         ]
-        outcomes = _apply_tables(context, spark, batch, tables)
+        parts = {table.topic: _Part(table) for table in tables}
+        for topic, request in anew.items():
+            own = parts[topic].own if topic in parts else None
+            anew_part = _Anew(request, spark, progress.tables.get(topic), by_topic.get(topic, []))
+            parts[topic] = _Part(own, anew_part)
+        outcomes = _apply_tables(context, spark, batch, [parts[topic] for topic in sorted(parts)])
     finally:
         events.unpersist()
     now_us = time.time_ns() // 1_000
@@ -229,16 +269,45 @@ def _required(
 
 
 def _apply_tables(
-    context: TenantSink, spark: SparkSession, batch: BatchIdentity, tables: Sequence[TableBatch]
+    context: TenantSink, spark: SparkSession, batch: BatchIdentity, parts: Sequence[_Part]
 ) -> list[TableOutcome]:
     """Commit each table, a few at a time. All are waited for; then the first failure is raised."""
     # Spark's job group and pool are those of the thread: a worker takes them over, so that stopping the query ends its
     # jobs too.
-    apply: Callable[[TableBatch], TableOutcome] = inheritable_thread_target(spark)(
-        functools.partial(_apply_table, context, batch)
+    apply: Callable[[_Part], TableOutcome | None] = inheritable_thread_target(spark)(
+        functools.partial(_apply_part, context, batch)
     )
     with ThreadPoolExecutor(max_workers=context.tables_in_parallel, thread_name_prefix="sink-table") as workers:
-        return list(workers.map(apply, tables))
+        return [outcome for outcome in workers.map(apply, parts) if outcome is not None]
+
+
+def _apply_part(context: TenantSink, batch: BatchIdentity, part: _Part) -> TableOutcome | None:
+    outcome = None if part.anew is None else _apply_anew(context, batch, part.anew)
+    if outcome is None and part.own is not None:
+        return _apply_table(context, batch, part.own)
+    return outcome
+
+
+def _apply_anew(context: TenantSink, batch: BatchIdentity, anew: _Anew) -> TableOutcome | None:
+    """Swap the table for what its topic tells; None: it cannot be, and stays as it is."""
+    request = anew.request
+    try:
+        table = replace(table_anew(context, anew.spark, batch, request, anew.known), own_slices=anew.own_slices)
+        commit = _commit(context, batch, table)
+    except TableRefused as refused:
+        refuse(context, batch, request, str(refused))
+        return None
+    except TableLeftOut as left_out_table:
+        refuse(context, batch, request, str(left_out_table))
+        return None
+    except (PySparkException, Py4JJavaError) as error:
+        if not gives_up(context, batch, request):
+            raise
+        refuse(context, batch, request, f"building it failed again and again, at last with: {described(error)}")
+        return None
+    failpoint("sink_after_swap_before_answer")
+    fulfil(context, batch, request, table)
+    return _outcome(context, table, commit=commit)
 
 
 def _apply_table(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> TableOutcome:
@@ -284,18 +353,27 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
     ignored = left_out(stored_columns(columns), table.newest.table_schema, context.sink.dialect)
     prepared_s = time.monotonic()
     try:
-        aside = write_what_fits(
-            context,
-            batch,
-            table,
-            wanted,
-            columns,
-            lambda part: write_batch(context, part, wanted, columns),
-            is_held_back=bool(ignored),
-        )
+        if table.is_anew:
+            _write_anew(context, table, wanted, columns)
+            aside = SetAside(0, 0, 0, 0)
+        else:
+            aside = write_what_fits(
+                context,
+                batch,
+                table,
+                wanted,
+                columns,
+                lambda part: write_batch(context, part, wanted, columns),
+                is_held_back=bool(ignored),
+            )
     except (PySparkException, Py4JJavaError) as error:
         if not any(has_condition(error, condition) for condition in OF_ONE_ROW):
             raise
+        if table.is_anew:
+            raise TableRefused(
+                f"{wanted.table}: a row does not fit the table as the source has it (one that `dead-letter replay` gave up may "
+                "be it); mend the row there, or the column, then resync again"
+            ) from error
         raise TableRefused(
             f"{wanted.table}: an event of topic {wanted.topic} does not fit the table, and it is not known which; restart "
             "the router, which writes the schemas again, then this job; if that does not help, report it with the topic's "
@@ -343,13 +421,26 @@ def write_batch(context: TenantSink, table: TableBatch, wanted: SinkTable, colum
             context.sink.append_to(spark, wanted, logged_changes_of(table, columns, context.settings.images))
         case SinkMode.MIRROR:
             _, newest = truncations_of(table)
-            if wanted.deletes is Deletes.SOFT:
-                latest = latest_changes_of(table, columns, wanted.key, after=None).transform(mark_deleted(newest))
-            else:
-                latest = latest_changes_of(table, columns, wanted.key, after=newest.order if newest else None)
+            latest = _latest_rows(table, wanted, columns, newest)
             context.sink.merge_into(spark, wanted, latest, truncation=newest)
         case SinkMode.HISTORY:
             _write_versions(context, table, wanted, columns)
+
+
+def _latest_rows(
+    table: TableBatch, wanted: SinkTable, columns: Mapping[str, TableColumn], truncation: Truncation | None
+) -> DataFrame:
+    """What a mirror takes: the last change of each key, behind ``truncation``, or marked by it."""
+    if wanted.deletes is Deletes.SOFT:
+        return latest_changes_of(table, columns, wanted.key, after=None).transform(mark_deleted(truncation))
+    return latest_changes_of(table, columns, wanted.key, after=truncation.order if truncation else None)
+
+
+def _write_anew(context: TenantSink, table: TableBatch, wanted: SinkTable, columns: Mapping[str, TableColumn]) -> None:
+    """The mirror holds what the events tell, and nothing else; one commit."""
+    _, newest = truncations_of(table)
+    assert isinstance(context.sink, ReplacesRows)  # ``table_anew`` has seen to it
+    context.sink.replace_rows(table.events.sparkSession, wanted, _latest_rows(table, wanted, columns, newest))
 
 
 def _write_versions(
@@ -451,8 +542,10 @@ def _outcome(
     parked: ParkedTable | None = None,
 ) -> TableOutcome:
     newest = table.newest
+    # What a table is built anew from was counted when it came.
+    counted = table.fresh if table.is_anew else table.slices
     live_changes: dict[int, int] = {}
-    for part in table.slices:
+    for part in counted:
         for committed_at_us, changes in part.live_changes.items():
             live_changes[committed_at_us] = live_changes.get(committed_at_us, 0) + changes
     return TableOutcome(
@@ -460,7 +553,7 @@ def _outcome(
         source=newest.source,
         table=str(newest.table_schema.table_id),
         warehouse_table=str(warehouse_table(context.tenant.tenant, newest.source, newest.table_schema.table_id)),
-        rows=0 if commit is not None and commit.is_left_out else sum(part.rows for part in table.slices),
+        rows=0 if commit is not None and commit.is_left_out else sum(part.rows for part in counted),
         newest_order=max(part.newest_order for part in table.slices),
         newest_committed_at_us=max(part.newest_committed_at_us for part in table.slices),
         live_changes=live_changes,

@@ -52,6 +52,16 @@ class DeliveredSchemas:
         """A schema that was required."""
         return self._known[topic, version]
 
+    def newest(self, spark: SparkSession, topic: str) -> DeliveredSchema | None:
+        """The newest one of ``topic``, whether or not an event needs it; None: there is none. Reads the whole topic.
+
+        Raises:
+            SchemaUnknown: the topic holds a record that is no schema.
+        """
+        self._read(spark)
+        versions = [version for of, version in self._known if of == topic]
+        return self._known[topic, max(versions)] if versions else None
+
     def known_schema(self, topic: str, version: int) -> TableSchema | None:
         """The same of any version; None where the topic, which was read, does not have it."""
         delivered = self._known.get((topic, version))

@@ -19,6 +19,7 @@ from libs.types.tenant import Images, SinkSettings, TenantSpec
 from libs.types.warehouse import ORDER_COLUMN, ParkedTable
 from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.parked_keys import ParkedKeysFile
+from spark.jobs.resync_answers import ResyncAnswers
 from spark.jobs.retries import Retries
 from spark.sinks.port import Sink, TableColumn, Truncation
 from spark.transforms.conform_to import conform_to
@@ -44,6 +45,7 @@ class TenantSink:
     retries: Retries
     parked_keys: ParkedKeysFile
     max_parked_keys: int
+    resyncs: ResyncAnswers
 
     def tracks(self, column: str) -> bool:
         """Whether a change of ``database.table.column`` opens a new version of its row, in a history."""
@@ -83,6 +85,8 @@ class TableBatch:
     """If given, ``events`` hold dead letters besides."""
     own_slices: Sequence[Slice] | None = None
     """Those of the events that are no dead letters; None: ``slices``."""
+    is_anew: bool = False
+    """``events`` tell the whole table, which is to hold nothing else (``spark.jobs.resync``)."""
 
     @property
     def newest(self) -> DeliveredSchema:

@@ -23,6 +23,7 @@ from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.pace import batch_limit, first_pace, next_pace
 from spark.jobs.parked_keys import ParkedKeysFile
 from spark.jobs.progress import load_progress, store_progress
+from spark.jobs.resync_answers import ResyncAnswers
 from spark.jobs.retries import Retries
 from spark.jobs.settings import SinkJobSettings
 from spark.jobs.spark_errors import described
@@ -150,6 +151,7 @@ class TenantQuery:
             retries=Retries(),
             parked_keys=ParkedKeysFile(state_dir, name),
             max_parked_keys=self._settings.max_parked_keys,
+            resyncs=ResyncAnswers(state_dir, name),
         )
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
         limit = batch_limit(self._sink_settings, self._settings.max_offsets_per_trigger)

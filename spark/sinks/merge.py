@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from uuid import uuid4
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from libs.types.tenant import Deletes
@@ -36,6 +36,38 @@ def first_rows(table: SinkTable, changes: DataFrame) -> DataFrame:
 def first_versions(versions: DataFrame) -> DataFrame:
     """What an empty table takes of ``versions``."""
     return versions.drop(STORED_COLUMN, IS_GONE_COLUMN)
+
+
+def rows_anew(table: SinkTable, changes: DataFrame, stored: DataFrame) -> DataFrame:
+    """All that a mirror holds once it is built anew of ``changes`` (``ReplacesRows``); ``stored``: its rows until then."""
+    rows = _completed(table, changes, stored) if UNAVAILABLE_COLUMN in changes.columns else changes
+    if table.deletes is not Deletes.SOFT:
+        return first_rows(table, rows)
+    rows = first_rows(table, rows)
+    keys = rows.select(*map(quoted, table.key))
+    deleted_at = sf.timestamp_micros(sf.lit(table.reached.committed_at_us))
+    left = (
+        stored.alias("t")
+        .join(keys.alias("s"), sf.expr(_same_key(table)), "left_anti")
+        .withColumns(
+            {DELETED_COLUMN: sf.lit(True), DELETED_AT_COLUMN: sf.coalesce(sf.col(DELETED_AT_COLUMN), deleted_at)}
+        )
+    )
+    return rows.unionByName(left.select(*map(quoted, rows.columns)))
+
+
+def _completed(table: SinkTable, changes: DataFrame, stored: DataFrame) -> DataFrame:
+    """With the stored values of the columns that ``UNAVAILABLE_COLUMN`` names."""
+    kept = {*own_columns(table.mode, table.deletes), OP_COLUMN, UNAVAILABLE_COLUMN, *table.key}
+
+    def given(name: str) -> Column:
+        if name in kept:
+            return sf.col(f"s.{quoted(name)}")
+        is_lacking = sf.array_contains(f"s.{UNAVAILABLE_COLUMN}", name)
+        return sf.when(is_lacking, sf.col(f"t.{quoted(name)}")).otherwise(sf.col(f"s.{quoted(name)}")).alias(name)
+
+    joined = changes.alias("s").join(stored.alias("t"), sf.expr(_same_key(table)), "left")
+    return joined.select(*(given(name) for name in changes.columns))
 
 
 def merge_changes(

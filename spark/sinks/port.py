@@ -232,6 +232,20 @@ class KeepsVersions(Protocol):
         ...
 
 
+@runtime_checkable
+class ReplacesRows(Protocol):
+    """A sink whose mirrors can be built anew beside what they hold, and swapped in."""
+
+    def replace_rows(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
+        """The rows of a mirror give way to ``changes``, which tell the whole table, one commit; what is stored counts for
+        nothing, its orders neither. Until that commit readers see the table as it was.
+
+        ``changes``: as of ``merge_into``. A stored row whose key they do not have goes; with soft deletes it stays, marked: as
+        it was marked, or as deleted when ``table.reached`` was committed.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class RefusedRow:
     """A row that the warehouse cannot store, by its event's place in the table's topic."""

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from libs.config.connections import KafkaSettings, SaslMechanism
-from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, replays_topic, transactions_topic
+from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, replays_topic, resyncs_topic, transactions_topic
 from libs.types.tenant import TenantSpec
 from spark.transforms.cut_envelope import cut_envelope, payload_of
 
@@ -24,14 +24,15 @@ _RECORDS_PER_POLL = 5_000
 
 
 def topic_pattern(tenant: TenantSpec) -> str:
-    """Java regular expression of the tenant's row topics, ``<tenant>.<source>.<database>.<table>``, of that of its replay
-    requests, and of no others.
+    """Java regular expression of the tenant's row topics, ``<tenant>.<source>.<database>.<table>``, of those of requests to its
+    sink, and of no others.
 
     It does not name the tenant's sources: a source that leaves the document must not look like lost partitions.
     """
     others = [re.escape(transactions_topic(tenant.tenant, source.name)) for source in tenant.sources]
     rows = rf"(?!(?:{'|'.join([*others, 'headwater'])})$){re.escape(tenant.tenant)}\.(?!headwater\.)[^.]+\.[^.]+\..+"
-    return rf"^(?:{rows}|{re.escape(replays_topic(tenant.tenant))})$"
+    requests = "|".join(re.escape(topic(tenant.tenant)) for topic in (replays_topic, resyncs_topic))
+    return rf"^(?:{rows}|{requests})$"
 
 
 def read_topics(

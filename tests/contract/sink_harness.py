@@ -17,7 +17,7 @@ from libs.types.value import UNAVAILABLE_VALUE
 from libs.types.warehouse import WarehouseTable, warehouse_table
 from libs.warehouse.dialect import DIALECTS
 from libs.warehouse.spark_types import spark_type
-from spark.sinks.port import BatchIdentity, Fill, Reached, Sink, SinkColumn, SinkTable, Truncation
+from spark.sinks.port import BatchIdentity, Fill, Reached, ReplacesRows, Sink, SinkColumn, SinkTable, Truncation
 from spark.sinks.ready_table import ready_table
 from spark.transforms.conform_to import conform_to
 from spark.transforms.fill import fill_expression
@@ -66,6 +66,13 @@ class WarehouseHarness:
         batch = BatchIdentity(self._query, next(self._batches) if batch_id is None else batch_id)
         self.sink.begin_batch(self._spark, batch)
         return self._apply_table(batch, schema, changes, mode, deletes, truncated_at, policies)
+
+    def apply_anew(
+        self, schema: TableSchema, *changes: RowChange, deletes: Deletes = Deletes.HARD, batch_id: int | None = None
+    ) -> bool:
+        batch = BatchIdentity(self._query, next(self._batches) if batch_id is None else batch_id)
+        self.sink.begin_batch(self._spark, batch)
+        return self._apply_table(batch, schema, changes, SinkMode.MIRROR, deletes, None, LENIENT, replaces_rows=True)
 
     def apply_at_once(self, batches: Sequence[tuple[TableSchema, Sequence[RowChange]]]) -> None:
         batch = BatchIdentity(self._query, next(self._batches))
@@ -131,6 +138,8 @@ class WarehouseHarness:
         deletes: Deletes,
         truncated_at: int | None,
         policies: ChangePolicies,
+        *,
+        replaces_rows: bool = False,
     ) -> bool:
         table = self.sink_table(schema, mode, deletes, policies)
         if self.sink.is_applied(self._spark, table.name, batch):
@@ -150,7 +159,11 @@ class WarehouseHarness:
             truncation = Truncation(order, COMMITTED_AT_US + truncated_at)
         if deletes is Deletes.SOFT:
             rows = rows.transform(mark_deleted(truncation))
-        self.sink.merge_into(self._spark, table, rows, truncation=truncation)
+        if replaces_rows:
+            assert isinstance(self.sink, ReplacesRows)
+            self.sink.replace_rows(self._spark, table, rows)
+        else:
+            self.sink.merge_into(self._spark, table, rows, truncation=truncation)
         return True
 
     def _delivered(self, schema: TableSchema) -> DeliveredSchema:

@@ -60,6 +60,9 @@ PROMISES: list[Callable[[SinkHarness], None]] = [
     contract.tables_that_differ_in_case_are_two,
     contract.texts_stay_what_they_are,
     contract.tables_are_written_at_once,
+    contract.a_table_is_built_anew_whatever_it_held,
+    contract.a_table_that_is_built_anew_keeps_its_soft_deleted_rows,
+    contract.what_the_log_does_not_hold_is_kept_in_a_table_that_is_built_anew,
     contract.maintenance_changes_no_row,
 ]
 _tenants = itertools.count()

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from spark.sinks.registry import SINKS
 from tests.conftest import KafkaBroker, MysqlServer, ValkeyServer
 from tests.integration.reader_pipeline import ReaderPipeline, start_pipeline
+from tests.integration.sink_tenant import StartTenant, start_tenants
 
 
 @pytest.fixture
@@ -25,3 +27,15 @@ def start_reader(
     yield start_one
     for pipeline in pipelines:
         pipeline.stop()
+
+
+@pytest.fixture(params=sorted(SINKS))
+def warehouse(request: pytest.FixtureRequest) -> str:
+    """Each kind."""
+    return str(request.param)
+
+
+@pytest.fixture
+def start_tenant(bootstrap_servers: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StartTenant]:
+    """Makes tenants of a warehouse, with their topics."""
+    yield from start_tenants(bootstrap_servers, tmp_path, request)

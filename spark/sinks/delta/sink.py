@@ -26,7 +26,7 @@ from libs.types.warehouse import (
 from libs.warehouse.dialect import DIALECTS, Dialect
 from spark.sinks.delta.settings import Settings
 from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
-from spark.sinks.merge import first_rows, first_versions, merge_changes, merge_versions
+from spark.sinks.merge import first_rows, first_versions, merge_changes, merge_versions, rows_anew
 from spark.sinks.port import (
     BatchIdentity,
     Maintained,
@@ -150,6 +150,11 @@ class DeltaSink:
             self._append(table.name, first_versions(versions))
         else:
             merge_versions(spark, self._sql_name(table.name), table, versions, only_current, truncation)
+
+    def replace_rows(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
+        path = self._path(table.name)
+        rows = rows_anew(table, changes, spark.read.format("delta").load(path))
+        rows.write.format("delta").mode("overwrite").save(path)
 
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         self._append(table.name, changes)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import structlog
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import (
@@ -34,7 +35,7 @@ from spark.sinks.iceberg.layout import follow_layout
 from spark.sinks.iceberg.maintenance import Due, due, maintain, newest_identity, state_of
 from spark.sinks.iceberg.schema import identifier_columns
 from spark.sinks.iceberg.settings import Settings
-from spark.sinks.merge import first_rows, first_versions, merge_changes, merge_versions
+from spark.sinks.merge import first_rows, first_versions, merge_changes, merge_versions, rows_anew
 from spark.sinks.port import (
     BatchIdentity,
     Maintained,
@@ -171,6 +172,13 @@ class IcebergSink:
             commit(spark, table.reached, first_versions(versions).writeTo(name).append)
         else:
             commit(spark, table.reached, lambda: merge_versions(spark, name, table, versions, only_current, truncation))
+
+    def replace_rows(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
+        table = self._placed(table)
+        name = table.name.quoted()
+        # Files that nobody knows until one snapshot has all of them instead of those before; these stay for time travel.
+        rows = rows_anew(table, changes, spark.table(name))
+        commit(spark, table.reached, lambda: rows.writeTo(name).overwrite(sf.lit(True)))
 
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         commit(spark, table.reached, changes.writeTo(self._place(table.name).quoted()).append)

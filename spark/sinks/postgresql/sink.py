@@ -9,7 +9,7 @@ Columns and registry change in one transaction too: DDL is transactional in Post
 
 import hashlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -169,6 +169,10 @@ class _Stored:
         )
 
 
+_Statements = Callable[[_Stored, Sequence[str], Sequence[str]], list[sql.SQL]]
+"""What one batch does to the table, of its staged columns and stages."""
+
+
 class PostgresqlSink:
     """See ``spark.sinks.port.Sink``, which has the promises."""
 
@@ -231,12 +235,19 @@ class PostgresqlSink:
     def merge_into(
         self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncation: Truncation | None = None
     ) -> None:
-        if UNAVAILABLE_COLUMN in changes.columns:
-            changes = changes.withColumn(UNAVAILABLE_COLUMN, sf.to_json(UNAVAILABLE_COLUMN))
-        self._write(spark, table, changes, truncation)
+        def statements(stored: _Stored, columns: Sequence[str], stages: Sequence[str]) -> list[sql.SQL]:
+            return write_statements(stored, table, columns, stages, truncation)
+
+        self._write(spark, table, _with_json_names(changes), statements)
+
+    def replace_rows(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
+        def statements(stored: _Stored, columns: Sequence[str], stages: Sequence[str]) -> list[sql.SQL]:
+            return replace_statements(stored, table, columns, stages)
+
+        self._write(spark, table, _with_json_names(changes), statements)
 
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
-        self._write(spark, table, changes, None)
+        self.merge_into(spark, table, changes)
 
     def rows(self, spark: SparkSession, table: SinkTable, keys: DataFrame) -> DataFrame:
         """Only those of ``keys``, which are staged for it: a table may be much larger than a batch."""
@@ -261,7 +272,10 @@ class PostgresqlSink:
         only_current: bool,
         truncation: Truncation | None = None,
     ) -> None:
-        self._write(spark, table, versions, truncation)
+        def statements(stored: _Stored, columns: Sequence[str], stages: Sequence[str]) -> list[sql.SQL]:
+            return write_statements(stored, table, columns, stages, truncation)
+
+        self._write(spark, table, versions, statements)
 
     def refused_rows(
         self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, at_most: int
@@ -284,7 +298,7 @@ class PostgresqlSink:
             ).fetchone()
         return Maintained(None if row is None or row[0] is None else TableFiles(bytes=row[0]))
 
-    def _write(self, spark: SparkSession, table: SinkTable, changes: DataFrame, truncation: Truncation | None) -> None:
+    def _write(self, spark: SparkSession, table: SinkTable, changes: DataFrame, statements: _Statements) -> None:
         """Stage, then change the table and note the batch in one transaction."""
         batch = _batch_of(spark)
         with self._connections.transaction(str(table.name)) as connection:
@@ -296,7 +310,7 @@ class PostgresqlSink:
             connection.execute(f"SELECT 1 FROM {REGISTRY} WHERE name = %s FOR UPDATE", (str(table.name),))
             stored = _load(connection, table.name)
             if stored is not None and not stored.has(batch):
-                for statement in write_statements(stored, table, changes.columns, stages, truncation):
+                for statement in statements(stored, changes.columns, stages):
                     connection.execute(statement)
                 connection.execute(
                     f"UPDATE {REGISTRY} SET batch_query = %s, batch_id = %s, batch_at = now(), reached_order = %s, "
@@ -404,6 +418,31 @@ def write_statements(
     return [sql.SQL(statement) for statement in statements]
 
 
+def replace_statements(
+    stored: _Stored, table: SinkTable, columns: Sequence[str], stages: Sequence[str]
+) -> list[sql.SQL]:
+    """What makes a mirror hold the staged rows and, of soft deletes, marked ones beside; whatever orders it has.
+
+    Rows are updated where they are there: indexes, grants and views of others' stay, and readers wait for nothing.
+    """
+    staged = " UNION ALL ".join(f"TABLE {stage}" for stage in stages)
+    is_soft = table.deletes is Deletes.SOFT
+    is_there = "" if is_soft else f" AND s.{quoted(OP_COLUMN)} <> '{DELETE}'"
+    is_lacking = (
+        f"NOT EXISTS (SELECT FROM ({staged}) s WHERE {_same_key(stored, table)}{is_there})" if stages else "true"
+    )
+    if is_soft:
+        at = _time_at(table.reached.committed_at_us)
+        deleted = quoted(DELETED_COLUMN)
+        marks = f"{deleted} = true, {quoted(DELETED_AT_COLUMN)} = {at}"
+        statements = [f"UPDATE {stored.place} t SET {marks} WHERE NOT t.{deleted} AND {is_lacking}"]
+    else:
+        statements = [f"DELETE FROM {stored.place} t WHERE {is_lacking}"]
+    if stages:
+        statements.append(_upsert(stored, table, columns, staged, only_newer=False))
+    return [sql.SQL(statement) for statement in statements]
+
+
 def _versions_statements(
     stored: _Stored, table: SinkTable, columns: Sequence[str], staged: str | None, truncation: Truncation | None
 ) -> list[str]:
@@ -429,10 +468,14 @@ def _versions_statements(
 
 
 def _time_of(truncation: Truncation) -> str:
-    return f"timestamptz 'epoch' + {truncation.committed_at_us} * interval '1 microsecond'"
+    return _time_at(truncation.committed_at_us)
 
 
-def _upsert(stored: _Stored, table: SinkTable, columns: Sequence[str], staged: str) -> str:
+def _time_at(at_us: int) -> str:
+    return f"timestamptz 'epoch' + {at_us} * interval '1 microsecond'"
+
+
+def _upsert(stored: _Stored, table: SinkTable, columns: Sequence[str], staged: str, *, only_newer: bool = True) -> str:
     """Newer rows; of hard deletes none, of soft ones what marks them."""
     is_soft, is_partial = table.deletes is Deletes.SOFT, UNAVAILABLE_COLUMN in columns
     kept = [name for name in columns if name not in (OP_COLUMN, UNAVAILABLE_COLUMN)]
@@ -448,7 +491,7 @@ def _upsert(stored: _Stored, table: SinkTable, columns: Sequence[str], staged: s
 
     def assigned(name: str) -> str:
         column = names[name]
-        if not is_soft or name in own:
+        if not is_soft or not only_newer or name in own:
             return f"{column} = excluded.{column}"
         # What marks a row leaves its values.
         return f"{column} = CASE WHEN excluded.{quoted(DELETED_COLUMN)} THEN t.{column} ELSE excluded.{column} END"
@@ -459,8 +502,16 @@ def _upsert(stored: _Stored, table: SinkTable, columns: Sequence[str], staged: s
     return (
         f"INSERT INTO {stored.place} AS t ({', '.join(names.values())}) "
         f"SELECT {', '.join(map(given, kept))} FROM ({staged}) s{before}{wanted} "
-        f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {assignments} WHERE t.{order} < excluded.{order}"
+        f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {assignments}"
+        + (f" WHERE t.{order} < excluded.{order}" if only_newer else "")
     )
+
+
+def _with_json_names(changes: DataFrame) -> DataFrame:
+    """With ``UNAVAILABLE_COLUMN``, if there is one, as it is staged."""
+    if UNAVAILABLE_COLUMN not in changes.columns:
+        return changes
+    return changes.withColumn(UNAVAILABLE_COLUMN, sf.to_json(UNAVAILABLE_COLUMN))
 
 
 def _mark_truncated(stored: _Stored, truncation: Truncation) -> str:

@@ -19,7 +19,7 @@ from libs.mysql.ddl import show_create_to_schema
 from libs.mysql.gtid import GtidHost, GtidSet
 from libs.mysql.watermarks import open_low, set_high
 from libs.source.signals import ExecuteSnapshot, PauseSnapshot, ResumeSnapshot, StopSnapshot
-from libs.types.checkpoint import IncrementalSnapshot, TableCopy
+from libs.types.checkpoint import FinishedCopy, IncrementalSnapshot, TableCopy
 from libs.types.table import TableId
 from services.binlog_reader.incremental import Chunk, IncrementalCopy, TableRefused, difference
 
@@ -290,7 +290,7 @@ def test_a_silent_source_needs_no_heartbeat() -> None:
         reader.read_chunk([])
 
     assert sorted(event.key for event in reader.topic) == [*range(8)]
-    assert reader.copy.state == IncrementalSnapshot()
+    assert reader.copy.state == IncrementalSnapshot(finished=(FinishedCopy(table="s.t", signal_id="a"),))
 
 
 def test_a_heartbeat_closes_the_window_when_the_last_transaction_was_the_high_watermark() -> None:

@@ -28,9 +28,9 @@ from libs.events.dead_letter import decode_dead_letter
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import EventFormat, FormatSettings, NameAdjustment, TenantSpec, TopicSettings
-from services.router.encode import SchemaIds
+from services.router.encode import SchemaIds, SchemaRefused
 from services.router.match import NO_REGISTRY, RouteBook, TopicClaims
-from services.router.schema_registry import SchemaRefused, SchemaRegistry
+from services.router.schema_registry import SchemaRegistry
 from tests.certificates import write_certificates
 from tests.unit.events.golden import records
 from tests.unit.events.test_avro_writer import as_avro, read

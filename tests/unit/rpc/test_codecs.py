@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 from libs.events.checkpoint_codec import checkpoint_key, decode_checkpoint, encode_checkpoint
 from libs.events.schema_change import SchemaChange, SchemaChangeKind, schema_change_from_proto, schema_change_to_proto
 from libs.rpc.checkpoint_committer_client import progress_from_proto, progress_to_proto
-from libs.types.checkpoint import Checkpoint, FencingToken, SnapshotProgress
+from libs.types.checkpoint import (
+    Checkpoint,
+    FencingToken,
+    FinishedCopy,
+    IncrementalSnapshot,
+    SnapshotProgress,
+    TableCopy,
+)
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition, SourcePosition
 from libs.types.progress import Progress
@@ -32,6 +39,15 @@ snapshots = st.builds(
     rows_copied=counts,
     rows_estimated=counts,
 )
+copies = st.builds(TableCopy, table=names, condition=names, signal_id=names, last_key=st.binary(max_size=8))
+finished = st.builds(FinishedCopy, table=names, signal_id=names, condition=names, rows_read=counts)
+incremental = st.builds(
+    IncrementalSnapshot,
+    tables=st.lists(copies).map(tuple),
+    is_paused=st.booleans(),
+    signals_offset=st.none() | counts,
+    finished=st.lists(finished).map(tuple),
+)
 checkpoints = st.builds(
     Checkpoint,
     partition=partitions,
@@ -42,6 +58,7 @@ checkpoints = st.builds(
     published_at_us=counts,
     rows_published=counts,
     snapshot=st.none() | snapshots,
+    incremental=incremental,
 )
 table_ids = st.builds(TableId, database=names, table=names)
 columns = st.builds(

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from libs.source.incremental import begin_again, chunk_delivered, drop_table, take_signal
@@ -18,7 +19,7 @@ from libs.source.signals import (
     parse_signal,
     signal_of,
 )
-from libs.types.checkpoint import IncrementalSnapshot, TableCopy
+from libs.types.checkpoint import FinishedCopy, IncrementalSnapshot, TableCopy
 
 SIGNALS = json.loads(Path("tests/golden/cases/f_incremental_snapshot.json").read_text(encoding="utf-8"))["signals"]
 CAPTURED = ["p.a", "p.b", "p.c", "q.a"]
@@ -123,6 +124,25 @@ def test_chunks_move_the_first_table_on_and_its_last_takes_it_off() -> None:
     state = chunk_delivered(state, moved, is_last=True)
     assert [copy.table for copy in state.tables] == ["p.b"]
     assert drop_table(state, "p.b").tables == ()
+
+
+def test_only_a_table_that_was_read_to_its_end_is_finished() -> None:
+    """Who has a table built from a copy must tell its end from a stop, or from a table that could not be read."""
+    state, _ = take(IncrementalSnapshot(), ExecuteSnapshot("s", ("p.a", "p.b", "p.c")))
+    state = drop_table(state, "p.a")
+    state, _ = take(state, StopSnapshot("", ("p.b",)))
+    state = chunk_delivered(state, msgspec.structs.replace(state.tables[0], rows_read=5), is_last=True)
+
+    assert state.finished == (FinishedCopy(table="p.c", signal_id="s", rows_read=5),)
+
+
+def test_of_finished_tables_the_newest_are_kept() -> None:
+    state = IncrementalSnapshot()
+    for number in range(50):
+        state, _ = take(state, ExecuteSnapshot(f"s{number}", ("p.a",)))
+        state = chunk_delivered(state, state.tables[0], is_last=True)
+
+    assert [copy.signal_id for copy in state.finished] == [f"s{number}" for number in range(30, 50)]
 
 
 def take(state: IncrementalSnapshot, signal: Any) -> tuple[IncrementalSnapshot, list[str]]:

@@ -89,6 +89,7 @@ class Tables:
             retries=Retries(),
             parked_keys=None,  # type: ignore[arg-type]
             max_parked_keys=1,
+            resyncs=None,  # type: ignore[arg-type]
         )
 
     def apply(self, *changes: Change) -> list[Row]:

@@ -249,6 +249,8 @@ def test_a_key_that_does_not_fit_fails_the_parse(shared: SharedSpark) -> None:
         ("a.headwater.table-schemas", False),
         ("a.headwater.replays", True),
         ("b.headwater.replays", False),
+        ("a.headwater.resyncs", True),
+        ("b.headwater.resyncs", False),
         ("a-b.shop.shop.orders", False),
         ("aa.shop.shop.orders", False),
         ("b.a.shop.orders", False),

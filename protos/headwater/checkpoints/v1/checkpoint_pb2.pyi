@@ -49,14 +49,28 @@ class Checkpoint(_message.Message):
     def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., position: _Optional[_Union[SourcePosition, _Mapping]] = ..., order: _Optional[_Union[EventOrder, _Mapping]] = ..., fencing_token: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., published_at_us: _Optional[int] = ..., rows_published: _Optional[int] = ..., snapshot: _Optional[_Union[SnapshotProgress, _Mapping]] = ..., incremental: _Optional[_Union[IncrementalSnapshot, _Mapping]] = ...) -> None: ...
 
 class IncrementalSnapshot(_message.Message):
-    __slots__ = ("tables", "is_paused", "signals_offset")
+    __slots__ = ("tables", "is_paused", "signals_offset", "finished")
     TABLES_FIELD_NUMBER: _ClassVar[int]
     IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
     SIGNALS_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
     tables: _containers.RepeatedCompositeFieldContainer[TableCopy]
     is_paused: bool
     signals_offset: int
-    def __init__(self, tables: _Optional[_Iterable[_Union[TableCopy, _Mapping]]] = ..., is_paused: _Optional[bool] = ..., signals_offset: _Optional[int] = ...) -> None: ...
+    finished: _containers.RepeatedCompositeFieldContainer[FinishedCopy]
+    def __init__(self, tables: _Optional[_Iterable[_Union[TableCopy, _Mapping]]] = ..., is_paused: _Optional[bool] = ..., signals_offset: _Optional[int] = ..., finished: _Optional[_Iterable[_Union[FinishedCopy, _Mapping]]] = ...) -> None: ...
+
+class FinishedCopy(_message.Message):
+    __slots__ = ("table", "signal_id", "condition", "rows_read")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_ID_FIELD_NUMBER: _ClassVar[int]
+    CONDITION_FIELD_NUMBER: _ClassVar[int]
+    ROWS_READ_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    signal_id: str
+    condition: str
+    rows_read: int
+    def __init__(self, table: _Optional[str] = ..., signal_id: _Optional[str] = ..., condition: _Optional[str] = ..., rows_read: _Optional[int] = ...) -> None: ...
 
 class TableCopy(_message.Message):
     __slots__ = ("table", "condition", "surrogate_key", "signal_id", "last_key", "maximum_key", "rows_read", "rows_estimated", "chunks_read")

@@ -1,0 +1,26 @@
+"""Where a micro-batch of Spark's ends in its topics, as Spark's checkpoint tells.
+
+Spark keeps one file a micro-batch: ``offsets/N`` is written before batch N runs, ``commits/N`` when it is done (Structured
+Streaming guide, "Recovery Semantics"); the third line of ``offsets/N`` holds the offsets.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+StreamOffsets = Mapping[str, Mapping[int, int]]
+"""By topic and Kafka partition: behind the last record of the batch."""
+
+
+def offsets_path(state_dir: Path, tenant: str, batch_id: int) -> Path:
+    """The file of one batch of a tenant's query."""
+    return state_dir / "checkpoints" / tenant / "offsets" / str(batch_id)
+
+
+def decode_stream_offsets(content: bytes) -> StreamOffsets:
+    """What Spark wrote there. Raises msgspec.DecodeError, or IndexError, for anything else."""
+    return _decoder.decode(content.splitlines()[2])
+
+
+_decoder = msgspec.json.Decoder(dict[str, dict[int, int]])

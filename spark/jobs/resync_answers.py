@@ -1,0 +1,56 @@
+"""What became of a tenant's requests to build tables anew, kept through restarts."""
+
+import os
+import threading
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from libs.types.resync import ResyncAnswer, TenantResyncs, decode_resyncs, encode_resyncs, resyncs_path
+
+_KEPT: Final = 200
+
+log = structlog.get_logger()
+
+
+class ResyncAnswers:
+    """One tenant's file; for any thread."""
+
+    def __init__(self, state_dir: Path, tenant: str) -> None:
+        self._path = resyncs_path(state_dir, tenant)
+        self._tenant = tenant
+        self._lock = threading.Lock()
+        self._known: TenantResyncs | None = None
+
+    def of(self, request_id: str) -> ResyncAnswer | None:
+        """None: not asked yet, or long ago."""
+        with self._lock:
+            return self._read().answers.get(request_id)
+
+    def store(self, request_id: str, answer: ResyncAnswer) -> None:
+        """Replace the file whole, durably."""
+        with self._lock:
+            answers = {**self._read().answers, request_id: answer}
+            newest = sorted(answers, key=lambda each: answers[each].at_us)[-_KEPT:]
+            self._known = TenantResyncs(tenant=self._tenant, answers={each: answers[each] for each in newest})
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = self._path.with_suffix(".unfinished")
+            with unfinished.open("wb") as file:
+                file.write(encode_resyncs(self._known))
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(self._path)
+
+    def _read(self) -> TenantResyncs:
+        if self._known is None:
+            try:
+                self._known = decode_resyncs(self._path.read_bytes())
+            except FileNotFoundError:
+                self._known = TenantResyncs(tenant=self._tenant)
+            except msgspec.DecodeError:
+                # Nothing is lost with it: an old request that comes again finds its copy in the topic, or is refused.
+                log.warning("resync_answers_unreadable", file=str(self._path))
+                self._known = TenantResyncs(tenant=self._tenant)
+        return self._known
