@@ -65,7 +65,7 @@ def written_to(server: MysqlServer, database: str) -> Iterator[None]:
                 cursor.execute("INSERT INTO orders (code, points) VALUES (%s, %s)", (f"w{number}", number))
                 cursor.execute("UPDATE orders SET points = points + 1 WHERE code LIKE 'w%'")
                 cursor.execute("DELETE FROM orders WHERE code = %s", (f"w{number - 5}",))
-                if must_stop.wait(0.05):
+                if must_stop.wait(0.2):
                     return
 
     with ThreadPoolExecutor(1) as threads:
@@ -77,7 +77,7 @@ def written_to(server: MysqlServer, database: str) -> Iterator[None]:
         done.result()
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)
 def test_check_and_query_read_a_tenants_postgresql(
     headwater: HeadwaterCommand, mysql_server: MysqlServer, database: str
 ) -> None:
@@ -127,13 +127,15 @@ def test_check_and_query_read_a_tenants_postgresql(
         connection.execute(f"DELETE FROM \"acme_shop_{database}\".orders WHERE code = 'é'")
     report = headwater.home.root / "report.jsonl"
     with written_to(mysql_server, database):
-        exit_code, said = headwater.run("check", "acme", "--report", str(report), timeout_s=2 * COMMAND_TIMEOUT_S)
+        exit_code, said = headwater.run("check", "acme", "--timeout", "400", "--report", str(report), timeout_s=500.0)
         assert exit_code == 1, said
         assert "points: source 1, warehouse 2" in said
         assert "code='é': is in the source, not in the warehouse" in said
         assert said.endswith(": 2 difference(s)\n"), said
 
-        exit_code, said = headwater.run("check", "--repair", "--report", str(report), timeout_s=2 * COMMAND_TIMEOUT_S)
+        exit_code, said = headwater.run(
+            "check", "--repair", "--timeout", "400", "--report", str(report), timeout_s=500.0
+        )
         assert exit_code == 0, said
         assert "read again: 2 row(s)" in said
         assert said.endswith(": 0 difference(s)\n"), said
