@@ -151,7 +151,10 @@ def _nothing(context: TenantSink, spark: SparkSession, topic: str, known: TableP
 
 
 def fulfil(context: TenantSink, batch: BatchIdentity, request: ResyncRequest, table: TableBatch) -> None:
-    """The table is swapped, and it is told."""
+    """The table is swapped, and it is told; once, though the batch may come again."""
+    known = context.resyncs.of(request.id)
+    if known is not None and known.is_done:
+        return
     events = sum(part.rows for part in table.slices)
     _store(context, batch, request, lambda answer: msgspec.structs.replace(answer, is_done=True, events=events))
     log.info("sink_table_resynced", topic=request.topic, request=request.id, events=events)
