@@ -134,7 +134,7 @@ def test_check_and_query_read_a_tenants_postgresql(
         assert said.endswith(": 2 difference(s)\n"), said
 
         exit_code, said = headwater.run(
-            "check", "--repair", "--timeout", "400", "--report", str(report), timeout_s=500.0
+            "check", "acme", "--repair", "--timeout", "400", "--report", str(report), timeout_s=500.0
         )
         assert exit_code == 0, said
         assert "read again: 2 row(s)" in said
