@@ -52,11 +52,7 @@ def resync(tenant: str, table: str, timeout_s: float, is_giving_up: bool, home: 
     documents = load_documents(home)
     _check_tenant(documents, tenant)
     if is_giving_up:
-        chosen = choose_table(sink_progress(home, tenant), tenant, table)
-        had_begun = forget(home, tenant, chosen.topic)
-        click.echo(
-            f"{chosen.table}: given up; the table is as it was" if had_begun else f"{chosen.table}: none has begun"
-        )
+        _give_up(home, tenant, table)
         return
     begun, is_taken_up = begin(home, documents, tenant, table)
     if is_taken_up:
