@@ -10,15 +10,14 @@ that replays the whole batch, and tables that hold it already are passed over (`
 import functools
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 
 import structlog
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark import StorageLevel, inheritable_thread_target
+from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -58,6 +57,7 @@ from spark.jobs.progress import (
 )
 from spark.jobs.resync import due_resyncs, fulfil, gives_up, read_resyncs, refuse, table_anew
 from spark.jobs.set_aside import answer_in_vain, chosen_keys, letters_of, parked_by_now, write_what_fits
+from spark.jobs.side_by_side import side_by_side
 from spark.jobs.spark_errors import OF_ONE_ROW, described, has_condition
 from spark.jobs.table_batch import (
     Replay,
@@ -272,13 +272,8 @@ def _apply_tables(
     context: TenantSink, spark: SparkSession, batch: BatchIdentity, parts: Sequence[_Part]
 ) -> list[TableOutcome]:
     """Commit each table, a few at a time. All are waited for; then the first failure is raised."""
-    # Spark's job group and pool are those of the thread: a worker takes them over, so that stopping the query ends its
-    # jobs too.
-    apply: Callable[[_Part], TableOutcome | None] = inheritable_thread_target(spark)(
-        functools.partial(_apply_part, context, batch)
-    )
-    with ThreadPoolExecutor(max_workers=context.tables_in_parallel, thread_name_prefix="sink-table") as workers:
-        return [outcome for outcome in workers.map(apply, parts) if outcome is not None]
+    outcomes = side_by_side(spark, functools.partial(_apply_part, context, batch), parts, context.tables_in_parallel)
+    return [outcome for outcome in outcomes if outcome is not None]
 
 
 def _apply_part(context: TenantSink, batch: BatchIdentity, part: _Part) -> TableOutcome | None:

@@ -2,10 +2,8 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
 
 from libs.events.delivered_schema import DeliveredSchema
@@ -17,6 +15,7 @@ from libs.types.value import UNAVAILABLE_VALUE
 from libs.types.warehouse import WarehouseTable, warehouse_table
 from libs.warehouse.dialect import DIALECTS
 from libs.warehouse.spark_types import spark_type
+from spark.jobs.side_by_side import side_by_side
 from spark.sinks.port import BatchIdentity, Fill, Reached, ReplacesRows, Sink, SinkColumn, SinkTable, Truncation
 from spark.sinks.ready_table import ready_table
 from spark.transforms.conform_to import conform_to
@@ -81,8 +80,7 @@ class WarehouseHarness:
         def apply(part: tuple[TableSchema, Sequence[RowChange]]) -> bool:
             return self._apply_table(batch, part[0], part[1], SinkMode.MIRROR, Deletes.HARD, None, LENIENT)
 
-        with ThreadPoolExecutor(len(batches)) as workers:
-            assert all(workers.map(inheritable_thread_target(self._spark)(apply), batches))
+        assert all(side_by_side(self._spark, apply, batches, len(batches)))
 
     def is_applied(self, schema: TableSchema, batch_id: int) -> bool:
         return self.sink.is_applied(self._spark, self.place(schema), BatchIdentity(self._query, batch_id))
