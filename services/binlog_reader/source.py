@@ -1011,7 +1011,7 @@ def _require_events(packets: Packets, events: int) -> None:
     """All packets held an event. Raises as ``raise_error_packet``, PositionPurged."""
     if events < len(packets):
         raise_error_packet(packets.data, *packets[events])
-        raise PositionPurged("MySQL ended the log: the server shuts down or the file is gone")
+        raise SourceUnavailable("MySQL ended the log: the server shuts down, or the reader's dump thread was ended")
 
 
 @dataclass(frozen=True, slots=True)

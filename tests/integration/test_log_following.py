@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from libs.errors import DiskFull, PositionPurged, SourceUnavailable
+from libs.local.process import stop
 from libs.mysql.charsets import charset_of_collation_id
 from libs.mysql.gtid import GtidSet
 from libs.types.table import TableId
@@ -489,6 +490,53 @@ async def test_another_server_takes_over(start_mysql: StartMysql) -> None:
     orders = [event.order for event in before + after + last]
     assert orders == sorted(set(orders))
     assert before[0].transaction_id.split(":")[0] != after[0].transaction_id.split(":")[0]
+
+
+async def test_a_source_that_is_stopped_or_that_ends_the_dump_is_read_again(start_mysql: StartMysql) -> None:
+    """It says goodbye by an end of data, as it does when somebody ends its dump thread: nothing of that is lost log."""
+    primary, replica = (start_mysql(server_id=server_id) for server_id in (11, 12))
+    replica.execute(
+        f"CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{primary.host}', SOURCE_PORT = {primary.port}, SOURCE_USER = 'root', "
+        "SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1, SOURCE_CONNECT_RETRY = 1",
+        "START REPLICA",
+    )
+    primary.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
+    reading = LogReading(
+        primary,
+        settings={"include_tables": (r"d\..*",)},
+        database={"failover_servers": (f"{replica.host}:{replica.port}",), "connect_timeout_s": 2},
+    )
+    await reading.begin()
+
+    for row_id, kill in enumerate(("KILL", "KILL QUERY"), 1):
+
+        def end_dump(events: list[Event], kill: str = kill) -> bool:
+            dumps = primary.execute(
+                "SELECT ID FROM information_schema.PROCESSLIST WHERE COMMAND LIKE 'Binlog Dump%'"
+            )
+            for (thread,) in dumps if events else ():
+                primary.execute(f"{kill} {thread}")
+            return False
+
+        primary.execute(f"INSERT INTO d.t VALUES ({row_id})")
+        with pytest.raises(SourceUnavailable):
+            await reading.read(end_dump)
+    primary.execute("INSERT INTO d.t VALUES (3)")
+    (executed,) = primary.execute("SELECT @@GLOBAL.gtid_executed")
+    replica.execute(f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{executed[0]}', 60)", "STOP REPLICA", "RESET REPLICA ALL")
+
+    def stop_server(events: list[Event]) -> bool:
+        if events:
+            stop(primary.running, 60.0)
+        return False
+
+    with pytest.raises(SourceUnavailable):
+        await reading.read(stop_server)
+    replica.execute("INSERT INTO d.t VALUES (4)")
+    after = await reading.read(lambda events: len(events) >= 1)
+
+    assert ids(events_of(reading.entries)) == [1, 2, 3, 4]
+    assert ids(after) == [4]
 
 
 async def test_heartbeats_move_the_position_while_nothing_captured_changes(
