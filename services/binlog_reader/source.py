@@ -18,7 +18,6 @@ import msgspec
 import structlog
 
 from libs.errors import (
-    AccessDenied,
     HeadwaterError,
     PositionPurged,
     SourceMisconfigured,
@@ -186,8 +185,6 @@ def require_sound_source(settings: BinlogReaderSettings, position: BinlogPositio
             is_gtid_passed=gtid_filter(settings),
             needs_full_images=settings.values.unavailable_placeholder is None,
         )
-        if position is None:
-            require_no_prepared_xa(connection)
     finally:
         connection.close()
     for warning in report.warnings:
@@ -199,22 +196,6 @@ def require_sound_source(settings: BinlogReaderSettings, position: BinlogPositio
             raise SourceUnavailable(f"MySQL at {where} is a replica that lags behind what was read already:\n{listed}")
         kind = PositionPurged if all(fault.is_purged for fault in report.faults) else SourceMisconfigured
         raise kind(f"MySQL at {where} cannot be followed, {len(report.faults)} fault(s):\n{listed}")
-
-
-def require_no_prepared_xa(connection: Connection) -> None:
-    """A snapshot sees nothing of an XA transaction that is prepared, nor does the log behind it have its rows.
-
-    Raises SourceUnavailable while there is one. Without the right to ask (XA_RECOVER_ADMIN) its XA COMMIT will halt the reader.
-    """
-    try:
-        prepared = query(connection, "XA RECOVER")
-    except (AccessDenied, SourceUnavailable):  # error 1401 for lack of the right
-        return
-    if prepared:
-        raise SourceUnavailable(
-            f"{len(prepared)} XA transaction(s) are prepared at the source (XA RECOVER lists them): the snapshot waits until "
-            "they are committed or rolled back"
-        )
 
 
 def gtid_filter(settings: BinlogReaderSettings) -> Callable[[str], bool]:
@@ -319,7 +300,7 @@ class BinlogChangeLog:
             if start.from_oldest_log:
                 position = await asyncio.to_thread(oldest_position, self._settings.database, epoch=epoch)
             else:
-                readers = await self._open_readers(epoch=epoch)
+                readers = await self._open_readers(epoch=epoch, is_position=True)
                 position = readers.view.position
                 async for batch in self._learn_schemas(readers.view, readers.view):
                     yield batch
@@ -329,8 +310,9 @@ class BinlogChangeLog:
             await self._tables.resume(checkpoint.order)
             self._follow_databases_of(self._tables.schemas)
             await self._follow_settings(checkpoint, position)
+            self._report_quarantined(position.quarantined)
             if start.learns_schemas:
-                readers = await self._open_readers(epoch=position.epoch)
+                readers = await self._open_readers(epoch=position.epoch, is_position=False)
                 at = CopiedAt(position, checkpoint.order, checkpoint.committed_at_us)
                 async for batch in self._learn_schemas(readers.view, at):
                     yield batch
@@ -339,12 +321,13 @@ class BinlogChangeLog:
                 readers = None
         if start.copies:
             if readers is None:
-                readers = await self._open_readers(epoch=position.epoch)
+                readers = await self._open_readers(epoch=position.epoch, is_position=True)
                 async for batch in self._log(position, until=readers.view.position):
                     yield batch
-                position = readers.view.position
             if self._progress is None or start.copies_again:
                 self._progress = SnapshotProgress(rows_estimated=await self._estimate(readers.view))
+            readers.view = await self._with_quarantines(readers.view, self._progress)
+            position = readers.view.position
             async for batch in self._copy(readers):
                 yield batch
             self._progress = None
@@ -388,9 +371,15 @@ class BinlogChangeLog:
 
     # --- schemas -----------------------------------------------------------------------------------------------------------
 
-    async def _open_readers(self, *, epoch: int) -> Readers:
-        processes = self._settings.snapshot.readers if self._beginning.copies else 1
-        self._readers = await asyncio.to_thread(open_readers, self._settings.database, epoch=epoch, processes=processes)
+    async def _open_readers(self, *, epoch: int, is_position: bool) -> Readers:
+        """``is_position``: the log is followed from the views' position on."""
+        self._readers = await asyncio.to_thread(
+            open_readers,
+            self._settings.database,
+            epoch=epoch,
+            processes=self._settings.snapshot.readers if self._beginning.copies else 1,
+            waits_for_xa=is_position,
+        )
         return self._readers
 
     async def _close_readers(self) -> None:
@@ -591,6 +580,29 @@ class BinlogChangeLog:
 
     # --- snapshot ----------------------------------------------------------------------------------------------------------
 
+    async def _with_quarantines(self, view: ReadView, progress: SnapshotProgress) -> ReadView:
+        """``view`` at a position that has what the log up to it left quarantined.
+
+        A table of which no row was copied yet is read from its beginning: with the definition that the source has now its
+        quarantine ends. Any other stays quarantined, and what is left of it is not copied.
+        """
+        begun = {*progress.finished_tables, progress.current_table, *(each.table for each in progress.ranges)}
+        left: dict[str, str] = {}
+        for table, reason in self._reported.items():
+            table_id = next((table_id for table_id in self._tables.schemas if str(table_id) == table), None)
+            if table_id is None or table in begun:
+                left[table] = reason
+                continue
+            try:
+                await self._take_definition(
+                    table_id, position=view.position, order=view.order, committed_at_us=view.taken_at_us
+                )
+            except TableRefused as error:
+                log.warning("table_not_readmitted", table=table, reason=str(error))
+                left[table] = reason
+        self._report_quarantined(left)
+        return replace(view, position=msgspec.structs.replace(view.position, quarantined=left))
+
     async def _estimate(self, view: ReadView) -> int:
         return await asyncio.to_thread(
             estimated_rows, view.connection, tuple(schema.table_id for schema in self._tables.captured)
@@ -648,7 +660,7 @@ class BinlogChangeLog:
             name = str(schema.table_id)
             select = snapshot.select_overrides.get(name, "")
             kept = [each for each in progress.ranges if each.table == name]
-            if name in progress.finished_tables:
+            if name in progress.finished_tables or name in self._reported:
                 continue
             if kept:
                 parts += [TableRange(schema, each.last_key, each.until, select) for each in kept]
@@ -930,32 +942,47 @@ class BinlogChangeLog:
         reason = decoder.quarantined[copy.table]
         if copy.chunks_read or (copy.table, copy.signal_id) in self._readmitted:
             raise TableRefused(f"{copy.table} was quarantined while it was read: {reason}")
-        definitions = await asyncio.to_thread(table_definitions, self._settings.database, [table_id])
-        if table_id not in definitions:
-            raise TableRefused(f"{copy.table} is not at the source any more")
-        statement, charset = definitions[table_id]
-        try:
-            schema = self._tables.as_set(show_create_to_schema(table_id, statement, charset))
-        except DdlNotUnderstood as error:
-            raise TableRefused(f"{copy.table} cannot be read: {error}") from error
-        if msgspec.structs.replace(schema, version=decoder.schemas[table_id].version) != decoder.schemas[table_id]:
-            await self._tables.record(
-                table_id,
-                SchemaChangeKind.ALTER,
-                schema,
-                order=decoder.last_order,
-                position=encode_position(decoder.position),
-                committed_at_us=decoder.committed_at_us,
-                ddl=statement,
-                source_block=self._source_block(
-                    decoder.position, table_id.database, table_id.table, time_us=decoder.committed_at_us
-                ),
-            )
-            decoder.apply_schemas({table_id: self._tables.schemas[table_id]}, statement)
+        statement = await self._take_definition(
+            table_id,
+            position=decoder.position,
+            order=decoder.last_order,
+            committed_at_us=decoder.committed_at_us,
+        )
+        decoder.apply_schemas({table_id: self._tables.schemas[table_id]}, statement)
         decoder.release(table_id)
         self._readmitted.add((copy.table, copy.signal_id))
         log.info("table_readmitted", table=copy.table, signal_id=copy.signal_id)
         return self._tables.schemas[table_id]
+
+    async def _take_definition(
+        self, table_id: TableId, *, position: BinlogPosition, order: EventOrder, committed_at_us: int
+    ) -> str:
+        """Record the definition that the source has of a known table now, where it is another one; the statement.
+
+        Raises:
+            TableRefused: the source has none, or one that cannot be read.
+        """
+        definitions = await asyncio.to_thread(table_definitions, self._settings.database, [table_id])
+        if table_id not in definitions:
+            raise TableRefused(f"{table_id} is not at the source any more")
+        statement, charset = definitions[table_id]
+        try:
+            schema = self._tables.as_set(show_create_to_schema(table_id, statement, charset))
+        except DdlNotUnderstood as error:
+            raise TableRefused(f"{table_id} cannot be read: {error}") from error
+        known = self._tables.schemas[table_id]
+        if msgspec.structs.replace(schema, version=known.version) != known:
+            await self._tables.record(
+                table_id,
+                SchemaChangeKind.ALTER,
+                schema,
+                order=order,
+                position=encode_position(position),
+                committed_at_us=committed_at_us,
+                ddl=statement,
+                source_block=self._source_block(position, table_id.database, table_id.table, time_us=committed_at_us),
+            )
+        return statement
 
     async def _due_chunk(self, decoder: LogDecoder) -> AsyncIterator[ReadBatch]:
         """Put what is left of the chunk into the log at this place, in batches."""
@@ -1008,7 +1035,10 @@ def _parts(rows: Sequence[tuple[bytes, bytes]]) -> Iterator[Sequence[tuple[bytes
 
 
 def _require_events(packets: Packets, events: int) -> None:
-    """All packets held an event. Raises as ``raise_error_packet``, PositionPurged."""
+    """All packets held an event. Raises as ``raise_error_packet``, SourceUnavailable.
+
+    What the server lacks it says by an error; an end without one is a shutdown, or a dump thread that somebody ended.
+    """
     if events < len(packets):
         raise_error_packet(packets.data, *packets[events])
         raise SourceUnavailable("MySQL ended the log: the server shuts down, or the reader's dump thread was ended")

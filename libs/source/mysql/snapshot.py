@@ -80,11 +80,18 @@ def begin_view(connection: Connection) -> None:
     query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
 
-def open_read_view(settings: DatabaseSettings, *, epoch: int, beside: Callable[[], None] | None = None) -> ReadView:
+def open_read_view(
+    settings: DatabaseSettings,
+    *,
+    epoch: int,
+    beside: Callable[[], None] | None = None,
+    waits_for_xa: bool = False,
+) -> ReadView:
     """Open the transaction that all rows are read in. Blocks; holds no lock when it returns.
 
     ``beside`` is called in the same moment: it opens further views, of the same position. Where the user may not lock, each
     shows at least everything up to it; what one shows beyond comes from the log too, with a greater order.
+    ``waits_for_xa``: there is no such moment while an XA transaction is prepared.
 
     Raises SourceUnavailable, AccessDenied (of a server without GTIDs also where the user may not lock).
     """
@@ -98,10 +105,14 @@ def open_read_view(settings: DatabaseSettings, *, epoch: int, beside: Callable[[
                 "the snapshot of a server without GTIDs needs a lock for a moment: GRANT RELOAD ON *.* to the user, or set "
                 "gtid_mode=ON"
             )
+        if waits_for_xa:
+            _require_no_prepared_xa(locker)
         executed = executed_gtids(locker)
         begin_view(view)
         if beside is not None:
             beside()
+        if waits_for_xa and not is_locked:
+            _require_no_prepared_xa(locker)
         file, pos = log_end(locker)
         if is_locked:
             query(locker, "UNLOCK TABLES")
@@ -129,6 +140,22 @@ def _try_lock(connection: Connection) -> bool:
         log.info("snapshot_lock_skipped", reason=str(error))
         return False
     return True
+
+
+def _require_no_prepared_xa(connection: Connection) -> None:
+    """A view shows nothing of an XA transaction that is prepared, and the log behind its position does not have the rows.
+
+    Raises SourceUnavailable while there is one. Without the right to ask (XA_RECOVER_ADMIN) its XA COMMIT will halt the reader.
+    """
+    try:
+        prepared = query(connection, "XA RECOVER")
+    except (AccessDenied, SourceUnavailable, PipelineHalted):  # error 1401 for lack of the right
+        return
+    if prepared:
+        raise SourceUnavailable(
+            f"{len(prepared)} XA transaction(s) are prepared at the source (XA RECOVER lists them): the snapshot waits until "
+            "they are committed or rolled back"
+        )
 
 
 def executed_gtids(connection: Connection) -> GtidSet:

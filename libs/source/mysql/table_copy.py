@@ -402,10 +402,10 @@ class Readers:
             self.view.connection.close()
 
 
-def open_readers(settings: DatabaseSettings, *, epoch: int, processes: int) -> Readers:
+def open_readers(settings: DatabaseSettings, *, epoch: int, processes: int, waits_for_xa: bool) -> Readers:
     """Views of one moment: one read in this process, or ``processes`` (more than 1) of their own. Blocks; no lock remains.
 
-    Raises SourceUnavailable, AccessDenied.
+    Raises as ``open_read_view``.
     """
     workers = [_Worker(settings) for _ in range(processes if processes > 1 else 0)]
     try:
@@ -418,7 +418,8 @@ def open_readers(settings: DatabaseSettings, *, epoch: int, processes: int) -> R
             for worker in workers:
                 worker.receive(_OPEN_TIMEOUT_S)
 
-        return Readers(open_read_view(settings, epoch=epoch, beside=open_all), workers)
+        view = open_read_view(settings, epoch=epoch, beside=open_all, waits_for_xa=waits_for_xa)
+        return Readers(view, workers)
     except BaseException:
         for worker in workers:
             worker.close()
