@@ -53,6 +53,7 @@ from libs.source.mysql.client import (
     servers_of,
     start_dump,
 )
+from libs.source.mysql.replica_lag import ReplicaThrottle
 from libs.source.mysql.settings import DatabaseSettings
 from libs.source.mysql.snapshot import (
     CopiedAt,
@@ -64,7 +65,6 @@ from libs.source.mysql.snapshot import (
     estimated_rows,
     log_end,
     oldest_position,
-    replica_lag_s,
     statement_context,
     table_definitions,
 )
@@ -97,7 +97,6 @@ _MODE_ANSI_QUOTES: Final = 4
 _MODE_NO_BACKSLASH_ESCAPES: Final = 1 << 20
 _ROWS_PER_SNAPSHOT_BATCH: Final = 2_000
 _SIGNAL_POLL_S: Final = 0.2
-_REPLICA_LAG_POLL_S: Final = 1.0
 _RANGES_PER_READER: Final = 4
 """More than one, so that a reader whose ranges were small goes on with another's."""
 _MAX_GATHERING_S: Final = 0.1
@@ -264,6 +263,11 @@ class BinlogChangeLog:
             self._is_captured,
             settings.values,
             settings.key_columns,
+        )
+        self._throttle = ReplicaThrottle(
+            settings.database,
+            settings.snapshot,
+            SourcePartition(source=settings.source, name=SOURCE_PARTITION),
         )
         self._progress: SnapshotProgress | None = None
         self._followed_databases: set[str] = set()
@@ -621,7 +625,8 @@ class BinlogChangeLog:
             parts,
             source=self._settings.source,
             chunk_rows=self._settings.snapshot.chunk_rows,
-            wait=self._wait_for_replicas,
+            leaves_out=self._left_out.goes_on,
+            wait=self._throttle.wait,
         )
         async for number, chunk in chunks:
             table = parts[number].name
@@ -700,19 +705,6 @@ class BinlogChangeLog:
             append_edge([chunk.last], marker=place.of_part(is_first=is_only, is_last=True).marker)
         resume = self._resume_point(view.position, view.order, view.taken_at_us) if can_resume else None
         yield self._take(resume)
-
-    async def _wait_for_replicas(self) -> None:
-        """Before a chunk is read: until the replicas are near enough (``max_replica_lag_s``)."""
-        snapshot = self._settings.snapshot
-        if snapshot.max_replica_lag_s is None:
-            return
-        while True:
-            lag_s = await asyncio.to_thread(replica_lag_s, self._settings.database, snapshot.lag_replicas)
-            metrics.SNAPSHOT_REPLICA_LAG.labels(self._settings.source, SOURCE_PARTITION).set(lag_s)
-            if lag_s <= snapshot.max_replica_lag_s:
-                return
-            log.info("snapshot_waits_for_replicas", lag_s=lag_s, max_replica_lag_s=snapshot.max_replica_lag_s)
-            await asyncio.sleep(_REPLICA_LAG_POLL_S)
 
     # --- log ---------------------------------------------------------------------------------------------------------------
 
@@ -849,7 +841,8 @@ class BinlogChangeLog:
         while True:
             if self._take_signals():
                 yield self._drained(decoder)  # nothing else may come, and what a signal did is to be kept
-            if self._incremental.wants_chunk:
+            reads = self._incremental.wants_chunk and self._throttle.lets_read()
+            if reads:
                 before = self._incremental.state
                 await self._read_chunk(decoder)
                 if self._incremental.is_due:
@@ -859,7 +852,7 @@ class BinlogChangeLog:
                     yield self._drained(decoder)
             if receiving.done():
                 return
-            pause_s = 0.0 if self._incremental.wants_chunk else _SIGNAL_POLL_S
+            pause_s = 0.0 if reads and self._incremental.wants_chunk else _SIGNAL_POLL_S
             await asyncio.wait({receiving}, timeout=pause_s)
 
     def _take_signals(self) -> bool:
@@ -902,7 +895,6 @@ class BinlogChangeLog:
     async def _read_chunk(self, decoder: LogDecoder) -> None:
         """Read the next chunk of the first table that waits, the log standing still."""
         copy = self._incremental.state.tables[0]
-        await self._wait_for_replicas()
         try:
             schema = next((s for s in self._tables.captured if str(s.table_id) == copy.table), None)
             if schema is None:

@@ -18,11 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-import pymysql
 import structlog
-from pymysql.cursors import DictCursor
 
-from libs.errors import AccessDenied, PipelineHalted, SourceMisconfigured, SourceUnavailable
+from libs.errors import AccessDenied, PipelineHalted, SourceUnavailable
 from libs.events.batch import MAX_BATCH_ROWS, OP_READ, BatchBuilder, RowRun
 from libs.events.envelope import BEFORE_NULL_AFTER, MysqlSourceBlock, event_tail, json_text, source_place, source_tail
 from libs.mysql.binlog_position import BinlogPosition
@@ -33,7 +31,7 @@ from libs.mysql.identifiers import quote_table
 from libs.mysql.row_key import row_key
 from libs.mysql.text_row import row_cells, select_list, text_rows_decoder, undecodable_text, utf8_cell
 from libs.mysql.text_rows import TextRowsDecoder
-from libs.source.mysql.client import Connection, as_ours, connect, query, select_raw
+from libs.source.mysql.client import Connection, connect, query, select_raw
 from libs.source.mysql.settings import DatabaseSettings
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
@@ -181,30 +179,6 @@ def oldest_position(settings: DatabaseSettings, *, epoch: int) -> BinlogPosition
         return BinlogPosition(gtid_set=str(purged), file=str(logs[0][0]) if logs else "", pos=4, epoch=epoch)
     finally:
         connection.close()
-
-
-def replica_lag_s(source: DatabaseSettings, replicas: Sequence[DatabaseSettings]) -> float:
-    """Seconds that the source, where it is a replica itself, or the slowest of ``replicas`` is behind; one that does not
-    replicate counts as infinitely far. Blocks.
-
-    Raises SourceUnavailable, AccessDenied (REPLICATION CLIENT is needed).
-    """
-    lags = [0.0]
-    for settings in (source, *replicas):
-        connection = connect(settings)
-        try:
-            with connection.cursor(DictCursor) as cursor:
-                cursor.execute("SHOW REPLICA STATUS")
-                rows = cursor.fetchall()
-        except pymysql.Error as error:
-            raise as_ours(error, settings) from error
-        finally:
-            connection.close()
-        if not rows and settings is not source:
-            raise SourceMisconfigured(f"snapshot.lag_replicas: {settings.host}:{settings.port} is no replica")
-        behind = [row["Seconds_Behind_Source"] for row in rows]
-        lags += [float("inf") if lag is None else float(lag) for lag in behind]
-    return max(lags)
 
 
 def captured_tables(connection: Connection) -> list[TableId]:
