@@ -183,6 +183,7 @@ def require_sound_source(settings: BinlogReaderSettings, position: BinlogPositio
             resume_from=position,
             is_gtid_passed=gtid_filter(settings),
             needs_full_images=settings.values.unavailable_placeholder is None,
+            replica_server_id=settings.replica_server_id,
         )
     finally:
         connection.close()

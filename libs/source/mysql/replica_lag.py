@@ -13,7 +13,7 @@ import structlog
 from pymysql.cursors import DictCursor
 
 from libs.errors import SourceMisconfigured, SourceUnavailable
-from libs.source.mysql.client import as_ours, connect
+from libs.source.mysql.client import Connection, as_ours, connect
 from libs.source.mysql.settings import DatabaseSettings, SnapshotSettings
 from libs.telemetry import metrics
 from libs.types.position import SourcePartition
@@ -77,15 +77,22 @@ def replica_lag_s(source: DatabaseSettings, replicas: Sequence[DatabaseSettings]
     for settings in (source, *replicas):
         connection = connect(settings)
         try:
-            with connection.cursor(DictCursor) as cursor:
-                cursor.execute("SHOW REPLICA STATUS")
-                rows = cursor.fetchall()
+            behind = _seconds_behind(connection)
         except pymysql.Error as error:
             raise as_ours(error, settings) from error
         finally:
             connection.close()
-        if not rows and settings is not source:
+        if not behind and settings is not source:
             raise SourceMisconfigured(f"snapshot.lag_replicas: {settings.host}:{settings.port} is no replica")
-        behind = [row["Seconds_Behind_Source"] for row in rows]
         lags += [float("inf") if lag is None else float(lag) for lag in behind]
     return max(lags)
+
+
+def _seconds_behind(connection: Connection) -> list[int | None]:
+    """Of each channel; None: it stands still. MySQL 8.0.22 renamed the statement."""
+    with connection.cursor(DictCursor) as cursor:
+        try:
+            cursor.execute("SHOW REPLICA STATUS")
+        except pymysql.ProgrammingError:
+            cursor.execute("SHOW SLAVE STATUS")
+        return [row.get("Seconds_Behind_Source", row.get("Seconds_Behind_Master")) for row in cursor.fetchall()]

@@ -174,9 +174,16 @@ def oldest_position(settings: DatabaseSettings, *, epoch: int) -> BinlogPosition
     """Where the log that the server still holds begins. Blocks. Raises SourceUnavailable, AccessDenied."""
     connection = connect(settings)
     try:
-        purged = GtidSet.parse(str(query(connection, "SELECT @@GLOBAL.gtid_purged")[0][0]))
+        [(purged, mode)] = query(connection, "SELECT @@GLOBAL.gtid_purged, @@GLOBAL.gtid_mode")
         logs = query(connection, "SHOW BINARY LOGS")
-        return BinlogPosition(gtid_set=str(purged), file=str(logs[0][0]) if logs else "", pos=4, epoch=epoch)
+        has_gtids = mode == "ON"
+        return BinlogPosition(
+            gtid_set=str(GtidSet.parse(str(purged))) if has_gtids else "",
+            file=str(logs[0][0]) if logs else "",
+            pos=4,
+            epoch=epoch,
+            by_file=not has_gtids,
+        )
     finally:
         connection.close()
 

@@ -181,7 +181,7 @@ def copy_range(
         rows.frame = _frame(at, part, source)
         has_more = False
         room = limit
-        for packets, nth, end in select_packets(connection, _statement(part, behind, limit), _SELECT_TIMEOUT_S):
+        for packets, nth, end in _selected(connection, part, behind, limit):
             kept = min(end, nth + room) if limit else end
             has_more |= kept < end
             room -= kept - nth
@@ -195,6 +195,20 @@ def copy_range(
         yield chunk
         if not has_more:
             return
+
+
+def _selected(
+    connection: Connection, part: TableRange, behind: KeyPlace, limit: int
+) -> Iterator[tuple[Packets, int, int]]:
+    try:
+        yield from select_packets(connection, _statement(part, behind, limit), _SELECT_TIMEOUT_S)
+    except AccessDenied:
+        raise
+    except PipelineHalted as error:
+        if part.select:
+            raise PipelineHalted(f"{error}; correct snapshot.select_overrides for {part.name}") from error
+        # The reader's own SELECT is sound SQL: only DDL behind the view, which a new view's log shows, has it refused.
+        raise SourceUnavailable(f"{part.name} was changed since the snapshot's view was opened: {error}") from error
 
 
 def _frame(at: CopiedAt, part: TableRange, source: str) -> EventFrame:
