@@ -40,7 +40,7 @@ from libs.mysql.ddl import show_create_to_schema
 from libs.mysql.gtid import GtidSet
 from libs.mysql.identifiers import quote_table
 from libs.mysql.row_key import has_row_in_key, row_key
-from libs.mysql.text_row import row_cells, select_list, text_rows_decoder
+from libs.mysql.text_row import row_cells, select_list, text_rows_decoder, undecodable_text
 from libs.mysql.watermarks import (
     Gtid,
     Window,
@@ -53,6 +53,7 @@ from libs.mysql.watermarks import (
 from libs.source.incremental import begin_again, chunk_delivered, drop_table, take_signal
 from libs.source.mysql.client import Connection, mysql_error_code, query, select_raw
 from libs.source.mysql.snapshot import create_statement, estimated_rows, executed_gtids
+from libs.source.mysql.table_copy import UnreadRow
 from libs.source.signals import Signal
 from libs.types.checkpoint import IncrementalSnapshot, TableCopy
 from libs.types.table import Column, TableId, TableSchema
@@ -86,6 +87,8 @@ class Chunk:
     window: Window
     rows: dict[bytes, tuple[bytes, bytes]] = field(default_factory=dict)
     """(row as JSON, key as JSON) by ``_identity``; by its number where the table has none."""
+    left_out: list[UnreadRow] = field(default_factory=list)
+    """Rows that cannot be read."""
     is_last: bool = False
     is_stale: bool = False
     """Nothing of it may be delivered: read it again when the window is closed."""
@@ -107,9 +110,17 @@ def prepare_connection(connection: Connection) -> None:
 
 
 def read_between_watermarks(
-    connection: Connection, schema: TableSchema, copy: TableCopy, *, seen: GtidSet, chunk_rows: int
+    connection: Connection,
+    schema: TableSchema,
+    copy: TableCopy,
+    *,
+    seen: GtidSet,
+    chunk_rows: int,
+    leaves_out: bool,
 ) -> Chunk | None:
     """The next rows of ``copy``, with the watermarks around their reading; ``seen``: what the log has shown. Blocks.
+
+    ``leaves_out``: a row that cannot be read is told of, and the others go on.
 
     None: not now (the server is behind the log, or somebody holds the table); try again later.
 
@@ -127,7 +138,7 @@ def read_between_watermarks(
     try:
         query(connection, "START TRANSACTION READ ONLY")
         try:
-            _read_rows(connection, chunk, chunk_rows)
+            _read_rows(connection, chunk, chunk_rows, leaves_out=leaves_out)
         finally:
             query(connection, "COMMIT")
     except (HeadwaterError, ValueError) as error:
@@ -146,7 +157,7 @@ def read_between_watermarks(
     return chunk
 
 
-def _read_rows(connection: Connection, chunk: Chunk, chunk_rows: int) -> None:
+def _read_rows(connection: Connection, chunk: Chunk, chunk_rows: int, *, leaves_out: bool) -> None:
     """Fill ``chunk``, inside a transaction: having looked at the table, it keeps DDL out until its end."""
     schema, copy = chunk.schema, chunk.copy
     query(connection, f"SELECT 1 FROM {quote_table(schema.table_id)} LIMIT 0")
@@ -180,10 +191,21 @@ def _read_rows(connection: Connection, chunk: Chunk, chunk_rows: int) -> None:
     )
     decoder, identity = text_rows_decoder(schema), _identity(schema)
     packet = b""
+    failures: list[UndecodableValue] = []
     for packet in select_raw(connection, statement, _SELECT_TIMEOUT_S):
-        image, key_json = decoder.row(packet)
+        try:
+            image, key_json = decoder.row(packet)
+        except Exception as error:
+            failure = undecodable_text(schema, decoder, error)
+            if not leaves_out:
+                failures.append(failure)
+                continue  # the whole answer is to be taken
+            chunk.left_out.append(UnreadRow(schema.columns[decoder.column].name, str(failure), packet))
+            continue
         chunk.rows[identity(image, key_json) or b"%d" % len(chunk.rows)] = (image, key_json)
-    count = len(chunk.rows)
+    if failures:
+        raise TableRefused(f"{failures[0]}; mend the row, or set failure_handling, then ask for the table again")
+    count = len(chunk.rows) + len(chunk.left_out)
     last_key = pack_key(row_cells(packet)[len(schema.columns) :]) if count else copy.last_key
     chunk.is_last = count < chunk_rows or last_key == copy.maximum_key
     chunk.copy = msgspec.structs.replace(

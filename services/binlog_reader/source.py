@@ -69,7 +69,7 @@ from libs.source.mysql.snapshot import (
     table_definitions,
 )
 from libs.source.mysql.snapshot_mode import Beginning, beginning
-from libs.source.mysql.table_copy import CopiedChunk, Readers, TableRange, open_readers, table_ranges
+from libs.source.mysql.table_copy import CopiedChunk, Readers, TableRange, UnreadRow, open_readers
 from libs.source.mysql.table_schemas import TableSchemas
 from libs.source.port import ReadBatch, ResumePoint
 from libs.source.signal_topic import SignalTopic
@@ -357,6 +357,27 @@ class BinlogChangeLog:
     def _set_aside(self, row: UndecodedRow) -> None:
         self._left_out.add(row.reason, encode_undecoded_row(row))
 
+    def _leave_out(self, schema: TableSchema, unread: UnreadRow, view: ReadView | CopiedAt) -> None:
+        """A row of a snapshot that could not be read."""
+        self._set_aside(
+            UndecodedRow(
+                source=self._settings.source,
+                source_partition=SOURCE_PARTITION,
+                database=schema.table_id.database,
+                table=schema.table_id.table,
+                column=unread.column,
+                schema_version=schema.version,
+                reason=unread.reason,
+                transaction_id="",
+                order=view.order,
+                file=view.position.file,
+                position=view.position.pos,
+                row=0,
+                images=unread.packet,
+                is_snapshot=True,
+            )
+        )
+
     def _resume_point(self, position: BinlogPosition, order: EventOrder, committed_at_us: int) -> ResumePoint:
         return ResumePoint(
             position=encode_position(position),
@@ -622,6 +643,8 @@ class BinlogChangeLog:
             for number, part in enumerate(parts)
         }
         begun = {each.table for each in progress.ranges}
+        marked = set(begun)
+        """Tables whose first row has been told: a chunk may consist of rows that are left out."""
         chunks = readers.copy_all(
             parts,
             source=self._settings.source,
@@ -631,8 +654,10 @@ class BinlogChangeLog:
         )
         async for number, chunk in chunks:
             table = parts[number].name
-            begins = table not in begun
+            begins = table not in marked
             begun.add(table)
+            if chunk.rows:
+                marked.add(table)
             if chunk.is_last:
                 del left[number]
             elif chunk.last_key:
@@ -686,6 +711,8 @@ class BinlogChangeLog:
     async def _chunk_batches(
         self, view: ReadView, schema: TableSchema, chunk: CopiedChunk, place: Place, can_resume: bool
     ) -> AsyncIterator[ReadBatch]:
+        for unread in chunk.left_out:
+            self._leave_out(schema, unread, view)
         run = RowRun(
             table_id=schema.table_id,
             schema_version=schema.version,
@@ -914,7 +941,8 @@ class BinlogChangeLog:
                 schema,
                 copy,
                 seen=decoder.executed,
-                chunk_rows=self._settings.snapshot.incremental_chunk_rows,
+                chunk_rows=self._incremental.chunk_rows(self._settings.snapshot.incremental_chunk_rows),
+                leaves_out=self._left_out.goes_on,
             )
             if chunk is None:
                 await asyncio.sleep(_SIGNAL_POLL_S)
@@ -990,6 +1018,8 @@ class BinlogChangeLog:
             order=EventOrder(epoch=position.epoch, rank=low.transaction_count(), tx_ordinal=0),
             taken_at_us=time.time_ns() // 1_000,
         )
+        for unread in chunk.left_out:
+            self._leave_out(chunk.schema, unread, view)
         for rows in _parts(list(chunk.rows.values())):
             if self._batch.is_full:
                 yield self._take(None)

@@ -27,7 +27,7 @@ from libs.mysql.column_type import parse_column_type
 from libs.mysql.identifiers import quote_identifier, quote_table
 from libs.mysql.packets import Packets
 from libs.mysql.row_key import row_key
-from libs.mysql.text_row import named_failures, select_list, text_rows_decoder
+from libs.mysql.text_row import select_list, text_rows_decoder, undecodable_text
 from libs.mysql.text_rows import TextRowsDecoder
 from libs.source.mysql.client import Connection, connect, query, select_packets
 from libs.source.mysql.settings import DatabaseSettings
@@ -69,6 +69,17 @@ class TableRange:
 
 
 @dataclass(frozen=True, slots=True)
+class UnreadRow:
+    """A row of a table that could not be read."""
+
+    column: str
+    """At which decoding failed."""
+    reason: str
+    packet: bytes
+    """The row as MySQL sent it, in its text protocol."""
+
+
+@dataclass(frozen=True, slots=True)
 class CopiedChunk:
     """Some rows of a range, in key order, as events."""
 
@@ -83,13 +94,18 @@ class CopiedChunk:
     last_key: KeyPlace
     """Where to go on behind this chunk; b"": the range cannot be entered in its middle."""
     is_last: bool
+    left_out: Sequence[UnreadRow] = ()
+    """Not among ``rows``."""
 
 
 class _Rows:
     """Encodes a range's rows; all but its first and its last one as events."""
 
-    def __init__(self, decoder: TextRowsDecoder, frame: EventFrame) -> None:
+    def __init__(self, schema: TableSchema, decoder: TextRowsDecoder, frame: EventFrame, *, leaves_out: bool) -> None:
+        self._schema = schema
         self._decoder = decoder
+        self._leaves_out = leaves_out
+        self._left_out: list[UnreadRow] = []
         self._has_begun = False
         self.frame = frame
         """Around the images of the rows to come."""
@@ -98,17 +114,24 @@ class _Rows:
         """Runs that take no more rows, each with the packet of its last row."""
         self._run = RunRows()
         self.newest = b""
-        """The newest row, held back until another one follows: it may be the last."""
+        """The newest row."""
+        self._held = b""
+        """The newest row that can be read, held back until another one follows: it may be the last."""
 
     def add(self, packets: Packets, nth: int, end: int) -> None:
-        """Rows of an answer, at least one."""
+        """Rows of an answer, at least one. Raises UndecodableValue unless rows are left out."""
+        self.newest = _packet(packets, end - 1)
+        end -= 1
+        while end >= nth and self._read(_packet(packets, end)) is None:
+            end -= 1
+        if end < nth:
+            return
         self._release()
-        newest = _packet(packets, end - 1)
-        if nth < end - 1 and not self._has_begun:
+        while nth < end and not self._has_begun:
             self._write_first(_packet(packets, nth))
             nth += 1
-        self._write(packets, nth, end - 1)
-        self.newest = newest
+        self._write(packets, nth, end)
+        self._held = _packet(packets, end)
 
     def full(self, place: Callable[[bytes], KeyPlace]) -> Iterator[CopiedChunk]:
         """A chunk of each run that is full; ``place``: where a row stands in the table's key."""
@@ -118,7 +141,7 @@ class _Rows:
 
     def rest(self, *, last_key: KeyPlace, is_last: bool) -> CopiedChunk:
         """Everything else; of the range's last chunk the last row stands apart, else none is held back. After ``full``."""
-        last = self._decoder.row(self.newest) if is_last and self.newest else None
+        last = self._decoder.row(self._held) if is_last and self._held else None
         if not is_last:
             self._release()
         runs = [run for run, _ in self._full]
@@ -132,45 +155,68 @@ class _Rows:
     ) -> CopiedChunk:
         first, self._first = self._first, None
         rows = sum(map(len, runs)) + (first is not None) + (last is not None)
-        return CopiedChunk(first, runs, last, rows, last_key, is_last)
+        left_out, self._left_out = self._left_out, []
+        return CopiedChunk(first, runs, last, rows, last_key, is_last, left_out)
 
     def _release(self) -> None:
-        if not self.newest:
+        if not self._held:
             return
         if self._has_begun:
-            self._write(Packets(self.newest, [(0, len(self.newest))]), 0, 1)
+            self._write(Packets(self._held, [(0, len(self._held))]), 0, 1)
         else:
-            self._write_first(self.newest)
-        self.newest = b""
+            self._write_first(self._held)
+        self._held = b""
 
     def _write_first(self, packet: bytes) -> None:
-        self._first, self._has_begun = self._decoder.row(packet), True
+        self._first = self._read(packet)
+        self._has_begun = self._first is not None
+
+    def _read(self, packet: bytes) -> tuple[bytes, bytes] | None:
+        """None: it is left out."""
+        try:
+            return self._decoder.row(packet)
+        except Exception as error:
+            self._leave_out(packet, error)
+            return None
+
+    def _leave_out(self, packet: bytes, error: Exception) -> None:
+        failure = undecodable_text(self._schema, self._decoder, error)
+        if not self._leaves_out:
+            raise failure from error
+        column = self._schema.columns[self._decoder.column].name
+        self._left_out.append(UnreadRow(column, str(failure), packet))
 
     def _write(self, packets: Packets, nth: int, end: int) -> None:
         while nth < end:
             until = min(end, nth + MAX_BATCH_ROWS - len(self._run))
             room = MAX_BATCH_BYTES - self._run.size_bytes
-            nth = self._decoder.decode(self.frame, self._run, packets, nth, until, room)
+            written = len(self._run)
+            try:
+                nth = self._decoder.decode(self.frame, self._run, packets, nth, until, room)
+            except Exception as error:
+                nth += len(self._run) - written
+                self._leave_out(_packet(packets, nth), error)
+                nth += 1
             if len(self._run) >= MAX_BATCH_ROWS or self._run.size_bytes >= MAX_BATCH_BYTES:
                 self._full.append((EncodedRows(self._run.ops, self._run.encoded()), _packet(packets, nth - 1)))
                 self._run = RunRows()
 
 
 def copy_range(
-    connection: Connection, part: TableRange, at: CopiedAt, *, source: str, chunk_rows: int
+    connection: Connection, part: TableRange, at: CopiedAt, *, source: str, chunk_rows: int, leaves_out: bool
 ) -> Iterator[CopiedChunk]:
     """All rows of ``part``, a chunk at a time, of which the last says so. Blocks.
 
     A SELECT reads ``chunk_rows``; a chunk has one batch of them at most, so that copying can be resumed behind each batch.
     A table without a key that can be compared comes whole: it cannot be resumed behind any chunk but the last.
+    ``leaves_out``: a row that cannot be read is told of, and the others go on.
 
     Raises:
         SourceUnavailable: connection lost, or the table changed since the view was opened; resume with new views.
         PipelineHalted, AccessDenied: MySQL refuses the SELECT.
         UndecodableValue: a value does not fit its column; the message names it.
     """
-    decoder = text_rows_decoder(part.schema)
-    rows = _Rows(decoder, _frame(at, part, source))
+    rows = _Rows(part.schema, text_rows_decoder(part.schema), _frame(at, part, source), leaves_out=leaves_out)
     limit = chunk_rows if is_chunked(part.schema) else 0
     behind = part.behind
 
@@ -186,13 +232,10 @@ def copy_range(
             has_more |= kept < end
             room -= kept - nth
             if kept > nth:
-                with named_failures(part.schema, decoder):
-                    rows.add(packets, nth, kept)
+                rows.add(packets, nth, kept)
                 yield from rows.full(place)
         behind = place(rows.newest) if has_more else b""
-        with named_failures(part.schema, decoder):
-            chunk = rows.rest(last_key=behind, is_last=not has_more)
-        yield chunk
+        yield rows.rest(last_key=behind, is_last=not has_more)
         if not has_more:
             return
 
@@ -271,6 +314,7 @@ class _Job:
     at: CopiedAt
     source: str
     chunk_rows: int
+    leaves_out: bool
 
 
 class RangeReader:
@@ -296,7 +340,9 @@ class RangeReader:
 
 
 def _chunks_of(connection: Connection, job: _Job) -> Iterator[Sequence[CopiedChunk]]:
-    chunks = copy_range(connection, job.part, job.at, source=job.source, chunk_rows=job.chunk_rows)
+    chunks = copy_range(
+        connection, job.part, job.at, source=job.source, chunk_rows=job.chunk_rows, leaves_out=job.leaves_out
+    )
     while some := tuple(itertools.islice(chunks, _CHUNKS_AT_ONCE)):
         yield some
 
@@ -361,7 +407,13 @@ class Readers:
         self._workers = workers
 
     async def copy_all(
-        self, parts: Sequence[TableRange], *, source: str, chunk_rows: int, wait: Callable[[], Awaitable[None]]
+        self,
+        parts: Sequence[TableRange],
+        *,
+        source: str,
+        chunk_rows: int,
+        leaves_out: bool,
+        wait: Callable[[], Awaitable[None]],
     ) -> AsyncIterator[tuple[int, CopiedChunk]]:
         """(number of the range, chunk), each range in its order; several ranges at a time. Raises as ``copy_range``.
 
@@ -381,7 +433,7 @@ class Readers:
                 await wait()
             while numbers:
                 number = numbers.pop(0)
-                async for some in reader.copy(_Job(parts[number], at, source, chunk_rows)):
+                async for some in reader.copy(_Job(parts[number], at, source, chunk_rows, leaves_out)):
                     await chunks.put((number, some))
                     await wait()
 
