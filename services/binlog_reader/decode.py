@@ -119,6 +119,8 @@ class Passed:
     """``c``, ``u``, ``d``, ``t``."""
     is_gtid_passed: Callable[[str], bool] = lambda _: False
     """Rows of transactions that this server (its uuid) numbered; their DDL counts."""
+    heard: str = ""
+    """A table (``database.table``) whose new rows are not passed over, whatever ``operations`` says: signals come by them."""
 
 
 _PASS_NOTHING: Final = Passed()
@@ -282,7 +284,7 @@ class LogDecoder:
                 layout = data[place + events.HEADER_BYTES : end - self._checksum_bytes]
                 if layout != self._last_map:
                     self._map_table(layout)
-            elif kind in self._rows_events:
+            elif kind in self._rows_events or (kind == events.WRITE_ROWS and self._is_heard(data, place)):
                 run = self._run_of(data, place, end)
                 if run is not None:
                     nth = self._rows(run, log, nth)
@@ -570,6 +572,21 @@ class LogDecoder:
         except KeyError:
             table = self._tables_by_map[layout] = self._table_of(events.parse_table_map(layout))
         self._tables_by_id[number] = table
+
+    def _unknown_table(self, whole: bytes) -> UnknownTable | None:
+        layout = whole[events.TABLE_ID_BYTES :]
+        if layout in self._tables_by_map:
+            return None
+        mapped = events.parse_table_map(layout)
+        table_id = TableId(database=mapped.database, table=mapped.table)
+        is_known = table_id in self._schemas or str(table_id) in self._quarantined
+        return None if is_known or not self._is_captured(table_id) else UnknownTable(table_id)
+
+    def _is_heard(self, data: bytes, place: int) -> bool:
+        """A skipped rows event is of the table by which signals come."""
+        body = place + events.HEADER_BYTES
+        table = self._tables_by_id.get(data[body : body + events.TABLE_ID_BYTES])
+        return table is not None and str(table.schema.table_id) == self._passed.heard
 
     def _table_of(self, mapped: events.TableMapEvent) -> _Table | None:
         table_id = TableId(database=mapped.database, table=mapped.table)

@@ -22,7 +22,7 @@ import msgspec
 import orjson
 import structlog
 
-from libs.errors import HeadwaterError
+from libs.errors import HeadwaterError, UndecodableValue
 from libs.events.batch import OP_CREATE
 from libs.events.run_rows import RunRows
 from libs.failpoints import failpoint
@@ -67,6 +67,10 @@ _MAX_REREADS: Final = 3
 """So often a chunk is read again because several servers committed meanwhile, or the schemas differ with nothing in between
 that explains it. Several servers' commits are awaited exactly then; the table with two schemas is given up."""
 
+_MAX_HALVINGS: Final = 20
+"""A chunk of a table without a key during which rows of the table changed is read again with half as many rows, the next one
+behind a chunk that was delivered with twice as many. After so many more of the former the table is given up."""
+
 _LOCK_TIMEOUT, _TIME_LIMIT, _DEFINITION_CHANGED, _DEADLOCK = 1205, 3024, 1412, 1213
 _PASSING: Final = frozenset({_LOCK_TIMEOUT, _TIME_LIMIT, _DEFINITION_CHANGED, _DEADLOCK})
 _NO_SUCH_TABLE, _NO_SUCH_DATABASE = 1146, 1049
@@ -92,6 +96,8 @@ class Chunk:
     is_last: bool = False
     is_stale: bool = False
     """Nothing of it may be delivered: read it again when the window is closed."""
+    is_written: bool = False
+    """It is stale since rows of its table, which has no key, were changed in the window."""
     dropped_rows: int = 0
     """Taken out because the log delivers them."""
 
@@ -125,7 +131,7 @@ def read_between_watermarks(
     None: not now (the server is behind the log, or somebody holds the table); try again later.
 
     Raises:
-        TableRefused: this table cannot be read so.
+        TableRefused: this table cannot be read so, or a row of it cannot and none is left out.
         SourceUnavailable: connection lost.
     """
     low = executed_gtids(connection)
@@ -257,6 +263,11 @@ class IncrementalCopy:
         self._rows: RunRows | None = None
         self._stale_in_row = 0
         self._spanning_in_row = 0
+        self._halvings = 0
+
+    def chunk_rows(self, most: int) -> int:
+        """How many rows the next chunk should have: fewer where writes made one stale, since it is read faster."""
+        return max(1, most >> self._halvings)
 
     @property
     def wants_chunk(self) -> bool:
@@ -279,8 +290,15 @@ class IncrementalCopy:
     def take_chunk(self, chunk: Chunk, *, caught_up: bool) -> None:
         """A chunk was read while the log stood still; ``caught_up``: the log has shown both watermarks already.
 
-        Raises TableRefused: the log has no other schema to come, and yet the source's is another one.
+        Raises TableRefused: the log has no other schema to come, and yet the source's is another one; or the table has no key
+        and too many writes.
         """
+        if self._halvings > _MAX_HALVINGS:
+            self._halvings = 0
+            raise TableRefused(
+                f"{chunk.copy.table} has no key, and its rows changed during each of {_MAX_HALVINGS} readings of a chunk: "
+                "nobody can tell which of them the log delivers; ask again when less is written, or give the table a key"
+            )
         if spans_servers(chunk.window) and self._spanning_in_row < _MAX_REREADS:
             self._spanning_in_row += 1
             chunk.is_stale = True
@@ -321,7 +339,11 @@ class IncrementalCopy:
     def deliver(self) -> Chunk | None:
         """The chunk that is due, now delivered; None: there is nothing of it to deliver, and it is read again."""
         chunk, self.chunk, self.is_due = self.chunk, None, False
-        if chunk is None or chunk.is_stale:
+        if chunk is None:
+            return None
+        self._halvings = self._halvings + 1 if chunk.is_written else max(0, self._halvings - 1)
+        if chunk.is_stale:
+            log.info("incremental_chunk_read_again", table=chunk.copy.table, has_writes=chunk.is_written)
             return None
         self.state = chunk_delivered(self.state, chunk.copy, is_last=chunk.is_last)
         return chunk
@@ -378,7 +400,7 @@ class IncrementalCopy:
         if rows is None or chunk is None:
             return
         if not row_key(chunk.schema):  # which of the chunk's rows these were, nobody can tell
-            chunk.is_stale = True
+            chunk.is_stale = chunk.is_written = True
             return
         for identity in _identities(chunk.schema, rows):
             if chunk.rows.pop(identity, None) is not None:

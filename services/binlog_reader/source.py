@@ -771,7 +771,9 @@ class BinlogChangeLog:
             unavailable_placeholder=self._settings.values.unavailable_placeholder,
             set_aside=self._set_aside if self._left_out.goes_on else None,
             watch=self._incremental,
-            passed=Passed(frozenset(self._settings.skipped_operations), is_gtid_passed),
+            passed=Passed(
+                frozenset(self._settings.skipped_operations), is_gtid_passed, heard=self._settings.signal_table or ""
+            ),
             spill_dir=Path(self._settings.spill_dir),
         )
         log.info("log_opened", gtid_set=position.gtid_set, file=position.file, pos=position.pos)
