@@ -70,6 +70,16 @@ class DdlStatement:
     sql_mode: int
 
 
+@dataclass(frozen=True, slots=True)
+class UnknownTable:
+    """A captured table of which the log has rows, and of which no schema is known (``LogDecoder.learn``)."""
+
+    table_id: TableId
+
+
+Step = DdlStatement | UnknownTable | None
+
+
 class LogWatch(Protocol):
     """Told of what the log shows, in its order (``incremental.IncrementalCopy``)."""
 
@@ -266,11 +276,12 @@ class LogDecoder:
         """The time that the next events are marked with as processed."""
         self._tails = _tails(now_ns)
 
-    def feed(self, log: Packets) -> Iterator[DdlStatement | None]:
+    def feed(self, log: Packets) -> Iterator[Step]:
         """Take the events of ``log``, one after another.
 
-        Yields a DDL statement before anything behind it is taken (``apply_schemas`` comes before the next step), and None
-        wherever the batch may be taken: behind each transaction, and inside one when a run was closed for its size.
+        Yields a DDL statement before anything behind it is taken (``apply_schemas`` comes before the next step), a table that
+        is unknown before its rows are (``learn``, or else SchemaUnknown), and None wherever the batch may be taken: behind each
+        transaction, and inside one when a run was closed for its size.
 
         Raises UndecodableValue, SchemaUnknown, SchemaContradiction, PipelineHalted; the message names the place.
         """
@@ -283,6 +294,9 @@ class LogDecoder:
             elif kind == events.TABLE_MAP:
                 layout = data[place + events.HEADER_BYTES : end - self._checksum_bytes]
                 if layout != self._last_map:
+                    unknown = self._unknown_table(layout)
+                    if unknown is not None:
+                        yield unknown
                     self._map_table(layout)
             elif kind in self._rows_events or (kind == events.WRITE_ROWS and self._is_heard(data, place)):
                 run = self._run_of(data, place, end)
@@ -336,7 +350,7 @@ class LogDecoder:
             raise PipelineHalted(_UNSUPPORTED[kind] + f" (at {self._where(end_position)})")
         return None
 
-    def feed_compressed(self, event: BinaryIO) -> Iterator[DdlStatement | None]:
+    def feed_compressed(self, event: BinaryIO) -> Iterator[Step]:
         """Take a TRANSACTION_PAYLOAD event; yields and raises as ``feed``. The checksum behind it may be there or not."""
         _, _, _, size, end_position, _ = events.read_header(event.read(events.HEADER_BYTES), 0)
         outer_checksum_bytes, self._checksum_bytes = self._checksum_bytes, 0  # the events inside have none
@@ -359,6 +373,10 @@ class LogDecoder:
             else:
                 self._schemas[table_id] = schema
         self._forget_tables()
+
+    def learn(self, schema: TableSchema) -> None:
+        """The schema of a table that was unknown."""
+        self._schemas[schema.table_id] = schema
 
     def quarantine(self, table_id: TableId, reason: str) -> None:
         """Pass over the rows of a table from here on; all other tables go on."""
@@ -539,7 +557,7 @@ class LogDecoder:
         self._prepared[xid] = held
         self._end_transaction()
 
-    def _feed_prepared(self, transaction: _Transaction, prepared: _XaTransaction) -> Iterator[DdlStatement | None]:
+    def _feed_prepared(self, transaction: _Transaction, prepared: _XaTransaction) -> Iterator[Step]:
         """The rows of a prepared transaction, as those of the one that commits it."""
         outer = (self._checksum_bytes, self._file, self._file_json)
         self._checksum_bytes, self._file, self._file_json = 0, prepared.file, json_text(prepared.file)

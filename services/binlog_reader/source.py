@@ -65,6 +65,7 @@ from libs.source.mysql.snapshot import (
     estimated_rows,
     log_end,
     oldest_position,
+    source_tables,
     statement_context,
     table_definitions,
 )
@@ -73,13 +74,13 @@ from libs.source.mysql.table_copy import CopiedChunk, Readers, TableRange, Unrea
 from libs.source.mysql.table_schemas import TableSchemas
 from libs.source.port import ReadBatch, ResumePoint
 from libs.source.signal_topic import SignalTopic
-from libs.source.signals import InvalidSignal, LogMessage, Signal, parse_signal, signal_of
+from libs.source.signals import ExecuteSnapshot, InvalidSignal, LogMessage, Signal, matches, parse_signal, signal_of
 from libs.telemetry import metrics
 from libs.types.checkpoint import Checkpoint, IncrementalSnapshot, RangeProgress, SnapshotProgress, TableCopy
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
 from libs.types.table import TableId, TableSchema
-from services.binlog_reader.decode import DdlStatement, LogDecoder, Passed, shortened
+from services.binlog_reader.decode import DdlStatement, LogDecoder, Passed, UnknownTable, shortened
 from services.binlog_reader.incremental import (
     IncrementalCopy,
     TableRefused,
@@ -490,6 +491,8 @@ class BinlogChangeLog:
             gtid=ddl.gtid,
         )
         if database is not None:
+            if ddl.statement.split(maxsplit=1)[0].upper() == "CREATE":  # the log has all of it from here on
+                self._followed_databases.add(database)
             self._tables.tell_database(
                 database,
                 ddl.statement,
@@ -523,6 +526,42 @@ class BinlogChangeLog:
         for table_id, after in applied.items():
             self._incremental.table_changed(table_id, decoder.schemas.get(table_id), after)
         decoder.apply_schemas(applied, ddl.statement)
+        for table_id in filter(self._is_captured, applied):
+            await self._learn_database(decoder, table_id.database)
+
+    async def _learn_database(self, decoder: LogDecoder, database: str) -> None:
+        """Take up the tables of a database of which none was captured when the reader began: its settings were changed since.
+
+        They are recorded as the source has them now. The log may not have come so far: then the next table map of such a table
+        contradicts that, and quarantines it. Of a database that was followed all along nothing is learned: what is unknown of
+        it was lost, which is for a person to mend.
+        """
+        if database in self._followed_databases or not self._tables.schemas:
+            return
+        self._followed_databases.add(database)
+        tables = await asyncio.to_thread(source_tables, self._settings.database)
+        new = [table_id for table_id in tables if table_id.database == database and table_id not in decoder.schemas]
+        definitions = await asyncio.to_thread(table_definitions, self._settings.database, new)
+        for table_id, (statement, charset) in definitions.items():
+            try:
+                schema = show_create_to_schema(table_id, statement, charset)
+            except DdlNotUnderstood as error:
+                log.warning("table_not_learned", table=str(table_id), reason=str(error))
+                continue
+            await self._tables.record(
+                table_id,
+                SchemaChangeKind.CREATE,
+                schema,
+                order=decoder.last_order,
+                position=encode_position(decoder.position),
+                committed_at_us=decoder.committed_at_us,
+                ddl=statement,
+                source_block=self._source_block(
+                    decoder.position, database, table_id.table, time_us=decoder.committed_at_us
+                ),
+            )
+            decoder.learn(self._tables.schemas[table_id])
+        log.info("database_learned", database=database, tables=len(definitions))
 
     async def _changes_of(self, decoder: LogDecoder, ddl: DdlStatement) -> tuple[Sequence[TableChange], str | None]:
         """What the statement does, and the database that it is about, if it is about one; where its text is not understood,
@@ -805,11 +844,13 @@ class BinlogChangeLog:
                 steps = decoder.feed(events)
             else:
                 steps = decoder.feed_compressed(packets)
-            for ddl in steps:
-                if ddl is not None:
-                    await self._apply(decoder, ddl)
+            for step in steps:
+                if isinstance(step, UnknownTable):
+                    await self._learn_database(decoder, step.table_id.database)
+                elif step is not None:
+                    await self._apply(decoder, step)
                 for row in self._incremental.table_signals():
-                    self._take_signal_row(row)
+                    await self._take_signal_row(decoder, row)
                 if self._incremental.is_due:
                     async for batch in self._due_chunk(decoder):
                         yield batch
@@ -869,7 +910,7 @@ class BinlogChangeLog:
     ) -> AsyncIterator[ReadBatch]:
         """Between two transactions: act on signals, and read a chunk; on and on until more of the log has come."""
         while True:
-            if self._take_signals():
+            if await self._take_signals(decoder):
                 yield self._drained(decoder)  # nothing else may come, and what a signal did is to be kept
             reads = self._incremental.wants_chunk and self._throttle.lets_read()
             if reads:
@@ -885,13 +926,13 @@ class BinlogChangeLog:
             pause_s = 0.0 if reads and self._incremental.wants_chunk else _SIGNAL_POLL_S
             await asyncio.wait({receiving}, timeout=pause_s)
 
-    def _take_signals(self) -> bool:
+    async def _take_signals(self, decoder: LogDecoder) -> bool:
         """Whether any came."""
         records = self._signal_topic.records() if self._signal_topic is not None else []
         for record in records:
             if record.text is not None:
                 try:
-                    self._act_on(parse_signal(record.text))
+                    await self._act_on(decoder, parse_signal(record.text))
                 except InvalidSignal as error:
                     self._refuse_signal(error)
             self._incremental.state = msgspec.structs.replace(
@@ -899,13 +940,13 @@ class BinlogChangeLog:
             )
         return bool(records)
 
-    def _take_signal_row(self, row: tuple[object, ...]) -> None:
+    async def _take_signal_row(self, decoder: LogDecoder, row: tuple[object, ...]) -> None:
         """A row of the signal table: acts once, because its place in the log is passed once."""
         try:
             if len(row) != 3:
                 raise InvalidSignal(f"the signal table has {len(row)} columns; it needs three: id, type, data")
             signal_id, kind, data = row
-            self._act_on(signal_of(str(signal_id), kind, data))
+            await self._act_on(decoder, signal_of(str(signal_id), kind, data))
         except InvalidSignal as error:
             self._refuse_signal(error)
 
@@ -913,14 +954,26 @@ class BinlogChangeLog:
         log.warning("signal_refused", reason=str(error))
         metrics.SIGNALS.labels(self._settings.source, SOURCE_PARTITION, "refused").inc()
 
-    def _act_on(self, signal: Signal) -> None:
+    async def _act_on(self, decoder: LogDecoder, signal: Signal) -> None:
         if isinstance(signal, LogMessage):
             log.info("signal_logged", signal_id=signal.signal_id, message=signal.message)
         else:
+            if isinstance(signal, ExecuteSnapshot):
+                await self._learn_asked_for(decoder, signal)
             captured = [str(schema.table_id) for schema in self._tables.captured]
             notes = self._incremental.take(signal, captured)
             log.info("signal_taken", signal=type(signal).__name__, signal_id=signal.signal_id, not_done=notes)
         metrics.SIGNALS.labels(self._settings.source, SOURCE_PARTITION, "taken").inc()
+
+    async def _learn_asked_for(self, decoder: LogDecoder, signal: ExecuteSnapshot) -> None:
+        """A database that is captured only now, and of which the log has shown nothing yet."""
+        known = [str(schema.table_id) for schema in self._tables.captured]
+        unknown = [pattern for pattern in signal.tables if not any(matches(pattern, name) for name in known)]
+        if not unknown:
+            return
+        for table_id in await asyncio.to_thread(source_tables, self._settings.database):
+            if self._is_captured(table_id) and any(matches(pattern, str(table_id)) for pattern in unknown):
+                await self._learn_database(decoder, table_id.database)
 
     async def _read_chunk(self, decoder: LogDecoder) -> None:
         """Read the next chunk of the first table that waits, the log standing still."""

@@ -198,6 +198,15 @@ def captured_tables(connection: Connection) -> list[TableId]:
     return [TableId(database=str(database), table=str(table)) for database, table in rows]
 
 
+def source_tables(settings: DatabaseSettings) -> list[TableId]:
+    """``captured_tables``, by a connection of its own. Blocks. Raises SourceUnavailable, AccessDenied."""
+    connection = connect(settings)
+    try:
+        return captured_tables(connection)
+    finally:
+        connection.close()
+
+
 def estimated_rows(connection: Connection, tables: Sequence[TableId]) -> int:
     """Rows of ``tables`` by the server's statistics: an estimate, for progress only."""
     if not tables:
