@@ -53,6 +53,7 @@ from libs.source.mysql.client import (
     servers_of,
     start_dump,
 )
+from libs.source.mysql.key_ranges import table_ranges
 from libs.source.mysql.replica_lag import ReplicaThrottle
 from libs.source.mysql.settings import DatabaseSettings
 from libs.source.mysql.snapshot import (

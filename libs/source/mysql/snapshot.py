@@ -208,9 +208,10 @@ def source_tables(settings: DatabaseSettings) -> list[TableId]:
 
 
 def estimated_rows(connection: Connection, tables: Sequence[TableId]) -> int:
-    """Rows of ``tables`` by the server's statistics: an estimate, for progress only."""
+    """Rows of ``tables`` by the server's statistics of now: an estimate."""
     if not tables:
         return 0
+    query(connection, "SET SESSION information_schema_stats_expiry = 0")  # else they may be a day old, or none
     placeholders = ", ".join(["(%s, %s)"] * len(tables))
     names = [name for table in tables for name in (table.database, table.table)]
     rows = query(

@@ -22,21 +22,19 @@ from libs.errors import HeadwaterError, SourceUnavailable
 from libs.events.batch import MAX_BATCH_BYTES, MAX_BATCH_ROWS, EncodedRows
 from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
-from libs.mysql.chunk_query import KeyPlace, chunk_statement, pack_key
-from libs.mysql.column_type import parse_column_type
-from libs.mysql.identifiers import quote_identifier, quote_table
+from libs.mysql.chunk_query import KeyPlace, chunk_statement
+from libs.mysql.identifiers import quote_table
 from libs.mysql.packets import Packets
 from libs.mysql.row_key import row_key
 from libs.mysql.text_row import select_list, text_rows_decoder, undecodable_text
 from libs.mysql.text_rows import TextRowsDecoder
-from libs.source.mysql.client import Connection, connect, query, select_packets
+from libs.source.mysql.client import Connection, connect, select_packets
 from libs.source.mysql.settings import DatabaseSettings
 from libs.source.mysql.snapshot import (
     CopiedAt,
     ReadView,
     begin_view,
     copied_tail,
-    estimated_rows,
     is_chunked,
     key_place,
     open_read_view,
@@ -47,7 +45,6 @@ _SELECT_TIMEOUT_S: Final = 600.0
 _OPEN_TIMEOUT_S: Final = 30.0
 """How long a reader's process may take to be there: it starts Python and loads its modules."""
 _END_TIMEOUT_S: Final = 5.0
-_CHUNKS_WORTH_SPLITTING: Final = 4
 _CHUNKS_AT_ONCE: Final = 4
 """Chunks that go from one thread or process to another at once: it costs as much as some hundred rows do."""
 
@@ -280,27 +277,6 @@ def _statement(part: TableRange, behind: KeyPlace, limit: int) -> str:
         limit=limit and limit + 1,
         table=table,
     )
-
-
-def table_ranges(
-    connection: Connection, schema: TableSchema, *, parts: int, chunk_rows: int, select: str = ""
-) -> list[TableRange]:
-    """A table as at most ``parts`` ranges of about the same width; as one where it is small or its key does not begin with an
-    integer. Blocks. Raises SourceUnavailable."""
-    whole = TableRange(schema, select=select)
-    if parts < 2 or not is_chunked(schema) or select.lstrip()[:6].upper() == "SELECT":
-        return [whole]
-    name = row_key(schema)[0]
-    is_integer = parse_column_type(schema.column(name).source_type).name.endswith("int")
-    if not is_integer or estimated_rows(connection, [schema.table_id]) < _CHUNKS_WORTH_SPLITTING * chunk_rows:
-        return [whole]
-    column = quote_identifier(name)
-    [(first, last)] = query(connection, f"SELECT MIN({column}), MAX({column}) FROM {quote_table(schema.table_id)}")
-    if first is None:
-        return [whole]
-    ends = sorted({first + (last - first) * part // parts for part in range(1, parts)} - {last})
-    places = [b"", *(pack_key([b"%d" % end]) for end in ends), b""]
-    return [TableRange(schema, behind, until, select) for behind, until in itertools.pairwise(places)]
 
 
 # --- readers ---------------------------------------------------------------------------------------------------------------
