@@ -141,8 +141,8 @@ def _where(conditions: Sequence[str]) -> str:
 def _ends_of(
     connection: Connection, schema: TableSchema, piece: _Piece, parts: int, share: int
 ) -> Iterator[tuple[KeyPlace, float]]:
-    """Where parts of a piece end, with their rows. A piece that estimates could not cut, and that is too large, is walked to its
-    end: no estimate of MySQL's is above half the table."""
+    """Where parts of a piece end, with their rows. A piece that estimates could not cut, and that is too large, is walked to
+    its end: no estimate of MySQL's is above half the table."""
     end, rows = _place(piece.end), piece.rows
     if rows > _EVEN_ENOUGH * share and piece.high - piece.low == 1 and len(row_key(schema)) > len(piece.end):
         for place in _walked(connection, schema, share, behind=_place(piece.begin), until=end, most=parts):
