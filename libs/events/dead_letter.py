@@ -102,7 +102,10 @@ class UndecodedRow(msgspec.Struct, frozen=True, kw_only=True):
     row: int
     """Number of the row in its event; of Vitess in what was decoded at once."""
     images: bytes
-    """The row as the log holds it, of Vitess a RowChange; base64 in the JSON."""
+    """The row as the log holds it, of Vitess a RowChange; of a snapshot of MySQL as its text protocol has it; base64 in the
+    JSON."""
+    is_snapshot: bool = False
+    """The row was to be copied: its place is the snapshot's."""
 
 
 _row_decoder = msgspec.json.Decoder(UndecodedRow)

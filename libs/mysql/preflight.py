@@ -47,10 +47,12 @@ def check_source(
     is_gtid_passed: Callable[[str], bool] = lambda _: False,
     min_retention_s: int = 86_400,
     needs_full_images: bool = True,
+    replica_server_id: int | None = None,
 ) -> PreflightReport:
     """Check server, log, grants and, when ``resume_from`` is given, that its log continues there. Changes nothing.
 
     ``is_gtid_passed`` says whether transactions that a server (its uuid) numbered are wanted at all.
+    ``replica_server_id``: under which the log will be asked for.
     ``min_retention_s``: how long the server should keep its log; a reader that stands still for longer has to copy all rows
     anew. The default leaves a day to notice.
 
@@ -67,6 +69,8 @@ def check_source(
     if not any("REPLICATION CLIENT" in fault.what for fault in faults):
         faults += _replica_faults(connection, variables)
         warnings += _filter_warnings(connection)
+    if replica_server_id is not None and not any("REPLICATION SLAVE" in fault.what for fault in faults):
+        faults += _server_id_faults(connection, replica_server_id)
     has_gtids = variables.get("gtid_mode", "ON") == "ON"
     if not has_gtids:
         warnings.append(_NO_GTIDS)
@@ -197,6 +201,20 @@ def _replica_faults(connection: "Connection[Any]", variables: Mapping[str, str])
             "the server is a replica with log_replica_updates OFF: its log lacks what its source wrote",
             "set log_replica_updates = ON in my.cnf and restart the server, or follow its source",
         )
+    ]
+
+
+def _server_id_faults(connection: "Connection[Any]", replica_server_id: int) -> list[Fault]:
+    """MySQL knows of replicas that registered, which readers of the log such as ours do not."""
+    rows = _query(connection, "SHOW REPLICAS", "SHOW SLAVE HOSTS")
+    return [
+        Fault(
+            f"a replica of the server ({row[1] or 'of an unknown host'}, port {row[2]}) has the server id {replica_server_id} "
+            "too: MySQL ends the log of the one that asked first",
+            "set replica_server_id to a number that no replica and no other reader of the server has",
+        )
+        for row in rows
+        if int(row[0]) == replica_server_id
     ]
 
 

@@ -5,8 +5,7 @@ The text protocol sends each value as its printed text behind a length (MySQL ma
 ``select_list`` asks for each column in the one form that loses nothing.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -176,15 +175,6 @@ def _converter(column: Column) -> Callable[[bytes], bytes]:
     # Made of our own expressions; neither a column's name nor a value enters it.
     value: Callable[[bytes], object] = eval(f"lambda text: {expression}", scope)  # noqa: S307
     return lambda text: orjson.dumps(value(text))
-
-
-@contextmanager
-def named_failures(schema: TableSchema, decoder: TextRowsDecoder) -> Iterator[None]:
-    """Whatever ``decoder`` raises inside, as ``undecodable_text``."""
-    try:
-        yield
-    except Exception as error:
-        raise undecodable_text(schema, decoder, error) from error
 
 
 def undecodable_text(schema: TableSchema, decoder: TextRowsDecoder, error: Exception) -> UndecodableValue:

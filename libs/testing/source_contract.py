@@ -87,6 +87,7 @@ def checkpoint_of(source: Source, resume: ResumePoint) -> Checkpoint:
         committed_at_us=resume.committed_at_us,
         published_at_us=0,
         snapshot=resume.snapshot,
+        incremental=resume.incremental,
     )
 
 

@@ -70,6 +70,16 @@ class DdlStatement:
     sql_mode: int
 
 
+@dataclass(frozen=True, slots=True)
+class UnknownTable:
+    """A captured table of which the log has rows, and of which no schema is known (``LogDecoder.learn``)."""
+
+    table_id: TableId
+
+
+Step = DdlStatement | UnknownTable | None
+
+
 class LogWatch(Protocol):
     """Told of what the log shows, in its order (``incremental.IncrementalCopy``)."""
 
@@ -119,6 +129,8 @@ class Passed:
     """``c``, ``u``, ``d``, ``t``."""
     is_gtid_passed: Callable[[str], bool] = lambda _: False
     """Rows of transactions that this server (its uuid) numbered; their DDL counts."""
+    heard: str = ""
+    """A table (``database.table``) whose new rows are not passed over, whatever ``operations`` says: signals come by them."""
 
 
 _PASS_NOTHING: Final = Passed()
@@ -264,11 +276,12 @@ class LogDecoder:
         """The time that the next events are marked with as processed."""
         self._tails = _tails(now_ns)
 
-    def feed(self, log: Packets) -> Iterator[DdlStatement | None]:
+    def feed(self, log: Packets) -> Iterator[Step]:
         """Take the events of ``log``, one after another.
 
-        Yields a DDL statement before anything behind it is taken (``apply_schemas`` comes before the next step), and None
-        wherever the batch may be taken: behind each transaction, and inside one when a run was closed for its size.
+        Yields a DDL statement before anything behind it is taken (``apply_schemas`` comes before the next step), a table that
+        is unknown before its rows are (``learn``, or else SchemaUnknown), and None wherever the batch may be taken: behind each
+        transaction, and inside one when a run was closed for its size.
 
         Raises UndecodableValue, SchemaUnknown, SchemaContradiction, PipelineHalted; the message names the place.
         """
@@ -281,8 +294,11 @@ class LogDecoder:
             elif kind == events.TABLE_MAP:
                 layout = data[place + events.HEADER_BYTES : end - self._checksum_bytes]
                 if layout != self._last_map:
+                    unknown = self._unknown_table(layout)
+                    if unknown is not None:
+                        yield unknown
                     self._map_table(layout)
-            elif kind in self._rows_events:
+            elif kind in self._rows_events or (kind == events.WRITE_ROWS and self._is_heard(data, place)):
                 run = self._run_of(data, place, end)
                 if run is not None:
                     nth = self._rows(run, log, nth)
@@ -334,7 +350,7 @@ class LogDecoder:
             raise PipelineHalted(_UNSUPPORTED[kind] + f" (at {self._where(end_position)})")
         return None
 
-    def feed_compressed(self, event: BinaryIO) -> Iterator[DdlStatement | None]:
+    def feed_compressed(self, event: BinaryIO) -> Iterator[Step]:
         """Take a TRANSACTION_PAYLOAD event; yields and raises as ``feed``. The checksum behind it may be there or not."""
         _, _, _, size, end_position, _ = events.read_header(event.read(events.HEADER_BYTES), 0)
         outer_checksum_bytes, self._checksum_bytes = self._checksum_bytes, 0  # the events inside have none
@@ -357,6 +373,10 @@ class LogDecoder:
             else:
                 self._schemas[table_id] = schema
         self._forget_tables()
+
+    def learn(self, schema: TableSchema) -> None:
+        """The schema of a table that was unknown."""
+        self._schemas[schema.table_id] = schema
 
     def quarantine(self, table_id: TableId, reason: str) -> None:
         """Pass over the rows of a table from here on; all other tables go on."""
@@ -537,7 +557,7 @@ class LogDecoder:
         self._prepared[xid] = held
         self._end_transaction()
 
-    def _feed_prepared(self, transaction: _Transaction, prepared: _XaTransaction) -> Iterator[DdlStatement | None]:
+    def _feed_prepared(self, transaction: _Transaction, prepared: _XaTransaction) -> Iterator[Step]:
         """The rows of a prepared transaction, as those of the one that commits it."""
         outer = (self._checksum_bytes, self._file, self._file_json)
         self._checksum_bytes, self._file, self._file_json = 0, prepared.file, json_text(prepared.file)
@@ -570,6 +590,21 @@ class LogDecoder:
         except KeyError:
             table = self._tables_by_map[layout] = self._table_of(events.parse_table_map(layout))
         self._tables_by_id[number] = table
+
+    def _unknown_table(self, whole: bytes) -> UnknownTable | None:
+        layout = whole[events.TABLE_ID_BYTES :]
+        if layout in self._tables_by_map:
+            return None
+        mapped = events.parse_table_map(layout)
+        table_id = TableId(database=mapped.database, table=mapped.table)
+        is_known = table_id in self._schemas or str(table_id) in self._quarantined
+        return None if is_known or not self._is_captured(table_id) else UnknownTable(table_id)
+
+    def _is_heard(self, data: bytes, place: int) -> bool:
+        """A skipped rows event is of the table by which signals come."""
+        body = place + events.HEADER_BYTES
+        table = self._tables_by_id.get(data[body : body + events.TABLE_ID_BYTES])
+        return table is not None and str(table.schema.table_id) == self._passed.heard
 
     def _table_of(self, mapped: events.TableMapEvent) -> _Table | None:
         table_id = TableId(database=mapped.database, table=mapped.table)

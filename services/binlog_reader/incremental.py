@@ -22,7 +22,7 @@ import msgspec
 import orjson
 import structlog
 
-from libs.errors import HeadwaterError
+from libs.errors import HeadwaterError, UndecodableValue
 from libs.events.batch import OP_CREATE
 from libs.events.run_rows import RunRows
 from libs.failpoints import failpoint
@@ -40,7 +40,7 @@ from libs.mysql.ddl import show_create_to_schema
 from libs.mysql.gtid import GtidSet
 from libs.mysql.identifiers import quote_table
 from libs.mysql.row_key import has_row_in_key, row_key
-from libs.mysql.text_row import row_cells, select_list, text_rows_decoder
+from libs.mysql.text_row import row_cells, select_list, text_rows_decoder, undecodable_text
 from libs.mysql.watermarks import (
     Gtid,
     Window,
@@ -53,6 +53,7 @@ from libs.mysql.watermarks import (
 from libs.source.incremental import begin_again, chunk_delivered, drop_table, take_signal
 from libs.source.mysql.client import Connection, mysql_error_code, query, select_raw
 from libs.source.mysql.snapshot import create_statement, estimated_rows, executed_gtids
+from libs.source.mysql.table_copy import UnreadRow
 from libs.source.signals import Signal
 from libs.types.checkpoint import IncrementalSnapshot, TableCopy
 from libs.types.table import Column, TableId, TableSchema
@@ -65,6 +66,10 @@ _LOCK_WAIT_S: Final = 2
 _MAX_REREADS: Final = 3
 """So often a chunk is read again because several servers committed meanwhile, or the schemas differ with nothing in between
 that explains it. Several servers' commits are awaited exactly then; the table with two schemas is given up."""
+
+_MAX_HALVINGS: Final = 20
+"""A chunk of a table without a key during which rows of the table changed is read again with half as many rows, the next one
+behind a chunk that was delivered with twice as many. After so many more of the former the table is given up."""
 
 _LOCK_TIMEOUT, _TIME_LIMIT, _DEFINITION_CHANGED, _DEADLOCK = 1205, 3024, 1412, 1213
 _PASSING: Final = frozenset({_LOCK_TIMEOUT, _TIME_LIMIT, _DEFINITION_CHANGED, _DEADLOCK})
@@ -86,9 +91,13 @@ class Chunk:
     window: Window
     rows: dict[bytes, tuple[bytes, bytes]] = field(default_factory=dict)
     """(row as JSON, key as JSON) by ``_identity``; by its number where the table has none."""
+    left_out: list[UnreadRow] = field(default_factory=list)
+    """Rows that cannot be read."""
     is_last: bool = False
     is_stale: bool = False
     """Nothing of it may be delivered: read it again when the window is closed."""
+    is_written: bool = False
+    """It is stale since rows of its table, which has no key, were changed in the window."""
     dropped_rows: int = 0
     """Taken out because the log delivers them."""
 
@@ -107,14 +116,22 @@ def prepare_connection(connection: Connection) -> None:
 
 
 def read_between_watermarks(
-    connection: Connection, schema: TableSchema, copy: TableCopy, *, seen: GtidSet, chunk_rows: int
+    connection: Connection,
+    schema: TableSchema,
+    copy: TableCopy,
+    *,
+    seen: GtidSet,
+    chunk_rows: int,
+    leaves_out: bool,
 ) -> Chunk | None:
     """The next rows of ``copy``, with the watermarks around their reading; ``seen``: what the log has shown. Blocks.
+
+    ``leaves_out``: a row that cannot be read is told of, and the others go on.
 
     None: not now (the server is behind the log, or somebody holds the table); try again later.
 
     Raises:
-        TableRefused: this table cannot be read so.
+        TableRefused: this table cannot be read so, or a row of it cannot and none is left out.
         SourceUnavailable: connection lost.
     """
     low = executed_gtids(connection)
@@ -127,7 +144,7 @@ def read_between_watermarks(
     try:
         query(connection, "START TRANSACTION READ ONLY")
         try:
-            _read_rows(connection, chunk, chunk_rows)
+            _read_rows(connection, chunk, chunk_rows, leaves_out=leaves_out)
         finally:
             query(connection, "COMMIT")
     except (HeadwaterError, ValueError) as error:
@@ -146,7 +163,7 @@ def read_between_watermarks(
     return chunk
 
 
-def _read_rows(connection: Connection, chunk: Chunk, chunk_rows: int) -> None:
+def _read_rows(connection: Connection, chunk: Chunk, chunk_rows: int, *, leaves_out: bool) -> None:
     """Fill ``chunk``, inside a transaction: having looked at the table, it keeps DDL out until its end."""
     schema, copy = chunk.schema, chunk.copy
     query(connection, f"SELECT 1 FROM {quote_table(schema.table_id)} LIMIT 0")
@@ -180,10 +197,21 @@ def _read_rows(connection: Connection, chunk: Chunk, chunk_rows: int) -> None:
     )
     decoder, identity = text_rows_decoder(schema), _identity(schema)
     packet = b""
+    failures: list[UndecodableValue] = []
     for packet in select_raw(connection, statement, _SELECT_TIMEOUT_S):
-        image, key_json = decoder.row(packet)
+        try:
+            image, key_json = decoder.row(packet)
+        except Exception as error:
+            failure = undecodable_text(schema, decoder, error)
+            if not leaves_out:
+                failures.append(failure)
+                continue  # the whole answer is to be taken
+            chunk.left_out.append(UnreadRow(schema.columns[decoder.column].name, str(failure), packet))
+            continue
         chunk.rows[identity(image, key_json) or b"%d" % len(chunk.rows)] = (image, key_json)
-    count = len(chunk.rows)
+    if failures:
+        raise TableRefused(f"{failures[0]}; mend the row, or set failure_handling, then ask for the table again")
+    count = len(chunk.rows) + len(chunk.left_out)
     last_key = pack_key(row_cells(packet)[len(schema.columns) :]) if count else copy.last_key
     chunk.is_last = count < chunk_rows or last_key == copy.maximum_key
     chunk.copy = msgspec.structs.replace(
@@ -235,6 +263,11 @@ class IncrementalCopy:
         self._rows: RunRows | None = None
         self._stale_in_row = 0
         self._spanning_in_row = 0
+        self._halvings = 0
+
+    def chunk_rows(self, most: int) -> int:
+        """How many rows the next chunk should have: fewer where writes made one stale, since it is read faster."""
+        return max(1, most >> self._halvings)
 
     @property
     def wants_chunk(self) -> bool:
@@ -257,8 +290,15 @@ class IncrementalCopy:
     def take_chunk(self, chunk: Chunk, *, caught_up: bool) -> None:
         """A chunk was read while the log stood still; ``caught_up``: the log has shown both watermarks already.
 
-        Raises TableRefused: the log has no other schema to come, and yet the source's is another one.
+        Raises TableRefused: the log has no other schema to come, and yet the source's is another one; or the table has no key
+        and too many writes.
         """
+        if self._halvings > _MAX_HALVINGS:
+            self._halvings = 0
+            raise TableRefused(
+                f"{chunk.copy.table} has no key, and its rows changed during each of {_MAX_HALVINGS} readings of a chunk: "
+                "nobody can tell which of them the log delivers; ask again when less is written, or give the table a key"
+            )
         if spans_servers(chunk.window) and self._spanning_in_row < _MAX_REREADS:
             self._spanning_in_row += 1
             chunk.is_stale = True
@@ -299,7 +339,11 @@ class IncrementalCopy:
     def deliver(self) -> Chunk | None:
         """The chunk that is due, now delivered; None: there is nothing of it to deliver, and it is read again."""
         chunk, self.chunk, self.is_due = self.chunk, None, False
-        if chunk is None or chunk.is_stale:
+        if chunk is None:
+            return None
+        self._halvings = self._halvings + 1 if chunk.is_written else max(0, self._halvings - 1)
+        if chunk.is_stale:
+            log.info("incremental_chunk_read_again", table=chunk.copy.table, has_writes=chunk.is_written)
             return None
         self.state = chunk_delivered(self.state, chunk.copy, is_last=chunk.is_last)
         return chunk
@@ -356,7 +400,7 @@ class IncrementalCopy:
         if rows is None or chunk is None:
             return
         if not row_key(chunk.schema):  # which of the chunk's rows these were, nobody can tell
-            chunk.is_stale = True
+            chunk.is_stale = chunk.is_written = True
             return
         for identity in _identities(chunk.schema, rows):
             if chunk.rows.pop(identity, None) is not None:

@@ -44,7 +44,8 @@ class BinlogReaderSettings(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: SnapshotSettings = SnapshotSettings()
     signal_table: str | None = None
     """``database.table`` of three columns (id, type, data): a row inserted into it is a signal (``signal.data.collection``).
-    It is captured as any other table. Signals come by ``headwater.signals`` too, which needs no table at the source."""
+    It is captured as any other table, but that ``skipped_operations`` spares its new rows. Signals come by
+    ``headwater.signals`` too, which needs no table at the source."""
     values: ValueModes = ValueModes()
     """Which of Debezium's forms times, decimals, unsigned BIGINTs and bytes take."""
     key_columns: tuple[KeyColumns, ...] = ()

@@ -18,7 +18,6 @@ import msgspec
 import structlog
 
 from libs.errors import (
-    AccessDenied,
     HeadwaterError,
     PositionPurged,
     SourceMisconfigured,
@@ -54,6 +53,8 @@ from libs.source.mysql.client import (
     servers_of,
     start_dump,
 )
+from libs.source.mysql.key_ranges import table_ranges
+from libs.source.mysql.replica_lag import ReplicaThrottle
 from libs.source.mysql.settings import DatabaseSettings
 from libs.source.mysql.snapshot import (
     CopiedAt,
@@ -65,22 +66,22 @@ from libs.source.mysql.snapshot import (
     estimated_rows,
     log_end,
     oldest_position,
-    replica_lag_s,
+    source_tables,
     statement_context,
     table_definitions,
 )
 from libs.source.mysql.snapshot_mode import Beginning, beginning
-from libs.source.mysql.table_copy import CopiedChunk, Readers, TableRange, open_readers, table_ranges
+from libs.source.mysql.table_copy import CopiedChunk, Readers, TableRange, UnreadRow, open_readers
 from libs.source.mysql.table_schemas import TableSchemas
 from libs.source.port import ReadBatch, ResumePoint
 from libs.source.signal_topic import SignalTopic
-from libs.source.signals import InvalidSignal, LogMessage, Signal, parse_signal, signal_of
+from libs.source.signals import ExecuteSnapshot, InvalidSignal, LogMessage, Signal, matches, parse_signal, signal_of
 from libs.telemetry import metrics
 from libs.types.checkpoint import Checkpoint, IncrementalSnapshot, RangeProgress, SnapshotProgress, TableCopy
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
 from libs.types.table import TableId, TableSchema
-from services.binlog_reader.decode import DdlStatement, LogDecoder, Passed, shortened
+from services.binlog_reader.decode import DdlStatement, LogDecoder, Passed, UnknownTable, shortened
 from services.binlog_reader.incremental import (
     IncrementalCopy,
     TableRefused,
@@ -98,7 +99,6 @@ _MODE_ANSI_QUOTES: Final = 4
 _MODE_NO_BACKSLASH_ESCAPES: Final = 1 << 20
 _ROWS_PER_SNAPSHOT_BATCH: Final = 2_000
 _SIGNAL_POLL_S: Final = 0.2
-_REPLICA_LAG_POLL_S: Final = 1.0
 _RANGES_PER_READER: Final = 4
 """More than one, so that a reader whose ranges were small goes on with another's."""
 _MAX_GATHERING_S: Final = 0.1
@@ -185,9 +185,8 @@ def require_sound_source(settings: BinlogReaderSettings, position: BinlogPositio
             resume_from=position,
             is_gtid_passed=gtid_filter(settings),
             needs_full_images=settings.values.unavailable_placeholder is None,
+            replica_server_id=settings.replica_server_id,
         )
-        if position is None:
-            require_no_prepared_xa(connection)
     finally:
         connection.close()
     for warning in report.warnings:
@@ -199,22 +198,6 @@ def require_sound_source(settings: BinlogReaderSettings, position: BinlogPositio
             raise SourceUnavailable(f"MySQL at {where} is a replica that lags behind what was read already:\n{listed}")
         kind = PositionPurged if all(fault.is_purged for fault in report.faults) else SourceMisconfigured
         raise kind(f"MySQL at {where} cannot be followed, {len(report.faults)} fault(s):\n{listed}")
-
-
-def require_no_prepared_xa(connection: Connection) -> None:
-    """A snapshot sees nothing of an XA transaction that is prepared, nor does the log behind it have its rows.
-
-    Raises SourceUnavailable while there is one. Without the right to ask (XA_RECOVER_ADMIN) its XA COMMIT will halt the reader.
-    """
-    try:
-        prepared = query(connection, "XA RECOVER")
-    except (AccessDenied, SourceUnavailable):  # error 1401 for lack of the right
-        return
-    if prepared:
-        raise SourceUnavailable(
-            f"{len(prepared)} XA transaction(s) are prepared at the source (XA RECOVER lists them): the snapshot waits until "
-            "they are committed or rolled back"
-        )
 
 
 def gtid_filter(settings: BinlogReaderSettings) -> Callable[[str], bool]:
@@ -284,6 +267,11 @@ class BinlogChangeLog:
             settings.values,
             settings.key_columns,
         )
+        self._throttle = ReplicaThrottle(
+            settings.database,
+            settings.snapshot,
+            SourcePartition(source=settings.source, name=SOURCE_PARTITION),
+        )
         self._progress: SnapshotProgress | None = None
         self._followed_databases: set[str] = set()
         self._database_charsets: Mapping[str, str] = {}
@@ -319,7 +307,7 @@ class BinlogChangeLog:
             if start.from_oldest_log:
                 position = await asyncio.to_thread(oldest_position, self._settings.database, epoch=epoch)
             else:
-                readers = await self._open_readers(epoch=epoch)
+                readers = await self._open_readers(epoch=epoch, is_position=True)
                 position = readers.view.position
                 async for batch in self._learn_schemas(readers.view, readers.view):
                     yield batch
@@ -329,8 +317,9 @@ class BinlogChangeLog:
             await self._tables.resume(checkpoint.order)
             self._follow_databases_of(self._tables.schemas)
             await self._follow_settings(checkpoint, position)
+            self._report_quarantined(position.quarantined)
             if start.learns_schemas:
-                readers = await self._open_readers(epoch=position.epoch)
+                readers = await self._open_readers(epoch=position.epoch, is_position=False)
                 at = CopiedAt(position, checkpoint.order, checkpoint.committed_at_us)
                 async for batch in self._learn_schemas(readers.view, at):
                     yield batch
@@ -339,12 +328,13 @@ class BinlogChangeLog:
                 readers = None
         if start.copies:
             if readers is None:
-                readers = await self._open_readers(epoch=position.epoch)
+                readers = await self._open_readers(epoch=position.epoch, is_position=True)
                 async for batch in self._log(position, until=readers.view.position):
                     yield batch
-                position = readers.view.position
             if self._progress is None or start.copies_again:
                 self._progress = SnapshotProgress(rows_estimated=await self._estimate(readers.view))
+            readers.view = await self._with_quarantines(readers.view, self._progress)
+            position = readers.view.position
             async for batch in self._copy(readers):
                 yield batch
             self._progress = None
@@ -369,6 +359,27 @@ class BinlogChangeLog:
     def _set_aside(self, row: UndecodedRow) -> None:
         self._left_out.add(row.reason, encode_undecoded_row(row))
 
+    def _leave_out(self, schema: TableSchema, unread: UnreadRow, view: ReadView | CopiedAt) -> None:
+        """A row of a snapshot that could not be read."""
+        self._set_aside(
+            UndecodedRow(
+                source=self._settings.source,
+                source_partition=SOURCE_PARTITION,
+                database=schema.table_id.database,
+                table=schema.table_id.table,
+                column=unread.column,
+                schema_version=schema.version,
+                reason=unread.reason,
+                transaction_id="",
+                order=view.order,
+                file=view.position.file,
+                position=view.position.pos,
+                row=0,
+                images=unread.packet,
+                is_snapshot=True,
+            )
+        )
+
     def _resume_point(self, position: BinlogPosition, order: EventOrder, committed_at_us: int) -> ResumePoint:
         return ResumePoint(
             position=encode_position(position),
@@ -388,9 +399,15 @@ class BinlogChangeLog:
 
     # --- schemas -----------------------------------------------------------------------------------------------------------
 
-    async def _open_readers(self, *, epoch: int) -> Readers:
-        processes = self._settings.snapshot.readers if self._beginning.copies else 1
-        self._readers = await asyncio.to_thread(open_readers, self._settings.database, epoch=epoch, processes=processes)
+    async def _open_readers(self, *, epoch: int, is_position: bool) -> Readers:
+        """``is_position``: the log is followed from the views' position on."""
+        self._readers = await asyncio.to_thread(
+            open_readers,
+            self._settings.database,
+            epoch=epoch,
+            processes=self._settings.snapshot.readers if self._beginning.copies else 1,
+            waits_for_xa=is_position,
+        )
         return self._readers
 
     async def _close_readers(self) -> None:
@@ -475,6 +492,8 @@ class BinlogChangeLog:
             gtid=ddl.gtid,
         )
         if database is not None:
+            if ddl.statement.split(maxsplit=1)[0].upper() == "CREATE":  # the log has all of it from here on
+                self._followed_databases.add(database)
             self._tables.tell_database(
                 database,
                 ddl.statement,
@@ -508,6 +527,42 @@ class BinlogChangeLog:
         for table_id, after in applied.items():
             self._incremental.table_changed(table_id, decoder.schemas.get(table_id), after)
         decoder.apply_schemas(applied, ddl.statement)
+        for table_id in filter(self._is_captured, applied):
+            await self._learn_database(decoder, table_id.database)
+
+    async def _learn_database(self, decoder: LogDecoder, database: str) -> None:
+        """Take up the tables of a database of which none was captured when the reader began: its settings were changed since.
+
+        They are recorded as the source has them now. The log may not have come so far: then the next table map of such a table
+        contradicts that, and quarantines it. Of a database that was followed all along nothing is learned: what is unknown of
+        it was lost, which is for a person to mend.
+        """
+        if database in self._followed_databases or not self._tables.schemas:
+            return
+        self._followed_databases.add(database)
+        tables = await asyncio.to_thread(source_tables, self._settings.database)
+        new = [table_id for table_id in tables if table_id.database == database and table_id not in decoder.schemas]
+        definitions = await asyncio.to_thread(table_definitions, self._settings.database, new)
+        for table_id, (statement, charset) in definitions.items():
+            try:
+                schema = show_create_to_schema(table_id, statement, charset)
+            except DdlNotUnderstood as error:
+                log.warning("table_not_learned", table=str(table_id), reason=str(error))
+                continue
+            await self._tables.record(
+                table_id,
+                SchemaChangeKind.CREATE,
+                schema,
+                order=decoder.last_order,
+                position=encode_position(decoder.position),
+                committed_at_us=decoder.committed_at_us,
+                ddl=statement,
+                source_block=self._source_block(
+                    decoder.position, database, table_id.table, time_us=decoder.committed_at_us
+                ),
+            )
+            decoder.learn(self._tables.schemas[table_id])
+        log.info("database_learned", database=database, tables=len(definitions))
 
     async def _changes_of(self, decoder: LogDecoder, ddl: DdlStatement) -> tuple[Sequence[TableChange], str | None]:
         """What the statement does, and the database that it is about, if it is about one; where its text is not understood,
@@ -591,6 +646,29 @@ class BinlogChangeLog:
 
     # --- snapshot ----------------------------------------------------------------------------------------------------------
 
+    async def _with_quarantines(self, view: ReadView, progress: SnapshotProgress) -> ReadView:
+        """``view`` at a position that has what the log up to it left quarantined.
+
+        A table of which no row was copied yet is read from its beginning: with the definition that the source has now its
+        quarantine ends. Any other stays quarantined, and what is left of it is not copied.
+        """
+        begun = {*progress.finished_tables, progress.current_table, *(each.table for each in progress.ranges)}
+        left: dict[str, str] = {}
+        for table, reason in self._reported.items():
+            table_id = next((table_id for table_id in self._tables.schemas if str(table_id) == table), None)
+            if table_id is None or table in begun:
+                left[table] = reason
+                continue
+            try:
+                await self._take_definition(
+                    table_id, position=view.position, order=view.order, committed_at_us=view.taken_at_us
+                )
+            except TableRefused as error:
+                log.warning("table_not_readmitted", table=table, reason=str(error))
+                left[table] = reason
+        self._report_quarantined(left)
+        return replace(view, position=msgspec.structs.replace(view.position, quarantined=left))
+
     async def _estimate(self, view: ReadView) -> int:
         return await asyncio.to_thread(
             estimated_rows, view.connection, tuple(schema.table_id for schema in self._tables.captured)
@@ -605,16 +683,21 @@ class BinlogChangeLog:
             for number, part in enumerate(parts)
         }
         begun = {each.table for each in progress.ranges}
+        marked = set(begun)
+        """Tables whose first row has been told: a chunk may consist of rows that are left out."""
         chunks = readers.copy_all(
             parts,
             source=self._settings.source,
             chunk_rows=self._settings.snapshot.chunk_rows,
-            wait=self._wait_for_replicas,
+            leaves_out=self._left_out.goes_on,
+            wait=self._throttle.wait,
         )
         async for number, chunk in chunks:
             table = parts[number].name
-            begins = table not in begun
+            begins = table not in marked
             begun.add(table)
+            if chunk.rows:
+                marked.add(table)
             if chunk.is_last:
                 del left[number]
             elif chunk.last_key:
@@ -648,7 +731,7 @@ class BinlogChangeLog:
             name = str(schema.table_id)
             select = snapshot.select_overrides.get(name, "")
             kept = [each for each in progress.ranges if each.table == name]
-            if name in progress.finished_tables:
+            if name in progress.finished_tables or name in self._reported:
                 continue
             if kept:
                 parts += [TableRange(schema, each.last_key, each.until, select) for each in kept]
@@ -668,6 +751,8 @@ class BinlogChangeLog:
     async def _chunk_batches(
         self, view: ReadView, schema: TableSchema, chunk: CopiedChunk, place: Place, can_resume: bool
     ) -> AsyncIterator[ReadBatch]:
+        for unread in chunk.left_out:
+            self._leave_out(schema, unread, view)
         run = RowRun(
             table_id=schema.table_id,
             schema_version=schema.version,
@@ -688,19 +773,6 @@ class BinlogChangeLog:
             append_edge([chunk.last], marker=place.of_part(is_first=is_only, is_last=True).marker)
         resume = self._resume_point(view.position, view.order, view.taken_at_us) if can_resume else None
         yield self._take(resume)
-
-    async def _wait_for_replicas(self) -> None:
-        """Before a chunk is read: until the replicas are near enough (``max_replica_lag_s``)."""
-        snapshot = self._settings.snapshot
-        if snapshot.max_replica_lag_s is None:
-            return
-        while True:
-            lag_s = await asyncio.to_thread(replica_lag_s, self._settings.database, snapshot.lag_replicas)
-            metrics.SNAPSHOT_REPLICA_LAG.labels(self._settings.source, SOURCE_PARTITION).set(lag_s)
-            if lag_s <= snapshot.max_replica_lag_s:
-                return
-            log.info("snapshot_waits_for_replicas", lag_s=lag_s, max_replica_lag_s=snapshot.max_replica_lag_s)
-            await asyncio.sleep(_REPLICA_LAG_POLL_S)
 
     # --- log ---------------------------------------------------------------------------------------------------------------
 
@@ -739,7 +811,9 @@ class BinlogChangeLog:
             unavailable_placeholder=self._settings.values.unavailable_placeholder,
             set_aside=self._set_aside if self._left_out.goes_on else None,
             watch=self._incremental,
-            passed=Passed(frozenset(self._settings.skipped_operations), is_gtid_passed),
+            passed=Passed(
+                frozenset(self._settings.skipped_operations), is_gtid_passed, heard=self._settings.signal_table or ""
+            ),
             spill_dir=Path(self._settings.spill_dir),
         )
         log.info("log_opened", gtid_set=position.gtid_set, file=position.file, pos=position.pos)
@@ -771,11 +845,13 @@ class BinlogChangeLog:
                 steps = decoder.feed(events)
             else:
                 steps = decoder.feed_compressed(packets)
-            for ddl in steps:
-                if ddl is not None:
-                    await self._apply(decoder, ddl)
+            for step in steps:
+                if isinstance(step, UnknownTable):
+                    await self._learn_database(decoder, step.table_id.database)
+                elif step is not None:
+                    await self._apply(decoder, step)
                 for row in self._incremental.table_signals():
-                    self._take_signal_row(row)
+                    await self._take_signal_row(decoder, row)
                 if self._incremental.is_due:
                     async for batch in self._due_chunk(decoder):
                         yield batch
@@ -835,9 +911,10 @@ class BinlogChangeLog:
     ) -> AsyncIterator[ReadBatch]:
         """Between two transactions: act on signals, and read a chunk; on and on until more of the log has come."""
         while True:
-            if self._take_signals():
+            if await self._take_signals(decoder):
                 yield self._drained(decoder)  # nothing else may come, and what a signal did is to be kept
-            if self._incremental.wants_chunk:
+            reads = self._incremental.wants_chunk and self._throttle.lets_read()
+            if reads:
                 before = self._incremental.state
                 await self._read_chunk(decoder)
                 if self._incremental.is_due:
@@ -847,16 +924,16 @@ class BinlogChangeLog:
                     yield self._drained(decoder)
             if receiving.done():
                 return
-            pause_s = 0.0 if self._incremental.wants_chunk else _SIGNAL_POLL_S
+            pause_s = 0.0 if reads and self._incremental.wants_chunk else _SIGNAL_POLL_S
             await asyncio.wait({receiving}, timeout=pause_s)
 
-    def _take_signals(self) -> bool:
+    async def _take_signals(self, decoder: LogDecoder) -> bool:
         """Whether any came."""
         records = self._signal_topic.records() if self._signal_topic is not None else []
         for record in records:
             if record.text is not None:
                 try:
-                    self._act_on(parse_signal(record.text))
+                    await self._act_on(decoder, parse_signal(record.text))
                 except InvalidSignal as error:
                     self._refuse_signal(error)
             self._incremental.state = msgspec.structs.replace(
@@ -864,13 +941,13 @@ class BinlogChangeLog:
             )
         return bool(records)
 
-    def _take_signal_row(self, row: tuple[object, ...]) -> None:
+    async def _take_signal_row(self, decoder: LogDecoder, row: tuple[object, ...]) -> None:
         """A row of the signal table: acts once, because its place in the log is passed once."""
         try:
             if len(row) != 3:
                 raise InvalidSignal(f"the signal table has {len(row)} columns; it needs three: id, type, data")
             signal_id, kind, data = row
-            self._act_on(signal_of(str(signal_id), kind, data))
+            await self._act_on(decoder, signal_of(str(signal_id), kind, data))
         except InvalidSignal as error:
             self._refuse_signal(error)
 
@@ -878,19 +955,30 @@ class BinlogChangeLog:
         log.warning("signal_refused", reason=str(error))
         metrics.SIGNALS.labels(self._settings.source, SOURCE_PARTITION, "refused").inc()
 
-    def _act_on(self, signal: Signal) -> None:
+    async def _act_on(self, decoder: LogDecoder, signal: Signal) -> None:
         if isinstance(signal, LogMessage):
             log.info("signal_logged", signal_id=signal.signal_id, message=signal.message)
         else:
+            if isinstance(signal, ExecuteSnapshot):
+                await self._learn_asked_for(decoder, signal)
             captured = [str(schema.table_id) for schema in self._tables.captured]
             notes = self._incremental.take(signal, captured)
             log.info("signal_taken", signal=type(signal).__name__, signal_id=signal.signal_id, not_done=notes)
         metrics.SIGNALS.labels(self._settings.source, SOURCE_PARTITION, "taken").inc()
 
+    async def _learn_asked_for(self, decoder: LogDecoder, signal: ExecuteSnapshot) -> None:
+        """A database that is captured only now, and of which the log has shown nothing yet."""
+        known = [str(schema.table_id) for schema in self._tables.captured]
+        unknown = [pattern for pattern in signal.tables if not any(matches(pattern, name) for name in known)]
+        if not unknown:
+            return
+        for table_id in await asyncio.to_thread(source_tables, self._settings.database):
+            if self._is_captured(table_id) and any(matches(pattern, str(table_id)) for pattern in unknown):
+                await self._learn_database(decoder, table_id.database)
+
     async def _read_chunk(self, decoder: LogDecoder) -> None:
         """Read the next chunk of the first table that waits, the log standing still."""
         copy = self._incremental.state.tables[0]
-        await self._wait_for_replicas()
         try:
             schema = next((s for s in self._tables.captured if str(s.table_id) == copy.table), None)
             if schema is None:
@@ -909,7 +997,8 @@ class BinlogChangeLog:
                 schema,
                 copy,
                 seen=decoder.executed,
-                chunk_rows=self._settings.snapshot.incremental_chunk_rows,
+                chunk_rows=self._incremental.chunk_rows(self._settings.snapshot.incremental_chunk_rows),
+                leaves_out=self._left_out.goes_on,
             )
             if chunk is None:
                 await asyncio.sleep(_SIGNAL_POLL_S)
@@ -930,32 +1019,47 @@ class BinlogChangeLog:
         reason = decoder.quarantined[copy.table]
         if copy.chunks_read or (copy.table, copy.signal_id) in self._readmitted:
             raise TableRefused(f"{copy.table} was quarantined while it was read: {reason}")
-        definitions = await asyncio.to_thread(table_definitions, self._settings.database, [table_id])
-        if table_id not in definitions:
-            raise TableRefused(f"{copy.table} is not at the source any more")
-        statement, charset = definitions[table_id]
-        try:
-            schema = self._tables.as_set(show_create_to_schema(table_id, statement, charset))
-        except DdlNotUnderstood as error:
-            raise TableRefused(f"{copy.table} cannot be read: {error}") from error
-        if msgspec.structs.replace(schema, version=decoder.schemas[table_id].version) != decoder.schemas[table_id]:
-            await self._tables.record(
-                table_id,
-                SchemaChangeKind.ALTER,
-                schema,
-                order=decoder.last_order,
-                position=encode_position(decoder.position),
-                committed_at_us=decoder.committed_at_us,
-                ddl=statement,
-                source_block=self._source_block(
-                    decoder.position, table_id.database, table_id.table, time_us=decoder.committed_at_us
-                ),
-            )
-            decoder.apply_schemas({table_id: self._tables.schemas[table_id]}, statement)
+        statement = await self._take_definition(
+            table_id,
+            position=decoder.position,
+            order=decoder.last_order,
+            committed_at_us=decoder.committed_at_us,
+        )
+        decoder.apply_schemas({table_id: self._tables.schemas[table_id]}, statement)
         decoder.release(table_id)
         self._readmitted.add((copy.table, copy.signal_id))
         log.info("table_readmitted", table=copy.table, signal_id=copy.signal_id)
         return self._tables.schemas[table_id]
+
+    async def _take_definition(
+        self, table_id: TableId, *, position: BinlogPosition, order: EventOrder, committed_at_us: int
+    ) -> str:
+        """Record the definition that the source has of a known table now, where it is another one; the statement.
+
+        Raises:
+            TableRefused: the source has none, or one that cannot be read.
+        """
+        definitions = await asyncio.to_thread(table_definitions, self._settings.database, [table_id])
+        if table_id not in definitions:
+            raise TableRefused(f"{table_id} is not at the source any more")
+        statement, charset = definitions[table_id]
+        try:
+            schema = self._tables.as_set(show_create_to_schema(table_id, statement, charset))
+        except DdlNotUnderstood as error:
+            raise TableRefused(f"{table_id} cannot be read: {error}") from error
+        known = self._tables.schemas[table_id]
+        if msgspec.structs.replace(schema, version=known.version) != known:
+            await self._tables.record(
+                table_id,
+                SchemaChangeKind.ALTER,
+                schema,
+                order=order,
+                position=encode_position(position),
+                committed_at_us=committed_at_us,
+                ddl=statement,
+                source_block=self._source_block(position, table_id.database, table_id.table, time_us=committed_at_us),
+            )
+        return statement
 
     async def _due_chunk(self, decoder: LogDecoder) -> AsyncIterator[ReadBatch]:
         """Put what is left of the chunk into the log at this place, in batches."""
@@ -970,6 +1074,8 @@ class BinlogChangeLog:
             order=EventOrder(epoch=position.epoch, rank=low.transaction_count(), tx_ordinal=0),
             taken_at_us=time.time_ns() // 1_000,
         )
+        for unread in chunk.left_out:
+            self._leave_out(chunk.schema, unread, view)
         for rows in _parts(list(chunk.rows.values())):
             if self._batch.is_full:
                 yield self._take(None)
@@ -1008,10 +1114,13 @@ def _parts(rows: Sequence[tuple[bytes, bytes]]) -> Iterator[Sequence[tuple[bytes
 
 
 def _require_events(packets: Packets, events: int) -> None:
-    """All packets held an event. Raises as ``raise_error_packet``, PositionPurged."""
+    """All packets held an event. Raises as ``raise_error_packet``, SourceUnavailable.
+
+    What the server lacks it says by an error; an end without one is a shutdown, or a dump thread that somebody ended.
+    """
     if events < len(packets):
         raise_error_packet(packets.data, *packets[events])
-        raise PositionPurged("MySQL ended the log: the server shuts down or the file is gone")
+        raise SourceUnavailable("MySQL ended the log: the server shuts down, or the reader's dump thread was ended")
 
 
 @dataclass(frozen=True, slots=True)

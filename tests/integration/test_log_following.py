@@ -1,18 +1,25 @@
 """The log of a real MySQL, followed: what each kind of transaction in it gives."""
 
+import asyncio
 import os
 import secrets
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import orjson
 import pytest
 
-from libs.errors import DiskFull, PositionPurged, SourceUnavailable
+from libs.errors import DiskFull, PositionPurged, SourceMisconfigured, SourceUnavailable
+from libs.local.process import stop
 from libs.mysql.charsets import charset_of_collation_id
 from libs.mysql.gtid import GtidSet
+from libs.mysql.packets import Packets
+from libs.source.mysql.client import connect, raise_error_packet, start_dump
+from libs.source.mysql.settings import DatabaseSettings, SnapshotMode, SnapshotSettings
 from libs.types.table import TableId
-from services.binlog_reader.position import decode_position
+from services.binlog_reader.position import BinlogPosition, decode_position
 from tests.conftest import MysqlServer, StartMysql
 from tests.integration.log_reading import Event, LogReading, events_of, ids
 
@@ -457,6 +464,34 @@ async def test_a_server_without_gtids_is_followed_by_place(
         await reading.read(lambda events: len(events) >= 1)
 
 
+async def test_a_log_without_gtids_is_followed_from_its_beginning_and_copied_past_a_gap(
+    start_mysql: StartMysql,
+) -> None:
+    """``never`` begins with the oldest file; ``when_needed`` copies all rows once the place is gone, under greater orders."""
+    server = start_mysql(extra_options=("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"))
+    server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1)")
+    server.execute("FLUSH BINARY LOGS", "INSERT INTO d.t VALUES (2)")
+    never = SnapshotSettings(mode=SnapshotMode.NEVER)
+    reading = LogReading(server, settings={"include_tables": (r"d\..*",), "snapshot": never})
+
+    first = await reading.read(lambda events: len(events) >= 2)
+    server.execute("INSERT INTO d.t VALUES (3)", "FLUSH BINARY LOGS", "INSERT INTO d.t VALUES (4)")
+    ((file, *_),) = server.execute("SHOW BINARY LOG STATUS")
+    server.execute(f"PURGE BINARY LOGS TO '{file}'")
+    with pytest.raises(PositionPurged, match="re-snapshot"):
+        await reading.read(lambda events: len(events) >= 1)
+    reading.settings["snapshot"] = SnapshotSettings(mode=SnapshotMode.WHEN_NEEDED)
+    copied = await reading.read(lambda events: len(events) >= 4)
+    server.execute("INSERT INTO d.t VALUES (5)")
+    after = await reading.read(lambda events: len(events) >= 1)
+
+    assert [(event.op, *ids([event])) for event in first] == [("c", 1), ("c", 2)]
+    assert [(event.op, *ids([event])) for event in copied] == [("r", 1), ("r", 2), ("r", 3), ("r", 4)]
+    assert [(event.op, *ids([event])) for event in after] == [("c", 5)]
+    assert max(event.order for event in first) < min(event.order for event in copied)
+    assert max(event.order for event in copied) < after[0].order
+
+
 async def test_another_server_takes_over(start_mysql: StartMysql) -> None:
     """A replica becomes the source: no change is lost or repeated, orders go on growing, and the old server is passed over
     when it comes back without what was read."""
@@ -491,6 +526,51 @@ async def test_another_server_takes_over(start_mysql: StartMysql) -> None:
     assert before[0].transaction_id.split(":")[0] != after[0].transaction_id.split(":")[0]
 
 
+async def test_a_source_that_is_stopped_or_that_ends_the_dump_is_read_again(start_mysql: StartMysql) -> None:
+    """It says goodbye by an end of data, as it does when somebody ends its dump thread: nothing of that is lost log."""
+    primary, replica = (start_mysql(server_id=server_id) for server_id in (11, 12))
+    replica.execute(
+        f"CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{primary.host}', SOURCE_PORT = {primary.port}, SOURCE_USER = 'root', "
+        "SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1, SOURCE_CONNECT_RETRY = 1",
+        "START REPLICA",
+    )
+    primary.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
+    reading = LogReading(
+        primary,
+        settings={"include_tables": (r"d\..*",)},
+        database={"failover_servers": (f"{replica.host}:{replica.port}",), "connect_timeout_s": 2},
+    )
+    await reading.begin()
+
+    for row_id, kill in enumerate(("KILL", "KILL QUERY"), 1):
+
+        def end_dump(events: list[Event], kill: str = kill) -> bool:
+            dumps = primary.execute("SELECT ID FROM information_schema.PROCESSLIST WHERE COMMAND LIKE 'Binlog Dump%'")
+            for (thread,) in dumps if events else ():
+                primary.execute(f"{kill} {thread}")
+            return False
+
+        primary.execute(f"INSERT INTO d.t VALUES ({row_id})")
+        with pytest.raises(SourceUnavailable):
+            await reading.read(end_dump)
+    primary.execute("INSERT INTO d.t VALUES (3)")
+    (executed,) = primary.execute("SELECT @@GLOBAL.gtid_executed")
+    replica.execute(f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{executed[0]}', 60)", "STOP REPLICA", "RESET REPLICA ALL")
+
+    def stop_server(events: list[Event]) -> bool:
+        if events:
+            stop(primary.running, 60.0)
+        return False
+
+    with pytest.raises(SourceUnavailable):
+        await reading.read(stop_server)
+    replica.execute("INSERT INTO d.t VALUES (4)")
+    after = await reading.read(lambda events: len(events) >= 1)
+
+    assert ids(events_of(reading.entries)) == [1, 2, 3, 4]
+    assert ids(after) == [4]
+
+
 async def test_heartbeats_move_the_position_while_nothing_captured_changes(
     reading: LogReading, mysql_server: MysqlServer, unique_name: Callable[[str], str]
 ) -> None:
@@ -513,6 +593,54 @@ async def test_heartbeats_move_the_position_while_nothing_captured_changes(
 
     assert events == []
     assert all(batch.payload == b"" for batch in reading.batches[given[0] - 1 :])
+
+
+async def test_two_readers_under_one_id_are_told_so(
+    reading: LogReading, mysql_server: MysqlServer, database: str
+) -> None:
+    """MySQL ends the older dump by the error that it has for a purged log too."""
+    await reading.begin()
+    other = LogReading(mysql_server, settings=dict(reading.settings), replica_server_id=reading.replica_server_id)
+    await other.begin()
+    mysql_server.execute(f"INSERT INTO {database}.t VALUES (1, 'x')")
+    begun: list[asyncio.Task[list[Event]]] = []
+
+    def begin_other(events: list[Event]) -> bool:
+        if events and not begun:
+            begun.append(asyncio.create_task(other.read(lambda events: len(events) >= 2)))
+        return False
+
+    with pytest.raises(SourceMisconfigured, match=r"under the same server id .*replica_server_id"):
+        await reading.read(begin_other)
+    mysql_server.execute(f"INSERT INTO {database}.t VALUES (2, 'x')")
+
+    assert ids(await begun[0]) == [1, 2]
+
+
+def test_a_log_that_is_purged_after_the_pre_flight_is_named_with_what_is_missing(start_mysql: StartMysql) -> None:
+    """By MySQL itself."""
+    server = start_mysql()
+    server.execute("CREATE DATABASE d", "FLUSH BINARY LOGS", "CREATE DATABASE e")
+    ((file, *_),) = server.execute("SHOW BINARY LOG STATUS")
+    server.execute(f"PURGE BINARY LOGS TO '{file}'")
+    ((uuid,),) = server.execute("SELECT @@GLOBAL.server_uuid")
+    connection = connect(DatabaseSettings(host=server.host, port=server.port, user="root"))
+    try:
+        packets, _ = start_dump(
+            connection,
+            BinlogPosition(gtid_set="", file=file, pos=4),
+            also_done=GtidSet(),
+            replica_server_id=7,
+            heartbeat_s=1.0,
+            spill_dir=Path(tempfile.gettempdir()),
+        ).receive()
+        assert isinstance(packets, Packets)
+
+        with pytest.raises(PositionPurged, match=rf"missing transactions are '{uuid}:1'.*re-snapshot"):
+            for place, end in packets:
+                raise_error_packet(packets.data, place, end)
+    finally:
+        connection.close()
 
 
 async def test_a_silent_source_is_given_up_and_read_again(start_mysql: StartMysql) -> None:

@@ -1,5 +1,6 @@
 """Pre-flight against real servers, well and badly set up."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -191,3 +192,24 @@ def test_a_person_can_run_the_pre_flight(mysql_server: MysqlServer, tmp_path: Pa
     assert len(poor.exception.mistakes) >= 3
     assert all("mend: " in mistake for mistake in poor.exception.mistakes)
     assert "did you mean 'sound'?" in str(missing.exception)
+
+
+def test_a_replica_that_has_the_readers_id_is_found(start_mysql: StartMysql) -> None:
+    """MySQL would serve one of them alone."""
+    source, replica = start_mysql(server_id=11), start_mysql(server_id=12)
+    replica.execute(
+        f"CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{source.host}', SOURCE_PORT = {source.port}, SOURCE_USER = 'root', "
+        "SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1",
+        "START REPLICA",
+    )
+    deadline_s = time.monotonic() + 60
+    while not source.execute("SHOW REPLICAS"):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
+
+    with source.connect() as connection:
+        taken, free = (check_source(connection, replica_server_id=number).faults for number in (12, 13))
+
+    assert [fault.what.partition(" (")[0] for fault in taken] == ["a replica of the server"]
+    assert "server id 12" in taken[0].what
+    assert free == ()

@@ -19,7 +19,14 @@ import msgspec
 import pymysql
 from pymysql.constants import COMMAND
 
-from libs.errors import AccessDenied, HeadwaterError, PipelineHalted, PositionPurged, SourceUnavailable
+from libs.errors import (
+    AccessDenied,
+    HeadwaterError,
+    PipelineHalted,
+    PositionPurged,
+    SourceMisconfigured,
+    SourceUnavailable,
+)
 from libs.mysql.binlog_events import KIND_OFFSET, TRANSACTION_PAYLOAD, read_packed
 from libs.mysql.binlog_position import BinlogPosition
 from libs.mysql.gtid import GtidSet
@@ -34,7 +41,21 @@ _OK, _ERROR, _EOF = 0x00, 0xFF, 0xFE
 
 _NO_TLS: Final = 2026
 _DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1370})
-_PURGED: Final = frozenset({1236, 1789})
+_REFUSED: Final = frozenset({1054})  # unknown column: PyMySQL counts it as operational
+_REFUSED_STATES: Final = frozenset({"0A", "21", "22", "3D", "42"})
+"""Classes of SQLSTATE: what the statement asks for cannot be had, now or later."""
+_LIMITS: Final = frozenset({1203, 1226})  # of a user's connections and queries an hour: of class 42 too, but they pass
+_CANNOT_SEND_LOG: Final = 1236
+"""Everything that ends a dump; its text alone tells what it is (MySQL source, sql/rpl_binlog_sender.cc)."""
+_PURGED: Final = 1789
+_PURGED_TEXTS: Final = (
+    "purged required",
+    "could not find first log file",
+    "more gtids than",
+    "impossible position",
+    "position > file size",
+)
+_SAME_ID_TEXT: Final = "same server_uuid/server_id"
 _COM_BINLOG_DUMP: Final = 0x12
 _COM_BINLOG_DUMP_GTID: Final = 0x1E
 
@@ -140,11 +161,35 @@ def as_ours(error: Exception, settings: DatabaseSettings | None) -> HeadwaterErr
         return PipelineHalted(f"MySQL at {where} offers no TLS: set it up there, or let tls_mode ask for less")
     if code in _DENIED:
         return AccessDenied(f"MySQL denies the reader at {where} ({text}): check user, password and grants")
-    if code in _PURGED:
-        return PositionPurged(f"the source no longer holds the log to resume from ({text}): re-snapshot the source")
-    if isinstance(error, pymysql.ProgrammingError | pymysql.NotSupportedError):
-        return PipelineHalted(f"MySQL refuses a statement of the reader at {where}: {text}")
-    return SourceUnavailable(f"MySQL at {where} does not answer: {text}")
+    if code in (_CANNOT_SEND_LOG, _PURGED):
+        return _log_withheld(code, text, where)
+    if code in _REFUSED or isinstance(error, _REFUSALS):
+        return PipelineHalted(f"MySQL refuses a statement of the reader at {where}: {text} (error {code})")
+    if code in _CLIENT_ERRORS or not code:
+        return SourceUnavailable(f"MySQL at {where} does not answer: {text}")
+    return SourceUnavailable(f"MySQL at {where} cannot do it now: {text} (error {code})")
+
+
+_REFUSALS: Final = (pymysql.ProgrammingError, pymysql.NotSupportedError, pymysql.DataError, pymysql.IntegrityError)
+_CLIENT_ERRORS: Final = range(2000, 3000)  # the connection, not the statement
+
+
+def _log_withheld(code: int, text: str, where: str) -> HeadwaterError:
+    """Why a server ends the dump of its log, or does not begin it."""
+    told = text.lower()
+    if code == _PURGED or any(each in told for each in _PURGED_TEXTS):
+        return PositionPurged(
+            f"MySQL at {where} no longer holds the log to resume from ({text}): re-snapshot the source"
+        )
+    if _SAME_ID_TEXT in told:
+        return SourceMisconfigured(
+            f"MySQL at {where} ended the log, since somebody else asked for it under the same server id ({text}): give every "
+            "reader and every replica of the server its own id (replica_server_id)"
+        )
+    return PipelineHalted(
+        f"MySQL at {where} cannot send its log ({text}): mend that at the server; what was read is kept, and the reader goes "
+        "on behind it. Where the log is damaged, re-snapshot the source"
+    )
 
 
 def mysql_error_code(error: BaseException) -> int:
@@ -243,7 +288,9 @@ class PacketReader:
             chunk = self._socket.recv(max(_RECEIVE_BYTES, min(missing, MAX_PACKET)))
         except TimeoutError as error:
             raise SourceUnavailable(
-                "MySQL sent nothing, not even a heartbeat: the connection counts as lost"
+                "MySQL sent no row of a SELECT in time: the server is busy, or the condition that the SELECT has needs an index"
+                if self._spill_dir is None
+                else "MySQL sent nothing, not even a heartbeat: the connection counts as lost"
             ) from error
         except OSError as error:
             raise SourceUnavailable(f"the connection to MySQL broke: {error}") from error
@@ -313,9 +360,10 @@ def start_dump(
 
     Raises SourceUnavailable, AccessDenied, PositionPurged.
     """
-    query(connection, f"SET @source_heartbeat_period = {int(heartbeat_s * 1e9)}")
-    # The checksum is announced as the server has it: asking for none would make the server strip each one.
-    query(connection, "SET @source_binlog_checksum = @@GLOBAL.binlog_checksum")
+    for name in ("source", "master"):  # a server before 8.0.26 knows the second alone, and counts it in every release
+        query(connection, f"SET @{name}_heartbeat_period = {int(heartbeat_s * 1e9)}")
+        # The checksum is announced as the server has it: asking for none would make the server strip each one.
+        query(connection, f"SET @{name}_binlog_checksum = @@GLOBAL.binlog_checksum")
     if position.by_file:
         command = _COM_BINLOG_DUMP
         payload = struct.pack("<IHI", position.pos, 0, replica_server_id) + position.file.encode()
@@ -335,6 +383,9 @@ def raise_error_packet(data: bytes, place: int, end: int) -> None:
     """Raise MySQL's error, ours by what to do next, where the packet is one."""
     if data[place] == _ERROR:
         (code,) = struct.unpack_from("<H", data, place + 1)
-        text = data[place + 9 : end].decode("utf-8", errors="replace")
-        error = pymysql.OperationalError(code, text)
+        state, text = (
+            part.decode("utf-8", errors="replace") for part in (data[place + 4 : place + 9], data[place + 9 : end])
+        )
+        is_refused = state[:2] in _REFUSED_STATES and code not in _LIMITS
+        error = (pymysql.ProgrammingError if is_refused else pymysql.OperationalError)(code, text)
         raise as_ours(error, None) from error

@@ -56,7 +56,8 @@ class SnapshotMode(enum.Enum):
     INITIAL = "initial"
     """Without a checkpoint: copy the rows there are, then follow the log."""
     ALWAYS = "always"
-    """At each start: copy all rows, then follow the log. With a checkpoint the log is followed up to the copy first."""
+    """At each start that finds no unfinished copy: copy all rows, then follow the log. With a checkpoint the log is followed up
+    to the copy first."""
     INITIAL_ONLY = "initial_only"
     """Without a checkpoint: copy the rows there are. The log is not followed."""
     NO_DATA = "no_data"

@@ -18,11 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-import pymysql
 import structlog
-from pymysql.cursors import DictCursor
 
-from libs.errors import AccessDenied, PipelineHalted, SourceMisconfigured, SourceUnavailable
+from libs.errors import AccessDenied, PipelineHalted, SourceUnavailable
 from libs.events.batch import MAX_BATCH_ROWS, OP_READ, BatchBuilder, RowRun
 from libs.events.envelope import BEFORE_NULL_AFTER, MysqlSourceBlock, event_tail, json_text, source_place, source_tail
 from libs.mysql.binlog_position import BinlogPosition
@@ -33,7 +31,7 @@ from libs.mysql.identifiers import quote_table
 from libs.mysql.row_key import row_key
 from libs.mysql.text_row import row_cells, select_list, text_rows_decoder, undecodable_text, utf8_cell
 from libs.mysql.text_rows import TextRowsDecoder
-from libs.source.mysql.client import Connection, as_ours, connect, query, select_raw
+from libs.source.mysql.client import Connection, connect, query, select_raw
 from libs.source.mysql.settings import DatabaseSettings
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
@@ -80,11 +78,18 @@ def begin_view(connection: Connection) -> None:
     query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
 
-def open_read_view(settings: DatabaseSettings, *, epoch: int, beside: Callable[[], None] | None = None) -> ReadView:
+def open_read_view(
+    settings: DatabaseSettings,
+    *,
+    epoch: int,
+    beside: Callable[[], None] | None = None,
+    waits_for_xa: bool = False,
+) -> ReadView:
     """Open the transaction that all rows are read in. Blocks; holds no lock when it returns.
 
     ``beside`` is called in the same moment: it opens further views, of the same position. Where the user may not lock, each
     shows at least everything up to it; what one shows beyond comes from the log too, with a greater order.
+    ``waits_for_xa``: there is no such moment while an XA transaction is prepared.
 
     Raises SourceUnavailable, AccessDenied (of a server without GTIDs also where the user may not lock).
     """
@@ -98,10 +103,14 @@ def open_read_view(settings: DatabaseSettings, *, epoch: int, beside: Callable[[
                 "the snapshot of a server without GTIDs needs a lock for a moment: GRANT RELOAD ON *.* to the user, or set "
                 "gtid_mode=ON"
             )
+        if waits_for_xa:
+            _require_no_prepared_xa(locker)
         executed = executed_gtids(locker)
         begin_view(view)
         if beside is not None:
             beside()
+        if waits_for_xa and not is_locked:
+            _require_no_prepared_xa(locker)
         file, pos = log_end(locker)
         if is_locked:
             query(locker, "UNLOCK TABLES")
@@ -131,6 +140,22 @@ def _try_lock(connection: Connection) -> bool:
     return True
 
 
+def _require_no_prepared_xa(connection: Connection) -> None:
+    """A view shows nothing of an XA transaction that is prepared, and the log behind its position does not have the rows.
+
+    Raises SourceUnavailable while there is one. Without the right to ask (XA_RECOVER_ADMIN) its XA COMMIT will halt the reader.
+    """
+    try:
+        prepared = query(connection, "XA RECOVER")
+    except (AccessDenied, SourceUnavailable, PipelineHalted):  # error 1401 for lack of the right
+        return
+    if prepared:
+        raise SourceUnavailable(
+            f"{len(prepared)} XA transaction(s) are prepared at the source (XA RECOVER lists them): the snapshot waits until "
+            "they are committed or rolled back"
+        )
+
+
 def executed_gtids(connection: Connection) -> GtidSet:
     """Every transaction that the server has committed and shows to whoever reads now. Blocks."""
     return GtidSet.parse(str(query(connection, "SELECT @@GLOBAL.gtid_executed")[0][0]))
@@ -149,35 +174,18 @@ def oldest_position(settings: DatabaseSettings, *, epoch: int) -> BinlogPosition
     """Where the log that the server still holds begins. Blocks. Raises SourceUnavailable, AccessDenied."""
     connection = connect(settings)
     try:
-        purged = GtidSet.parse(str(query(connection, "SELECT @@GLOBAL.gtid_purged")[0][0]))
+        [(purged, mode)] = query(connection, "SELECT @@GLOBAL.gtid_purged, @@GLOBAL.gtid_mode")
         logs = query(connection, "SHOW BINARY LOGS")
-        return BinlogPosition(gtid_set=str(purged), file=str(logs[0][0]) if logs else "", pos=4, epoch=epoch)
+        has_gtids = mode == "ON"
+        return BinlogPosition(
+            gtid_set=str(GtidSet.parse(str(purged))) if has_gtids else "",
+            file=str(logs[0][0]) if logs else "",
+            pos=4,
+            epoch=epoch,
+            by_file=not has_gtids,
+        )
     finally:
         connection.close()
-
-
-def replica_lag_s(source: DatabaseSettings, replicas: Sequence[DatabaseSettings]) -> float:
-    """Seconds that the source, where it is a replica itself, or the slowest of ``replicas`` is behind; one that does not
-    replicate counts as infinitely far. Blocks.
-
-    Raises SourceUnavailable, AccessDenied (REPLICATION CLIENT is needed).
-    """
-    lags = [0.0]
-    for settings in (source, *replicas):
-        connection = connect(settings)
-        try:
-            with connection.cursor(DictCursor) as cursor:
-                cursor.execute("SHOW REPLICA STATUS")
-                rows = cursor.fetchall()
-        except pymysql.Error as error:
-            raise as_ours(error, settings) from error
-        finally:
-            connection.close()
-        if not rows and settings is not source:
-            raise SourceMisconfigured(f"snapshot.lag_replicas: {settings.host}:{settings.port} is no replica")
-        behind = [row["Seconds_Behind_Source"] for row in rows]
-        lags += [float("inf") if lag is None else float(lag) for lag in behind]
-    return max(lags)
 
 
 def captured_tables(connection: Connection) -> list[TableId]:
@@ -190,10 +198,20 @@ def captured_tables(connection: Connection) -> list[TableId]:
     return [TableId(database=str(database), table=str(table)) for database, table in rows]
 
 
+def source_tables(settings: DatabaseSettings) -> list[TableId]:
+    """``captured_tables``, by a connection of its own. Blocks. Raises SourceUnavailable, AccessDenied."""
+    connection = connect(settings)
+    try:
+        return captured_tables(connection)
+    finally:
+        connection.close()
+
+
 def estimated_rows(connection: Connection, tables: Sequence[TableId]) -> int:
-    """Rows of ``tables`` by the server's statistics: an estimate, for progress only."""
+    """Rows of ``tables`` by the server's statistics of now: an estimate."""
     if not tables:
         return 0
+    query(connection, "SET SESSION information_schema_stats_expiry = 0")  # else they may be a day old, or none
     placeholders = ", ".join(["(%s, %s)"] * len(tables))
     names = [name for table in tables for name in (table.database, table.table)]
     rows = query(

@@ -38,7 +38,7 @@ def beginning(
             return Beginning(from_oldest_log=True)
         has_rows = mode not in (SnapshotMode.NO_DATA, SnapshotMode.SCHEMA_ONLY)
         return Beginning(learns_schemas=True, copies=has_rows, follows_log=follows_log)
-    copies_again = mode is SnapshotMode.ALWAYS and is_process_start
+    copies_again = mode is SnapshotMode.ALWAYS and is_process_start and not is_copying
     return Beginning(
         learns_schemas=mode is SnapshotMode.RECOVERY and is_process_start,
         copies=is_copying or copies_again,

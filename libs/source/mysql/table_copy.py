@@ -22,21 +22,19 @@ from libs.errors import HeadwaterError, SourceUnavailable
 from libs.events.batch import MAX_BATCH_BYTES, MAX_BATCH_ROWS, EncodedRows
 from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows
-from libs.mysql.chunk_query import KeyPlace, chunk_statement, pack_key
-from libs.mysql.column_type import parse_column_type
-from libs.mysql.identifiers import quote_identifier, quote_table
+from libs.mysql.chunk_query import KeyPlace, chunk_statement
+from libs.mysql.identifiers import quote_table
 from libs.mysql.packets import Packets
 from libs.mysql.row_key import row_key
-from libs.mysql.text_row import named_failures, select_list, text_rows_decoder
+from libs.mysql.text_row import select_list, text_rows_decoder, undecodable_text
 from libs.mysql.text_rows import TextRowsDecoder
-from libs.source.mysql.client import Connection, connect, query, select_packets
+from libs.source.mysql.client import Connection, connect, select_packets
 from libs.source.mysql.settings import DatabaseSettings
 from libs.source.mysql.snapshot import (
     CopiedAt,
     ReadView,
     begin_view,
     copied_tail,
-    estimated_rows,
     is_chunked,
     key_place,
     open_read_view,
@@ -47,7 +45,6 @@ _SELECT_TIMEOUT_S: Final = 600.0
 _OPEN_TIMEOUT_S: Final = 30.0
 """How long a reader's process may take to be there: it starts Python and loads its modules."""
 _END_TIMEOUT_S: Final = 5.0
-_CHUNKS_WORTH_SPLITTING: Final = 4
 _CHUNKS_AT_ONCE: Final = 4
 """Chunks that go from one thread or process to another at once: it costs as much as some hundred rows do."""
 
@@ -69,6 +66,17 @@ class TableRange:
 
 
 @dataclass(frozen=True, slots=True)
+class UnreadRow:
+    """A row of a table that could not be read."""
+
+    column: str
+    """At which decoding failed."""
+    reason: str
+    packet: bytes
+    """The row as MySQL sent it, in its text protocol."""
+
+
+@dataclass(frozen=True, slots=True)
 class CopiedChunk:
     """Some rows of a range, in key order, as events."""
 
@@ -83,13 +91,18 @@ class CopiedChunk:
     last_key: KeyPlace
     """Where to go on behind this chunk; b"": the range cannot be entered in its middle."""
     is_last: bool
+    left_out: Sequence[UnreadRow] = ()
+    """Not among ``rows``."""
 
 
 class _Rows:
     """Encodes a range's rows; all but its first and its last one as events."""
 
-    def __init__(self, decoder: TextRowsDecoder, frame: EventFrame) -> None:
+    def __init__(self, schema: TableSchema, decoder: TextRowsDecoder, frame: EventFrame, *, leaves_out: bool) -> None:
+        self._schema = schema
         self._decoder = decoder
+        self._leaves_out = leaves_out
+        self._left_out: list[UnreadRow] = []
         self._has_begun = False
         self.frame = frame
         """Around the images of the rows to come."""
@@ -98,17 +111,24 @@ class _Rows:
         """Runs that take no more rows, each with the packet of its last row."""
         self._run = RunRows()
         self.newest = b""
-        """The newest row, held back until another one follows: it may be the last."""
+        """The newest row."""
+        self._held = b""
+        """The newest row that can be read, held back until another one follows: it may be the last."""
 
     def add(self, packets: Packets, nth: int, end: int) -> None:
-        """Rows of an answer, at least one."""
+        """Rows of an answer, at least one. Raises UndecodableValue unless rows are left out."""
+        self.newest = _packet(packets, end - 1)
+        end -= 1
+        while end >= nth and self._read(_packet(packets, end)) is None:
+            end -= 1
+        if end < nth:
+            return
         self._release()
-        newest = _packet(packets, end - 1)
-        if nth < end - 1 and not self._has_begun:
+        while nth < end and not self._has_begun:
             self._write_first(_packet(packets, nth))
             nth += 1
-        self._write(packets, nth, end - 1)
-        self.newest = newest
+        self._write(packets, nth, end)
+        self._held = _packet(packets, end)
 
     def full(self, place: Callable[[bytes], KeyPlace]) -> Iterator[CopiedChunk]:
         """A chunk of each run that is full; ``place``: where a row stands in the table's key."""
@@ -118,7 +138,7 @@ class _Rows:
 
     def rest(self, *, last_key: KeyPlace, is_last: bool) -> CopiedChunk:
         """Everything else; of the range's last chunk the last row stands apart, else none is held back. After ``full``."""
-        last = self._decoder.row(self.newest) if is_last and self.newest else None
+        last = self._decoder.row(self._held) if is_last and self._held else None
         if not is_last:
             self._release()
         runs = [run for run, _ in self._full]
@@ -132,45 +152,68 @@ class _Rows:
     ) -> CopiedChunk:
         first, self._first = self._first, None
         rows = sum(map(len, runs)) + (first is not None) + (last is not None)
-        return CopiedChunk(first, runs, last, rows, last_key, is_last)
+        left_out, self._left_out = self._left_out, []
+        return CopiedChunk(first, runs, last, rows, last_key, is_last, left_out)
 
     def _release(self) -> None:
-        if not self.newest:
+        if not self._held:
             return
         if self._has_begun:
-            self._write(Packets(self.newest, [(0, len(self.newest))]), 0, 1)
+            self._write(Packets(self._held, [(0, len(self._held))]), 0, 1)
         else:
-            self._write_first(self.newest)
-        self.newest = b""
+            self._write_first(self._held)
+        self._held = b""
 
     def _write_first(self, packet: bytes) -> None:
-        self._first, self._has_begun = self._decoder.row(packet), True
+        self._first = self._read(packet)
+        self._has_begun = self._first is not None
+
+    def _read(self, packet: bytes) -> tuple[bytes, bytes] | None:
+        """None: it is left out."""
+        try:
+            return self._decoder.row(packet)
+        except Exception as error:
+            self._leave_out(packet, error)
+            return None
+
+    def _leave_out(self, packet: bytes, error: Exception) -> None:
+        failure = undecodable_text(self._schema, self._decoder, error)
+        if not self._leaves_out:
+            raise failure from error
+        column = self._schema.columns[self._decoder.column].name
+        self._left_out.append(UnreadRow(column, str(failure), packet))
 
     def _write(self, packets: Packets, nth: int, end: int) -> None:
         while nth < end:
             until = min(end, nth + MAX_BATCH_ROWS - len(self._run))
             room = MAX_BATCH_BYTES - self._run.size_bytes
-            nth = self._decoder.decode(self.frame, self._run, packets, nth, until, room)
+            written = len(self._run)
+            try:
+                nth = self._decoder.decode(self.frame, self._run, packets, nth, until, room)
+            except Exception as error:
+                nth += len(self._run) - written
+                self._leave_out(_packet(packets, nth), error)
+                nth += 1
             if len(self._run) >= MAX_BATCH_ROWS or self._run.size_bytes >= MAX_BATCH_BYTES:
                 self._full.append((EncodedRows(self._run.ops, self._run.encoded()), _packet(packets, nth - 1)))
                 self._run = RunRows()
 
 
 def copy_range(
-    connection: Connection, part: TableRange, at: CopiedAt, *, source: str, chunk_rows: int
+    connection: Connection, part: TableRange, at: CopiedAt, *, source: str, chunk_rows: int, leaves_out: bool
 ) -> Iterator[CopiedChunk]:
     """All rows of ``part``, a chunk at a time, of which the last says so. Blocks.
 
     A SELECT reads ``chunk_rows``; a chunk has one batch of them at most, so that copying can be resumed behind each batch.
     A table without a key that can be compared comes whole: it cannot be resumed behind any chunk but the last.
+    ``leaves_out``: a row that cannot be read is told of, and the others go on.
 
     Raises:
         SourceUnavailable: connection lost, or the table changed since the view was opened; resume with new views.
         PipelineHalted, AccessDenied: MySQL refuses the SELECT.
         UndecodableValue: a value does not fit its column; the message names it.
     """
-    decoder = text_rows_decoder(part.schema)
-    rows = _Rows(decoder, _frame(at, part, source))
+    rows = _Rows(part.schema, text_rows_decoder(part.schema), _frame(at, part, source), leaves_out=leaves_out)
     limit = chunk_rows if is_chunked(part.schema) else 0
     behind = part.behind
 
@@ -181,20 +224,31 @@ def copy_range(
         rows.frame = _frame(at, part, source)
         has_more = False
         room = limit
-        for packets, nth, end in select_packets(connection, _statement(part, behind, limit), _SELECT_TIMEOUT_S):
+        for packets, nth, end in _selected(connection, part, behind, limit):
             kept = min(end, nth + room) if limit else end
             has_more |= kept < end
             room -= kept - nth
             if kept > nth:
-                with named_failures(part.schema, decoder):
-                    rows.add(packets, nth, kept)
+                rows.add(packets, nth, kept)
                 yield from rows.full(place)
         behind = place(rows.newest) if has_more else b""
-        with named_failures(part.schema, decoder):
-            chunk = rows.rest(last_key=behind, is_last=not has_more)
-        yield chunk
+        yield rows.rest(last_key=behind, is_last=not has_more)
         if not has_more:
             return
+
+
+def _selected(
+    connection: Connection, part: TableRange, behind: KeyPlace, limit: int
+) -> Iterator[tuple[Packets, int, int]]:
+    try:
+        yield from select_packets(connection, _statement(part, behind, limit), _SELECT_TIMEOUT_S)
+    except AccessDenied:
+        raise
+    except PipelineHalted as error:
+        if part.select:
+            raise PipelineHalted(f"{error}; correct snapshot.select_overrides for {part.name}") from error
+        # The reader's own SELECT is sound SQL: only DDL behind the view, which a new view's log shows, has it refused.
+        raise SourceUnavailable(f"{part.name} was changed since the snapshot's view was opened: {error}") from error
 
 
 def _frame(at: CopiedAt, part: TableRange, source: str) -> EventFrame:
@@ -225,27 +279,6 @@ def _statement(part: TableRange, behind: KeyPlace, limit: int) -> str:
     )
 
 
-def table_ranges(
-    connection: Connection, schema: TableSchema, *, parts: int, chunk_rows: int, select: str = ""
-) -> list[TableRange]:
-    """A table as at most ``parts`` ranges of about the same width; as one where it is small or its key does not begin with an
-    integer. Blocks. Raises SourceUnavailable."""
-    whole = TableRange(schema, select=select)
-    if parts < 2 or not is_chunked(schema) or select.lstrip()[:6].upper() == "SELECT":
-        return [whole]
-    name = row_key(schema)[0]
-    is_integer = parse_column_type(schema.column(name).source_type).name.endswith("int")
-    if not is_integer or estimated_rows(connection, [schema.table_id]) < _CHUNKS_WORTH_SPLITTING * chunk_rows:
-        return [whole]
-    column = quote_identifier(name)
-    [(first, last)] = query(connection, f"SELECT MIN({column}), MAX({column}) FROM {quote_table(schema.table_id)}")
-    if first is None:
-        return [whole]
-    ends = sorted({first + (last - first) * part // parts for part in range(1, parts)} - {last})
-    places = [b"", *(pack_key([b"%d" % end]) for end in ends), b""]
-    return [TableRange(schema, behind, until, select) for behind, until in itertools.pairwise(places)]
-
-
 # --- readers ---------------------------------------------------------------------------------------------------------------
 
 
@@ -257,6 +290,7 @@ class _Job:
     at: CopiedAt
     source: str
     chunk_rows: int
+    leaves_out: bool
 
 
 class RangeReader:
@@ -282,7 +316,9 @@ class RangeReader:
 
 
 def _chunks_of(connection: Connection, job: _Job) -> Iterator[Sequence[CopiedChunk]]:
-    chunks = copy_range(connection, job.part, job.at, source=job.source, chunk_rows=job.chunk_rows)
+    chunks = copy_range(
+        connection, job.part, job.at, source=job.source, chunk_rows=job.chunk_rows, leaves_out=job.leaves_out
+    )
     while some := tuple(itertools.islice(chunks, _CHUNKS_AT_ONCE)):
         yield some
 
@@ -347,7 +383,13 @@ class Readers:
         self._workers = workers
 
     async def copy_all(
-        self, parts: Sequence[TableRange], *, source: str, chunk_rows: int, wait: Callable[[], Awaitable[None]]
+        self,
+        parts: Sequence[TableRange],
+        *,
+        source: str,
+        chunk_rows: int,
+        leaves_out: bool,
+        wait: Callable[[], Awaitable[None]],
     ) -> AsyncIterator[tuple[int, CopiedChunk]]:
         """(number of the range, chunk), each range in its order; several ranges at a time. Raises as ``copy_range``.
 
@@ -367,7 +409,7 @@ class Readers:
                 await wait()
             while numbers:
                 number = numbers.pop(0)
-                async for some in reader.copy(_Job(parts[number], at, source, chunk_rows)):
+                async for some in reader.copy(_Job(parts[number], at, source, chunk_rows, leaves_out)):
                     await chunks.put((number, some))
                     await wait()
 
@@ -402,10 +444,10 @@ class Readers:
             self.view.connection.close()
 
 
-def open_readers(settings: DatabaseSettings, *, epoch: int, processes: int) -> Readers:
+def open_readers(settings: DatabaseSettings, *, epoch: int, processes: int, waits_for_xa: bool) -> Readers:
     """Views of one moment: one read in this process, or ``processes`` (more than 1) of their own. Blocks; no lock remains.
 
-    Raises SourceUnavailable, AccessDenied.
+    Raises as ``open_read_view``.
     """
     workers = [_Worker(settings) for _ in range(processes if processes > 1 else 0)]
     try:
@@ -418,7 +460,8 @@ def open_readers(settings: DatabaseSettings, *, epoch: int, processes: int) -> R
             for worker in workers:
                 worker.receive(_OPEN_TIMEOUT_S)
 
-        return Readers(open_read_view(settings, epoch=epoch, beside=open_all), workers)
+        view = open_read_view(settings, epoch=epoch, beside=open_all, waits_for_xa=waits_for_xa)
+        return Readers(view, workers)
     except BaseException:
         for worker in workers:
             worker.close()

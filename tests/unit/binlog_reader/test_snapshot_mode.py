@@ -14,7 +14,7 @@ FOLLOW = Beginning()
     ("mode", "without_checkpoint", "with_checkpoint", "unfinished"),
     [
         ("initial", COPY, FOLLOW, Beginning(copies=True)),
-        ("always", COPY, Beginning(copies=True, copies_again=True), Beginning(copies=True, copies_again=True)),
+        ("always", COPY, Beginning(copies=True, copies_again=True), Beginning(copies=True)),
         (
             "initial_only",
             Beginning(learns_schemas=True, copies=True, follows_log=False),

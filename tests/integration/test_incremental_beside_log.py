@@ -1,0 +1,151 @@
+"""Incremental snapshots of a real MySQL beside what else is in the log, and beside its replicas."""
+
+from typing import Any
+
+import pytest
+
+from libs.source.mysql.client import Connection
+from libs.source.mysql.settings import DatabaseSettings, SnapshotMode, SnapshotSettings
+from services.binlog_reader import incremental
+from services.binlog_reader.incremental import Chunk
+from tests.conftest import MysqlServer, StartMysql
+from tests.integration.log_reading import LogReading, ids
+
+
+async def test_changes_go_on_and_signals_are_heard_while_a_replica_holds_an_incremental_snapshot_up(
+    start_mysql: StartMysql,
+) -> None:
+    """A replica that stands still is infinitely far behind; one that does not answer counts as that."""
+    source, replica = (start_mysql(server_id=server_id) for server_id in (11, 12))
+    replica.execute(
+        f"CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{source.host}', SOURCE_PORT = {source.port}, SOURCE_USER = 'root', "
+        "SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1"
+    )
+    source.execute(
+        "CREATE DATABASE d",
+        "CREATE TABLE d.t (id INT PRIMARY KEY)",
+        "CREATE TABLE d.u (id INT PRIMARY KEY)",
+        "CREATE TABLE d.signals (id VARCHAR(40) PRIMARY KEY, type VARCHAR(40), data TEXT)",
+        "INSERT INTO d.t VALUES (1), (2)",
+        "INSERT INTO d.u VALUES (1), (2)",
+    )
+    reading = LogReading(
+        source,
+        settings={
+            "include_tables": (r"d\..*",),
+            "signal_table": "d.signals",
+            "snapshot": SnapshotSettings(
+                mode=SnapshotMode.NO_DATA,
+                max_replica_lag_s=5.0,
+                lag_replicas=(DatabaseSettings(host=replica.host, port=replica.port, user="root"),),
+            ),
+        },
+    )
+    await reading.begin()
+    wanted = '{"data-collections": ["d.t", "d.u"]}'
+    source.execute(f"INSERT INTO d.signals VALUES ('1', 'execute-snapshot', '{wanted}')", "INSERT INTO d.t VALUES (3)")
+
+    stopped = await reading.read(lambda events: any(event.table == "d.t" for event in events))
+    source.execute(
+        "INSERT INTO d.signals VALUES ('2', 'stop-snapshot', '{\"data-collections\": [\"d.u\"]}')",
+        "INSERT INTO d.t VALUES (4)",
+    )
+    heard = await reading.read(lambda events: any(event.table == "d.t" for event in events))
+    waiting = [copy.table for copy in reading.checkpoint.incremental.tables] if reading.checkpoint else []
+    replica.kill()
+    source.execute("INSERT INTO d.t VALUES (5)")
+    unanswered = await reading.read(lambda events: len(events) >= 1)
+    replica.restart()
+    replica.execute("START REPLICA")
+    read = await reading.read(lambda events: sum(event.op == "r" for event in events) >= 5)
+
+    assert [(event.op, event.after["id"]) for event in stopped if event.table == "d.t"] == [("c", 3)]
+    assert [(event.op, event.after["id"]) for event in heard if event.table == "d.t"] == [("c", 4)]
+    assert waiting == ["d.t"]
+    assert [(event.op, *ids([event])) for event in unanswered] == [("c", 5)]
+    assert [(event.table, *ids([event])) for event in read] == [("d.t", row_id) for row_id in (1, 2, 3, 4, 5)]
+
+
+@pytest.mark.parametrize("quiet_rows", [200, 0])
+async def test_a_table_without_a_key_is_read_beside_writes_or_given_up_by_name(
+    mysql_server: MysqlServer,
+    database: str,
+    quiet_rows: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """A row is written during each chunk that asks for more than ``quiet_rows``: chunks shrink until none is, and no row
+    comes twice. Where one is written during every chunk, the table leaves the snapshot and the others come."""
+    mysql_server.execute(
+        "CREATE TABLE signals (id VARCHAR(40) PRIMARY KEY, type VARCHAR(40), data TEXT)",
+        "CREATE TABLE t (seq INT NOT NULL, INDEX (seq))",
+        "CREATE TABLE u (id INT PRIMARY KEY, seq INT NOT NULL)",
+        "INSERT INTO t VALUES " + ",".join(f"({n})" for n in range(900)),
+        "INSERT INTO u VALUES (1, 1)",
+        database=database,
+    )
+    reading = LogReading(
+        mysql_server,
+        settings={
+            "include_tables": (rf"{database}\..*",),
+            "signal_table": f"{database}.signals",
+            "snapshot": SnapshotSettings(mode=SnapshotMode.NO_DATA, incremental_chunk_rows=900),
+        },
+    )
+    await reading.begin()
+    read_rows = incremental._read_rows
+
+    def read_beside_a_write(connection: Connection, chunk: Chunk, chunk_rows: int, **options: Any) -> None:
+        read_rows(connection, chunk, chunk_rows, **options)
+        if chunk_rows > quiet_rows and chunk.copy.table.endswith(".t"):
+            mysql_server.execute(f"INSERT INTO {database}.t VALUES (10000)")
+
+    monkeypatch.setattr(incremental, "_read_rows", read_beside_a_write)
+    wanted = f'{{"data-collections": ["{database}.t", "{database}.u"], "surrogate-key": "seq"}}'
+    mysql_server.execute(f"INSERT INTO {database}.signals VALUES ('1', 'execute-snapshot', '{wanted}')")
+
+    events = await reading.read(lambda events: any(event.table == f"{database}.u" for event in events))
+
+    read = [event.after["seq"] for event in events if event.op == "r" and event.table == f"{database}.t"]
+    told = capfd.readouterr().out
+    assert sorted(seq for seq in read if seq < 10_000) == ([*range(900)] if quiet_rows else [])
+    assert ("has no key, and its rows changed" in told) == (not quiet_rows)
+
+
+async def test_a_signal_table_is_heard_where_new_rows_are_skipped(
+    mysql_server: MysqlServer, database: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In every form in which a transaction stands in the log."""
+    mysql_server.execute(
+        "CREATE TABLE signals (id VARCHAR(40) PRIMARY KEY, type VARCHAR(40), data TEXT)",
+        "CREATE TABLE t (id INT PRIMARY KEY)",
+        database=database,
+    )
+    reading = LogReading(
+        mysql_server,
+        settings={
+            "include_tables": (rf"{database}\..*",),
+            "signal_table": f"{database}.signals",
+            "skipped_operations": ("c", "u", "t"),
+        },
+    )
+    await reading.begin()
+    signal = "INSERT INTO signals VALUES ('{0}', 'log', '{{\"message\": \"m{0}\"}}')"
+    mysql_server.execute(
+        "BEGIN", "INSERT INTO t VALUES (1)", signal.format(1), "INSERT INTO t VALUES (2)", "COMMIT", database=database
+    )
+    mysql_server.execute(
+        "SET SESSION binlog_transaction_compression = ON",
+        "BEGIN",
+        signal.format(2),
+        "DELETE FROM t WHERE id = 1",
+        "COMMIT",
+        database=database,
+    )
+
+    events = await reading.read(lambda events: any(event.op == "d" for event in events))
+
+    assert [(event.table[-1], event.op) for event in events] == [("s", "c"), ("s", "c"), ("t", "d")]
+    told = capfd.readouterr().out
+    assert "message=m1" in told
+    assert "message=m2" in told
