@@ -38,7 +38,7 @@ from libs.mysql.ddl import (
     show_create_to_schema,
 )
 from libs.mysql.ddl_syntax import DdlNotUnderstood, StatementContext
-from libs.mysql.gtid import ExecutedGtids, GtidSet
+from libs.mysql.gtid import ExecutedGtids, GtidSet, server_filter
 from libs.mysql.packets import Packets
 from libs.mysql.preflight import check_source
 from libs.mysql.sql_lexer import SqlMode, names_in
@@ -185,6 +185,7 @@ def require_sound_source(settings: BinlogReaderSettings, position: BinlogPositio
             resume_from=position,
             is_gtid_passed=gtid_filter(settings),
             needs_full_images=settings.values.unavailable_placeholder is None,
+            replica_server_id=settings.replica_server_id,
         )
         if position is None:
             require_no_prepared_xa(connection)
@@ -219,14 +220,7 @@ def require_no_prepared_xa(connection: Connection) -> None:
 
 def gtid_filter(settings: BinlogReaderSettings) -> Callable[[str], bool]:
     """Whether rows of transactions that a server (its uuid) numbered are passed over."""
-    include = [re.compile(pattern, re.IGNORECASE) for pattern in settings.gtid_source_includes]
-    exclude = [re.compile(pattern, re.IGNORECASE) for pattern in settings.gtid_source_excludes]
-
-    def is_passed(uuid: str) -> bool:
-        is_included = not include or any(pattern.fullmatch(uuid) for pattern in include)
-        return not is_included or any(pattern.fullmatch(uuid) for pattern in exclude)
-
-    return is_passed
+    return server_filter(settings.gtid_source_includes, settings.gtid_source_excludes)
 
 
 def capture_filter(settings: BinlogReaderSettings) -> Callable[[TableId], bool]:
