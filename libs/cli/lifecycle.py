@@ -13,7 +13,7 @@ from libs.local import stack
 from libs.local.documents import Documents, nearest, read_documents
 from libs.local.home import Home, is_initialised, write_examples
 from libs.local.plan import IMPORT_ROOT
-from libs.local.preflight import preflight, where
+from libs.local.preflight import preflight, resume_position, where
 from libs.local.state import ServicePhase, StackPhase, StackState
 from libs.local.supervisor import StackEvent
 
@@ -54,7 +54,9 @@ def validate(home: Home, source: str | None) -> None:
     """List every mistake in sources/ and tenants/; with SOURCE, ask its server too. Exits with 2 when there is any.
 
     With SOURCE the pre-flight runs that a reader makes at each start: server, log, grants and settings, each fault with the
-    statement that mends it. Nothing is changed, and no stack need be up. Exits with 1 when the server does not answer.
+    statement that mends it. Of a MySQL source all that the document names is asked for too: tables, signal table, overrides,
+    failover servers, replicas; while the stack is up, also whether the log goes on where the reader stood. Nothing is
+    changed, and no stack need be up. Exits with 1 when the server does not answer.
 
     \b
     Examples:
@@ -86,12 +88,13 @@ def _validate_server(home: Home, documents: Documents, source: str) -> None:
         raise InvalidSettings(
             f"source {source}", [f"has no document in {home.sources_dir}; {nearest(source, sorted(documents.sources))}"]
         )
-    report = preflight(document)
+    resume_from = resume_position(home, source, document)
+    report = preflight(document, resume_from=resume_from)
     for warning in report.warnings:
         click.secho(f"warning: {warning.what}; mend: {warning.mend}", fg="yellow", err=True)
     if report.faults:
         raise InvalidSettings(where(document), [f"{fault.what}; mend: {fault.mend}" for fault in report.faults])
-    click.echo(f"{source}: the server can be followed")
+    click.echo(f"{source}: the server can be followed{', from the checkpoint on' if resume_from is not None else ''}")
 
 
 @click.command()

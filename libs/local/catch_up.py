@@ -69,7 +69,7 @@ def wait_for_snapshots(
     """Return when every source's initial snapshot is published. Raises NotCaughtUp."""
 
     def look() -> Behind | None:
-        found = {checkpoint.partition.source: checkpoint for checkpoint in _checkpoints(home)}
+        found = {checkpoint.partition.source: checkpoint for checkpoint in checkpoints(home)}
         for source in documents.sources:
             checkpoint = found.get(source)
             if checkpoint is None:
@@ -88,7 +88,7 @@ def wait_for_copies(
     """Return when the reader of each source has copied what its signals asked for, and published it. Raises NotCaughtUp."""
 
     def look() -> Behind | None:
-        for checkpoint in _checkpoints(home):
+        for checkpoint in checkpoints(home):
             source, copying = checkpoint.partition.source, checkpoint.incremental
             signals = sent.get(source)
             if signals is None:
@@ -121,7 +121,7 @@ def wait_for_whole_copy(
     (signal_id,) = signal.ids
 
     def look() -> Behind | None:
-        found = (each for each in _checkpoints(home) if each.partition.source == source)
+        found = (each for each in checkpoints(home) if each.partition.source == source)
         return copy_behind(next(found, None), source, table, signal_id, signal.last_offset)
 
     _wait(look, timeout_s=timeout_s, on_progress=on_progress)
@@ -259,7 +259,9 @@ class CopyLost(_Hopeless):
     """A copy that was asked for will not come to its end; ask for another."""
 
 
-def _checkpoints(home: Home) -> list[Checkpoint]:
+def checkpoints(home: Home) -> list[Checkpoint]:
+    """Every checkpoint of a stack that runs. Raises ServiceUnavailable: checkpoint_committer does not answer."""
+
     async def ask() -> list[Checkpoint]:
         address = f"{LOOPBACK}:{read_ports(home)[f'{CHECKPOINT_COMMITTER}-grpc']}"
         async with CheckpointCommitterClient(GrpcClientSettings(address=address, timeout_s=ANSWER_TIMEOUT_S)) as client:
@@ -274,7 +276,7 @@ def _checkpoints(home: Home) -> list[Checkpoint]:
 
 
 def _readers_behind(home: Home, wanted: Mapping[str, Executed]) -> Behind | None:
-    found = {checkpoint.partition.source: checkpoint for checkpoint in _checkpoints(home)}
+    found = {checkpoint.partition.source: checkpoint for checkpoint in checkpoints(home)}
     for source, transactions in wanted.items():
         checkpoint = found.get(source)
         if checkpoint is None or checkpoint.snapshot is not None:

@@ -228,6 +228,7 @@ def read_documents(home: Home) -> Documents:
         source = _read_source(path, source_mistakes)
         if source is not None:
             sources[path.stem] = source
+    source_mistakes.extend(_shared_server_ids(home, sources))
     known_sources = sorted(path.stem for path in home.sources_dir.glob("*.yaml"))
     tenant_mistakes: list[str] = []
     found = _read_tenants(home, known_sources, tenant_mistakes)
@@ -257,6 +258,21 @@ def replica_server_id(path: Path, document: MysqlDocument) -> int:
     if document.replica_server_id is not None:
         return document.replica_server_id
     return 0x4000_0000 | (zlib.crc32(str(path).encode()) & 0x3FFF_FFFF)
+
+
+def _shared_server_ids(home: Home, sources: Mapping[str, SourceDocument]) -> Iterator[str]:
+    """Two readers of one server under one id: the server would cut each off whenever the other connects."""
+    taken: dict[tuple[str, int, int], str] = {}
+    for name, source in sources.items():
+        if not isinstance(source, MysqlDocument) or source.replica_server_id is None:
+            continue
+        key = (source.database.host, source.database.port, source.replica_server_id)
+        other = taken.setdefault(key, name)
+        if other != name:
+            yield (
+                f"{home.sources_dir / f'{name}.yaml'}: replica_server_id: {source.replica_server_id} is that of source "
+                f"{other!r} too, which reads the same server; choose another, or leave it out"
+            )
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

@@ -2,20 +2,29 @@
 
 import re
 
+from libs.events.position_codec import PositionCodec
+from libs.local.catch_up import checkpoints
 from libs.local.documents import DtsDocument, MysqlDocument, SourceDocument, VitessDocument, nearest
+from libs.local.home import Home
+from libs.local.mysql_preflight import check_document
+from libs.local.state import holder
 from libs.local.vtgate import Vtgate
-from libs.mysql.preflight import Fault, PreflightReport, check_source
-from libs.source.mysql.client import connect
+from libs.mysql.binlog_position import BinlogPosition
+from libs.mysql.preflight import Fault, PreflightReport
+
+_MYSQL_POSITIONS = PositionCodec("mysql", BinlogPosition)
 
 
-def preflight(document: SourceDocument) -> PreflightReport:
-    """Every fault of the source's server, each with its mend; changes nothing. Blocks.
+def preflight(document: SourceDocument, *, resume_from: BinlogPosition | None = None) -> PreflightReport:
+    """Every fault of the source's server, and of what else the document names; each with its mend. Changes nothing. Blocks.
 
-    Raises SourceUnavailable, AccessDenied; and SourceMisconfigured where vtgate refuses to answer.
+    ``resume_from``: whether the log of a MySQL source goes on there.
+
+    Raises SourceUnavailable, AccessDenied; PipelineHalted where a server refuses to answer.
     """
     match document:
         case MysqlDocument() | DtsDocument():
-            return _of_mysql(document)
+            return check_document(document, resume_from=resume_from)
         case VitessDocument():
             return _of_keyspace(document)
 
@@ -29,12 +38,16 @@ def where(document: SourceDocument) -> str:
             return f"vtgate at {document.vtgate.host}:{document.vtgate.port}"
 
 
-def _of_mysql(document: MysqlDocument | DtsDocument) -> PreflightReport:
-    connection = connect(document.database)
-    try:
-        return check_source(connection, needs_full_images=document.values.unavailable_placeholder is None)
-    finally:
-        connection.close()
+def resume_position(home: Home, source: str, document: SourceDocument) -> BinlogPosition | None:
+    """Where the reader of a MySQL source will go on, by the checkpoint; None: it never began, or the stack does not run.
+
+    Raises:
+        ServiceUnavailable: the stack is up, and checkpoint_committer does not answer.
+    """
+    if not isinstance(document, MysqlDocument) or holder(home) is None:
+        return None
+    found = [each.position for each in checkpoints(home) if each.partition.source == source]
+    return _MYSQL_POSITIONS.decode(found[0]) if found else None
 
 
 def _of_keyspace(document: VitessDocument) -> PreflightReport:

@@ -22,6 +22,7 @@ from libs.mysql.ddl import (
     TableChange,
     TableChangeKind,
     apply_ddl,
+    unseen_rows,
 )
 from libs.mysql.ddl_syntax import AlterTable, DropTables, RenameTables, TruncateTable, parse_statement
 from libs.source.key_columns import KeyColumns
@@ -97,6 +98,13 @@ def plan_statements(
     notes = [f"a tenant's document has mistakes: {mistake}" for mistake in documents.tenant_mistakes]
     for statement in statements:
         changes = _changes(tables, statement, database, source)
+        unseen = unseen_rows(database, statement, context=tables.context)
+        notes += [
+            f"{table_id}: no event tells of the rows that come or go, so tenants' tables stay as they are; "
+            f"`headwater resync` builds them anew: {statement}"
+            for table_id in (unseen.table_ids if unseen is not None else ())
+            if is_captured(document, table_id)
+        ]
         if not changes:
             notes.append(f"changes no table that is known: {statement}")
         for change in changes:

@@ -34,6 +34,7 @@ from libs.mysql.ddl_syntax import (
     AlterDatabase,
     AlterTable,
     ChangeColumn,
+    ChangeRows,
     ColumnDefinition,
     CreateDatabase,
     CreateTable,
@@ -67,10 +68,12 @@ __all__ = [
     "StatementContext",
     "TableChange",
     "TableChangeKind",
+    "UnseenRows",
     "apply_database_ddl",
     "apply_ddl",
     "changed_database",
     "show_create_to_schema",
+    "unseen_rows",
 ]
 
 PRIMARY: Final = "PRIMARY"
@@ -185,6 +188,34 @@ def changed_database(
             return name
         case _:
             return None
+
+
+@dataclass(frozen=True, slots=True)
+class UnseenRows:
+    """Rows that a statement made come or go, of which the log has none."""
+
+    clause: str
+    """``DROP PARTITION``, for example."""
+    table_ids: tuple[TableId, ...]
+    """The table, and the one that a partition was exchanged with."""
+
+
+def unseen_rows(
+    default_database: str, statement: str, *, context: StatementContext = _DEFAULT_CONTEXT
+) -> UnseenRows | None:
+    """What a statement does to rows without a row event of it (manual, "ALTER TABLE Partition Operations" and "Importing
+    InnoDB Tables"); None for all that the log has whole. TRUNCATE TABLE is none of these: it comes out as an event.
+
+    Raises:
+        DdlNotUnderstood: as ``apply_ddl``.
+    """
+    match parse_statement(statement, default_database, context):
+        case AlterTable(table_id=table_id, actions=actions):
+            for action in actions:
+                if isinstance(action, ChangeRows):
+                    other = (action.exchanged_with,) if action.exchanged_with is not None else ()
+                    return UnseenRows(action.clause, (table_id, *other))
+    return None
 
 
 def show_create_to_schema(

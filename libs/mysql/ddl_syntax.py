@@ -181,9 +181,18 @@ class RenameTo:
     table_id: TableId
 
 
+@dataclass(frozen=True, slots=True)
+class ChangeRows:
+    """A clause by which rows come or go, of which the log has none: it has the statement alone."""
+
+    clause: str
+    """Its first words: ``DROP PARTITION``."""
+    exchanged_with: TableId | None = None
+
+
 Action = (
     AddColumn | ChangeColumn | RenameColumn | SetDefault | DropColumn | AddKey | DropKey | RenameKey | RenameTo
-    | TableOptions
+    | TableOptions | ChangeRows
 )  # fmt: skip
 
 
@@ -287,6 +296,10 @@ _PARTITION_ACTIONS: Final = frozenset(
     {"PARTITION", "REMOVE", "COALESCE", "REORGANIZE", "EXCHANGE", "TRUNCATE", "ANALYZE", "CHECK", "OPTIMIZE",
      "REBUILD", "REPAIR", "DISCARD", "IMPORT"}
 )  # fmt: skip
+
+
+# Those of them by which rows come or go; the others only move rows from one partition to another.
+_ROW_CHANGING: Final = frozenset({"DROP", "TRUNCATE", "EXCHANGE", "DISCARD", "IMPORT"})
 
 
 class _Parser:
@@ -444,7 +457,7 @@ class _Parser:
         actions: list[Action] = []
         while not tokens.at_end():
             if self._at_partition_clause():
-                self._skip_statement()
+                actions.extend(self._partition_clause())
                 break
             actions.extend(self._action())
             if not tokens.accept(",") and not tokens.at_end() and not self._at_partition_clause():
@@ -467,6 +480,19 @@ class _Parser:
             or tokens.at("REMOVE", "PARTITIONING")
             or tokens.ahead(1).keyword == "PARTITION"
         )
+
+    def _partition_clause(self) -> tuple[Action, ...]:
+        """What it does to rows; the rest of the statement is stepped over."""
+        tokens = self._tokens
+        verb = tokens.current.keyword
+        other = None
+        if verb == "EXCHANGE":
+            tokens.expect("EXCHANGE", "PARTITION")
+            tokens.name()
+            tokens.expect("WITH", "TABLE")
+            other = self._table_id()
+        self._skip_statement()
+        return (ChangeRows(f"{verb} PARTITION", other),) if verb in _ROW_CHANGING else ()
 
     def _action(self) -> tuple[Action, ...]:
         tokens = self._tokens
@@ -518,7 +544,7 @@ class _Parser:
             case "DISCARD" | "IMPORT":
                 tokens.advance()
                 tokens.expect("TABLESPACE")
-                return ()
+                return (ChangeRows(f"{word} TABLESPACE"),)
             case "SECONDARY_LOAD" | "SECONDARY_UNLOAD":
                 self._skip_statement()
                 return ()

@@ -9,7 +9,7 @@ together are the *host* of a sequence of numbers.
 import re
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Self
 
 
@@ -222,6 +222,18 @@ def parse_gtid(text: str) -> tuple[str, str, int]:
     if not _UUID.fullmatch(parts[0]) or (tag and not _TAG.fullmatch(tag)) or not parts[-1].isdigit():
         raise InvalidGtid(f"{text!r} is no GTID: uuid:number or uuid:tag:number is one")
     return _hyphenated(parts[0]), tag, _checked(int(parts[-1]), text)
+
+
+def server_filter(includes: Sequence[str], excludes: Sequence[str]) -> Callable[[str], bool]:
+    """Whether rows of transactions that a server (its uuid) numbered are passed over, by regular expressions for uuids."""
+    include = [re.compile(pattern, re.IGNORECASE) for pattern in includes]
+    exclude = [re.compile(pattern, re.IGNORECASE) for pattern in excludes]
+
+    def is_passed(uuid: str) -> bool:
+        is_included = not include or any(pattern.fullmatch(uuid) for pattern in include)
+        return not is_included or any(pattern.fullmatch(uuid) for pattern in exclude)
+
+    return is_passed
 
 
 def _read_group(group: str, runs: dict[GtidHost, list[tuple[int, int]]]) -> None:

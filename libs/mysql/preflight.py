@@ -52,9 +52,8 @@ def check_source(
     """Check server, log, grants and, when ``resume_from`` is given, that its log continues there. Changes nothing.
 
     ``is_gtid_passed`` says whether transactions that a server (its uuid) numbered are wanted at all.
-    ``replica_server_id``: under which the log will be asked for.
     ``min_retention_s``: how long the server should keep its log; a reader that stands still for longer has to copy all rows
-    anew. The default leaves a day to notice.
+    anew. The default leaves a day to notice. ``replica_server_id``: under which the log is to be asked for.
 
     Raises:
         SourceUnavailable: the connection broke; try again.
@@ -65,12 +64,18 @@ def check_source(
     variables = _variables(connection)
     grants = [str(row[0]) for row in _query(connection, "SHOW GRANTS")]
     faults = [*_setting_faults(variables, needs_full_images), *_grant_faults(grants)]
-    warnings = [*_retention_warnings(variables, min_retention_s), *_grant_warnings(grants)]
+    warnings = [
+        *_metadata_warnings(variables),
+        *_retention_warnings(variables, min_retention_s),
+        *_grant_warnings(grants),
+    ]
     if not any("REPLICATION CLIENT" in fault.what for fault in faults):
         faults += _replica_faults(connection, variables)
         warnings += _filter_warnings(connection)
     if replica_server_id is not None and not any("REPLICATION SLAVE" in fault.what for fault in faults):
-        faults += _server_id_faults(connection, replica_server_id)
+        found = _server_id_faults(connection, variables, replica_server_id)
+        faults += found.faults
+        warnings += found.warnings
     has_gtids = variables.get("gtid_mode", "ON") == "ON"
     if not has_gtids:
         warnings.append(_NO_GTIDS)
@@ -122,6 +127,20 @@ _NO_GTIDS: Final = Fault(
     "SET PERSIST enforce_gtid_consistency = ON; SET PERSIST gtid_mode = OFF_PERMISSIVE; SET PERSIST gtid_mode = "
     "ON_PERMISSIVE; SET PERSIST gtid_mode = ON",
 )
+
+
+def _metadata_warnings(variables: Mapping[str, str]) -> list[Fault]:
+    """With FULL the log itself names columns, members and key: a table that changed unseen is found out whatever changed."""
+    metadata = variables.get("binlog_row_metadata", "FULL")
+    if metadata == "FULL":
+        return []
+    return [
+        Fault(
+            f"binlog_row_metadata is {metadata}: after a statement that is not understood, a table is compared with the log by "
+            "types and widths alone, not by the names of its columns",
+            "SET PERSIST binlog_row_metadata = 'FULL'",
+        )
+    ]
 
 
 def _retention_warnings(variables: Mapping[str, str], min_retention_s: int) -> list[Fault]:
@@ -188,6 +207,26 @@ def _user(grants: list[str]) -> str:
     return account[1] if account else "CURRENT_USER()"
 
 
+# Replicas
+
+
+def _server_id_faults(
+    connection: "Connection[Any]", variables: Mapping[str, str], replica_server_id: int
+) -> PreflightReport:
+    """Others who have that id. Of two that name no uuid, as this reader and mysqlbinlog do, the server cuts off the older one
+    (``kill_zombie_dump_threads`` in its rpl_source.cc); such a one is listed only where it registered."""
+    mend = "give the reader another replica_server_id, which no server and no other reader has"
+    if str(replica_server_id) == variables.get("server_id"):
+        told = Fault(f"replica_server_id {replica_server_id} is the server's own server_id", mend)
+        return PreflightReport((), (told,))
+    listed = _query(connection, "SHOW REPLICAS", "SHOW SLAVE HOSTS")  # Server_Id stands first, Replica_UUID last
+    uuids = [str(row[-1] or "") for row in listed if int(row[0]) == replica_server_id]
+    if not uuids:
+        return PreflightReport(())
+    told = Fault(f"replica_server_id {replica_server_id} is that of another replica (SHOW REPLICAS lists it)", mend)
+    return PreflightReport((told,)) if "" in uuids else PreflightReport((), (told,))
+
+
 # The log
 
 
@@ -201,20 +240,6 @@ def _replica_faults(connection: "Connection[Any]", variables: Mapping[str, str])
             "the server is a replica with log_replica_updates OFF: its log lacks what its source wrote",
             "set log_replica_updates = ON in my.cnf and restart the server, or follow its source",
         )
-    ]
-
-
-def _server_id_faults(connection: "Connection[Any]", replica_server_id: int) -> list[Fault]:
-    """MySQL knows of replicas that registered, which readers of the log such as ours do not."""
-    rows = _query(connection, "SHOW REPLICAS", "SHOW SLAVE HOSTS")
-    return [
-        Fault(
-            f"a replica of the server ({row[1] or 'of an unknown host'}, port {row[2]}) has the server id {replica_server_id} "
-            "too: MySQL ends the log of the one that asked first",
-            "set replica_server_id to a number that no replica and no other reader of the server has",
-        )
-        for row in rows
-        if int(row[0]) == replica_server_id
     ]
 
 
@@ -299,6 +324,7 @@ def _variables(connection: "Connection[Any]") -> dict[str, str]:
         "log_replica_updates",
         "log_slave_updates",
         "gtid_mode",
+        "binlog_row_metadata",
         *(name for name, *_ in _WANTED),
     )
     listed = ", ".join(f"'{name}'" for name in names)

@@ -219,6 +219,15 @@ READER_SCHEMA_CHANGES = _counter(
     "A storm of them: somebody migrates; expect new columns at the tenants.",
     _PARTITION,
 )
+READER_UNSEEN_ROW_CHANGES = _counter(
+    Area.READER,
+    "headwater_reader_unseen_row_changes_total",
+    "Captured tables met in statements that change rows of which the log has none: DROP, TRUNCATE, EXCHANGE, DISCARD and "
+    "IMPORT PARTITION, DISCARD and IMPORT TABLESPACE.",
+    "Any at all: `rows_changed_unseen` in the reader's log names table and statement. Tenants' tables keep what is gone: "
+    "`headwater resync TENANT TABLE` builds them anew.",
+    _PARTITION,
+)
 READER_QUARANTINED_TABLES = _gauge(
     Area.READER,
     "headwater_reader_quarantined_tables",

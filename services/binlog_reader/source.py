@@ -35,9 +35,10 @@ from libs.mysql.ddl import (
     apply_ddl,
     changed_database,
     show_create_to_schema,
+    unseen_rows,
 )
 from libs.mysql.ddl_syntax import DdlNotUnderstood, StatementContext
-from libs.mysql.gtid import ExecutedGtids, GtidSet
+from libs.mysql.gtid import ExecutedGtids, GtidSet, server_filter
 from libs.mysql.packets import Packets
 from libs.mysql.preflight import check_source
 from libs.mysql.sql_lexer import SqlMode, names_in
@@ -76,6 +77,7 @@ from libs.source.mysql.table_schemas import TableSchemas
 from libs.source.port import ReadBatch, ResumePoint
 from libs.source.signal_topic import SignalTopic
 from libs.source.signals import ExecuteSnapshot, InvalidSignal, LogMessage, Signal, matches, parse_signal, signal_of
+from libs.source.unseen_rows import report_unseen_rows
 from libs.telemetry import metrics
 from libs.types.checkpoint import Checkpoint, IncrementalSnapshot, RangeProgress, SnapshotProgress, TableCopy
 from libs.types.order import EventOrder
@@ -202,14 +204,7 @@ def require_sound_source(settings: BinlogReaderSettings, position: BinlogPositio
 
 def gtid_filter(settings: BinlogReaderSettings) -> Callable[[str], bool]:
     """Whether rows of transactions that a server (its uuid) numbered are passed over."""
-    include = [re.compile(pattern, re.IGNORECASE) for pattern in settings.gtid_source_includes]
-    exclude = [re.compile(pattern, re.IGNORECASE) for pattern in settings.gtid_source_excludes]
-
-    def is_passed(uuid: str) -> bool:
-        is_included = not include or any(pattern.fullmatch(uuid) for pattern in include)
-        return not is_included or any(pattern.fullmatch(uuid) for pattern in exclude)
-
-    return is_passed
+    return server_filter(settings.gtid_source_includes, settings.gtid_source_excludes)
 
 
 def capture_filter(settings: BinlogReaderSettings) -> Callable[[TableId], bool]:
@@ -588,6 +583,7 @@ class BinlogChangeLog:
             # A table renamed from one that is not followed is known to the source alone.
             unknown = [c.table_id for c in changes if c.kind is TableChangeKind.RENAME and c.schema is None]
             learned = await self._changes_from_source(decoder, ddl, list(filter(self._is_followed, unknown)))
+            self._report_unseen(decoder, ddl, context)
             database = changed_database(ddl.database, ddl.statement, context=context)
             return [*(c for c in changes if c.table_id not in unknown), *learned], database
         except DdlNotUnderstood as error:
@@ -598,6 +594,18 @@ class BinlogChangeLog:
             if not concerned:
                 raise
             return await self._changes_from_source(decoder, ddl, concerned), None
+
+    def _report_unseen(self, decoder: LogDecoder, ddl: DdlStatement, context: StatementContext) -> None:
+        """Rows that came or went without the log; a chunk that has some of them is read again."""
+        for table_id in report_unseen_rows(
+            unseen_rows(ddl.database, ddl.statement, context=context),
+            source=self._settings.source,
+            source_partition=SOURCE_PARTITION,
+            is_captured=self._is_captured,
+            at=ddl.transaction_id,
+        ):
+            if (schema := decoder.schemas.get(table_id)) is not None:
+                self._incremental.table_changed(table_id, schema, schema)
 
     async def _changes_from_source(
         self, decoder: LogDecoder, ddl: DdlStatement, tables: Sequence[TableId]

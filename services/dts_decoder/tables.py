@@ -21,6 +21,7 @@ from libs.mysql.ddl import (
     apply_ddl,
     changed_database,
     show_create_to_schema,
+    unseen_rows,
 )
 from libs.mysql.ddl_syntax import DdlNotUnderstood, StatementContext
 from libs.rpc.schema_history_client import SchemaHistoryClient
@@ -34,6 +35,7 @@ from libs.source.mysql.snapshot import (
     table_definitions,
 )
 from libs.source.mysql.table_schemas import TableSchemas
+from libs.source.unseen_rows import report_unseen_rows
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
 from libs.types.table import TableId, TableSchema
@@ -59,7 +61,7 @@ class SubscribedTables:
         is_captured: Callable[[TableId], bool],
         modes: ValueModes,
     ) -> None:
-        self._source = partition.source
+        self._source, self._source_partition = partition.source, partition.name
         self._database = database
         self._is_captured = is_captured
         self._tables = TableSchemas(partition, history, batch, is_captured, modes)
@@ -170,6 +172,13 @@ class SubscribedTables:
             self._charsets = apply_database_ddl(self._charsets, ddl.database, ddl.statement, context=self._context)
             changes = apply_ddl(
                 self.schemas, ddl.database, ddl.statement, database_charsets=self._charsets, context=self._context
+            )
+            report_unseen_rows(
+                unseen_rows(ddl.database, ddl.statement, context=self._context),
+                source=self._source,
+                source_partition=self._source_partition,
+                is_captured=self._is_captured,
+                at=ddl.gtid,
             )
             return changes, changed_database(ddl.database, ddl.statement, context=self._context)
         except DdlNotUnderstood as error:

@@ -8,7 +8,7 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -31,12 +31,13 @@ from libs.events.envelope import VitessSourceBlock
 from libs.events.schema_change import SchemaChangeKind
 from libs.events.schema_change_event import schema_change_key, schema_change_value
 from libs.failpoints import failpoint
-from libs.mysql.ddl import apply_ddl
+from libs.mysql.ddl import apply_ddl, unseen_rows
 from libs.mysql.ddl_syntax import DdlNotUnderstood
 from libs.mysql.identifiers import quote_identifier
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.failure_handling import LeftOut
 from libs.source.port import ReadBatch, ResumePoint, ShardProgress
+from libs.source.unseen_rows import report_unseen_rows
 from libs.telemetry import metrics
 from libs.types.checkpoint import NO_INCREMENTAL, Checkpoint, IncrementalSnapshot, SnapshotProgress
 from libs.types.position import SourcePartition
@@ -478,6 +479,14 @@ class VstreamChangeLog:
     def _tell(self, found: DdlStatement) -> None:
         """A statement, for the schema-change topics of those who see its tables."""
         keyspace = self._settings.keyspace
+        with suppress(DdlNotUnderstood):
+            report_unseen_rows(
+                unseen_rows(keyspace, found.statement),
+                source=self._settings.source,
+                source_partition=self._labels[1],
+                is_captured=self._options.is_captured,
+                at=found.shard,
+            )
         for table_id in _tables_of(self._schemas, keyspace, found.statement):
             if not self._options.is_captured(table_id):
                 continue

@@ -1,6 +1,8 @@
 """The binlog reader on a real MySQL and a real Kafka."""
 
 import itertools
+import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -130,6 +132,50 @@ def test_rows_follow_their_schema_through_ddl(
     assert [(change.table, change.schema_version) for change in changes] == [
         ("t", 1), ("t", 2), ("t", 0), ("u", 1), ("w", 1), ("u", 0), ("last_one", 1),
     ]  # fmt: skip
+
+
+def test_rows_that_go_with_a_partition_are_said_aloud(
+    start_reader: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
+) -> None:
+    """The log has the statement alone, so no event can tell of them: a warning and a count name every captured table."""
+    partitions = "PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20), " \
+        "PARTITION p2 VALUES LESS THAN (30), PARTITION p3 VALUES LESS THAN MAXVALUE)"  # fmt: skip
+    mysql_server.execute(
+        f"CREATE TABLE t (id INT PRIMARY KEY) {partitions}",
+        "CREATE TABLE spare (id INT PRIMARY KEY)",
+        "CREATE TABLE aside (id INT PRIMARY KEY) PARTITION BY HASH (id) PARTITIONS 2",
+        "INSERT INTO t VALUES (1), (11), (21), (31)",
+        "INSERT INTO spare VALUES (22)",
+        database=database,
+    )
+    pipeline = start_reader(exclude_tables=[rf"{database}\.aside"])
+    pipeline.reader.start()
+    pipeline.wait_for_rows(lambda rows: len(rows) >= 5)
+
+    mysql_server.execute(
+        "ALTER TABLE t TRUNCATE PARTITION p0",
+        "ALTER TABLE t DROP PARTITION p1",
+        "ALTER TABLE t EXCHANGE PARTITION p2 WITH TABLE spare",
+        "ALTER TABLE t REORGANIZE PARTITION p3 INTO (PARTITION p4 VALUES LESS THAN MAXVALUE)",
+        "ALTER TABLE aside TRUNCATE PARTITION ALL",
+        "INSERT INTO t VALUES (99)",
+        database=database,
+    )
+    rows = pipeline.wait_for_rows(lambda rows: rows[-1].value["after"] == {"id": 99})
+
+    assert mysql_server.execute("SELECT id FROM t ORDER BY id", database=database) == ((22,), (31,), (99,))
+    assert [row.value["after"]["id"] for row in rows if row.op != "r"] == [99]
+    lines = map(json.loads, pipeline.reader.log_text.splitlines())
+    warned = [line for line in lines if line["event"] == "rows_changed_unseen"]
+    assert [(line["table"], line["clause"]) for line in warned] == [
+        (f"{database}.t", "TRUNCATE PARTITION"),
+        (f"{database}.t", "DROP PARTITION"),
+        (f"{database}.t", "EXCHANGE PARTITION"),
+        (f"{database}.spare", "EXCHANGE PARTITION"),
+    ]
+    assert all("resync" in line["mend"] for line in warned)
+    _, metrics_text = pipeline.reader.get("/metrics")
+    assert re.search(r"^headwater_reader_unseen_row_changes_total\{.*\} 4\.0$", metrics_text, re.M)
 
 
 def test_orders_grow_and_no_transaction_is_cut_by_a_checkpoint(

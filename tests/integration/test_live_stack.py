@@ -57,6 +57,10 @@ def test_the_commands_show_a_live_stack(headwater: HeadwaterCommand, mysql_serve
     line = tailed_line(headwater, mysql_server, database)
     assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3}  INSERT +id=\d+  note='hello'", line), line
 
+    exit_code, said = headwater.run("validate", "shop", timeout_s=COMMAND_TIMEOUT_S)
+    assert exit_code == 0, said
+    assert "shop: the server can be followed, from the checkpoint on" in said
+
     exit_code, said = headwater.run("check", "acme", timeout_s=2 * COMMAND_TIMEOUT_S)
     assert exit_code == 0, said
     assert re.search(rf"^acme +{database}\.orders +\d+ rows x +2 columns  equal$", said, re.M), said

@@ -118,6 +118,13 @@ def test_tables_that_come_and_go(home: Home, database: str) -> None:
     assert log[0].actions == ("create it with its first row: a integer, b text",)
 
 
+def test_rows_that_no_event_tells_of_are_announced(home: Home, database: str) -> None:
+    """Before somebody drops a partition and wonders why the tenants still have its rows."""
+    report = planned(home, f"ALTER TABLE {database}.orders TRUNCATE PARTITION ALL")
+
+    assert any(note.startswith(f"{database}.orders: no event tells of the rows") for note in report.notes)
+
+
 def test_mistakes_are_named(home: Home, mysql_server: MysqlServer, database: str) -> None:
     """A table, a column, a source that is not there; a statement that is none; a server that does not answer."""
     for statement, words in (

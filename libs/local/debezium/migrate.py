@@ -1,8 +1,9 @@
 """A Debezium connector's configuration → our source document, with what could not be carried over.
 
-Both forms of the JSON are read: Kafka Connect's REST form ``{"name":…,"config":{…}}`` and the bare ``config``. Nothing is
-guessed: a property that nobody knows is refused with the nearest right name, one that has no place here is told with
-the way that there is instead. No secret is printed or written.
+Both forms of the JSON are read: Kafka Connect's REST form ``{"name":…,"config":{…}}`` and the bare ``config``, with the names
+of Debezium's releases from 0.x on. Nothing is guessed and nothing dropped in silence: a misspelt property is refused with the
+nearest right name; one that has no place here, or whose value asks for what is not so here, is told with the way that there is
+instead; so is a default of Debezium's that is none of ours. No secret is printed or written.
 """
 
 import difflib
@@ -15,7 +16,7 @@ from typing import Any, Final
 import yaml
 
 from libs.errors import InvalidSettings
-from libs.local.debezium.properties import PROPERTIES, Where, find
+from libs.local.debezium.properties import OLDER_NAMES, PROPERTIES, Property, Where, find, newer_name
 from libs.source.failure_handling import FailureHandling
 from libs.source.key_columns import KeyColumns
 from libs.source.mysql.settings import SnapshotMode, TlsMode
@@ -23,6 +24,13 @@ from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, Unsig
 
 PASSWORD: Final = "change-me"  # noqa: S105
 """What stands in the written document: the connector's own is not copied."""
+_REQUIRED: Final = ("database.hostname", "database.user")
+_NAMING: Final = {"converters": "<converter>.<setting>", "post.processors": "<post-processor>.<setting>"}
+"""Properties that list names of the connector's own choice, and the family of what is set under such a name."""
+_PASSED_TO_JDBC: Final = "database.<setting>"
+_CONVERTING: Final = "event.converting.failure.handling.mode"
+_MISSPELT: Final = 0.8
+"""``difflib``'s ratio from which a name counts as a slip of the pen: below it stand properties of other products."""
 _OVERRIDES: Final = "snapshot.select.statement.overrides.<table>"
 _CONNECTOR: Final = "io.debezium.connector.mysql.MySqlConnector"
 
@@ -55,8 +63,9 @@ def migrate(text: str, *, subject: str, name: str | None = None) -> Migration:
             what they cannot; every mistake is listed.
     """
     config = _config_of(text, subject)
+    today = {**{newer_name(key): value for key, value in config.items()}, **config}  # what is given by both: today's
     mistakes: list[str] = []
-    prefix = name or config.get("topic.prefix") or config.get("database.server.name") or config.get("name") or ""
+    prefix = name or today.get("topic.prefix") or today.get("name") or ""
     migration = Migration(re.sub(r"[^a-z0-9-]+", "-", prefix.lower()).strip("-")[:40])
     if not migration.source:
         mistakes.append("topic.prefix: is missing; it names the source (or give --name)")
@@ -67,15 +76,28 @@ def migrate(text: str, *, subject: str, name: str | None = None) -> Migration:
         )
     if config.get("connector.class", _CONNECTOR) != _CONNECTOR:
         mistakes.append(f"connector.class: {config['connector.class']!r} is not {_CONNECTOR}")
-    for key, value in config.items():
-        if key == "database.include.list" and config.get("table.include.list"):
+    families = {
+        f"{part.strip()}.": family
+        for lists, family in _NAMING.items()
+        for part in today.get(lists, "").split(",")
+        if part
+    }
+    for key, value in sorted(
+        config.items(), key=lambda item: item[0] == _CONVERTING
+    ):  # it gives way to what others say
+        newer = newer_name(key)
+        if newer != key and newer in config:
+            migration.left_out.append(f"{key}: the older name of {newer}, which stands there too")
+        elif newer == "database.include.list" and today.get("table.include.list"):
             # Debezium wants a table to match both; ours takes one list, and the names of tables hold their databases.
             migration.left_out.append(f"{key}: table.include.list alone says which tables; see that it names no others")
-            continue
-        _judge(key, value, migration, mistakes)
-    for key in ("database.hostname", "database.user"):
+        else:
+            family = next((family for start, family in families.items() if key.startswith(start)), None)
+            _judge(key, value, find(key) or (find(family) if family else None), migration, mistakes)
+    for key in _REQUIRED:
         if key not in config:
             mistakes.append(f"{key}: is missing")
+    _tell_defaults(today, migration)
     if mistakes:
         raise InvalidSettings(subject, mistakes)
     return migration
@@ -96,27 +118,61 @@ def _config_of(text: str, subject: str) -> dict[str, str]:
     }
 
 
-def _judge(key: str, value: str, migration: Migration, mistakes: list[str]) -> None:
-    known = find(key)
-    if known is None:
-        close = difflib.get_close_matches(key, [each.name for each in PROPERTIES if "<" not in each.name], n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "see docs/debezium-properties.md"
-        mistakes.append(f"{key}: Debezium's MySQL connector has no such property; {hint}")
+def _judge(key: str, value: str, known: Property | None, migration: Migration, mistakes: list[str]) -> None:
+    if known is None or known.name == _PASSED_TO_JDBC:
+        near = _nearest(key)
+        if near:
+            mistakes.append(f"{key}: Debezium's MySQL connector has no such property; did you mean {near!r}?")
+        else:
+            no_effect = "Debezium's MySQL connector has no such property: what it was for goes on elsewhere"
+            migration.left_out.append(f"{key}: {known.note if known else no_effect}")
         return
     if known.name == _OVERRIDES:
         overrides = migration.document.setdefault("snapshot", {}).setdefault("select_overrides", {})
         overrides[key.removeprefix(_OVERRIDES.partition("<")[0])] = value
         return
     carry = _CARRIED.get(known.name)
-    if carry is not None:
+    if carry is not None and known.ours and _PROVIDED.fullmatch(value) and not _is_secret(key):
+        migration.left_out.append(f"{key} = {value}: Kafka Connect's config provider has it; put it into {known.ours}")
+        if known.name in _REQUIRED:
+            _group(migration, known.ours, PASSWORD)
+    elif carry is not None:
         try:
             carry(value, migration)
         except ValueError as error:
             mistakes.append(f"{key}: {error}")
     elif known.where is Where.TENANT:
         migration.tenant.append(_tenant_line(key, known.name, value, known.ours))
-    elif known.where is Where.ABSENT and not _is_secret(key):
-        migration.left_out.append(f"{key}: {known.note}")
+    elif not known.is_met_by(value) and not _is_secret(key):
+        told = f"{key} = {value}" if known.where is Where.ALWAYS else key
+        migration.left_out.append(f"{told}: {known.note}")
+
+
+_PROVIDED: Final = re.compile(r"\$\{[^{}]+:[^{}]*\}")
+"""``${file:/run/secrets/mysql:user}``: the connector's JSON does not have the value."""
+
+
+def _nearest(key: str) -> str | None:
+    """The property of which ``key`` is a misspelling. JDBC's have upper-case letters, Debezium's do not."""
+    if key != key.lower():
+        return None
+    known = [name for name in (*(each.name for each in PROPERTIES), *OLDER_NAMES) if "<" not in name]
+    return next(iter(difflib.get_close_matches(key, known, n=1, cutoff=_MISSPELT)), None)
+
+
+def _tell_defaults(config: Mapping[str, str], migration: Migration) -> None:
+    """What Debezium or Kafka Connect does where nothing is said, and ours does not."""
+    if "skipped.operations" not in config:
+        migration.tenant.append(
+            "skipped.operations is not set, and Debezium leaves TRUNCATE out then; for the same: sources[].skip_operations: [t]"
+        )
+    for side in ("key", "value"):
+        is_json = config.get(f"{side}.converter", "").endswith(".JsonConverter")
+        if is_json and f"{side}.converter.schemas.enable" not in config:
+            migration.tenant.append(
+                f"{side}.converter.schemas.enable is not set, and JsonConverter writes schemas then; for the same: "
+                "format.schemas: true"
+            )
 
 
 def _is_secret(key: str) -> bool:
@@ -231,14 +287,26 @@ def _key_columns(value: str, migration: Migration) -> None:
         migration.document.setdefault("key_columns", []).append(chosen)
 
 
+def _failure_of_converting(value: str, migration: Migration) -> None:
+    """Debezium asks twice, of a row and of its values; where the answers differ, that for the row stands."""
+    of_rows = migration.document.get("failure_handling")
+    _choice("failure_handling", _FAILURES)(value, migration)
+    if of_rows not in (None, migration.document["failure_handling"]):
+        migration.document["failure_handling"] = of_rows
+        migration.left_out.append(
+            f"{_CONVERTING} = {value}: one mode for rows and values, and {of_rows} is asked for rows"
+        )
+
+
 def _snapshot_mode(value: str, migration: Migration) -> None:
     """Ours by Debezium's names; those that a plug-in of Debezium's would answer have no counterpart."""
-    if value.lower() in ("configuration_based", "custom", "schema_only_recovery"):
+    if value.lower() in ("configuration_based", "custom"):
         migration.left_out.append(
             f"snapshot.mode = {value.lower()}: initial stands; see docs/snapshots.md for the others"
         )
         return
-    _choice("snapshot.mode", _names(SnapshotMode))(value, migration)
+    choices = {**_names(SnapshotMode), "schema_only_recovery": SnapshotMode.RECOVERY.value}  # its name before 2.6
+    _choice("snapshot.mode", choices)(value, migration)
 
 
 def _java_key_store(name: str, ours: str) -> Carry:
@@ -290,7 +358,6 @@ _CARRIED: Final[Mapping[str, Carry]] = {
     "table.include.list": _patterns("include_tables", "{}"),
     "table.exclude.list": _patterns("exclude_tables", "{}"),
     "snapshot.mode": _snapshot_mode,
-    "snapshot.fetch.size": _number("snapshot.chunk_rows"),
     "snapshot.max.threads": _number("snapshot.readers"),
     "snapshot.select.statement.overrides": lambda value, migration: None,
     "incremental.snapshot.chunk.size": _number("snapshot.incremental_chunk_rows"),
@@ -301,7 +368,7 @@ _CARRIED: Final[Mapping[str, Carry]] = {
     "binary.handling.mode": _choice("values.binary", _names(BinaryMode)),
     "unavailable.value.placeholder": _text("values.unavailable_placeholder"),
     "event.processing.failure.handling.mode": _choice("failure_handling", _FAILURES),
-    "event.deserialization.failure.handling.mode": _choice("failure_handling", _FAILURES),
+    _CONVERTING: _failure_of_converting,
     "message.key.columns": _key_columns,
     "provide.transaction.metadata": _switch("transaction_metadata"),
 }

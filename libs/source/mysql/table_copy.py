@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from typing import Final
 
-from libs.errors import HeadwaterError, SourceUnavailable
+from libs.errors import AccessDenied, HeadwaterError, PipelineHalted, SourceUnavailable
 from libs.events.batch import MAX_BATCH_BYTES, MAX_BATCH_ROWS, EncodedRows
 from libs.events.row_images import EventFrame
 from libs.events.run_rows import RunRows

@@ -160,6 +160,193 @@ def test_what_is_misspelt_is_refused_with_the_nearest_right_name(changed: dict[s
     assert "did you mean 'database.user'?" in str(refused.value)
 
 
+def _migrated(**changed: str) -> Any:
+    """What comes of the connector above with some of its properties changed."""
+    return migrate(json.dumps(CONNECTOR | changed), subject="connector.json")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("snapshot.locking.mode", "none"),
+        ("snapshot.locking.mode", "extended"),
+        ("snapshot.query.mode", "custom"),
+        ("topic.delimiter", "_"),
+        ("topic.transaction", "tx"),
+        ("topic.naming.strategy", "io.debezium.schema.DefaultRegexTopicNamingStrategy"),
+        ("heartbeat.topics.prefix", "beats"),
+        ("signal.kafka.topic", "shop-signals"),
+        ("signal.enabled.channels", "source,file"),
+        ("read.only", "false"),
+        ("errors.max.retries", "10"),
+        ("inconsistent.schema.handling.mode", "skip"),
+        ("guardrail.collections.max", "500"),
+        ("gtid.source.filter.dml.events", "false"),
+        ("schema.history.internal.skip.unparseable.ddl", "true"),
+        ("database.query.timeout.ms", "0"),
+    ],
+)
+def test_a_value_that_asks_for_something_else_is_told(key: str, value: str) -> None:
+    """What is always so here is no setting, so nobody would learn that the user's choice is gone."""
+    assert any(line.startswith(f"{key} = {value}: ") for line in _migrated(**{key: value}).left_out)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("snapshot.locking.mode", "minimal"),
+        ("snapshot.query.mode", "select_all"),
+        ("topic.delimiter", "."),
+        ("topic.naming.strategy", "io.debezium.schema.SchemaTopicNamingStrategy"),
+        ("signal.enabled.channels", "source, kafka"),
+        ("errors.max.retries", "-1"),
+        ("max.batch.size", "4096"),
+        ("snapshot.fetch.size", "-2147483648"),
+        ("transaction.boundary.interval.ms", "1000"),
+        ("include.query", "false"),
+        ("enable.time.adjuster", "false"),
+        ("snapshot.delay.ms", "0"),
+    ],
+)
+def test_a_value_that_asks_for_what_is_so_is_not_told(key: str, value: str) -> None:
+    """The list is read only if it is short."""
+    found = _migrated(**{key: value})
+
+    assert find(key) is not None
+    assert (found.left_out, found.document) == (_migrated().left_out, _migrated().document)
+
+
+FOREIGN = {
+    "converters": "isbn, geo",
+    "isbn.type": "io.debezium.test.IsbnConverter",
+    "isbn.schema.name": "io.debezium.mysql.type.Isbn",
+    "geo.type": "x.Geo",
+    "post.processors": "reselector",
+    "reselector.type": "io.debezium.processors.reselect.ReselectColumnsPostProcessor",
+    "reselector.reselect.columns.include.list": "shop.orders:note",
+    "database.allowPublicKeyRetrieval": "false",
+    "database.connectionTimeZone": "Europe/Berlin",
+    "database.useSSL": "false",
+    "kafka.api.key": "k-s3cret",
+    "output.data.format": "JSON",
+    "signal.file": "signals.txt",
+}
+"""Names that the connector lets its user choose, that it passes on to JDBC, or that other products read."""
+
+
+def test_what_others_read_stops_nothing_and_is_told() -> None:
+    """A whole configuration is not refused for one key that was never Debezium's."""
+    found = _migrated(**FOREIGN)
+
+    assert found.document == _migrated().document
+    assert [line.split(":")[0] for line in found.left_out[2:]] == list(FOREIGN)
+    assert "s3cret" not in found.text()
+
+
+OLDER = {
+    "topic.prefix": "database.server.name",
+    "table.include.list": "table.whitelist",
+    "schema.history.internal.kafka.topic": "database.history.kafka.topic",
+    "event.processing.failure.handling.mode": "event.deserialization.failure.handling.mode",
+}
+
+
+def test_a_connector_of_debezium_1_becomes_the_same_document() -> None:
+    """By the names that its properties had."""
+    of_1x = {OLDER.get(key, key): value for key, value in CONNECTOR.items()}
+
+    found = migrate(json.dumps(of_1x), subject="connector.json")
+
+    assert found == migrate(json.dumps(CONNECTOR), subject="connector.json")
+
+
+@pytest.mark.parametrize(
+    ("older", "path"),
+    [
+        ("database.whitelist", "include_tables"),
+        ("database.blacklist", "exclude_tables"),
+        ("table.blacklist", "exclude_tables"),
+    ],
+)
+def test_older_lists_are_carried_over(older: str, path: str) -> None:
+    """A list that is dropped would let in what was kept out."""
+    config = {key: value for key, value in CONNECTOR.items() if key != "table.include.list"}
+
+    assert migrate(json.dumps({**config, older: "secret"}), subject="c").document[path]
+
+
+def test_of_two_names_for_one_thing_today_s_stands() -> None:
+    """And the other one is told."""
+    found = _migrated(**{"table.whitelist": "old.*"})
+
+    assert found.document["include_tables"] == ["shop.orders", "shop\\.customers"]
+    assert any(line.startswith("table.whitelist: the older name of table.include.list") for line in found.left_out)
+
+
+def test_recovery_by_its_older_name_is_recovery() -> None:
+    """Before Debezium 2.6 it was called so."""
+    assert _migrated(**{"snapshot.mode": "schema_only_recovery"}).document["snapshot"]["mode"] == "recovery"
+
+
+def test_what_debezium_does_by_default_and_we_do_not_is_told() -> None:
+    """TRUNCATE comes to tenants; JsonConverter's schemas do not."""
+    config = {key: value for key, value in CONNECTOR.items() if key != "skipped.operations"}
+    config["value.converter"] = "org.apache.kafka.connect.json.JsonConverter"
+
+    found = migrate(json.dumps(config), subject="connector.json")
+
+    assert any("sources[].skip_operations: [t]" in line for line in found.tenant)
+    assert any(line.startswith("value.converter.schemas.enable is not set") for line in found.tenant)
+    assert not any("is not set" in line for line in _migrated().tenant)
+
+
+@pytest.mark.parametrize(("rows", "kept"), [("warn", "warn"), (None, "skip")])
+@pytest.mark.parametrize("is_first", [False, True])
+def test_the_mode_for_rows_goes_before_that_for_values(rows: str | None, kept: str, *, is_first: bool) -> None:
+    """In whatever order they stand; the other one is told."""
+    config = {key: value for key, value in CONNECTOR.items() if key != "event.processing.failure.handling.mode"}
+    both = {"event.converting.failure.handling.mode": "skip"} | (
+        {"event.processing.failure.handling.mode": rows} if rows else {}
+    )
+    found = migrate(
+        json.dumps({**both, **config} if is_first else {**config, **dict(reversed(both.items()))}), subject="c"
+    )
+
+    assert found.document["failure_handling"] == kept
+    assert any(line.startswith("event.converting.failure") for line in found.left_out) is (rows is not None)
+
+
+def test_a_value_of_a_config_provider_is_told() -> None:
+    """What stands in the document would else be the placeholder's text."""
+    found = _migrated(**{"database.user": "${file:/run/secrets/db:user}", "database.port": "${env:PORT}"})
+
+    assert found.document["database"]["user"] == "change-me"
+    assert "port" not in found.document["database"]
+    assert [line.split(" = ")[0] for line in found.left_out][:2] == ["database.port", "database.user"]
+
+
+@pytest.mark.parametrize(
+    "known", [each for each in PROPERTIES if each.where is Where.SOURCE], ids=lambda each: each.name
+)
+def test_every_property_of_the_source_s_document_is_carried(known: Any) -> None:
+    """Whatever is said on the page to have a setting is judged: a value that none can be is refused, or it comes through."""
+    name = known.name.replace("<table>", "shop.t")
+    bare = {
+        "connector.class": CONNECTOR["connector.class"],
+        "database.hostname": "h",
+        "database.user": "u",
+        "name": "n",
+    }
+    without = migrate(json.dumps({**bare, "topic.prefix": "p"}), subject="c")
+    if name in ("name", "topic.prefix", "snapshot.select.statement.overrides"):
+        return
+    try:
+        found = migrate(json.dumps({**bare, "topic.prefix": "p", name: "7"}), subject="c")
+    except InvalidSettings:
+        return
+    assert (found.document, found.left_out) != (without.document, without.left_out)
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"config": 1}', "{"])
 def test_rubbish_is_refused_by_name(text: str) -> None:
     """Not with a traceback."""

@@ -202,6 +202,19 @@ def test_replica_ids_differ_between_stacks_and_stay(home: Home) -> None:
     assert replica_server_id(Path("/a"), document) == replica_server_id(Path("/a"), document)
 
 
+def test_two_readers_of_one_server_need_two_ids(home: Home) -> None:
+    """The server would cut each off whenever the other connects; of another server the same id is another one."""
+    with_id = f"{GOOD_SOURCE}replica_server_id: 7\n"
+    put(home, source=with_id)
+    (home.sources_dir / "again.yaml").write_text(with_id)
+    (home.sources_dir / "elsewhere.yaml").write_text(with_id.replace("host: db", "host: other"))
+    (home.sources_dir / "derived.yaml").write_text(GOOD_SOURCE)
+
+    (mistake,) = read_documents(home).source_mistakes
+
+    assert "shop.yaml: replica_server_id: 7 is that of source 'again' too" in mistake
+
+
 def test_secrets_do_not_print(home: Home) -> None:
     """A password shows as *** wherever the document is printed."""
     put(home)

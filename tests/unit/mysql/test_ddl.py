@@ -9,9 +9,11 @@ from libs.mysql.ddl import (
     StatementContext,
     TableChange,
     TableChangeKind,
+    UnseenRows,
     apply_database_ddl,
     apply_ddl,
     show_create_to_schema,
+    unseen_rows,
 )
 from libs.mysql.sql_lexer import SqlMode
 from libs.types.table import TableId, TableSchema
@@ -151,6 +153,40 @@ def test_a_dropped_database_takes_its_tables() -> None:
     change = apply_one("DROP DATABASE IF EXISTS `shop`", table("a int"), elsewhere)
 
     assert (change.kind, change.table_id, change.schema) == (TableChangeKind.DROP, ORDERS, None)
+
+
+OTHER = TableId(database="stock", table="other")
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("ALTER TABLE orders TRUNCATE PARTITION p0, p1", UnseenRows("TRUNCATE PARTITION", (ORDERS,))),
+        ("ALTER TABLE orders TRUNCATE PARTITION ALL", UnseenRows("TRUNCATE PARTITION", (ORDERS,))),
+        ("/* nightly */ alter table `orders` drop partition p2024", UnseenRows("DROP PARTITION", (ORDERS,))),
+        (
+            "ALTER TABLE orders EXCHANGE PARTITION p0 WITH TABLE stock.other WITHOUT VALIDATION",
+            UnseenRows("EXCHANGE PARTITION", (ORDERS, OTHER)),
+        ),
+        ("ALTER TABLE orders DISCARD PARTITION p0 TABLESPACE", UnseenRows("DISCARD PARTITION", (ORDERS,))),
+        ("ALTER TABLE orders IMPORT PARTITION ALL TABLESPACE", UnseenRows("IMPORT PARTITION", (ORDERS,))),
+        ("ALTER TABLE orders DISCARD TABLESPACE", UnseenRows("DISCARD TABLESPACE", (ORDERS,))),
+        ("ALTER TABLE orders ALGORITHM=COPY, IMPORT TABLESPACE", UnseenRows("IMPORT TABLESPACE", (ORDERS,))),
+        ("ALTER TABLE orders ADD PARTITION (PARTITION p3 VALUES LESS THAN (10))", None),
+        ("ALTER TABLE orders COALESCE PARTITION 2", None),
+        ("ALTER TABLE orders REORGANIZE PARTITION p0 INTO (PARTITION a VALUES LESS THAN (5))", None),
+        ("ALTER TABLE orders REBUILD PARTITION ALL", None),
+        ("ALTER TABLE orders REMOVE PARTITIONING", None),
+        ("ALTER TABLE orders DROP COLUMN `partition`", None),
+        ("ALTER TABLE orders DROP a", None),
+        ("TRUNCATE TABLE orders", None),
+        ("DROP TABLE orders", None),
+        ("ANALYZE TABLE orders", None),
+    ],
+)
+def test_rows_that_come_or_go_without_the_log_are_known(statement: str, found: UnseenRows | None) -> None:
+    """Which tables they are of; a clause that only moves rows between partitions, and what comes out as an event, is none."""
+    assert unseen_rows("shop", statement) == found
 
 
 def test_truncate_keeps_the_schema() -> None:
