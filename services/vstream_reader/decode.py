@@ -37,7 +37,7 @@ from libs.types.position import SourcePosition
 from libs.types.table import TableId, TableSchema
 from libs.types.value_modes import ValueModes
 from protos.vitess import binlogdata_pb2
-from services.vstream_reader.fields import reading, table_schema
+from services.vstream_reader.fields import reading, reads_otherwise_copied, table_schema
 from services.vstream_reader.position import VitessPosition, encode_position
 from services.vstream_reader.row_changes import RowChangesDecoder
 from services.vstream_reader.settings import EventSettings, TransactionMetadata
@@ -119,8 +119,13 @@ class _Table:
 
     schema: TableSchema
     decoder: RowChangesDecoder
+    copied_decoder: RowChangesDecoder
+    """Of rows that are copied: the same where they are read alike."""
     source_block: VitessSourceBlock
     tally: TableTally
+
+    def decoder_of(self, transaction: "_Transaction") -> RowChangesDecoder:
+        return self.copied_decoder if transaction.is_copy else self.decoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -503,16 +508,15 @@ class StreamDecoder:
                 committed_at_us=self.committed_at_us or self._now_ns // 1_000,
             )
         schema = self._versions[unversioned]
-        # A copy has members as text whatever the flag says (Vitess, uvstreamer and vstreamer).
-        has_text_members = event.enum_set_string_values
+        decoder = copied_decoder = _row_decoder(schema, key, event.enum_set_string_values, is_copy=False)
+        if self.is_copying and any(
+            reads_otherwise_copied(column, has_text_members=event.enum_set_string_values) for column in schema.columns
+        ):
+            copied_decoder = _row_decoder(schema, key, event.enum_set_string_values, is_copy=True)
         self._tables[key] = _Table(
             schema,
-            RowChangesDecoder(
-                [reading(column, has_text_members=has_text_members) for column in schema.columns],
-                [orjson.dumps(column.name) for column in schema.columns],
-                [_place_of(schema, name) for name in schema.key],
-                *key,
-            ),
+            decoder,
+            copied_decoder,
             VitessSourceBlock(self._options.source, keyspace, table_id.table, event.shard, removed=self._removed),
             self._options.tally.of_table(str(table_id)),
         )
@@ -579,7 +583,7 @@ class StreamDecoder:
             run = self._run = self._open_run(table, transaction)
         count = len(run.rows)
         try:
-            nth_after, _, self._room = table.decoder.decode(
+            nth_after, _, self._room = table.decoder_of(transaction).decode(
                 run.frame, run.rows, events, nth, transaction.is_copy, self._room
             )
         except Exception as error:
@@ -602,7 +606,7 @@ class StreamDecoder:
         """Set aside the row that decoding failed at, behind ``added`` others; returns the event to go on with, which may have
         more rows. The row's place in the transaction's order stays its own, so that a replay gives every other row the order it
         had: a new run begins behind it."""
-        decoder, schema = table.decoder, table.schema
+        decoder, schema = table.decoder_of(transaction), table.schema
         assert self._options.set_aside is not None
         transaction.rows += added + 1
         row, column = decoder.row, schema.columns[decoder.column].name
@@ -627,7 +631,7 @@ class StreamDecoder:
         return decoder.event
 
     def _unreadable(self, table: _Table, transaction: _Transaction) -> Exception:
-        decoder, schema = table.decoder, table.schema
+        decoder, schema = table.decoder_of(transaction), table.schema
         where = f"shard {transaction.shard.gtid.shard}, transaction {transaction.shard.gtid.gtid}"
         if decoder.cells != len(schema.columns):
             return SchemaContradiction(
@@ -730,6 +734,18 @@ def _shard_at(entry: ShardGtid, epoch: int) -> _Shard:
         hosts, transactions, debezium_rank = place.hosts, place.transactions, place.debezium_rank
     text = msgspec.json.encode(entry)
     return _Shard(entry, epoch, transactions, frozenset(hosts), debezium_rank, text, orjson.dumps(text.decode())[1:-1])
+
+
+def _row_decoder(
+    schema: TableSchema, key: tuple[bytes, bytes], has_text_members: bool, *, is_copy: bool
+) -> RowChangesDecoder:
+    """``key``: the table and its shard."""
+    return RowChangesDecoder(
+        [reading(column, has_text_members=has_text_members, is_copy=is_copy) for column in schema.columns],
+        [orjson.dumps(column.name) for column in schema.columns],
+        [_place_of(schema, name) for name in schema.key],
+        *key,
+    )
 
 
 def _place_of(schema: TableSchema, name: str) -> int:

@@ -41,6 +41,7 @@ from tests.conftest import KafkaBroker, MysqlServer, StartVtgate
 from tests.vtgate.client import execute
 from tests.vtgate.cluster import new_shard, on_every_shard
 from tests.vtgate.faults import AnonymousColumns, Delay, Drop, Fault, MissingField, OversizedRow, WrongFields
+from tests.vtgate.log_stream import TabletOptions
 from tests.vtgate.reshard import reshard
 from tests.vtgate.service import Security, VtgateServer
 from tests.vtgate.topology import Shard
@@ -247,6 +248,36 @@ async def test_changes_of_both_shards_arrive(vtgate: VtgateServer) -> None:
 
     assert follower.ops.count("r") == 40
     assert {"u", "d", "c"} <= set(follower.ops)
+
+
+_TEXTS = """CREATE TABLE t (id BIGINT PRIMARY KEY, v VARCHAR(9) CHARACTER SET latin1, cyrillic TEXT CHARACTER SET cp1251,
+    wide CHAR(5) CHARACTER SET utf16le, japanese VARCHAR(9) CHARACTER SET sjis, e ENUM('2','ä','€') CHARACTER SET latin1,
+    s SET('1','ö','ü') CHARACTER SET latin1)"""
+
+
+@pytest.mark.parametrize("enum_as_text", [True, False])
+async def test_text_is_read_in_its_columns_character_set(start_vtgate: StartVtgate, enum_as_text: bool) -> None:
+    """From copy and log alike, also where the bytes are UTF-8 by chance. A copy has the members of ENUM and SET in their
+    column's set, the log their numbers or, from newer tablets, UTF-8; a member that is a number is no number of a member."""
+    server = start_vtgate(options=ServerOptions(tablet=TabletOptions(enum_as_text=enum_as_text)))
+    follower = Follower(server)
+    on_every_shard(server.topology, follower.keyspace, [_TEXTS])
+    values = "'ä', 'жук', 'ß水', 'ｱ表', '2', '1,ü'), ({}, 'Ã¤', NULL, '', '漢字', '€', 'ö,ü'), ({}, '€', '', NULL, '', 'ä', ''"
+    write(server, f"INSERT INTO t (id, v, cyrillic, wide, japanese, e, s) VALUES (1, {values.format(2, 3)})")
+    await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None and len(f.rows) == 3)
+    write(server, f"INSERT INTO t (id, v, cyrillic, wide, japanese, e, s) VALUES (11, {values.format(12, 13)})")
+
+    await follower.read(lambda f: len(f.rows) == 6)
+
+    texts = ("v", "cyrillic", "wide", "japanese", "e", "s")
+    stored = [
+        ("ä", "жук", "ß水", "ｱ表", "2", "1,ü"),
+        ("Ã¤", None, "", "漢字", "€", "ö,ü"),
+        ("€", "", None, "", "ä", ""),
+    ]
+    delivered = {row_id: tuple(row[name] for name in texts) for row_id, (_, row) in follower.rows.items() if row}
+    assert follower.ops == ["r"] * 3 + ["c"] * 3
+    assert delivered == dict(zip((1, 2, 3, 11, 12, 13), stored * 2, strict=True))
 
 
 async def test_each_shard_tells_how_far_it_was_read(vtgate: VtgateServer) -> None:
