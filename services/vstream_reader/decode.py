@@ -262,6 +262,11 @@ class StreamDecoder:
             copied={shard: tuple(tables.values()) for shard, tables in self._copied.items()},
         )
 
+    @property
+    def held_shards(self) -> frozenset[str]:
+        """Those that have come to the journal of a reshard."""
+        return frozenset(self._held)
+
     def shards(self) -> list[ShardProgress]:
         """Every shard that is read now, with what was counted of it."""
         found = []

@@ -259,10 +259,11 @@ class VstreamChangeLog:
     def _follow_journal(self, decoder: StreamDecoder) -> None:
         """vtgate ended the stream: at a reshard, when it was told to; the new shards go on where the old ones ended."""
         journal, self._journal = self._journal, None
-        if journal is None:
-            raise SourceUnavailable("vtgate ended the stream: it is opened again")
-        ended = {participant.shard for participant in journal.participants}
+        ended = {participant.shard for participant in journal.participants} if journal is not None else set()
         place = decoder.place
+        # A shard that has not come to its journal yet may have more before it.
+        if journal is None or (ended & place.epochs.keys()) - decoder.held_shards:
+            raise SourceUnavailable("vtgate ended the stream: it is opened again")
         if not ended <= place.epochs.keys():
             raise PipelineHalted(
                 f"a reshard joins shards that other tasks read ({', '.join(sorted(ended - place.epochs.keys()))}): stop all "
@@ -422,7 +423,8 @@ class VstreamChangeLog:
             case DdlStatement():
                 self._tell(found)
             case Reshard():
-                self._journal = found.journal
+                # Otherwise vtgate goes on to the new shards by itself.
+                self._journal = found.journal if self._settings.stream.stop_on_reshard else None
                 log.info(
                     "reshard_announced",
                     ended=[participant.shard for participant in found.journal.participants],

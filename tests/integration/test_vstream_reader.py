@@ -1,6 +1,7 @@
 """The VStream reader against the stand-in for vtgate over real MySQL shards: what it gathers is what the shards hold."""
 
 import asyncio
+import contextlib
 import itertools
 import json
 from collections.abc import Callable, Sequence
@@ -28,6 +29,7 @@ from libs.testing.source_contract import checkpoint_of
 from libs.types.checkpoint import Checkpoint
 from libs.types.table import TableId, TableSchema
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
+from protos.vitess.binlogdata_pb2 import VEventType
 from services.vstream_reader.client import Vtgate
 from services.vstream_reader.settings import (
     SnapshotMode,
@@ -40,7 +42,7 @@ from services.vstream_reader.source import VstreamSource
 from tests.conftest import KafkaBroker, MysqlServer, StartVtgate
 from tests.vtgate.client import execute
 from tests.vtgate.cluster import new_shard, on_every_shard
-from tests.vtgate.faults import AnonymousColumns, Delay, Drop, Fault, MissingField, OversizedRow, WrongFields
+from tests.vtgate.faults import AnonymousColumns, Delay, Drop, End, Fault, MissingField, OversizedRow, WrongFields
 from tests.vtgate.log_stream import TabletOptions
 from tests.vtgate.reshard import reshard
 from tests.vtgate.service import Security, VtgateServer
@@ -352,6 +354,49 @@ async def test_a_split_and_a_merge_lose_nothing(
 
     assert follower.table == shards_hold(vtgate)
     assert follower.rows[1][0][0] == 3  # copied in epoch 1, split, merged
+
+
+async def test_a_stream_that_ends_in_peace_long_after_a_reshard_is_opened_again(
+    vtgate: VtgateServer, shard_servers: Callable[[int], list[MysqlServer]]
+) -> None:
+    """vtgate went on to the new shards by itself and only told of the journal: its end of stream means no reshard then."""
+    follower = Follower(vtgate, stream=StreamSettings(include_reshard_journal_events=True))
+    await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None)
+    one, second = shard_servers(2)
+    halves = [_shard(follower.keyspace, "-40", 500, one), _shard(follower.keyspace, "40-80", 600, second)]
+    reading = asyncio.create_task(follower.read(lambda f: f.table.get(1) == "later"))
+    await asyncio.to_thread(reshard, vtgate, halves)
+    write(vtgate, "UPDATE t SET v = 'split' WHERE id = 1")
+    while follower.table.get(1) != "split" and not reading.done():
+        await asyncio.sleep(0.05)
+    vtgate.faults.arm(End())
+
+    write(vtgate, "UPDATE t SET v = 'later' WHERE id = 1")
+    await reading
+
+    assert not vtgate.faults.armed
+    assert follower.table == shards_hold(vtgate)
+
+
+async def test_a_stream_that_ends_between_the_journals_of_a_merge_loses_nothing(
+    vtgate: VtgateServer, shard_servers: Callable[[int], list[MysqlServer]]
+) -> None:
+    """One shard has come to its journal, the other not yet: both are read again."""
+    follower = Follower(vtgate, stream=StreamSettings(stop_on_reshard=True))
+    await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None)
+    primary = vtgate.topology.shard(follower.keyspace, "80-").primary
+    with contextlib.closing(primary.connect()) as connection, connection.cursor() as cursor:
+        for number in range(600):
+            cursor.execute(f"UPDATE t SET v = 'w{number}'")
+    vtgate.faults.arm(End(VEventType.JOURNAL))
+    (one,) = shard_servers(1)
+
+    await asyncio.to_thread(reshard, vtgate, [_shard(follower.keyspace, "-", 700, one)])
+    write(vtgate, "UPDATE t SET v = 'merged' WHERE id = 1")
+    await follower.read(has_all)
+
+    assert not vtgate.faults.armed
+    assert follower.table == shards_hold(vtgate)
 
 
 def _shard(keyspace: str, name: str, uid: int, server: MysqlServer) -> Shard:
