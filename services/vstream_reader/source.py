@@ -280,8 +280,12 @@ class VstreamChangeLog:
     # --- one stream --------------------------------------------------------------------------------------------------------
 
     async def _stream(self, decoder: StreamDecoder) -> AsyncGenerator[ReadBatch, None]:
-        """The batches of one stream, until vtgate ends it; a second one that copies tables again runs beside it."""
-        to_copy = copied_tables(self._settings, self._tables)
+        """The batches of one stream, until vtgate ends it; a second one that copies tables again runs beside it.
+
+        Raises:
+            SourceMisconfigured: rows are to be copied, and no captured table is one whose rows are.
+        """
+        to_copy = copied_tables(self._settings, self._tables) if self._is_copying else ()
         request = stream_request(self._settings, self._position, tables_to_copy=to_copy)
         if self._is_copying and not self._progress.rows_estimated:
             estimated = await self._estimate(to_copy or self._tables)

@@ -235,6 +235,38 @@ async def test_a_copy_goes_on_without_an_estimate(vtgate: VtgateServer, monkeypa
     assert follower.table == shards_hold(vtgate)
 
 
+async def test_a_copy_leaves_out_tables_whose_rows_are_not_wanted(vtgate: VtgateServer) -> None:
+    """Their changes are followed from where the copy begins."""
+    keyspace = vtgate.topology.keyspaces[0].name
+    on_every_shard(vtgate.topology, keyspace, ["CREATE TABLE u (id BIGINT PRIMARY KEY, v VARCHAR(40))"])
+    write(vtgate, "INSERT INTO u (id, v) VALUES (500, 'old'), (501, 'old'), (502, 'old')")
+    only_t = SnapshotSettings(include_tables=(rf"{keyspace}\.t",))
+    follower = Follower(vtgate, include_tables=(rf"{keyspace}\.[tu]",), snapshot=only_t)
+    await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None)
+    write(vtgate, "UPDATE u SET v = 'new' WHERE id = 501")
+
+    await follower.read(lambda f: 501 in f.table)
+
+    assert follower.ops == ["r"] * 40 + ["u"]
+    assert follower.rows.keys() == {*range(1, 41), 501}
+
+
+async def test_a_copy_of_no_table_at_all_is_refused(vtgate: VtgateServer) -> None:
+    """It is a mistake in the pattern; nothing is copied in its place. Once there is nothing to copy, nobody asks."""
+    nothing = SnapshotSettings(include_tables=(r"ks\.nothing",))
+    follower = Follower(vtgate, snapshot=nothing)
+    with pytest.raises(SourceMisconfigured, match=r"matches snapshot\.include_tables \(ks\\\.nothing\): correct"):
+        await follower.read(has_all)
+    assert not follower.ops
+    follower = Follower(vtgate, snapshot=msgspec.structs.replace(nothing, mode=SnapshotMode.NO_DATA))
+    await follower.read(lambda f: f.checkpoint is not None)
+
+    write(vtgate, "UPDATE t SET v = 'new' WHERE id = 1")
+    await follower.read(lambda f: bool(f.ops))
+
+    assert follower.table == {1: "new"}
+
+
 async def test_changes_of_both_shards_arrive(vtgate: VtgateServer) -> None:
     """Inserts, updates and deletes, behind the copy: a row written before its end may be one of the copy's."""
     follower = Follower(vtgate)
