@@ -45,6 +45,7 @@ from services.vstream_reader.tally import StreamTally, TableTally
 from services.vstream_reader.transaction_store import TransactionStore
 from services.vstream_reader.vevents import VEvents, shard_gtids
 from services.vstream_reader.vgtid import (
+    EMPTY,
     ShardGtid,
     TableLastKey,
     inherited_epoch,
@@ -193,13 +194,18 @@ class StreamDecoder:
         self._batch = batch
         self._versions = dict(versions)
         self._removed = frozenset(options.events.remove_fields)
-        self.is_copying = is_copying
-        """Tables are still being copied."""
         self._epochs = dict(position.epochs)
         self._raw_shards: list[bytes] = []
         self._shards: list[_Shard] = []
         self._by_name: dict[str, _Shard] = {}
         self._set_shards([_shard_at(entry, self._epochs.get(entry.shard, 0)) for entry in position.vgtid])
+        self._copying = copying_shards(position) if is_copying else set()
+        """Shards whose tables vtgate still copies. A reshard's new shards are not among them."""
+        self.is_copying = bool(self._copying)
+        """Tables are still being copied."""
+        self.cut_short: dict[str, frozenset[str]] = {}
+        """Shards that a reshard ended before their copy was, with the tables that were finished there: nobody sends their other
+        rows any more."""
         self._copied: dict[str, dict[str, TableLastKey]] = {
             shard: {table.table_name: table for table in tables} for shard, tables in position.copied.items()
         }
@@ -266,6 +272,11 @@ class StreamDecoder:
     def held_shards(self) -> frozenset[str]:
         """Those that have come to the journal of a reshard."""
         return frozenset(self._held)
+
+    @property
+    def copying_shards(self) -> frozenset[str]:
+        """Those whose tables vtgate still copies."""
+        return frozenset(self._copying)
 
     def shards(self) -> list[ShardProgress]:
         """Every shard that is read now, with what was counted of it."""
@@ -413,11 +424,23 @@ class StreamDecoder:
             yield Reshard(event.journal)
 
     def _end_copy(self, event: binlogdata_pb2.VEvent) -> None:
-        """One without a shard ends the copy of all."""
-        if not event.shard:
-            self.is_copying = False
-            self._copied.clear()
-            self.table_in_copy = ""
+        """One without a shard ends the copy of all. It does not come when a reshard has replaced one of them (Vitess,
+        ``vstream_manager.go``): then the last one's is the end."""
+        self._copying.discard(event.shard)
+        self._copied.pop(event.shard, None)  # a stream that is opened again only follows its log
+        if not event.shard or not self._copying:
+            self._copied_all()
+
+    def _copied_all(self) -> None:
+        self.is_copying = False
+        self._copying.clear()
+        self._copied.clear()
+        self.table_in_copy = ""
+
+    def finished_tables(self, shard: str) -> frozenset[str]:
+        """The tables whose copy the shard has finished."""
+        unfinished = {table.table_name for table in self._by_name[shard].gtid.table_p_ks}
+        return frozenset(self._copied.get(shard, {}).keys() - unfinished)
 
     # --- position ----------------------------------------------------------------------------------------------------------
 
@@ -466,9 +489,17 @@ class StreamDecoder:
         if gone:
             self.reshards += 1
             log.info("shards_left", shards=gone)
+        if "" in self._copying:  # a request for all shards: these are they
+            self._copying = {entry.shard for entry in current}
+        self.cut_short |= {shard: self.finished_tables(shard) for shard in gone if shard in self._copying}
         self._epochs = {shard.gtid.shard: shard.epoch for shard in after}
         self._held &= self._epochs.keys()
         self._set_shards(after)
+        self._copying -= set(gone)
+        for shard in gone:
+            self._copied.pop(shard, None)
+        if self.is_copying and not self._copying:
+            self._copied_all()
         self._tables = {key: table for key, table in self._tables.items() if key[1].decode() in self._by_name}
 
     def _set_shards(self, shards: list[_Shard]) -> None:
@@ -715,6 +746,15 @@ class StreamDecoder:
             for name, value in members
             if f"transaction.{name}" not in self._removed
         )
+
+
+def copying_shards(position: VitessPosition) -> set[str]:
+    """The shards that vtgate copies in a stream from ``position``; "" stands for all."""
+    return {
+        entry.shard
+        for entry in position.vgtid
+        if entry.gtid == EMPTY or entry.table_p_ks or entry.shard in position.copied
+    }
 
 
 def _events_of(answer: bytes) -> VEvents:

@@ -172,7 +172,7 @@ def copied_tables(settings: VstreamReaderSettings, captured: Sequence[str]) -> t
     chosen = tuple(t for t in captured if is_copied(TableId(database=settings.keyspace, table=t)))
     if not chosen:
         raise SourceMisconfigured(
-            f"no captured table of keyspace {settings.keyspace} matches snapshot.include_tables ({', '.join(patterns)}): correct "
-            "the pattern (it must match keyspace.table), or copy nothing with snapshot.mode: no_data"
+            f"no captured table of keyspace {settings.keyspace} matches snapshot.include_tables ({', '.join(patterns)}): "
+            "correct the pattern (it must match keyspace.table), or copy nothing with snapshot.mode: no_data"
         )
     return () if len(chosen) == len(captured) else chosen

@@ -7,7 +7,7 @@ keeps the columns that FIELD events tell of.
 import asyncio
 import dataclasses
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +43,15 @@ from libs.types.position import SourcePartition
 from libs.types.table import TableId, TableSchema
 from protos.vitess import binlogdata_pb2, vtgate_pb2
 from services.vstream_reader.client import Vtgate
-from services.vstream_reader.decode import DdlStatement, DecoderOptions, Found, NewTable, Reshard, StreamDecoder
+from services.vstream_reader.decode import (
+    DdlStatement,
+    DecoderOptions,
+    Found,
+    NewTable,
+    Reshard,
+    StreamDecoder,
+    copying_shards,
+)
 from services.vstream_reader.position import VitessPosition, decode_position
 from services.vstream_reader.recopy import Recopy
 from services.vstream_reader.settings import SnapshotMode, TransactionMetadata, VstreamReaderSettings
@@ -240,6 +248,7 @@ class VstreamChangeLog:
         for schema in await self._schema_history.list_tables(self._settings.source):
             self._remember(schema)
         while True:
+            self._recopy.ended()  # a second stream ends with the main one
             decoder = self._decoder = StreamDecoder(
                 self._options, self._position, self._versions, batch=self._batch, is_copying=self._is_copying
             )
@@ -273,8 +282,11 @@ class VstreamChangeLog:
         kept = tuple(entry for entry in place.vgtid if entry.shard not in ended)
         epochs = {entry.shard: place.epochs[entry.shard] for entry in kept}
         epochs |= {entry.shard: inherited_epoch(entry.shard, place.epochs) for entry in born}
-        self._position = msgspec.structs.replace(place, vgtid=(*kept, *born), epochs=epochs)
-        self._is_copying = decoder.is_copying
+        self._copy_rest_of({shard: decoder.finished_tables(shard) for shard in ended & decoder.copying_shards})
+        copied = {shard: keys for shard, keys in place.copied.items() if shard not in ended}
+        self._progress = self._progress_of(decoder)
+        self._position = msgspec.structs.replace(place, vgtid=(*kept, *born), epochs=epochs, copied=copied)
+        self._is_copying = decoder.is_copying and bool(copying_shards(self._position))
         log.info("reshard_followed", ended=sorted(ended), born=[entry.shard for entry in born])
 
     # --- one stream --------------------------------------------------------------------------------------------------------
@@ -381,6 +393,8 @@ class VstreamChangeLog:
     def _resume_point(self, decoder: StreamDecoder) -> ResumePoint | None:
         if not decoder.is_resumable:
             return None
+        self._copy_rest_of(decoder.cut_short)
+        decoder.cut_short.clear()
         self._is_copying = decoder.is_copying
         return ResumePoint(
             position=decoder.position,
@@ -389,6 +403,19 @@ class VstreamChangeLog:
             snapshot=self._progress_of(decoder) if decoder.is_copying else None,
             incremental=self._recopy.state,
         )
+
+    def _copy_rest_of(self, cut_short: Mapping[str, frozenset[str]]) -> None:
+        """Have the tables copied again that shards had not finished when a reshard ended them, from their new shards and beside
+        the stream: it begins at the journal, so deletes of rows that were copied before are in it.
+
+        vtgate cannot be asked for the rest alone: of a merge the old shards stood at different keys.
+        """
+        if not cut_short:
+            return
+        finished = frozenset.intersection(*cut_short.values())
+        rest = [table for table in copied_tables(self._settings, self._tables) or self._tables if table not in finished]
+        log.info("copy_cut_short", shards=sorted(cut_short), copied_again=rest)
+        self._recopy.want(str(TableId(database=self._settings.keyspace, table=table)) for table in rest)
 
     def _progress_of(self, decoder: StreamDecoder) -> SnapshotProgress:
         return SnapshotProgress(

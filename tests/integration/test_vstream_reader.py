@@ -98,6 +98,9 @@ class Follower:
         self.shards: Sequence[ShardProgress] = ()
         """As the newest stream told them when it was left."""
         self.ops: list[str] = []
+        self.reads: list[int] = []
+        """Keys of the rows that were copied, as they came."""
+        self.ends = False
         self.rows: dict[int, tuple[tuple[int, int, int], dict[str, Any] | None]] = {}
         """By key: the newest order, and the row; None: deleted."""
 
@@ -142,6 +145,8 @@ class Follower:
                 order = (run.epoch, int(run.rank), ordinal)
                 row_id, image = json.loads(key)["id"], json.loads(value)["after"]
                 self.ops.append(op)
+                if op == "r":
+                    self.reads.append(row_id)
                 if row_id not in self.rows or self.rows[row_id][0] <= order:
                     self.rows[row_id] = (order, image)
 
@@ -197,6 +202,22 @@ async def test_a_copy_that_is_broken_off_goes_on(start_vtgate: StartVtgate) -> N
     await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None and has_all(f))
 
     assert follower.table == shards_hold(server)
+
+
+async def test_a_copy_that_is_broken_off_behind_an_empty_table_goes_on(start_vtgate: StartVtgate) -> None:
+    """No key of the shard is known there yet, only its place in the log."""
+    server = start_vtgate()
+    fill(server)
+    keyspace = server.topology.keyspaces[0].name
+    on_every_shard(server.topology, keyspace, ["CREATE TABLE bare (id BIGINT PRIMARY KEY, v INT)"])
+    follower = Follower(server, include_tables=(rf"{keyspace}\.(bare|t)",))
+    await follower.read(lambda f: f.checkpoint is not None and b"MySQL56" in f.checkpoint.position.token)
+    copied = list(follower.reads)
+
+    await follower.read(lambda f: f.checkpoint.snapshot is None)
+
+    assert not copied
+    assert sorted(follower.reads) == list(range(1, 41))
 
 
 async def test_a_copy_tells_how_many_rows_to_expect(start_vtgate: StartVtgate) -> None:
@@ -388,6 +409,37 @@ async def test_a_split_and_a_merge_lose_nothing(
     assert follower.rows[1][0][0] == 3  # copied in epoch 1, split, merged
 
 
+@pytest.mark.parametrize("stops", [False, True])
+@pytest.mark.parametrize("target_names", [("-40", "40-80"), ("-",)])
+async def test_a_reshard_in_the_midst_of_a_copy_loses_nothing(
+    stops: bool,
+    target_names: tuple[str, ...],
+    start_vtgate: StartVtgate,
+    shard_servers: Callable[[int], list[MysqlServer]],
+) -> None:
+    """What the old shards had not copied comes from the new ones; rows that had come and were deleted since stay deleted."""
+    server = start_vtgate(options=ServerOptions(tablet=TabletOptions(copy_rows=4)))
+    fill(server)
+    follower = Follower(server, stream=StreamSettings(stop_on_reshard=stops))
+    await follower.read(lambda f: len(f.reads) >= 8)
+    copied = set(follower.reads)
+    servers = shard_servers(len(target_names))
+    targets = [
+        _shard(follower.keyspace, name, 500 + 100 * number, place)
+        for number, (name, place) in enumerate(zip(target_names, servers, strict=True))
+    ]
+
+    await asyncio.to_thread(reshard, server, targets)
+    gone, changed = sorted(copied)[:2]
+    write(server, f"DELETE FROM t WHERE id = {gone}", f"UPDATE t SET v = 'new' WHERE id = {changed}")
+    write(server, "DELETE FROM t WHERE id = 40", "INSERT INTO t (id, v) VALUES (90, 'new')")
+    await follower.read(lambda f: f.checkpoint.snapshot is None and not f.checkpoint.incremental.tables and has_all(f))
+
+    assert len(copied) < 40
+    assert follower.table == shards_hold(server)
+    assert follower.checkpoint.incremental.finished[-1].table == f"{follower.keyspace}.t"
+
+
 async def test_a_stream_that_ends_in_peace_long_after_a_reshard_is_opened_again(
     vtgate: VtgateServer, shard_servers: Callable[[int], list[MysqlServer]]
 ) -> None:
@@ -396,15 +448,18 @@ async def test_a_stream_that_ends_in_peace_long_after_a_reshard_is_opened_again(
     await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None)
     one, second = shard_servers(2)
     halves = [_shard(follower.keyspace, "-40", 500, one), _shard(follower.keyspace, "40-80", 600, second)]
-    reading = asyncio.create_task(follower.read(lambda f: f.table.get(1) == "later"))
     await asyncio.to_thread(reshard, vtgate, halves)
     write(vtgate, "UPDATE t SET v = 'split' WHERE id = 1")
-    while follower.table.get(1) != "split" and not reading.done():
-        await asyncio.sleep(0.05)
-    vtgate.faults.arm(End())
 
-    write(vtgate, "UPDATE t SET v = 'later' WHERE id = 1")
-    await reading
+    def is_later(f: Follower) -> bool:
+        """Behind the reshard the stream ends, once; then a change comes."""
+        if f.table.get(1) == "split" and not f.ends:
+            f.ends = True
+            vtgate.faults.arm(End())
+            write(vtgate, "UPDATE t SET v = 'later' WHERE id = 1")
+        return f.table.get(1) == "later"
+
+    await follower.read(is_later)
 
     assert not vtgate.faults.armed
     assert follower.table == shards_hold(vtgate)
