@@ -65,14 +65,16 @@ _COLLATION_IDS: Final = {
     "geostd8": (92, 93), "greek": (25, 70), "hebrew": (16, 71), "hp8": (6, 72), "keybcs2": (37, 73), "koi8r": (7, 74),
     "koi8u": (22, 75), "latin1": (5, 8, 15, 31, 47, 48, 49, 94), "latin2": (2, 9, 21, 27, 77), "latin5": (30, 78),
     "latin7": (20, 41, 42, 79), "macce": (38, 43), "macroman": (39, 53), "sjis": (13, 88), "swe7": (10, 82),
-    "tis620": (18, 89), "ujis": (12, 91),
+    "tis620": (18, 89), "ucs2": (35, 90, *range(128, 152), 159), "ujis": (12, 91), "utf16": (54, 55, *range(101, 125)),
+    "utf16le": (56, 62), "utf32": (60, 61, *range(160, 184)),
 }  # fmt: skip
-"""``information_schema.COLLATIONS`` of MySQL 9.7, without the UTFs and binary; a test compares."""
+"""``information_schema.COLLATIONS`` of MySQL 9.7, without UTF-8 and binary; a test compares."""
 _CHARSET_OF_ID: Final = {number: charset for charset, numbers in _COLLATION_IDS.items() for number in numbers}
 
 
 def charset_of_collation_id(collation: int) -> str:
-    """The character set of a client's collation, by MySQL's number of it; utf8mb4 for those that no other client has."""
+    """The character set of a collation, by MySQL's number of it; utf8mb4 also for utf8mb3, for binary, and for numbers that are
+    not MySQL 9's."""
     return _CHARSET_OF_ID.get(collation, "utf8mb4")
 
 

@@ -37,7 +37,7 @@ from libs.types.position import SourcePosition
 from libs.types.table import TableId, TableSchema
 from libs.types.value_modes import ValueModes
 from protos.vitess import binlogdata_pb2
-from services.vstream_reader.fields import reading, table_schema
+from services.vstream_reader.fields import reading, reads_otherwise_copied, table_schema
 from services.vstream_reader.position import VitessPosition, encode_position
 from services.vstream_reader.row_changes import RowChangesDecoder
 from services.vstream_reader.settings import EventSettings, TransactionMetadata
@@ -45,6 +45,7 @@ from services.vstream_reader.tally import StreamTally, TableTally
 from services.vstream_reader.transaction_store import TransactionStore
 from services.vstream_reader.vevents import VEvents, shard_gtids
 from services.vstream_reader.vgtid import (
+    EMPTY,
     ShardGtid,
     TableLastKey,
     inherited_epoch,
@@ -119,8 +120,13 @@ class _Table:
 
     schema: TableSchema
     decoder: RowChangesDecoder
+    copied_decoder: RowChangesDecoder
+    """Of rows that are copied: the same where they are read alike."""
     source_block: VitessSourceBlock
     tally: TableTally
+
+    def decoder_of(self, transaction: "_Transaction") -> RowChangesDecoder:
+        return self.copied_decoder if transaction.is_copy else self.decoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,13 +194,18 @@ class StreamDecoder:
         self._batch = batch
         self._versions = dict(versions)
         self._removed = frozenset(options.events.remove_fields)
-        self.is_copying = is_copying
-        """Tables are still being copied."""
         self._epochs = dict(position.epochs)
         self._raw_shards: list[bytes] = []
         self._shards: list[_Shard] = []
         self._by_name: dict[str, _Shard] = {}
         self._set_shards([_shard_at(entry, self._epochs.get(entry.shard, 0)) for entry in position.vgtid])
+        self._copying = copying_shards(position) if is_copying else set()
+        """Shards whose tables vtgate still copies. A reshard's new shards are not among them."""
+        self.is_copying = bool(self._copying)
+        """Tables are still being copied."""
+        self.cut_short: dict[str, frozenset[str]] = {}
+        """Shards that a reshard ended before their copy was, with the tables that were finished there: nobody sends their other
+        rows any more."""
         self._copied: dict[str, dict[str, TableLastKey]] = {
             shard: {table.table_name: table for table in tables} for shard, tables in position.copied.items()
         }
@@ -256,6 +267,16 @@ class StreamDecoder:
             epochs=dict(self._epochs),
             copied={shard: tuple(tables.values()) for shard, tables in self._copied.items()},
         )
+
+    @property
+    def held_shards(self) -> frozenset[str]:
+        """Those that have come to the journal of a reshard."""
+        return frozenset(self._held)
+
+    @property
+    def copying_shards(self) -> frozenset[str]:
+        """Those whose tables vtgate still copies."""
+        return frozenset(self._copying)
 
     def shards(self) -> list[ShardProgress]:
         """Every shard that is read now, with what was counted of it."""
@@ -403,11 +424,23 @@ class StreamDecoder:
             yield Reshard(event.journal)
 
     def _end_copy(self, event: binlogdata_pb2.VEvent) -> None:
-        """One without a shard ends the copy of all."""
-        if not event.shard:
-            self.is_copying = False
-            self._copied.clear()
-            self.table_in_copy = ""
+        """One without a shard ends the copy of all. It does not come when a reshard has replaced one of them (Vitess,
+        ``vstream_manager.go``): then the last one's is the end."""
+        self._copying.discard(event.shard)
+        self._copied.pop(event.shard, None)  # a stream that is opened again only follows its log
+        if not event.shard or not self._copying:
+            self._copied_all()
+
+    def _copied_all(self) -> None:
+        self.is_copying = False
+        self._copying.clear()
+        self._copied.clear()
+        self.table_in_copy = ""
+
+    def finished_tables(self, shard: str) -> frozenset[str]:
+        """The tables whose copy the shard has finished."""
+        unfinished = {table.table_name for table in self._by_name[shard].gtid.table_p_ks}
+        return frozenset(self._copied.get(shard, {}).keys() - unfinished)
 
     # --- position ----------------------------------------------------------------------------------------------------------
 
@@ -456,9 +489,17 @@ class StreamDecoder:
         if gone:
             self.reshards += 1
             log.info("shards_left", shards=gone)
+        if "" in self._copying:  # a request for all shards: these are they
+            self._copying = {entry.shard for entry in current}
+        self.cut_short |= {shard: self.finished_tables(shard) for shard in gone if shard in self._copying}
         self._epochs = {shard.gtid.shard: shard.epoch for shard in after}
         self._held &= self._epochs.keys()
         self._set_shards(after)
+        self._copying -= set(gone)
+        for shard in gone:
+            self._copied.pop(shard, None)
+        if self.is_copying and not self._copying:
+            self._copied_all()
         self._tables = {key: table for key, table in self._tables.items() if key[1].decode() in self._by_name}
 
     def _set_shards(self, shards: list[_Shard]) -> None:
@@ -503,16 +544,15 @@ class StreamDecoder:
                 committed_at_us=self.committed_at_us or self._now_ns // 1_000,
             )
         schema = self._versions[unversioned]
-        # A copy has members as text whatever the flag says (Vitess, uvstreamer and vstreamer).
-        has_text_members = event.enum_set_string_values
+        decoder = copied_decoder = _row_decoder(schema, key, event.enum_set_string_values, is_copy=False)
+        if self.is_copying and any(
+            reads_otherwise_copied(column, has_text_members=event.enum_set_string_values) for column in schema.columns
+        ):
+            copied_decoder = _row_decoder(schema, key, event.enum_set_string_values, is_copy=True)
         self._tables[key] = _Table(
             schema,
-            RowChangesDecoder(
-                [reading(column, has_text_members=has_text_members) for column in schema.columns],
-                [orjson.dumps(column.name) for column in schema.columns],
-                [_place_of(schema, name) for name in schema.key],
-                *key,
-            ),
+            decoder,
+            copied_decoder,
             VitessSourceBlock(self._options.source, keyspace, table_id.table, event.shard, removed=self._removed),
             self._options.tally.of_table(str(table_id)),
         )
@@ -579,7 +619,7 @@ class StreamDecoder:
             run = self._run = self._open_run(table, transaction)
         count = len(run.rows)
         try:
-            nth_after, _, self._room = table.decoder.decode(
+            nth_after, _, self._room = table.decoder_of(transaction).decode(
                 run.frame, run.rows, events, nth, transaction.is_copy, self._room
             )
         except Exception as error:
@@ -602,7 +642,7 @@ class StreamDecoder:
         """Set aside the row that decoding failed at, behind ``added`` others; returns the event to go on with, which may have
         more rows. The row's place in the transaction's order stays its own, so that a replay gives every other row the order it
         had: a new run begins behind it."""
-        decoder, schema = table.decoder, table.schema
+        decoder, schema = table.decoder_of(transaction), table.schema
         assert self._options.set_aside is not None
         transaction.rows += added + 1
         row, column = decoder.row, schema.columns[decoder.column].name
@@ -627,7 +667,7 @@ class StreamDecoder:
         return decoder.event
 
     def _unreadable(self, table: _Table, transaction: _Transaction) -> Exception:
-        decoder, schema = table.decoder, table.schema
+        decoder, schema = table.decoder_of(transaction), table.schema
         where = f"shard {transaction.shard.gtid.shard}, transaction {transaction.shard.gtid.gtid}"
         if decoder.cells != len(schema.columns):
             return SchemaContradiction(
@@ -708,6 +748,15 @@ class StreamDecoder:
         )
 
 
+def copying_shards(position: VitessPosition) -> set[str]:
+    """The shards that vtgate copies in a stream from ``position``; "" stands for all."""
+    return {
+        entry.shard
+        for entry in position.vgtid
+        if entry.gtid == EMPTY or entry.table_p_ks or entry.shard in position.copied
+    }
+
+
 def _events_of(answer: bytes) -> VEvents:
     try:
         return VEvents(answer)
@@ -730,6 +779,18 @@ def _shard_at(entry: ShardGtid, epoch: int) -> _Shard:
         hosts, transactions, debezium_rank = place.hosts, place.transactions, place.debezium_rank
     text = msgspec.json.encode(entry)
     return _Shard(entry, epoch, transactions, frozenset(hosts), debezium_rank, text, orjson.dumps(text.decode())[1:-1])
+
+
+def _row_decoder(
+    schema: TableSchema, key: tuple[bytes, bytes], has_text_members: bool, *, is_copy: bool
+) -> RowChangesDecoder:
+    """``key``: the table and its shard."""
+    return RowChangesDecoder(
+        [reading(column, has_text_members=has_text_members, is_copy=is_copy) for column in schema.columns],
+        [orjson.dumps(column.name) for column in schema.columns],
+        [_place_of(schema, name) for name in schema.key],
+        *key,
+    )
 
 
 def _place_of(schema: TableSchema, name: str) -> int:

@@ -3,6 +3,10 @@
 The types and their forms are those of Debezium's Vitess connector (seed 002, "Data type mappings"): as for MySQL, but that a
 FLOAT is a double, a DECIMAL and a BIGINT UNSIGNED are text unless asked otherwise, and ``isostring`` is the text that MySQL
 prints. BIT, geometries and VECTOR, which it drops, have the forms that they have from MySQL.
+
+Text comes as the column stores it, in copy and log alike: vttablet reads rows with ``SET NAMES binary`` (Vitess,
+``rowstreamer.go``) and hands on what the log has. A FIELD event's ``charset`` is the column's collation. The members of ENUM
+and SET are in the column's character set in a copy, and UTF-8 or numbers in the log (``vstreamer.go``).
 """
 
 import struct
@@ -13,6 +17,7 @@ from typing import Final
 import orjson
 
 from libs.errors import SourceUnavailable
+from libs.mysql.charsets import charset_of_collation_id, python_codec
 from libs.mysql.column_type import MysqlType, UnknownColumnType, parse_column_type
 from libs.mysql.logical import column, logical_type
 from libs.mysql.values import (
@@ -56,8 +61,8 @@ _TYPE_OF_VITESS: Final = {
     "GEOMETRY": "geometry", "JSON": "json", "VECTOR": "vector(2048)",
 }  # fmt: skip
 """For a FIELD that does not say the column's type in MySQL's words, as old vtgates send it."""
-_CONNECTION_CHARSET: Final = "utf8mb4"
-"""Vitess's connections to MySQL use it, so texts come in it."""
+_UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "ascii"})
+"""Read in compiled code."""
 
 
 def table_schema(
@@ -95,7 +100,7 @@ def _column(field: query_pb2.Field, modes: ValueModes) -> Column:
     made = column(
         field.name,
         mysql_type,
-        charset=_CONNECTION_CHARSET,
+        charset=charset_of_collation_id(field.charset),
         is_optional=not field.flags & _NOT_NULL,
         is_auto_increment=bool(field.flags & _AUTO_INCREMENT),
         has_on_update=bool(field.flags & _ON_UPDATE_NOW),
@@ -201,14 +206,27 @@ _MAY_BE_UNAVAILABLE: Final = {
 }
 
 
-def reading(of: Column, *, has_text_members: bool) -> Reading:
-    """How a column's values are read. ``has_text_members``: ENUM and SET come as their members, not as numbers."""
+def reads_otherwise_copied(of: Column, *, has_text_members: bool) -> bool:
+    """The column has another reading in rows that are copied."""
+    is_member = of.logical_type.kind in (LogicalKind.ENUM, LogicalKind.ENUM_SET)
+    return is_member and not (has_text_members and of.charset in _UTF8)
+
+
+def reading(of: Column, *, has_text_members: bool, is_copy: bool = False) -> Reading:
+    """How a column's values are read, ``is_copy``: out of a table, not out of the log. ``has_text_members``: in the log ENUM
+    and SET come as their members, not as numbers.
+
+    Raises:
+        PipelineHalted: no codec for the column's character set.
+    """
     kind = of.logical_type.kind
     mysql_type = parse_column_type(of.source_type)
     zero = orjson.dumps(zero_moment(kind, is_optional=of.is_optional))
     unavailable = _MAY_BE_UNAVAILABLE.get(kind, b"")
     if kind is LogicalKind.INT64 and mysql_type.name == "bigint" and mysql_type.is_unsigned:
         return _converted(_wrapped, row_changes.UNSIGNED)
+    if kind is LogicalKind.STRING and of.charset is not None and of.charset not in _UTF8:
+        return Reading(row_changes.CONVERTED, convert=_text_reader(of.charset), unavailable=unavailable)
     if kind in _IN_COMPILED_CODE:
         return Reading(_IN_COMPILED_CODE[kind], unavailable=unavailable)
     if kind in _UNITS_PER_S:
@@ -223,7 +241,9 @@ def reading(of: Column, *, has_text_members: bool) -> Reading:
             return Reading(row_changes.DATE, zero=zero)
         case LogicalKind.ZONED_TIMESTAMP:
             return Reading(row_changes.TIMESTAMP, zero=zero)
-        case LogicalKind.ENUM | LogicalKind.ENUM_SET if has_text_members:
+        case LogicalKind.ENUM | LogicalKind.ENUM_SET if is_copy and of.charset not in _UTF8:
+            return Reading(row_changes.CONVERTED, convert=Memo(_text_reader(of.charset or "utf8mb4")).__getitem__)
+        case LogicalKind.ENUM | LogicalKind.ENUM_SET if is_copy or has_text_members:
             return Reading(row_changes.TEXT)
         case LogicalKind.ENUM:
             return _converted(_enum_reader(mysql_type.members))
@@ -283,17 +303,18 @@ def _decimal_reader(of: LogicalType, mysql_type: MysqlType) -> Callable[[bytes],
     return read
 
 
-def _enum_reader(members: tuple[str, ...]) -> Callable[[bytes], str]:
-    """0 is what MySQL stores for a value that it refused. A text that is a member's is that member: a copy has texts."""
+def _text_reader(charset: str) -> Callable[[bytes], bytes]:
+    codec = python_codec(charset)
+    return lambda stored: b"%b" % orjson.dumps(stored.decode(codec))
 
-    def read(text: bytes) -> str:
-        number = int(text) if text.isdigit() else -1
-        if 0 <= number <= len(members):
-            return ("", *members)[number]
-        member = text.decode()
-        if member not in members:
+
+def _enum_reader(members: tuple[str, ...]) -> Callable[[bytes], str]:
+    """0 is what MySQL stores for a value that it refused."""
+
+    def read(number: bytes) -> str:
+        if int(number) > len(members):
             raise ValueError("an ENUM's value is beyond its members")
-        return member
+        return ("", *members)[int(number)]
 
     return read
 
@@ -301,11 +322,9 @@ def _enum_reader(members: tuple[str, ...]) -> Callable[[bytes], str]:
 def _set_reader(members: tuple[str, ...]) -> Callable[[bytes], str]:
     of_bits = set_from_binary(members)
 
-    def read(text: bytes) -> str:
-        if text.isdigit():
-            chosen: str = of_bits[int(text)]
-            return chosen
-        return text.decode()
+    def read(number: bytes) -> str:
+        chosen: str = of_bits[int(number)]
+        return chosen
 
     return read
 

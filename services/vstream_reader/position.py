@@ -7,7 +7,7 @@ import msgspec
 
 from libs.events.position_codec import PositionCodec
 from libs.types.position import SourcePosition
-from services.vstream_reader.vgtid import ShardGtid, TableLastKey, Vgtid
+from services.vstream_reader.vgtid import EMPTY, ShardGtid, TableLastKey, Vgtid
 
 SOURCE_KIND: Final = "vitess"
 
@@ -19,8 +19,8 @@ class VitessPosition(msgspec.Struct, frozen=True, kw_only=True):
     epochs: Mapping[str, int] = msgspec.field(default_factory=dict)
     """``EventOrder.epoch`` of each shard."""
     copied: Mapping[str, tuple[TableLastKey, ...]] = msgspec.field(default_factory=dict)
-    """While tables are copied: the last key of every table of a shard, finished ones too. vtgate forgets a table that is
-    finished, and would copy it again for a client that resumes."""
+    """Of each shard whose tables are being copied: the last key of every table, finished ones too. vtgate forgets a table that
+    is finished, and would copy it again for a client that resumes. Of a shard that has met no row yet: nothing."""
 
 
 _codec = PositionCodec(SOURCE_KIND, VitessPosition)
@@ -45,15 +45,13 @@ def resume_vgtid(vgtid: Vgtid, copied: Mapping[str, Sequence[TableLastKey]]) -> 
 
     A table that is finished is asked for behind its last key: rows that came after it are copied, none again.
     """
-    return tuple(
-        ShardGtid(
-            keyspace=entry.keyspace,
-            shard=entry.shard,
-            gtid=entry.gtid,
-            table_p_ks=_united(copied.get(entry.shard, ()), entry.table_p_ks),
-        )
-        for entry in vgtid
-    )
+    found = []
+    for entry in vgtid:
+        keys = _united(copied.get(entry.shard, ()), entry.table_p_ks)
+        # Without any key vtgate would take a place for the end of the copy; but no row of the shard has come.
+        gtid = EMPTY if entry.shard in copied and not keys else entry.gtid
+        found.append(ShardGtid(keyspace=entry.keyspace, shard=entry.shard, gtid=gtid, table_p_ks=keys))
+    return tuple(found)
 
 
 def _united(known: Sequence[TableLastKey], newest: Sequence[TableLastKey]) -> tuple[TableLastKey, ...]:

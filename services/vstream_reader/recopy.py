@@ -7,6 +7,7 @@ reader that is started again goes on there.
 """
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
 import msgspec
 import structlog
@@ -15,7 +16,7 @@ from libs.config.connections import KafkaSettings
 from libs.errors import HeadwaterError, PipelineHalted
 from libs.source.incremental import chunk_delivered, drop_table, take_signal
 from libs.source.signal_topic import SignalTopic
-from libs.source.signals import InvalidSignal, LogMessage, Signal, parse_signal
+from libs.source.signals import ExecuteSnapshot, InvalidSignal, LogMessage, Signal, parse_signal
 from libs.telemetry import metrics
 from libs.types.checkpoint import IncrementalSnapshot, TableCopy
 from libs.types.position import SourcePartition, SourcePosition
@@ -27,6 +28,9 @@ from services.vstream_reader.snapshot import recopy_request
 from services.vstream_reader.vgtid import EMPTY, ShardGtid
 
 log = structlog.get_logger()
+
+RESHARD: Final = "reshard"
+"""Stands for the signal's id where no signal asked for a copy."""
 
 MakeDecoder = Callable[[VitessPosition], StreamDecoder]
 """A decoder of copied rows alone, at a position."""
@@ -86,6 +90,12 @@ class Recopy:
             self.state, notes = take_signal(self.state, signal, captured)
             log.info("signal_taken", signal=type(signal).__name__, signal_id=signal.signal_id, not_done=notes)
         metrics.SIGNALS.labels(*self._labels, "taken").inc()
+
+    def want(self, tables: Iterable[str]) -> None:
+        """Copy tables again that a reshard kept from being copied to their end; names ``keyspace.table``."""
+        names = tuple(tables)
+        signal = ExecuteSnapshot(signal_id=RESHARD, tables=names)
+        self.state, _ = take_signal(self.state, signal, names)
 
     # --- the second stream -------------------------------------------------------------------------------------------------
 

@@ -66,7 +66,7 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
     tablet_order: str = ""
     """``any`` or ``inorder``."""
     heartbeat_interval_s: int = 2
-    """After how many silent seconds vtgate says that it lives; three missed ones and the stream counts as lost."""
+    """After how many silent seconds vtgate says that it lives, 1 or more; three missed ones and the stream counts as lost."""
     stop_on_reshard: bool = False
     """Let vtgate end the stream at a reshard; the reader then goes on with the new shards by itself. Either way each old
     shard is read to its end before the new ones begin."""
@@ -187,13 +187,33 @@ class VstreamReaderSettings(msgspec.Struct, frozen=True, kw_only=True):
 def mistakes_in(settings: VstreamReaderSettings) -> list[str]:
     """What no single field's type shows, place first; empty: all is well."""
     return [
+        *_number_mistakes(settings),
         *_pattern_mistakes("include_tables", settings.include_tables),
         *_pattern_mistakes("exclude_tables", settings.exclude_tables),
         *_pattern_mistakes("snapshot.include_tables", settings.snapshot.include_tables),
+        *_copy_mistakes(settings.snapshot),
         *_field_mistakes(settings.events.remove_fields),
         *_start_mistakes(settings),
         *(_task_mistakes(settings.tasks) if settings.tasks is not None else ()),
     ]
+
+
+def _number_mistakes(settings: VstreamReaderSettings) -> Iterator[str]:
+    if settings.stream.heartbeat_interval_s < 1:
+        yield (
+            f"stream.heartbeat_interval_s: must be 1 or more, is {settings.stream.heartbeat_interval_s}: without heartbeats a "
+            "stream that is lost cannot be told from one that rests"
+        )
+    vtgate = settings.vtgate
+    positive = {
+        "vtgate.max_message_bytes": vtgate.max_message_bytes,
+        "vtgate.keepalive_s": vtgate.keepalive_s,
+        "vtgate.timeout_s": vtgate.timeout_s,
+        "lease_s": settings.lease_s,
+    }
+    yield from (f"{name}: must be more than 0, is {value}" for name, value in positive.items() if value <= 0)
+    if settings.heartbeat_interval_s < 0:
+        yield f"heartbeat_interval_s: must be 0 (never) or more, is {settings.heartbeat_interval_s}"
 
 
 def _pattern_mistakes(place: str, patterns: Sequence[str]) -> Iterator[str]:
@@ -202,6 +222,11 @@ def _pattern_mistakes(place: str, patterns: Sequence[str]) -> Iterator[str]:
             re.compile(pattern)
         except re.error as error:
             yield f"{place}[{index}]: is no regular expression ({error})"
+
+
+def _copy_mistakes(snapshot: SnapshotSettings) -> Iterator[str]:
+    if not snapshot.include_tables and snapshot.mode not in (SnapshotMode.NO_DATA, SnapshotMode.NEVER):
+        yield "snapshot.include_tables: is empty; to copy nothing set snapshot.mode to no_data"
 
 
 def _field_mistakes(names: Sequence[str]) -> Iterator[str]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from libs.errors import SourceMisconfigured
 from libs.mysql.identifiers import quote_identifier
 from libs.types.table import TableId
 from protos.vitess import binlogdata_pb2, topodata_pb2, vtgate_pb2
@@ -161,7 +162,17 @@ def chosen_tables(settings: VstreamReaderSettings, tables: Iterable[str]) -> tup
 
 
 def copied_tables(settings: VstreamReaderSettings, captured: Sequence[str]) -> tuple[str, ...]:
-    """Of the captured tables those whose rows are copied; empty: all of them."""
-    is_copied = _matcher(settings.snapshot.include_tables)
+    """Of the captured tables those whose rows are copied; empty: all of them.
+
+    Raises:
+        SourceMisconfigured: none is; vtgate would copy all.
+    """
+    patterns = settings.snapshot.include_tables
+    is_copied = _matcher(patterns)
     chosen = tuple(t for t in captured if is_copied(TableId(database=settings.keyspace, table=t)))
+    if not chosen:
+        raise SourceMisconfigured(
+            f"no captured table of keyspace {settings.keyspace} matches snapshot.include_tables ({', '.join(patterns)}): "
+            "correct the pattern (it must match keyspace.table), or copy nothing with snapshot.mode: no_data"
+        )
     return () if len(chosen) == len(captured) else chosen

@@ -7,7 +7,7 @@ keeps the columns that FIELD events tell of.
 import asyncio
 import dataclasses
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +44,15 @@ from libs.types.position import SourcePartition
 from libs.types.table import TableId, TableSchema
 from protos.vitess import binlogdata_pb2, vtgate_pb2
 from services.vstream_reader.client import Vtgate
-from services.vstream_reader.decode import DdlStatement, DecoderOptions, Found, NewTable, Reshard, StreamDecoder
+from services.vstream_reader.decode import (
+    DdlStatement,
+    DecoderOptions,
+    Found,
+    NewTable,
+    Reshard,
+    StreamDecoder,
+    copying_shards,
+)
 from services.vstream_reader.position import VitessPosition, decode_position
 from services.vstream_reader.recopy import Recopy
 from services.vstream_reader.settings import SnapshotMode, TransactionMetadata, VstreamReaderSettings
@@ -241,6 +249,7 @@ class VstreamChangeLog:
         for schema in await self._schema_history.list_tables(self._settings.source):
             self._remember(schema)
         while True:
+            self._recopy.ended()  # a second stream ends with the main one
             decoder = self._decoder = StreamDecoder(
                 self._options, self._position, self._versions, batch=self._batch, is_copying=self._is_copying
             )
@@ -260,10 +269,11 @@ class VstreamChangeLog:
     def _follow_journal(self, decoder: StreamDecoder) -> None:
         """vtgate ended the stream: at a reshard, when it was told to; the new shards go on where the old ones ended."""
         journal, self._journal = self._journal, None
-        if journal is None:
-            raise SourceUnavailable("vtgate ended the stream: it is opened again")
-        ended = {participant.shard for participant in journal.participants}
+        ended = {participant.shard for participant in journal.participants} if journal is not None else set()
         place = decoder.place
+        # A shard that has not come to its journal yet may have more before it.
+        if journal is None or (ended & place.epochs.keys()) - decoder.held_shards:
+            raise SourceUnavailable("vtgate ended the stream: it is opened again")
         if not ended <= place.epochs.keys():
             raise PipelineHalted(
                 f"a reshard joins shards that other tasks read ({', '.join(sorted(ended - place.epochs.keys()))}): stop all "
@@ -273,15 +283,22 @@ class VstreamChangeLog:
         kept = tuple(entry for entry in place.vgtid if entry.shard not in ended)
         epochs = {entry.shard: place.epochs[entry.shard] for entry in kept}
         epochs |= {entry.shard: inherited_epoch(entry.shard, place.epochs) for entry in born}
-        self._position = msgspec.structs.replace(place, vgtid=(*kept, *born), epochs=epochs)
-        self._is_copying = decoder.is_copying
+        self._copy_rest_of({shard: decoder.finished_tables(shard) for shard in ended & decoder.copying_shards})
+        copied = {shard: keys for shard, keys in place.copied.items() if shard not in ended}
+        self._progress = self._progress_of(decoder)
+        self._position = msgspec.structs.replace(place, vgtid=(*kept, *born), epochs=epochs, copied=copied)
+        self._is_copying = decoder.is_copying and bool(copying_shards(self._position))
         log.info("reshard_followed", ended=sorted(ended), born=[entry.shard for entry in born])
 
     # --- one stream --------------------------------------------------------------------------------------------------------
 
     async def _stream(self, decoder: StreamDecoder) -> AsyncGenerator[ReadBatch, None]:
-        """The batches of one stream, until vtgate ends it; a second one that copies tables again runs beside it."""
-        to_copy = copied_tables(self._settings, self._tables)
+        """The batches of one stream, until vtgate ends it; a second one that copies tables again runs beside it.
+
+        Raises:
+            SourceMisconfigured: rows are to be copied, and no captured table is one whose rows are.
+        """
+        to_copy = copied_tables(self._settings, self._tables) if self._is_copying else ()
         request = stream_request(self._settings, self._position, tables_to_copy=to_copy)
         if self._is_copying and not self._progress.rows_estimated:
             estimated = await self._estimate(to_copy or self._tables)
@@ -377,6 +394,8 @@ class VstreamChangeLog:
     def _resume_point(self, decoder: StreamDecoder) -> ResumePoint | None:
         if not decoder.is_resumable:
             return None
+        self._copy_rest_of(decoder.cut_short)
+        decoder.cut_short.clear()
         self._is_copying = decoder.is_copying
         return ResumePoint(
             position=decoder.position,
@@ -385,6 +404,19 @@ class VstreamChangeLog:
             snapshot=self._progress_of(decoder) if decoder.is_copying else None,
             incremental=self._recopy.state,
         )
+
+    def _copy_rest_of(self, cut_short: Mapping[str, frozenset[str]]) -> None:
+        """Have the tables copied again that shards had not finished when a reshard ended them, from their new shards and beside
+        the stream: it begins at the journal, so deletes of rows that were copied before are in it.
+
+        vtgate cannot be asked for the rest alone: of a merge the old shards stood at different keys.
+        """
+        if not cut_short:
+            return
+        finished = frozenset.intersection(*cut_short.values())
+        rest = [table for table in copied_tables(self._settings, self._tables) or self._tables if table not in finished]
+        log.info("copy_cut_short", shards=sorted(cut_short), copied_again=rest)
+        self._recopy.want(str(TableId(database=self._settings.keyspace, table=table)) for table in rest)
 
     def _progress_of(self, decoder: StreamDecoder) -> SnapshotProgress:
         return SnapshotProgress(
@@ -423,7 +455,8 @@ class VstreamChangeLog:
             case DdlStatement():
                 self._tell(found)
             case Reshard():
-                self._journal = found.journal
+                # Otherwise vtgate goes on to the new shards by itself.
+                self._journal = found.journal if self._settings.stream.stop_on_reshard else None
                 log.info(
                     "reshard_announced",
                     ended=[participant.shard for participant in found.journal.participants],

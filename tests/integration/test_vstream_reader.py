@@ -1,6 +1,7 @@
 """The VStream reader against the stand-in for vtgate over real MySQL shards: what it gathers is what the shards hold."""
 
 import asyncio
+import contextlib
 import itertools
 import json
 from collections.abc import Callable, Sequence
@@ -28,6 +29,7 @@ from libs.testing.source_contract import checkpoint_of
 from libs.types.checkpoint import Checkpoint
 from libs.types.table import TableId, TableSchema
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
+from protos.vitess.binlogdata_pb2 import VEventType
 from services.vstream_reader.client import Vtgate
 from services.vstream_reader.settings import (
     SnapshotMode,
@@ -40,7 +42,8 @@ from services.vstream_reader.source import VstreamSource
 from tests.conftest import KafkaBroker, MysqlServer, StartVtgate
 from tests.vtgate.client import execute
 from tests.vtgate.cluster import new_shard, on_every_shard
-from tests.vtgate.faults import AnonymousColumns, Delay, Drop, Fault, MissingField, OversizedRow, WrongFields
+from tests.vtgate.faults import AnonymousColumns, Delay, Drop, End, Fault, MissingField, OversizedRow, WrongFields
+from tests.vtgate.log_stream import TabletOptions
 from tests.vtgate.reshard import reshard
 from tests.vtgate.service import Security, VtgateServer
 from tests.vtgate.topology import Shard
@@ -95,6 +98,9 @@ class Follower:
         self.shards: Sequence[ShardProgress] = ()
         """As the newest stream told them when it was left."""
         self.ops: list[str] = []
+        self.reads: list[int] = []
+        """Keys of the rows that were copied, as they came."""
+        self.ends = False
         self.rows: dict[int, tuple[tuple[int, int, int], dict[str, Any] | None]] = {}
         """By key: the newest order, and the row; None: deleted."""
 
@@ -139,6 +145,8 @@ class Follower:
                 order = (run.epoch, int(run.rank), ordinal)
                 row_id, image = json.loads(key)["id"], json.loads(value)["after"]
                 self.ops.append(op)
+                if op == "r":
+                    self.reads.append(row_id)
                 if row_id not in self.rows or self.rows[row_id][0] <= order:
                     self.rows[row_id] = (order, image)
 
@@ -196,6 +204,22 @@ async def test_a_copy_that_is_broken_off_goes_on(start_vtgate: StartVtgate) -> N
     assert follower.table == shards_hold(server)
 
 
+async def test_a_copy_that_is_broken_off_behind_an_empty_table_goes_on(start_vtgate: StartVtgate) -> None:
+    """No key of the shard is known there yet, only its place in the log."""
+    server = start_vtgate()
+    fill(server)
+    keyspace = server.topology.keyspaces[0].name
+    on_every_shard(server.topology, keyspace, ["CREATE TABLE bare (id BIGINT PRIMARY KEY, v INT)"])
+    follower = Follower(server, include_tables=(rf"{keyspace}\.(bare|t)",))
+    await follower.read(lambda f: f.checkpoint is not None and b"MySQL56" in f.checkpoint.position.token)
+    copied = list(follower.reads)
+
+    await follower.read(lambda f: f.checkpoint.snapshot is None)
+
+    assert not copied
+    assert sorted(follower.reads) == list(range(1, 41))
+
+
 async def test_a_copy_tells_how_many_rows_to_expect(start_vtgate: StartVtgate) -> None:
     """By the shards' own statistics, of the tables that are copied alone; it stays with the copy through a crash."""
     server = start_vtgate()
@@ -232,6 +256,38 @@ async def test_a_copy_goes_on_without_an_estimate(vtgate: VtgateServer, monkeypa
     assert follower.table == shards_hold(vtgate)
 
 
+async def test_a_copy_leaves_out_tables_whose_rows_are_not_wanted(vtgate: VtgateServer) -> None:
+    """Their changes are followed from where the copy begins."""
+    keyspace = vtgate.topology.keyspaces[0].name
+    on_every_shard(vtgate.topology, keyspace, ["CREATE TABLE u (id BIGINT PRIMARY KEY, v VARCHAR(40))"])
+    write(vtgate, "INSERT INTO u (id, v) VALUES (500, 'old'), (501, 'old'), (502, 'old')")
+    only_t = SnapshotSettings(include_tables=(rf"{keyspace}\.t",))
+    follower = Follower(vtgate, include_tables=(rf"{keyspace}\.[tu]",), snapshot=only_t)
+    await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None)
+    write(vtgate, "UPDATE u SET v = 'new' WHERE id = 501")
+
+    await follower.read(lambda f: 501 in f.table)
+
+    assert follower.ops == ["r"] * 40 + ["u"]
+    assert follower.rows.keys() == {*range(1, 41), 501}
+
+
+async def test_a_copy_of_no_table_at_all_is_refused(vtgate: VtgateServer) -> None:
+    """It is a mistake in the pattern; nothing is copied in its place. Once there is nothing to copy, nobody asks."""
+    nothing = SnapshotSettings(include_tables=(r"ks\.nothing",))
+    follower = Follower(vtgate, snapshot=nothing)
+    with pytest.raises(SourceMisconfigured, match=r"matches snapshot\.include_tables \(ks\\\.nothing\): correct"):
+        await follower.read(has_all)
+    assert not follower.ops
+    follower = Follower(vtgate, snapshot=msgspec.structs.replace(nothing, mode=SnapshotMode.NO_DATA))
+    await follower.read(lambda f: f.checkpoint is not None)
+
+    write(vtgate, "UPDATE t SET v = 'new' WHERE id = 1")
+    await follower.read(lambda f: bool(f.ops))
+
+    assert follower.table == {1: "new"}
+
+
 async def test_changes_of_both_shards_arrive(vtgate: VtgateServer) -> None:
     """Inserts, updates and deletes, behind the copy: a row written before its end may be one of the copy's."""
     follower = Follower(vtgate)
@@ -247,6 +303,36 @@ async def test_changes_of_both_shards_arrive(vtgate: VtgateServer) -> None:
 
     assert follower.ops.count("r") == 40
     assert {"u", "d", "c"} <= set(follower.ops)
+
+
+_TEXTS = """CREATE TABLE t (id BIGINT PRIMARY KEY, v VARCHAR(9) CHARACTER SET latin1, cyrillic TEXT CHARACTER SET cp1251,
+    wide CHAR(5) CHARACTER SET utf16le, japanese VARCHAR(9) CHARACTER SET sjis, e ENUM('2','ä','€') CHARACTER SET latin1,
+    s SET('1','ö','ü') CHARACTER SET latin1)"""
+
+
+@pytest.mark.parametrize("enum_as_text", [True, False])
+async def test_text_is_read_in_its_columns_character_set(start_vtgate: StartVtgate, enum_as_text: bool) -> None:
+    """From copy and log alike, also where the bytes are UTF-8 by chance. A copy has the members of ENUM and SET in their
+    column's set, the log their numbers or, from newer tablets, UTF-8; a member that is a number is no number of a member."""
+    server = start_vtgate(options=ServerOptions(tablet=TabletOptions(enum_as_text=enum_as_text)))
+    follower = Follower(server)
+    on_every_shard(server.topology, follower.keyspace, [_TEXTS])
+    values = "'ä', 'жук', 'ß水', 'ｱ表', '2', '1,ü'), ({}, 'Ã¤', NULL, '', '漢字', '€', 'ö,ü'), ({}, '€', '', NULL, '', 'ä', ''"
+    write(server, f"INSERT INTO t (id, v, cyrillic, wide, japanese, e, s) VALUES (1, {values.format(2, 3)})")
+    await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None and len(f.rows) == 3)
+    write(server, f"INSERT INTO t (id, v, cyrillic, wide, japanese, e, s) VALUES (11, {values.format(12, 13)})")
+
+    await follower.read(lambda f: len(f.rows) == 6)
+
+    texts = ("v", "cyrillic", "wide", "japanese", "e", "s")
+    stored = [
+        ("ä", "жук", "ß水", "ｱ表", "2", "1,ü"),
+        ("Ã¤", None, "", "漢字", "€", "ö,ü"),
+        ("€", "", None, "", "ä", ""),
+    ]
+    delivered = {row_id: tuple(row[name] for name in texts) for row_id, (_, row) in follower.rows.items() if row}
+    assert follower.ops == ["r"] * 3 + ["c"] * 3
+    assert delivered == dict(zip((1, 2, 3, 11, 12, 13), stored * 2, strict=True))
 
 
 async def test_each_shard_tells_how_far_it_was_read(vtgate: VtgateServer) -> None:
@@ -321,6 +407,83 @@ async def test_a_split_and_a_merge_lose_nothing(
 
     assert follower.table == shards_hold(vtgate)
     assert follower.rows[1][0][0] == 3  # copied in epoch 1, split, merged
+
+
+@pytest.mark.parametrize("stops", [False, True])
+@pytest.mark.parametrize("target_names", [("-40", "40-80"), ("-",)])
+async def test_a_reshard_in_the_midst_of_a_copy_loses_nothing(
+    stops: bool,
+    target_names: tuple[str, ...],
+    start_vtgate: StartVtgate,
+    shard_servers: Callable[[int], list[MysqlServer]],
+) -> None:
+    """What the old shards had not copied comes from the new ones; rows that had come and were deleted since stay deleted."""
+    server = start_vtgate(options=ServerOptions(tablet=TabletOptions(copy_rows=4)))
+    fill(server)
+    follower = Follower(server, stream=StreamSettings(stop_on_reshard=stops))
+    await follower.read(lambda f: len(f.reads) >= 8)
+    copied = set(follower.reads)
+    servers = shard_servers(len(target_names))
+    targets = [
+        _shard(follower.keyspace, name, 500 + 100 * number, place)
+        for number, (name, place) in enumerate(zip(target_names, servers, strict=True))
+    ]
+
+    await asyncio.to_thread(reshard, server, targets)
+    gone, changed = sorted(copied)[:2]
+    write(server, f"DELETE FROM t WHERE id = {gone}", f"UPDATE t SET v = 'new' WHERE id = {changed}")
+    write(server, "DELETE FROM t WHERE id = 40", "INSERT INTO t (id, v) VALUES (90, 'new')")
+    await follower.read(lambda f: f.checkpoint.snapshot is None and not f.checkpoint.incremental.tables and has_all(f))
+
+    assert len(copied) < 40
+    assert follower.table == shards_hold(server)
+    assert follower.checkpoint.incremental.finished[-1].table == f"{follower.keyspace}.t"
+
+
+async def test_a_stream_that_ends_in_peace_long_after_a_reshard_is_opened_again(
+    vtgate: VtgateServer, shard_servers: Callable[[int], list[MysqlServer]]
+) -> None:
+    """vtgate went on to the new shards by itself and only told of the journal: its end of stream means no reshard then."""
+    follower = Follower(vtgate, stream=StreamSettings(include_reshard_journal_events=True))
+    await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None)
+    one, second = shard_servers(2)
+    halves = [_shard(follower.keyspace, "-40", 500, one), _shard(follower.keyspace, "40-80", 600, second)]
+    await asyncio.to_thread(reshard, vtgate, halves)
+    write(vtgate, "UPDATE t SET v = 'split' WHERE id = 1")
+
+    def is_later(f: Follower) -> bool:
+        """Behind the reshard the stream ends, once; then a change comes."""
+        if f.table.get(1) == "split" and not f.ends:
+            f.ends = True
+            vtgate.faults.arm(End())
+            write(vtgate, "UPDATE t SET v = 'later' WHERE id = 1")
+        return f.table.get(1) == "later"
+
+    await follower.read(is_later)
+
+    assert not vtgate.faults.armed
+    assert follower.table == shards_hold(vtgate)
+
+
+async def test_a_stream_that_ends_between_the_journals_of_a_merge_loses_nothing(
+    vtgate: VtgateServer, shard_servers: Callable[[int], list[MysqlServer]]
+) -> None:
+    """One shard has come to its journal, the other not yet: both are read again."""
+    follower = Follower(vtgate, stream=StreamSettings(stop_on_reshard=True))
+    await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None)
+    primary = vtgate.topology.shard(follower.keyspace, "80-").primary
+    with contextlib.closing(primary.connect()) as connection, connection.cursor() as cursor:
+        for number in range(600):
+            cursor.execute(f"UPDATE t SET v = 'w{number}'")
+    vtgate.faults.arm(End(VEventType.JOURNAL))
+    (one,) = shard_servers(1)
+
+    await asyncio.to_thread(reshard, vtgate, [_shard(follower.keyspace, "-", 700, one)])
+    write(vtgate, "UPDATE t SET v = 'merged' WHERE id = 1")
+    await follower.read(has_all)
+
+    assert not vtgate.faults.armed
+    assert follower.table == shards_hold(vtgate)
 
 
 def _shard(keyspace: str, name: str, uid: int, server: MysqlServer) -> Shard:

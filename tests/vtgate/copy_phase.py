@@ -257,7 +257,8 @@ class _TableCopy:
         self._vindex_place = names.index(vindex_column) if rule.key_range else 0
 
     def field_event(self) -> VEvent:
-        """The columns asked for; ENUM and SET always come as text from a SELECT."""
+        """The columns asked for. ENUM and SET always come as text from a SELECT; a tablet whose log has numbers knows no
+        flag to say so (Vitess before 22)."""
         return VEvent(
             type=VEventType.FIELD,
             field_event=FieldEvent(
@@ -265,7 +266,7 @@ class _TableCopy:
                 fields=self._fields,
                 keyspace=self._shard.keyspace,
                 shard=self._shard.name,
-                enum_set_string_values=True,
+                enum_set_string_values=self._options.enum_as_text,
             ),
         )
 

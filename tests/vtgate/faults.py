@@ -14,6 +14,8 @@ from protos.vitess.query_pb2 import Field, Row, Type
 from tests.vtgate.topology import Refused
 
 UNAVAILABLE: Final = "UNAVAILABLE"
+OK: Final = "OK"
+"""Of a stream that ends in peace."""
 
 
 @dataclass(slots=True)
@@ -23,6 +25,14 @@ class Drop:
     behind_events: int
     code: str = UNAVAILABLE
     message: str = "vttablet: rpc error: code = Unavailable desc = error reading from server: EOF"
+
+
+@dataclass(slots=True)
+class End:
+    """The stream ends without an error before its next event, or before the one behind the response that has an event of this
+    kind."""
+
+    behind: "VEventType.ValueType | None" = None
 
 
 @dataclass(slots=True)
@@ -62,7 +72,7 @@ class OversizedRow:
     extra_bytes: int
 
 
-Fault = Drop | Delay | AnonymousColumns | WrongFields | MissingField | OversizedRow
+Fault = Drop | End | Delay | AnonymousColumns | WrongFields | MissingField | OversizedRow
 
 
 @dataclass(slots=True)
@@ -106,12 +116,20 @@ class Faults:
                             if isinstance(fault, Drop):
                                 return sent, Refused(fault.code, fault.message)
                             time.sleep(fault.seconds)
+                        case End():
+                            if fault.behind is None:
+                                self._armed.remove(fault)
+                                return sent, Refused(OK, "")
                         case _ if self._falsified(fault, event):
                             self._armed.remove(fault)
                             if isinstance(fault, MissingField):
                                 event = VEvent(type=VEventType.UNKNOWN)
             if event.type != VEventType.UNKNOWN:
                 sent.append(event)
+        kinds = {event.type for event in events}
+        for fault in self.armed:
+            if isinstance(fault, End) and fault.behind in kinds:
+                fault.behind = None
         return sent, None
 
     def _falsified(self, fault: Fault, event: VEvent) -> bool:

@@ -19,7 +19,7 @@ from protos.vitess.binlogdata_pb2 import Filter, Journal, MigrationType, Rule, S
 from protos.vitess.topodata_pb2 import TabletType
 from protos.vitess.vtgate_pb2 import VStreamFlags, VStreamRequest, VStreamResponse
 from tests.vtgate.copy_phase import TabletRequest, TabletStream
-from tests.vtgate.faults import Faults
+from tests.vtgate.faults import OK, Faults
 from tests.vtgate.log_stream import TabletOptions
 from tests.vtgate.schemas import Schemas
 from tests.vtgate.topology import LOG_HEARTBEAT_S, Refused, Topology
@@ -101,6 +101,8 @@ class VStream:
                 sent, error = self._faults.meet(item.events)
                 if sent:
                     yield VStreamResponse(events=sent) if len(sent) < len(item.events) or error else item
+                if error is not None and error.code == OK:
+                    return
                 if error is not None:
                     raise error
         finally:

@@ -278,12 +278,13 @@ def test_a_finished_table_is_not_copied_again() -> None:
 
 
 def test_the_end_of_the_copy_is_that_of_all_shards() -> None:
-    """A COPY_COMPLETED with a shard is only that shard's."""
-    stream = replay(start_of("-80"), is_copying=True).feed(copy_of(1))
+    """A COPY_COMPLETED with a shard is only that shard's; the last one ends the copy, since behind a reshard none comes for
+    all."""
+    stream = replay(start_of("-80", "80-"), is_copying=True)
 
     stream.feed(answer(event("COPY_COMPLETED")))
-    assert stream.decoder.is_copying
-    stream.feed(answer(event("COPY_COMPLETED", shard="")))
+    assert stream.decoder.copying_shards == {"80-"}
+    stream.feed(answer(event("COPY_COMPLETED", shard="80-")))
 
     assert not stream.decoder.is_copying
     assert decode_position(stream.decoder.position).copied == {}
