@@ -16,8 +16,9 @@ from libs.mysql.gtid import GtidSet, server_filter
 from libs.mysql.identifiers import quote_identifier, quote_table
 from libs.mysql.preflight import Fault, PreflightReport, check_source
 from libs.source.mysql.client import Connection, connect, mysql_error_code, query, servers_of
+from libs.source.mysql.replica_lag import replica_lag_s
 from libs.source.mysql.settings import DatabaseSettings, SnapshotMode
-from libs.source.mysql.snapshot import captured_tables, replica_lag_s
+from libs.source.mysql.snapshot import captured_tables
 from libs.types.table import TableId
 
 _SIGNAL_COLUMNS: Final = 3
