@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
+from typing import Final
 
 import structlog
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -93,6 +94,8 @@ from spark.transforms.sql_text import quoted
 from spark.transforms.survey import Slice, survey
 from spark.transforms.versions import has_late_changes, versions_of
 
+_PARTS_PER_CORE: Final = 2
+
 log = structlog.get_logger()
 
 
@@ -127,6 +130,9 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
     started_s = time.monotonic()
     spark = events.sparkSession
     progress = load_progress(context.state_dir, context.tenant.tenant)
+    # Each table's tasks go through all parts of the batch, of which Kafka's reader makes one for each partition of each topic:
+    # with hundreds of tables the tasks would be the square of them.
+    events = events.coalesce(_PARTS_PER_CORE * spark.sparkContext.defaultParallelism)
     events.persist(StorageLevel.MEMORY_AND_DISK_DESER)  # columns as they are: no lz4, no serialization
     try:
         surveyed = survey(events)

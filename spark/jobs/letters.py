@@ -27,6 +27,7 @@ from libs.events.delivered_schema import DeliveredSchema
 from libs.events.names import dead_letter_topic
 from libs.types.order import EventOrder
 from libs.types.tenant import TenantSpec
+from spark.java import java_class
 from spark.jobs.spark_errors import described
 from spark.transforms.local_rows import local_rows
 from spark.transforms.read_topics import kafka_options, read_records
@@ -37,7 +38,7 @@ _LETTERS_AT_ONCE: Final = 2_000
 _TIMEOUT_S: Final = 30
 _BROKERS_CHOICE: Final = -1
 _ALREADY_THERE: Final = "TopicExistsException"
-_OF_CONSUMERS: Final = frozenset({"isolation.level", "max.poll.records"})
+_OF_CONSUMERS: Final = frozenset({"fetch.max.wait.ms", "isolation.level", "max.poll.records"})
 _RECORD_SQL: Final = "topic string, key binary, value binary, headers array<struct<key:string,value:binary>>"
 _LETTER_SQL: Final = (
     "topic string, set_aside_by string, is_withheld boolean, event_kafka_partition int, event_offset bigint, "
@@ -175,20 +176,19 @@ def create_topic(spark: SparkSession, kafka: KafkaSettings, name: str, replicati
     Raises:
         TransientError: Kafka refuses it, also with as many replicas as it likes.
     """
-    java: Any = spark.sparkContext._jvm
-    properties = java.java.util.Properties()
+    properties = java_class(spark, "java.util.Properties")()
     for option, value in kafka_options(kafka).items():
         plain = option.removeprefix("kafka.")
         if plain != option and plain not in _OF_CONSUMERS:
             properties.put(plain, value)
-    admin = java.org.apache.kafka.clients.admin.Admin.create(properties)
-    seconds = java.java.util.concurrent.TimeUnit.SECONDS
+    admin = java_class(spark, "org.apache.kafka.clients.admin.Admin").create(properties)
+    seconds = java_class(spark, "java.util.concurrent.TimeUnit").SECONDS
     try:
         if name in admin.listTopics().names().get(_TIMEOUT_S, seconds):
             return
         for factor in (replication_factor, _BROKERS_CHOICE):
             try:
-                topic = java.org.apache.kafka.clients.admin.NewTopic(name, 1, factor)
+                topic = java_class(spark, "org.apache.kafka.clients.admin.NewTopic")(name, 1, factor)
                 admin.createTopics([topic]).all().get(_TIMEOUT_S, seconds)
             except Py4JJavaError as error:
                 refused = described(error)

@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from libs.errors import InvalidSettings, TransientError
+from spark.java import java_class
 from spark.jobs.settings import SessionSettings
 from spark.sinks.port import Sink
 
@@ -67,11 +68,6 @@ def open_session(settings: SessionSettings, sinks: Iterable[Sink], *, name: str)
     return session
 
 
-def java_of(spark: SparkSession) -> Any:
-    """The session's JVM: its packages by name."""
-    return spark.sparkContext._jvm
-
-
 def lock_state(spark: SparkSession, state_dir: Path, *, timeout_s: float) -> Any:
     """Make this session the only one that writes under ``state_dir``; keep the returned lock for the session's life.
 
@@ -83,7 +79,7 @@ def lock_state(spark: SparkSession, state_dir: Path, *, timeout_s: float) -> Any
     """
     state_dir.mkdir(parents=True, exist_ok=True)
     path = state_dir / "session.lock"
-    channel = java_of(spark).java.io.RandomAccessFile(str(path), "rw").getChannel()
+    channel = java_class(spark, "java.io.RandomAccessFile")(str(path), "rw").getChannel()
     deadline_s = time.monotonic() + timeout_s
     while (lock := channel.tryLock()) is None:
         if time.monotonic() > deadline_s:

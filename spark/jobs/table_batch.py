@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
+from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
@@ -29,6 +30,8 @@ from spark.transforms.parse_events import parse_events
 from spark.transforms.parse_keys import key_columns, parse_keys
 from spark.transforms.partial_rows import latest_known_per_key, split_unavailable
 from spark.transforms.survey import Slice
+
+_ONE_TASK_ROWS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +244,11 @@ def parts_of(table: TableBatch) -> list[tuple[Slice, TableSchema]]:
 
 
 def _events_of(table: TableBatch, part: Slice, *more: str) -> DataFrame:
-    return table.events.where(
+    events = table.events.where(
         (sf.col("topic") == part.topic) & (sf.col("schema_version") == part.schema_version)
     ).select("key", "order", "op", "committed_at_us", "image", *more)
+    # A task costs more than a few rows do, and where there is one only, nothing is shuffled behind it.
+    return events.coalesce(1) if part.rows <= _ONE_TASK_ROWS else events
 
 
 def joined_offsets(*offsets: Mapping[int, int], choose: Callable[[int, int], int]) -> dict[int, int]:

@@ -21,6 +21,7 @@ EARLIEST = -2  # Spark's Kafka integration guide, "startingOffsets"
 _MAX_RECORDS_PER_TASK = 50_000
 _KAFKA_TIMEOUT_MS = 30_000
 _RECORDS_PER_POLL = 5_000
+_MAX_FETCH_WAIT_MS = 10
 
 
 def topic_pattern(tenant: TenantSpec) -> str:
@@ -100,6 +101,9 @@ def kafka_options(kafka: KafkaSettings) -> dict[str, str]:
         "kafka.default.api.timeout.ms": str(_KAFKA_TIMEOUT_MS),
         # Spark asks for the consumer's position after each poll, which costs as much as 500 records, Kafka's default.
         "kafka.max.poll.records": str(_RECORDS_PER_POLL),
+        # A consumer asks for more as it hands out what came; while the broker keeps that request for Kafka's half a second, the
+        # question for the position waits behind it, once for each Kafka partition of a batch. Nothing here waits for events.
+        "kafka.fetch.max.wait.ms": str(_MAX_FETCH_WAIT_MS),
         "includeHeaders": "true",
     }
     if kafka.sasl_mechanism is not None:

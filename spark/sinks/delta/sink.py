@@ -24,6 +24,7 @@ from libs.types.warehouse import (
     own_columns,
 )
 from libs.warehouse.dialect import DIALECTS, Dialect
+from spark.java import java_class
 from spark.sinks.delta.settings import Settings
 from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
 from spark.sinks.merge import first_rows, first_versions, merge_changes, merge_versions, rows_anew
@@ -207,11 +208,13 @@ class DeltaSink:
 
     def _snapshot(self, spark: SparkSession, table: WarehouseTable) -> Any:
         """The table's newest state; None where there is no table."""
-        jvm: Any = spark.sparkContext._jvm
         # Settings are looked up in the thread's active session; a thread of our own has none yet.
-        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
-        delta_log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, self._path(table))
-        snapshot = delta_log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty())
+        java_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(spark._jsparkSession)
+        delta_log = java_class(spark, "org.apache.spark.sql.delta.DeltaLog").forTable(
+            spark._jsparkSession, self._path(table)
+        )
+        none = java_class(spark, "scala.Option").empty()
+        snapshot = delta_log.update(False, none, none)
         return snapshot if snapshot.version() >= 0 else None
 
     def _path(self, table: WarehouseTable) -> str:

@@ -17,6 +17,7 @@ from libs.types.warehouse import (
     REACHED_OFFSETS_PROPERTY,
     REACHED_ORDER_PROPERTY,
 )
+from spark.java import java_class
 from spark.sinks.port import BatchIdentity, Reached
 
 _BATCH: Final = "headwater.iceberg.batch"
@@ -31,7 +32,7 @@ def commit(spark: SparkSession, reached: Reached, write: Callable[[], None]) -> 
     """Run ``write``, which commits once, with the batch's identity and ``reached`` in that commit. Raises what it raises."""
     gateway: Any = spark.sparkContext._gateway
     ensure_callback_server_started(gateway)
-    properties = gateway.jvm.java.util.HashMap()
+    properties = java_class(spark, "java.util.HashMap")()
     properties.put(BATCH_PROPERTY, spark.conf.get(_BATCH))
     properties.put(REACHED_ORDER_PROPERTY, reached.order)
     properties.put(REACHED_AT_PROPERTY, str(reached.committed_at_us))
@@ -39,8 +40,9 @@ def commit(spark: SparkSession, reached: Reached, write: Callable[[], None]) -> 
         REACHED_OFFSETS_PROPERTY, json.dumps({str(key): end for key, end in sorted(reached.offsets.items())})
     )
     call = _Call(write)
-    exception = gateway.jvm.java.lang.Class.forName("java.lang.Exception")
-    gateway.jvm.org.apache.iceberg.spark.CommitMetadata.withCommitProperties(properties, call, exception)
+    exception = java_class(spark, "java.lang.Class").forName("java.lang.Exception")
+    metadata = java_class(spark, "org.apache.iceberg.spark.CommitMetadata")
+    metadata.withCommitProperties(properties, call, exception)
     if call.error is not None:
         raise call.error
 

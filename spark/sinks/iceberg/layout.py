@@ -8,22 +8,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
 
 from libs.types.table_layout import OrderedTerm, Term
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import IS_CURRENT_COLUMN
+from spark.java import java_class
 from spark.sinks.port import SinkTable, TableRefused
 
 
-def follow_layout(jvm: Any, iceberg_table: Any, table: SinkTable) -> bool:
+def follow_layout(spark: SparkSession, iceberg_table: Any, table: SinkTable) -> bool:
     """Give the table the partitioning and the order that the settings name; whether anything had to be changed.
 
     Raises:
         TableRefused: a column is not there, or a transform is none for its type.
     """
     try:
-        is_partitioned = table.partition_by is not None and _partition(jvm, iceberg_table, table)
-        is_sorted = table.sort_by is not None and _sort(jvm, iceberg_table, table, table.sort_by)
+        is_partitioned = table.partition_by is not None and _partition(spark, iceberg_table, table)
+        is_sorted = table.sort_by is not None and _sort(spark, iceberg_table, table, table.sort_by)
     except Py4JJavaError as error:
         raise TableRefused(f"{table.name}: sink.layouts: {error.java_exception.getMessage()}") from error
     return is_partitioned or is_sorted
@@ -35,7 +37,7 @@ def partition_terms(table: SinkTable) -> tuple[Term, ...]:
     return (*always, *(table.partition_by or ()))
 
 
-def _partition(jvm: Any, iceberg_table: Any, table: SinkTable) -> bool:
+def _partition(spark: SparkSession, iceberg_table: Any, table: SinkTable) -> bool:
     wanted = {_named(iceberg_table, term, table): term for term in partition_terms(table)}
     schema = iceberg_table.schema()
     current = {
@@ -51,23 +53,23 @@ def _partition(jvm: Any, iceberg_table: Any, table: SinkTable) -> bool:
             update.removeField(name)
     for known, term in wanted.items():
         if known not in current:
-            update.addField(_expression(jvm, known[0], term))
+            update.addField(_expression(spark, known[0], term))
     update.commit()
     return True
 
 
-def _sort(jvm: Any, iceberg_table: Any, table: SinkTable, sort_by: Sequence[OrderedTerm]) -> bool:
+def _sort(spark: SparkSession, iceberg_table: Any, table: SinkTable, sort_by: Sequence[OrderedTerm]) -> bool:
     wanted = [(*_named(iceberg_table, each.term, table), each.is_descending) for each in sort_by]
-    schema, descending = iceberg_table.schema(), jvm.org.apache.iceberg.SortDirection.DESC
+    schema, descending = iceberg_table.schema(), java_class(spark, "org.apache.iceberg.SortDirection").DESC
     current = [
         (schema.findColumnName(field.sourceId()), field.transform().toString(), field.direction().equals(descending))
         for field in iceberg_table.sortOrder().fields()
     ]
     if wanted == current:
         return False
-    update, nulls = iceberg_table.replaceSortOrder(), jvm.org.apache.iceberg.NullOrder
+    update, nulls = iceberg_table.replaceSortOrder(), java_class(spark, "org.apache.iceberg.NullOrder")
     for each, (column, _, is_descending) in zip(sort_by, wanted, strict=True):
-        term = _expression(jvm, column, each.term)
+        term = _expression(spark, column, each.term)
         if is_descending:
             update.desc(term, nulls.NULLS_LAST)
         else:
@@ -85,8 +87,8 @@ def _named(iceberg_table: Any, term: Term, table: SinkTable) -> tuple[str, str]:
     return field.name(), term.transform if term.number is None else f"{term.transform}[{term.number}]"
 
 
-def _expression(jvm: Any, column: str, term: Term) -> Any:
-    expressions = jvm.org.apache.iceberg.expressions.Expressions
+def _expression(spark: SparkSession, column: str, term: Term) -> Any:
+    expressions = java_class(spark, "org.apache.iceberg.expressions.Expressions")
     match term.transform:
         case "identity":
             return expressions.ref(column)

@@ -28,6 +28,7 @@ from libs.types.warehouse import (
 )
 from libs.warehouse.dialect import DIALECTS, Dialect
 from libs.warehouse.iceberg import iceberg_type, sql_type
+from spark.java import java_class
 from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
 from spark.sinks.iceberg.catalog import catalog_config, place_in
 from spark.sinks.iceberg.commits import begin_batch, commit
@@ -76,6 +77,8 @@ _TABLE_PROPERTIES: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
+
+_NESTED_FIELD: Final = "org.apache.iceberg.types.Types$NestedField"
 
 # The catalog's own tables and a namespace are made by who finds them missing: two at once would both, and one fail.
 _CATALOG_LOCK: Final = threading.Lock()
@@ -138,7 +141,7 @@ class IcebergSink:
             if changes:
                 _evolve(spark, iceberg_table, changes, table, properties)
                 properties, types = _properties(iceberg_table), _types(iceberg_table)
-        if follow_layout(_jvm(spark), iceberg_table, table):
+        if follow_layout(spark, iceberg_table, table):
             log.info("sink_table_laid_out", table=str(table.name))
         columns = _columns(types, properties)
         _fill_pending_columns(spark, iceberg_table, table.name, columns, properties)
@@ -213,36 +216,33 @@ def _is_empty(iceberg_table: Any) -> bool:
 
 def _create(spark: SparkSession, table: SinkTable, format_version: int) -> Any:
     """The new table, with its key as identifier fields where it mirrors."""
-    jvm = _jvm(spark)
-    fields, identifiers = jvm.java.util.ArrayList(), jvm.java.util.HashSet()
+    fields, identifiers = java_class(spark, "java.util.ArrayList")(), java_class(spark, "java.util.HashSet")()
+    nested_field = java_class(spark, _NESTED_FIELD)
     is_mirror = table.mode is SinkMode.MIRROR
     identifying = identifier_columns(table.columns, table.key) if is_mirror else ()
     own = [SinkColumn(name, OWN_SQL_TYPES[name]) for name in own_columns(table.mode, table.deletes)]
     for field_id, column in enumerate([*table.columns, *own], start=1):
         is_required = is_mirror and column.name in table.key and not column.is_optional
-        of = jvm.org.apache.iceberg.types.Types.NestedField.required if is_required else _optional(jvm)
+        of = nested_field.required if is_required else nested_field.optional
         fields.add(of(field_id, column.name, _java_type(spark, column.sql_type), column.comment))
         if column.name in identifying:
             identifiers.add(field_id)
-    schema = jvm.org.apache.iceberg.Schema(fields, identifiers)
-    properties = jvm.java.util.HashMap()
+    schema = java_class(spark, "org.apache.iceberg.Schema")(fields, identifiers)
+    hash_map = java_class(spark, "java.util.HashMap")
+    properties = hash_map()
     described = {"format-version": str(format_version), "comment": comment_of(table), **first_properties(table)}
     for name, value in {**_TABLE_PROPERTIES, **described}.items():
         properties.put(name, value)
     catalog, identifier = _catalog(spark), _identifier(spark, table.name)
     with _CATALOG_LOCK:
         if not catalog.namespaceExists(identifier.namespace()):
-            catalog.createNamespace(identifier.namespace(), jvm.java.util.HashMap())
-    spec = jvm.org.apache.iceberg.PartitionSpec.builderFor(schema)
+            catalog.createNamespace(identifier.namespace(), hash_map())
+    spec = java_class(spark, "org.apache.iceberg.PartitionSpec").builderFor(schema)
     if table.mode is SinkMode.HISTORY:
         spec = spec.identity(IS_CURRENT_COLUMN)
     created = catalog.createTable(identifier, schema, spec.build(), properties)
     log.info("sink_table_created", table=str(table.name), mode=table.mode.value, key=list(table.key))
     return created
-
-
-def _optional(jvm: Any) -> Any:
-    return jvm.org.apache.iceberg.types.Types.NestedField.optional
 
 
 def _check_key_may_be_null(iceberg_table: Any, table: SinkTable, key: Sequence[str]) -> None:
@@ -318,7 +318,7 @@ def _fill_pending_columns(
 
 
 def _java_type(spark: SparkSession, spark_type: str) -> Any:
-    return _jvm(spark).org.apache.iceberg.types.Types.fromPrimitiveString(iceberg_type(spark_type))
+    return java_class(spark, "org.apache.iceberg.types.Types").fromPrimitiveString(iceberg_type(spark_type))
 
 
 def load_table(spark: SparkSession, table: WarehouseTable) -> Any | None:
@@ -330,18 +330,16 @@ def load_table(spark: SparkSession, table: WarehouseTable) -> Any | None:
 def _catalog(spark: SparkSession) -> Any:
     with _CATALOG_LOCK:
         # Catalogs are looked up in the settings of the thread's active session; a thread of our own has none yet.
-        _jvm(spark).org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
-        return _jvm(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, CATALOG)
+        java_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(spark._jsparkSession)
+        return java_class(spark, "org.apache.iceberg.spark.Spark3Util").loadIcebergCatalog(
+            spark._jsparkSession, CATALOG
+        )
 
 
 def _identifier(spark: SparkSession, table: WarehouseTable) -> Any:
     gateway: Any = spark.sparkContext._gateway
-    levels = gateway.new_array(_jvm(spark).java.lang.String, len(table.namespace))
+    levels = gateway.new_array(java_class(spark, "java.lang.String"), len(table.namespace))
     for place, level in enumerate(table.namespace):
         levels[place] = level
-    namespace = _jvm(spark).org.apache.iceberg.catalog.Namespace.of(levels)
-    return _jvm(spark).org.apache.iceberg.catalog.TableIdentifier.of(namespace, table.name)
-
-
-def _jvm(spark: SparkSession) -> Any:
-    return spark.sparkContext._jvm
+    namespace = java_class(spark, "org.apache.iceberg.catalog.Namespace").of(levels)
+    return java_class(spark, "org.apache.iceberg.catalog.TableIdentifier").of(namespace, table.name)

@@ -1,5 +1,7 @@
 """What a micro-batch makes of one table's events, before the warehouse sees them."""
 
+from dataclasses import replace
+
 from pyspark.sql import DataFrame
 
 from libs.events.delivered_schema import DeliveredSchema
@@ -41,12 +43,23 @@ def test_the_last_event_of_a_key_is_parsed_once(shared: SharedSpark) -> None:
 
 def test_the_merge_does_not_shuffle_the_rows_again(shared: SharedSpark) -> None:
     """They come spread by the key: to find the last change of each took a shuffle already."""
-    table = _table(shared, [put(1, 1, "one")], orders_schema())
+    few = _table(shared, [put(1, 1, "one")], orders_schema())
+    table = replace(few, slices=[replace(part, rows=1_000_000) for part in few.slices])
 
     latest = latest_changes_of(table, COLUMNS, ("id",), after=None)
 
     assert _executed_plan(latest).count("Exchange hashpartitioning") == 1
     assert _executed_plan(latest.groupBy("id").count()).count("Exchange hashpartitioning") == 1
+
+
+def test_a_few_rows_are_not_shuffled_at_all(shared: SharedSpark) -> None:
+    """A batch may have hundreds of tables with a few rows each: one task finds the last changes of one."""
+    table = _table(shared, [put(1, 1, "one"), put(2, 1, "two")], orders_schema())
+
+    latest = latest_changes_of(table, COLUMNS, ("id",), after=None)
+
+    assert "Exchange" not in _executed_plan(latest)
+    assert [row["note"] for row in latest.collect()] == ["two"]
 
 
 def test_two_spellings_of_a_key_are_one_row(shared: SharedSpark) -> None:
