@@ -234,7 +234,7 @@ PROPERTIES: Final = (
             "snapshot.locking.mode",
             "",
             "one global read lock for some milliseconds where the user may lock; who wants none grants neither RELOAD nor "
-            "FLUSH_TABLES",
+            "FLUSH_TABLES, which takes GTIDs",
             ("minimal",),
         ),
         ("snapshot.lock.timeout.ms", "", "10 s, then the snapshot goes on without the lock", ("10000",)),
