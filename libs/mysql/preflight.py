@@ -63,11 +63,12 @@ def check_source(
         return PreflightReport((wrong_server,))  # its settings have other names
     variables = _variables(connection)
     grants = [str(row[0]) for row in _query(connection, "SHOW GRANTS")]
+    has_gtids = variables.get("gtid_mode", "ON") == "ON"
     faults = [*_setting_faults(variables, needs_full_images), *_grant_faults(grants)]
     warnings = [
         *_metadata_warnings(variables),
         *_retention_warnings(variables, min_retention_s),
-        *_grant_warnings(grants),
+        *_grant_warnings(grants, has_gtids=has_gtids),
     ]
     if not any("REPLICATION CLIENT" in fault.what for fault in faults):
         faults += _replica_faults(connection, variables)
@@ -76,7 +77,6 @@ def check_source(
         found = _server_id_faults(connection, variables, replica_server_id)
         faults += found.faults
         warnings += found.warnings
-    has_gtids = variables.get("gtid_mode", "ON") == "ON"
     if not has_gtids:
         warnings.append(_NO_GTIDS)
     if resume_from is not None and resume_from.by_file:
@@ -189,13 +189,17 @@ def _grant_faults(grants: list[str]) -> list[Fault]:
     return faults
 
 
-def _grant_warnings(grants: list[str]) -> list[Fault]:
+def _grant_warnings(grants: list[str], *, has_gtids: bool) -> list[Fault]:
     if _privileges(grants, everywhere=True) & {"ALL PRIVILEGES", "RELOAD", "FLUSH_TABLES"}:
         return []
+    effect = (
+        "hold commits back while it notes its position, so the log may repeat some changes that the copy already has"
+        if has_gtids
+        else "begin: without GTIDs it needs a lock while it notes its position"
+    )
     return [
         Fault(
-            "the user has neither RELOAD nor FLUSH_TABLES: the snapshot cannot hold commits back while it notes its "
-            "position, so the log may repeat some changes that the copy already has",
+            f"the user has neither RELOAD nor FLUSH_TABLES: the snapshot cannot {effect}",
             f"GRANT FLUSH_TABLES ON *.* TO {_user(grants)}",
         )
     ]

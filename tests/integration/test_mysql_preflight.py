@@ -9,10 +9,12 @@ from click.testing import CliRunner
 from pymysql.connections import Connection
 
 from libs.cli.main import headwater
-from libs.errors import InvalidSettings
+from libs.errors import AccessDenied, InvalidSettings
 from libs.mysql.binlog_position import BinlogPosition
 from libs.mysql.gtid import GtidSet
 from libs.mysql.preflight import Fault, PreflightReport, check_source
+from libs.source.mysql.settings import DatabaseSettings
+from libs.source.mysql.snapshot import open_read_view
 from tests.conftest import MysqlServer, StartMysql
 
 pytestmark = pytest.mark.integration
@@ -103,6 +105,22 @@ def test_missing_grants_are_named_with_the_statement_that_gives_them(mysql_serve
 def _of_the_user(report: PreflightReport) -> tuple[Fault, ...]:
     """Warnings that a grant mends; the shared server has others, which stay."""
     return tuple(warning for warning in report.warnings if "the user" in warning.what)
+
+
+def test_without_gtids_a_copy_needs_a_lock(start_mysql: StartMysql) -> None:
+    """What is only worth a thought with GTIDs keeps the snapshot from beginning; the statement that is told suffices for it."""
+    server = start_mysql(extra_options=("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"))
+    server.execute("CREATE USER poor", "GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO poor")
+    settings = DatabaseSettings(host=server.host, port=server.port, user="poor")
+
+    with server.connect(user="poor") as connection:
+        (warning,) = _of_the_user(check_source(connection))
+    with pytest.raises(AccessDenied, match="without GTIDs needs a lock"):
+        open_read_view(settings, epoch=0)
+    server.execute(warning.mend)
+    open_read_view(settings, epoch=0).connection.close()
+
+    assert "cannot begin" in warning.what
 
 
 def test_grants_count_through_a_role_and_for_some_tables(mysql_server: MysqlServer) -> None:

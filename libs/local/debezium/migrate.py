@@ -161,11 +161,13 @@ def _nearest(key: str) -> str | None:
 
 
 def _tell_defaults(config: Mapping[str, str], migration: Migration) -> None:
-    """What Debezium or Kafka Connect does where nothing is said, and ours does not."""
+    """What Debezium or Kafka Connect does without another word, and ours does not."""
     if "skipped.operations" not in config:
         migration.tenant.append(
             "skipped.operations is not set, and Debezium leaves TRUNCATE out then; for the same: sources[].skip_operations: [t]"
         )
+    if config.get("provide.transaction.metadata", "").lower() == "true":
+        migration.tenant.append("provide.transaction.metadata: topics.transactions: true, for BEGIN and END")
     for side in ("key", "value"):
         is_json = config.get(f"{side}.converter", "").endswith(".JsonConverter")
         if is_json and f"{side}.converter.schemas.enable" not in config:

@@ -64,13 +64,31 @@ VITESS_LISTED = (ROOT / "tests" / "golden" / "debezium-vitess" / "properties.txt
 VITESS_PAGE = (ROOT / "docs" / "debezium-vitess-properties.md").read_text(encoding="utf-8")
 
 
+VITESS_NAMED = [
+    pattern
+    for row in (line.split("|") for line in VITESS_PAGE.splitlines() if line.startswith("| "))
+    for pattern in re.findall(r"`([^`]+)`", row[1])
+    if pattern == pattern.lower()  # transforms are classes
+]
+OF_OLDER_RELEASES = ("vitess.vtctld.*",)
+
+
+def _is_of(pattern: str, name: str) -> bool:
+    """A star on the page stands for any text."""
+    return re.fullmatch(re.escape(pattern).replace(r"\*", ".+"), name) is not None
+
+
 @pytest.mark.parametrize("name", VITESS_LISTED)
 def test_every_property_of_the_vitess_connector_has_its_place(name: str) -> None:
-    """As its own ``config()`` and ``ALL_FIELDS`` list them; a star on the page stands for any text."""
-    rows = [line.split("|") for line in VITESS_PAGE.splitlines() if line.startswith("| ")]
-    named = [pattern for row in rows for pattern in re.findall(r"`([^`]+)`", row[1])]
+    """As its own ``config()``, ``ALL_FIELDS``, topic naming strategies and what Debezium shares between connectors list them,
+    and one of each family that Kafka Connect passes on."""
+    assert any(_is_of(pattern, name) for pattern in VITESS_NAMED)
 
-    assert any(re.fullmatch(re.escape(pattern).replace(r"\*", ".+"), name) for pattern in named)
+
+@pytest.mark.parametrize("pattern", sorted(set(VITESS_NAMED) - set(OF_OLDER_RELEASES)))
+def test_no_property_is_named_that_the_vitess_connector_does_not_have(pattern: str) -> None:
+    """Somebody would look for it in vain."""
+    assert any(_is_of(pattern, name) for name in VITESS_LISTED)
 
 
 def test_the_page_is_what_the_table_says() -> None:
@@ -128,6 +146,7 @@ def test_a_connector_becomes_a_good_document(is_wrapped: bool) -> None:
     assert "dbz-s3cret" not in found.text()
     assert "CzQMA0cB5K" not in found.text()
     assert any("constant: '************'" in line for line in found.tenant)
+    assert any("topics.transactions: true" in line for line in found.tenant)
     assert any(line.startswith("skipped.operations: sources[].skip_operations: []") for line in found.tenant)
     assert [line.split(":")[0] for line in found.left_out] == [
         "database.ssl.truststore = /etc/debezium/trust.jks",
