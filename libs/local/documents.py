@@ -28,7 +28,7 @@ from libs.local.home import Home
 from libs.postgresql.settings import PostgresqlWarehouse
 from libs.source.failure_handling import FailureHandling
 from libs.source.key_columns import KeyColumns
-from libs.source.mysql.settings import DatabaseSettings, SnapshotMode
+from libs.source.mysql.settings import DatabaseSettings, SnapshotLock, SnapshotMode
 from libs.types.tenant import EventFormat, TenantSpec
 from libs.types.value_modes import ValueModes, VitessValueModes
 
@@ -50,6 +50,10 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Rows read at once."""
     readers: int = 1
     """Processes that read side by side."""
+    lock: SnapshotLock = SnapshotLock.MINIMAL
+    """``none``: commits are never held back while the views open."""
+    lock_wait_s: int = 2
+    """How long to wait for that lock, in seconds."""
     incremental_chunk_rows: int = 2_000
     """Rows read at once of an incremental snapshot."""
     select_overrides: dict[str, str] = {}
@@ -349,7 +353,7 @@ def _mistakes_in(document: SourceDocument) -> Iterator[str]:
                 yield "snapshot.max_replica_lag_s: is below 0"
             if document.snapshot.lag_replicas and document.snapshot.max_replica_lag_s is None:
                 yield "snapshot.lag_replicas: have no effect without snapshot.max_replica_lag_s; set it"
-            for name in ("chunk_rows", "incremental_chunk_rows", "readers"):
+            for name in ("chunk_rows", "incremental_chunk_rows", "readers", "lock_wait_s"):
                 if getattr(document.snapshot, name) < 1:
                     yield f"snapshot.{name}: must be at least 1"
             yield from _pattern_mistakes("gtid_source_includes", document.gtid_source_includes)

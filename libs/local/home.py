@@ -156,6 +156,7 @@ include_tables: ['shop\\..*']
 # snapshot:
 #   mode: initial            # copy the tables first, then follow the log
 #   chunk_rows: 20000        # rows read at once
+#   lock: minimal            # commits are held back for a moment; none: never
 #   max_replica_lag_s: 30    # no chunk is read while the source, or one of lag_replicas, is further behind
 #   lag_replicas: [{host: db3, user: headwater, password: change-me}]
 

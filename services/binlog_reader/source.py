@@ -56,7 +56,7 @@ from libs.source.mysql.client import (
 )
 from libs.source.mysql.key_ranges import table_ranges
 from libs.source.mysql.replica_lag import ReplicaThrottle
-from libs.source.mysql.settings import DatabaseSettings
+from libs.source.mysql.settings import DatabaseSettings, SnapshotLock
 from libs.source.mysql.snapshot import (
     CopiedAt,
     Place,
@@ -396,11 +396,13 @@ class BinlogChangeLog:
 
     async def _open_readers(self, *, epoch: int, is_position: bool) -> Readers:
         """``is_position``: the log is followed from the views' position on."""
+        snapshot = self._settings.snapshot
         self._readers = await asyncio.to_thread(
             open_readers,
             self._settings.database,
             epoch=epoch,
-            processes=self._settings.snapshot.readers if self._beginning.copies else 1,
+            processes=snapshot.readers if self._beginning.copies else 1,
+            lock_wait_s=snapshot.lock_wait_s if snapshot.lock is SnapshotLock.MINIMAL else 0,
             waits_for_xa=is_position,
         )
         return self._readers

@@ -73,6 +73,15 @@ class SnapshotMode(enum.Enum):
     lost while no table changed. Set the mode back afterwards."""
 
 
+class SnapshotLock(enum.Enum):
+    """Whether commits are held back while the views of a copy open."""
+
+    MINIMAL = "minimal"
+    """For that moment, where the user may lock, and a lock is to be had within ``lock_wait_s``."""
+    NONE = "none"
+    """Never: rows committed in that moment may come twice, which does no harm where tables have keys. It needs GTIDs."""
+
+
 class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The initial copy of the captured tables."""
 
@@ -82,6 +91,10 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     incremental_chunk_rows: int = 2_000
     """Rows of one chunk of an incremental snapshot. The log stands still while it is read, and its rows stay in memory until
     the window closes: larger is faster, smaller keeps the latency of changes low."""
+    lock: SnapshotLock = SnapshotLock.MINIMAL
+    """Whether ``FLUSH TABLES WITH READ LOCK`` is asked for (``snapshot.locking.mode``)."""
+    lock_wait_s: Annotated[int, msgspec.Meta(ge=1)] = 2
+    """How long to wait for it, in seconds: every writer of the server waits too, behind a statement that runs on."""
     readers: int = 1
     """Processes that read tables and key ranges of the initial copy side by side, each with a connection of its own, and with
     about 80 MB; 1: the reader itself."""

@@ -38,6 +38,7 @@ from libs.types.table import TableId, TableSchema
 
 log = structlog.get_logger()
 
+_LOCK_WAIT_S: Final = 2
 _SELECT_TIMEOUT_S: Final = 600.0
 """How long MySQL may take for the first row of a chunk."""
 
@@ -82,26 +83,29 @@ def open_read_view(
     settings: DatabaseSettings,
     *,
     epoch: int,
+    lock_wait_s: int = _LOCK_WAIT_S,
     beside: Callable[[], None] | None = None,
     waits_for_xa: bool = False,
 ) -> ReadView:
     """Open the transaction that all rows are read in. Blocks; holds no lock when it returns.
 
+    ``lock_wait_s``: how long the lock may be waited for; 0: it is not asked for.
     ``beside`` is called in the same moment: it opens further views, of the same position. Where the user may not lock, each
-    shows at least everything up to it; what one shows beyond comes from the log too, with a greater order.
+    shows at least everything up to it; what one shows beyond comes from the log too, with a greater order. It must not wait
+    for long: writers do meanwhile.
     ``waits_for_xa``: there is no such moment while an XA transaction is prepared.
 
-    Raises SourceUnavailable, AccessDenied (of a server without GTIDs also where the user may not lock).
+    Raises SourceUnavailable, AccessDenied; of a server without GTIDs also where there is no lock to be had.
     """
     view, locker = connect(settings), connect(settings)
     try:
         has_gtids = query(view, "SELECT @@GLOBAL.gtid_mode")[0][0] == "ON"
-        is_locked = _try_lock(locker)
+        is_locked = lock_wait_s > 0 and _try_lock(locker, lock_wait_s, must_lock=not has_gtids)
         if not (has_gtids or is_locked):
             # The log's end is further than what the engine has committed: only a lock makes the two one moment.
             raise AccessDenied(
-                "the snapshot of a server without GTIDs needs a lock for a moment: GRANT RELOAD ON *.* to the user, or set "
-                "gtid_mode=ON"
+                "the snapshot of a server without GTIDs needs a lock for a moment: GRANT RELOAD ON *.* to the user and let "
+                "snapshot.lock be minimal, or set gtid_mode=ON"
             )
         if waits_for_xa:
             _require_no_prepared_xa(locker)
@@ -130,14 +134,36 @@ def open_read_view(
     )
 
 
-def _try_lock(connection: Connection) -> bool:
+def _try_lock(connection: Connection, wait_s: int, *, must_lock: bool) -> bool:
+    """Whether commits are held back now. Raises SourceUnavailable: it ``must_lock``, and a statement is in the way."""
+    query(connection, f"SET SESSION lock_wait_timeout = {wait_s}")
     try:
-        query(connection, "SET SESSION lock_wait_timeout = 10")
+        _require_no_long_statement(connection, wait_s)
         query(connection, "FLUSH TABLES WITH READ LOCK")
     except (AccessDenied, SourceUnavailable, PipelineHalted) as error:
+        if must_lock and isinstance(error, SourceUnavailable):
+            raise SourceUnavailable(
+                "the snapshot of a server without GTIDs needs a lock for a moment, which is not to be had within "
+                f"snapshot.lock_wait_s: {error}"
+            ) from error
         log.info("snapshot_lock_skipped", reason=str(error))
         return False
     return True
+
+
+def _require_no_long_statement(connection: Connection, wait_s: int) -> None:
+    """A flush that has waited in vain leaves each table that a statement has open closed to everybody else until that one ends.
+
+    Sees other users' statements with the right PROCESS alone. Raises SourceUnavailable.
+    """
+    running = query(
+        connection,
+        "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND IN ('Query', 'Execute') AND INFO IS NOT NULL "
+        "AND USER NOT IN ('system user', 'event_scheduler') AND ID <> CONNECTION_ID() AND TIME >= %s",
+        wait_s,
+    )
+    if running[0][0]:
+        raise SourceUnavailable(f"{running[0][0]} statement(s) have been running for {wait_s} s and more")
 
 
 def _require_no_prepared_xa(connection: Connection) -> None:

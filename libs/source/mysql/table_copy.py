@@ -44,6 +44,8 @@ from libs.types.table import TableSchema
 _SELECT_TIMEOUT_S: Final = 600.0
 _OPEN_TIMEOUT_S: Final = 30.0
 """How long a reader's process may take to be there: it starts Python and loads its modules."""
+_VIEW_TIMEOUT_S: Final = 5.0
+"""How long all of them together may take to open their views, being connected: commits wait meanwhile."""
 _END_TIMEOUT_S: Final = 5.0
 _CHUNKS_AT_ONCE: Final = 4
 """Chunks that go from one thread or process to another at once: it costs as much as some hundred rows do."""
@@ -211,7 +213,7 @@ def copy_range(
     Raises:
         SourceUnavailable: connection lost, or the table changed since the view was opened; resume with new views.
         PipelineHalted, AccessDenied: MySQL refuses the SELECT.
-        UndecodableValue: a value does not fit its column; the message names it.
+        UndecodableValue: a value does not fit its column, and nothing is left out; the message names it.
     """
     rows = _Rows(part.schema, text_rows_decoder(part.schema), _frame(at, part, source), leaves_out=leaves_out)
     limit = chunk_rows if is_chunked(part.schema) else 0
@@ -444,7 +446,9 @@ class Readers:
             self.view.connection.close()
 
 
-def open_readers(settings: DatabaseSettings, *, epoch: int, processes: int, waits_for_xa: bool) -> Readers:
+def open_readers(
+    settings: DatabaseSettings, *, epoch: int, processes: int, lock_wait_s: int, waits_for_xa: bool
+) -> Readers:
     """Views of one moment: one read in this process, or ``processes`` (more than 1) of their own. Blocks; no lock remains.
 
     Raises as ``open_read_view``.
@@ -457,10 +461,13 @@ def open_readers(settings: DatabaseSettings, *, epoch: int, processes: int, wait
         def open_all() -> None:
             for worker in workers:
                 worker.pipe.send(None)
+            ends_s = time.monotonic() + _VIEW_TIMEOUT_S
             for worker in workers:
-                worker.receive(_OPEN_TIMEOUT_S)
+                worker.receive(max(0.0, ends_s - time.monotonic()))
 
-        view = open_read_view(settings, epoch=epoch, beside=open_all, waits_for_xa=waits_for_xa)
+        view = open_read_view(
+            settings, epoch=epoch, lock_wait_s=lock_wait_s, beside=open_all, waits_for_xa=waits_for_xa
+        )
         return Readers(view, workers)
     except BaseException:
         for worker in workers:
