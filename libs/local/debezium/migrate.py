@@ -8,6 +8,7 @@ instead; so is a default of Debezium's that is none of ours. No secret is printe
 
 import difflib
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from libs.errors import InvalidSettings
 from libs.local.debezium.properties import OLDER_NAMES, PROPERTIES, Property, Where, find, newer_name
 from libs.source.failure_handling import FailureHandling
 from libs.source.key_columns import KeyColumns
-from libs.source.mysql.settings import SnapshotMode, TlsMode
+from libs.source.mysql.settings import SnapshotLock, SnapshotMode, TlsMode
 from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode
 
 PASSWORD: Final = "change-me"  # noqa: S105
@@ -240,6 +241,17 @@ def _milliseconds(path: str) -> Carry:
     return carry
 
 
+def _whole_seconds(path: str) -> Carry:
+    """At least one."""
+
+    def carry(value: str, migration: Migration) -> None:
+        if not value.isdigit():
+            raise ValueError(f"{value!r} is no whole number")
+        _group(migration, path, max(1, math.ceil(int(value) / 1000)))
+
+    return carry
+
+
 def _switch(path: str) -> Carry:
     def carry(value: str, migration: Migration) -> None:
         if value.lower() not in ("true", "false"):
@@ -311,6 +323,16 @@ def _snapshot_mode(value: str, migration: Migration) -> None:
     _choice("snapshot.mode", choices)(value, migration)
 
 
+def _locking_mode(value: str, migration: Migration) -> None:
+    """Of Debezium's locks ours has the shortest, or none."""
+    if value.lower() in ("extended", "custom"):
+        migration.left_out.append(
+            f"snapshot.locking.mode = {value}: snapshot.lock is minimal: rows are read behind the lock, at its one moment"
+        )
+        return
+    _choice("snapshot.lock", {**_names(SnapshotLock), "minimal_percona": SnapshotLock.MINIMAL.value})(value, migration)
+
+
 def _java_key_store(name: str, ours: str) -> Carry:
     """Ours are PEM files; a Java key store is not one, whatever it is called."""
 
@@ -360,6 +382,8 @@ _CARRIED: Final[Mapping[str, Carry]] = {
     "table.include.list": _patterns("include_tables", "{}"),
     "table.exclude.list": _patterns("exclude_tables", "{}"),
     "snapshot.mode": _snapshot_mode,
+    "snapshot.locking.mode": _locking_mode,
+    "snapshot.lock.timeout.ms": _whole_seconds("snapshot.lock_wait_s"),
     "snapshot.max.threads": _number("snapshot.readers"),
     "snapshot.select.statement.overrides": lambda value, migration: None,
     "incremental.snapshot.chunk.size": _number("snapshot.incremental_chunk_rows"),

@@ -109,6 +109,16 @@ PROPERTIES: Final = (
         ("table.exclude.list", "exclude_tables", "the same regular expressions, case-sensitive here"),
         ("snapshot.mode", "snapshot.mode", "the same names (docs/snapshots.md)"),
         ("snapshot.max.threads", "snapshot.readers", "processes that copy side by side, under one position"),
+        (
+            "snapshot.locking.mode",
+            "snapshot.lock",
+            "minimal or none: one global read lock for some milliseconds, or none",
+        ),
+        (
+            "snapshot.lock.timeout.ms",
+            "snapshot.lock_wait_s",
+            "whole seconds; then the snapshot goes on without the lock",
+        ),
         ("snapshot.select.statement.overrides", "snapshot.select_overrides", "a mapping of database.table to SELECT"),
         ("snapshot.select.statement.overrides.<table>", "snapshot.select_overrides", "the table's entry"),
         ("incremental.snapshot.chunk.size", "snapshot.incremental_chunk_rows", ""),
@@ -230,14 +240,6 @@ PROPERTIES: Final = (
             "as schema.history.internal.store.only.captured.tables.ddl",
         ),
         ("schema.history.internal.<setting>", "", "as schema.history.internal; its Kafka is Headwater's own"),
-        (
-            "snapshot.locking.mode",
-            "",
-            "one global read lock for some milliseconds where the user may lock; who wants none grants neither RELOAD nor "
-            "FLUSH_TABLES, which takes GTIDs",
-            ("minimal",),
-        ),
-        ("snapshot.lock.timeout.ms", "", "10 s, then the snapshot goes on without the lock", ("10000",)),
         (
             "snapshot.query.mode",
             "",

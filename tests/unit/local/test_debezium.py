@@ -187,7 +187,6 @@ def _migrated(**changed: str) -> Any:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("snapshot.locking.mode", "none"),
         ("snapshot.locking.mode", "extended"),
         ("snapshot.query.mode", "custom"),
         ("topic.delimiter", "_"),
@@ -210,10 +209,16 @@ def test_a_value_that_asks_for_something_else_is_told(key: str, value: str) -> N
     assert any(line.startswith(f"{key} = {value}: ") for line in _migrated(**{key: value}).left_out)
 
 
+def test_locks_are_carried_over() -> None:
+    migration = _migrated(**{"snapshot.locking.mode": "none", "snapshot.lock.timeout.ms": "1500"})
+
+    assert migration.document["snapshot"]["lock"] == "none"
+    assert migration.document["snapshot"]["lock_wait_s"] == 2
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("snapshot.locking.mode", "minimal"),
         ("snapshot.query.mode", "select_all"),
         ("topic.delimiter", "."),
         ("topic.naming.strategy", "io.debezium.schema.SchemaTopicNamingStrategy"),
