@@ -458,6 +458,13 @@ ROUTER_LANES = _gauge(
     "Source partitions that this router process routes.",
     "0 for longer than a rebalance (10 s): more routers than source partitions, or the group does not settle.",
 )
+ROUTER_SERVED = _gauge(
+    Area.ROUTER,
+    "headwater_router_served",
+    "1 while rows may be written for the tenant; gone once its document is away and no transaction from before it runs.",
+    "Still there 10 s after a document was taken away: a transaction hangs; see headwater_router_transaction_age_seconds.",
+    ("tenant",),
+)
 DEAD_LETTERS = _counter(
     Area.ROUTER,
     "headwater_dead_letters_total",
@@ -674,6 +681,13 @@ SINK_HALTED = _gauge(
     "1 while a tenant's streaming query stands still and a human is needed, else 0.",
     "At 1: the log line sink_query_halted ends with the remedy; then restart the job.",
     ("tenant", "warehouse"),
+)
+SINK_SERVED = _gauge(
+    Area.SINK,
+    "headwater_sink_served",
+    "1 while the tenant's tables may be written; gone once its document is away and its last batch has ended.",
+    "Still there a minute after a document was taken away: a batch hangs; restart the job.",
+    ("tenant",),
 )
 
 # --- tenant_operator -------------------------------------------------------------------------------------------------

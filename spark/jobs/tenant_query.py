@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from libs.errors import PipelineHalted
-from libs.telemetry.metrics import SINK_HALTED, SINK_INTERVAL, SINK_LAG, SINK_QUERY_FAILURES
+from libs.telemetry.metrics import SINK_HALTED, SINK_INTERVAL, SINK_LAG, SINK_QUERY_FAILURES, SINK_SERVED
 from libs.types.tenant import Images, TenantSpec
 from spark.jobs.batch import apply_batch
 from spark.jobs.delivered_schemas import DeliveredSchemas
@@ -50,6 +50,8 @@ class _Run:
         self._is_over = threading.Event()
         self._query: Future[StreamingQuery] = Future()
         self.applied_batches = 0
+        self.is_applying = False
+        """A batch is at work; that may outlast the query's end, which Spark does not wait for."""
         self.failure: BaseException | None = None
         """What our own code raised; Spark hands on only its text."""
 
@@ -65,11 +67,14 @@ class _Run:
         """What Spark calls for each micro-batch (foreachBatch)."""
         structlog.contextvars.bind_contextvars(tenant=self._context.tenant.tenant)
         started_s = time.monotonic()
+        self.is_applying = True
         try:
             rows = apply_batch(self._context, BatchIdentity(self.query.id, batch_id), events)
         except BaseException as error:
             self.failure = error
             raise
+        finally:
+            self.is_applying = False
         self.applied_batches += 1
         took_s = time.monotonic() - started_s
         self._pace = next_pace(self._context.settings, self._pace, rows=rows, took_s=took_s, limit=self._limit)
@@ -95,11 +100,13 @@ class TenantQuery:
         self._settings = settings
         self._sink = sink
         self._run: _Run | None = None
+        self._stopped: _Run | None = None
         self._failures = 0
         self._start_at_s = 0.0
         self._halted_because: str | None = None
         self._labels = (tenant.tenant, tenant.sink.warehouse)
         self._tell_halted(None)
+        SINK_SERVED.labels(tenant.tenant).set(1)
 
     @property
     def is_running(self) -> bool:
@@ -129,13 +136,19 @@ class TenantQuery:
                 SINK_LAG.labels(*self._labels).set(0)
             return
         failed, self._run = self._run, None
+        self._stopped = failed
         self._note_failure(failed.failure or failed.query.exception())
 
     def stop(self) -> None:
         """End the query, in the middle of a batch if need be: a batch that is cut off comes again."""
         if self._run is not None:
-            self._run.stop()
-            self._run = None
+            self._stopped, self._run = self._run, None
+            self._stopped.stop()
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Stopped, and the batch that was cut off has ended too: nothing of the tenant is written any more."""
+        return self._run is None and (self._stopped is None or not self._stopped.is_applying)
 
     def _start(self) -> _Run:
         name = self.tenant.tenant
