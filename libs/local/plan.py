@@ -326,6 +326,7 @@ def _sink(home: Home, documents: Documents, ports: Mapping[str, int], toolchain:
             },
             "state_dir": str(home.sink_dir),
             "session": session_settings(toolchain),
+            **_openlineage(documents),
             "telemetry": _telemetry(ports[f"{SINK}-http"]),
         },
         http_port=ports[f"{SINK}-http"],
@@ -350,6 +351,14 @@ def session_settings(toolchain: SparkToolchain) -> dict[str, Any]:
         "jars_dir": str(toolchain.jars_dir),
         "java_options": SINK_JAVA_OPTIONS,
     }
+
+
+def _openlineage(documents: Documents) -> dict[str, Any]:
+    lineage = documents.openlineage
+    if lineage is None:
+        return {}
+    key = {} if lineage.api_key is None else {"api_key": lineage.api_key.reveal()}
+    return {"openlineage": {**_told(lineage), **key}}
 
 
 def _told_warehouse(settings: PostgresqlWarehouse) -> dict[str, Any]:

@@ -682,6 +682,13 @@ SINK_HALTED = _gauge(
     "At 1: the log line sink_query_halted ends with the remedy; then restart the job.",
     ("tenant", "warehouse"),
 )
+SINK_LINEAGE_DROPPED = _counter(
+    Area.SINK,
+    "headwater_sink_lineage_dropped_total",
+    "OpenLineage events that nobody got: too many waited (queue_full), or who is told did not take one (refused).",
+    "Rising: the log line lineage_dropped has the reason; tables are not concerned, only what a catalogue knows of them.",
+    ("reason",),
+)
 SINK_SERVED = _gauge(
     Area.SINK,
     "headwater_sink_served",

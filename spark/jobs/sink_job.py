@@ -27,6 +27,7 @@ from libs.telemetry.endpoint import start_endpoint
 from libs.telemetry.log import configure_logging
 from libs.telemetry.metrics import SINK_SERVED
 from libs.types.tenant import TenantSpec
+from spark.jobs.lineage import open_lineage
 from spark.jobs.session import lock_state, open_session
 from spark.jobs.settings import SinkJobSettings
 from spark.jobs.tenant_query import TenantQuery
@@ -117,6 +118,7 @@ class _Fleet:
         self._sinks = sinks
         self._spark: SparkSession | None = None
         self._lock: object = None
+        self._lineage = open_lineage(settings)
         self._queries: dict[str, TenantQuery] = {}
         self._leaving: dict[str, TenantQuery] = {}
         """Of tenants whose document is away, until their last batch has ended."""
@@ -143,7 +145,8 @@ class _Fleet:
             self._leaving.pop(name, None)
             if name not in self._queries:
                 assert spec.sink is not None
-                self._queries[name] = TenantQuery(self._spark, self._settings, spec, self._sinks[spec.sink.warehouse])
+                sink = self._sinks[spec.sink.warehouse]
+                self._queries[name] = TenantQuery(self._spark, self._settings, spec, sink, self._lineage)
         self._is_told = True
 
     def _is_ours(self, spec: TenantSpec) -> bool:
@@ -201,6 +204,8 @@ class _Fleet:
         try:
             for query in self._queries.values():
                 query.stop()
+            if self._lineage is not None:
+                self._lineage.close()
             if self._spark is not None:
                 self._spark.stop()
         except (Py4JError, ConnectionError) as error:

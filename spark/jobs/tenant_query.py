@@ -20,6 +20,7 @@ from libs.telemetry.metrics import SINK_HALTED, SINK_INTERVAL, SINK_LAG, SINK_QU
 from libs.types.tenant import Images, TenantSpec
 from spark.jobs.batch import apply_batch
 from spark.jobs.delivered_schemas import DeliveredSchemas
+from spark.jobs.lineage import Lineage, TenantLineage
 from spark.jobs.pace import batch_limit, first_pace, next_pace
 from spark.jobs.parked_keys import ParkedKeysFile
 from spark.jobs.progress import load_progress, store_progress
@@ -43,8 +44,9 @@ log = structlog.get_logger()
 class _Run:
     """One start of the query, up to its end."""
 
-    def __init__(self, context: TenantSink, *, limit: int) -> None:
+    def __init__(self, context: TenantSink, lineage: TenantLineage | None, *, limit: int) -> None:
         self._context = context
+        self.lineage = lineage
         self._limit = limit
         self._pace = first_pace(context.settings)
         self._is_over = threading.Event()
@@ -92,8 +94,16 @@ class _Run:
 class TenantQuery:
     """One tenant's query over the life of the job."""
 
-    def __init__(self, spark: SparkSession, settings: SinkJobSettings, tenant: TenantSpec, sink: Sink) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: SinkJobSettings,
+        tenant: TenantSpec,
+        sink: Sink,
+        lineage: Lineage | None = None,
+    ) -> None:
         assert tenant.sink is not None
+        self._lineage = lineage
         self.tenant = tenant
         self._sink_settings = tenant.sink
         self._spark = spark
@@ -137,13 +147,18 @@ class TenantQuery:
             return
         failed, self._run = self._run, None
         self._stopped = failed
-        self._note_failure(failed.failure or failed.query.exception())
+        error = failed.failure or failed.query.exception()
+        if failed.lineage is not None:
+            failed.lineage.failed(described(error))
+        self._note_failure(error)
 
     def stop(self) -> None:
         """End the query, in the middle of a batch if need be: a batch that is cut off comes again."""
         if self._run is not None:
             self._stopped, self._run = self._run, None
             self._stopped.stop()
+            if self._stopped.lineage is not None:
+                self._stopped.lineage.stopped()
 
     @property
     def is_at_rest(self) -> bool:
@@ -153,6 +168,7 @@ class TenantQuery:
     def _start(self) -> _Run:
         name = self.tenant.tenant
         state_dir = Path(self._settings.state_dir)
+        lineage = None if self._lineage is None else TenantLineage(self._lineage, self._settings, self.tenant)
         context = TenantSink(
             tenant=self.tenant,
             settings=self._sink_settings,
@@ -165,6 +181,7 @@ class TenantQuery:
             parked_keys=ParkedKeysFile(state_dir, name),
             max_parked_keys=self._settings.max_parked_keys,
             resyncs=ResyncAnswers(state_dir, name),
+            **({} if lineage is None else {"tell_applied": lineage.applied}),
         )
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
         limit = batch_limit(self._sink_settings, self._settings.max_offsets_per_trigger)
@@ -175,7 +192,9 @@ class TenantQuery:
             max_offsets_per_trigger=limit,
             with_before=self._sink_settings.images is Images.BEFORE_AND_AFTER,
         )
-        run = _Run(context, limit=limit)
+        run = _Run(context, lineage, limit=limit)
+        if lineage is not None:  # before the first batch tells of itself
+            lineage.started()
         run.started(
             events.writeStream.queryName(name)
             .option("checkpointLocation", str(state_dir / "checkpoints" / name))
