@@ -199,7 +199,7 @@ class IcebergSink:
         snapshot = iceberg_table.currentSnapshot()
         if snapshot is None:
             raise TableRefused(f"{table}: nothing was written to it yet")
-        rows = spark.read.option("snapshot-id", snapshot.snapshotId()).table(place.quoted())
+        rows = spark.read.option("versionAsOf", snapshot.snapshotId()).table(place.quoted())
         key = tuple(filter(None, settled.key.split(",")))
         return StoredLog(rows, key, properties["headwater.source"], properties["headwater.table"])
 
