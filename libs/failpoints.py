@@ -36,6 +36,14 @@ NAMES: Final = frozenset(
         "sink_after_merge_before_next_table",
         "sink_after_swap_before_answer",
         "sink_after_batch_before_spark_commit",
+        # headwater erase
+        "erase_after_document",
+        "erase_after_kafka",
+        "erase_between_catalog_and_files",  # no reader finds the tables, their files are there
+        "erase_before_postgresql_commit",  # everything is dropped, the transaction open
+        "erase_after_tables",
+        "erase_after_state",
+        "erase_before_looking_again",
         # services
         "schema_history_after_kafka_before_answer",
         "checkpoint_committer_after_lease_before_answer",

@@ -64,6 +64,7 @@ class Transaction:
     producer: Producer
     rank: int
     ordinal: int = 0
+    committed_at_us: int = 1_795_224_576_114_628
 
     def schema(self, schema: TableSchema) -> None:
         """Tell the tenant a version, before its first row."""
@@ -80,12 +81,18 @@ class Transaction:
         before: Row | None = None,
         after: Row | None = None,
         is_wrapped: bool = False,
-        committed_at_us: int = 1_795_224_576_114_628,
+        committed_at_us: int | None = None,
     ) -> str:
         """One row event, and a tombstone behind a delete; its order."""
         self.ordinal += 1
         order = EventOrder(epoch=0, rank=self.rank, tx_ordinal=0 if op == "r" else self.ordinal).sort_key()
-        source = {"version": "3.6.1", "name": SOURCE, "snapshot": "false", "ts_us": committed_at_us, "query": None}
+        source = {
+            "version": "3.6.1",
+            "name": SOURCE,
+            "snapshot": "false",
+            "ts_us": committed_at_us or self.committed_at_us,
+        }
+        source["query"] = None
         envelope = {"before": before, "after": after, "source": source, "transaction": None, "op": op}
         envelope |= {"ts_ms": 1, "ts_us": 1_000, "ts_ns": 1_000_000}
         row = after or before

@@ -70,6 +70,7 @@ def validate(home: Home, source: str | None) -> None:
         *documents.source_mistakes,
         *documents.warehouse_mistakes,
         *documents.schema_registry_mistakes,
+        *documents.openlineage_mistakes,
         *documents.tenant_mistakes,
     ]
     if mistakes:

@@ -13,9 +13,11 @@ from libs.cli.check import check_command
 from libs.cli.dead_letter import dead_letter
 from libs.cli.demo import demo
 from libs.cli.dts import dts
+from libs.cli.erase import erase
 from libs.cli.lifecycle import down, init, up, validate, version
 from libs.cli.migrate import migrate_command
 from libs.cli.query import query
+from libs.cli.rebuild import rebuild
 from libs.cli.resync import resync
 from libs.cli.schema import schema_command
 from libs.cli.signal import signal
@@ -47,6 +49,8 @@ The embedded stack runs in a home folder (--home, else $HEADWATER_HOME, else ./.
   headwater dead-letter list acme                 events that could not be delivered, and their replay
   headwater check                                 compare source and tables, row by row
   headwater resync acme orders                    build a doubted table anew, and swap it in
+  headwater rebuild log orders --as-of TIME --into orders_then   a table as it was, from its log
+  headwater erase acme --dry-run                  what would go, were everything of a tenant removed
   headwater down                                  stop everything
 \b
 To see all of it at work in under four minutes:  headwater demo
@@ -73,6 +77,8 @@ for command in (
     check_command,
     dead_letter,
     resync,
+    rebuild,
+    erase,
     demo,
     dts,
     version,

@@ -140,6 +140,39 @@ class SchemaRegistrySettings(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidSettings("schema_registry", mistakes)
 
 
+class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where OpenLineage events go: one of ``url`` and ``file``."""
+
+    namespace: str = "headwater"
+    """Of the jobs."""
+    url: str | None = None
+    """``http://host:5000``; events are posted to ``/api/v1/lineage`` below it."""
+    file: str | None = None
+    """A JSON object a line is appended to it."""
+    api_key: Secret | None = None
+    """Sent as a bearer token; with ``url``."""
+    timeout_s: float = 5.0
+    """Of one request."""
+    queued_events: int = 1_000
+    """What waits at most while nobody takes them; more are dropped, and counted."""
+
+    def __post_init__(self) -> None:
+        """Raises InvalidSettings with every field that is wrong."""
+        mistakes = []
+        if (self.url is None) == (self.file is None):
+            mistakes.append("url: give either url or file")
+        if self.url is not None and not re.fullmatch("https?://[^/@]+(/.*)?", self.url):
+            mistakes.append("url: is no address; take http://host:port or https://host:port")
+        if self.api_key is not None and self.url is None:
+            mistakes.append("api_key: is for url; leave it out")
+        if self.timeout_s <= 0:
+            mistakes.append("timeout_s: must be above 0")
+        if self.queued_events < 1:
+            mistakes.append("queued_events: must be at least 1")
+        if mistakes:
+            raise InvalidSettings("openlineage", mistakes)
+
+
 class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The Redis-protocol server that holds the fast views; everything in it can be rebuilt from Kafka."""
 

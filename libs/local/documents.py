@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.config.connections import KafkaAccess, SchemaRegistrySettings, TelemetrySettings
+from libs.config.connections import KafkaAccess, LineageSettings, SchemaRegistrySettings, TelemetrySettings
 from libs.config.load import Secret, convert_document
 from libs.config.mask_keys import MaskKeys
 from libs.config.patterns import pattern_mistakes
@@ -213,6 +213,9 @@ class Documents:
     schema_registry: SchemaRegistrySettings | None = None
     """Of ``schema_registry.yaml``."""
     schema_registry_mistakes: tuple[str, ...] = ()
+    openlineage: LineageSettings | None = None
+    """Of ``openlineage.yaml``."""
+    openlineage_mistakes: tuple[str, ...] = ()
 
     def have_sink(self, warehouse: str) -> bool:
         """Whether some tenant's tables are to lie in such a warehouse."""
@@ -238,6 +241,8 @@ def read_documents(home: Home) -> Documents:
     found = _read_tenants(home, known_sources, tenant_mistakes)
     registry_mistakes: list[str] = []
     registry = _read_schema_registry(home, registry_mistakes)
+    lineage_mistakes: list[str] = []
+    openlineage = _read_openlineage(home, lineage_mistakes)
     warehouse_mistakes: list[str] = []
     postgresql = _read_warehouses(home, warehouse_mistakes)
     return Documents(
@@ -250,6 +255,8 @@ def read_documents(home: Home) -> Documents:
         found.lines,
         registry,
         tuple(registry_mistakes),
+        openlineage,
+        tuple(lineage_mistakes),
     )
 
 
@@ -479,6 +486,21 @@ def _read_schema_registry(home: Home, mistakes: list[str]) -> SchemaRegistrySett
     if settings is not None:
         found.extend(mistake.lstrip(".") for mistake in _bad_files("", settings))  # the file is the record itself
     mistakes.extend(read.lines.locate(found))
+    return None if found else settings
+
+
+def _read_openlineage(home: Home, mistakes: list[str]) -> LineageSettings | None:
+    """``openlineage.yaml``, where there is one."""
+    if not home.openlineage_file.exists():
+        return None
+    read = read_yaml_file(home.openlineage_file, shown_as=str(home.openlineage_file), mistakes=mistakes)
+    if read is None:
+        return None
+    found: list[str] = []
+    settings = convert_document(LineageSettings, read.value, place="", mistakes=found)
+    if settings is not None and settings.file is not None and not Path(settings.file).is_absolute():
+        found.append(f"file: {settings.file!r} is no absolute path, and the sink runs in a folder of its own")
+    mistakes.extend(read.lines.locate([mistake.lstrip(".") for mistake in found]))
     return None if found else settings
 
 

@@ -7,6 +7,7 @@
       tenant.schema.json      JSON Schema of those, for editors     written by ``headwater init``
       warehouses.yaml         where a PostgreSQL of yours is  optional, edited by the owner
       schema_registry.yaml    where your schema registry is   optional, edited by the owner
+      openlineage.yaml        who is told of lineage          optional, edited by the owner
       warehouse/ catalog.db   the Iceberg tables and their catalog
       delta/                  the Delta tables
       data/                   Kafka's log, Valkey's dump, Spark's checkpoints, PostgreSQL, the demo's databases
@@ -61,6 +62,11 @@ class Home:
     def schema_registry_file(self) -> Path:
         """The schema registry of tenants with Avro."""
         return self.root / "schema_registry.yaml"
+
+    @property
+    def openlineage_file(self) -> Path:
+        """Who is told which topics go into which tables."""
+        return self.root / "openlineage.yaml"
 
     @property
     def warehouse_dir(self) -> Path:

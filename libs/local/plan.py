@@ -319,20 +319,14 @@ def _sink(home: Home, documents: Documents, ports: Mapping[str, int], toolchain:
             "tenants_dir": str(home.tenants_dir),
             "kafka": {"bootstrap_servers": kafka_address(ports)},
             "warehouses": {
-                ICEBERG: {
-                    "warehouse_dir": str(home.warehouse_dir),
-                    "catalog": {"kind": "sqlite", "file": str(home.catalog_file)},
-                },
+                ICEBERG: iceberg_settings(home),
                 # Not for others: its extension has a part in every statement that Spark plans.
                 **({DELTA: {"warehouse_dir": str(home.delta_dir)}} if documents.have_sink(DELTA) else {}),
                 **({} if postgresql is None else {POSTGRESQL: _told_warehouse(postgresql)}),
             },
             "state_dir": str(home.sink_dir),
-            "session": {
-                "java_home": str(toolchain.java_home),
-                "jars_dir": str(toolchain.jars_dir),
-                "java_options": SINK_JAVA_OPTIONS,
-            },
+            "session": session_settings(toolchain),
+            **_openlineage(documents),
             "telemetry": _telemetry(ports[f"{SINK}-http"]),
         },
         http_port=ports[f"{SINK}-http"],
@@ -340,6 +334,31 @@ def _sink(home: Home, documents: Documents, ports: Mapping[str, int], toolchain:
         unhealthy_after_s=60.0,
         working_dir=home.sink_dir,
     )
+
+
+def iceberg_settings(home: Home) -> dict[str, Any]:
+    """``warehouses.iceberg`` of a job of the home's."""
+    return {
+        "warehouse_dir": str(home.warehouse_dir),
+        "catalog": {"kind": "sqlite", "file": str(home.catalog_file)},
+    }
+
+
+def session_settings(toolchain: SparkToolchain) -> dict[str, Any]:
+    """``session`` of a job of the home's."""
+    return {
+        "java_home": str(toolchain.java_home),
+        "jars_dir": str(toolchain.jars_dir),
+        "java_options": SINK_JAVA_OPTIONS,
+    }
+
+
+def _openlineage(documents: Documents) -> dict[str, Any]:
+    lineage = documents.openlineage
+    if lineage is None:
+        return {}
+    key = {} if lineage.api_key is None else {"api_key": lineage.api_key.reveal()}
+    return {"openlineage": {**_told(lineage), **key}}
 
 
 def _told_warehouse(settings: PostgresqlWarehouse) -> dict[str, Any]:

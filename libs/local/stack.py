@@ -68,8 +68,9 @@ def load_documents(home: Home) -> Documents:
     """The home's documents, good enough to start with.
 
     Raises:
-        InvalidSettings: not a home, or a source's document, ``warehouses.yaml`` or ``schema_registry.yaml`` has mistakes (all
-            are listed). Mistakes in tenants' documents do not raise: the other tenants are served.
+        InvalidSettings: not a home, or a source's document, ``warehouses.yaml``, ``schema_registry.yaml`` or
+            ``openlineage.yaml`` has mistakes (all are listed). Mistakes in tenants' documents do not raise: the others
+            are served.
     """
     if not is_initialised(home):
         raise InvalidSettings(
@@ -82,6 +83,8 @@ def load_documents(home: Home) -> Documents:
         raise InvalidSettings(str(home.warehouses_file), documents.warehouse_mistakes)
     if documents.schema_registry_mistakes:
         raise InvalidSettings(str(home.schema_registry_file), documents.schema_registry_mistakes)
+    if documents.openlineage_mistakes:
+        raise InvalidSettings(str(home.openlineage_file), documents.openlineage_mistakes)
     return documents
 
 

@@ -85,7 +85,7 @@ def apply_text(home: Home, text: str, *, shown_as: str, now: datetime.datetime) 
     if parsed is None:
         raise InvalidSettings(shown_as, mistakes)
     tenant = parsed.spec.tenant
-    with _locked(home):
+    with locked(home):
         target = _document_of(home, tenant)
         before = target.read_text(encoding="utf-8", errors="replace") if target.is_file() else None
         known = versions(home, tenant)
@@ -117,7 +117,7 @@ def apply_version(home: Home, tenant: str, number: int, *, now: datetime.datetim
 
 def versions(home: Home, tenant: str) -> list[TenantVersion]:
     """The kept versions of one tenant, oldest first."""
-    folder = _versions_dir(home) / tenant
+    folder = versions_folder(home, tenant)
     found = []
     for file in folder.glob("*.yaml") if folder.is_dir() else ():
         match = _VERSION_FILE.fullmatch(file.name)
@@ -138,6 +138,21 @@ def tenants_with_versions(home: Home) -> Sequence[str]:
     return sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
 
 
+def versions_folder(home: Home, tenant: str) -> Path:
+    """Where the kept versions of one tenant are; it need not exist."""
+    return _versions_dir(home) / tenant
+
+
+def documents_of(home: Home, tenant: str) -> list[Path]:
+    """Every file that holds a document of ``tenant``, and one that cannot be read and is called as it."""
+    found = []
+    for file, claimed in _claims(home).items():
+        named = file.parent.name if file.name == "tenant.yaml" else file.stem
+        if claimed == tenant or (claimed is None and named == tenant):
+            found.append(file)
+    return found
+
+
 def _versions_dir(home: Home) -> Path:
     return home.tenants_dir / VERSIONS_FOLDER
 
@@ -148,12 +163,9 @@ def _document_of(home: Home, tenant: str) -> Path:
     Raises:
         InvalidSettings: that file holds another tenant's.
     """
-    claims: dict[Path, str | None] = {}
-    for file in sorted(document_files(home.tenants_dir)):
-        text = read_text(file, shown_as=str(file), mistakes=[])
-        parsed = None if text is None else read_tenant(text, mistakes=[])
-        claims[file] = None if parsed is None else parsed.spec.tenant
-        if claims[file] == tenant:
+    claims = _claims(home)
+    for file, claimed in claims.items():
+        if claimed == tenant:
             return file
     for file in (home.tenants_dir / f"{tenant}.yaml", home.tenants_dir / tenant / "tenant.yaml"):
         if file not in claims:
@@ -166,17 +178,27 @@ def _document_of(home: Home, tenant: str) -> Path:
     return home.tenants_dir / f"{tenant}.yaml"
 
 
+def _claims(home: Home) -> dict[Path, str | None]:
+    """Whose document each file holds; None: it has mistakes."""
+    claims: dict[Path, str | None] = {}
+    for file in sorted(document_files(home.tenants_dir)):
+        text = read_text(file, shown_as=str(file), mistakes=[])
+        parsed = None if text is None else read_tenant(text, mistakes=[])
+        claims[file] = None if parsed is None else parsed.spec.tenant
+    return claims
+
+
 def _keep(home: Home, tenant: str, text: str, now: datetime.datetime) -> TenantVersion:
     known = versions(home, tenant)
     number = known[-1].number + 1 if known else 1
-    file = _versions_dir(home) / tenant / f"{number:04}-{now.strftime(_TIME_FORMAT)}.yaml"
+    file = versions_folder(home, tenant) / f"{number:04}-{now.strftime(_TIME_FORMAT)}.yaml"
     replace_file(file, text.encode())
     return TenantVersion(tenant=tenant, number=number, applied_at=now, file=str(file))
 
 
 @contextmanager
-def _locked(home: Home) -> Iterator[None]:
-    """One at a time: two that apply at once must not take the same number."""
+def locked(home: Home) -> Iterator[None]:
+    """One change of documents at a time: two that apply at once must not take the same number."""
     folder = _versions_dir(home)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:

@@ -49,6 +49,11 @@ def identifier(name: str) -> str:
     return name if len(name.encode()) <= MAX_BYTES else _hashed(name)
 
 
+def stage_prefix(query_id: str) -> str:
+    """What the names of a streaming query's stages in ``STATE_SCHEMA`` begin with."""
+    return f"stage_{hashlib.sha256(query_id.encode()).hexdigest()[:16]}_"
+
+
 def _hashed(name: str) -> str:
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
     return f"{name.encode()[: MAX_BYTES - 9].decode(errors='ignore')}_{digest}"

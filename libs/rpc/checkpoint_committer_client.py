@@ -118,6 +118,13 @@ class CheckpointCommitterClient(OwnsChannel):
         answer: pb.GetProgressResponse = await answer_of(call, service=_SERVICE)
         return [progress_from_proto(message) for message in answer.progress]
 
+    async def forget_progress(self, tenant: str) -> int:
+        """Forget what every hop told of ``tenant``; how many reports that were. A hop that tells again is listed again."""
+        request = pb.ForgetProgressRequest(tenant=tenant)
+        call = self._stub.ForgetProgress(request, timeout=self._timeout_s, wait_for_ready=True)
+        answer: pb.ForgetProgressResponse = await answer_of(call, service=_SERVICE)
+        return int(answer.reports)
+
 
 def progress_to_proto(report: Progress) -> pb.Progress:
     """The wire form of ``report``."""

@@ -467,6 +467,13 @@ ROUTER_LANES = _gauge(
     "Source partitions that this router process routes.",
     "0 for longer than a rebalance (10 s): more routers than source partitions, or the group does not settle.",
 )
+ROUTER_SERVED = _gauge(
+    Area.ROUTER,
+    "headwater_router_served",
+    "1 while rows may be written for the tenant; gone once its document is away and no transaction from before it runs.",
+    "Still there 10 s after a document was taken away: a transaction hangs; see headwater_router_transaction_age_seconds.",
+    ("tenant",),
+)
 DEAD_LETTERS = _counter(
     Area.ROUTER,
     "headwater_dead_letters_total",
@@ -683,6 +690,20 @@ SINK_HALTED = _gauge(
     "1 while a tenant's streaming query stands still and a human is needed, else 0.",
     "At 1: the log line sink_query_halted ends with the remedy; then restart the job.",
     ("tenant", "warehouse"),
+)
+SINK_LINEAGE_DROPPED = _counter(
+    Area.SINK,
+    "headwater_sink_lineage_dropped_total",
+    "OpenLineage events that nobody got: too many waited (queue_full), or who is told did not take one (refused).",
+    "Rising: the log line lineage_dropped has the reason; tables are not concerned, only what a catalogue knows of them.",
+    ("reason",),
+)
+SINK_SERVED = _gauge(
+    Area.SINK,
+    "headwater_sink_served",
+    "1 while the tenant's tables may be written; gone once its document is away and its last batch has ended.",
+    "Still there a minute after a document was taken away: a batch hangs; restart the job.",
+    ("tenant",),
 )
 
 # --- tenant_operator -------------------------------------------------------------------------------------------------

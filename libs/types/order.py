@@ -32,7 +32,7 @@ class EventOrder(msgspec.Struct, frozen=True, kw_only=True, order=True):
 
     @classmethod
     def from_sort_key(cls, text: str) -> "EventOrder":
-        """The order that ``sort_key`` wrote. Raises ValueError for any other text."""
+        """The order that ``sort_key`` wrote, also without its zeros (``0.4711.3``). Raises ValueError for any other text."""
         epoch, rank, ordinal = text.split(".")
         return cls(epoch=int(epoch), rank=int(rank), tx_ordinal=int(ordinal))
 

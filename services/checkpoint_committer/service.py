@@ -166,6 +166,13 @@ class CheckpointCommitterService(checkpoint_committer_pb2_grpc.CheckpointCommitt
         reports = self._progress.of(request.tenant or None)
         return pb.GetProgressResponse(progress=[progress_to_proto(report) for report in reports])
 
+    async def ForgetProgress(self, request: pb.ForgetProgressRequest, context: _Context) -> pb.ForgetProgressResponse:
+        if not request.tenant:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a tenant must be given")
+        reports = self._progress.forget(request.tenant)
+        log.info("progress_forgotten", tenant_id=request.tenant, reports=reports)
+        return pb.ForgetProgressResponse(reports=reports)
+
     async def _wait_for_barrier(self, context: _Context) -> None:
         started_s = time.perf_counter()
         try:

@@ -42,6 +42,9 @@ class ViewSync:
             self._synced_offsets = offsets
         else:
             self._partitions.put_back(changed)
+        forgotten = self._progress.take_forgotten()
+        if not await self._view.delete_progress(forgotten):
+            self._progress.put_back_forgotten(forgotten)
         reports = self._progress.take_changed() if self._is_progress_written else self._progress.of(None)
         self._is_progress_written = await self._view.write_progress(reports) if reports else True
 

@@ -146,6 +146,20 @@ class CheckpointView:
         self._connection.note_back()
         return True
 
+    async def delete_progress(self, reports: Sequence[Progress]) -> bool:
+        """Take reports out; False: Redis is away."""
+        if not reports:
+            return True
+        if self._connection.is_away():
+            return False
+        try:
+            await self._redis.hdel(self._progress_key, *(_progress_field(report) for report in reports))
+        except (redis.RedisError, OSError) as error:
+            self._connection.note_away(error)
+            return False
+        self._connection.note_back()
+        return True
+
     async def close(self) -> None:
         """Close the connections."""
         await self._connection.close()

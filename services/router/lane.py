@@ -122,6 +122,8 @@ class Lane:
         """Of the consumer group: batches fetched under another one are not this lane's."""
         self.transaction_began_s: float | None = None
         """``time.monotonic()`` at the begin of the running transaction; the watchdog looks at it."""
+        self.routing_since_s: float | None = None
+        """``time.monotonic()`` before the lane looked whom the batches are for that it routes now; None: it routes none."""
         self.position: LanePosition | None = None
         """None until the lane is open."""
         self.is_fenced = False
@@ -234,8 +236,10 @@ class Lane:
             self._tell_opened(None)
             self._log.info("lane_opened", next_offset=next_offset, generation=self.generation)
             while batches := await self._take():
+                self.routing_since_s = time.monotonic()
                 self.position = await worker.route(batches, self._transaction_began) or self.position
                 self.refused_topics = dict(worker.refused_topics)
+                self.routing_since_s = None
         finally:
             await writer.close()
 

@@ -43,6 +43,11 @@ class Lanes:
         refused = {topic: reason for lane in self.all() for topic, reason in lane.refused_topics.items()}
         return "; ".join(refused.values()) or None
 
+    def route_for_all_since(self, changed_at_s: float) -> bool:
+        """Whether every lane that routes now began after ``changed_at_s`` (``time.monotonic()``). Called from any thread."""
+        begun = [lane.routing_since_s for lane in self.all()]
+        return all(since_s is None or since_s > changed_at_s for since_s in begun)
+
     async def open(self, partitions: Iterable[ChangesPartition], generation: int) -> None:
         """Start a lane for each partition; it opens by itself, see ``opened``. Old lanes were closed before."""
         await self.close()

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
@@ -87,7 +88,7 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
                 stop.wait,
                 lambda: failure,
                 consumer.run,
-                tenants.follow,
+                lambda: tenants.follow(lanes),
                 liveness.run,
                 ProgressReporter(committer, lanes, settings.progress_interval_s).run,
             )
@@ -125,6 +126,8 @@ class Tenants:
             what_else=keys.stamp,
         )
         self.in_force = TenantSet()
+        self._changed_at_s = time.monotonic()
+        self._served: set[str] = set()
 
     async def begin(self) -> None:
         """Know the tenants before the first row is routed. Raises as ``route``."""
@@ -132,17 +135,26 @@ class Tenants:
             await self._received.begin(timeout_s=self._timeout_s)
         self.refresh()
 
-    async def follow(self) -> None:
+    async def follow(self, lanes: Lanes) -> None:
         """Refresh until cancelled."""
         if self._received is None:
-            await self._refresh_again_and_again()
+            await self._refresh_again_and_again(lanes)
         else:
-            await asyncio.gather(self._refresh_again_and_again(), self._received.follow())
+            await asyncio.gather(self._refresh_again_and_again(lanes), self._received.follow())
 
-    async def _refresh_again_and_again(self) -> None:
+    async def _refresh_again_and_again(self, lanes: Lanes) -> None:
         while True:
             await asyncio.sleep(_TENANTS_INTERVAL_S)
             await asyncio.to_thread(self.refresh)
+            if lanes.route_for_all_since(self._changed_at_s):
+                self._tell_let_go()
+
+    def _tell_let_go(self) -> None:
+        """Nothing is written any more for those whose document is away: whoever erases a tenant waits for that."""
+        for tenant in self._served - {spec.tenant for spec in self.in_force.tenants}:
+            self._served.discard(tenant)
+            metrics.ROUTER_SERVED.remove(tenant)
+            log.info("tenant_let_go", tenant_id=tenant)
 
     def refresh(self) -> None:
         """Take in what changed in the folder."""
@@ -150,7 +162,11 @@ class Tenants:
             changed = self._folder.refresh()
         if changed is None:
             return
+        for spec in changed.tenants:
+            self._served.add(spec.tenant)
+            metrics.ROUTER_SERVED.labels(spec.tenant).set(1)
         self.in_force = changed
+        self._changed_at_s = time.monotonic()
         log.info("tenants_loaded", tenants=[spec.tenant for spec in changed.tenants], refused=len(changed.refused))
         metrics.TENANTS.set(len(changed.tenants))
         metrics.TENANT_REFUSED.clear()

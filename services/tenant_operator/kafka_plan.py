@@ -1,23 +1,33 @@
 """What is to be done in Kafka so that it is as the tenants' documents have it: from two states to actions, plain values.
 
 Of each tenant in force: its topics, a SCRAM user, the ACLs of that user, its quotas. A tenant's user may read what begins with
-``<tenant>.`` and nothing else: a tenant's name has no dot, so no prefix is part of another. What begins with ``tenant.`` among
-Kafka's users is the operator's: rights that nobody planned are taken away.
+``<tenant>.`` and nothing else. What begins with ``tenant.`` among Kafka's users is the operator's: rights that nobody planned
+are taken away.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from libs.config.load import Secret
 from libs.events.names import dead_letter_topic, schema_changes_topic, table_schemas_topic, transactions_topic
 from libs.kafka.clients import TopicSpec
+from libs.kafka.tenant_access import (
+    Acl,
+    ConfigureTopic,
+    CreateTopic,
+    Grant,
+    KafkaAction,
+    KafkaState,
+    Revoke,
+    SetPassword,
+    SetQuotas,
+    farewell,
+    prefix_of,
+    user_of,
+)
 from libs.types.tenant import TenantSpec
 from services.tenant_operator.judge import InForce, Leaving
 from services.tenant_operator.settings import QuotaSettings
 
-USER_PREFIX: Final = "tenant."
-"""Before the tenant's name: no tenant is called as a user of somebody else."""
 TOPIC: Final = "TOPIC"
 GROUP: Final = "GROUP"
 RIGHTS: Final = (
@@ -28,115 +38,6 @@ RIGHTS: Final = (
 CONSUMER_RATE: Final = "consumer_byte_rate"
 PRODUCER_RATE: Final = "producer_byte_rate"
 REQUEST_SHARE: Final = "request_percentage"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Acl:
-    """A right of a user."""
-
-    user: str
-    resource: str
-    """TOPIC, GROUP or another of Kafka's kinds."""
-    name: str
-    is_prefix: bool
-    operation: str
-    is_allow: bool = True
-    host: str = "*"
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaState:
-    """What Kafka holds."""
-
-    topics: frozenset[str] = frozenset()
-    configs: Mapping[str, Mapping[str, str]] | None = None
-    """Of the topics that the tenants' documents ask settings for; None: nobody looked this time."""
-    users: frozenset[str] = frozenset()
-    """With a password by SCRAM-SHA-512."""
-    acls: frozenset[Acl] = frozenset()
-    """Of users that begin with USER_PREFIX."""
-    quotas: Mapping[str, Mapping[str, float]] | None = None
-    """By user."""
-
-
-@dataclass(frozen=True, slots=True)
-class CreateTopic:
-    """It is missing."""
-
-    tenant: str
-    topic: TopicSpec
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigureTopic:
-    """Somebody changed what the tenant's readers rely on."""
-
-    tenant: str
-    topic: str
-    config: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteTopic:
-    """Its tenant went, and asked for that."""
-
-    tenant: str
-    topic: str
-
-
-@dataclass(frozen=True, slots=True)
-class SetPassword:
-    """The user is missing, or its Secret changed."""
-
-    tenant: str
-    user: str
-    password: Secret
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteUser:
-    """Its tenant went."""
-
-    tenant: str
-    user: str
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """A right is missing."""
-
-    tenant: str
-    acl: Acl
-
-
-@dataclass(frozen=True, slots=True)
-class Revoke:
-    """A right that nobody planned, or of a tenant that went."""
-
-    tenant: str
-    acl: Acl
-
-
-@dataclass(frozen=True, slots=True)
-class SetQuotas:
-    """As they should be: a value, or None where there is to be no limit."""
-
-    tenant: str
-    user: str
-    values: Mapping[str, float | None]
-
-
-KafkaAction = CreateTopic | ConfigureTopic | DeleteTopic | SetPassword | DeleteUser | Grant | Revoke | SetQuotas
-
-
-def user_of(tenant: str) -> str:
-    """The Kafka user of a tenant."""
-    return f"{USER_PREFIX}{tenant}"
-
-
-def prefix_of(tenant: str) -> str:
-    """What the names of all of a tenant's topics and consumer groups begin with."""
-    return f"{tenant}."
 
 
 def topics_of(spec: TenantSpec) -> tuple[TopicSpec, ...]:
@@ -182,7 +83,7 @@ def plan_kafka(
         actions.extend(Revoke(each.tenant, acl) for acl in sorted(there - wanted))
         actions.extend(_quota_actions(each.tenant, tenant_quotas.get(each.tenant, quotas), found))
     for gone in leaving:
-        actions.extend(_farewell(gone, found, acls_of.get(user_of(gone.tenant), set())))
+        actions.extend(farewell(gone.tenant, found, with_topics=gone.deletes_topics))
     return actions
 
 
@@ -216,18 +117,3 @@ def _quota_actions(tenant: str, quotas: QuotaSettings, found: KafkaState) -> Ite
     there = found.quotas.get(user_of(tenant), {})
     if any(there.get(name) != value for name, value in wanted.items()):
         yield SetQuotas(tenant, user_of(tenant), wanted)
-
-
-def _farewell(gone: Leaving, found: KafkaState, acls: Iterable[Acl]) -> Iterable[KafkaAction]:
-    """The password first: from then on nobody comes as this tenant."""
-    user = user_of(gone.tenant)
-    if user in found.users:
-        yield DeleteUser(gone.tenant, user)
-    for acl in sorted(acls):
-        yield Revoke(gone.tenant, acl)
-    if found.quotas is not None and found.quotas.get(user):
-        yield SetQuotas(gone.tenant, user, dict.fromkeys(found.quotas[user]))
-    if gone.deletes_topics:
-        for topic in sorted(found.topics):
-            if topic.startswith(prefix_of(gone.tenant)):
-                yield DeleteTopic(gone.tenant, topic)

@@ -8,11 +8,11 @@ from typing import Final
 import structlog
 
 from libs.errors import TransientError
+from libs.kafka.admin import KafkaClient
 from libs.rpc.server import start_server
 from libs.telemetry import metrics
 from libs.telemetry.endpoint import start_endpoint
 from protos.headwater.tenants.v1.tenants_pb2_grpc import add_TenantsServicer_to_server
-from services.tenant_operator.kafka_client import KafkaClient
 from services.tenant_operator.kubernetes_client import KubernetesClient, open_kubernetes
 from services.tenant_operator.lease import Leadership
 from services.tenant_operator.mirror import Mirror

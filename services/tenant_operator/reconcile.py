@@ -15,10 +15,11 @@ from typing import Any, Final
 import structlog
 
 from libs.errors import AccessDenied, HeadwaterError, InvalidSettings, PipelineHalted, TransientError
+from libs.kafka.admin import KafkaClient
+from libs.kafka.tenant_access import SetPassword
 from libs.telemetry import metrics
 from services.tenant_operator.judge import InForce, Leaving, Standing, judge, parse_document
-from services.tenant_operator.kafka_client import KafkaClient
-from services.tenant_operator.kafka_plan import SetPassword, plan_kafka, topics_of
+from services.tenant_operator.kafka_plan import plan_kafka, topics_of
 from services.tenant_operator.kubernetes_client import Conflict, KubernetesClient
 from services.tenant_operator.mirror import Mirror
 from services.tenant_operator.objects import (

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from libs.kafka.tenant_access import prefix_of, user_of
 from services.tenant_operator.judge import Leaving, Standing
-from services.tenant_operator.kafka_plan import prefix_of, user_of
 from services.tenant_operator.objects import MESSAGE_ANNOTATION, STATE_ANNOTATION, TenantConfigMap
 
 READY: Final = "ready"

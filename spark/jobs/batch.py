@@ -167,6 +167,7 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
     progress = with_batch(progress, batch, outcomes, timings=timings, now_us=now_us)
     store_progress(context.state_dir, progress)
     observe_batch(context.settings.warehouse, progress, outcomes)
+    context.tell_applied(outcomes)
     log.info(
         "sink_batch_committed",
         batch_id=batch.batch_id,
@@ -389,7 +390,7 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
         write_s=round(written_s - prepared_s, 3),
         maintain_s=round(time.monotonic() - written_s, 3),
     )
-    return TableCommit(written_at_us, timings, maintained, ignored, aside=aside)
+    return TableCommit(written_at_us, timings, maintained, ignored, aside=aside, columns=columns)
 
 
 def _maintain(context: TenantSink, spark: SparkSession, table: WarehouseTable) -> Maintained:

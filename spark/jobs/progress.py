@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -26,7 +26,7 @@ from libs.types.warehouse import (
     decode_sink_progress,
     encode_sink_progress,
 )
-from spark.sinks.port import BatchIdentity, Maintained
+from spark.sinks.port import BatchIdentity, Maintained, TableColumn
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,8 @@ class TableCommit:
     is_left_out: bool = False
     """By policy there is no such table."""
     aside: SetAside = SetAside(0, 0, 0, 0)
+    columns: Mapping[str, TableColumn] = field(default_factory=dict)
+    """What the table has now, Headwater's own aside; empty: it was not asked, since it held the batch already."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from libs.config.connections import KafkaSettings, TelemetrySettings
+from libs.config.connections import KafkaSettings, LineageSettings, TelemetrySettings
 
 
 class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,4 +57,6 @@ class SinkJobSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How many keys of one table may wait behind an event that the warehouse refused; with more the table is parked."""
     lock_timeout_s: float = 60.0
     """How long to wait for a predecessor's session to end, in seconds: a JVM outlives its killed driver by some."""
+    openlineage: LineageSettings | None = None
+    """Tell a catalogue of data which topics go into which tables (``spark.jobs.lineage``); None: nobody is told."""
     telemetry: TelemetrySettings = TelemetrySettings()

@@ -25,7 +25,9 @@ from libs.config.tenants import TenantFolder, TenantSet
 from libs.errors import InvalidSettings, PipelineHalted, TransientError
 from libs.telemetry.endpoint import start_endpoint
 from libs.telemetry.log import configure_logging
+from libs.telemetry.metrics import SINK_SERVED
 from libs.types.tenant import TenantSpec
+from spark.jobs.lineage import open_lineage
 from spark.jobs.session import lock_state, open_session
 from spark.jobs.settings import SinkJobSettings
 from spark.jobs.tenant_query import TenantQuery
@@ -116,7 +118,10 @@ class _Fleet:
         self._sinks = sinks
         self._spark: SparkSession | None = None
         self._lock: object = None
+        self._lineage = open_lineage(settings)
         self._queries: dict[str, TenantQuery] = {}
+        self._leaving: dict[str, TenantQuery] = {}
+        """Of tenants whose document is away, until their last batch has ended."""
         self._is_told = False
         self._supervised_at_s = time.monotonic()
 
@@ -134,10 +139,14 @@ class _Fleet:
             if wanted.get(name) != query.tenant:
                 query.stop()
                 del self._queries[name]
+                if name not in wanted:
+                    self._leaving[name] = query
         for name, spec in wanted.items():
+            self._leaving.pop(name, None)
             if name not in self._queries:
                 assert spec.sink is not None
-                self._queries[name] = TenantQuery(self._spark, self._settings, spec, self._sinks[spec.sink.warehouse])
+                sink = self._sinks[spec.sink.warehouse]
+                self._queries[name] = TenantQuery(self._spark, self._settings, spec, sink, self._lineage)
         self._is_told = True
 
     def _is_ours(self, spec: TenantSpec) -> bool:
@@ -160,6 +169,7 @@ class _Fleet:
                 raise TransientError("the Spark session ended by itself; its log has the reason")
             for query in self._queries.values():
                 query.supervise()
+            self._tell_let_go()
         except (Py4JError, ConnectionError) as error:
             raise TransientError(
                 "the JVM of the Spark session is gone; out of memory? see session.driver_memory"
@@ -169,6 +179,13 @@ class _Fleet:
                 "every tenant of this job is halted; each one's log line sink_query_halted has the remedy"
             )
         self._supervised_at_s = time.monotonic()
+
+    def _tell_let_go(self) -> None:
+        """Whoever erases a tenant waits for that."""
+        for name in [name for name, query in self._leaving.items() if query.is_at_rest]:
+            del self._leaving[name]
+            SINK_SERVED.remove(name)
+            log.info("tenant_let_go", tenant=name)
 
     def stalled(self) -> str | None:
         """For /healthz: why a restart would help."""
@@ -187,6 +204,8 @@ class _Fleet:
         try:
             for query in self._queries.values():
                 query.stop()
+            if self._lineage is not None:
+                self._lineage.close()
             if self._spark is not None:
                 self._spark.stop()
         except (Py4JError, ConnectionError) as error:

@@ -20,6 +20,7 @@ from libs.types.tenant import Images, SinkSettings, TenantSpec
 from libs.types.warehouse import ORDER_COLUMN, ParkedTable
 from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.parked_keys import ParkedKeysFile
+from spark.jobs.progress import TableOutcome
 from spark.jobs.resync_answers import ResyncAnswers
 from spark.jobs.retries import Retries
 from spark.sinks.port import Sink, TableColumn, Truncation
@@ -49,6 +50,8 @@ class TenantSink:
     parked_keys: ParkedKeysFile
     max_parked_keys: int
     resyncs: ResyncAnswers
+    tell_applied: Callable[[Sequence[TableOutcome]], None] = lambda _: None
+    """Called with what became of each table of a batch, when all are committed; it does not raise."""
 
     def tracks(self, column: str) -> bool:
         """Whether a change of ``database.table.column`` opens a new version of its row, in a history."""

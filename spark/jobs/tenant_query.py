@@ -16,10 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from libs.errors import PipelineHalted
-from libs.telemetry.metrics import SINK_HALTED, SINK_INTERVAL, SINK_LAG, SINK_QUERY_FAILURES
+from libs.telemetry.metrics import SINK_HALTED, SINK_INTERVAL, SINK_LAG, SINK_QUERY_FAILURES, SINK_SERVED
 from libs.types.tenant import Images, TenantSpec
 from spark.jobs.batch import apply_batch
 from spark.jobs.delivered_schemas import DeliveredSchemas
+from spark.jobs.lineage import Lineage, TenantLineage
 from spark.jobs.pace import batch_limit, first_pace, next_pace
 from spark.jobs.parked_keys import ParkedKeysFile
 from spark.jobs.progress import load_progress, store_progress
@@ -43,13 +44,16 @@ log = structlog.get_logger()
 class _Run:
     """One start of the query, up to its end."""
 
-    def __init__(self, context: TenantSink, *, limit: int) -> None:
+    def __init__(self, context: TenantSink, lineage: TenantLineage | None, *, limit: int) -> None:
         self._context = context
+        self.lineage = lineage
         self._limit = limit
         self._pace = first_pace(context.settings)
         self._is_over = threading.Event()
         self._query: Future[StreamingQuery] = Future()
         self.applied_batches = 0
+        self.is_applying = False
+        """A batch is at work; that may outlast the query's end, which Spark does not wait for."""
         self.failure: BaseException | None = None
         """What our own code raised; Spark hands on only its text."""
 
@@ -65,11 +69,14 @@ class _Run:
         """What Spark calls for each micro-batch (foreachBatch)."""
         structlog.contextvars.bind_contextvars(tenant=self._context.tenant.tenant)
         started_s = time.monotonic()
+        self.is_applying = True
         try:
             rows = apply_batch(self._context, BatchIdentity(self.query.id, batch_id), events)
         except BaseException as error:
             self.failure = error
             raise
+        finally:
+            self.is_applying = False
         self.applied_batches += 1
         took_s = time.monotonic() - started_s
         self._pace = next_pace(self._context.settings, self._pace, rows=rows, took_s=took_s, limit=self._limit)
@@ -87,19 +94,29 @@ class _Run:
 class TenantQuery:
     """One tenant's query over the life of the job."""
 
-    def __init__(self, spark: SparkSession, settings: SinkJobSettings, tenant: TenantSpec, sink: Sink) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: SinkJobSettings,
+        tenant: TenantSpec,
+        sink: Sink,
+        lineage: Lineage | None = None,
+    ) -> None:
         assert tenant.sink is not None
+        self._lineage = lineage
         self.tenant = tenant
         self._sink_settings = tenant.sink
         self._spark = spark
         self._settings = settings
         self._sink = sink
         self._run: _Run | None = None
+        self._stopped: _Run | None = None
         self._failures = 0
         self._start_at_s = 0.0
         self._halted_because: str | None = None
         self._labels = (tenant.tenant, tenant.sink.warehouse)
         self._tell_halted(None)
+        SINK_SERVED.labels(tenant.tenant).set(1)
 
     @property
     def is_running(self) -> bool:
@@ -129,17 +146,29 @@ class TenantQuery:
                 SINK_LAG.labels(*self._labels).set(0)
             return
         failed, self._run = self._run, None
-        self._note_failure(failed.failure or failed.query.exception())
+        self._stopped = failed
+        error = failed.failure or failed.query.exception()
+        if failed.lineage is not None:
+            failed.lineage.failed(described(error))
+        self._note_failure(error)
 
     def stop(self) -> None:
         """End the query, in the middle of a batch if need be: a batch that is cut off comes again."""
         if self._run is not None:
-            self._run.stop()
-            self._run = None
+            self._stopped, self._run = self._run, None
+            self._stopped.stop()
+            if self._stopped.lineage is not None:
+                self._stopped.lineage.stopped()
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Stopped, and the batch that was cut off has ended too: nothing of the tenant is written any more."""
+        return self._run is None and (self._stopped is None or not self._stopped.is_applying)
 
     def _start(self) -> _Run:
         name = self.tenant.tenant
         state_dir = Path(self._settings.state_dir)
+        lineage = None if self._lineage is None else TenantLineage(self._lineage, self._settings, self.tenant)
         context = TenantSink(
             tenant=self.tenant,
             settings=self._sink_settings,
@@ -152,6 +181,7 @@ class TenantQuery:
             parked_keys=ParkedKeysFile(state_dir, name),
             max_parked_keys=self._settings.max_parked_keys,
             resyncs=ResyncAnswers(state_dir, name),
+            **({} if lineage is None else {"tell_applied": lineage.applied}),
         )
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
         limit = batch_limit(self._sink_settings, self._settings.max_offsets_per_trigger)
@@ -162,7 +192,9 @@ class TenantQuery:
             max_offsets_per_trigger=limit,
             with_before=self._sink_settings.images is Images.BEFORE_AND_AFTER,
         )
-        run = _Run(context, limit=limit)
+        run = _Run(context, lineage, limit=limit)
+        if lineage is not None:  # before the first batch tells of itself
+            lineage.started()
         run.started(
             events.writeStream.queryName(name)
             .option("checkpointLocation", str(state_dir / "checkpoints" / name))

@@ -247,6 +247,46 @@ class ReplacesRows(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class StoredLog:
+    """An ``append`` table, as it is now."""
+
+    rows: DataFrame
+    """With Headwater's own columns; the newest commit of the moment it was opened in, whatever is written meanwhile."""
+    key: tuple[str, ...]
+    """Of the source's table; empty: it has none."""
+    source: str
+    table: str
+    """``database.table`` at the source."""
+
+
+@runtime_checkable
+class RebuildsTables(Protocol):
+    """A sink that gives its logs to be read, and takes whole tables that no stream writes to (``spark.jobs.rebuild``)."""
+
+    def open_log(self, spark: SparkSession, table: WarehouseTable) -> StoredLog:
+        """Raises TableRefused: there is no such table, or it is no log."""
+        ...
+
+    def exists(self, spark: SparkSession, table: WarehouseTable) -> bool:
+        """Whether there is a table of that name, whoever made it."""
+        ...
+
+    def read(self, spark: SparkSession, table: WarehouseTable) -> DataFrame:
+        """All rows of a table that exists, with Headwater's own columns."""
+        ...
+
+    def create_with(
+        self, spark: SparkSession, table: WarehouseTable, rows: DataFrame, noted: Mapping[str, str]
+    ) -> None:
+        """A new table with ``rows``, and what is noted beside it, in one commit: until then there is none.
+
+        Raises:
+            TableRefused: there is such a table; it stays as it is.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class RefusedRow:
     """A row that the warehouse cannot store, by its event's place in the table's topic."""
 

@@ -8,14 +8,14 @@ from pyspark.sql import functions as sf
 from libs.types.warehouse import IMAGE_COLUMN, OP_COLUMN
 from spark.transforms.cut_envelope import DELETE, TRUNCATE
 
-_AFTER: Final = "after"
+AFTER: Final = "after"
 _BEFORE: Final = "before"
 
 
 def name_image(changes: DataFrame) -> DataFrame:
     """Adds ``IMAGE_COLUMN`` to changes of which each has its usual image (``cut_envelope``)."""
     op = sf.col(OP_COLUMN)
-    return changes.withColumn(IMAGE_COLUMN, sf.when(op == DELETE, _BEFORE).when(op != TRUNCATE, _AFTER))
+    return changes.withColumn(IMAGE_COLUMN, sf.when(op == DELETE, _BEFORE).when(op != TRUNCATE, AFTER))
 
 
 def name_before_image(changes: DataFrame) -> DataFrame:

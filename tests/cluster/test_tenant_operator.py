@@ -25,11 +25,11 @@ from confluent_kafka.admin import (
 )
 
 from libs.config.connections import KafkaSettings
+from libs.kafka.broker_client import BrokerClient
+from libs.kafka.quotas import alter_quotas, describe_quotas
 from libs.local.kafka_broker import Sasl
 from libs.local.ports import LOOPBACK, free_ports
 from libs.rpc.tenants_client import TenantsClient
-from services.tenant_operator.broker_client import BrokerClient
-from services.tenant_operator.quotas import alter_quotas, describe_quotas
 from tests.certificates import write_certificates
 from tests.cluster.chart import render
 from tests.cluster.control_plane import ControlPlane

@@ -469,6 +469,28 @@ async def test_progress_is_the_newest_report_of_each_hop(start_service: StartSer
     assert [(report.tenant, report.rows) for report in await client.progress()] == [("acme", 2), ("globex", 9)]
 
 
+async def test_what_is_forgotten_of_a_tenant_is_away_from_the_view_too(
+    start_service: StartService, clients: Clients, view: "redis.Redis"
+) -> None:
+    """Another tenant's reports stay, and a later start finds those alone; a hop that tells again is listed again."""
+    service = start_service()
+    client = clients(service)
+    await client.report_progress([_progress(1), _progress(9, tenant="globex")])
+    await eventually(lambda: len(_progress_fields(view)) == 2)
+
+    assert await client.forget_progress("acme") == 1
+
+    assert await client.progress("acme") == []
+    await eventually(lambda: [field.split(b"\0")[0] for field in _progress_fields(view)] == [b"globex"])
+    service.stop()
+    service.start()
+    assert [report.tenant for report in await client.progress()] == ["globex"]
+    await client.report_progress([_progress(2)])
+    assert [report.rows for report in await client.progress("acme")] == [2]
+    with pytest.raises(PipelineHalted, match="a tenant must be given"):
+        await client.forget_progress("")
+
+
 async def test_it_stops_cleanly_and_refuses_names_and_leases_that_cannot_be(
     start_service: StartService, clients: Clients
 ) -> None:
@@ -494,6 +516,10 @@ def _progress(rows: int, *, tenant: str = "acme") -> Progress:
         rows=rows,
         reported_at_us=rows,
     )
+
+
+def _progress_fields(view: "redis.Redis") -> list[bytes]:
+    return [field for key in view.keys("*:progress") for field in view.hkeys(key)]
 
 
 def _state_key(view: "redis.Redis") -> bytes:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import structlog
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -43,6 +44,7 @@ from spark.sinks.port import (
     Sink,
     SinkColumn,
     SinkTable,
+    StoredLog,
     TableColumn,
     TableRefused,
     Truncation,
@@ -185,6 +187,43 @@ class IcebergSink:
 
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         commit(spark, table.reached, changes.writeTo(self._place(table.name).quoted()).append)
+
+    def open_log(self, spark: SparkSession, table: WarehouseTable) -> StoredLog:
+        place = self._place(table)
+        iceberg_table = load_table(spark, place)
+        if iceberg_table is None:
+            raise TableRefused(f"{table}: there is no such table")
+        properties = _properties(iceberg_table)
+        settled = settled_of(properties)
+        if settled is None or settled.mode != SinkMode.APPEND.value:
+            raise TableRefused(
+                f"{table}: is no log; only a table of mode append has every change (docs/sinks.md, 'Rebuild to a past moment')"
+            )
+        snapshot = iceberg_table.currentSnapshot()
+        if snapshot is None:
+            raise TableRefused(f"{table}: nothing was written to it yet")
+        rows = spark.read.option("versionAsOf", snapshot.snapshotId()).table(place.quoted())
+        key = tuple(filter(None, settled.key.split(",")))
+        return StoredLog(rows, key, properties["headwater.source"], properties["headwater.table"])
+
+    def exists(self, spark: SparkSession, table: WarehouseTable) -> bool:
+        return load_table(spark, self._place(table)) is not None
+
+    def read(self, spark: SparkSession, table: WarehouseTable) -> DataFrame:
+        return spark.table(self._place(table).quoted())
+
+    def create_with(
+        self, spark: SparkSession, table: WarehouseTable, rows: DataFrame, noted: Mapping[str, str]
+    ) -> None:
+        writer = rows.writeTo(self._place(table).quoted()).using("iceberg")
+        for name, value in {"format-version": str(self._settings.format_version), **noted}.items():
+            writer = writer.tableProperty(name, value)
+        try:
+            writer.create()
+        except AnalysisException as error:
+            if error.getCondition() != "TABLE_OR_VIEW_ALREADY_EXISTS":
+                raise
+            raise TableRefused(f"{table}: there is such a table already; choose another name") from error
 
     def maintain(self, spark: SparkSession, table: WarehouseTable) -> Maintained:
         place = self._place(table)

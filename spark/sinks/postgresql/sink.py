@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from libs.failpoints import failpoint
-from libs.postgresql.names import REGISTRY, STATE_SCHEMA, column_name, identifier, quoted, schema_name
+from libs.postgresql.names import REGISTRY, STATE_SCHEMA, column_name, identifier, quoted, schema_name, stage_prefix
 from libs.types.table import FormerName
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import (
@@ -712,4 +712,4 @@ def _batch_of(spark: SparkSession) -> BatchIdentity:
 
 
 def _stage_prefix(batch: BatchIdentity) -> str:
-    return f"stage_{hashlib.sha256(batch.query_id.encode()).hexdigest()[:16]}_"
+    return stage_prefix(batch.query_id)

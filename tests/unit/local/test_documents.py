@@ -313,6 +313,21 @@ def test_avro_needs_to_know_where_the_registry_is(home: Home) -> None:
     assert (documents.tenant_mistakes, documents.schema_registry_mistakes) == ((), ())
 
 
+def test_who_is_told_of_lineage_is_judged_by_line(home: Home) -> None:
+    """A mistake there stops the start; every one is named."""
+    put(home, tenant=GOOD_TENANT)
+    home.openlineage_file.write_text("namespace: prod\ntimeout_s: 0\n")
+    said = "\n".join(read_documents(home).openlineage_mistakes)
+    assert "url: give either url or file" in said
+    assert "openlineage.yaml:2: timeout_s: must be above 0" in said
+    home.openlineage_file.write_text("file: lineage.jsonl\n")
+    with pytest.raises(InvalidSettings, match=r"lineage\.jsonl' is no absolute path"):
+        load_documents(home)
+
+    home.openlineage_file.write_text(f"file: {home.root}/lineage.jsonl\n")
+    assert load_documents(home).openlineage is not None
+
+
 def test_the_stack_runs_a_postgresql_only_where_one_is_wanted(home: Home) -> None:
     """Not for Iceberg, and not where the owner says where it is."""
     put(home)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from libs.config.connections import SchemaRegistrySettings
+from libs.config.connections import LineageSettings, SchemaRegistrySettings
 from libs.config.load import convert_document, load_settings
 from libs.errors import InvalidSettings
 from libs.local.documents import DOCUMENT_OF_KIND, SNAPSHOT_MODES, Documents, read_documents
@@ -227,6 +227,21 @@ def test_the_router_is_told_where_the_schema_registry_is(home: Home) -> None:
     assert not mistakes
     assert settings is not None
     assert (settings.url, settings.username, settings.password.reveal()) == ("http://registry:8081", "ann", "s3")
+
+
+def test_the_sink_is_told_who_wants_lineage(home: Home) -> None:
+    """As ``openlineage.yaml`` has it, its key too; the sink's settings accept it. Without the file nobody is told."""
+    without = plan(home)["sink"].settings
+    home.openlineage_file.write_text("{url: 'http://marquez:5000', namespace: prod, api_key: s3}\n")
+
+    told = plan(home)["sink"].settings["openlineage"]
+
+    assert "openlineage" not in without
+    settings = convert_document(LineageSettings, dict(told), place="", mistakes=(mistakes := []))
+    assert not mistakes
+    assert settings is not None
+    assert settings.api_key is not None
+    assert (settings.url, settings.namespace, settings.api_key.reveal()) == ("http://marquez:5000", "prod", "s3")
 
 
 def test_the_sink_has_delta_where_a_tenant_wants_it(home: Home) -> None:

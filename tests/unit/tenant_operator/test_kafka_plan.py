@@ -1,9 +1,7 @@
 """From documents and what Kafka holds to what is to be done."""
 
 from libs.kafka.clients import TopicSpec
-from services.tenant_operator.judge import Standing
-from services.tenant_operator.kafka_plan import (
-    RIGHTS,
+from libs.kafka.tenant_access import (
     Acl,
     ConfigureTopic,
     CreateTopic,
@@ -15,8 +13,9 @@ from services.tenant_operator.kafka_plan import (
     Revoke,
     SetPassword,
     SetQuotas,
-    plan_kafka,
 )
+from services.tenant_operator.judge import Standing
+from services.tenant_operator.kafka_plan import RIGHTS, plan_kafka
 from services.tenant_operator.settings import QuotaSettings
 from tests.unit.tenant_operator.tenants import config_map, document, judged, record
 

@@ -115,6 +115,18 @@ class ReportProgressResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class ForgetProgressRequest(_message.Message):
+    __slots__ = ("tenant",)
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    def __init__(self, tenant: _Optional[str] = ...) -> None: ...
+
+class ForgetProgressResponse(_message.Message):
+    __slots__ = ("reports",)
+    REPORTS_FIELD_NUMBER: _ClassVar[int]
+    reports: int
+    def __init__(self, reports: _Optional[int] = ...) -> None: ...
+
 class GetProgressRequest(_message.Message):
     __slots__ = ("tenant",)
     TENANT_FIELD_NUMBER: _ClassVar[int]

@@ -69,6 +69,11 @@ class CheckpointCommitterStub:
                 request_serializer=protos_dot_headwater_dot_checkpoints_dot_v1_dot_checkpoint__committer__pb2.GetProgressRequest.SerializeToString,
                 response_deserializer=protos_dot_headwater_dot_checkpoints_dot_v1_dot_checkpoint__committer__pb2.GetProgressResponse.FromString,
                 _registered_method=True)
+        self.ForgetProgress = channel.unary_unary(
+                '/headwater.checkpoints.v1.CheckpointCommitter/ForgetProgress',
+                request_serializer=protos_dot_headwater_dot_checkpoints_dot_v1_dot_checkpoint__committer__pb2.ForgetProgressRequest.SerializeToString,
+                response_deserializer=protos_dot_headwater_dot_checkpoints_dot_v1_dot_checkpoint__committer__pb2.ForgetProgressResponse.FromString,
+                _registered_method=True)
 
 
 class CheckpointCommitterServicer:
@@ -123,6 +128,13 @@ class CheckpointCommitterServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ForgetProgress(self, request, context):
+        """Forgets what every hop told of a tenant that is erased. A hop that tells again is listed again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CheckpointCommitterServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -160,6 +172,11 @@ def add_CheckpointCommitterServicer_to_server(servicer, server):
                     servicer.GetProgress,
                     request_deserializer=protos_dot_headwater_dot_checkpoints_dot_v1_dot_checkpoint__committer__pb2.GetProgressRequest.FromString,
                     response_serializer=protos_dot_headwater_dot_checkpoints_dot_v1_dot_checkpoint__committer__pb2.GetProgressResponse.SerializeToString,
+            ),
+            'ForgetProgress': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetProgress,
+                    request_deserializer=protos_dot_headwater_dot_checkpoints_dot_v1_dot_checkpoint__committer__pb2.ForgetProgressRequest.FromString,
+                    response_serializer=protos_dot_headwater_dot_checkpoints_dot_v1_dot_checkpoint__committer__pb2.ForgetProgressResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -351,6 +368,33 @@ class CheckpointCommitter:
             '/headwater.checkpoints.v1.CheckpointCommitter/GetProgress',
             protos_dot_headwater_dot_checkpoints_dot_v1_dot_checkpoint__committer__pb2.GetProgressRequest.SerializeToString,
             protos_dot_headwater_dot_checkpoints_dot_v1_dot_checkpoint__committer__pb2.GetProgressResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetProgress(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headwater.checkpoints.v1.CheckpointCommitter/ForgetProgress',
+            protos_dot_headwater_dot_checkpoints_dot_v1_dot_checkpoint__committer__pb2.ForgetProgressRequest.SerializeToString,
+            protos_dot_headwater_dot_checkpoints_dot_v1_dot_checkpoint__committer__pb2.ForgetProgressResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -24,7 +24,7 @@ from aiokafka.protocol.types import (
 
 from libs.config.load import Secret
 from libs.errors import AccessDenied, BrokerUnavailable, HeadwaterError
-from services.tenant_operator.broker_client import CLUSTER_AUTHORIZATION_FAILED, BrokerClient
+from libs.kafka.broker_client import CLUSTER_AUTHORIZATION_FAILED, BrokerClient
 
 _SCRAM_SHA_512: Final = 2
 _ITERATIONS: Final = 4_096

@@ -10,7 +10,7 @@ from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import Array, Boolean, Float64, Int8, Int16, Int32, Schema, String
 
 from libs.errors import AccessDenied, BrokerUnavailable, HeadwaterError
-from services.tenant_operator.broker_client import CLUSTER_AUTHORIZATION_FAILED, BrokerClient
+from libs.kafka.broker_client import CLUSTER_AUTHORIZATION_FAILED, BrokerClient
 
 _USER: Final = "user"
 _ANY_NAME: Final = 2

@@ -1,4 +1,4 @@
-"""Kafka from the operator's side: what it holds, and actions done to it, many at a time."""
+"""Kafka from the side of who may change it: what it holds of tenants, and actions done to it, many at a time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -23,9 +23,11 @@ from confluent_kafka.admin import (
 
 from libs.config.connections import KafkaSettings
 from libs.errors import AccessDenied, BrokerUnavailable, HeadwaterError
+from libs.kafka.broker_client import BrokerClient
 from libs.kafka.clients import client_config, create_topics
-from services.tenant_operator.broker_client import BrokerClient
-from services.tenant_operator.kafka_plan import (
+from libs.kafka.passwords import set_passwords
+from libs.kafka.quotas import alter_quotas, describe_quotas
+from libs.kafka.tenant_access import (
     USER_PREFIX,
     Acl,
     ConfigureTopic,
@@ -38,9 +40,8 @@ from services.tenant_operator.kafka_plan import (
     Revoke,
     SetPassword,
     SetQuotas,
+    prefix_of,
 )
-from services.tenant_operator.passwords import set_passwords
-from services.tenant_operator.quotas import alter_quotas, describe_quotas
 
 _TIMEOUT_S: Final = 10.0
 """Of one request; a look that fails is soon followed by another."""
@@ -114,7 +115,7 @@ class KafkaClient:
             AclOperation.ANY,
             AclPermissionType.ANY,
         )
-        acls = _answer(self._admin.describe_acls(everything, request_timeout=_TIMEOUT_S))
+        acls = self._acls(everything)
         describe_all: Any = self._admin.describe_user_scram_credentials  # the stubs know only the one for given users
         users = _answer(describe_all(request_timeout=_TIMEOUT_S))
         return KafkaState(
@@ -127,6 +128,47 @@ class KafkaClient:
             ),
             frozenset(_acl(binding) for binding in acls if binding.principal.startswith(_PRINCIPAL + USER_PREFIX)),
         )
+
+    def _acls(self, chosen: AclBindingFilter) -> Sequence[Any]:
+        """None of a broker without an authorizer: there everybody may do everything."""
+        try:
+            return list(_answer(self._admin.describe_acls(chosen, request_timeout=_TIMEOUT_S)))
+        except BrokerUnavailable as error:
+            if _code(error) == KafkaError.SECURITY_DISABLED:
+                return []
+            raise
+
+    async def groups_of(self, tenant: str) -> list[str]:
+        """The consumer groups that belong to ``tenant`` by their name.
+
+        Raises:
+            BrokerUnavailable: Kafka does not answer; try again.
+            AccessDenied: our user may not look.
+        """
+
+        def look() -> list[str]:
+            listed = _answer(self._admin.list_consumer_groups(request_timeout=_TIMEOUT_S)).valid
+            return sorted(each.group_id for each in listed if each.group_id.startswith(prefix_of(tenant)))
+
+        return await asyncio.to_thread(look)
+
+    async def delete_groups(self, groups: Sequence[str]) -> dict[str, HeadwaterError]:
+        """Delete consumer groups; why one is still there, by name: somebody reads as it. May be repeated."""
+
+        def delete() -> dict[str, HeadwaterError]:
+            futures = self._admin.delete_consumer_groups(list(groups), request_timeout=_TIMEOUT_S) if groups else {}
+            failed: dict[str, HeadwaterError] = {}
+            for group, future in futures.items():
+                try:
+                    _answer(future)
+                except HeadwaterError as error:
+                    if _code(error) == KafkaError.NON_EMPTY_GROUP:
+                        failed[group] = BrokerUnavailable("somebody reads as this group: stop that consumer")
+                    elif _code(error) != KafkaError.GROUP_ID_NOT_FOUND:
+                        failed[group] = error
+            return failed
+
+        return await asyncio.to_thread(delete)
 
     def _apply(self, actions: Sequence[KafkaAction]) -> Failures:
         """Actions of one kind."""
@@ -185,9 +227,14 @@ def _failures(futures: Sequence[tuple[KafkaAction, "Future[Any]"]]) -> Failures:
 
 
 def _is_as_wanted(error: HeadwaterError) -> bool:
+    return _code(error) in _GONE_OR_THERE
+
+
+def _code(error: HeadwaterError) -> int | None:
+    """Kafka's own, behind our error."""
     cause = error.__cause__
     told = cause.args[0] if isinstance(cause, KafkaException) else None
-    return isinstance(told, KafkaError) and told.code() in _GONE_OR_THERE
+    return int(told.code()) if isinstance(told, KafkaError) else None
 
 
 def _answer(future: "Future[Any]") -> Any:
@@ -204,9 +251,7 @@ def _asked(ask: Callable[[], Any]) -> Any:
             KafkaError.CLUSTER_AUTHORIZATION_FAILED,
             KafkaError.TOPIC_AUTHORIZATION_FAILED,
         ):
-            raise AccessDenied(
-                f"Kafka does not let the operator do this: {told.str()}; see docs/kubernetes.md"
-            ) from error
+            raise AccessDenied(f"Kafka does not let this user do this: {told.str()}; see docs/kubernetes.md") from error
         raise BrokerUnavailable(
             f"Kafka: {told.str() if isinstance(told, KafkaError) else 'no answer in time'}"
         ) from error

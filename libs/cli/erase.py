@@ -1,0 +1,125 @@
+"""``headwater erase``: remove everything that Headwater holds of one tenant."""
+
+from collections.abc import Sequence
+
+import click
+import msgspec
+
+from libs.cli.home import home_option
+from libs.cli.on_the_way import told_on_the_way
+from libs.local.documents import nearest
+from libs.local.erase.carry_out import Erasure, ErasureReport, carry_out, look, unfinished, what_stays
+from libs.local.erase.held import Held
+from libs.local.home import Home
+from libs.local.stack import load_documents
+
+_DEFAULT_TIMEOUT_S = 300.0
+
+
+@click.command()
+@click.argument("tenant")
+@click.option("--dry-run", "is_dry_run", is_flag=True, help="Show what would go; change nothing.")
+@click.option("--yes", "confirmed", metavar="NAME", help="The tenant's name once more, instead of being asked for it.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(0),
+    default=_DEFAULT_TIMEOUT_S,
+    show_default=True,
+    help="Seconds to wait until router and sink have let the tenant go.",
+)
+@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON document. Needs --yes or --dry-run.")
+@home_option
+def erase(tenant: str, is_dry_run: bool, confirmed: str | None, timeout_s: float, as_json: bool, home: Home) -> None:
+    """Remove everything that Headwater holds of TENANT, for good: document, topics, tables, state.
+
+    Its document goes first, with the kept versions; when router and sink have let the tenant go, its topics, consumer groups
+    and Kafka user follow, its tables in every warehouse with all their files and old snapshots, the sink's checkpoint and
+    state, and what hops reported of it. Then every place is looked at again. Other tenants are served meanwhile. The stack
+    must be up.
+
+    What cannot be removed here is listed: the source's changes topic, which tenants share, until its retention; keys of masks,
+    which are the owner's; backups. Nothing of it can be taken back.
+
+    May be killed at any moment: call it again. Exits with 1 where something is left, with 2 where the name was not typed right.
+
+    \b
+    Examples:
+      headwater erase acme --dry-run
+      headwater erase acme --yes acme
+    """
+    if as_json and not is_dry_run and confirmed is None:
+        raise click.UsageError("--json asks nothing: give --yes NAME, or --dry-run")
+    documents = load_documents(home)
+    erasure = look(home, documents, tenant)
+    if not erasure.held:
+        known = sorted(documents.tenants)
+        click.echo(f"tenant {tenant}: Headwater holds nothing of it; {nearest(tenant, known)}", err=as_json)
+        return
+    if is_dry_run:
+        _print_dry_run(home, erasure, as_json)
+        return
+    if not as_json:
+        if unfinished(home, tenant) is not None:
+            click.echo(f"tenant {tenant}: an erasure has begun already: taking it up")
+        print_held(erasure.held)
+    if confirmed is None:
+        confirmed = click.prompt(f"type the tenant's name to remove all of this, for good ({tenant})", default="")
+    if confirmed != tenant:
+        raise click.UsageError(f"{confirmed!r} is not {tenant!r}: nothing was changed")
+    with told_on_the_way() as show:
+        report = carry_out(home, documents, erasure, timeout_s=timeout_s, on_progress=show)
+    _print_report(report, as_json)
+    if report.left:
+        raise click.exceptions.Exit(1)
+
+
+def print_held(held: Sequence[Held]) -> None:
+    """A line each."""
+    widths = [
+        max(len(text) for text in texts) for texts in zip(*((each.kind, each.name) for each in held), strict=True)
+    ]
+    for each in held:
+        counts = [
+            *([f"{each.records:,} record(s)"] if each.records is not None else []),
+            *([_size(each.bytes)] if each.bytes is not None else []),
+        ]
+        click.echo(f"  {each.kind:<{widths[0]}}  {each.name:<{widths[1]}}  {', '.join(counts)}".rstrip())
+
+
+def _print_dry_run(home: Home, erasure: Erasure, as_json: bool) -> None:
+    stays = what_stays(home, erasure)
+    if as_json:
+        told = {"tenant": erasure.tenant, "held": erasure.held, "stays": stays}
+        click.echo(msgspec.json.format(msgspec.json.encode(told)))
+        return
+    click.echo(f"tenant {erasure.tenant}: this would go")
+    print_held(erasure.held)
+    _print_stays(stays)
+
+
+def _print_report(report: ErasureReport, as_json: bool) -> None:
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(report)))
+        return
+    if report.left:
+        click.secho(f"tenant {report.tenant}: this is still there; erase again", fg="red")
+        print_held(report.left)
+    total = sum(each.bytes or 0 for each in report.removed)
+    colour = "red" if report.left else "green"
+    click.secho(
+        f"tenant {report.tenant}: {len(report.removed)} thing(s) removed, {_size(total)}; looked for again: "
+        f"{len(report.left)} left",
+        fg=colour,
+    )
+    _print_stays(report.stays)
+
+
+def _print_stays(stays: Sequence[str]) -> None:
+    click.echo("not removed by this command:")
+    for each in stays:
+        click.echo(f"  - {each}")
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:,.1f} MB" if size_bytes >= 100_000 else f"{size_bytes / 1e3:,.1f} kB"

@@ -1,0 +1,78 @@
+"""``headwater rebuild``: a table as its source had it at a past moment, from the log of its changes."""
+
+from collections.abc import Sequence
+
+import click
+
+from libs.cli.home import home_option
+from libs.cli.on_the_way import told_on_the_way
+from libs.local.home import Home
+from libs.local.rebuild import parse_moment
+from libs.local.rebuild import rebuild as rebuild_table
+from libs.local.stack import load_documents
+from libs.types.rebuild import Moment
+
+
+@click.command()
+@click.argument("tenant")
+@click.argument("table")
+@click.option(
+    "--as-of",
+    "as_of",
+    required=True,
+    metavar="TIME|ORDER",
+    help="All that the source had committed by then: 2026-11-21T10:00:00+00:00, without a zone this machine's time; or an "
+    "order, as `headwater status` shows it: 0.4711.3.",
+)
+@click.option(
+    "--into", required=True, metavar="NAME", help="The new table, beside the log. There must be none so called."
+)
+@click.option(
+    "--key", multiple=True, metavar="COLUMN", help="Which columns tell rows apart, where the source has no key."
+)
+@click.option(
+    "--unavailable",
+    multiple=True,
+    metavar="COLUMN",
+    help="Where the source logs parts of rows (binlog_row_image NOBLOB, MINIMAL): a NULL of this column in an update is a "
+    "value that the log does not hold, and the one from before counts.",
+)
+@home_option
+def rebuild(
+    tenant: str,
+    table: str,
+    as_of: str,
+    into: str,
+    key: Sequence[str],
+    unavailable: Sequence[str],
+    home: Home,
+) -> None:
+    """Build TENANT's TABLE as the source had it at a past moment, from its log (`mode: append`, Iceberg), into a new table.
+
+    The newest change of each row up to the moment is the row; deletes and truncations count. The new table lies beside the
+    log, is made by one commit, and is asked by `headwater query` as any other; no other table is written to. What the log
+    cannot tell, since it begins later, is said and counted. The stack need not be up, and goes on where it is.
+
+    A second Spark is started for it: a gigabyte of memory for as long as it takes.
+
+    \b
+    Examples:
+      headwater rebuild acme orders --as-of 2026-11-21T10:00:00+00:00 --into orders_before
+      headwater rebuild acme shop.orders --as-of 0.4711.3 --into orders_4711
+    """
+    documents = load_documents(home)
+    moment = parse_moment(as_of)
+    with told_on_the_way() as show:
+        built, notes = rebuild_table(
+            home, documents, tenant, table, as_of=moment, into=into, key=key, unavailable=unavailable, on_progress=show
+        )
+    click.echo(
+        f"{built.table}: {built.rows:,} row(s) as of {moment.text}, from {built.changes:,} change(s), in {built.took_s:.0f} s"
+    )
+    click.echo(
+        f"against the log's end ({Moment(at_us=built.log_ends_at_us).text}): {built.same:,} as they were, "
+        f"{built.changed_since:,} changed since, {built.gone_since:,} gone since, {built.come_since:,} come since"
+    )
+    for note in notes:
+        click.secho(f"note: {note}", fg="yellow")
+    click.echo(f'ask it: headwater query {tenant} "SELECT * FROM {into}"')

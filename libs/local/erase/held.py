@@ -1,0 +1,33 @@
+"""What a home holds of one tenant: the record that every place is told in, and how a place is looked at and emptied.
+
+Each place is a module beside: ``documents``, ``kafka``, ``warehouses``, ``state``, ``progress``. Each has a look, which changes
+nothing, and an emptying, which may be repeated; ``carry_out`` calls them in order.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is held of a tenant."""
+
+    kind: str
+    """``topic``, ``Iceberg table`` …, as shown."""
+    name: str
+    records: int | None = None
+    """Of a topic, transaction marks counted in; None: it has none, or nobody counts them."""
+    bytes: int | None = None
+    """On disk; None: not known."""
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of all files below a folder; what goes away meanwhile counts for nothing."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    total = 0
+    for file in files:
+        try:
+            total += file.stat().st_size if file.is_file() else 0
+        except OSError:
+            continue
+    return total

@@ -1,0 +1,177 @@
+"""A table of a tenant's as its source had it at a past moment, built from its log beside it: ``headwater rebuild``.
+
+The work is a Spark job of its own (``spark.jobs.rebuild``, ADR 28): it reads the log as of one snapshot and makes one new
+table, so that neither the tenant's stream nor the stack is needed or disturbed.
+"""
+
+import datetime
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from libs.errors import HeadwaterError, InvalidSettings
+from libs.local.cache import cache_dir
+from libs.local.dead_letters import parked_keys
+from libs.local.documents import ICEBERG, Documents
+from libs.local.home import Home
+from libs.local.jars import jars_dir
+from libs.local.java import find_java
+from libs.local.plan import IMPORT_ROOT, SparkToolchain, iceberg_settings, session_settings
+from libs.local.resync import choose_table
+from libs.local.sink_state import sink_progress
+from libs.local.stack import last_lines
+from libs.types.order import EventOrder
+from libs.types.rebuild import Moment, RebuildSettings, Rebuilt
+from libs.types.tenant import SinkMode
+from libs.types.warehouse import TableProgress
+
+_ORDER: Final = re.compile(r"\d+\.\d+\.\d+")
+_NAME: Final = re.compile(r"[A-Za-z0-9_$-]+")
+_EXIT_MISTAKE: Final = 2
+_LOG: Final = "rebuild"
+
+OnProgress = Callable[[str], None]
+
+
+class RebuildFailed(HeadwaterError):
+    """The job ended without a table; its log has the reason. Nothing was written: call it again."""
+
+
+def parse_moment(text: str) -> Moment:
+    """A time in ISO's form, without a zone this machine's, or an order as ``headwater status`` shows it (``0.4711.3``).
+
+    Raises:
+        InvalidSettings: it is neither.
+    """
+    if _ORDER.fullmatch(text):
+        return Moment(order=EventOrder.from_sort_key(text).sort_key())
+    try:
+        at = datetime.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidSettings(
+            "--as-of", [f"{text!r} is no moment: write 2026-11-21T10:00:00+00:00, or an order such as 0.4711.3"]
+        ) from error
+    return Moment(at_us=round(at.timestamp() * 1_000_000))
+
+
+def rebuild(
+    home: Home,
+    documents: Documents,
+    tenant: str,
+    table: str,
+    *,
+    as_of: Moment,
+    into: str,
+    key: Sequence[str] = (),
+    unavailable: Sequence[str] = (),
+    on_progress: OnProgress = lambda _: None,
+) -> tuple[Rebuilt, list[str]]:
+    """The outcome, and what is to be known about it. ``table``: as ``choose_table`` has it.
+
+    Raises:
+        InvalidSettings: it cannot be; every reason is listed with its remedy.
+        RebuildFailed: the job broke off; the message has the end of its log.
+    """
+    chosen = choose_table(sink_progress(home, tenant), tenant, table)
+    if mistakes := _mistakes(documents, tenant, chosen, into):
+        raise InvalidSettings(f"rebuild {tenant} {table}", mistakes)
+    cache = cache_dir()
+    toolchain = SparkToolchain(java_home=find_java(cache).home, jars_dir=jars_dir("spark", cache))
+    *namespace, name = chosen.warehouse_table.split(".")
+    settings = RebuildSettings(
+        warehouse=ICEBERG,
+        warehouses={ICEBERG: iceberg_settings(home)},
+        session=session_settings(toolchain),
+        namespace=tuple(namespace),
+        table=name,
+        into=into,
+        as_of=as_of,
+        key=tuple(key),
+        unavailable=tuple(unavailable),
+    )
+    rebuilt = _run(home, settings, on_progress)
+    return rebuilt, _notes(home, tenant, chosen, as_of, rebuilt)
+
+
+def _mistakes(documents: Documents, tenant: str, table: TableProgress, into: str) -> list[str]:
+    mistakes = []
+    spec = documents.tenants.get(tenant)
+    if spec is not None and spec.sink is not None:
+        if spec.sink.warehouse != ICEBERG:
+            mistakes.append(f"its tables are in {spec.sink.warehouse}: only logs in Iceberg are rebuilt from")
+        if spec.sink.mode is not SinkMode.APPEND:
+            mistakes.append(
+                f"sink.mode is {spec.sink.mode.value}: only mode append has every change. A history is asked by valid_from and "
+                "valid_to; of a mirror ask its snapshots (docs/sinks.md, 'Time travel')"
+            )
+    if not _NAME.fullmatch(into):
+        mistakes.append(f"--into {into!r}: take letters, digits, '_', '$' and '-'")
+    if into == table.warehouse_table.rpartition(".")[2]:
+        mistakes.append(f"--into {into!r} is the log itself: it is never written over; choose another name")
+    return mistakes
+
+
+def _run(home: Home, settings: RebuildSettings, on_progress: OnProgress) -> Rebuilt:
+    home.logs_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="headwater-rebuild-") as folder, home.log_file(_LOG).open("wb") as log:
+        path = Path(folder) / "settings.json"  # which is YAML too
+        path.write_bytes(msgspec.json.encode(settings))
+        command = [sys.executable, "-m", "spark.jobs.rebuild", "--settings", str(path)]
+        if setpriv := shutil.which("setpriv"):  # with this process it ends, however that ends
+            command = [setpriv, "--pdeathsig", "TERM", "--", *command]
+        with subprocess.Popen(
+            command, cwd=IMPORT_ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log
+        ) as job:
+            assert job.stdout is not None
+            told = list(_followed(job.stdout, on_progress))
+    failed = next((line["failed"] for line in told if "failed" in line), None)
+    if job.returncode == _EXIT_MISTAKE:
+        raise InvalidSettings("rebuild", [failed or "see its log"])
+    if job.returncode or not told:
+        raise RebuildFailed(f"{failed or 'the job ended'}\n{last_lines(home.log_file(_LOG))}")
+    return msgspec.convert(told[-1], Rebuilt)
+
+
+def _followed(lines: Iterator[bytes], on_progress: OnProgress) -> Iterator[dict[str, str]]:
+    """What the job tells, as it tells it; other lines are Spark's."""
+    for line in lines:
+        try:
+            told = msgspec.json.decode(line)
+        except msgspec.DecodeError:
+            continue
+        if isinstance(told, dict):
+            if "doing" in told:
+                on_progress(told["doing"])
+            yield told
+
+
+def _notes(home: Home, tenant: str, table: TableProgress, as_of: Moment, rebuilt: Rebuilt) -> list[str]:
+    """What the log does not tell."""
+    notes = []
+    begins, ends = (Moment(at_us=at).text for at in (rebuilt.log_begins_at_us, rebuilt.log_ends_at_us))
+    if as_of.at_us is not None and as_of.at_us > rebuilt.log_ends_at_us:
+        notes.append(f"the log ends at {ends}: of changes from then to the moment, if there were any, it has none yet")
+    if rebuilt.unknown_existed:
+        notes.append(
+            f"{rebuilt.unknown_existed:,} row(s) were there and are missing: the log begins at {begins} and has no image "
+            "of them from before the moment"
+        )
+    if rebuilt.unknown_may_have_existed:
+        notes.append(
+            f"{rebuilt.unknown_may_have_existed:,} row(s) may be missing: the log has them from a copy of the source that "
+            "was made behind the moment, which does not tell since when they were there"
+        )
+    parked = parked_keys(home, tenant).tables.get(table.topic)
+    if parked is not None and parked.keys:
+        notes.append(
+            f"changes of {len(parked.keys):,} key(s) are dead letters, and not in the log: `headwater dead-letter list "
+            f"{tenant}`"
+        )
+    return notes
