@@ -409,6 +409,20 @@ ROUTER_BYTES = _counter(
     "A jump without a jump of events: schemas were switched on, or rows grew.",
     ("tenant",),
 )
+ROUTER_TENANT_CPU = _counter(
+    Area.ROUTER,
+    "headwater_router_tenant_cpu_seconds_total",
+    "Seconds of CPU spent on a tenant: fetching and reading its changes, filtering, masking, writing and committing. What several "
+    "tenants need together is divided by what each of them took alone.",
+    "One tenant far above its share of headwater_router_events_total: masks and filters cost, or many small transactions do.",
+    ("tenant",),
+)
+ROUTER_OVERHEAD_CPU = _counter(
+    Area.ROUTER,
+    "headwater_router_unclaimed_cpu_seconds_total",
+    "Seconds of CPU spent on changes that no tenant gets.",
+    "Near the sum over headwater_router_tenant_cpu_seconds_total: the readers capture tables that nobody asks for; exclude them.",
+)
 ROUTER_BATCHES = _counter(
     Area.ROUTER,
     "headwater_router_batches_total",

@@ -41,6 +41,7 @@ from services.router.changes import Run
 from services.router.deliver import Announced, BatchPlace, Changes, Delivery, deliver_batch, read_changes, targets_of
 from services.router.encode import SchemaIds
 from services.router.match import NO_REGISTRY, FetchTableSchema, RouteBook, Target, TopicClaims
+from services.router.metering import Meter, fetch_cpu_ns
 from services.router.record_batch import payload_size
 from services.router.settings import LaneSettings
 from services.router.writer import TransactionWriter
@@ -70,6 +71,8 @@ class WaitingBatch:
 
     offset: int
     payload: bytes
+    fetch_cpu_ns: int = 0
+    """What it took to fetch it, and to hand it over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +326,7 @@ class _LaneWorker:
         self._log = logger
         self._announced = Announced()
         self._known_topics: set[str] = set()
+        self._meter = Meter()
         self._rows: dict[str, int] = {}
         self._tallies: collections.defaultdict[str, _Tally] = collections.defaultdict(_Tally)
         """What the running transaction holds for each tenant; counted once it is committed."""
@@ -362,7 +366,7 @@ class _LaneWorker:
             await self._commit(fresh[done - 1].offset + 1)
             transaction_began(None)
             failpoint("router_after_commit")
-            self._count(batches[first:done], time.monotonic() - began_s)
+            self._count(batches[first:done], fresh[first:done], time.monotonic() - began_s)
         return self._position(batches, book)
 
     def _current_book(self) -> RouteBook:
@@ -463,13 +467,16 @@ class _LaneWorker:
     async def _write(self, batch: Changes, offset: int, book: RouteBook) -> None:
         place = BatchPlace(self._place.topic, self._place.partition, offset)
         limit = self._shared.settings.max_event_bytes
+        before_ns = time.thread_time_ns()
         for delivery in deliver_batch(batch, book, self._announced, place, max_event_bytes=limit):
             if delivery.dead_letters:
                 self._create_dead_letters(delivery.targets)
             size = payload_size(delivery.records)
             await self._writer.write(delivery.records, [target.topic.name for target in delivery.targets])
+            now_ns = time.thread_time_ns()
+            share_ns, before_ns = (now_ns - before_ns) / len(delivery.targets), now_ns
             for target in delivery.targets:
-                self._tallies[target.tenant].add(delivery, size)
+                self._tallies[target.tenant].add(delivery, size, share_ns)
 
     async def _commit(self, next_offset: int) -> None:
         await self._writer.send_gathered()
@@ -479,10 +486,11 @@ class _LaneWorker:
         await self._writer.commit()
         self._next_offset = next_offset
 
-    def _count(self, batches: Sequence[Changes], took_s: float) -> None:
+    def _count(self, batches: Sequence[Changes], waiting: Sequence[WaitingBatch], took_s: float) -> None:
         labels = (self._source, batches[-1].head.source_partition)
         metrics.ROUTER_BATCHES.labels(*labels).inc(len(batches))
         metrics.ROUTER_TRANSACTION_SECONDS.labels(*labels).observe(took_s)
+        self._meter.divide({tenant: tally.cpu_ns for tenant, tally in self._tallies.items()}, fetch_cpu_ns(waiting))
         for tenant, tally in self._tallies.items():
             self._rows[tenant] = self._rows.get(tenant, 0) + tally.rows
             metrics.ROUTER_EVENTS.labels(tenant).inc(tally.rows)
@@ -520,8 +528,11 @@ class _Tally:
     size_bytes: int = 0
     filtered: int = 0
     dead_letters: int = 0
+    cpu_ns: float = 0.0
+    """Of what was done for it alone, or for a group of alike tenants: its part."""
 
-    def add(self, delivery: Delivery, size_bytes: int) -> None:
+    def add(self, delivery: Delivery, size_bytes: int, cpu_ns: float) -> None:
+        self.cpu_ns += cpu_ns
         self.rows += delivery.rows
         self.size_bytes += size_bytes
         self.filtered += delivery.filtered
