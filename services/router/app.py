@@ -22,9 +22,9 @@ import structlog
 
 from libs.config.connections import KafkaSettings
 from libs.errors import HeadwaterError, PipelineHalted, TransientError
-from services.router.lane import WaitingBatch
 from services.router.lanes import ChangesPartition, Lanes
 from services.router.metering import FetchMeter
+from services.router.outputs import WaitingBatch
 from services.router.settings import RouterSettings
 
 log = structlog.get_logger()
@@ -65,7 +65,7 @@ class ChangesConsumer:
         if not self._app.in_transaction:
             raise PipelineHalted("Faust's consumer is not read_committed; pin the release of faust-streaming that is")
         await self._app.start()
-        while not self._app.crashed:  # noqa: ASYNC110 - Faust's event is not an asyncio one
+        while not self._app.crashed:
             await asyncio.sleep(_CRASH_CHECK_S)
             self._fetching.tick()
         reason = self._app.crash_reason
@@ -113,6 +113,7 @@ class ChangesConsumer:
     async def _on_rebalance_complete(self, app: Any, /, *_: Any, signal: Any, **__: Any) -> None:
         try:
             await self._lanes.opened()
+            self._fetching.lap_ns()  # a rebalance is no batch's
         except HeadwaterError as error:
             await app.crash(error)
             raise

@@ -30,9 +30,9 @@ class Meter:
         self._before_ns = time.thread_time_ns()
 
     def divide(self, measured_ns: Mapping[str, float], others_ns: int = 0) -> float:
-        """Give the CPU since the last call, and ``others_ns`` of other threads, to tenants as they took ``measured_ns`` alone.
+        """Give the CPU since the last call, and ``others_ns`` of other threads, to tenants as they took ``measured_ns``.
 
-        Where no tenant took any, it goes to nobody (``headwater_router_unclaimed_cpu_seconds_total``). Returns the seconds divided.
+        Where no tenant took any, it is nobody's (``headwater_router_unclaimed_cpu_seconds_total``). Returns the seconds.
         """
         now_ns = time.thread_time_ns()
         total_s = (now_ns - self._before_ns + others_ns) * _NS

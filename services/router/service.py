@@ -23,11 +23,12 @@ from libs.telemetry.endpoint import start_endpoint
 from libs.types.table import TableId, TableSchema
 from services.router.app import ChangesConsumer
 from services.router.encode import SchemaIds
-from services.router.lane import LaneDependencies
 from services.router.lanes import Lanes
 from services.router.liveness import Liveness, watch_transactions
 from services.router.match import NO_REGISTRY, FetchTableSchema, TopicClaims
+from services.router.outputs import LaneDependencies
 from services.router.progress import ProgressReporter
+from services.router.rate_limits import RateLimits
 from services.router.received_tenants import ReceivedTenants
 from services.router.settings import RouterSettings
 from services.router.writer import quieten_aiokafka
@@ -68,6 +69,7 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
             tenants=lambda: tenants.in_force.tenants,
             fetch_schema=schemas.of_source,
             claims=TopicClaims(),
+            limits=RateLimits(),
             on_failure=lambda error: _fail(loop, failure, error),
             keys=keys,
             registry=registry,
@@ -154,6 +156,8 @@ class Tenants:
         log.info("tenants_loaded", tenants=[spec.tenant for spec in changed.tenants], refused=len(changed.refused))
         metrics.TENANTS.set(len(changed.tenants))
         metrics.TENANT_REFUSED.clear()
+        for by_tenant in (metrics.ROUTER_TENANT_LAG, metrics.ROUTER_TENANT_DELAY, metrics.ROUTER_TENANT_BEHIND):
+            by_tenant.clear()  # of those who are gone; the others' come again within seconds
         for document in changed.refused:
             log.error(
                 "tenant_refused", file=str(document.file), in_force=document.tenant, mistakes=list(document.mistakes)

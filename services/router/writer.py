@@ -48,6 +48,7 @@ class TopicsRefused(PipelineHalted):
         super().__init__(message)
         self.topics = topics
 
+
 _KAFKA_CALL_TIMEOUT_S: Final = 30.0  # below the age at which a transaction counts as stuck
 _CLOSE_TIMEOUT_S: Final = 2.0  # below the time that a lane's end may take
 _RETRY_MS: Final = 20
@@ -333,7 +334,7 @@ class TransactionWriter:
         return TopicsRefused(f"Kafka refuses records of {names}: {reasons}", frozenset(refused))
 
     def _refused_topics(self, raised: BaseException) -> dict[str, str]:
-        """Topics that are themselves why the transaction cannot be committed, with Kafka's reason; none: it is not they alone."""
+        """Topics that are why the transaction cannot be committed, with Kafka's reason; none: it is not they alone."""
         refused = unauthorized_topics(raised) | unauthorized_topics(self._refusal)
         if self._refusal is not None and not refused:
             return {}
@@ -426,7 +427,9 @@ _OF_ALL: Final = (
 def is_of_topic(error: BaseException) -> bool:
     """Kafka's answer to a batch is about its topic (a grant, a limit, a policy of it), not about the router, and will not be
     another one at once."""
-    return isinstance(error, kafka_errors.BrokerResponseError) and not error.retriable and not isinstance(error, _OF_ALL)
+    return (
+        isinstance(error, kafka_errors.BrokerResponseError) and not error.retriable and not isinstance(error, _OF_ALL)
+    )
 
 
 def unauthorized_topics(error: BaseException | None) -> dict[str, str]:
