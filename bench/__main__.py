@@ -20,6 +20,8 @@ from bench.calibrate import loop_cpu_ms
 from bench.catch_up import CatchUp, PeerCatchUp, measure_catch_up
 from bench.debezium import peer_jars
 from bench.debezium_vitess import vitess_peer_jars
+from bench.fairness import BOUND_RATIO as BOUND_FAIRNESS_RATIO
+from bench.fairness import NOISY_LIMIT_PER_S, QUIET_TENANTS, FairnessRun, measure_fairness
 from bench.history import TABLES, Start, measure_history
 from bench.latency import LOAD_ROWS, QUIET_COMMITS_PER_S, WRITERS, LatencyRun, Spread, measure_latency
 from bench.maintenance import measure_maintenance
@@ -50,6 +52,7 @@ PARTS: Final = {
     "dts": "a Tencent DTS subscription's bytes, decoded",
     "vitess": "a recorded VStream to a tenant's topic, beside Debezium",
     "tenants": f"{TENANTS:,} tenants in Kubernetes, one more, and a restart of their operator",
+    "fairness": "what 18 tenants notice of a noisy one and a poisoned one",
 }
 SNAPSHOT_PROCESSES: Final = (1, 2, 3)
 BOUND_SNAPSHOT_ROWS: Final = 200_000
@@ -109,6 +112,7 @@ def main() -> int:
         "dts": _run_dts,
         "vitess": lambda: _run_vitess(with_peer=with_peer),
         "tenants": _run_tenants,
+        "fairness": lambda: _run_fairness(arguments.latency_run_s),
     }
     path = arguments.write
     try:
@@ -312,6 +316,35 @@ had a tenant's ConfigMap until that said ready: document in force, topics, user,
 
 The operator took {figures.usage.cpu_s:.0f} CPU s for all of them, and {figures.usage.peak_rss_mb:.0f} MB at its peak.
 """
+
+
+def _run_fairness(run_s: float) -> str:
+    _say(f"fairness: {QUIET_TENANTS + 2} tenants, two runs of {run_s:.0f} s")
+    with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
+        figures = measure_fairness(Path(folder, "fairness"), run_s)
+    _say(f"fairness: p99 {figures.baseline.latency.p99_ms:.0f} ms, then {figures.hurt.latency.p99_ms:.0f} ms")
+    standing = ", ".join(f"{tenant}: {state}" for tenant, state in sorted(figures.standing.items()))
+    return f"""## Fairness: a noisy and a poisoned tenant among {QUIET_TENANTS + 2}
+
+From a commit to the changes topic until a `read_committed` consumer has the rows, of {QUIET_TENANTS} quiet tenants. One more
+may have {NOISY_LIMIT_PER_S} events/s; Kafka refuses the records of the last one in the second run. Publisher, Kafka, router and
+consumer share the cores.
+
+| | rows of the quiet ones | noisy rows/s published | p50, ms | p99, ms | router, CPU s/s |
+|---|---|---|---|---|---|
+{_fairness_row("all within their limits", figures.baseline)}
+{_fairness_row("one noisy, one poisoned", figures.hurt)}
+
+p99 by {figures.ratio:.2f} (bound: {BOUND_FAIRNESS_RATIO:.2f}). The noisy tenant got {figures.noisy_delivered_per_s:.0f}
+events/s. At the end: {standing}.
+"""
+
+
+def _fairness_row(what: str, run: FairnessRun) -> str:
+    return (
+        f"| {what} | {run.rows:,} | {run.noisy_rows_per_s:,.0f} | {run.latency.p50_ms:.0f} | {run.latency.p99_ms:.0f} "
+        f"| {run.router_cpu:.2f} |"
+    )
 
 
 def _joined_row(what: str, took_s: Sequence[float], bound_s: float) -> str:

@@ -28,6 +28,11 @@ NAMES: Final = frozenset(
         "router_after_produce_before_offsets",
         "router_after_offsets_before_commit",
         "router_after_commit",
+        "router_straggler_after_produce_before_offset",
+        "router_straggler_after_offset_before_commit",
+        "router_straggler_after_commit",
+        "router_after_leaving_before_commit",  # who falls behind or comes back is sent, nothing is committed
+        "router_after_leaving_committed",  # ... and all is, but nobody carries their events on yet
         # sink
         "sink_after_letters_before_parked_keys",
         "sink_after_parked_keys_before_merge",

@@ -13,10 +13,11 @@ from libs.cli.home import home_option
 from libs.local.documents import read_documents
 from libs.local.home import Home
 from libs.local.state import running_state
-from libs.local.status import ProcessStatus, SourceStatus, Status, TableStatus, gather_status
+from libs.local.status import ProcessStatus, RoutedTenant, SourceStatus, Status, TableStatus, gather_status
 
 PLAIN_WIDTH = 200
 SHOWN_SHARDS = 10
+SHOWN_TENANTS = 10
 _COLOURS = {
     "up": "green",
     "streaming": "green",
@@ -24,6 +25,8 @@ _COLOURS = {
     "starting": "cyan",
     "backing_off": "yellow",
     "paused": "yellow",
+    "behind": "yellow",
+    "stuck": "red",
     "failed": "red",
     "halted": "red",
     "unknown": "red",
@@ -40,7 +43,8 @@ def status(as_json: bool, home: Home) -> None:
     in its topic and not yet in the warehouse. Exits with 1 when a process is down, a source needs a human, or a table is
     quarantined.
 
-    Of a keyspace also its shards, those furthest behind first.
+    Of a keyspace also its shards, those furthest behind first. Of the tenants those that took most of the router's CPU, and all
+    that are behind the others: because of their limits, or stuck, with the reason beside the router's process.
 
     \b
     Examples:
@@ -74,6 +78,8 @@ def print_status(found: Status, console: Console) -> None:
         console.print(shards_table(found.sources))
     if any(source.incremental for source in found.sources):
         console.print(_incremental(found.sources))
+    if found.routed:
+        console.print(routed_table(found.routed))
     if found.tables:
         console.print(_tables(found.tables))
     if any(table.warehouse is not None for table in found.tables):
@@ -168,6 +174,26 @@ def _incremental(sources: tuple[SourceStatus, ...]) -> Table:
     return table
 
 
+def routed_table(tenants: tuple[RoutedTenant, ...]) -> Table:
+    """Those that took most of the router, and all that are behind the others."""
+    table = _table("top tenants", "router cpu", "share", "events", "size", "batches behind", "")
+    total_s = sum(each.cpu_s for each in tenants) or 1.0
+    shown = [each for number, each in enumerate(tenants) if number < SHOWN_TENANTS or each.standing]
+    for each in shown:
+        table.add_row(
+            each.tenant,
+            duration(each.cpu_s),
+            f"{100 * each.cpu_s / total_s:.0f} %",
+            f"{each.events:,}",
+            f"{each.bytes / 1e6:,.1f} MB",
+            f"{each.lag_batches:,}",
+            _coloured(each.standing) if each.standing else "",
+        )
+    if len(shown) < len(tenants):
+        table.add_row(f"{len(tenants) - len(shown)} more in --json", *[""] * 6)
+    return table
+
+
 def _tables(tables: tuple[TableStatus, ...]) -> Table:
     table = _table("tenant", "hop", "table", "events", "behind", "lag", "newest commit", "position", "")
     for each in tables:
@@ -223,6 +249,8 @@ def _table(*columns: str) -> Table:
             "rows",
             "events",
             "behind",
+            "batches behind",
+            "share",
             "epoch",
             "changes/s",
             "data files",

@@ -302,6 +302,12 @@ def _tenant_mistakes(spec: TenantSpec, check_condition: CheckCondition) -> Itera
     if spec.sink is not None:
         for mistake in _sink_mistakes(spec.sink):
             yield f"sink.{mistake}"
+    for name in ("events_per_s", "bytes_per_s"):
+        limit = getattr(spec.limits, name)
+        if limit is not None and not 0 < limit < math.inf:
+            yield f"limits.{name}: must be more than 0; leave it out for no limit"
+    if not 0 < spec.limits.weight < math.inf:
+        yield "limits.weight: must be more than 0"
 
 
 def _topic_mistakes(spec: TenantSpec) -> Iterable[str]:

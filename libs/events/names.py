@@ -104,6 +104,17 @@ def source_dead_letter_topic(source: str) -> str:
     return f"headwater.dead-letter.{source}"
 
 
+ROUTER_GROUP: Final = "headwater-router"
+"""The routers' consumer group, unless their settings name another."""
+STRAGGLING: Final = "straggling"
+"""What stands beside the offset of a tenant's own group while the tenant is behind the others."""
+
+
+def straggler_group(router_group: str, tenant: str) -> str:
+    """The group whose offsets of changes topics say how far a tenant got that fell behind the others."""
+    return f"{router_group}.{tenant}"
+
+
 def sanitize_topic(name: str) -> str:
     """``name`` with every character that Kafka forbids in a topic replaced by ``_``."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in name)

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from libs.config.connections import GrpcClientSettings
 from libs.errors import BrokerUnavailable, HeadwaterError, ServiceUnavailable, TransientError
-from libs.events.names import changes_topic
+from libs.events.names import ROUTER_GROUP, STRAGGLING, changes_topic, straggler_group
 from libs.local.check.source import Executed, asked, executed_in, missing_transactions
 from libs.local.documents import Documents
 from libs.local.home import Home
@@ -32,7 +32,6 @@ from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.types.checkpoint import Checkpoint
 from libs.types.tenant import TenantSpec
 
-ROUTER_GROUP: Final = "headwater-router"
 POLL_PAUSE_S: Final = 0.5
 ANSWER_TIMEOUT_S: Final = 5.0
 
@@ -160,7 +159,11 @@ def wait_until_delivered(
     """
     consumer = open_consumer(kafka_address(read_ports(home)))
     try:
-        _wait(_router_hop(home, consumer, [source]), timeout_s=timeout_s, on_progress=on_progress)
+        _wait(
+            _router_hop(home, consumer, [source], [topic.partition(".")[0]]),
+            timeout_s=timeout_s,
+            on_progress=on_progress,
+        )
         return {partition: end for (_, partition), end in end_offsets(consumer, [topic]).items()}
     finally:
         consumer.close()
@@ -212,7 +215,7 @@ def wait_until_caught_up(
     try:
         hops: list[Callable[[], Behind | None]] = [
             lambda: _readers_behind(home, wanted),
-            _router_hop(home, consumer, sorted(wanted)),
+            _router_hop(home, consumer, sorted(wanted), [tenant.tenant for tenant in tenants]),
         ]
         hops += [_sink_hop(home, consumer, tenant) for tenant in tenants if tenant.sink is not None]
         for hop in hops:
@@ -287,33 +290,47 @@ def _readers_behind(home: Home, wanted: Mapping[str, Executed]) -> Behind | None
     return None
 
 
-def _router_hop(home: Home, consumer: Consumer, sources: Sequence[str]) -> Callable[[], Behind | None]:
+def _router_hop(
+    home: Home, consumer: Consumer, sources: Sequence[str], tenants: Sequence[str]
+) -> Callable[[], Behind | None]:
     topics = [changes_topic(source) for source in sources]
     ends: dict[tuple[str, int], int] = {}
 
     def look() -> Behind | None:
         if not ends:
             ends.update(end_offsets(consumer, topics))
-        return _router_behind(home, consumer, ends)
+        kafka = kafka_address(read_ports(home))
+        behind = _router_behind(kafka, consumer, ends, "the router", ROUTER_GROUP)
+        for tenant in tenants:
+            group = straggler_group(ROUTER_GROUP, tenant)
+            behind = behind or _router_behind(
+                kafka, consumer, ends, f"the router, for {tenant} alone", group, STRAGGLING
+            )
+        return behind
 
     return look
 
 
-def _router_behind(home: Home, consumer: Consumer, ends: Mapping[tuple[str, int], int]) -> Behind | None:
+def _router_behind(
+    kafka: str, consumer: Consumer, ends: Mapping[tuple[str, int], int], hop: str, group: str, note: str | None = None
+) -> Behind | None:
+    """``note``: only an offset beside which this stands counts."""
     asking = Consumer(
         {
-            "bootstrap.servers": kafka_address(read_ports(home)),
-            "group.id": ROUTER_GROUP,  # only asked about; never joined, since nothing is subscribed
+            "bootstrap.servers": kafka,
+            "group.id": group,  # only asked about; never joined, since nothing is subscribed
             "enable.auto.commit": False,
             "log_level": 0,
         }
     )
     try:
         for (topic, partition), end in ends.items():
-            (place,) = asking.committed([TopicPartition(topic, partition)], timeout=ANSWER_TIMEOUT_S)
+            [place] = asking.committed([TopicPartition(topic, partition)], timeout=ANSWER_TIMEOUT_S)
             done = max(0, place.offset)
+            if note is not None and place.metadata != note:
+                continue
             if has_records_between(consumer, topic, partition, done, end):
-                return Behind("the router", f"at most {end - done:,} batch(es)")
+                return Behind(hop, f"at most {end - done:,} batch(es)")
     except KafkaException as error:
         raise BrokerUnavailable(f"Kafka did not say how far the router got: {error}") from error
     finally:

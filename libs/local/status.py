@@ -20,6 +20,7 @@ import grpc
 import msgspec
 import psutil
 from confluent_kafka import Consumer
+from prometheus_client.parser import text_string_to_metric_families
 
 from libs.config.connections import GrpcClientSettings
 from libs.errors import HeadwaterError
@@ -166,6 +167,20 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Why it stands still, with the remedy."""
 
 
+class RoutedTenant(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tenant took of the router since that started, and whether it is behind the others."""
+
+    tenant: str
+    cpu_s: float
+    events: int
+    bytes: int
+    """Of keys and values, before compression."""
+    lag_batches: int = 0
+    """ChangeBatches that wait for it; of its source partitions all together."""
+    standing: str = ""
+    """``behind`` while its limits hold it back or it catches up, ``stuck`` while somebody has to see to it; else empty."""
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that ``headwater status`` shows."""
 
@@ -174,6 +189,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     processes: tuple[ProcessStatus, ...]
     sources: tuple[SourceStatus, ...]
     tables: tuple[TableStatus, ...]
+    routed: tuple[RoutedTenant, ...] = ()
+    """Those that took most CPU of the router first."""
     unknown: tuple[str, ...] = ()
     """What did not answer, and so is not shown."""
 
@@ -190,6 +207,7 @@ def gather_status(home: Home, state: StackState, documents: Documents) -> Status
         processes=processes,
         sources=sources_with_lag,
         tables=tuple(sorted(tables, key=lambda each: (each.tenant, each.hop, each.source, each.table))),
+        routed=_routed_tenants(state),
         unknown=tuple(unknown),
     )
 
@@ -234,13 +252,55 @@ def _degradation(service: ServiceState) -> str:
     if service.phase is not ServicePhase.UP or service.http_port is None:
         return ""
     try:
-        with urllib.request.urlopen(
-            f"http://{LOOPBACK}:{service.http_port}/readyz", timeout=ANSWER_TIMEOUT_S
-        ) as answer:
-            text: str = answer.read().decode(errors="replace").strip()
+        text = _page(service.http_port, "/readyz").strip()
     except OSError:
         return ""  # its phase and, if it lasts, its restart tell
     return text if text.startswith(DEGRADED) else ""
+
+
+def _page(http_port: int, path: str) -> str:
+    """Raises OSError."""
+    with urllib.request.urlopen(f"http://{LOOPBACK}:{http_port}{path}", timeout=ANSWER_TIMEOUT_S) as answer:
+        text: str = answer.read().decode(errors="replace")
+    return text
+
+
+def _routed_tenants(state: StackState) -> tuple[RoutedTenant, ...]:
+    """By the router's own metrics; none while it does not answer, which its process' line tells."""
+    for service in state.services:
+        if service.name == ROUTER and service.phase is ServicePhase.UP and service.http_port is not None:
+            try:
+                return routed_tenants(_page(service.http_port, "/metrics"))
+            except OSError:
+                return ()
+    return ()
+
+
+def routed_tenants(metrics_page: str) -> tuple[RoutedTenant, ...]:
+    """What a router's metrics say of its tenants, those that took most CPU first."""
+    summed: dict[str, dict[str, float]] = {}
+    worst: dict[str, float] = {}
+    for family in text_string_to_metric_families(metrics_page):
+        for sample in family.samples:
+            tenant = sample.labels.get("tenant")
+            if tenant is None:
+                continue
+            of_tenant = summed.setdefault(tenant, {})
+            of_tenant[sample.name] = of_tenant.get(sample.name, 0.0) + sample.value
+            if sample.name == "headwater_router_tenant_behind":
+                worst[tenant] = max(worst.get(tenant, 0.0), sample.value)
+    found = [
+        RoutedTenant(
+            tenant=tenant,
+            cpu_s=round(values.get("headwater_router_tenant_cpu_seconds_total", 0.0), 3),
+            events=int(values.get("headwater_router_events_total", 0)),
+            bytes=int(values.get("headwater_router_bytes_total", 0)),
+            lag_batches=int(values.get("headwater_router_tenant_lag_batches", 0)),
+            standing={1.0: "behind", 2.0: "stuck"}.get(worst.get(tenant, 0.0), ""),
+        )
+        for tenant, values in summed.items()
+    ]
+    return tuple(sorted(found, key=lambda each: (-each.cpu_s, each.tenant)))
 
 
 def _cpu_s(members: Sequence[psutil.Process]) -> float:

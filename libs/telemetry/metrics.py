@@ -418,6 +418,44 @@ ROUTER_BYTES = _counter(
     "A jump without a jump of events: schemas were switched on, or rows grew.",
     ("tenant",),
 )
+ROUTER_TENANT_CPU = _counter(
+    Area.ROUTER,
+    "headwater_router_tenant_cpu_seconds_total",
+    "Seconds of CPU spent on a tenant: fetching and reading its changes, filtering, masking, writing and committing. What "
+    "several tenants need together is divided by what each of them took alone.",
+    "One tenant far above its share of headwater_router_events_total: masks and filters cost, or many small transactions do.",
+    ("tenant",),
+)
+ROUTER_OVERHEAD_CPU = _counter(
+    Area.ROUTER,
+    "headwater_router_unclaimed_cpu_seconds_total",
+    "Seconds of CPU spent on changes that no tenant gets.",
+    "Near the sum of headwater_router_tenant_cpu_seconds_total: readers capture tables that nobody asks for; exclude them.",
+)
+_TENANT_PARTITION = ("tenant", *_PARTITION)
+ROUTER_TENANT_LAG = _gauge(
+    Area.ROUTER,
+    "headwater_router_tenant_lag_batches",
+    "ChangeBatches that wait in the changes topic for a tenant, those of others among them.",
+    "Above headwater_router_lag_batches: the tenant is behind alone; headwater_router_tenant_behind says whether it is stuck.",
+    _TENANT_PARTITION,
+)
+ROUTER_TENANT_DELAY = _gauge(
+    Area.ROUTER,
+    "headwater_router_tenant_lag_seconds",
+    "Seconds between now and the source commit time of the newest change written to a tenant's topics; 0 when caught up, NaN "
+    "while that is not known.",
+    "Rising towards the retention of the changes topic: what is deleted there before it is written is lost to the tenant.",
+    _TENANT_PARTITION,
+)
+ROUTER_TENANT_BEHIND = _gauge(
+    Area.ROUTER,
+    "headwater_router_tenant_behind",
+    "1 while a tenant is behind the others because of its limits or to catch up, 2 while it is stuck, else 0.",
+    "At 1: raise its limits, or leave it so. At 2: `headwater status` and the log line tenant_stuck say why: a topic that "
+    "cannot be written, or the schema registry.",
+    _TENANT_PARTITION,
+)
 ROUTER_BATCHES = _counter(
     Area.ROUTER,
     "headwater_router_batches_total",

@@ -355,6 +355,20 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """At most so many events a second, over a micro-batch and the pause behind it; null: as fast as can be."""
 
 
+class TenantLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much of the router a tenant takes. Above a limit it falls behind alone, and loses nothing.
+
+    Kafka's quotas of the tenant's user are another thing: they hold back its consumers.
+    """
+
+    events_per_s: Annotated[float | None, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0})] = None
+    """At most so many row events a second, over a few seconds; null: no limit. Each router process counts by itself."""
+    bytes_per_s: Annotated[float | None, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0})] = None
+    """At most so many bytes of keys and values a second, before compression; null: no limit."""
+    weight: Annotated[float, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0})] = 1.0
+    """Its share of the router among the tenants that are behind: one of 2 catches up twice as fast as one of 1."""
+
+
 class TenantSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One tenant's document (``tenant.yaml``)."""
 
@@ -368,3 +382,5 @@ class TenantSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """How its topics are made."""
     sink: SinkSettings | None = SinkSettings()
     """Where its rows go, and how; null: topics only."""
+    limits: TenantLimits = TenantLimits()
+    """How much of the router it takes."""

@@ -22,8 +22,9 @@ import structlog
 
 from libs.config.connections import KafkaSettings
 from libs.errors import HeadwaterError, PipelineHalted, TransientError
-from services.router.lane import WaitingBatch
 from services.router.lanes import ChangesPartition, Lanes
+from services.router.metering import FetchMeter
+from services.router.outputs import WaitingBatch
 from services.router.settings import RouterSettings
 
 log = structlog.get_logger()
@@ -42,6 +43,7 @@ class ChangesConsumer:
 
     def __init__(self, settings: RouterSettings, topics: Sequence[str], lanes: Lanes) -> None:
         self._lanes = lanes
+        self._fetching = FetchMeter()
         self._app = _make_app(settings)
         changes = self._app.topic(
             *topics, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw", acks=False
@@ -63,8 +65,9 @@ class ChangesConsumer:
         if not self._app.in_transaction:
             raise PipelineHalted("Faust's consumer is not read_committed; pin the release of faust-streaming that is")
         await self._app.start()
-        while not self._app.crashed:  # noqa: ASYNC110 - Faust's event is not an asyncio one
+        while not self._app.crashed:
             await asyncio.sleep(_CRASH_CHECK_S)
+            self._fetching.tick()
         reason = self._app.crash_reason
         if isinstance(reason, HeadwaterError):
             raise reason
@@ -94,7 +97,8 @@ class ChangesConsumer:
         async for event in stream.events():
             message = event.message
             partition = ChangesPartition(message.topic, message.partition)
-            await self._lanes.offer(partition, message.generation_id, WaitingBatch(message.offset, message.value))
+            batch = WaitingBatch(message.offset, message.value, self._fetching.lap_ns())
+            await self._lanes.offer(partition, message.generation_id, batch)
 
     async def _on_revoked(self, _app: Any, /, *_: Any, signal: Any, **__: Any) -> None:
         """All lanes end, not only the revoked: Faust's assignor gives all partitions anew at each rebalance."""
@@ -109,6 +113,7 @@ class ChangesConsumer:
     async def _on_rebalance_complete(self, app: Any, /, *_: Any, signal: Any, **__: Any) -> None:
         try:
             await self._lanes.opened()
+            self._fetching.lap_ns()  # a rebalance is no batch's
         except HeadwaterError as error:
             await app.crash(error)
             raise

@@ -544,7 +544,7 @@ def _change_readers(
         readers = book.who_sees_any(change.database, change.database_tables)
     else:
         readers = book.subscribers
-    for subscriber in readers:
+    for subscriber in book.present(readers):
         target = schema_changes_target(subscriber, book.source)
         if subscriber.spec.topics.schema_changes and target.topic.name not in book.refused_topics:
             encoding = book.schema_changes_encoding(subscriber, form)
@@ -560,7 +560,7 @@ def _deliver_boundary(boundary: TransactionBoundary, context: _Context) -> Itera
 
 
 def _boundary_readers(book: RouteBook) -> Iterator[tuple[Subscriber, Target, Encoding]]:
-    for subscriber in book.subscribers:
+    for subscriber in book.present(book.subscribers):
         target = transactions_target(subscriber, book.source)
         if subscriber.spec.topics.transactions and target.topic.name not in book.refused_topics:
             encoding = book.transactions_encoding(subscriber)

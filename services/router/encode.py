@@ -33,6 +33,38 @@ class SchemaIds(Protocol):
             ServiceUnavailable: it does not answer; try again.
         """
 
+    def known_id(self, subject: str, schema: str) -> int:
+        """The same by what this process was told before; asks nobody.
+
+        Raises:
+            SchemaRefused: the registry refused it a moment ago, or there is no registry.
+            SchemaNotKnown: ask by ``schema_id``, where nobody else waits.
+        """
+
+    def forget_refusals(self) -> None:
+        """What was refused may be asked about again."""
+
+
+class SchemaNotKnown(Exception):
+    """This process was not told the id of a schema yet."""
+
+
+class KnownSchemas:
+    """A registry that is never asked: what is done for all tenants must not wait for a server of some."""
+
+    def __init__(self, registry: SchemaIds) -> None:
+        self._registry = registry
+
+    def schema_id(self, subject: str, schema: str) -> int:
+        """Raises as ``SchemaIds.known_id``."""
+        return self._registry.known_id(subject, schema)
+
+    known_id = schema_id
+
+    def forget_refusals(self) -> None:
+        """See ``SchemaIds``."""
+        self._registry.forget_refusals()
+
 
 class SchemaRefused(InvalidEvent):
     """The registry will not have a schema: the table's events are set aside for this tenant. The message has the remedy."""
@@ -47,6 +79,11 @@ class NoSchemaRegistry:
             f"subject {subject}: format avro needs a schema registry, and the router knows none; set schema_registry.url in "
             "its settings"
         )
+
+    known_id = schema_id
+
+    def forget_refusals(self) -> None:
+        """None is remembered."""
 
 
 class WireIds(NamedTuple):

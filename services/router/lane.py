@@ -5,11 +5,15 @@ Faust's agent hands batches over (``offer``); the thread takes what waits and, i
 for all tenants and the consumer offset behind them. So a record and the offset that says it was written become visible
 together or not at all, and a router killed anywhere resumes without a gap or a repeat.
 
+A tenant that cannot keep up does not hold the others back: it falls behind and is carried on by ``stragglers`` until it can
+come back. That it leaves, and that it comes back, is part of the transaction from which on it does.
+
 Opening, in this order and in no other:
 
 1. open the producer under the partition's transactional id: Kafka aborts what an older owner left open and refuses whatever it
    still sends;
 2. read the committed offset: only now is it final. (The other order was seen to deliver past the committed offset.)
+3. the same for the tenants that are behind: who they are, then the producer that moves their cursors, then the cursors.
 
 A lane that finds itself fenced stops and waits for Kafka to take the partition away or to give it anew; it never makes a new
 producer by itself. Any other error ends the process, and its supervisor starts it again.
@@ -19,7 +23,7 @@ import asyncio
 import collections
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -28,22 +32,21 @@ from aiokafka import TopicPartition
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as OffsetOf
 
-from libs.config.connections import KafkaSettings
-from libs.config.mask_keys import NO_KEYS, MaskKeys
 from libs.errors import BrokerUnavailable, Fenced, HeadwaterError, PipelineHalted, ServiceUnavailable
+from libs.events.names import STRAGGLING, straggler_group
 from libs.failpoints import failpoint
-from libs.kafka.clients import TopicSpec, client_config, create_topics
+from libs.kafka.clients import client_config
 from libs.telemetry import metrics
 from libs.types.order import EventOrder
 from libs.types.tenant import TenantSpec
-from protos.headwater.changes.v1.change_batch_pb2 import TableChange, TransactionBoundary
-from services.router.changes import Run
-from services.router.deliver import Announced, BatchPlace, Changes, Delivery, deliver_batch, read_changes, targets_of
-from services.router.encode import SchemaIds
-from services.router.match import NO_REGISTRY, FetchTableSchema, RouteBook, Target, TopicClaims
-from services.router.record_batch import payload_size
-from services.router.settings import LaneSettings
-from services.router.writer import TransactionWriter
+from services.router.deliver import Changes, read_changes, targets_of
+from services.router.encode import KnownSchemas
+from services.router.match import RouteBook
+from services.router.metering import Meter, fetch_cpu_ns
+from services.router.outputs import LaneDependencies, Outputs, Reached, WaitingBatch, reached_by, tell_refused_schemas
+from services.router.straggler_offsets import count_note, find_stragglers
+from services.router.stragglers import Straggler, Stragglers
+from services.router.writer import TopicsRefused, TransactionWriter
 
 log = structlog.get_logger()
 
@@ -55,21 +58,10 @@ _LONGEST_PAUSE_S: Final = 5.0
 _SCHEMA_RETRY_S: Final = 30.0
 """How long schema_history or the schema registry may be away before the process ends and is started again with back-off."""
 _REFUSED_RETRY_S: Final = 60.0
-"""How often Kafka is asked again for topics that it refused: brokers or grants may have come."""
-_REFUSAL_PATIENCE_S: Final = 10.0
-"""How long a topic's first refusal is doubted; all tenants of the lane wait so long, once for each such topic."""
-_BROKERS_CHOICE: Final = -1
+"""How often tenants whose schemas are refused are looked at again."""
 _MAX_TRANSACTION_BATCHES: Final = 32
 _MAX_WRITING_S: Final = 2.0
 """With many tenants 32 batches take long: a transaction ends after the batch in which so much time has passed."""
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingBatch:
-    """A ChangeBatch as Faust hands it over."""
-
-    offset: int
-    payload: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,28 +77,21 @@ class LanePosition:
     committed_at_us: int = 0
     """Commit time, at the source, of the newest change routed."""
     order: EventOrder | None = None
-    rows: Mapping[str, int] = field(default_factory=dict)
-    """Row events written since the lane opened, by tenant; a tenant without any has 0."""
+    tenants: frozenset[str] = frozenset()
+    """Who gets something of the source."""
 
 
 @dataclass(frozen=True, slots=True)
-class LaneDependencies:
-    """What all lanes of a process share."""
+class TenantPosition:
+    """How far one tenant got that is behind the others."""
 
-    kafka: KafkaSettings
-    group: str
-    settings: LaneSettings
-    tenants: Callable[[], tuple[TenantSpec, ...]]
-    """The tenants in force now; the same tuple as long as nothing changed."""
-    fetch_schema: Callable[[str], FetchTableSchema]
-    """For a source: how its table schemas are looked up."""
-    claims: TopicClaims
-    on_failure: Callable[[HeadwaterError], None]
-    """Called once, from a lane's thread, with an error that must end the process."""
-    keys: MaskKeys = NO_KEYS
-    """Of the tenants' masks."""
-    registry: SchemaIds = NO_REGISTRY
-    """Of the schemas of Avro events."""
+    next_offset: int
+    """Of the changes topic."""
+    reached: Reached
+    reason: str
+    """Why it is behind."""
+    is_stuck: bool
+    """Somebody has to see to it."""
 
 
 class Lane:
@@ -127,10 +112,9 @@ class Lane:
         self.position: LanePosition | None = None
         """None until the lane is open."""
         self.is_fenced = False
-        self.refused_topics: Mapping[str, str] = {}
-        """Tenants' topics that Kafka would not create, or whose schemas the registry would not have, with the reason: what was
-        meant for them is set aside."""
+        self._refused_topics: Mapping[str, str] = {}
         self._shared = shared
+        self._rows: dict[str, int] = {}
         self._waiting: collections.deque[WaitingBatch] = collections.deque()
         self._waiting_bytes = 0
         self._lock = threading.Lock()
@@ -144,8 +128,44 @@ class Lane:
         """Of the thread's loop: something waits, or the lane shall close."""
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._log = log.bind(source=source, topic=topic, kafka_partition=kafka_partition)
+        place = TopicPartition(topic, kafka_partition)
+        self._stragglers = Stragglers(source, place, shared, self._rows, self._log, self._fail)
         self._thread = threading.Thread(target=self._run, name=f"lane-{topic}-{kafka_partition}", daemon=True)
         self._thread.start()
+
+    # --- from any thread
+
+    @property
+    def rows(self) -> Mapping[str, int]:
+        """Row events committed since the lane opened, by tenant; a tenant without any may be missing."""
+        return dict(self._rows)
+
+    @property
+    def behind(self) -> Mapping[str, TenantPosition]:
+        """The tenants that are behind the others."""
+        return {
+            each.tenant: TenantPosition(each.cursor, each.reached, each.reason, each.is_stuck)
+            for each in self._stragglers.all()
+        }
+
+    @property
+    def refused_topics(self) -> Mapping[str, str]:
+        """Tenants' topics that Kafka would not create, or whose schemas the registry would not have, with the reason: what was
+        meant for them is set aside."""
+        refused = dict(self._refused_topics)
+        for each in self._stragglers.all():
+            refused |= each.refused_topics
+        return refused
+
+    def may_write_apart_for(self, tenant: str, gone_since_s: float) -> bool:
+        """``Stragglers.may_write_for``."""
+        return self._stragglers.may_write_for(tenant, gone_since_s)
+
+    @property
+    def transactions_began_s(self) -> Sequence[float]:
+        """``time.monotonic()`` at the begin of each transaction that runs."""
+        began_s = (self.transaction_began_s, self._stragglers.transaction_began_s)
+        return [each for each in began_s if each is not None]
 
     # --- the event loop's side
 
@@ -231,16 +251,24 @@ class Lane:
         writer = await TransactionWriter.open(shared.kafka, shared.group, place, shared.settings)
         try:
             next_offset = _committed_offset(place, shared)
-            worker = _LaneWorker(self.source, place, next_offset, writer, shared, self._log)
+            stragglers = self._stragglers
+            found = find_stragglers(shared.kafka, shared.group, place)
+            if found:
+                stragglers.open()  # nobody else moves cursors from now on
+                found = find_stragglers(shared.kafka, shared.group, place)
+            worker = _LaneWorker(
+                self.source, place, next_offset, writer, shared, self._rows, stragglers, found, self._log
+            )
             self.position = LanePosition(next_offset, time.monotonic(), source=self.source)
             self._tell_opened(None)
             self._log.info("lane_opened", next_offset=next_offset, generation=self.generation)
             while batches := await self._take():
                 self.routing_since_s = time.monotonic()
                 self.position = await worker.route(batches, self._transaction_began) or self.position
-                self.refused_topics = dict(worker.refused_topics)
+                self._refused_topics = worker.refused_topics
                 self.routing_since_s = None
         finally:
+            await asyncio.to_thread(self._stragglers.close)
             await writer.close()
 
     async def _take(self) -> list[WaitingBatch]:
@@ -308,7 +336,7 @@ def _committed_offset(place: TopicPartition, shared: LaneDependencies) -> int:
 
 
 class _LaneWorker:
-    """Routes what a lane hands it, and knows what that takes; used by the lane's thread alone."""
+    """Routes what a lane hands it, for all tenants that keep up; used by the lane's thread alone."""
 
     def __init__(
         self,
@@ -317,31 +345,46 @@ class _LaneWorker:
         next_offset: int,
         writer: TransactionWriter,
         shared: LaneDependencies,
+        rows: MutableMapping[str, int],
+        stragglers: Stragglers,
+        found: Mapping[str, int],
         logger: Any,
     ) -> None:
+        """``found``: the tenants that were behind when the lane opened, with their cursors."""
         self._source = source
         self._place = place
         self._next_offset = next_offset
         self._writer = writer
         self._shared = shared
         self._log = logger
-        self._announced = Announced()
-        self._known_topics: set[str] = set()
-        self._rows: dict[str, int] = {}
-        self._tallies: collections.defaultdict[str, _Tally] = collections.defaultdict(_Tally)
-        """What the running transaction holds for each tenant; counted once it is committed."""
-        self._last_order: EventOrder | None = None
+        self._outputs = Outputs(source, place, writer, shared, rows, Meter(), logger)
+        self._stragglers = stragglers
+        self._behind: set[str] = set()
+        """Who is with the stragglers, by what is committed."""
+        self._released: set[str] = set()
+        """Who was behind and is no tenant any more: Kafka is told with the next transaction."""
+        self._reached = Reached()
         self._tenants: tuple[TenantSpec, ...] | None = None
         self._book: RouteBook
-        self._refused_at_s = 0.0
-        self._refused_before: set[str] = set()
+        self._book_made_s = 0.0
         self._told_schemas: set[str] = set()
         """Of the book's refused schemas, those that were logged."""
+        self._specs: dict[str, TenantSpec] = {}
+        self._current_book()
+        for tenant, cursor in found.items():
+            if tenant in self._specs:
+                self._behind.add(tenant)
+                stragglers.add(self._specs[tenant], cursor, "was behind before the router started", Reached())
+            else:
+                self._released.add(tenant)
+        stragglers.advance(next_offset, next_offset, ())
 
     async def route(
         self, waiting: Sequence[WaitingBatch], transaction_began: Callable[[float | None], None]
     ) -> LanePosition | None:
-        """Write the outputs of ``waiting`` and the offset behind them in one transaction; None when all are old.
+        """Write the outputs of ``waiting`` and the offset behind them, transaction by transaction; None when all are old.
+
+        A tenant that cannot keep up falls behind, and those that can again come back.
 
         Raises:
             Fenced: another owner has the partition; nothing of it became visible.
@@ -352,189 +395,220 @@ class _LaneWorker:
             return None
         batches = [read_changes(batch.payload) for batch in fresh]
         book = self._current_book()
-        self._prepare(batches, book)
-        await self._writer.learn_topics(self._known_topics)
+        step = _Step(self._prepare(batches, book))
         done = 0
         while done < len(batches):
             began_s = time.monotonic()
             transaction_began(began_s)
             first = done
+            self._take_joining(step, batches[first:])
+            await self._outputs.learn_topics()
             await self._writer.begin()
-            while done < len(batches) and time.monotonic() - began_s < _MAX_WRITING_S:
-                await self._write(batches[done], fresh[done].offset, book)
-                done += 1
-            await self._commit(fresh[done - 1].offset + 1)
+            try:
+                await self._write_backlogs(step)
+                self._leave(step, fresh[first].offset, self._reached)
+                while done < len(batches) and time.monotonic() - began_s < _MAX_WRITING_S:
+                    self._leave_over_limits(step, fresh[done].offset, book)
+                    await self._outputs.write(batches[done], fresh[done].offset, book)
+                    step.reached = reached_by(batches[done], step.reached or self._reached)
+                    done += 1
+                await self._commit(fresh[done - 1].offset + 1, step)
+            except TopicsRefused as error:
+                await self._writer.abort()
+                self._outputs.forget()
+                refused = self._outputs.tenants_of(error.topics, book)
+                if not refused - (self._behind - step.joining.keys()):
+                    raise
+                self._stay(step, dict.fromkeys(refused, str(error)))
+                step = _Step(dict.fromkeys(refused, str(error)))
+                done = first
+                continue
             transaction_began(None)
             failpoint("router_after_commit")
-            self._count(batches[first:done], time.monotonic() - began_s)
-        return self._position(batches, book)
+            self._settle(step, fresh[first:done])
+            self._count(batches[first:done], fresh[first:done], time.monotonic() - began_s)
+            step = _Step({})
+        return self._position(batches)
 
     def _current_book(self) -> RouteBook:
         """The routes for the tenants in force; a change of tenants applies from the next transaction on."""
         tenants = self._shared.tenants()
-        if tenants is not self._tenants or self._is_time_to_ask_again():
+        if tenants is not self._tenants:
             self._tenants = tenants
-            self._refused_at_s = 0.0
-            fetch_schema = self._shared.fetch_schema(self._source)
-            shared = self._shared
-            self._book = RouteBook(self._source, tenants, fetch_schema, shared.claims, shared.keys, shared.registry)
-            self._told_schemas.clear()
+            self._specs = {
+                spec.tenant: spec for spec in tenants if any(each.name == self._source for each in spec.sources)
+            }
+            self._shared.limits.set_tenants(tenants)
+            self._shared.registry.forget_refusals()
+            self._book = self._new_book(tenants)
+        elif self._book.refused_schemas and time.monotonic() > self._book_made_s + _REFUSED_RETRY_S:
+            self._book = self._new_book(tenants)
+        gone = self._stragglers.take_gone(self._specs)
+        self._released.update(gone)
+        self._behind.difference_update(gone)
         return self._book
+
+    def _new_book(self, tenants: tuple[TenantSpec, ...]) -> RouteBook:
+        shared = self._shared
+        fetch_schema, registry = shared.fetch_schema(self._source), KnownSchemas(shared.registry)
+        self._book_made_s = time.monotonic()
+        self._told_schemas.clear()
+        book = RouteBook(self._source, tenants, fetch_schema, shared.claims, shared.keys, registry)
+        book.leave_out(self._behind)
+        return book
 
     @property
     def refused_topics(self) -> Mapping[str, str]:
-        """Topics that Kafka would not create, or whose schemas the registry would not have, with the reason."""
-        schemas = {topic: refused.reason for topic, refused in self._book.refused_schemas.items()}
-        return schemas | self._book.refused_topics
+        """Topics whose schemas the registry would not have, with the reason."""
+        return {topic: refused.reason for topic, refused in self._book.refused_schemas.items()}
 
-    def _is_time_to_ask_again(self) -> bool:
-        return self._refused_at_s > 0 and time.monotonic() - self._refused_at_s > _REFUSED_RETRY_S
-
-    def _prepare(self, batches: Sequence[Changes], book: RouteBook) -> None:
-        """Look schemas up and make topics before the transaction begins, so that neither can make it old."""
+    def _prepare(self, batches: Sequence[Changes], book: RouteBook) -> dict[str, str]:
+        """Look schemas up and make topics before the transaction begins, so that neither can make it old. Returns the tenants
+        for which that cannot be done at once, each with the reason: nobody waits for them."""
+        book.leave_out(self._behind)
         began_s = time.monotonic()
         pause_s = _POLL_S
+        stuck: dict[str, str] = {}
         for batch in batches:
             while True:
                 try:
-                    refused = self._create(targets_of(batch, book))
-                    if not refused:
-                        break
-                    if self._is_new(refused) and time.monotonic() < began_s + _REFUSAL_PATIENCE_S:
-                        time.sleep(_POLL_S)
-                        continue
-                    self._refuse(refused, book)  # once more: schemas and rows of other tables may hang on it
+                    refused = self._outputs.create(targets_of(batch, book))
                 except ServiceUnavailable as error:
                     if time.monotonic() > began_s + _SCHEMA_RETRY_S:
                         raise
                     self._log.warning("schema_lookup_retried", reason=str(error))
                     time.sleep(pause_s)
                     pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        self._tell_refused_schemas(book)
+                    continue
+                stuck |= {target.tenant: str(error) for target, error in refused}
+                stuck |= {tenant: reason for tenant, reason in book.unready.items() if tenant not in self._behind}
+                if not refused:
+                    break
+                book.leave_out(self._behind | stuck.keys())  # once more: the others' topics
+        tell_refused_schemas(book, self._told_schemas, self._log)
+        return stuck
 
-    def _tell_refused_schemas(self, book: RouteBook) -> None:
-        for topic, refused in book.refused_schemas.items():
-            if topic not in self._told_schemas:
-                self._told_schemas.add(topic)
-                self._refused_at_s = time.monotonic()
-                self._log.error("tenant_schema_refused", tenant_id=refused.tenant, refused=topic, reason=refused.reason)
-                metrics.TENANT_SCHEMAS_REFUSED.labels(refused.tenant).inc()
+    # --- who falls behind, and who comes back
 
-    def _create(self, targets: Iterable[Target]) -> list[tuple[Target, PipelineHalted]]:
-        """Make the topics that are missing; those that Kafka will not have as their tenants' documents want them.
+    def _leave(self, step: "_Step", offset: int, reached: Reached) -> None:
+        """Those that cannot go on fall behind from ``offset`` on."""
+        for tenant, reason in step.stuck.items():
+            if tenant not in step.left and (tenant not in self._behind or tenant in step.joining):
+                step.left[tenant] = Left(offset, reason, reached, is_stuck=True)
+        self._book.leave_out(self._left_out(step))
 
-        Raises:
-            BrokerUnavailable: Kafka does not answer.
-        """
-        missing = {target.topic.name: target for target in targets if target.topic.name not in self._known_topics}
-        errors = create_topics(self._shared.kafka, [target.topic for target in missing.values()])
-        self._known_topics.update(missing.keys() - errors.keys())
-        refused = []
-        for name, error in errors.items():
-            if not isinstance(error, PipelineHalted):
-                raise error
-            refused.append((missing[name], error))
-        return refused
+    def _leave_over_limits(self, step: "_Step", offset: int, book: RouteBook) -> None:
+        if self._shared.limits.is_empty:
+            return
+        for tenant in self._shared.limits.over():
+            if tenant in self._specs and tenant not in self._left_out(step):
+                step.left[tenant] = Left(offset, "is over its limits", step.reached or self._reached)
+        book.leave_out(self._left_out(step))
 
-    def _is_new(self, refused: Iterable[tuple[Target, PipelineHalted]]) -> bool:
-        """Not all of it was refused before: a broker that is away for a moment makes Kafka refuse topics too."""
-        return not {target.topic.name for target, _ in refused} <= self._refused_before
+    def _left_out(self, step: "_Step") -> frozenset[str]:
+        return frozenset(self._behind - step.joining.keys() | step.left.keys())
 
-    def _refuse(self, refused: Iterable[tuple[Target, PipelineHalted]], book: RouteBook) -> None:
-        for target, error in refused:
-            book.refuse_topic(target.topic.name, str(error))
-            self._refused_before.add(target.topic.name)
-            self._log.error(
-                "tenant_topic_refused", tenant_id=target.tenant, refused=target.topic.name, reason=str(error)
-            )
-            metrics.TENANT_TOPICS_REFUSED.labels(target.tenant).inc()
-        self._refused_at_s = time.monotonic()
+    def _take_joining(self, step: "_Step", batches: Sequence[Changes]) -> None:
+        """Those that may come back, when all that they need for what they miss, and for what comes, is there."""
+        for straggler, backlog in self._stragglers.take_joining():
+            tenant = straggler.tenant
+            missed = [(each.offset, read_changes(each.payload)) for each in backlog]
+            self._book.leave_out(self._specs.keys() - {tenant})
+            needed = (*(batch for _, batch in missed), *batches)
+            try:
+                refused = [each for batch in needed for each in self._outputs.create(targets_of(batch, self._book))]
+            except ServiceUnavailable as error:  # schema_history; it is asked again where nobody waits
+                self._stragglers.stay(straggler, str(error))
+                continue
+            if refused or tenant in self._book.unready or tenant in step.stuck:
+                reasons = (str(error) for _, error in refused)
+                self._stragglers.stay(
+                    straggler, next(reasons, None) or self._book.unready.get(tenant, straggler.reason)
+                )
+            else:
+                step.joining[tenant] = straggler
+                step.backlogs[tenant] = missed
 
-    def _create_dead_letters(self, targets: Iterable[Target]) -> None:
-        """Where they go is made as the broker likes it, if need be: what is set aside must lie somewhere.
+    async def _write_backlogs(self, step: "_Step") -> None:
+        for tenant, missed in step.backlogs.items():
+            self._book.leave_out(self._specs.keys() - {tenant})
+            for offset, batch in missed:
+                await self._outputs.write(batch, offset, self._book)
 
-        Raises:
-            PipelineHalted: not even so.
-        """
-        refused = self._create(targets)
-        simplest = [
-            Target(target.tenant, TopicSpec(name=target.topic.name, replication_factor=_BROKERS_CHOICE))
-            for target, _ in refused
-        ]
-        for _, error in self._create(simplest):
-            raise error
-
-    async def _write(self, batch: Changes, offset: int, book: RouteBook) -> None:
-        place = BatchPlace(self._place.topic, self._place.partition, offset)
-        limit = self._shared.settings.max_event_bytes
-        for delivery in deliver_batch(batch, book, self._announced, place, max_event_bytes=limit):
-            if delivery.dead_letters:
-                self._create_dead_letters(delivery.targets)
-            size = payload_size(delivery.records)
-            await self._writer.write(delivery.records, [target.topic.name for target in delivery.targets])
-            for target in delivery.targets:
-                self._tallies[target.tenant].add(delivery, size)
-
-    async def _commit(self, next_offset: int) -> None:
+    async def _commit(self, next_offset: int, step: "_Step") -> None:
         await self._writer.send_gathered()
         failpoint("router_after_produce_before_offsets")
-        await self._writer.send_offset(next_offset)
+        behind = self._behind - step.joining.keys() | step.left.keys()
+        await self._writer.send_offset(next_offset, note=count_note(behind))
+        for tenant in step.joining.keys() - step.left.keys() | self._released:
+            await self._writer.send_offset(next_offset, group=straggler_group(self._shared.group, tenant))
+        for tenant, left in step.left.items():
+            group = straggler_group(self._shared.group, tenant)
+            await self._writer.send_offset(left.cursor, group=group, note=STRAGGLING)
+        if step.left or step.joining:
+            failpoint("router_after_leaving_before_commit")
         failpoint("router_after_offsets_before_commit")
         await self._writer.commit()
-        self._next_offset = next_offset
+        if step.left:
+            failpoint("router_after_leaving_committed")
 
-    def _count(self, batches: Sequence[Changes], took_s: float) -> None:
-        labels = (self._source, batches[-1].head.source_partition)
-        metrics.ROUTER_BATCHES.labels(*labels).inc(len(batches))
-        metrics.ROUTER_TRANSACTION_SECONDS.labels(*labels).observe(took_s)
-        for tenant, tally in self._tallies.items():
-            self._rows[tenant] = self._rows.get(tenant, 0) + tally.rows
-            metrics.ROUTER_EVENTS.labels(tenant).inc(tally.rows)
-            metrics.ROUTER_BYTES.labels(tenant).inc(tally.size_bytes)
-            metrics.ROUTER_FILTERED.labels(tenant).inc(tally.filtered)
-            if tally.dead_letters:
-                metrics.DEAD_LETTERS.labels(tenant).inc(tally.dead_letters)
-                self._log.warning("event_dead_lettered", tenant_id=tenant, events=tally.dead_letters)
-        self._tallies.clear()
+    def _settle(self, step: "_Step", done: Sequence[WaitingBatch]) -> None:
+        """The transaction is committed: it is as it says."""
+        before, self._next_offset = self._next_offset, done[-1].offset + 1
+        self._released.clear()
+        for tenant, straggler in step.joining.items():
+            self._stragglers.joined(straggler)
+            self._behind.discard(tenant)
+        for tenant, left in step.left.items():
+            self._behind.add(tenant)
+            self._stragglers.add(self._specs[tenant], left.cursor, left.reason, left.reached, is_stuck=left.is_stuck)
+        self._stragglers.advance(before, self._next_offset, done)
+        self._reached = step.reached or self._reached
+        self._book.leave_out(self._behind)
 
-    def _position(self, batches: Sequence[Changes], book: RouteBook) -> LanePosition:
-        committed_at_us, order = 0, self._last_order
-        for entry in reversed(batches[-1].entries):
-            committed_at_us = committed_at_us or entry.committed_at_us
-            if not isinstance(entry, TransactionBoundary):
-                order = _order_at_end(entry)
-                break
-        self._last_order = order
+    def _stay(self, step: "_Step", refused: Mapping[str, str]) -> None:
+        """The transaction was aborted: nobody comes back by it."""
+        for tenant, straggler in step.joining.items():
+            self._stragglers.stay(straggler, refused.get(tenant))
+        self._book.leave_out(self._behind)
+
+    def _count(self, batches: Sequence[Changes], waiting: Sequence[WaitingBatch], took_s: float) -> None:
+        source_partition = batches[-1].head.source_partition
+        metrics.ROUTER_TRANSACTION_SECONDS.labels(self._source, source_partition).observe(took_s)
+        metrics.ROUTER_BATCHES.labels(self._source, source_partition).inc(len(batches))
+        self._outputs.count(fetch_cpu_ns(waiting))
+
+    def _position(self, batches: Sequence[Changes]) -> LanePosition:
         return LanePosition(
             next_offset=self._next_offset,
             moved_at_s=time.monotonic(),
             source=self._source,
             source_partition=batches[-1].head.source_partition,
-            committed_at_us=committed_at_us,
-            order=order,
-            rows={subscriber.tenant: self._rows.get(subscriber.tenant, 0) for subscriber in book.subscribers},
+            committed_at_us=self._reached.committed_at_us,
+            order=self._reached.order,
+            tenants=frozenset(self._specs),
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A tenant that a transaction leaves behind."""
+
+    cursor: int
+    reason: str
+    reached: Reached
+    is_stuck: bool = False
+
+
 @dataclass(slots=True)
-class _Tally:
-    """What one transaction holds for one tenant."""
+class _Step:
+    """What one transaction changes of who is behind."""
 
-    rows: int = 0
-    size_bytes: int = 0
-    filtered: int = 0
-    dead_letters: int = 0
-
-    def add(self, delivery: Delivery, size_bytes: int) -> None:
-        self.rows += delivery.rows
-        self.size_bytes += size_bytes
-        self.filtered += delivery.filtered
-        self.dead_letters += delivery.dead_letters
-
-
-def _order_at_end(change: Run | TableChange) -> EventOrder:
-    if isinstance(change, Run):
-        ordinal = change.first_tx_ordinal + (0 if change.is_snapshot else len(change) - 1)
-    else:
-        ordinal = change.tx_ordinal
-    return EventOrder(epoch=change.epoch, rank=int(change.rank), tx_ordinal=ordinal)
+    stuck: dict[str, str]
+    """Tenants that cannot go on, with the reason."""
+    left: dict[str, Left] = field(default_factory=dict)
+    joining: dict[str, Straggler] = field(default_factory=dict)
+    backlogs: dict[str, list[tuple[int, Changes]]] = field(default_factory=dict)
+    """What those who come back missed, by offset."""
+    reached: Reached | None = None
+    """By what is written of it so far; None: nothing is."""

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import structlog
 
 from libs.telemetry import metrics
-from services.router.lane import Lane, LaneDependencies, WaitingBatch
+from services.router.lane import Lane
+from services.router.outputs import LaneDependencies, WaitingBatch
 
 log = structlog.get_logger()
 
@@ -39,14 +40,22 @@ class Lanes:
         return tuple(self._lanes.values())
 
     def degraded(self) -> str | None:
-        """Which tenants' topics Kafka refuses, and why; None: none. Called from any thread."""
-        refused = {topic: reason for lane in self.all() for topic, reason in lane.refused_topics.items()}
-        return "; ".join(refused.values()) or None
+        """Which tenants' topics are refused, which tenants are stuck, and why; None: none. Called from any thread."""
+        reasons = {topic: reason for lane in self.all() for topic, reason in lane.refused_topics.items()}
+        for lane in self.all():
+            for tenant, position in lane.behind.items():
+                if position.is_stuck:
+                    reasons.setdefault(tenant, f"{tenant} is behind alone: {position.reason}")
+        return "; ".join(reasons.values()) or None
 
     def route_for_all_since(self, changed_at_s: float) -> bool:
         """Whether every lane that routes now began after ``changed_at_s`` (``time.monotonic()``). Called from any thread."""
         begun = [lane.routing_since_s for lane in self.all()]
         return all(since_s is None or since_s > changed_at_s for since_s in begun)
+
+    def may_write_apart_for(self, tenant: str, gone_since_s: float) -> bool:
+        """Whether a tenant that is behind, and whose document went away then, may yet get records. Called from any thread."""
+        return any(lane.may_write_apart_for(tenant, gone_since_s) for lane in self.all())
 
     async def open(self, partitions: Iterable[ChangesPartition], generation: int) -> None:
         """Start a lane for each partition; it opens by itself, see ``opened``. Old lanes were closed before."""

@@ -7,6 +7,7 @@ lane is called stalled, a consumer of its own looks whether a committed batch re
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from libs.errors import TransientError
 from libs.kafka.clients import client_config
 from libs.telemetry import metrics
+from services.router.lane import Lane, LanePosition
 from services.router.lanes import ChangesPartition, Lanes
 from services.router.settings import RouterSettings
 
@@ -138,8 +140,25 @@ class Liveness:
             metrics.ROUTER_LAG.labels(*labels).set(0 if is_caught_up else behind)
             delay_s = 0.0 if is_caught_up else max(time.time() - position.committed_at_us / 1e6, 0.0)
             metrics.ROUTER_DELAY.labels(*labels).set(delay_s)
+            _set_tenant_metrics(lane, position, labels, lag=0 if is_caught_up else behind, delay_s=delay_s)
             began_s = lane.transaction_began_s
             metrics.ROUTER_TRANSACTION_AGE.labels(*labels).set(0.0 if began_s is None else now_s - began_s)
+
+
+def _set_tenant_metrics(
+    lane: Lane, position: LanePosition, labels: tuple[str, str], *, lag: int, delay_s: float
+) -> None:
+    behind = lane.behind
+    for tenant in position.tenants:
+        own = behind.get(tenant)
+        own_lag, own_delay_s = lag, delay_s
+        if own is not None and own.next_offset < position.next_offset:
+            own_lag += position.next_offset - own.next_offset
+            committed_at_us = own.reached.committed_at_us
+            own_delay_s = max(time.time() - committed_at_us / 1e6, 0.0) if committed_at_us else math.nan
+        metrics.ROUTER_TENANT_LAG.labels(tenant, *labels).set(own_lag)
+        metrics.ROUTER_TENANT_DELAY.labels(tenant, *labels).set(own_delay_s)
+        metrics.ROUTER_TENANT_BEHIND.labels(tenant, *labels).set(0 if own is None else 2 if own.is_stuck else 1)
 
 
 def standing_partitions(
@@ -222,7 +241,7 @@ def watch_transactions(lanes: Lanes, stuck_after_s: float, exit_process: Callabl
     while True:
         time.sleep(1.0)
         for lane in lanes.all():
-            began_s = lane.transaction_began_s
+            began_s = min(lane.transactions_began_s, default=None)
             if began_s is not None and time.monotonic() - began_s > stuck_after_s:
                 log.error(
                     "transaction_stuck",

@@ -5,9 +5,10 @@ set of tenants); tenants that see the same rows and columns in the same form sta
 encoded once and fanned out to all of their topics.
 """
 
+import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -46,6 +47,7 @@ from services.router.encode import (
     EventSchemas,
     NoSchemaRegistry,
     SchemaIds,
+    SchemaNotKnown,
     SchemaRefused,
     WireIds,
     encoding,
@@ -126,6 +128,21 @@ class RouteGroup:
     """For each target, where its tenant's undeliverable events go."""
     announcements: tuple["Announcement", ...]
 
+    def without(self, tenants: Collection[str]) -> "RouteGroup":
+        """The same for all others; perhaps without any target."""
+        if all(target.tenant not in tenants for target in self.targets):
+            return self
+        return replace(
+            self,
+            targets=_of_others(self.targets, tenants),
+            dead_letters=_of_others(self.dead_letters, tenants),
+            announcements=tuple(each for each in self.announcements if each.target.tenant not in tenants),
+        )
+
+
+def _of_others(targets: Iterable[Target], tenants: Collection[str]) -> tuple[Target, ...]:
+    return tuple(target for target in targets if target.tenant not in tenants)
+
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
@@ -164,6 +181,14 @@ class TableRoutes:
     table_id: TableId
     groups: tuple[RouteGroup, ...] = ()
     refused: tuple[RefusedRoute, ...] = ()
+    unready: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Tenants whose schemas are not known to the registry yet, as far as is known without asking it; each with the reason."""
+
+    def without(self, tenants: Collection[str]) -> "TableRoutes":
+        """The same for all others."""
+        groups = (group.without(tenants) for group in self.groups)
+        refused = tuple(each for each in self.refused if each.target.tenant not in tenants)
+        return TableRoutes(self.table_id, tuple(group for group in groups if group.targets), refused)
 
 
 class RefusedSchema(NamedTuple):
@@ -201,8 +226,14 @@ class RouteBook:
         """Topics that Kafka would not create, with the reason."""
         self.refused_schemas: dict[str, RefusedSchema] = {}
         """By topic, those that the registry would not have."""
+        self.unready: dict[str, str] = {}
+        """Tenants that a look-up found unready, see ``TableRoutes.unready``: leave them out."""
+        self.left_out: frozenset[str] = frozenset()
+        """Tenants that get nothing by this book for now."""
         self._encodings: dict[tuple[str, EnvelopeForm], Encoding | None] = {}
+        self._compiled: dict[tuple[str, str, int, EnvelopeForm], TableRoutes] = {}
         self._routes: dict[tuple[str, str, int, EnvelopeForm], TableRoutes] = {}
+        """Those compiled, without who is left out."""
         self._seen_by: dict[TableId, tuple[Subscriber, ...]] = {}
 
     def who_sees(self, table_id: TableId) -> tuple[Subscriber, ...]:
@@ -224,7 +255,25 @@ class RouteBook:
     def refuse_topic(self, topic: str, reason: str) -> None:
         """Nothing goes to ``topic`` any more: the rows meant for it are set aside, marks and statements left out."""
         self.refused_topics[topic] = reason
+        self._compiled.clear()
         self._routes.clear()
+
+    def leave_out(self, tenants: Collection[str]) -> None:
+        """From now on these, and no others, get nothing by this book."""
+        if self.left_out == tenants:
+            return
+        come_back = self.left_out - set(tenants)
+        self.left_out = frozenset(tenants)
+        self._routes.clear()
+        for tenant in come_back & self.unready.keys():
+            del self.unready[tenant]
+        self._compiled = {
+            key: routes for key, routes in self._compiled.items() if not come_back & routes.unready.keys()
+        }
+
+    def present(self, subscribers: Iterable[Subscriber]) -> Iterator[Subscriber]:
+        """Those that are not left out."""
+        return (subscriber for subscriber in subscribers if subscriber.tenant not in self.left_out)
 
     def routes(self, database: str, table: str, schema_version: int, form: EnvelopeForm = MYSQL_FORM) -> TableRoutes:
         """The routes of a table version whose events have that form; the first call for it may ask schema_history.
@@ -236,9 +285,18 @@ class RouteBook:
         """
         routes = self._routes.get((database, table, schema_version, form))
         if routes is None:
-            routes = self._compile(TableId(database=database, table=table), schema_version, form)
+            routes = self._find((database, table, schema_version, form))
             self._routes[database, table, schema_version, form] = routes
         return routes
+
+    def _find(self, key: tuple[str, str, int, EnvelopeForm]) -> TableRoutes:
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            database, table, schema_version, form = key
+            compiled = self._compile(TableId(database=database, table=table), schema_version, form)
+            self._compiled[key] = compiled
+        self.unready.update(compiled.unready)
+        return compiled.without(self.left_out) if self.left_out else compiled
 
     def _compile(self, table_id: TableId, schema_version: int, form: EnvelopeForm) -> TableRoutes:
         subscribers = self.who_sees(table_id)
@@ -289,6 +347,9 @@ class RouteBook:
             except SchemaRefused as error:
                 self._encodings[place] = None
                 self._note_refusal(target, str(error))
+            except SchemaNotKnown as error:
+                self.unready[subscriber.tenant] = str(error)
+                return None
         return self._encodings[place]
 
     def _note_refusal(self, target: "Target", reason: str) -> None:
@@ -340,6 +401,7 @@ def compile_routes(
     projections: dict[_Likeness, Projection] = {}
     schemas: dict[_Likeness, EventSchemas | None] = {}
     refused = []
+    unready = {}
     for subscriber in subscribers:
         try:
             likeness = _likeness(subscriber)
@@ -356,6 +418,8 @@ def compile_routes(
             topic = subscriber.row_topic(source, table.table_id)
             ids = wire_ids(subscriber.spec.format, topic, schemas[likeness], registry)
             groups.setdefault((likeness, ids), []).append(subscriber)
+        except SchemaNotKnown as error:
+            unready[subscriber.tenant] = str(error)
         except (InvalidProjection, SchemaRefused) as error:
             refused.append(
                 RefusedRoute(
@@ -372,6 +436,7 @@ def compile_routes(
             for (likeness, ids), members in groups.items()
         ),
         tuple(refused),
+        unready,
     )
 
 

@@ -5,15 +5,17 @@ Reports are about committed transactions only. They are not durable themselves: 
 
 import asyncio
 import time
+from collections.abc import Mapping
 from typing import Final
 
 import structlog
 
 from libs.errors import HeadwaterError
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
+from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
 from libs.types.progress import Progress
-from services.router.lane import LanePosition
+from services.router.lane import LanePosition, TenantPosition
 from services.router.lanes import Lanes
 
 log = structlog.get_logger()
@@ -28,7 +30,7 @@ class ProgressReporter:
         self._committer = committer
         self._lanes = lanes
         self._interval_s = interval_s
-        self._reported: dict[int, LanePosition] = {}
+        self._reported: dict[tuple[int, str], tuple[EventOrder, int, int]] = {}
         self._rows_before: dict[int, dict[str, int]] = {}
         """For each lane, what its tenants had got before it opened."""
 
@@ -52,18 +54,20 @@ class ProgressReporter:
         Raises:
             ServiceUnavailable: checkpoint_committer did not answer; nothing is lost.
         """
-        positions = {id(lane): lane.position for lane in self._lanes.all() if lane.position is not None}
-        self._reported = {lane: self._reported[lane] for lane in self._reported if lane in positions}
-        self._rows_before = {lane: self._rows_before[lane] for lane in self._rows_before if lane in positions}
-        moved = {lane: position for lane, position in positions.items() if self._reported.get(lane) is not position}
-        reports: list[Progress] = []
-        for lane, position in moved.items():
-            if lane not in self._rows_before:
-                self._rows_before[lane] = await self._rows_reported(position)
-            reports.extend(_reports(position, self._rows_before[lane]))
-        if reports:
-            await self._committer.report_progress(reports)
-        self._reported |= moved
+        lanes = {id(lane): lane for lane in self._lanes.all() if lane.position is not None}
+        self._rows_before = {lane: self._rows_before[lane] for lane in self._rows_before if lane in lanes}
+        self._reported = {key: told for key, told in self._reported.items() if key[0] in lanes}
+        reports: dict[tuple[int, str], Progress] = {}
+        for number, lane in lanes.items():
+            if lane.position is not None and lane.position.source_partition:
+                if number not in self._rows_before:
+                    self._rows_before[number] = await self._rows_reported(lane.position)
+                found = tenants_progress(lane.position, lane.behind, lane.rows, self._rows_before[number])
+                reports |= {(number, report.tenant): report for report in found}
+        moved = {key: report for key, report in reports.items() if self._reported.get(key) != _told(report)}
+        if moved:
+            await self._committer.report_progress(list(moved.values()))
+        self._reported |= {key: _told(report) for key, report in moved.items()}
 
     async def _rows_reported(self, position: LanePosition) -> dict[str, int]:
         return {
@@ -77,19 +81,33 @@ def _partition(position: LanePosition) -> SourcePartition:
     return SourcePartition(source=position.source, name=position.source_partition)
 
 
-def _reports(position: LanePosition, rows_before: dict[str, int]) -> list[Progress]:
-    """One report for each tenant: everything up to the position is durable for all of them, also where rows were filtered."""
-    if position.order is None:
-        return []
-    return [
-        Progress(
-            tenant=tenant,
-            hop=HOP,
-            partition=_partition(position),
-            committed_at_us=position.committed_at_us,
-            order=position.order,
-            rows=rows_before.get(tenant, 0) + rows,
-            reported_at_us=time.time_ns() // 1000,
-        )
-        for tenant, rows in position.rows.items()
-    ]
+def _told(report: Progress) -> tuple[EventOrder, int, int]:
+    """What makes a report worth telling."""
+    return report.order, report.committed_at_us, report.rows
+
+
+def tenants_progress(
+    position: LanePosition,
+    behind: Mapping[str, TenantPosition],
+    rows: Mapping[str, int],
+    rows_before: Mapping[str, int],
+) -> list[Progress]:
+    """One report for each tenant: everything up to the lane's position is durable for it, also where rows were filtered; of one
+    that is behind the others, up to its own. Where that is not known since the lane opened, nothing new is."""
+    reports = []
+    for tenant in position.tenants | behind.keys():
+        own = behind.get(tenant)
+        order = position.order if own is None else own.reached.order
+        if order is not None:
+            reports.append(
+                Progress(
+                    tenant=tenant,
+                    hop=HOP,
+                    partition=_partition(position),
+                    committed_at_us=position.committed_at_us if own is None else own.reached.committed_at_us,
+                    order=order,
+                    rows=rows_before.get(tenant, 0) + rows.get(tenant, 0),
+                    reported_at_us=time.time_ns() // 1000,
+                )
+            )
+    return reports

@@ -211,6 +211,11 @@ class RecordBatch:
         """How many records it holds."""
         return self._body.record_count
 
+    @property
+    def base_sequence(self) -> int:
+        """Of its records, in the producer's count for the Kafka partition; -1 until it is sent."""
+        return self._producer[2]
+
     def closed(self) -> bool:
         """Always: nothing is added to it, so it lingers for nothing."""
         return True

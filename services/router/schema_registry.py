@@ -10,8 +10,9 @@ never registered has to wait.
 import hashlib
 import json
 import threading
+import time
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -20,7 +21,7 @@ from httpx2 import HTTPError
 
 from libs.config.connections import SchemaRegistrySettings
 from libs.errors import InvalidSettings, ServiceUnavailable
-from services.router.encode import SchemaRefused
+from services.router.encode import SchemaNotKnown, SchemaRefused
 
 log = structlog.get_logger()
 
@@ -29,6 +30,7 @@ _DENIED: Final = (401, 403)
 _PASSING: Final = (408, 429)
 _NO_ADDRESS: Final = 404
 _SERVERS_FAULT: Final = 500
+_REFUSAL_HOLDS_S: Final = 60.0
 
 
 class SchemaRegistry:
@@ -45,6 +47,7 @@ class SchemaRegistry:
         self._lock = threading.Lock()
         """One at a time: of two lanes that meet a table's new version, the second finds its id."""
         self._ids: dict[tuple[str, str], int] = {}
+        self._refusals: dict[tuple[str, str], _Refusal] = {}
         try:
             self._client = SchemaRegistryClient(_client_config(settings))
         except (OSError, ValueError) as error:
@@ -60,8 +63,32 @@ class SchemaRegistry:
         with self._lock:
             known = self._ids.get((subject, schema))
             if known is None:
-                known = self._ids[subject, schema] = self._register(subject, schema)
+                try:
+                    known = self._ids[subject, schema] = self._register(subject, schema)
+                except SchemaRefused as error:
+                    self._refusals[subject, schema] = _Refusal(str(error), time.monotonic())
+                    raise
+                self._refusals.pop((subject, schema), None)
         return known
+
+    def known_id(self, subject: str, schema: str) -> int:
+        """The id that ``schema_id`` found before; asks nobody, and waits for nobody.
+
+        Raises:
+            SchemaRefused: the registry refused it less than a minute ago.
+            SchemaNotKnown: it was not asked yet, or not lately.
+        """
+        known = self._ids.get((subject, schema))
+        if known is not None:
+            return known
+        refusal = self._refusals.get((subject, schema))
+        if refusal is not None and time.monotonic() < refusal.at_s + _REFUSAL_HOLDS_S:
+            raise SchemaRefused(refusal.reason)
+        raise SchemaNotKnown(f"subject {subject}: its schema is not registered yet")
+
+    def forget_refusals(self) -> None:
+        """What was refused is asked about again: a document may have changed, or a person says that it shall be."""
+        self._refusals = {}
 
     def _register(self, subject: str, schema: str) -> int:
         try:
@@ -99,6 +126,14 @@ class SchemaRegistry:
                 "document; the router asks again every minute, and a snapshot of the table then brings what was set aside"
             )
         return SchemaRefused(f"subject {subject}: the registry refuses the schema ({status}): {error.error_message}")
+
+
+class _Refusal(NamedTuple):
+    """What the registry said no to."""
+
+    reason: str
+    at_s: float
+    """``time.monotonic()``"""
 
 
 class _Notes:

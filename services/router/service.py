@@ -24,11 +24,12 @@ from libs.telemetry.endpoint import start_endpoint
 from libs.types.table import TableId, TableSchema
 from services.router.app import ChangesConsumer
 from services.router.encode import SchemaIds
-from services.router.lane import LaneDependencies
 from services.router.lanes import Lanes
 from services.router.liveness import Liveness, watch_transactions
 from services.router.match import NO_REGISTRY, FetchTableSchema, TopicClaims
+from services.router.outputs import LaneDependencies
 from services.router.progress import ProgressReporter
+from services.router.rate_limits import RateLimits
 from services.router.received_tenants import ReceivedTenants
 from services.router.settings import RouterSettings
 from services.router.writer import quieten_aiokafka
@@ -69,6 +70,7 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
             tenants=lambda: tenants.in_force.tenants,
             fetch_schema=schemas.of_source,
             claims=TopicClaims(),
+            limits=RateLimits(),
             on_failure=lambda error: _fail(loop, failure, error),
             keys=keys,
             registry=registry,
@@ -147,11 +149,13 @@ class Tenants:
             await asyncio.sleep(_TENANTS_INTERVAL_S)
             await asyncio.to_thread(self.refresh)
             if lanes.route_for_all_since(self._changed_at_s):
-                self._tell_let_go()
+                self._tell_let_go(lanes)
 
-    def _tell_let_go(self) -> None:
+    def _tell_let_go(self, lanes: Lanes) -> None:
         """Nothing is written any more for those whose document is away: whoever erases a tenant waits for that."""
         for tenant in self._served - {spec.tenant for spec in self.in_force.tenants}:
+            if lanes.may_write_apart_for(tenant, self._changed_at_s):
+                continue
             self._served.discard(tenant)
             metrics.ROUTER_SERVED.remove(tenant)
             log.info("tenant_let_go", tenant_id=tenant)
@@ -170,6 +174,8 @@ class Tenants:
         log.info("tenants_loaded", tenants=[spec.tenant for spec in changed.tenants], refused=len(changed.refused))
         metrics.TENANTS.set(len(changed.tenants))
         metrics.TENANT_REFUSED.clear()
+        for by_tenant in (metrics.ROUTER_TENANT_LAG, metrics.ROUTER_TENANT_DELAY, metrics.ROUTER_TENANT_BEHIND):
+            by_tenant.clear()  # of those who are gone; the others' come again within seconds
         for document in changed.refused:
             log.error(
                 "tenant_refused", file=str(document.file), in_force=document.tenant, mistakes=list(document.mistakes)

@@ -20,6 +20,7 @@ from typing import Any, Final, Self, TypeVar
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka import errors as kafka_errors
+from aiokafka.client import CoordinationType
 from aiokafka.producer import sender
 
 from libs.config.connections import KafkaSettings
@@ -39,6 +40,15 @@ from services.router.settings import LaneSettings
 
 _T = TypeVar("_T")
 
+
+class TopicsRefused(PipelineHalted):
+    """Kafka will not take records of some topics, and takes all others."""
+
+    def __init__(self, message: str, topics: frozenset[str]) -> None:
+        super().__init__(message)
+        self.topics = topics
+
+
 _KAFKA_CALL_TIMEOUT_S: Final = 30.0  # below the age at which a transaction counts as stuck
 _CLOSE_TIMEOUT_S: Final = 2.0  # below the time that a lane's end may take
 _RETRY_MS: Final = 20
@@ -55,10 +65,12 @@ class TransactionWriter:
     One transaction: ``begin``, any number of ``write``, ``send_gathered``, ``send_offset``, ``commit``. All of them raise
 
     * Fenced: another owner has the partition; nothing of the transaction became visible;
+    * TopicsRefused: Kafka will not take records of some topics; ``abort``, and begin anew without them;
     * PipelineHalted: Kafka refuses the router; the message says which grant is missing;
     * BrokerUnavailable: anything else, an answer that does not come within 30 s included.
 
-    After an error the writer is good for ``close`` only: the next ``open`` under the same id ends what was left open.
+    After another error than TopicsRefused the writer is good for ``close`` only: the next ``open`` under the same id ends what
+    was left open.
 
     Order: a Kafka partition of a topic gets its records in the order of the calls.
     """
@@ -75,18 +87,29 @@ class TransactionWriter:
         """For each topic that the running transaction writes to, and for each of its Kafka partitions, the batch to be; topics
         that get the very same records share it."""
         self._gathered_bytes = 0
-        self._in_flight: dict[asyncio.Future[object], int] = {}
-        """Batches that are not acknowledged, with their bytes."""
+        self._in_flight: dict[asyncio.Future[object], _Sent] = {}
+        """Batches that are not acknowledged."""
         self._in_flight_bytes = 0
         self._turn = 0
+        self._offset_group: str | None = None
+        """Whose offset was sent last."""
+        self._refusal: BaseException | None = None
+        """Why aiokafka lets the running transaction only be aborted."""
+        self._was_begun = False
+        """Kafka knew of the transaction when that came."""
 
     @classmethod
-    async def open(cls, kafka: KafkaSettings, group: str, place: TopicPartition, settings: LaneSettings) -> Self:
-        """Fence the partition's older owners; when this returns, no transaction of theirs is open any more."""
+    async def open(
+        cls, kafka: KafkaSettings, group: str, place: TopicPartition, settings: LaneSettings, *, part: str = ""
+    ) -> Self:
+        """Fence the partition's older owners; when this returns, no transaction of theirs is open any more.
+
+        ``part``: of what is done for the partition, where several writers share that; each has owners of its own.
+        """
         producer = AIOKafkaProducer(
             **aiokafka_config(kafka),
             # Topic and partition, so that whoever owns the partition next has the same id and fences us.
-            transactional_id=f"{group}-{place.topic}-{place.partition}",
+            transactional_id=f"{group}-{place.topic}-{place.partition}{part}",
             transaction_timeout_ms=int(settings.transaction_timeout_s * 1000),
             request_timeout_ms=int(_KAFKA_CALL_TIMEOUT_S * 1000),
             retry_backoff_ms=_RETRY_MS,
@@ -95,6 +118,7 @@ class TransactionWriter:
         writer = cls(producer, place, group, settings)
         try:
             await writer._answered(producer.start())
+            writer._hear_refusals()
         except BaseException:
             await writer.close()
             raise
@@ -115,9 +139,45 @@ class TransactionWriter:
             self._known_topics |= new
             await self._answered(self._producer.client.set_topics(self._known_topics))
 
+    def _hear_refusals(self) -> None:
+        """aiokafka forgets, with an error that only an abort ends, what the transaction held at Kafka; and then sends, outside
+        of any transaction, what waits for other partitions. So it is noted, and what waits is given up, before it goes on."""
+        manager = self._producer._txn_manager
+        accumulator = self._producer._message_accumulator
+        note = manager.error_transaction
+
+        def error_transaction(error: BaseException) -> None:
+            self._refusal = error
+            self._was_begun = bool(manager._txn_partitions) or manager._txn_consumer_group is not None
+            for place in [place for place in accumulator._batches if place not in manager._txn_partitions]:
+                for batch in accumulator._batches.pop(place):
+                    batch.failure(error)
+            note(error)
+
+        manager.error_transaction = error_transaction
+
+    async def abort(self) -> None:
+        """End the running transaction after TopicsRefused; nothing of it becomes visible, and ``begin`` may follow."""
+        manager = self._producer._txn_manager
+        if self._refusal is not None and self._was_begun:
+            manager._txn_partitions.add(self._place)  # else it would be ended here alone, and not at Kafka
+        await self._answered(self._producer.abort_transaction())
+        for acknowledged, sent in self._in_flight.items():
+            is_refused = acknowledged.done() and acknowledged.exception() is not None
+            if is_refused and sent.batch.base_sequence >= 0:
+                # Kafka counts what it took, aiokafka what it sent.
+                numbers = manager._sequence_numbers
+                numbers[sent.place] = min(numbers[sent.place], sent.batch.base_sequence)
+        self._in_flight.clear()
+        self._in_flight_bytes = 0
+        self._gathered.clear()
+        self._gathered_bytes = 0
+        self._refusal = None
+
     async def begin(self) -> None:
         """Open a transaction. Kafka learns of it with its first records or offset."""
         self._gathered.clear()  # a topic may have got more Kafka partitions
+        self._offset_group = None
         await self._answered(self._producer.begin_transaction())
 
     async def write(self, records: Records | PassedRows, topics: Iterable[str]) -> None:
@@ -201,7 +261,7 @@ class TransactionWriter:
             acknowledged = await self._answered(
                 self._producer.send_batch(batch, place.topic, partition=place.partition)
             )
-            self._in_flight[acknowledged] = batch.size()
+            self._in_flight[acknowledged] = _Sent(place, batch)
             self._in_flight_bytes += batch.size()
             await asyncio.sleep(0)  # the producer sends it while the next is gathered
 
@@ -217,12 +277,19 @@ class TransactionWriter:
         for error in filter(None, (acknowledged.exception() for acknowledged in done)):
             raise self._as_ours(error) from error
         for acknowledged in done:
-            self._in_flight_bytes -= self._in_flight.pop(acknowledged)
+            self._in_flight_bytes -= self._in_flight.pop(acknowledged).batch.size()
 
-    async def send_offset(self, next_offset: int) -> None:
-        """Make the offset behind the transaction's input a part of it. After ``send_gathered``: Kafka takes the records
-        meanwhile."""
-        await self._answered(self._producer.send_offsets_to_transaction({self._place: next_offset}, self._group))
+    async def send_offset(self, next_offset: int, *, group: str | None = None, note: str = "") -> None:
+        """Make the offset behind the transaction's input a part of it, of the writer's own group or of another one. After
+        ``send_gathered``: Kafka takes the records meanwhile."""
+        group = group or self._group
+        if self._offset_group not in (None, group):
+            # aiokafka has a transaction tell of one group alone: let it find the other's coordinator, and tell Kafka of it.
+            self._producer._txn_manager._txn_consumer_group = None
+            self._producer._sender._coordinator_dead(CoordinationType.GROUP)
+        self._offset_group = group
+        offsets = {self._place: (next_offset, note)}
+        await self._answered(self._producer.send_offsets_to_transaction(offsets, group))
 
     async def commit(self) -> None:
         """Make records and offset visible together, once Kafka has acknowledged every record."""
@@ -256,8 +323,40 @@ class TransactionWriter:
         ended = [
             task for task in (*self._in_flight, sender) if task is not None and task.done() and not task.cancelled()
         ]
-        causes = [error, *filter(None, (task.exception() for task in ended))]
-        return min(map(as_ours, causes), key=lambda ours: isinstance(ours, BrokerUnavailable))
+        causes = [error, *filter(None, (self._refusal, *(task.exception() for task in ended)))]
+        worst = min(map(as_ours, causes), key=lambda ours: isinstance(ours, BrokerUnavailable))
+        if isinstance(worst, Fenced):
+            return worst
+        refused = self._refused_topics(error)
+        if not refused:
+            return worst
+        names, reasons = ", ".join(sorted(refused)), "; ".join(sorted(set(refused.values())))
+        return TopicsRefused(f"Kafka refuses records of {names}: {reasons}", frozenset(refused))
+
+    def _refused_topics(self, raised: BaseException) -> dict[str, str]:
+        """Topics that are why the transaction cannot be committed, with Kafka's reason; none: it is not they alone."""
+        refused = unauthorized_topics(raised) | unauthorized_topics(self._refusal)
+        if self._refusal is not None and not refused:
+            return {}
+        failed = [
+            (sent.place.topic, error)
+            for acknowledged, sent in self._in_flight.items()
+            if acknowledged.done() and (error := acknowledged.exception()) is not None and error is not self._refusal
+        ]
+        refused |= {topic: repr(error) for topic, error in failed if is_of_topic(error)}
+        for topic, error in failed:
+            is_consequence = topic in refused and isinstance(error, kafka_errors.OutOfOrderSequenceNumber)
+            if not is_of_topic(error) and not is_consequence:
+                return {}
+        return refused
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A batch on its way."""
+
+    place: TopicPartition
+    batch: RecordBatch
 
 
 @dataclass(slots=True, eq=False)
@@ -312,6 +411,33 @@ class _NowAndThen:
             return False
         self._passed_at_s[text] = now_s
         return True
+
+
+_OF_ALL: Final = (
+    kafka_errors.ProducerFenced,
+    kafka_errors.InvalidProducerEpoch,
+    kafka_errors.OutOfOrderSequenceNumber,
+    kafka_errors.InvalidProducerIdMapping,
+    kafka_errors.InvalidTxnState,
+    kafka_errors.TransactionalIdAuthorizationFailed,
+    kafka_errors.ClusterAuthorizationFailedError,
+)
+
+
+def is_of_topic(error: BaseException) -> bool:
+    """Kafka's answer to a batch is about its topic (a grant, a limit, a policy of it), not about the router, and will not be
+    another one at once."""
+    return (
+        isinstance(error, kafka_errors.BrokerResponseError) and not error.retriable and not isinstance(error, _OF_ALL)
+    )
+
+
+def unauthorized_topics(error: BaseException | None) -> dict[str, str]:
+    """The topics that an error says the router may not write, with the remedy."""
+    if not isinstance(error, kafka_errors.TopicAuthorizationFailedError) or not error.args:
+        return {}
+    named = error.args[0]
+    return dict.fromkeys((named,) if isinstance(named, str) else named, "grant the router WRITE and DESCRIBE on it")
 
 
 _FENCED: Final = (kafka_errors.ProducerFenced, kafka_errors.InvalidProducerEpoch)

@@ -3,6 +3,7 @@
 One broker for all tests, with an open listener for the tests themselves, SASL_PLAINTEXT and SASL_SSL.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -30,12 +31,14 @@ from libs.local.ports import LOOPBACK, free_ports
 from protos.dts import subscription_pb2 as pb
 from services.dts_decoder.client import SubscriptionClient
 from services.dts_decoder.settings import SubscriptionSettings
+from services.router.writer import TopicsRefused
 from spark.transforms.read_topics import kafka_options
 from tests.certificates import write_certificates
 from tests.conftest import KafkaBroker, ValkeyServer, start_kafka_in
-from tests.integration.router_rig import RouterProcess, created_ids, read_until
+from tests.integration.router_rig import RouterProcess, created_ids, read_topic, read_until
 from tests.integration.service_process import ServiceProcess
 from tests.integration.test_router import started_services
+from tests.integration.test_router_writer import Rig, numbered
 from tests.spark_session import shared_spark
 from tests.unit.dts_decoder.topic import begin, commit, insert
 
@@ -326,3 +329,44 @@ def _read_by_spark(settings: KafkaSettings, topic: str) -> int:
     """Committed records, with the options of the sink."""
     session = shared_spark().session
     return session.read.format("kafka").options(**kafka_options(settings)).option("subscribe", topic).load().count()
+
+
+@pytest.mark.parametrize("sees_it", [True, False])
+async def test_a_topic_that_the_router_may_not_write_is_named_and_others_go_on(
+    kafka: GuardedKafka, unique_name: Callable[[str], str], sees_it: bool
+) -> None:
+    """What the transaction had written elsewhere is aborted at Kafka too: it does not show with the next one's commit."""
+    rig = Rig(kafka.broker.bootstrap_servers, unique_name("writer"))
+    closed = f"closed-{rig.topic}"
+    ensure_topics(rig.kafka, [TopicSpec(name=closed)])
+    rules = [_acl(closed, AclOperation.WRITE, AclPermissionType.DENY)]
+    rules += [_acl(closed, AclOperation.DESCRIBE, AclPermissionType.ALLOW)] * sees_it
+    admin = AdminClient({"bootstrap.servers": kafka.broker.bootstrap_servers})
+    for answer in admin.create_acls(rules).values():
+        answer.result(30)
+    rig.kafka = kafka.settings(PLAINTEXT, SaslMechanism.SCRAM_SHA_512)
+
+    async with rig.writer() as writer:
+        await rig.write(writer, numbered(0, 2))
+        await writer.begin()
+        await writer.write(numbered(100, 2), [rig.topic])
+        await writer.send_gathered()
+        await asyncio.sleep(0.5)  # Kafka has these
+        with pytest.raises(TopicsRefused) as refused:
+            await writer.write(numbered(200, 2), [closed])
+            await writer.send_gathered()
+            await writer.send_offset(2)
+            await writer.commit()
+        assert refused.value.topics == {closed}
+        assert "grant the router WRITE" in str(refused.value)
+        await writer.abort()
+        await rig.write(writer, numbered(2, 2), next_offset=2)
+
+    found = read_topic(kafka.broker.bootstrap_servers, rig.topic)
+    assert [message.key() for message in found] == [b"0", b"1", b"2", b"3"]
+
+
+def _acl(topic: str, operation: AclOperation, permission: AclPermissionType) -> AclBinding:
+    return AclBinding(
+        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{USER}", "*", operation, permission
+    )

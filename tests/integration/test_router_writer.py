@@ -1,6 +1,7 @@
 """A lane's transactions over a real Kafka: what becomes visible, where, and under which failures."""
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -14,13 +15,17 @@ from confluent_kafka import Message, Producer
 
 from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable, Fenced
+from libs.events.names import STRAGGLING
 from libs.kafka.clients import TopicSpec, ensure_topics
-from services.router.lane import LaneDependencies, _committed_offset
+from services.router.lane import _committed_offset
 from services.router.match import TopicClaims
+from services.router.outputs import LaneDependencies
+from services.router.rate_limits import RateLimits
 from services.router.record_batch import CODECS, Records, encode_header, join_headers
 from services.router.record_bytes import PassedRows
 from services.router.settings import LaneSettings
-from services.router.writer import TransactionWriter
+from services.router.straggler_offsets import count_note, find_stragglers
+from services.router.writer import TopicsRefused, TransactionWriter
 from tests.conftest import KafkaBroker, StartKafka
 from tests.integration.router_rig import read_topic
 from tests.unit.router.batches import run_of
@@ -85,6 +90,7 @@ class Rig:
             tenants=tuple,
             fetch_schema=lambda _: pytest.fail,
             claims=TopicClaims(),
+            limits=RateLimits(),
             on_failure=pytest.fail,
         )
         return _committed_offset(self.place, shared)
@@ -271,6 +277,81 @@ async def test_owner_that_was_replaced_is_fenced_at_each_step(make_rig: Callable
 
     assert keys_of(rig.read()) == [b"%d" % number for number in range(15)]
     assert rig.committed() == 2
+
+
+async def write_beside(rig: Rig, writer: TransactionWriter, other: str, value: bytes, next_offset: int) -> None:
+    """One transaction to the rig's topic and another one."""
+    await writer.begin()
+    await writer.write(records([(b"beside", b"small")]), [rig.topic])
+    await writer.send_gathered()
+    await writer.write(records([(b"refused", value), (b"later", b"small")]), [other])
+    await writer.send_gathered()
+    await writer.write(records([(b"behind it", b"small")]), [other])
+    await writer.send_gathered()
+    await writer.send_offset(next_offset)
+    await writer.commit()
+
+
+async def test_a_topic_that_refuses_is_named_and_nothing_of_the_transaction_shows(
+    make_rig: Callable[..., Rig],
+) -> None:
+    """The others go on with the same writer; so does the topic with what it takes: no record is out of sequence."""
+    rig = make_rig()
+    small = f"small-{rig.topic}"
+    ensure_topics(rig.kafka, [TopicSpec(name=small, config={"max.message.bytes": "500"})])
+    async with rig.writer() as writer:
+        await rig.write(writer, numbered(0, 3))
+        for _ in range(2):
+            with pytest.raises(TopicsRefused) as refused:
+                await write_beside(rig, writer, small, random_bytes(1_000), 2)
+            assert refused.value.topics == {small}
+            assert "MessageSizeTooLarge" in str(refused.value)
+            await writer.abort()
+            assert rig.committed() == 1
+        await rig.write(writer, numbered(3, 3), next_offset=2)
+        await write_beside(rig, writer, small, b"fits", 3)
+
+    assert keys_of(rig.read()) == [*(b"%d" % number for number in range(6)), b"beside"]
+    found = read_topic(rig.kafka.bootstrap_servers, small)
+    assert keys_of(found) == [b"refused", b"later", b"behind it"]
+    assert rig.committed() == 3
+
+
+def random_bytes(count: int) -> bytes:
+    """What no compression makes smaller."""
+    return random.Random(count).randbytes(count)
+
+
+async def test_offsets_of_several_groups_are_committed_together(make_rig: Callable[..., Rig]) -> None:
+    """With the records, and with what stands beside them; aborted, none is."""
+    rig = make_rig()
+    places = [f"{rig.group}.a", f"{rig.group}.b"]
+    async with rig.writer() as writer:
+        await writer.begin()
+        await writer.write(numbered(0, 2), [rig.topic])
+        await writer.send_gathered()
+        await writer.send_offset(9, note=count_note(places))
+        await writer.send_offset(4, group=places[0], note=STRAGGLING)
+        await writer.send_offset(5, group=places[1], note=STRAGGLING)
+        await writer.commit()
+        await writer.begin()
+        await writer.send_offset(10, note=count_note(()))
+        await writer.send_offset(10, group=places[0])
+        await writer.abort()
+
+    assert rig.committed() == 9
+    assert find_stragglers(rig.kafka, rig.group, rig.place) == {"a": 4, "b": 5}
+    assert len(rig.read()) == 2
+
+    async with rig.writer() as writer:
+        await writer.begin()
+        await writer.send_offset(10, note=count_note(["b", "c"]))
+        await writer.send_offset(10, group=places[0])
+        await writer.commit()
+    with pytest.raises(
+        BrokerUnavailable, match=r"2 tenants are behind in .*, and Kafka tells of 1; grant the router READ"
+    ):
+        find_stragglers(rig.kafka, rig.group, rig.place)
 
 
 def test_aiokafka_still_reads_how_soon_to_ask_for_the_next_transaction() -> None:

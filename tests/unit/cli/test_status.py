@@ -4,8 +4,8 @@ import io
 
 from rich.console import Console
 
-from libs.cli.status import PLAIN_WIDTH, shards_table, warehouse_table
-from libs.local.status import ShardStatus, SourceStatus, TableInWarehouse, TableStatus
+from libs.cli.status import PLAIN_WIDTH, routed_table, shards_table, warehouse_table
+from libs.local.status import RoutedTenant, ShardStatus, SourceStatus, TableInWarehouse, TableStatus, routed_tenants
 from libs.types.warehouse import TableFiles, TableTimings
 
 
@@ -78,3 +78,36 @@ def test_where_a_batch_went_and_what_a_table_takes() -> None:
     assert iceberg.split()[2:13] == ["10,000", "1.0", "s", "0.5", "s", "1.5", "s", "2.0", "s", "1,200", "3"]
     assert "12.3 MB" in iceberg
     assert postgresql.split()[11:13] == ["0.0", "MB"]
+
+
+def test_the_tenants_that_took_most_of_the_router_are_first() -> None:
+    """By its metrics, summed over source partitions; other services' tenants and other metrics do not count."""
+    page = """
+headwater_router_tenant_cpu_seconds_total{tenant="acme"} 1.5
+headwater_router_tenant_cpu_seconds_total{tenant="globex"} 4.5
+headwater_router_events_total{tenant="globex"} 2000.0
+headwater_router_bytes_total{tenant="globex"} 3e+06
+headwater_router_tenant_lag_batches{source="a",source_partition="0",tenant="acme"} 7.0
+headwater_router_tenant_lag_batches{source="b",source_partition="0",tenant="acme"} 3.0
+headwater_router_tenant_behind{source="a",source_partition="0",tenant="acme"} 2.0
+headwater_router_tenant_behind{source="b",source_partition="0",tenant="acme"} 0.0
+process_cpu_seconds_total 9.0
+"""
+
+    globex, acme = routed_tenants(page)
+
+    assert globex == RoutedTenant(tenant="globex", cpu_s=4.5, events=2000, bytes=3_000_000)
+    assert (acme.tenant, acme.cpu_s, acme.lag_batches, acme.standing) == ("acme", 1.5, 10, "stuck")
+
+
+def test_a_tenant_that_is_behind_is_always_shown() -> None:
+    """The ten that took most, and each that somebody may have to see to."""
+    quiet = [RoutedTenant(tenant=f"t{number:02d}", cpu_s=99.0 - number, events=1, bytes=1) for number in range(12)]
+    stuck = RoutedTenant(tenant="stuck-one", cpu_s=0.0, events=0, bytes=0, standing="stuck")
+    page = io.StringIO()
+
+    Console(file=page, width=PLAIN_WIDTH).print(routed_table((*quiet, stuck)))
+
+    lines = page.getvalue().splitlines()[1:]
+    assert [line.split()[0] for line in lines] == [*(f"t{number:02d}" for number in range(10)), "stuck-one", "2"]
+    assert lines[10].rstrip().endswith("stuck")

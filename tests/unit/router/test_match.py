@@ -13,6 +13,7 @@ from libs.mysql.logical import column
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.tenant import (
     ColumnMask,
+    EventFormat,
     FormatSettings,
     HashMask,
     HmacMask,
@@ -27,6 +28,7 @@ from libs.types.tenant import (
     TopicSettings,
 )
 from libs.types.value import LogicalKind, LogicalType
+from services.router.encode import KnownSchemas, SchemaNotKnown
 from services.router.match import RouteBook, TopicClaims, TopicCollision
 
 ORDERS = TableId(database="shop", table="orders")
@@ -315,3 +317,61 @@ def test_a_template_that_mixes_topics_is_its_tenants_trouble(name: str, database
 
     assert targets(found) == [[f"b.s.{database}.{table}"]]
     assert [(refused.target.tenant, says in refused.reason) for refused in found.refused] == [("a", True)]
+
+
+def test_who_is_left_out_gets_nothing_and_the_others_all() -> None:
+    """Of rows, dead letters and announcements; nothing is compiled anew, and back it is as it was."""
+    asked: list[tuple[TableId, int]] = []
+    bad = tenant("bad", selection={"row_filters": (RowFilter(tables=".*", where="idd > 1"),)})
+    routes = book(tenant("a"), tenant("b"), bad, asked=asked)
+    before = routes.routes("shop", "orders", 1)
+
+    routes.leave_out({"a", "bad"})
+    without = routes.routes("shop", "orders", 1)
+    present = [subscriber.tenant for subscriber in routes.present(routes.subscribers)]
+    routes.leave_out(())
+
+    (group,) = without.groups
+    assert [target.tenant for target in group.targets] == ["b"]
+    assert [target.tenant for target in group.dead_letters] == ["b"]
+    assert [each.target.tenant for each in group.announcements] == ["b"]
+    assert without.refused == ()
+    assert present == ["b"]
+    assert routes.routes("shop", "orders", 1) is before
+    assert asked == [(ORDERS, 1)]
+
+
+class Registry:
+    """Knows what it was told."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, int] = {}
+
+    def schema_id(self, _subject: str, _schema: str) -> int:
+        """Nobody may wait for it here."""
+        pytest.fail("the registry was asked")
+
+    def known_id(self, subject: str, _schema: str) -> int:
+        """Raises SchemaNotKnown."""
+        if subject not in self.ids:
+            raise SchemaNotKnown(f"subject {subject}: not yet")
+        return self.ids[subject]
+
+    def forget_refusals(self) -> None:
+        """There are none."""
+
+
+def test_a_schema_that_is_not_known_makes_its_tenant_unready_and_asks_nobody() -> None:
+    """The others' routes are there; once it is known and the tenant is back, so are its own."""
+    registry = Registry()
+    avro = tenant("avro", format=FormatSettings(kind=EventFormat.AVRO), sink=None)
+    routes = RouteBook("s", (tenant("a"), avro), schema, TopicClaims(), registry=KnownSchemas(registry))
+
+    assert targets(routes.routes("shop", "orders", 1)) == [["a.s.shop.orders"]]
+    assert list(routes.unready) == ["avro"]
+    routes.leave_out({"avro"})
+    registry.ids = {"avro.s.shop.orders-key": 1, "avro.s.shop.orders-value": 2}
+    routes.leave_out(())
+
+    assert targets(routes.routes("shop", "orders", 1)) == [["a.s.shop.orders"], ["avro.s.shop.orders"]]
+    assert routes.unready == {}

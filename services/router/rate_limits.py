@@ -1,0 +1,105 @@
+"""How fast a tenant may go: token buckets, one for each tenant with limits, shared by all lanes of the process.
+
+A bucket holds a second's worth. What is written is taken from it, into debt where need be: a batch is written whole. A tenant
+in debt falls behind (``stragglers``) and goes on when its bucket has filled; so over some seconds its rate is the limit.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from libs.types.tenant import TenantLimits, TenantSpec
+
+_BURST_S: Final = 1.0
+_REJOIN_SHARE: Final = 0.5
+"""How full a bucket is before its tenant joins the others again: else one at its limit would leave and join all the time."""
+
+
+class _Bucket:
+    """Tokens of one kind; at most a second's worth, and as little below zero as was overdrawn."""
+
+    __slots__ = ("_filled_at_s", "_per_s", "_tokens")
+
+    def __init__(self, per_s: float, now_s: float) -> None:
+        self._per_s = per_s
+        self._tokens = per_s * _BURST_S
+        self._filled_at_s = now_s
+
+    def take(self, amount: float, now_s: float) -> None:
+        self._fill(now_s)
+        self._tokens -= amount
+
+    def wait_s(self, now_s: float, share: float) -> float:
+        """Until ``share`` of it is there; 0: it is."""
+        self._fill(now_s)
+        return max(0.0, (share * self._per_s * _BURST_S - self._tokens) / self._per_s)
+
+    def _fill(self, now_s: float) -> None:
+        passed_s, self._filled_at_s = now_s - self._filled_at_s, now_s
+        self._tokens = min(self._per_s * _BURST_S, self._tokens + passed_s * self._per_s)
+
+
+class RateLimits:
+    """The buckets of all tenants that have limits. May be used from several threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._limits: dict[str, TenantLimits] = {}
+        self._buckets: dict[str, tuple[_Bucket | None, _Bucket | None]] = {}
+        self._tenants: object = None
+
+    def set_tenants(self, tenants: tuple[TenantSpec, ...]) -> None:
+        """Take the limits of the tenants in force; who keeps them keeps what is in the buckets. Cheap for the same tuple."""
+        if tenants is self._tenants:
+            return
+        with self._lock:
+            limits = {spec.tenant: spec.limits for spec in tenants if _is_limited(spec.limits)}
+            now_s = self._clock()
+            self._buckets = {
+                tenant: self._buckets[tenant] if self._limits.get(tenant) == limit else _buckets(limit, now_s)
+                for tenant, limit in limits.items()
+            }
+            self._limits = limits
+            self._tenants = tenants
+
+    @property
+    def is_empty(self) -> bool:
+        """No tenant has limits."""
+        return not self._buckets
+
+    def take(self, tenant: str, rows: int, size_bytes: int) -> None:
+        """Note what was written for a tenant."""
+        buckets = self._buckets.get(tenant)
+        if buckets is None:
+            return
+        with self._lock:
+            now_s = self._clock()
+            for bucket, amount in zip(buckets, (rows, size_bytes), strict=True):
+                if bucket is not None:
+                    bucket.take(amount, now_s)
+
+    def over(self) -> Iterable[str]:
+        """The tenants in debt."""
+        return [tenant for tenant in self._buckets if self.wait_s(tenant) > 0]
+
+    def wait_s(self, tenant: str, *, to_rejoin: bool = False) -> float:
+        """How long until a tenant may go on, or join the others again; 0: now."""
+        buckets = self._buckets.get(tenant)
+        if buckets is None:
+            return 0.0
+        with self._lock:
+            now_s = self._clock()
+            share = _REJOIN_SHARE if to_rejoin else 0.0
+            return max(bucket.wait_s(now_s, share) for bucket in buckets if bucket is not None)
+
+
+def _is_limited(limits: TenantLimits) -> bool:
+    return limits.events_per_s is not None or limits.bytes_per_s is not None
+
+
+def _buckets(limits: TenantLimits, now_s: float) -> tuple[_Bucket | None, _Bucket | None]:
+    events = None if limits.events_per_s is None else _Bucket(limits.events_per_s, now_s)
+    size = None if limits.bytes_per_s is None else _Bucket(limits.bytes_per_s, now_s)
+    return events, size

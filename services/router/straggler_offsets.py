@@ -1,0 +1,98 @@
+"""Who is behind the others in a partition of a changes topic, and where: kept in Kafka, as offsets of groups.
+
+A tenant that fell behind has a group of its own, ``<router's group>.<tenant>``. Its offset is the tenant's cursor, and the note
+beside it says that the cursor counts (``straggling``) or that the tenant went back to the others (none). Both change in the
+Kafka transactions that write the tenant's records, so they are never apart from them. Beside the router's own offset stands how
+many tenants are behind: whoever finds fewer groups than that was not told of all.
+"""
+
+import time
+from collections.abc import Collection
+from typing import Final, NamedTuple
+
+from aiokafka import TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka import TopicPartition as OffsetOf
+from confluent_kafka.admin import AdminClient
+
+from libs.config.connections import KafkaSettings
+from libs.errors import BrokerUnavailable
+from libs.events.names import STRAGGLING, straggler_group
+from libs.kafka.clients import client_config
+
+_TIMEOUT_S: Final = 30.0
+_RETRY_S: Final = 0.2
+
+
+class CommittedOffset(NamedTuple):
+    """Where a group goes on in a partition."""
+
+    next_offset: int
+    note: str
+
+
+def find_stragglers(kafka: KafkaSettings, group: str, place: TopicPartition) -> dict[str, int]:
+    """The tenants that are behind in a partition, each with its cursor. Blocks.
+
+    Raises:
+        BrokerUnavailable: Kafka did not say, or not of all: the router needs DESCRIBE on the groups that begin with its own.
+    """
+    admin = AdminClient(client_config(kafka))
+    prefix = straggler_group(group, "")
+    try:
+        listed = admin.list_consumer_groups(request_timeout=_TIMEOUT_S).result(_TIMEOUT_S)
+    except (KafkaException, TimeoutError) as error:
+        raise BrokerUnavailable(f"Kafka does not tell its consumer groups: {error}") from error
+    if listed.errors:
+        raise BrokerUnavailable(f"Kafka does not tell all of its consumer groups: {listed.errors[0]}")
+    groups = [each.group_id for each in listed.valid if each.group_id.startswith(prefix)]
+    found = {
+        name.removeprefix(prefix): committed.next_offset
+        for name, committed in _committed(admin, groups, place).items()
+        if committed.note == STRAGGLING
+    }
+    noted = straggler_count(_committed(admin, [group], place)[group].note)
+    if len(found) < noted:
+        raise BrokerUnavailable(
+            f"{noted} tenants are behind in {place.topic}/{place.partition}, and Kafka tells of {len(found)}; grant the router "
+            f"READ on groups whose names begin with {prefix}"
+        )
+    return found
+
+
+def count_note(stragglers: Collection[str]) -> str:
+    """What stands beside the router's own offset."""
+    return f"{STRAGGLING}={len(stragglers)}" if stragglers else ""
+
+
+def straggler_count(note: str) -> int:
+    """What ``count_note`` wrote; another note says nothing."""
+    name, _, count = note.partition("=")
+    return int(count) if name == STRAGGLING and count.isdecimal() else 0
+
+
+def _committed(admin: AdminClient, groups: list[str], place: TopicPartition) -> dict[str, CommittedOffset]:
+    """Asked of all at once; offsets of a transaction whose end is being written are waited for."""
+    deadline_s = time.monotonic() + _TIMEOUT_S
+    found: dict[str, CommittedOffset] = {}
+    while missing := [group for group in groups if group not in found]:
+        asked = {
+            group: admin.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group, [OffsetOf(*place)])],
+                require_stable=True,
+                request_timeout=_TIMEOUT_S,
+            )[group]
+            for group in missing
+        }
+        for group, answer in asked.items():
+            try:
+                [offset] = answer.result(_TIMEOUT_S).topic_partitions or []
+                if offset.error is not None:
+                    raise KafkaException(offset.error)
+                found[group] = CommittedOffset(max(offset.offset, 0), offset.metadata or "")
+            except (KafkaException, TimeoutError, ValueError) as error:
+                if time.monotonic() > deadline_s:
+                    raise BrokerUnavailable(f"Kafka does not tell the offset of group {group}: {error}") from error
+        if len(found) < len(groups):
+            time.sleep(_RETRY_S)
+    return found

@@ -1,0 +1,85 @@
+"""What is known of tenants that are behind, without a broker."""
+
+import pytest
+
+from libs.types.order import EventOrder
+from services.router.lane import LanePosition, TenantPosition
+from services.router.outputs import Reached, WaitingBatch
+from services.router.progress import tenants_progress
+from services.router.straggler_offsets import count_note, straggler_count
+from services.router.stragglers import RecentBatches
+
+
+def batches(*offsets: int, size: int = 10) -> list[WaitingBatch]:
+    """Of these offsets."""
+    return [WaitingBatch(offset, b"x" * size) for offset in offsets]
+
+
+def offsets(found: list[WaitingBatch] | None) -> list[int] | None:
+    """Of what was found."""
+    return None if found is None else [batch.offset for batch in found]
+
+
+def test_recent_batches_are_found_whole_or_not_at_all() -> None:
+    """Over several chunks, with the gaps that transaction marks leave; what is not known to be whole is not given."""
+    recent = RecentBatches()
+    recent.add(10, 14, batches(10, 12, 13))
+    recent.add(14, 21, batches(15, 20))
+    recent.add(30, 31, batches(30))
+
+    assert offsets(recent.between(11, 21)) == [12, 13, 15, 20]
+    assert offsets(recent.between(14, 20)) == [15]
+    assert offsets(recent.between(21, 21)) == []
+    assert recent.between(9, 14) is None
+    assert recent.between(20, 31) is None
+    assert offsets(recent.at(12, 40)) == [12, 13]
+    assert recent.at(25, 40) == []
+
+
+def test_recent_batches_take_bounded_memory() -> None:
+    """The oldest go first."""
+    recent = RecentBatches(most_bytes=100)
+    for offset in range(20):
+        recent.add(offset, offset + 1, batches(offset, size=30))
+
+    assert recent.between(10, 20) is None
+    assert offsets(recent.between(17, 20)) == [17, 18, 19]
+
+
+@pytest.mark.parametrize(("behind", "note"), [((), ""), (("a", "b", "c"), "straggling=3")])
+def test_how_many_are_behind_stands_beside_the_offset(behind: tuple[str, ...], note: str) -> None:
+    """And is read back."""
+    assert count_note(behind) == note
+    assert straggler_count(note) == len(behind)
+
+
+@pytest.mark.parametrize("note", ["", "-", "by hand", "straggling", "straggling=x"])
+def test_another_note_says_nothing(note: str) -> None:
+    """An older release writes none, and people may write what they like."""
+    assert straggler_count(note) == 0
+
+
+def test_progress_of_one_behind_is_its_own() -> None:
+    """Others' is the lane's; where nothing is known since the lane opened, nothing is said."""
+    here, there = (EventOrder(epoch=0, rank=rank, tx_ordinal=1) for rank in (9, 4))
+    position = LanePosition(
+        90,
+        0.0,
+        source="shop",
+        source_partition="0",
+        committed_at_us=900,
+        order=here,
+        tenants=frozenset({"quiet", "noisy", "unknown"}),
+    )
+    behind = {
+        "noisy": TenantPosition(40, Reached(400, there), "is over its limits", is_stuck=False),
+        "unknown": TenantPosition(1, Reached(), "was behind before the router started", is_stuck=False),
+    }
+
+    reports = {
+        each.tenant: each for each in tenants_progress(position, behind, {"noisy": 4, "quiet": 9}, {"noisy": 100})
+    }
+
+    assert reports.keys() == {"quiet", "noisy"}
+    assert (reports["quiet"].order, reports["quiet"].committed_at_us, reports["quiet"].rows) == (here, 900, 9)
+    assert (reports["noisy"].order, reports["noisy"].committed_at_us, reports["noisy"].rows) == (there, 400, 104)
