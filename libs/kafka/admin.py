@@ -23,6 +23,7 @@ from confluent_kafka.admin import (
 
 from libs.config.connections import KafkaSettings
 from libs.errors import AccessDenied, BrokerUnavailable, HeadwaterError
+from libs.events.names import ROUTER_GROUP, straggler_group
 from libs.kafka.broker_client import BrokerClient
 from libs.kafka.clients import client_config, create_topics
 from libs.kafka.passwords import set_passwords
@@ -139,7 +140,7 @@ class KafkaClient:
             raise
 
     async def groups_of(self, tenant: str) -> list[str]:
-        """The consumer groups that belong to ``tenant`` by their name.
+        """The consumer groups that belong to ``tenant`` by their name, the router's for it among them.
 
         Raises:
             BrokerUnavailable: Kafka does not answer; try again.
@@ -148,7 +149,9 @@ class KafkaClient:
 
         def look() -> list[str]:
             listed = _answer(self._admin.list_consumer_groups(request_timeout=_TIMEOUT_S)).valid
-            return sorted(each.group_id for each in listed if each.group_id.startswith(prefix_of(tenant)))
+            routers = straggler_group(ROUTER_GROUP, tenant)
+            groups = [each.group_id for each in listed]
+            return sorted(group for group in groups if group.startswith(prefix_of(tenant)) or group == routers)
 
         return await asyncio.to_thread(look)
 
