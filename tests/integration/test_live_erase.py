@@ -19,10 +19,10 @@ from confluent_kafka.admin import AdminClient
 from libs.local.erase.carry_out import unfinished
 from libs.local.plan import VALKEY, kafka_address
 from libs.local.postgresql_server import connection_settings
+from libs.local.sink_state import sink_progress
 from libs.local.state import read_ports
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
-from tests.integration.test_live_stack import shown_in_the_end
 
 UP_TIMEOUT_S = 300.0
 COMMAND_TIMEOUT_S = 300.0
@@ -100,6 +100,14 @@ def run(headwater: HeadwaterCommand, *arguments: str, timeout_s: float = COMMAND
     return said
 
 
+def wait_for_tables(headwater: HeadwaterCommand, tenant: str, tables: int) -> None:
+    """Until the sink has written so many."""
+    deadline_s = time.monotonic() + COMMAND_TIMEOUT_S
+    while (progress := sink_progress(headwater.home, tenant)) is None or len(progress.tables) < tables:
+        assert time.monotonic() < deadline_s, headwater.logs()
+        time.sleep(0.5)
+
+
 def a_consumer_group(address: str, group: str, topic: str) -> None:
     """One that has committed an offset, and left."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": group, "auto.offset.reset": "earliest"})
@@ -150,7 +158,7 @@ def test_of_tenants_that_share_a_source_one_goes_whole_and_the_others_stay_whole
     address = kafka_address(read_ports(headwater.home))
     with written_to(mysql_server, database):
         for tenant in ("acme", "acme-2", "delta", "globex"):
-            shown_in_the_end(headwater, "status", rf"^{tenant} +sink +shop: {database}.visits +\d")
+            wait_for_tables(headwater, tenant, 2)
         a_consumer_group(address, "acme.reports", f"acme.shop.{database}.orders")
         a_consumer_group(address, "acme-2.reports", f"acme-2.shop.{database}.orders")
 
