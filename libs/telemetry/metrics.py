@@ -267,7 +267,7 @@ PUBLISH_QUEUE_BATCHES = _gauge(
 PUBLISH_QUEUE_BYTES = _gauge(
     Area.READER,
     "headwater_publish_queue_bytes",
-    "Bytes of those batches; reading waits while there are more than 16 MiB, or 24 batches.",
+    "Bytes of those batches; reading waits while there are more than 8 MiB, or 24 batches.",
     "Full all the time: Kafka is the limit, see headwater_publish_transaction_seconds.",
     _PARTITION,
 )

@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from libs.errors import InvalidSettings
@@ -12,11 +11,10 @@ from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.follow import follow
 from libs.source.process import serve_reader
 from libs.source.status import ReaderStatus
-from libs.types.checkpoint import Checkpoint
 from services.vstream_reader.position import SOURCE_KIND
 from services.vstream_reader.settings import VstreamReaderSettings, mistakes_in
-from services.vstream_reader.source import VstreamSource
-from services.vstream_reader.tasks import partition_name, previous_checkpoints
+from services.vstream_reader.source import TakeOver, VstreamSource
+from services.vstream_reader.tasks import partition_name, take_over
 
 
 async def follow_vstream(settings: VstreamReaderSettings, status: ReaderStatus) -> None:
@@ -38,15 +36,13 @@ async def follow_vstream(settings: VstreamReaderSettings, status: ReaderStatus) 
         )
 
 
-def _takeover(
-    settings: VstreamReaderSettings, committer: CheckpointCommitterClient
-) -> Callable[[], Awaitable[Sequence[Sequence[Checkpoint]]]] | None:
+def _takeover(settings: VstreamReaderSettings, committer: CheckpointCommitterClient) -> TakeOver | None:
     if settings.tasks is None:
         return None
     return partial(
-        previous_checkpoints,
-        settings.source,
+        take_over,
         settings.tasks,
+        settings.source,
         committer=committer,
         kafka=settings.kafka,
         lease_s=settings.lease_s,

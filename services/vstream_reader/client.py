@@ -137,6 +137,8 @@ _UNKNOWN_NAME: Final = re.compile(
     r"database|table .* not found|unknown table|unknown column",
     re.IGNORECASE,
 )
+_STALE_SCHEMA: Final = re.compile(r"not found in vttablet schema|unknown table .* in schema", re.IGNORECASE)
+"""A tablet has not loaded a table yet that is there (Vitess, ``schema/engine.go`` GetTableForPos)."""
 _OTHERS_SHARDS: Final = re.compile(r"journaling participants are (?:not )?in the stream", re.IGNORECASE)
 _GTID_MISMATCH: Final = re.compile(r"GTIDSet mismatch|could not decode position", re.IGNORECASE)
 _FIELD_MISMATCH: Final = re.compile(r"cannot determine table columns|schema mismatch|columns? mismatch", re.IGNORECASE)
@@ -166,6 +168,10 @@ def error_of(code: grpc.StatusCode, details: str, *, where: str) -> HeadwaterErr
     if _GTID_MISMATCH.search(details):
         return PipelineHalted(
             f"{text}; the checkpoint is of another cluster, or ahead of it: reset the source's checkpoint"
+        )
+    if _STALE_SCHEMA.search(details):
+        return SourceUnavailable(
+            f"{text}; this passes when the tablet has reloaded its schema (vtctldclient ReloadSchema)"
         )
     if _UNKNOWN_NAME.search(details) or code is grpc.StatusCode.NOT_FOUND:
         return SourceMisconfigured(f"{text}; correct keyspace, shards or include_tables")

@@ -21,11 +21,14 @@ class VitessPosition(msgspec.Struct, frozen=True, kw_only=True):
     copied: Mapping[str, tuple[TableLastKey, ...]] = msgspec.field(default_factory=dict)
     """Of each shard whose tables are being copied: the last key of every table, finished ones too. vtgate forgets a table that
     is finished, and would copy it again for a client that resumes. Of a shard that has met no row yet: nothing."""
+    taken_over_by: str = ""
+    """The source partition of a later generation that reads these shards now; then nobody goes on from here."""
 
 
 _codec = PositionCodec(SOURCE_KIND, VitessPosition)
 _encoder = msgspec.json.Encoder()
 decode_position = _codec.decode
+position_of = _codec.encode
 
 
 def encode_position(

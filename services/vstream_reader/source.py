@@ -66,7 +66,7 @@ from services.vstream_reader.snapshot import (
     stream_request,
 )
 from services.vstream_reader.tally import StreamTally, TallyMetrics
-from services.vstream_reader.tasks import dealt_shards, partition_name, positions_of, taken_over
+from services.vstream_reader.tasks import dealt_shards, partition_name, require_own_generation
 from services.vstream_reader.vgtid import inherited_epoch, shard_gtid_from_proto
 
 log = structlog.get_logger()
@@ -79,6 +79,8 @@ _QUIET_S: Final = 0.002
 """No more comes when nothing has arrived for so long. An empty queue tells nothing: only a wait lets it fill."""
 _MISSED_HEARTBEATS: Final = 3
 _SIGNAL_POLL_S: Final = 0.2
+TakeOver = Callable[[tuple[Sequence[str], Sequence[str]]], Awaitable[tuple[VitessPosition, bool] | None]]
+"""From the task's own shards and all that serve to where they stand, and whether tables are being copied there."""
 
 
 class VstreamSource:
@@ -88,12 +90,12 @@ class VstreamSource:
         self,
         settings: VstreamReaderSettings,
         schema_history: SchemaHistoryClient,
-        previous_checkpoints: Callable[[], Awaitable[Sequence[Sequence[Checkpoint]]]] | None = None,
+        take_over: TakeOver | None = None,
     ) -> None:
-        """``previous_checkpoints``: of the generations of tasks before this one, newest first."""
+        """``take_over``: of the generations of tasks before this one; see ``tasks.take_over``."""
         self._settings = settings
         self._schema_history = schema_history
-        self._previous_checkpoints = previous_checkpoints
+        self._take_over = take_over
         self._copies_anew = settings.snapshot.mode is SnapshotMode.ALWAYS
         self.partition = SourcePartition(source=settings.source, name=partition_name(settings.tasks))
         self._vtgate_has_answered = False
@@ -108,6 +110,8 @@ class VstreamSource:
             self._vtgate_has_answered = True
             shards = dealt_shards(self._settings.tasks, serving)
             position = decode_position(resume_from.position) if resume_from is not None else None
+            if position is not None:
+                require_own_generation(position, self._settings.tasks)
             is_copying = resume_from is not None and resume_from.snapshot is not None
             if position is None:
                 position, is_copying = await self._beginning(shards, serving)
@@ -135,12 +139,9 @@ class VstreamSource:
 
     async def _beginning(self, shards: Sequence[str], serving: Sequence[str]) -> tuple[VitessPosition, bool]:
         """Where a source partition without a checkpoint begins, and whether tables are being copied there."""
-        if self._previous_checkpoints is not None:
-            generations = await self._previous_checkpoints()
-            position = taken_over(shards, serving, positions_of(generations))
-            if position is not None:
-                log.info("positions_taken_over", shards=list(shards))
-                return position, any(checkpoint.snapshot for generation in generations for checkpoint in generation)
+        if self._take_over is not None and (found := await self._take_over((shards, serving))) is not None:
+            log.info("positions_taken_over", shards=list(shards))
+            return found
         position = first_position(self._settings, shards)
         return position, is_copy_due(position)
 

@@ -9,19 +9,22 @@ import uuid
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 import structlog
 
 from libs.config.connections import KafkaSettings
-from libs.errors import Fenced, PipelineHalted
+from libs.errors import BrokerUnavailable, Fenced, PipelineHalted
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
+from libs.source.port import ReadBatch, ResumePoint
 from libs.source.publisher import Publisher
-from libs.types.checkpoint import Checkpoint
+from libs.types.checkpoint import Checkpoint, FencingToken
 from libs.types.position import SourcePartition
-from services.vstream_reader.position import VitessPosition, decode_position
+from services.vstream_reader.position import VitessPosition, decode_position, position_of
 from services.vstream_reader.settings import TaskSettings
 
 log = structlog.get_logger()
 
+_NOTE_TIMEOUT_S: Final = 10.0
 WHOLE_KEYSPACE: Final = "0"
 """The source partition of a reader without tasks."""
 
@@ -86,49 +89,101 @@ def taken_over(
     )
 
 
-async def previous_checkpoints(
-    source: str, tasks: TaskSettings, *, committer: CheckpointCommitterClient, kafka: KafkaSettings, lease_s: float
-) -> Sequence[Sequence[Checkpoint]]:
-    """The last checkpoints of the generations before, once none of their readers can write any more.
+async def take_over(
+    tasks: TaskSettings,
+    source: str,
+    shards: tuple[Sequence[str], Sequence[str]],
+    *,
+    committer: CheckpointCommitterClient,
+    kafka: KafkaSettings,
+    lease_s: float,
+) -> tuple[VitessPosition, bool] | None:
+    """The position of a task's shards from the generations before, and whether tables are being copied there; None: none has
+    any. ``shards``: the task's own, and all that serve.
 
-    Waits for the leases of those that still run; then fences what may have lost its lease without knowing.
+    Waits until none of their readers runs; then fences what may have lost its lease without knowing, and notes in their
+    checkpoints that they were taken over: a reader of theirs that is started again halts (``require_own_generation``).
 
     Raises:
-        ServiceUnavailable, BrokerUnavailable: try again.
+        PipelineHalted: as ``taken_over``; nothing is noted then, so the generation before can go on.
+        ServiceUnavailable, BrokerUnavailable, Fenced: try again.
     """
-    found: list[list[Checkpoint]] = []
-    for names in previous_partitions(tasks):
-        generation = []
-        for name in names:
-            partition = SourcePartition(source=source, name=name)
-            if await committer.checkpoint(partition) is not None:
-                await _end_writers(partition, committer, kafka, lease_s)
-                checkpoint = await committer.checkpoint(partition)
-                generation += [checkpoint] if checkpoint is not None else []
-        found.append(generation)
-    return found
-
-
-async def _end_writers(
-    partition: SourcePartition, committer: CheckpointCommitterClient, kafka: KafkaSettings, lease_s: float
-) -> None:
     owner = f"takeover-{uuid.uuid4()}"
-    waits = False
+    partitions = [[SourcePartition(source=source, name=name) for name in names] for names in previous_partitions(tasks)]
+    known = [p for names in partitions for p in names if await committer.checkpoint(p) is not None]
+    tokens = await _all_leases(known, owner, committer, lease_s)
+    try:
+        publishers = {p: _publisher(kafka, p, token) for p, token in tokens.items()}
+        for publisher in publishers.values():
+            await publisher.start()
+        found = {p: checkpoint for p in known if (checkpoint := await committer.checkpoint(p)) is not None}
+        generations = [[found[p] for p in names if p in found] for names in partitions]
+        position = taken_over(*shards, positions_of(generations))
+        for partition, checkpoint in found.items():
+            await _note_taken_over(checkpoint, publishers[partition], partition_name(tasks))
+            noted = await committer.checkpoint(partition)
+            if noted is None or not decode_position(noted.position).taken_over_by:
+                raise BrokerUnavailable(f"the takeover of {partition.name} was not noted: it is tried again")
+    finally:
+        for partition, token in tokens.items():
+            await committer.release(partition, owner, token)
+    return (position, any(checkpoint.snapshot for checkpoint in found.values())) if position is not None else None
+
+
+def require_own_generation(position: VitessPosition, tasks: TaskSettings | None) -> None:
+    """Raises PipelineHalted: the shards were taken over by tasks of a later generation."""
+    if position.taken_over_by:
+        raise PipelineHalted(
+            f"the shards of {partition_name(tasks)} were taken over by {position.taken_over_by}, a task of a later "
+            "generation: stop this reader; to read with as many tasks as it belongs to, start them as the next generation "
+            "(tasks.generation)"
+        )
+
+
+async def _all_leases(
+    partitions: Sequence[SourcePartition], owner: str, committer: CheckpointCommitterClient, lease_s: float
+) -> dict[SourcePartition, FencingToken]:
+    """Of all or of none: who waits holds nothing, so tasks that start together do not wait for one another."""
+    is_told = False
     while True:
+        tokens: dict[SourcePartition, FencingToken] = {}
         try:
-            token = await committer.acquire(partition, owner, lease_s)
-            break
+            for partition in partitions:
+                tokens[partition] = await committer.acquire(partition, owner, lease_s)
         except Fenced as error:
-            if not waits:
+            for partition, token in tokens.items():
+                await committer.release(partition, owner, token)
+            if not is_told:
                 log.warning(
                     "previous_task_still_runs", reason=str(error), remedy="stop the tasks of the generation before"
                 )
-            waits = True
+            is_told = True
             await asyncio.sleep(1.0)
+        else:
+            return tokens
+
+
+def _publisher(kafka: KafkaSettings, partition: SourcePartition, token: FencingToken) -> Publisher:
+    return Publisher(kafka, partition, fencing_token=token, on_published=lambda _: None)
+
+
+async def _note_taken_over(checkpoint: Checkpoint, publisher: Publisher, by: str) -> None:
+    position = decode_position(checkpoint.position)
+    if position.taken_over_by:
+        return
+    noted = msgspec.structs.replace(position, taken_over_by=by)
+    resume = ResumePoint(
+        position=position_of(noted),
+        order=checkpoint.order,
+        committed_at_us=checkpoint.committed_at_us,
+        snapshot=checkpoint.snapshot,
+        incremental=checkpoint.incremental,
+    )
+    publisher.run(checkpoint.rows_published)
     try:
-        await Publisher(kafka, partition, fencing_token=token, on_published=lambda _: None).start()
+        await publisher.publish(ReadBatch(payload=b"", rows=0, resume=resume))
     finally:
-        await committer.release(partition, owner, token)
+        await publisher.stop(_NOTE_TIMEOUT_S)
 
 
 def positions_of(generations: Sequence[Sequence[Checkpoint]]) -> Sequence[Sequence[VitessPosition]]:

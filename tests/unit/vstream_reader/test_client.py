@@ -30,6 +30,8 @@ UNKNOWN, UNAVAILABLE = grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE
         (UNKNOWN, "cannot determine table columns for t: event has …", PipelineHalted, "--track_schema_versions"),
         (UNKNOWN, "not all journaling participants are in the stream: journal: …", PipelineHalted, "tasks.generation"),
         (UNKNOWN, "table t is not present in the database", SourceMisconfigured, "include_tables"),
+        (UNKNOWN, "stream error @ x: table t not found in vttablet schema", SourceUnavailable, "reloaded its schema"),
+        (UNKNOWN, "stream error @ x: unknown table t in schema", SourceUnavailable, "reloaded its schema"),
         (grpc.StatusCode.NOT_FOUND, "node doesn't exist: keyspaces/ks", SourceMisconfigured, "correct keyspace"),
         (
             grpc.StatusCode.INVALID_ARGUMENT,

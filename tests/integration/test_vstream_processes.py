@@ -1,0 +1,248 @@
+"""The VStream reader as processes, killed and dealt anew, between the stand-in over real MySQL shards and a real Kafka."""
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libs.config.connections import KafkaSettings
+from libs.kafka.clients import ensure_topics
+from libs.source.signal_topic import send_signal, signals_topic
+from tests.conftest import KafkaBroker, MysqlServer, StartVtgate, ValkeyServer
+from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline
+from tests.integration.service_process import ServiceProcess
+from tests.vtgate.client import execute
+from tests.vtgate.cluster import on_every_shard, topology_of
+from tests.vtgate.log_stream import TabletOptions
+from tests.vtgate.service import VtgateServer
+from tests.vtgate.vstream import ServerOptions
+
+pytestmark = pytest.mark.integration
+
+ROWS = 60
+SMALL_VIEWS = ServerOptions(tablet=TabletOptions(copy_rows=5))
+TIMEOUT_S = 120.0
+
+
+class Mesh:
+    """schema_history, checkpoint_committer, and readers of one keyspace."""
+
+    def __init__(self, folder: Path, server: VtgateServer, kafka: KafkaBroker, valkey: ValkeyServer) -> None:
+        self.server = server
+        self.keyspace = server.topology.keyspaces[0].name
+        self.source = f"src-{self.keyspace}"
+        self.kafka = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
+        self._broker = kafka
+        self._folder = folder
+        shared = {"kafka": {"bootstrap_servers": kafka.bootstrap_servers}, "redis": {"url": valkey.url}}
+        self._services = [
+            ServiceProcess.of(name, folder, shared) for name in ("schema_history", "checkpoint_committer")
+        ]
+        for service in self._services:
+            service.start()
+        self._readers: list[ReaderPipeline] = []
+        ensure_topics(self.kafka, [signals_topic(1)])
+
+    def reader(self, tasks: dict[str, int] | None = None, **settings: Any) -> ReaderPipeline:
+        """Not started yet."""
+        history, committer = self._services
+        folder = self._folder / "-".join(str(number) for number in (tasks or {"all": 0}).values())
+        process = ServiceProcess.of(
+            "vstream_reader",
+            folder,
+            {
+                "source": self.source,
+                "vtgate": {"host": "127.0.0.1", "port": self.server.port},
+                "keyspace": self.keyspace,
+                "include_tables": [rf"{self.keyspace}\.t"],
+                "lease_s": 3,
+                "kafka": {"bootstrap_servers": self._broker.bootstrap_servers},
+                "schema_history": {"address": history.client_settings.address},
+                "checkpoint_committer": {"address": committer.client_settings.address},
+                **({"tasks": tasks} if tasks else {}),
+                **settings,
+            },
+        )
+        pipeline = ReaderPipeline(self.source, self._broker, process, [])
+        pipeline.partition = tasks["number"] if tasks else 0
+        self._readers.append(pipeline)
+        return pipeline
+
+    def write(self, *statements: str) -> None:
+        for statement in statements:
+            execute(self.server, statement, self.keyspace)
+
+    def stored(self) -> dict[int, int]:
+        """The rows of all shards."""
+        rows = execute(self.server, "SELECT id, v FROM t", self.keyspace).rows
+        found = {}
+        for row in rows:
+            first, second = row.lengths
+            found[int(row.values[:first])] = int(row.values[first : first + second])
+        return found
+
+    def stop(self) -> None:
+        for reader in self._readers:
+            if reader.reader.running is not None:
+                reader.reader.kill()
+        for service in self._services:
+            service.stop()
+
+
+def fill(server: VtgateServer) -> None:
+    keyspace = server.topology.keyspaces[0].name
+    on_every_shard(server.topology, keyspace, ["CREATE TABLE t (id BIGINT PRIMARY KEY, v INT)"])
+    execute(server, "INSERT INTO t (id, v) VALUES " + ",".join(f"({n}, 0)" for n in range(1, ROWS + 1)), keyspace)
+
+
+def last_images(rows: Sequence[PublishedRow]) -> dict[int, int]:
+    """What a sink has: of each key the row with the greatest order."""
+    newest: dict[int, PublishedRow] = {}
+    for row in rows:
+        assert row.key is not None
+        known = newest.get(row.key["id"])
+        if known is None or known.order <= row.order:
+            newest[row.key["id"]] = row
+    images = {key: row.value["after"] for key, row in newest.items()}
+    return {key: image["v"] for key, image in images.items() if image is not None}
+
+
+def assert_exactly_once(rows: Sequence[PublishedRow], *, copies: int = 1) -> None:
+    """Every change of a row fits the one before it, and none comes twice; a row is copied at most so often."""
+    by_key: dict[int, list[PublishedRow]] = {}
+    for row in rows:
+        assert row.key is not None
+        by_key.setdefault(row.key["id"], []).append(row)
+    for history in by_key.values():
+        changes = sorted((row for row in history if not row.is_snapshot), key=lambda row: row.order)
+        assert len({row.order for row in changes}) == len(changes)
+        assert sum(row.is_snapshot for row in history) <= copies
+        for before, after in itertools.pairwise(changes):
+            assert after.value["before"] == before.value["after"]
+
+
+@pytest.fixture
+def mesh(
+    start_vtgate: StartVtgate, kafka_broker: KafkaBroker, valkey_server: ValkeyServer, tmp_path: Path
+) -> Iterator[Mesh]:
+    """Two shards with rows, whose copy comes a few at a time."""
+    server = start_vtgate(options=SMALL_VIEWS)
+    fill(server)
+    mesh = Mesh(tmp_path, server, kafka_broker, valkey_server)
+    yield mesh
+    mesh.stop()
+
+
+@pytest.mark.parametrize(
+    "failpoint",
+    [
+        "reader_between_snapshot_chunks=kill@3",
+        "reader_after_schema_recorded_before_publish=kill@1",
+        "reader_after_produce_before_commit=kill@3",
+        "reader_after_commit=kill@3",
+        "reader_between_incremental_chunks=kill@3",
+    ],
+)
+def test_a_reader_killed_anywhere_loses_and_repeats_nothing(failpoint: str, mesh: Mesh) -> None:
+    """In the copy, behind a schema, around a commit and in a copy that a signal asked for: it goes on where its last visible
+    event ended."""
+    copies = 1 if "incremental" not in failpoint else 2
+    pipeline = mesh.reader()
+    pipeline.reader.start(failpoints=failpoint, waits=False)
+    is_copied_again = False
+    for number in itertools.count(1):
+        key = 1 + number % ROWS
+        mesh.write(f"INSERT INTO t (id, v) VALUES ({1000 + number}, 0)", f"UPDATE t SET v = v + 1 WHERE id = {key}")
+        if copies == 2 and not is_copied_again and sum(row.is_snapshot for row in pipeline.rows()) >= ROWS:
+            is_copied_again = True
+            asked = {"id": "again", "type": "execute-snapshot", "data": {"data-collections": [f"{mesh.keyspace}.t"]}}
+            send_signal(mesh.kafka, mesh.source, json.dumps(asked))
+        if pipeline.reader.has_ended(within_s=0.1):
+            break
+        assert number < 600, f"the reader was never killed:\n{pipeline.reader.log_text[-2000:]}"
+
+    pipeline.reader.start()
+    mesh.write("UPDATE t SET v = 99 WHERE id = 1", "DELETE FROM t WHERE id = 2")
+    stored = mesh.stored()
+    rows = pipeline.wait_for_rows(lambda rows: last_images(rows) == stored, TIMEOUT_S)
+
+    assert_exactly_once(rows, copies=copies)
+    copied = {row.key["id"] for row in rows if row.is_snapshot and row.key}
+    assert copied >= set(range(3, ROWS + 1))  # 2 may be gone before its copy
+
+
+def test_tasks_that_become_more_and_fewer_lose_and_repeat_nothing(
+    kafka_broker: KafkaBroker, valkey_server: ValkeyServer, shard_servers: Any, unique_name: Any, tmp_path: Path
+) -> None:
+    """One reader, two tasks, four, one, while rows change: a new task waits for those before it, be they stopped or killed,
+    and one of those that is started again refuses to read on."""
+    servers: list[MysqlServer] = shard_servers(2)
+    names = ("-40", "40-80", "80-c0", "c0-")
+    places = {name: (servers[n % 2].host, servers[n % 2].port) for n, name in enumerate(names)}
+    server = VtgateServer(topology_of({unique_name("ks"): places}))
+    server.start()
+    fill(server)
+    mesh = Mesh(tmp_path, server, kafka_broker, valkey_server)
+    numbers = itertools.count()
+
+    def change() -> None:
+        for _ in range(10):
+            mesh.write(f"UPDATE t SET v = v + 1 WHERE id = {1 + next(numbers) % ROWS}")
+
+    def all_rows() -> list[PublishedRow]:
+        return [row for partition in range(4) for row in _rows_of(mesh, partition)]
+
+    try:
+        one = mesh.reader()
+        one.reader.start()
+        one.wait_for_rows(lambda rows: len(rows) >= ROWS, TIMEOUT_S)
+        change()
+        two = [mesh.reader({"number": n, "of": 2, "generation": 0}) for n in range(2)]
+        for task in two:
+            task.reader.start(waits=False)
+        change()
+        one.reader.stop()
+        _wait_until_all_is_there(mesh, all_rows)
+        change()
+        two[0].reader.kill()
+        two[1].reader.stop()
+        change()
+        four = [mesh.reader({"number": n, "of": 4, "generation": 1, "previous_tasks": 2}) for n in range(4)]
+        for task in four:
+            task.reader.start(waits=False)
+        _wait_until_all_is_there(mesh, all_rows)
+        two[0].reader.start(waits=False)  # as by a supervisor that was not told
+        change()
+        _wait_until_all_is_there(mesh, all_rows)
+        assert two[0].reader.wait_for_exit(TIMEOUT_S) != 0
+        assert "generation" in two[0].reader.log_text
+        for task in four:
+            task.reader.stop()
+        change()
+        last = mesh.reader({"number": 0, "of": 1, "generation": 2, "previous_tasks": 4})
+        last.reader.start()
+        change()
+        _wait_until_all_is_there(mesh, all_rows)
+
+        assert_exactly_once(all_rows())
+        assert len(all_rows()) == ROWS + next(numbers)
+        assert {row.key["id"] for row in _rows_of(mesh, 3) if row.key}, "the fourth task had rows"
+    finally:
+        mesh.stop()
+        server.stop()
+
+
+def _rows_of(mesh: Mesh, partition: int) -> list[PublishedRow]:
+    reading = ReaderPipeline(mesh.source, mesh._broker, mesh._services[0], [])
+    reading.partition = partition
+    return reading.rows()
+
+
+def _wait_until_all_is_there(mesh: Mesh, all_rows: Any) -> None:
+    stored = mesh.stored()
+    reading = ReaderPipeline(mesh.source, mesh._broker, mesh._services[0], [])
+    reading.rows = all_rows  # type: ignore[method-assign]
+    reading.wait_for_rows(lambda rows: last_images(rows) == stored, TIMEOUT_S)
