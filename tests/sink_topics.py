@@ -85,7 +85,8 @@ class Transaction:
         """One row event, and a tombstone behind a delete; its order."""
         self.ordinal += 1
         order = EventOrder(epoch=0, rank=self.rank, tx_ordinal=0 if op == "r" else self.ordinal).sort_key()
-        source = {"version": "3.6.1", "name": SOURCE, "snapshot": "false", "ts_us": committed_at_us, "query": None}
+        source = {"version": "3.6.1", "name": SOURCE, "snapshot": "false", "ts_us": committed_at_us}
+        source |= {"gtid": gtid(self.rank), "file": "binlog.000001", "pos": self.ordinal, "query": None}
         envelope = {"before": before, "after": after, "source": source, "transaction": None, "op": op}
         envelope |= {"ts_ms": 1, "ts_us": 1_000, "ts_ns": 1_000_000}
         row = after or before
@@ -97,6 +98,11 @@ class Transaction:
         if op == "d" and key_bytes is not None:
             self.producer.produce(topic, None, key_bytes, headers=headers)
         return order
+
+
+def gtid(rank: int) -> str:
+    """Of the transaction of that rank."""
+    return f"3e11fa47-71ca-11e1-9e33-c80aa9429562:{rank}"
 
 
 def _json(payload: Mapping[str, Any], is_wrapped: bool) -> bytes:

@@ -37,10 +37,12 @@ from libs.types.warehouse import (
     OP_COLUMN,
     BatchTimings,
     ParkedTable,
+    ReachedPosition,
     SinkProgress,
     TableProgress,
     TableTimings,
     WarehouseTable,
+    newest_positions,
     warehouse_table,
 )
 from libs.warehouse.fitness import unfit_because
@@ -152,6 +154,7 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
         outcomes = _apply_tables(context, spark, batch, [parts[topic] for topic in sorted(parts)])
     finally:
         events.unpersist()
+        context.newest_events.close()
     now_us = time.time_ns() // 1_000
     timings = BatchTimings(
         read_s=round(read_s, 3),
@@ -225,6 +228,7 @@ def _table_batch(
         parked=parked,
         is_passed_over=parked is not None and not is_retry,
         known_order="" if known is None else known.order,
+        known_positions=() if known is None else known.positions,
         known_ignored=() if known is None else known.ignored,
         replay=replay,
         own_slices=slices,
@@ -345,9 +349,11 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
     begun_s = time.monotonic()
     spark = table.events.sparkSession
     wanted = sink_table(context, table)
+    positions = _positions(context, table)
     if context.sink.is_applied(spark, wanted.name, batch):
         aside = parked_by_now(context.parked_keys.of_table(table.topic, batch))
-        return TableCommit(time.time_ns() // 1_000, ignored=table.known_ignored, aside=aside)
+        return TableCommit(time.time_ns() // 1_000, ignored=table.known_ignored, aside=aside, positions=positions)
+    wanted = replace(wanted, reached=replace(wanted.reached, positions=positions))
     failpoint("sink_before_merge")
     wanted, columns = ready_table(spark, context.sink, _versions(wanted, table))
     ignored = left_out(stored_columns(columns), table.newest.table_schema, context.sink.dialect)
@@ -388,7 +394,19 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
         write_s=round(written_s - prepared_s, 3),
         maintain_s=round(time.monotonic() - written_s, 3),
     )
-    return TableCommit(written_at_us, timings, maintained, ignored, aside=aside)
+    return TableCommit(written_at_us, timings, maintained, ignored, aside=aside, positions=positions)
+
+
+def _positions(context: TenantSink, table: TableBatch) -> tuple[ReachedPosition, ...]:
+    """Where the source has the newest event that the table will have taken in, by source partition."""
+    newest = max(table.slices, key=attrgetter("newest_order"))
+    if newest.newest_place is None:
+        return table.known_positions
+    place = context.newest_events.place(table.events.sparkSession, table.topic, *newest.newest_place)
+    if place is None:
+        return table.known_positions
+    found = ReachedPosition(source_partition=place.source_partition, order=newest.newest_order, position=place.position)
+    return newest_positions(table.known_positions, (found,))
 
 
 def _maintain(context: TenantSink, spark: SparkSession, table: WarehouseTable) -> Maintained:

@@ -20,6 +20,7 @@ from libs.telemetry.metrics import (
 from libs.types.warehouse import (
     BatchTimings,
     ParkedTable,
+    ReachedPosition,
     SinkProgress,
     TableProgress,
     TableTimings,
@@ -55,6 +56,8 @@ class TableCommit:
     is_left_out: bool = False
     """By policy there is no such table."""
     aside: SetAside = SetAside(0, 0, 0, 0)
+    positions: tuple[ReachedPosition, ...] = ()
+    """Empty: none was looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,7 @@ def with_batch(
             rows=known.rows + added,
             order=max(known.order, outcome.newest_order),
             committed_at_us=max(known.committed_at_us, outcome.newest_committed_at_us),
+            positions=commit.positions or known.positions,
             written_at_us=commit.written_at_us,
             last=commit.timings or known.last,
             files=(commit.maintained and commit.maintained.files) or known.files,

@@ -90,6 +90,7 @@ def table_anew(
         parked=None,
         is_passed_over=False,
         known_order="" if known is None else known.order,
+        known_positions=() if known is None else known.positions,
         known_ignored=() if known is None else known.ignored,
         is_anew=True,
     )
@@ -142,6 +143,7 @@ def _nothing(context: TenantSink, spark: SparkSession, topic: str, known: TableP
         to_offsets={},
         oldest_order=order,
         newest_order=order,
+        newest_place=None,
         newest_committed_at_us=known.committed_at_us if known is not None else 0,
         newest_keyless=None,
         oldest_keyless=None,

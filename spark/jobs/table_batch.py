@@ -16,8 +16,9 @@ from libs.events.delivered_schema import DeliveredSchema
 from libs.types.parked_keys import ParkedKey
 from libs.types.table import TableSchema
 from libs.types.tenant import Images, SinkSettings, TenantSpec
-from libs.types.warehouse import ORDER_COLUMN, ParkedTable
+from libs.types.warehouse import ORDER_COLUMN, ParkedTable, ReachedPosition
 from spark.jobs.delivered_schemas import DeliveredSchemas
+from spark.jobs.newest_events import NewestEvents
 from spark.jobs.parked_keys import ParkedKeysFile
 from spark.jobs.resync_answers import ResyncAnswers
 from spark.jobs.retries import Retries
@@ -46,6 +47,7 @@ class TenantSink:
     parked_keys: ParkedKeysFile
     max_parked_keys: int
     resyncs: ResyncAnswers
+    newest_events: NewestEvents
 
     def tracks(self, column: str) -> bool:
         """Whether a change of ``database.table.column`` opens a new version of its row, in a history."""
@@ -79,6 +81,8 @@ class TableBatch:
     is_passed_over: bool
     known_order: str
     """The newest order of the batches before; empty: there were none."""
+    known_positions: tuple[ReachedPosition, ...] = ()
+    """Of the batches before."""
     known_ignored: tuple[str, ...] = ()
     """What the batches before did not deliver, by policy."""
     replay: Replay | None = None

@@ -20,6 +20,7 @@ from libs.telemetry.metrics import SINK_HALTED, SINK_INTERVAL, SINK_LAG, SINK_QU
 from libs.types.tenant import Images, TenantSpec
 from spark.jobs.batch import apply_batch
 from spark.jobs.delivered_schemas import DeliveredSchemas
+from spark.jobs.newest_events import NewestEvents
 from spark.jobs.pace import batch_limit, first_pace, next_pace
 from spark.jobs.parked_keys import ParkedKeysFile
 from spark.jobs.progress import load_progress, store_progress
@@ -152,6 +153,7 @@ class TenantQuery:
             parked_keys=ParkedKeysFile(state_dir, name),
             max_parked_keys=self._settings.max_parked_keys,
             resyncs=ResyncAnswers(state_dir, name),
+            newest_events=NewestEvents(self._settings.kafka),
         )
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
         limit = batch_limit(self._sink_settings, self._settings.max_offsets_per_trigger)

@@ -15,7 +15,7 @@ from libs.types.table import TableSchema
 from libs.types.table_layout import OrderedTerm, Term
 from libs.types.tenant import ChangePolicies, Deletes, SinkMode
 from libs.types.value import LogicalType
-from libs.types.warehouse import OWN_COLUMN_PREFIX, TableFiles, WarehouseTable
+from libs.types.warehouse import OWN_COLUMN_PREFIX, ReachedPosition, TableFiles, WarehouseTable
 from libs.warehouse.dialect import Dialect
 from libs.warehouse.schema_changes import StoredColumn
 
@@ -105,6 +105,8 @@ class Reached:
     """When the source committed the newest."""
     offsets: Mapping[int, int]
     """By Kafka partition of its topic: behind the last event."""
+    positions: tuple[ReachedPosition, ...] = ()
+    """By source partition: where the source's log has the newest; of those that the batch has nothing of, what was known."""
 
 
 @dataclass(frozen=True, slots=True)

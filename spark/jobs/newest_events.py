@@ -1,0 +1,100 @@
+"""Where the source has the newest event of a table: that one event is read from Kafka once more.
+
+What a batch keeps of its events is their rows. The source's position is wanted of one event a table and batch, so that it is
+read for itself, by Kafka's own client in the JVM, rather than carried along with every event.
+"""
+
+import threading
+import time
+from typing import Any, Final
+
+import msgspec
+import structlog
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from libs.config.connections import KafkaSettings
+from libs.events.source_position import SourcePlace, source_place
+from spark.jobs.spark_errors import described
+from spark.transforms.read_topics import kafka_options
+
+_TIMEOUT_S: Final = 10.0
+"""For one event: a broker that is away for longer makes the next batch wait anyway."""
+_POLL_MS: Final = 500
+_FETCHED_BYTES: Final = 1
+"""Kafka sends the record batch that holds the event all the same, and nothing behind it (KIP-74)."""
+
+log = structlog.get_logger()
+
+
+class NewestEvents:
+    """One tenant's; for any thread. Holds a Kafka client from the first event of a batch until ``close``."""
+
+    def __init__(self, kafka: KafkaSettings) -> None:
+        self._kafka = kafka
+        self._lock = threading.Lock()
+        self._consumer: Any = None
+
+    def place(self, spark: SparkSession, topic: str, kafka_partition: int, offset: int) -> SourcePlace | None:
+        """What the event there says of its place in the source.
+
+        None where it says nothing, and, with a line in the log, where it cannot be had: no row waits for it.
+        """
+        with self._lock:
+            try:
+                value = self._read(spark, topic, kafka_partition, offset)
+                if value is not None:
+                    return source_place(value)
+                reason = "Kafka does not have the event any more, or did not send it in time"
+            except Py4JJavaError as error:
+                reason = described(error)
+            except msgspec.DecodeError:
+                reason = "the record is no event"
+        log.warning(
+            "source_position_unknown", topic=topic, kafka_partition=kafka_partition, offset=offset, reason=reason
+        )
+        return None
+
+    def close(self) -> None:
+        """End of a batch. The next one that asks opens a client again."""
+        with self._lock:
+            consumer, self._consumer = self._consumer, None
+            if consumer is not None:
+                consumer.close()
+
+    def _read(self, spark: SparkSession, topic: str, kafka_partition: int, offset: int) -> bytes | None:
+        java: Any = spark.sparkContext._jvm
+        consumer = self._open(java)
+        place = java.org.apache.kafka.common.TopicPartition(topic, kafka_partition)
+        places = java.java.util.List.of(place)
+        consumer.assign(places)
+        consumer.seek(place, offset)
+        deadline_s = time.monotonic() + _TIMEOUT_S
+        while time.monotonic() < deadline_s:
+            records = consumer.poll(java.java.time.Duration.ofMillis(_POLL_MS))
+            if not records.isEmpty():
+                record = records.iterator().next()
+                # Further on: a compacted topic has forgotten the one that was asked for.
+                return bytes(record.value()) if record.offset() == offset and record.value() is not None else None
+        return None
+
+    def _open(self, java: Any) -> Any:
+        if self._consumer is None:
+            bytes_reader = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
+            options = {
+                name.removeprefix("kafka."): value
+                for name, value in kafka_options(self._kafka).items()
+                if name.startswith("kafka.")
+            } | {
+                "key.deserializer": bytes_reader,
+                "value.deserializer": bytes_reader,
+                "enable.auto.commit": "false",
+                "auto.offset.reset": "none",
+                "max.poll.records": "1",
+                "max.partition.fetch.bytes": str(_FETCHED_BYTES),
+            }
+            properties = java.java.util.Properties()
+            for name, value in options.items():
+                properties.put(name, value)
+            self._consumer = java.org.apache.kafka.clients.consumer.KafkaConsumer(properties)
+        return self._consumer
