@@ -4,13 +4,14 @@ What a batch keeps of its events is their rows. The source's position is wanted 
 read for itself, by Kafka's own client in the JVM, rather than carried along with every event.
 """
 
+import contextlib
 import threading
 import time
 from typing import Any, Final
 
 import msgspec
 import structlog
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from libs.config.connections import KafkaSettings
@@ -60,7 +61,8 @@ class NewestEvents:
         with self._lock:
             consumer, self._consumer = self._consumer, None
             if consumer is not None:
-                consumer.close()
+                with contextlib.suppress(Py4JError):  # a query that is stopped interrupts its thread here too
+                    consumer.close()
 
     def _read(self, spark: SparkSession, topic: str, kafka_partition: int, offset: int) -> bytes | None:
         java: Any = spark.sparkContext._jvm
