@@ -54,6 +54,8 @@ REACHED_POSITIONS_PROPERTY: Final = "headwater.positions"
 """Beside it: JSON of the ``ReachedPosition``s."""
 PROGRESS_VIEW: Final = f"{OWN_COLUMN_PREFIX}progress"
 """What a query calls that which the commits of a tenant's tables say of themselves, by table and source partition."""
+CONSISTENT_TABLE: Final = f"{OWN_COLUMN_PREFIX}consistent"
+"""A tenant's table of the snapshots that belong together, in the namespace ``<tenant>`` (``sink.consistency: transaction``)."""
 
 _OWN_COLUMNS: Final[Mapping[SinkMode, tuple[str, ...]]] = {
     SinkMode.MIRROR: (ORDER_COLUMN, COMMITTED_AT_COLUMN),

@@ -24,6 +24,7 @@ from libs.types.warehouse import (
     SinkProgress,
     TableProgress,
     TableTimings,
+    WarehouseTable,
     decode_sink_progress,
     encode_sink_progress,
 )
@@ -76,6 +77,12 @@ class TableOutcome:
     commit: TableCommit | None = None
     """None: it is parked."""
     parked: ParkedTable | None = None
+
+    @property
+    def place(self) -> WarehouseTable:
+        """Where it lies: no level of a warehouse's names holds a dot."""
+        *namespace, name = self.warehouse_table.split(".")
+        return WarehouseTable(namespace=tuple(namespace), name=name)
 
     @property
     def written_rows(self) -> int:

@@ -19,6 +19,7 @@ from libs.errors import PipelineHalted
 from libs.telemetry.metrics import SINK_HALTED, SINK_INTERVAL, SINK_LAG, SINK_QUERY_FAILURES
 from libs.types.tenant import Images, TenantSpec
 from spark.jobs.batch import apply_batch
+from spark.jobs.cut_file import CutFile
 from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.newest_events import NewestEvents
 from spark.jobs.pace import batch_limit, first_pace, next_pace
@@ -154,6 +155,7 @@ class TenantQuery:
             max_parked_keys=self._settings.max_parked_keys,
             resyncs=ResyncAnswers(state_dir, name),
             newest_events=NewestEvents(self._settings.kafka),
+            cut_file=CutFile(state_dir, name),
         )
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
         limit = batch_limit(self._sink_settings, self._settings.max_offsets_per_trigger)

@@ -17,7 +17,8 @@ from spark.sinks.port import Truncation
 _SHARES: Final = 50
 _QUANTILES: Final = [(share + 0.5) / _SHARES for share in range(_SHARES)]
 _ACCURACY: Final = 1_000
-_SNAPSHOT_ORDINAL: Final = ".0000000000"  # EventOrder: snapshot rows have ordinal 0, the first live one has 1
+SNAPSHOT_ORDINAL: Final = ".0000000000"
+"""How the orders of snapshot rows end (EventOrder): they have ordinal 0, the first live event has 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def survey(events: DataFrame) -> list[Slice]:
     Raises:
         PipelineHalted: an event lacks the router's headers; the message names its topic.
     """
-    is_live = ~sf.col("order").endswith(_SNAPSHOT_ORDINAL)
+    is_live = ~sf.col("order").endswith(SNAPSHOT_ORDINAL)
     portions = (
         events.groupBy("topic", "schema_version", "kafka_partition")
         .agg(

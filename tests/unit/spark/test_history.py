@@ -91,6 +91,7 @@ class Tables:
             max_parked_keys=1,
             resyncs=None,  # type: ignore[arg-type]
             newest_events=None,  # type: ignore[arg-type]
+            cut_file=None,  # type: ignore[arg-type]
         )
 
     def apply(self, *changes: Change) -> list[Row]:

@@ -7,6 +7,7 @@ import pytest
 from libs.types.resync import ResyncAnswer, ResyncRequest, resyncs_path
 from libs.types.stream_offsets import offsets_path
 from libs.types.tenant import SinkSettings, TenantSpec
+from spark.jobs.cut_file import CutFile
 from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.newest_events import NewestEvents
 from spark.jobs.parked_keys import ParkedKeysFile
@@ -34,6 +35,7 @@ def context(state_dir: Path) -> TenantSink:
         max_parked_keys=1,
         resyncs=ResyncAnswers(state_dir, "acme"),
         newest_events=NewestEvents(None),  # type: ignore[arg-type]
+        cut_file=CutFile(state_dir, "acme"),
     )
 
 
