@@ -40,6 +40,10 @@ NAMES: Final = frozenset(
         "sink_before_commit",  # rows written and the batch noted, the transaction open (PostgreSQL)
         "sink_after_merge_before_next_table",
         "sink_after_swap_before_answer",
+        "sink_after_cut_before_tables",
+        "sink_after_telling_before_showing",  # who asks which snapshots belong together has the new ones, others not yet
+        "sink_between_shown_tables",
+        "sink_after_showing_before_maintenance",
         "sink_after_batch_before_spark_commit",
         # headwater erase
         "erase_after_document",

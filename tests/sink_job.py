@@ -110,17 +110,19 @@ class SinkJob:
         return warehouse_table(tenant.name, SOURCE, model.schema.table_id)
 
 
-def write_tenant(job: SinkJob, name: str, mode: SinkMode, *tables: str, **sink: object) -> Tenant:
+def write_tenant(
+    job: SinkJob, name: str, mode: SinkMode, *tables: str, topics: dict[str, object] | None = None, **sink: object
+) -> Tenant:
     """A tenant with its document and topics, and the schemas told; ``sink``: further settings of it."""
     settings = {"warehouse": job.warehouse, "mode": mode.value, "trigger_s": 0.5, **sink}
-    document = {"tenant": name, "sources": [{"name": SOURCE}], "sink": settings}
+    document = {"tenant": name, "sources": [{"name": SOURCE}], "sink": settings, "topics": topics or {}}
     (job.folder / "tenants" / f"{name}.yaml").write_text(yaml.safe_dump(document))
     columns = (column("id", "int", is_optional=False), column("note", "varchar(40)", charset="utf8mb4"))
     schemas = [TableSchema(table_id=table_id(table), columns=columns, key=("id",), version=1) for table in tables]
-    topics = TenantTopics(job.bootstrap_servers, name)
+    written = TenantTopics(job.bootstrap_servers, name)
     for schema in schemas:
-        topics.create_table(schema)
-    with topics.transaction() as first:
+        written.create_table(schema)
+    with written.transaction() as first:
         for schema in schemas:
             first.schema(schema)
-    return Tenant(topics, [Model(schema) for schema in schemas])
+    return Tenant(written, [Model(schema) for schema in schemas])

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from libs.events.delivered_schema import DeliveredSchema, delivered_schema_key, encode_delivered_schema
-from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, row_topic, table_schemas_topic
+from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, row_topic, table_schemas_topic, transactions_topic
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 
@@ -33,6 +33,7 @@ class TenantTopics:
         self._producer.init_transactions(TIMEOUT_S)
         self._create(table_schemas_topic(tenant), 1)
         self._rank = 0
+        self._boundaries: str | None = None
 
     def create_table(self, schema: TableSchema, *, kafka_partitions: int = 1) -> str:
         """The table's topic, made."""
@@ -40,16 +41,35 @@ class TenantTopics:
         self._create(topic, kafka_partitions)
         return topic
 
+    def create_boundaries(self) -> None:
+        """The topic of BEGIN and END, made: from now on they are written."""
+        self._boundaries = transactions_topic(self.tenant, SOURCE)
+        self._create(self._boundaries, 1)
+
+    def forget_boundaries(self) -> None:
+        """A BEGIN, and from now on no END comes."""
+        assert self._boundaries is not None
+        self._producer.begin_transaction()
+        self._boundary("BEGIN")
+        self._producer.commit_transaction(TIMEOUT_S)
+        self._boundaries = None
+
     @contextmanager
     def transaction(self, *, is_aborted: bool = False) -> Iterator["Transaction"]:
-        """One transaction of the source, and of Kafka."""
+        """One transaction of the source, and of Kafka unless it is split."""
         self._rank += 1
         self._producer.begin_transaction()
+        self._boundary("BEGIN")
         yield Transaction(self.tenant, self._producer, self._rank)
+        self._boundary("END")
         if is_aborted:
             self._producer.abort_transaction(TIMEOUT_S)
         else:
             self._producer.commit_transaction(TIMEOUT_S)
+
+    def _boundary(self, status: str) -> None:
+        if self._boundaries is not None:
+            self._producer.produce(self._boundaries, json.dumps({"status": status, "id": gtid(self._rank)}).encode())
 
     def _create(self, topic: str, kafka_partitions: int) -> None:
         for done in self._admin.create_topics([NewTopic(topic, kafka_partitions, 1)]).values():
@@ -65,6 +85,11 @@ class Transaction:
     rank: int
     ordinal: int = 0
     committed_at_us: int = 1_795_224_576_114_628
+
+    def split(self) -> None:
+        """The rest comes in a further transaction of Kafka's, as of one that is too large."""
+        self.producer.commit_transaction(TIMEOUT_S)
+        self.producer.begin_transaction()
 
     def schema(self, schema: TableSchema) -> None:
         """Tell the tenant a version, before its first row."""
@@ -92,7 +117,7 @@ class Transaction:
             "snapshot": "false",
             "ts_us": committed_at_us or self.committed_at_us,
         }
-        source["query"] = None
+        source |= {"gtid": gtid(self.rank), "file": "binlog.000001", "pos": self.ordinal, "query": None}
         envelope = {"before": before, "after": after, "source": source, "transaction": None, "op": op}
         envelope |= {"ts_ms": 1, "ts_us": 1_000, "ts_ns": 1_000_000}
         row = after or before
@@ -104,6 +129,11 @@ class Transaction:
         if op == "d" and key_bytes is not None:
             self.producer.produce(topic, None, key_bytes, headers=headers)
         return order
+
+
+def gtid(rank: int) -> str:
+    """Of the transaction of that rank."""
+    return f"3e11fa47-71ca-11e1-9e33-c80aa9429562:{rank}"
 
 
 def _json(payload: Mapping[str, Any], is_wrapped: bool) -> bytes:

@@ -26,6 +26,7 @@ from libs.types.table_layout import TableLayout, parse_ordered_term, parse_term
 from libs.types.tenant import (
     TENANT_NAME,
     ColumnMask,
+    Consistency,
     Deletes,
     EventFormat,
     FormatSettings,
@@ -300,7 +301,7 @@ def _tenant_mistakes(spec: TenantSpec, check_condition: CheckCondition) -> Itera
         if getattr(spec.topics, name) < 1:
             yield f"topics.{name}: must be at least 1"
     if spec.sink is not None:
-        for mistake in _sink_mistakes(spec.sink):
+        for mistake in (*_sink_mistakes(spec.sink), *_consistency_mistakes(spec, spec.sink)):
             yield f"sink.{mistake}"
     for name in ("events_per_s", "bytes_per_s"):
         limit = getattr(spec.limits, name)
@@ -395,6 +396,20 @@ def _sink_mistakes(sink: SinkSettings) -> Iterable[str]:
         yield f"layouts: are for warehouse iceberg; {sink.warehouse} lays its tables out by itself: leave them out"
     for index, layout in enumerate(sink.layouts):
         yield from (f"layouts[{index}].{mistake}" for mistake in _layout_mistakes(layout))
+
+
+def _consistency_mistakes(spec: TenantSpec, sink: SinkSettings) -> Iterable[str]:
+    if sink.consistency is not Consistency.TRANSACTION:
+        return
+    if sink.warehouse != "iceberg":
+        yield (
+            f"consistency: transaction is for warehouse iceberg; {sink.warehouse} commits each table by itself: take iceberg, "
+            "or leave it out"
+        )
+    if not spec.topics.transactions:
+        yield "consistency: transaction needs the END of each transaction; set topics.transactions: true"
+    if len(spec.sources) > 1:
+        yield "consistency: no transaction spans two sources; give each source a tenant of its own, or leave it out"
 
 
 def _layout_mistakes(layout: TableLayout) -> Iterable[str]:

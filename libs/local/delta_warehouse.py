@@ -20,6 +20,7 @@ from libs.local.warehouse import (
     SOURCE_PROPERTY,
     TABLE_PROPERTY,
     KeyCondition,
+    QueryFailed,
     SqlDialect,
     StoredTable,
     TenantTable,
@@ -28,7 +29,7 @@ from libs.local.warehouse import (
     sums_of,
 )
 from libs.types.table import TableId
-from libs.types.warehouse import WarehouseTable
+from libs.types.warehouse import PROGRESS_VIEW, WarehouseTable
 
 _LOG_FOLDER: Final = "_delta_log"
 _LEVELS: Final = "*/*/*/*"
@@ -66,6 +67,12 @@ class DeltaWarehouse:
     def load(self, place: WarehouseTable) -> StoredTable | None:
         table = self._table(place)
         return None if table is None else DeltaTable(place, table)
+
+    def progress(self, tables: Sequence[TenantTable]) -> pa.Table:
+        raise QueryFailed(
+            f"{PROGRESS_VIEW} is of Iceberg and PostgreSQL: a commit of Delta's names its batch alone; `headwater status` has "
+            "how far the sink got"
+        )
 
     def _places(self) -> list[WarehouseTable]:
         logs = sorted(self._root.glob(f"{_LEVELS}/{_LOG_FOLDER}"))

@@ -9,23 +9,26 @@ from typing import Any, Final
 import psycopg
 import pyarrow as pa
 from psycopg import sql
+from psycopg.rows import dict_row
 from psycopg.types.string import TextLoader
 
+from libs.local.table_progress import PROGRESS_SCHEMA, progress_table
 from libs.local.warehouse import (
     PART_COLUMN,
     SORTED_BATCH_ROWS,
     VALUE_COLUMN,
     KeyCondition,
+    QueryFailed,
     SqlDialect,
     StoredTable,
     TenantTable,
 )
 from libs.postgresql.connection import connect, errors_named
-from libs.postgresql.names import REGISTRY, column_name, quoted
+from libs.postgresql.names import REGISTRY, STATE_SCHEMA, column_name, quoted
 from libs.postgresql.settings import PostgresqlWarehouse as Settings
 from libs.types.table import TableId
 from libs.types.tenant import Deletes, SinkMode
-from libs.types.warehouse import OWN_COLUMN_PREFIX, WarehouseTable, own_columns
+from libs.types.warehouse import OWN_COLUMN_PREFIX, PROGRESS_VIEW, WarehouseTable, own_columns
 
 _ARROW_TYPES: Final = {
     "boolean": pa.bool_(),
@@ -68,6 +71,23 @@ class PostgresqlWarehouse:
                 return None
             schema, name, columns = found
         return stored_table(self._settings, quoted(schema, name), [item["name"] for item in columns])
+
+    def progress(self, tables: Sequence[TenantTable]) -> pa.Table:
+        view = quoted(STATE_SCHEMA, PROGRESS_VIEW)
+        columns = [
+            f"{quoted(name)}::text" if name in ("position", "offsets") else quoted(name)
+            for name in PROGRESS_SCHEMA.names
+            if name != "snapshot_id"
+        ]
+        with _reading(self._settings, view) as connection:
+            if connection.execute("SELECT to_regclass(%s)", (view,)).fetchone() == (None,):
+                raise QueryFailed(f"{view} is not there yet; the sink job makes it with its next batch")
+            cursor = connection.cursor(row_factory=dict_row)
+            tenants = sorted({each.tenant for each in tables})
+            rows = cursor.execute(
+                sql.SQL(f"SELECT {', '.join(columns)} FROM {view} WHERE tenant = ANY(%s)"), (tenants,)
+            ).fetchall()
+        return progress_table(rows)
 
 
 def stored_table(settings: Settings, place: str, source_names: Sequence[str]) -> "PostgresqlTable | None":

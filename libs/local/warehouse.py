@@ -26,8 +26,9 @@ from pyiceberg.types import IntegerType, LongType, StringType
 from libs.errors import HeadwaterError, InvalidSettings
 from libs.local.documents import nearest
 from libs.local.home import Home
+from libs.local.table_progress import iceberg_progress, progress_table
 from libs.types.table import TableId
-from libs.types.warehouse import CATALOG, OWN_COLUMN_PREFIX, WarehouseTable
+from libs.types.warehouse import CATALOG, OWN_COLUMN_PREFIX, PROGRESS_VIEW, WarehouseTable
 
 SOURCE_PROPERTY: Final = "headwater.source"
 TABLE_PROPERTY: Final = "headwater.table"
@@ -148,6 +149,14 @@ class Warehouse(Protocol):
         """None where the sink has not made it."""
         ...
 
+    def progress(self, tables: Sequence[TenantTable]) -> pa.Table:
+        """What the newest commits of a tenant's tables say of themselves (``PROGRESS_SCHEMA``).
+
+        Raises:
+            QueryFailed: this warehouse's commits do not say it.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class IcebergTable:
@@ -230,6 +239,14 @@ class IcebergWarehouse:
         table = load_table(self._catalog, place)
         return None if table is None else IcebergTable(table)
 
+    def progress(self, tables: Sequence[TenantTable]) -> pa.Table:
+        rows = []
+        for each in tables:
+            if (table := load_table(self._catalog, each.place)) is not None:
+                named = {"table": str(each.table_id), "source": each.source}
+                rows += [named | reached for reached in iceberg_progress(table)]
+        return progress_table(rows)
+
 
 def open_catalog(home: Home) -> SqlCatalog:
     """The catalog of ``home``.
@@ -301,7 +318,8 @@ def tables_of(tables: Sequence[TenantTable], tenant: str) -> tuple[TenantTable, 
 def run_query(warehouse: Warehouse, tables: Sequence[TenantTable], sql: str) -> pa.Table:
     """The answer of ``sql`` over ``tables``, which it calls ``orders``, ``shop.orders`` or ``"source.shop".orders``.
 
-    The tables that the statement mentions are read whole into memory. Times with a zone are shown in UTC.
+    ``_headwater_progress`` is what their commits say of themselves. The tables that the statement mentions are read whole
+    into memory. Times with a zone are shown in UTC.
 
     Raises:
         QueryFailed: the statement is wrong, is no query, or names a table that is not there.
@@ -310,6 +328,8 @@ def run_query(warehouse: Warehouse, tables: Sequence[TenantTable], sql: str) -> 
         for table in tables:
             if table.table_id.table.casefold() in sql.casefold():
                 _register(connection, warehouse, table, tables)
+        if PROGRESS_VIEW in sql.casefold():
+            connection.register(PROGRESS_VIEW, without_zones(warehouse.progress(tables)))
         try:
             statement = _the_query(connection.extract_statements(sql))
             return connection.sql(statement).to_arrow_table()

@@ -267,6 +267,15 @@ class Images(enum.Enum):
     """Of an update two rows."""
 
 
+class Consistency(enum.Enum):
+    """What a query over several tables of a tenant sees."""
+
+    TABLE = "table"
+    """Each table as it is; one may be ahead of another."""
+    TRANSACTION = "transaction"
+    """All tables at the end of the same transaction of the source."""
+
+
 class ChangePolicy(enum.Enum):
     """What becomes of a sink's table when its source's table changes."""
 
@@ -343,6 +352,8 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How the tables lie in files; a table that none matches is as the warehouse has it."""
     schema_changes: ChangePolicies = ChangePolicies()
     """What becomes of the tables when the source's change."""
+    consistency: Consistency = Consistency.TABLE
+    """``transaction``: the tables move together, from the end of one transaction of the source to that of another."""
     trigger_s: Annotated[float, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0})] = 5.0
     """How often a micro-batch starts, in seconds: shorter is fresher, longer makes larger files."""
     trigger_max_s: Annotated[float | None, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0})] = None

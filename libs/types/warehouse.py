@@ -6,7 +6,7 @@ The sink writes by these names; ``headwater query``, ``check`` and ``status`` re
 import hashlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -50,6 +50,12 @@ REACHED_AT_PROPERTY: Final = "headwater.committed-at-us"
 """Beside it: when the source committed the newest change that the table has taken in, in microseconds since 1970."""
 REACHED_OFFSETS_PROPERTY: Final = "headwater.offsets"
 """Beside it: JSON of Kafka partition to the offset behind the last event of the table's topic."""
+REACHED_POSITIONS_PROPERTY: Final = "headwater.positions"
+"""Beside it: JSON of the ``ReachedPosition``s."""
+PROGRESS_VIEW: Final = f"{OWN_COLUMN_PREFIX}progress"
+"""What a query calls that which the commits of a tenant's tables say of themselves, by table and source partition."""
+CONSISTENT_TABLE: Final = f"{OWN_COLUMN_PREFIX}consistent"
+"""A tenant's table of the snapshots that belong together, in the namespace ``<tenant>`` (``sink.consistency: transaction``)."""
 
 _OWN_COLUMNS: Final[Mapping[SinkMode, tuple[str, ...]]] = {
     SinkMode.MIRROR: (ORDER_COLUMN, COMMITTED_AT_COLUMN),
@@ -174,6 +180,26 @@ class ParkedTable(msgspec.Struct, frozen=True, kw_only=True):
     """By Kafka partition: behind the last event that was passed over."""
 
 
+class ReachedPosition(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest change of one source partition that a table has taken in, of those whose place in the source is known."""
+
+    source_partition: str
+    """The shards that a VGTID names, joined by ``,``; else empty."""
+    order: str
+    """Its sort key."""
+    position: Mapping[str, str | int]
+    """Where the source's log has it, by the names of the event's source block (``gtid``, ``file``, ``pos``, ``vgtid`` …)."""
+
+
+def newest_positions(known: Iterable[ReachedPosition], found: Iterable[ReachedPosition]) -> tuple[ReachedPosition, ...]:
+    """Of each source partition the newest, by name. A late or repeated change sets none back."""
+    newest: dict[str, ReachedPosition] = {}
+    for each in (*known, *found):
+        if (before := newest.get(each.source_partition)) is None or each.order >= before.order:
+            newest[each.source_partition] = each
+    return tuple(newest[name] for name in sorted(newest))
+
+
 class TableFiles(msgspec.Struct, frozen=True, kw_only=True):
     """What a table takes in its warehouse."""
 
@@ -210,6 +236,8 @@ class TableProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Sort key of the newest change committed; empty: none yet."""
     committed_at_us: int = 0
     """When the source committed that change; microseconds since 1970."""
+    positions: tuple[ReachedPosition, ...] = ()
+    """By source partition."""
     written_at_us: int = 0
     """When the warehouse did."""
     last: TableTimings = TableTimings()
@@ -258,6 +286,19 @@ class SinkProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(SinkProgress)
+
+
+_positions_decoder = msgspec.json.Decoder(tuple[ReachedPosition, ...])
+
+
+def encode_positions(positions: tuple[ReachedPosition, ...]) -> bytes:
+    """As commits carry them."""
+    return _encoder.encode(positions)
+
+
+def decode_positions(text: str | bytes) -> tuple[ReachedPosition, ...]:
+    """What ``encode_positions`` wrote. Raises msgspec.DecodeError for anything else."""
+    return _positions_decoder.decode(text)
 
 
 def encode_sink_progress(progress: SinkProgress) -> bytes:

@@ -16,6 +16,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
+import msgspec
 import structlog
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import StorageLevel
@@ -37,10 +38,12 @@ from libs.types.warehouse import (
     OP_COLUMN,
     BatchTimings,
     ParkedTable,
+    ReachedPosition,
     SinkProgress,
     TableProgress,
     TableTimings,
     WarehouseTable,
+    newest_positions,
     warehouse_table,
 )
 from libs.warehouse.fitness import unfit_because
@@ -70,6 +73,7 @@ from spark.jobs.table_batch import (
     logged_changes_of,
     truncations_of,
 )
+from spark.jobs.whole_transactions import cut_batch, is_cut, show_what_waits
 from spark.sinks.evolution import stored_columns
 from spark.sinks.port import (
     BatchIdentity,
@@ -78,6 +82,7 @@ from spark.sinks.port import (
     Maintained,
     Reached,
     ReplacesRows,
+    ShowsTogether,
     SinkColumn,
     SinkTable,
     TableColumn,
@@ -89,6 +94,7 @@ from spark.sinks.ready_table import ready_table
 from spark.transforms.cut_envelope import TRUNCATE
 from spark.transforms.fill import fill_expression
 from spark.transforms.mark_deleted import mark_deleted
+from spark.transforms.passing import passing
 from spark.transforms.read_topics import events_of, read_range
 from spark.transforms.sql_text import quoted
 from spark.transforms.survey import Slice, survey
@@ -133,14 +139,22 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
     # Each table's tasks go through all parts of the batch, of which Kafka's reader makes one for each partition of each topic:
     # with hundreds of tables the tasks would be the square of them.
     events = events.coalesce(_PARTS_PER_CORE * spark.sparkContext.defaultParallelism)
-    events.persist(StorageLevel.MEMORY_AND_DISK_DESER)  # columns as they are: no lz4, no serialization
+    own = events.persist(StorageLevel.MEMORY_AND_DISK_DESER)  # columns as they are: no lz4, no serialization
     try:
+        if context.moves_together:
+            show_what_waits(context, spark)
+        if is_cut(context):
+            events, cut = cut_batch(context, batch, own)
+            context = replace(context, cut=cut)
+            failpoint("sink_after_cut_before_tables")
         surveyed = survey(events)
         replays, resyncs = replays_topic(context.tenant.tenant), resyncs_topic(context.tenant.tenant)
         slices = [part for part in surveyed if part.topic not in (replays, resyncs)]
         context.schemas.require(spark, {(part.topic, part.schema_version) for part in slices})
         read_s = time.monotonic() - started_s
         context.sink.begin_batch(spark, batch)
+        if isinstance(context.sink, ShowsTogether) and context.moves_together:
+            context.sink.stage_batch(spark)
         requests = _requests(context, spark, [part for part in surveyed if part.topic == replays])
         asked = read_resyncs(spark, context.kafka, [part for part in surveyed if part.topic == resyncs])
         anew = due_resyncs(context, batch, asked)
@@ -156,8 +170,11 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
             anew_part = _Anew(request, spark, progress.tables.get(topic), by_topic.get(topic, []))
             parts[topic] = _Part(own, anew_part)
         outcomes = _apply_tables(context, spark, batch, [parts[topic] for topic in sorted(parts)])
+        if context.moves_together:
+            outcomes = _show_together(context, spark, outcomes)
     finally:
-        events.unpersist()
+        own.unpersist()
+        context.newest_events.close()
     now_us = time.time_ns() // 1_000
     timings = BatchTimings(
         read_s=round(read_s, 3),
@@ -180,6 +197,20 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
     )
     failpoint("sink_after_batch_before_spark_commit")
     return sum(part.rows for part in surveyed)
+
+
+def _show_together(context: TenantSink, spark: SparkSession, outcomes: Sequence[TableOutcome]) -> list[TableOutcome]:
+    """Show what the batch wrote; only then are the tables maintained, which moves what is shown."""
+    written = [outcome for outcome in outcomes if outcome.commit is not None and not outcome.commit.is_left_out]
+    context.cut_file.store(msgspec.structs.replace(context.cut, publishing=tuple(outcome.place for outcome in written)))
+    show_what_waits(context, spark)
+    failpoint("sink_after_showing_before_maintenance")
+    return [
+        replace(outcome, commit=replace(outcome.commit, maintained=_maintain(context, spark, outcome.place)))
+        if outcome.commit is not None and outcome.commit.timings is not None
+        else outcome
+        for outcome in outcomes
+    ]
 
 
 def _requests(context: TenantSink, spark: SparkSession, slices: Sequence[Slice]) -> dict[str, list[ReplayRequest]]:
@@ -221,7 +252,10 @@ def _table_batch(
     spark = events.sparkSession
     if parked is not None and is_retry:
         to_offsets = joined_offsets(parked.to_offsets, *(part.to_offsets for part in slices), choose=max)
-        events = read_range(spark, context.kafka, topic, parked.from_offsets, to_offsets, with_before=with_before)
+        events = passing(
+            context.cut,
+            read_range(spark, context.kafka, topic, parked.from_offsets, to_offsets, with_before=with_before),
+        )
         slices = survey(events)
     versions = _required(context, spark, topic, slices)
     table = TableBatch(
@@ -232,6 +266,7 @@ def _table_batch(
         parked=parked,
         is_passed_over=parked is not None and not is_retry,
         known_order="" if known is None else known.order,
+        known_positions=() if known is None else known.positions,
         known_ignored=() if known is None else known.ignored,
         replay=replay,
         own_slices=slices,
@@ -347,9 +382,11 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
     begun_s = time.monotonic()
     spark = table.events.sparkSession
     wanted = sink_table(context, table)
+    positions = _positions(context, table)
     if context.sink.is_applied(spark, wanted.name, batch):
         aside = parked_by_now(context.parked_keys.of_table(table.topic, batch))
-        return TableCommit(time.time_ns() // 1_000, ignored=table.known_ignored, aside=aside)
+        return TableCommit(time.time_ns() // 1_000, ignored=table.known_ignored, aside=aside, positions=positions)
+    wanted = replace(wanted, reached=replace(wanted.reached, positions=positions))
     failpoint("sink_before_merge")
     wanted, columns = ready_table(spark, context.sink, _versions(wanted, table))
     ignored = left_out(stored_columns(columns), table.newest.table_schema, context.sink.dialect)
@@ -383,14 +420,26 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
         ) from error
     failpoint("sink_after_merge_before_next_table")
     written_s, written_at_us = time.monotonic(), time.time_ns() // 1_000
-    maintained = _maintain(context, spark, wanted.name)
+    maintained = None if context.moves_together else _maintain(context, spark, wanted.name)
     timings = TableTimings(
         rows=sum(part.rows for part in table.slices) - aside.held,
         prepare_s=round(prepared_s - begun_s, 3),
         write_s=round(written_s - prepared_s, 3),
         maintain_s=round(time.monotonic() - written_s, 3),
     )
-    return TableCommit(written_at_us, timings, maintained, ignored, aside=aside, columns=columns)
+    return TableCommit(written_at_us, timings, maintained, ignored, aside=aside, columns=columns, positions=positions)
+
+
+def _positions(context: TenantSink, table: TableBatch) -> tuple[ReachedPosition, ...]:
+    """Where the source has the newest event that the table will have taken in, by source partition."""
+    newest = max(table.slices, key=attrgetter("newest_order"))
+    if newest.newest_place is None:
+        return table.known_positions
+    place = context.newest_events.place(table.events.sparkSession, table.topic, *newest.newest_place)
+    if place is None:
+        return table.known_positions
+    found = ReachedPosition(source_partition=place.source_partition, order=newest.newest_order, position=place.position)
+    return newest_positions(table.known_positions, (found,))
 
 
 def _maintain(context: TenantSink, spark: SparkSession, table: WarehouseTable) -> Maintained:

@@ -20,9 +20,11 @@ from libs.telemetry.metrics import (
 from libs.types.warehouse import (
     BatchTimings,
     ParkedTable,
+    ReachedPosition,
     SinkProgress,
     TableProgress,
     TableTimings,
+    WarehouseTable,
     decode_sink_progress,
     encode_sink_progress,
 )
@@ -57,6 +59,8 @@ class TableCommit:
     aside: SetAside = SetAside(0, 0, 0, 0)
     columns: Mapping[str, TableColumn] = field(default_factory=dict)
     """What the table has now, Headwater's own aside; empty: it was not asked, since it held the batch already."""
+    positions: tuple[ReachedPosition, ...] = ()
+    """Empty: none was looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,12 @@ class TableOutcome:
     commit: TableCommit | None = None
     """None: it is parked."""
     parked: ParkedTable | None = None
+
+    @property
+    def place(self) -> WarehouseTable:
+        """Where it lies: no level of a warehouse's names holds a dot."""
+        *namespace, name = self.warehouse_table.split(".")
+        return WarehouseTable(namespace=tuple(namespace), name=name)
 
     @property
     def written_rows(self) -> int:
@@ -141,6 +151,7 @@ def with_batch(
             rows=known.rows + added,
             order=max(known.order, outcome.newest_order),
             committed_at_us=max(known.committed_at_us, outcome.newest_committed_at_us),
+            positions=commit.positions or known.positions,
             written_at_us=commit.written_at_us,
             last=commit.timings or known.last,
             files=(commit.maintained and commit.maintained.files) or known.files,

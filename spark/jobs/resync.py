@@ -25,6 +25,7 @@ from libs.types.tenant import Images, SinkMode
 from libs.types.warehouse import TableProgress
 from spark.jobs.table_batch import TableBatch, TenantSink
 from spark.sinks.port import BatchIdentity, ReplacesRows, TableRefused
+from spark.transforms.passing import passing
 from spark.transforms.read_topics import read_range, read_records
 from spark.transforms.survey import Slice, survey
 
@@ -77,7 +78,10 @@ def table_anew(
     _check(context, batch, request)
     ends = _ends(context.state_dir, context.tenant.tenant, batch, request)
     with_before = context.settings.images is Images.BEFORE_AND_AFTER
-    events = read_range(spark, context.kafka, request.topic, request.from_offsets, ends, with_before=with_before)
+    events = passing(
+        context.cut,
+        read_range(spark, context.kafka, request.topic, request.from_offsets, ends, with_before=with_before),
+    )
     slices = survey(events)
     if not slices:
         slices = [_nothing(context, spark, request.topic, known)]
@@ -90,6 +94,7 @@ def table_anew(
         parked=None,
         is_passed_over=False,
         known_order="" if known is None else known.order,
+        known_positions=() if known is None else known.positions,
         known_ignored=() if known is None else known.ignored,
         is_anew=True,
     )
@@ -142,6 +147,7 @@ def _nothing(context: TenantSink, spark: SparkSession, topic: str, known: TableP
         to_offsets={},
         oldest_order=order,
         newest_order=order,
+        newest_place=None,
         newest_committed_at_us=known.committed_at_us if known is not None else 0,
         newest_keyless=None,
         oldest_keyless=None,

@@ -3,7 +3,7 @@
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Final
@@ -14,11 +14,14 @@ from pyspark.sql import functions as sf
 from libs.config.connections import KafkaSettings
 from libs.events.dead_letter import ReplayRequest
 from libs.events.delivered_schema import DeliveredSchema
+from libs.types.consistency import Cut
 from libs.types.parked_keys import ParkedKey
 from libs.types.table import TableSchema
-from libs.types.tenant import Images, SinkSettings, TenantSpec
-from libs.types.warehouse import ORDER_COLUMN, ParkedTable
+from libs.types.tenant import Consistency, Images, SinkSettings, TenantSpec
+from libs.types.warehouse import ORDER_COLUMN, ParkedTable, ReachedPosition
+from spark.jobs.cut_file import CutFile
 from spark.jobs.delivered_schemas import DeliveredSchemas
+from spark.jobs.newest_events import NewestEvents
 from spark.jobs.parked_keys import ParkedKeysFile
 from spark.jobs.progress import TableOutcome
 from spark.jobs.resync_answers import ResyncAnswers
@@ -50,8 +53,17 @@ class TenantSink:
     parked_keys: ParkedKeysFile
     max_parked_keys: int
     resyncs: ResyncAnswers
+    newest_events: NewestEvents
+    cut_file: CutFile
     tell_applied: Callable[[Sequence[TableOutcome]], None] = lambda _: None
     """Called with what became of each table of a batch, when all are committed; it does not raise."""
+    cut: Cut = field(default_factory=Cut)
+    """Of the batch that runs; where tables do not move together, nothing is cut off."""
+
+    @property
+    def moves_together(self) -> bool:
+        """Whether all tables are shown at the end of the same transaction."""
+        return self.settings.consistency is Consistency.TRANSACTION
 
     def tracks(self, column: str) -> bool:
         """Whether a change of ``database.table.column`` opens a new version of its row, in a history."""
@@ -85,6 +97,8 @@ class TableBatch:
     is_passed_over: bool
     known_order: str
     """The newest order of the batches before; empty: there were none."""
+    known_positions: tuple[ReachedPosition, ...] = ()
+    """Of the batches before."""
     known_ignored: tuple[str, ...] = ()
     """What the batches before did not deliver, by policy."""
     replay: Replay | None = None

@@ -19,8 +19,10 @@ from libs.errors import PipelineHalted
 from libs.telemetry.metrics import SINK_HALTED, SINK_INTERVAL, SINK_LAG, SINK_QUERY_FAILURES, SINK_SERVED
 from libs.types.tenant import Images, TenantSpec
 from spark.jobs.batch import apply_batch
+from spark.jobs.cut_file import CutFile
 from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.lineage import Lineage, TenantLineage
+from spark.jobs.newest_events import NewestEvents
 from spark.jobs.pace import batch_limit, first_pace, next_pace
 from spark.jobs.parked_keys import ParkedKeysFile
 from spark.jobs.progress import load_progress, store_progress
@@ -181,6 +183,8 @@ class TenantQuery:
             parked_keys=ParkedKeysFile(state_dir, name),
             max_parked_keys=self._settings.max_parked_keys,
             resyncs=ResyncAnswers(state_dir, name),
+            newest_events=NewestEvents(self._settings.kafka),
+            cut_file=CutFile(state_dir, name),
             **({} if lineage is None else {"tell_applied": lineage.applied}),
         )
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)

@@ -4,7 +4,7 @@
 ``append_to``. A new warehouse is a folder beside ``iceberg/`` and a line in ``registry.py``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
@@ -15,7 +15,7 @@ from libs.types.table import TableSchema
 from libs.types.table_layout import OrderedTerm, Term
 from libs.types.tenant import ChangePolicies, Deletes, SinkMode
 from libs.types.value import LogicalType
-from libs.types.warehouse import OWN_COLUMN_PREFIX, TableFiles, WarehouseTable
+from libs.types.warehouse import OWN_COLUMN_PREFIX, ReachedPosition, TableFiles, WarehouseTable
 from libs.warehouse.dialect import Dialect
 from libs.warehouse.schema_changes import StoredColumn
 
@@ -105,6 +105,8 @@ class Reached:
     """When the source committed the newest."""
     offsets: Mapping[int, int]
     """By Kafka partition of its topic: behind the last event."""
+    positions: tuple[ReachedPosition, ...] = ()
+    """By source partition: where the source's log has the newest; of those that the batch has nothing of, what was known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,4 +307,19 @@ class NamesRefusedRows(Protocol):
     ) -> list[RefusedRow]:
         """Those among ``changes``, of which it changes nothing. ``changes`` have the columns of ``append_to``, and behind them
         ``KAFKA_PARTITION_COLUMN`` and ``OFFSET_COLUMN``. Stops when it has found more than ``at_most``."""
+        ...
+
+
+@runtime_checkable
+class ShowsTogether(Protocol):
+    """A sink that can show what a batch wrote to several tables at once (``sink.consistency: transaction``)."""
+
+    def stage_batch(self, spark: SparkSession) -> None:
+        """What ``spark`` writes from now on nobody else sees until ``show_together``; it reads it itself, and ``is_applied``
+        knows it."""
+        ...
+
+    def show_together(self, spark: SparkSession, tenant: str, tables: Sequence[WarehouseTable]) -> None:
+        """Show what waits of ``tables``: by one commit to whoever asks which snapshots belong together, and then to all,
+        table by table. Idempotent: a call that was cut off anywhere is completed by the next one."""
         ...

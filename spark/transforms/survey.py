@@ -17,7 +17,8 @@ from spark.sinks.port import Truncation
 _SHARES: Final = 50
 _QUANTILES: Final = [(share + 0.5) / _SHARES for share in range(_SHARES)]
 _ACCURACY: Final = 1_000
-_SNAPSHOT_ORDINAL: Final = ".0000000000"  # EventOrder: snapshot rows have ordinal 0, the first live one has 1
+SNAPSHOT_ORDINAL: Final = ".0000000000"
+"""How the orders of snapshot rows end (EventOrder): they have ordinal 0, the first live event has 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Slice:
     """By Kafka partition: behind the last event."""
     oldest_order: str
     newest_order: str
+    newest_place: tuple[int, int] | None
+    """Kafka partition and offset of an event of that order; None: there is none."""
     newest_committed_at_us: int
     newest_keyless: Truncation | None
     """The newest event without a key: in a table that has a key, that is a truncation."""
@@ -49,7 +52,7 @@ def survey(events: DataFrame) -> list[Slice]:
     Raises:
         PipelineHalted: an event lacks the router's headers; the message names its topic.
     """
-    is_live = ~sf.col("order").endswith(_SNAPSHOT_ORDINAL)
+    is_live = ~sf.col("order").endswith(SNAPSHOT_ORDINAL)
     portions = (
         events.groupBy("topic", "schema_version", "kafka_partition")
         .agg(
@@ -59,6 +62,7 @@ def survey(events: DataFrame) -> list[Slice]:
             sf.max("offset").alias("last_offset"),
             sf.min("order").alias("oldest_order"),
             sf.max("order").alias("newest_order"),
+            sf.max_by("offset", "order").alias("newest_offset"),
             sf.max("committed_at_us").alias("newest_committed_at_us"),
             sf.max(_keyless()).alias("newest_keyless"),
             sf.min(_keyless()).alias("oldest_keyless"),
@@ -87,6 +91,7 @@ def _keyless() -> Column:
 def _joined(portions: list[Row]) -> Slice:
     """One slice of what several Kafka partitions hold of it."""
     first: Any = portions[0]
+    last: Any = max(portions, key=attrgetter("newest_order"))
     newest = [Truncation(*portion.newest_keyless) for portion in portions if portion.newest_keyless is not None]
     oldest = [Truncation(*portion.oldest_keyless) for portion in portions if portion.oldest_keyless is not None]
     return Slice(
@@ -96,7 +101,8 @@ def _joined(portions: list[Row]) -> Slice:
         from_offsets={portion.kafka_partition: portion.first_offset for portion in portions},
         to_offsets={portion.kafka_partition: portion.last_offset + 1 for portion in portions},
         oldest_order=min(portion.oldest_order for portion in portions),
-        newest_order=max(portion.newest_order for portion in portions),
+        newest_order=last.newest_order,
+        newest_place=(last.kafka_partition, last.newest_offset),
         newest_committed_at_us=max(portion.newest_committed_at_us or 0 for portion in portions),
         newest_keyless=max(newest, key=attrgetter("order"), default=None),
         oldest_keyless=min(oldest, key=attrgetter("order"), default=None),

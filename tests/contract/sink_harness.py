@@ -12,7 +12,7 @@ from libs.types.order import EventOrder
 from libs.types.table import Column, TableSchema
 from libs.types.tenant import ChangePolicies, Deletes, SinkMode
 from libs.types.value import UNAVAILABLE_VALUE
-from libs.types.warehouse import WarehouseTable, warehouse_table
+from libs.types.warehouse import ReachedPosition, WarehouseTable, warehouse_table
 from libs.warehouse.dialect import DIALECTS
 from libs.warehouse.spark_types import spark_type
 from spark.jobs.side_by_side import side_by_side
@@ -29,7 +29,8 @@ from spark.transforms.read_topics import events_of
 from tests.unit.spark.events import COMMITTED_AT_US, RECORD_COLUMNS, SOURCE, Change, Record, delivered, events
 
 QUERY: Final = "contract-query"
-REACHED: Final = Reached(order="0:9", committed_at_us=COMMITTED_AT_US, offsets={0: 5, 1: 7})
+POSITION: Final = ReachedPosition(source_partition="-80,80-", order="0:9", position={"vgtid": "[]"})
+REACHED: Final = Reached(order="0:9", committed_at_us=COMMITTED_AT_US, offsets={0: 5, 1: 7}, positions=(POSITION,))
 
 ReadRows = Callable[[WarehouseTable], list[Row]]
 

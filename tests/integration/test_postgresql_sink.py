@@ -1,5 +1,6 @@
 """What is PostgreSQL's own in its sink; the promises of every sink are in ``tests/contract/test_sinks.py``."""
 
+import json
 import os
 import secrets
 import threading
@@ -15,6 +16,8 @@ import pytest
 from libs.config.connections import PostgresqlTls
 from libs.config.load import Secret
 from libs.errors import AccessDenied, DiskFull, HeadwaterError, PipelineHalted, TransientError
+from libs.local.postgresql_warehouse import PostgresqlWarehouse
+from libs.local.warehouse import run_query
 from libs.mysql.logical import column
 from libs.postgresql.connection import connect, named_error
 from libs.testing.sink_contract import ID, NOTE, RowChange, gone, put, refusal, source_rows, table
@@ -26,9 +29,10 @@ from spark.sinks.postgresql.sink import open_sink
 from spark.sinks.registry import open_sinks
 from tests.certificates import write_certificates
 from tests.conftest import PostgresqlServer, start_postgresql_in
-from tests.contract.sink_harness import WarehouseHarness
+from tests.contract.sink_harness import REACHED, WarehouseHarness
 from tests.contract.test_sinks import postgresql_rows, postgresql_settings
 from tests.spark_session import shared_spark
+from tests.unit.spark.events import SOURCE
 
 pytestmark = pytest.mark.integration
 
@@ -187,6 +191,42 @@ def test_an_overtaken_batch_writes_nothing(postgresql_server: PostgresqlServer) 
 
     assert not applied
     assert len(alive.rows(visits)) == 2
+
+
+def test_the_progress_view_says_what_each_table_holds(postgresql_server: PostgresqlServer) -> None:
+    """By SQL, and by what ``headwater query`` reads. A registry of an older release gets the column."""
+    old = open_sink(postgresql_settings(postgresql_server))
+    harness_of(postgresql_server, old).apply(table(), put(1, 1, "one"))
+    postgresql_server.execute("DROP VIEW headwater._headwater_progress")
+    postgresql_server.execute("ALTER TABLE headwater.tables DROP COLUMN reached_positions")
+    harness = harness_of(postgresql_server)
+    harness.apply(table(), put(1, 1, "one"), batch_id=7)
+    tenant = harness.place(table()).namespace[0]
+
+    found = postgresql_server.execute(
+        'SELECT "table", source, source_partition, position, position_order, "order", offsets, batch '
+        f"FROM headwater._headwater_progress WHERE tenant = '{tenant}'"
+    )
+    warehouse = PostgresqlWarehouse(postgresql_settings(postgresql_server))
+    tables = [each for each in warehouse.tables() if each.tenant == tenant]
+    [read] = run_query(warehouse, tables, "FROM _headwater_progress").to_pylist()
+
+    batch = f"contract-query-{tenant}:7"
+    position = REACHED.positions[0]
+    assert found == [
+        (
+            "shop.orders",
+            SOURCE,
+            position.source_partition,
+            position.position,
+            position.order,
+            REACHED.order,
+            {"0": 5, "1": 7},
+            batch,
+        )
+    ]
+    assert (read["table"], read["source_partition"], read["batch"]) == ("shop.orders", "-80,80-", batch)
+    assert json.loads(read["position"]) == position.position
 
 
 def test_left_over_stages_are_dropped(postgresql_server: PostgresqlServer) -> None:

@@ -14,6 +14,7 @@ from prometheus_client import REGISTRY
 from libs.config.connections import KafkaSettings
 from libs.local.dead_letters import chosen_keys, replay_requests, send_requests
 from libs.mysql.logical import column
+from libs.types.order import EventOrder
 from libs.types.parked_keys import TenantParkedKeys, decode_parked_keys, parked_keys_path
 from libs.types.table import Column, FormerName, TableSchema
 from libs.types.tenant import (
@@ -26,12 +27,13 @@ from libs.types.tenant import (
     SourceSelection,
     TenantSpec,
 )
-from libs.types.warehouse import SinkProgress, warehouse_table
+from libs.types.warehouse import SinkProgress, decode_positions, warehouse_table
+from spark.jobs.newest_events import NewestEvents
 from spark.jobs.progress import load_progress
 from spark.jobs.settings import SinkJobSettings
 from spark.jobs.tenant_query import TenantQuery
 from tests.sink_query import run_until
-from tests.sink_topics import SOURCE, Model, TenantTopics, table_id, without_own_columns
+from tests.sink_topics import SOURCE, Model, TenantTopics, gtid, table_id, without_own_columns
 from tests.spark_session import Row, SharedSpark, session_settings, shared_spark
 
 ID = column("id", "int", is_optional=False)
@@ -150,6 +152,43 @@ def test_a_mirror_equals_its_source_through_aborts_restarts_and_new_tables(start
     assert restarted.progress.rows == sum(len(model.orders) for model in models)
     assert restarted.progress.latency_p99_s is not None
     assert namesake.progress.batch_id == -1
+
+
+def test_each_commit_names_the_sources_position_of_its_newest_change(start_tenant: StartTenant) -> None:
+    """Of each table, whichever Kafka partition has the change, with and without a schema around it, aborted transactions
+    between; a row that is deleted last counts too. What Kafka does not have any more stops nothing.
+    """
+    tenant = start_tenant(f"p{secrets.token_hex(3)}", max_offsets_per_trigger=60)
+    orders, items = Model(schema_of("orders")), Model(schema_of("items"))
+    topic = tenant.topics.create_table(orders.schema, kafka_partitions=3)
+    tenant.topics.create_table(items.schema)
+    with tenant.topics.transaction() as first:
+        first.schema(orders.schema)
+        first.schema(items.schema)
+    write_at_random(tenant, [orders, items], random.Random(3), transactions=10)
+
+    tenant.run_until_rows(len(orders.orders) + len(items.orders))
+
+    for model in (orders, items):
+        with tenant.shared.loaded(warehouse_table(tenant.spec.tenant, SOURCE, model.schema.table_id)) as table:
+            summaries = [item.summary.additional_properties for item in table.snapshots() if item.summary]
+        said = [each for each in summaries if "headwater.batch" in each]  # maintenance says nothing
+        for each in said:
+            order = EventOrder.from_sort_key(each["headwater.order"])
+            [position] = decode_positions(each["headwater.positions"])
+            assert (position.source_partition, position.order) == ("", each["headwater.order"])
+            assert position.position == {
+                "gtid": gtid(order.rank),
+                "file": "binlog.000001",
+                "pos": order.tx_ordinal,
+            }
+        assert said[-1]["headwater.order"] == max(model.orders)
+        assert len(said) > 1
+    newest_events = NewestEvents(tenant.settings.kafka)
+    try:
+        assert newest_events.place(tenant.shared.session, topic, 0, 10**6) is None
+    finally:
+        newest_events.close()
 
 
 def test_append_holds_every_change_once_in_order(start_tenant: StartTenant) -> None:

@@ -16,6 +16,8 @@ from libs.types.warehouse import (
     REACHED_AT_PROPERTY,
     REACHED_OFFSETS_PROPERTY,
     REACHED_ORDER_PROPERTY,
+    REACHED_POSITIONS_PROPERTY,
+    encode_positions,
 )
 from spark.java import java_class
 from spark.sinks.port import BatchIdentity, Reached
@@ -39,6 +41,7 @@ def commit(spark: SparkSession, reached: Reached, write: Callable[[], None]) -> 
     properties.put(
         REACHED_OFFSETS_PROPERTY, json.dumps({str(key): end for key, end in sorted(reached.offsets.items())})
     )
+    properties.put(REACHED_POSITIONS_PROPERTY, encode_positions(reached.positions).decode())
     call = _Call(write)
     exception = java_class(spark, "java.lang.Class").forName("java.lang.Exception")
     metadata = java_class(spark, "org.apache.iceberg.spark.CommitMetadata")

@@ -89,13 +89,23 @@ def state_of(iceberg_table: Any) -> TableState | None:
         manifests=snapshot.allManifests(iceberg_table.io()).size(),
         commits=snapshot.sequenceNumber(),
         orphans_removed_at=int(iceberg_table.properties().get(ORPHANS_REMOVED_AT) or 0),
-        identity_age=next((age for age, identity in enumerate(_identities(iceberg_table), start=1) if identity), 0),
+        identity_age=next(
+            (age for age, identity in enumerate(_identities(iceberg_table, snapshot), start=1) if identity), 0
+        ),
     )
 
 
-def newest_identity(iceberg_table: Any) -> str | None:
-    """The batch that the table took in last, whatever else was committed since."""
-    return next(filter(None, _identities(iceberg_table)), None)
+def newest_identity(iceberg_table: Any, snapshot: Any) -> str | None:
+    """The batch that the table took in last at ``snapshot``, whatever else was committed since."""
+    return next(filter(None, _identities(iceberg_table, snapshot)), None)
+
+
+def newest_with_identity(iceberg_table: Any, snapshot: Any) -> Any | None:
+    """The snapshot that holds it."""
+    while snapshot is not None and snapshot.summary().get(BATCH_PROPERTY) is None:
+        parent = snapshot.parentId()
+        snapshot = None if parent is None else iceberg_table.snapshot(parent)
+    return snapshot
 
 
 def maintain(spark: SparkSession, settings: Settings, place: WarehouseTable, iceberg_table: Any, due_now: Due) -> None:
@@ -129,9 +139,8 @@ def maintain(spark: SparkSession, settings: Settings, place: WarehouseTable, ice
         log.info("sink_orphans_removed", table=str(place), files=removed)
 
 
-def _identities(iceberg_table: Any) -> Iterator[str | None]:
-    """Of each snapshot of the table's present, the newest first."""
-    snapshot = iceberg_table.currentSnapshot()
+def _identities(iceberg_table: Any, snapshot: Any) -> Iterator[str | None]:
+    """Of ``snapshot`` and those before it, the newest first."""
     while snapshot is not None:
         yield snapshot.summary().get(BATCH_PROPERTY)
         parent = snapshot.parentId()

@@ -14,13 +14,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import structlog
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from libs.failpoints import failpoint
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import (
     CATALOG,
+    CONSISTENT_TABLE,
     IS_CURRENT_COLUMN,
     OWN_SQL_TYPES,
     TableFiles,
@@ -34,7 +37,8 @@ from spark.sinks.evolution import Evolution, check_creation, evolution, log_evol
 from spark.sinks.iceberg.catalog import catalog_config, place_in
 from spark.sinks.iceberg.commits import begin_batch, commit
 from spark.sinks.iceberg.layout import follow_layout
-from spark.sinks.iceberg.maintenance import Due, due, maintain, newest_identity, state_of
+from spark.sinks.iceberg.maintenance import Due, due, maintain, newest_identity, newest_with_identity, state_of
+from spark.sinks.iceberg.publication import consistent_row, is_staging, prepare, show, stage, staged_snapshot, tell
 from spark.sinks.iceberg.schema import identifier_columns
 from spark.sinks.iceberg.settings import Settings
 from spark.sinks.merge import first_rows, first_versions, merge_changes, merge_versions, rows_anew
@@ -122,7 +126,7 @@ class IcebergSink:
 
     def is_applied(self, spark: SparkSession, table: WarehouseTable, batch: BatchIdentity) -> bool:
         iceberg_table = load_table(spark, self._place(table))
-        return iceberg_table is not None and newest_identity(iceberg_table) == str(batch)
+        return iceberg_table is not None and newest_identity(iceberg_table, _newest(spark, iceberg_table)) == str(batch)
 
     def ensure_table(self, spark: SparkSession, table: SinkTable) -> Mapping[str, TableColumn]:
         table = self._placed(table)
@@ -143,6 +147,8 @@ class IcebergSink:
             if changes:
                 _evolve(spark, iceberg_table, changes, table, properties)
                 properties, types = _properties(iceberg_table), _types(iceberg_table)
+        if is_staging(spark):
+            prepare(iceberg_table)
         if follow_layout(spark, iceberg_table, table):
             log.info("sink_table_laid_out", table=str(table.name))
         columns = _columns(types, properties)
@@ -154,7 +160,7 @@ class IcebergSink:
     ) -> None:
         table = self._placed(table)
         name = table.name.quoted()
-        if _is_empty(load_table(spark, table.name)):
+        if _newest(spark, load_table(spark, table.name)) is None:
             commit(spark, table.reached, first_rows(table, changes).writeTo(name).append)
         else:
             commit(spark, table.reached, lambda: merge_changes(spark, name, table, changes, truncation))
@@ -173,7 +179,7 @@ class IcebergSink:
     ) -> None:
         table = self._placed(table)
         name = table.name.quoted()
-        if _is_empty(load_table(spark, table.name)):
+        if _newest(spark, load_table(spark, table.name)) is None:
             commit(spark, table.reached, first_versions(versions).writeTo(name).append)
         else:
             commit(spark, table.reached, lambda: merge_versions(spark, name, table, versions, only_current, truncation))
@@ -241,6 +247,42 @@ class IcebergSink:
         files = TableFiles(bytes=state.bytes, data_files=state.data_files, delete_files=state.delete_files)
         return Maintained(files, was_due)
 
+    def stage_batch(self, spark: SparkSession) -> None:
+        stage(spark)
+
+    def show_together(self, spark: SparkSession, tenant: str, tables: Sequence[WarehouseTable]) -> None:
+        waiting, rows = [], []
+        for table in tables:
+            iceberg_table = load_table(spark, self._place(table))
+            staged = None if iceberg_table is None else staged_snapshot(iceberg_table)
+            shown = (
+                None if iceberg_table is None else newest_with_identity(iceberg_table, iceberg_table.currentSnapshot())
+            )
+            if staged is not None:
+                waiting.append(iceberg_table)
+            if (snapshot := staged or shown) is not None:
+                rows.append(consistent_row(table, iceberg_table, snapshot))
+        if not rows:
+            return
+        place = self._place(WarehouseTable(namespace=(tenant,), name=CONSISTENT_TABLE))
+        tell(spark, place, rows)
+        failpoint("sink_after_telling_before_showing")
+        for iceberg_table in waiting:
+            show(iceberg_table)
+            failpoint("sink_between_shown_tables")
+        self._expire(spark, place)
+
+    def _expire(self, spark: SparkSession, place: WarehouseTable) -> None:
+        """Old snapshots of what is told go; that may fail, and is tried again after the next batch."""
+        iceberg_table = load_table(spark, place)
+        state = None if iceberg_table is None else state_of(iceberg_table)
+        if state is not None:
+            due_now = Due(expire_but=due(state, self._settings, rewritten_files=0).expire_but)
+            try:
+                maintain(spark, self._settings, place, iceberg_table, due_now)
+            except (PySparkException, Py4JJavaError) as error:
+                log.warning("sink_maintenance_failed", table=str(place), reason=type(error).__name__)
+
     def _place(self, table: WarehouseTable) -> WarehouseTable:
         return place_in(self._settings.catalog, table)
 
@@ -248,9 +290,10 @@ class IcebergSink:
         return dataclasses.replace(table, name=self._place(table.name))
 
 
-def _is_empty(iceberg_table: Any) -> bool:
-    """Whether nothing was ever written to it. Nobody else writes: the session holds the lock."""
-    return iceberg_table.currentSnapshot() is None
+def _newest(spark: SparkSession, iceberg_table: Any) -> Any | None:
+    """The snapshot that ``spark`` writes upon; None: nothing was ever written. Nobody else writes: the session has the lock."""
+    staged = staged_snapshot(iceberg_table) if is_staging(spark) else None
+    return staged or iceberg_table.currentSnapshot()
 
 
 def _create(spark: SparkSession, table: SinkTable, format_version: int) -> Any:

@@ -36,6 +36,7 @@ from libs.types.warehouse import (
     OPENED_BY_COLUMN,
     ORDER_COLUMN,
     OWN_SQL_TYPES,
+    PROGRESS_VIEW,
     UNAVAILABLE_COLUMN,
     VALID_FROM_COLUMN,
     VALID_TO_COLUMN,
@@ -102,11 +103,24 @@ _STATE: Final = (
         source_table text NOT NULL, topic text NOT NULL, mode text NOT NULL, deletes text NOT NULL, key jsonb NOT NULL,
         columns jsonb NOT NULL, schema_version bigint,
         batch_query text, batch_id bigint, batch_at timestamptz, reached_order text, reached_at timestamptz,
-        reached_offsets jsonb, UNIQUE (schema_name, table_name))""",
+        reached_offsets jsonb, reached_positions jsonb, UNIQUE (schema_name, table_name))""",
     *(
         f"ALTER TABLE {REGISTRY} ADD COLUMN IF NOT EXISTS {column}"
-        for column in ("schema_version bigint", "reached_order text", "reached_at timestamptz", "reached_offsets jsonb")
+        for column in (
+            "schema_version bigint",
+            "reached_order text",
+            "reached_at timestamptz",
+            "reached_offsets jsonb",
+            "reached_positions jsonb",
+        )
     ),
+    f"""CREATE OR REPLACE VIEW {quoted(STATE_SCHEMA, PROGRESS_VIEW)} AS
+        SELECT split_part(name, '.', 1) AS tenant, source, source_table AS "table",
+            p ->> 'source_partition' AS source_partition, p -> 'position' AS position, p ->> 'order' AS position_order,
+            reached_order AS "order", reached_at AS committed_at, reached_offsets AS offsets,
+            batch_query || ':' || batch_id AS batch, batch_at AS written_at
+        FROM {REGISTRY} LEFT JOIN LATERAL jsonb_array_elements(reached_positions) p ON true
+        WHERE batch_query IS NOT NULL""",
     f"COMMENT ON TABLE {REGISTRY} IS 'Tables that Headwater writes, and the last batch that each took in'",
 )
 _LOCK_KEY: Final = "headwater"
@@ -314,13 +328,15 @@ class PostgresqlSink:
                     connection.execute(statement)
                 connection.execute(
                     f"UPDATE {REGISTRY} SET batch_query = %s, batch_id = %s, batch_at = now(), reached_order = %s, "
-                    "reached_at = timestamptz 'epoch' + %s * interval '1 microsecond', reached_offsets = %s WHERE name = %s",
+                    "reached_at = timestamptz 'epoch' + %s * interval '1 microsecond', reached_offsets = %s, "
+                    "reached_positions = %s WHERE name = %s",
                     (
                         batch.query_id,
                         batch.batch_id,
                         table.reached.order,
                         table.reached.committed_at_us,
                         Jsonb(dict(table.reached.offsets)),
+                        Jsonb(msgspec.to_builtins(table.reached.positions)),
                         str(table.name),
                     ),
                 )

@@ -290,6 +290,22 @@ def test_layouts_are_icebergs() -> None:
     ]
 
 
+def test_tables_move_together_where_that_can_be_kept() -> None:
+    """One source, whose transactions' ends are written, into Iceberg; everything else is told at once."""
+    mistakes: list[str] = []
+    good = f"{ACME}sink: {{consistency: transaction}}\ntopics: {{transactions: true}}"
+    bad = "tenant: acme\nsources: [{name: shop}, {name: crm}]\nsink: {warehouse: delta, consistency: transaction}"
+
+    assert parse_tenant(good, mistakes=mistakes) is not None, mistakes
+    assert parse_tenant(bad, mistakes=mistakes) is None
+    assert without_lines(mistakes) == [
+        "sink.consistency: transaction is for warehouse iceberg; delta commits each table by itself: take iceberg, or leave it "
+        "out",
+        "sink.consistency: transaction needs the END of each transaction; set topics.transactions: true",
+        "sink.consistency: no transaction spans two sources; give each source a tenant of its own, or leave it out",
+    ]
+
+
 def test_rubbish_leaves_the_others_alone(tmp_path: Path) -> None:
     """Not YAML, too large, twice the same name, aliases without end, a pattern and a condition that would run away."""
     write(tmp_path, "globex", GLOBEX)

@@ -17,6 +17,7 @@ from libs.local.warehouse import (
     sorted_rows,
     tables_of,
 )
+from libs.types.warehouse import ReachedPosition, encode_positions
 from tests.unit.local.warehouse_files import write_table
 
 NOON = datetime.datetime(2024, 1, 1, 12, tzinfo=datetime.UTC)
@@ -66,6 +67,45 @@ def test_a_tenant_sees_its_own_tables_only(home: Home) -> None:
 def test_times_are_shown_in_utc(home: Home) -> None:
     """Whatever zone the machine has."""
     assert ask(home, "globex", "SELECT placed_at FROM orders") == [(NOON.replace(tzinfo=None),)]
+
+
+def test_a_tenants_progress_is_what_its_commits_say(home: Home) -> None:
+    """By table and source partition, of the newest commit of rows; what fills or maintains says nothing, and a tenant sees
+    its own alone."""
+    positions = tuple(
+        ReachedPosition(source_partition=shard, order="0:8", position={"vgtid": f"of {shard}"})
+        for shard in ("-80", "80-")
+    )
+    commit(home, "shop.orders", {**REACHED, "headwater.positions": encode_positions(positions).decode()})
+    commit(home, "shop.orders", {})
+    commit(home, "shop.Customers", {"headwater.batch": "q:3"})
+
+    orders = ask(home, "acme", "SELECT * FROM _headwater_progress WHERE \"table\" = 'shop.orders'")
+    customers = ask(home, "acme", "SELECT source_partition, batch FROM _headwater_progress WHERE batch = 'q:3'")
+
+    said = ("0:9", NOON.replace(tzinfo=None), '{"0":5}', "q:4")
+    assert [row[:9] for row in orders] == [
+        ("shop.orders", "shop", "-80", '{"vgtid":"of -80"}', "0:8", *said),
+        ("shop.orders", "shop", "80-", '{"vgtid":"of 80-"}', "0:8", *said),
+    ]
+    assert customers == [(None, "q:3")]
+    assert ask(home, "globex", "FROM _headwater_progress") == []
+
+
+REACHED = {
+    "headwater.batch": "q:4",
+    "headwater.order": "0:9",
+    "headwater.committed-at-us": str(int(NOON.timestamp()) * 1_000_000),
+    "headwater.offsets": '{"0":5}',
+}
+
+
+def commit(home: Home, table: str, summary: dict[str, str]) -> None:
+    """One more snapshot of a table of ``acme``."""
+    catalog = open_catalog(home)
+    found = catalog.load_table(("acme", "shop", *table.split(".")))
+    found.append(found.scan().to_arrow().slice(0, 0), snapshot_properties=summary)
+    catalog.close()
 
 
 @pytest.mark.parametrize(

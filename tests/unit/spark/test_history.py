@@ -90,6 +90,8 @@ class Tables:
             parked_keys=None,  # type: ignore[arg-type]
             max_parked_keys=1,
             resyncs=None,  # type: ignore[arg-type]
+            newest_events=None,  # type: ignore[arg-type]
+            cut_file=None,  # type: ignore[arg-type]
         )
 
     def apply(self, *changes: Change) -> list[Row]:

@@ -11,7 +11,7 @@ from libs.testing.sink_contract import ID, NOTE, put, source_rows, table
 from libs.types.table import TableSchema
 from libs.types.table_layout import parse_ordered_term, parse_term
 from libs.types.tenant import Deletes, SinkMode
-from libs.types.warehouse import WarehouseTable
+from libs.types.warehouse import WarehouseTable, encode_positions
 from spark.sinks.iceberg.catalog import place_in
 from spark.sinks.iceberg.settings import CatalogKind, CatalogSettings, Settings
 from spark.sinks.port import TableRefused
@@ -51,13 +51,14 @@ def test_a_commit_says_how_far_the_table_got(shared: SharedSpark) -> None:
     harness.apply(visits, put(1, 1, "one"), mode=SinkMode.APPEND)
 
     def summaries(schema: TableSchema) -> list[tuple[str, ...]]:
-        names = ("headwater.order", "headwater.committed-at-us", "headwater.offsets")
+        names = ("headwater.order", "headwater.committed-at-us", "headwater.offsets", "headwater.positions")
         columns = ", ".join(f"summary['{name}']" for name in names)
         statement = f"SELECT {columns} FROM {harness.place(schema).quoted()}.snapshots ORDER BY committed_at"
         return [tuple(row) for row in shared.session.sql(statement).collect()]
 
-    said = (REACHED.order, str(REACHED.committed_at_us), '{"0": 5, "1": 7}')
-    assert summaries(orders) == [said, said, (None, None, None), said]
+    positions = encode_positions(REACHED.positions).decode()
+    said = (REACHED.order, str(REACHED.committed_at_us), '{"0": 5, "1": 7}', positions)
+    assert summaries(orders) == [said, said, (None, None, None, None), said]
     assert summaries(visits) == [said]
 
 

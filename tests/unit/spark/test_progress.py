@@ -8,9 +8,11 @@ from libs.types.warehouse import (
     BatchTimings,
     LatencyHistogram,
     ParkedTable,
+    ReachedPosition,
     SinkProgress,
     TableFiles,
     TableTimings,
+    newest_positions,
     warehouse_table,
 )
 from spark.jobs.progress import TableCommit, TableOutcome, load_progress, progress_path, store_progress, with_batch
@@ -42,6 +44,20 @@ def test_a_parked_table_keeps_its_place_until_it_is_written() -> None:
 
     assert (parked.rows, parked.tables["t"].parked, parked.tables["t"].order) == (0, PARKED, "")
     assert (written.rows, written.tables["t"].parked) == (9, None)
+
+
+def test_each_source_partition_keeps_its_newest_position() -> None:
+    """A late change sets none back, a partition that a batch says nothing of stays, and a replay leaves what is known."""
+    known = (position("-80", "3"), position("80-", "5"))
+
+    assert newest_positions(known, [position("-80", "2")]) == known
+    assert newest_positions(known, [position("-80", "4")]) == (position("-80", "4"), position("80-", "5"))
+    once = _after(SinkProgress(tenant="acme"), BatchIdentity("q", 0), _outcome(rows=7, positions=known))
+    assert _after(once, BatchIdentity("q", 1), _outcome(rows=7)).tables["t"].positions == known
+
+
+def position(source_partition: str, order: str) -> ReachedPosition:
+    return ReachedPosition(source_partition=source_partition, order=order, position={"vgtid": f"at {order}"})
 
 
 def test_what_is_known_of_a_tables_files_stays_known() -> None:
@@ -111,6 +127,7 @@ def _outcome(
     order: str = "2",
     parked: ParkedTable | None = None,
     maintained: Maintained | None = None,
+    positions: tuple[ReachedPosition, ...] = (),
 ) -> TableOutcome:
     return TableOutcome(
         topic="t",
@@ -121,6 +138,6 @@ def _outcome(
         newest_order=order,
         newest_committed_at_us=NOW_US - latency_s * 1_000_000,
         live_changes={NOW_US - latency_s * 1_000_000: rows},
-        commit=None if parked else TableCommit(NOW_US, timings=TIMINGS, maintained=maintained),
+        commit=None if parked else TableCommit(NOW_US, timings=TIMINGS, maintained=maintained, positions=positions),
         parked=parked,
     )

@@ -7,7 +7,9 @@ import pytest
 from libs.types.resync import ResyncAnswer, ResyncRequest, resyncs_path
 from libs.types.stream_offsets import offsets_path
 from libs.types.tenant import SinkSettings, TenantSpec
+from spark.jobs.cut_file import CutFile
 from spark.jobs.delivered_schemas import DeliveredSchemas
+from spark.jobs.newest_events import NewestEvents
 from spark.jobs.parked_keys import ParkedKeysFile
 from spark.jobs.resync import _ends, due_resyncs, gives_up, refuse
 from spark.jobs.resync_answers import ResyncAnswers
@@ -32,6 +34,8 @@ def context(state_dir: Path) -> TenantSink:
         parked_keys=ParkedKeysFile(state_dir, "acme"),
         max_parked_keys=1,
         resyncs=ResyncAnswers(state_dir, "acme"),
+        newest_events=NewestEvents(None),  # type: ignore[arg-type]
+        cut_file=CutFile(state_dir, "acme"),
     )
 
 
