@@ -147,12 +147,14 @@ class Tenants:
             await asyncio.sleep(_TENANTS_INTERVAL_S)
             await asyncio.to_thread(self.refresh)
             if lanes.route_for_all_since(self._changed_at_s):
-                self._tell_let_go()
+                self._tell_let_go(lanes)
 
-    def _tell_let_go(self) -> None:
+    def _tell_let_go(self, lanes: Lanes) -> None:
         """Nothing is written any more for those whose document is away: whoever erases a tenant waits for that."""
         for tenant in self._served - {spec.tenant for spec in self.in_force.tenants}:
             self._served.discard(tenant)
+            for lane in lanes.all():
+                lane.let_go(tenant)
             metrics.ROUTER_SERVED.remove(tenant)
             log.info("tenant_let_go", tenant_id=tenant)
 
