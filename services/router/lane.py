@@ -21,6 +21,7 @@ producer by itself. Any other error ends the process, and its supervisor starts 
 
 import asyncio
 import collections
+import functools
 import threading
 import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -124,6 +125,7 @@ class Lane:
         self._room = asyncio.Event()
         self._lane_loop: asyncio.AbstractEventLoop | None = None
         """The thread's; None until it runs."""
+        self._worker: _LaneWorker | None = None
         self._work = asyncio.Event()
         """Of the thread's loop: something waits, or the lane shall close."""
         self._opened: asyncio.Future[None] = self._loop.create_future()
@@ -218,6 +220,12 @@ class Lane:
         if self._opened.done() and not self._opened.cancelled():
             self._opened.exception()  # retrieved: it was told to on_failure
 
+    def let_go(self, tenant: str) -> None:
+        """Nothing is routed to ``tenant`` any more: its topics may be deleted. Called from any thread."""
+        if self._lane_loop is not None and self._worker is not None:
+            _call_in(self._lane_loop, functools.partial(self._worker.forget_topics, f"{tenant}."))
+        self._stragglers.forget_topics(f"{tenant}.")
+
     def _wake_thread(self) -> None:
         if self._lane_loop is not None:
             _call_in(self._lane_loop, self._work.set)
@@ -259,6 +267,7 @@ class Lane:
             worker = _LaneWorker(
                 self.source, place, next_offset, writer, shared, self._rows, stragglers, found, self._log
             )
+            self._worker = worker
             self.position = LanePosition(next_offset, time.monotonic(), source=self.source)
             self._tell_opened(None)
             self._log.info("lane_opened", next_offset=next_offset, generation=self.generation)
@@ -456,6 +465,11 @@ class _LaneWorker:
         book = RouteBook(self._source, tenants, fetch_schema, shared.claims, shared.keys, registry)
         book.leave_out(self._behind)
         return book
+
+    def forget_topics(self, prefix: str) -> None:
+        """As if topics that begin so had never been seen."""
+        self._outputs.forget_topics(prefix)
+        self._writer.forget_topics(prefix)
 
     @property
     def refused_topics(self) -> Mapping[str, str]:

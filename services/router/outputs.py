@@ -109,6 +109,10 @@ class Outputs:
             refused.append((missing[name], error))
         return refused
 
+    def forget_topics(self, prefix: str) -> None:
+        """As if topics that begin so had never been seen."""
+        self._known_topics = {topic for topic in self._known_topics if not topic.startswith(prefix)}
+
     async def learn_topics(self) -> None:
         """Let the writer know the topics that were made."""
         await self._writer.learn_topics(self._known_topics)

@@ -157,6 +157,8 @@ class Tenants:
             if lanes.may_write_apart_for(tenant, self._changed_at_s):
                 continue
             self._served.discard(tenant)
+            for lane in lanes.all():
+                lane.let_go(tenant)
             metrics.ROUTER_SERVED.remove(tenant)
             log.info("tenant_let_go", tenant_id=tenant)
 

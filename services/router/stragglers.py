@@ -17,6 +17,7 @@ server (schemas, topics) is done before a turn, beside those of others.
 import asyncio
 import collections
 import enum
+import functools
 import math
 import threading
 import time
@@ -208,6 +209,7 @@ class Stragglers:
         self._meter: Meter
         """Of the thread; made in it."""
         self._tenants: object = None
+        self._writer: TransactionWriter | None = None
         self._looked_at_documents_s = -math.inf
         """``time.monotonic()`` before the thread looked last who the tenants are."""
         self._rests_until_s = 0.0
@@ -300,6 +302,11 @@ class Stragglers:
                 return False
             return straggler.state is not _State.IDLE or self._looked_at_documents_s <= gone_since_s
 
+    def forget_topics(self, prefix: str) -> None:
+        """See ``TransactionWriter.forget_topics``; of who has none any more. From any thread."""
+        if self._writer is not None:
+            self._call(functools.partial(self._writer.forget_topics, prefix))
+
     def close(self) -> None:
         """Let the running transaction end, then stop. Blocks for some seconds at most."""
         self._closing = True
@@ -315,9 +322,13 @@ class Stragglers:
             self._thread.start()
 
     def _rouse(self) -> None:
+        self._call(self._wake.set)
+
+    def _call(self, what: Callable[[], object]) -> None:
+        """In the thread's loop, while there is one."""
         if self._loop is not None:
             try:
-                self._loop.call_soon_threadsafe(self._wake.set)
+                self._loop.call_soon_threadsafe(what)
             except RuntimeError:  # the loop has ended
                 return
 
@@ -348,7 +359,7 @@ class Stragglers:
         writer = await TransactionWriter.open(
             shared.kafka, shared.group, self._place, shared.settings, part="-stragglers"
         )
-        self._meter = Meter()
+        self._writer, self._meter = writer, Meter()
         tasks: set[asyncio.Task[None]] = set()
         try:
             self._opened.set()

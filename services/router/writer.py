@@ -174,6 +174,13 @@ class TransactionWriter:
         self._gathered_bytes = 0
         self._refusal = None
 
+    def forget_topics(self, prefix: str) -> None:
+        """Ask Kafka no more for topics that begin so: a broker that makes topics by itself would make deleted ones anew."""
+        kept = {topic for topic in self._known_topics if not topic.startswith(prefix)}
+        if kept != self._known_topics:
+            self._known_topics = kept
+            self._producer.client.set_topics(kept)
+
     async def begin(self) -> None:
         """Open a transaction. Kafka learns of it with its first records or offset."""
         self._gathered.clear()  # a topic may have got more Kafka partitions
