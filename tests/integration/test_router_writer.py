@@ -237,14 +237,15 @@ async def test_rows_in_place_arrive_as_columns_do(make_rig: Callable[..., Rig]) 
 
 
 async def test_one_record_may_have_almost_a_brokers_limit(make_rig: Callable[..., Rig]) -> None:
-    """It goes in a batch of its own, between its neighbours; one beyond the limit ends the transaction unseen."""
+    """It goes in a batch of its own, between its neighbours; one beyond the limit ends the transaction and names its topic."""
     rig = make_rig(compression="none")
     large = records([(b"1", b"x"), (b"2", b"y" * 1_000_000), (b"3", b"z")])
 
     async with rig.writer() as writer:
         await rig.write(writer, large)
-        with pytest.raises(BrokerUnavailable, match="MessageSizeTooLarge"):
+        with pytest.raises(TopicsRefused, match="MessageSizeTooLarge") as refused:
             await rig.write(writer, records([(b"4", b""), (b"5", b"y" * 1_100_000)]), next_offset=2)
+        assert refused.value.topics == {rig.topic}
 
     async with rig.writer():
         assert keys_of(rig.read()) == [b"1", b"2", b"3"]
