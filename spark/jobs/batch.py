@@ -139,12 +139,12 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
     # Each table's tasks go through all parts of the batch, of which Kafka's reader makes one for each partition of each topic:
     # with hundreds of tables the tasks would be the square of them.
     events = events.coalesce(_PARTS_PER_CORE * spark.sparkContext.defaultParallelism)
-    own = events.persist(StorageLevel.MEMORY_AND_DISK_DESER)  # columns as they are: no lz4, no serialization
+    held = events.persist(StorageLevel.MEMORY_AND_DISK_DESER)  # columns as they are: no lz4, no serialization
     try:
         if context.moves_together:
             show_what_waits(context, spark)
         if is_cut(context):
-            events, cut = cut_batch(context, batch, own)
+            events, cut = cut_batch(context, batch, held)
             context = replace(context, cut=cut)
             failpoint("sink_after_cut_before_tables")
         surveyed = survey(events)
@@ -173,7 +173,7 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
         if context.moves_together:
             outcomes = _show_together(context, spark, outcomes)
     finally:
-        own.unpersist()
+        held.unpersist()
         context.newest_events.close()
     now_us = time.time_ns() // 1_000
     timings = BatchTimings(
