@@ -18,6 +18,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -44,7 +45,8 @@ MAX_RECORD_BYTES: Final = 64 << 20
 """Largest ChangeBatch: a single row may have LONGTEXT columns of many megabytes."""
 _TRANSACTION_TIMEOUT_S: Final = 300.0
 """How long Kafka keeps a transaction open without its end, 15 min at most: a source transaction must be written within it, at
-50 MB/s and more. An abandoned one blocks ``read_committed`` for so long, or until the next reader starts."""
+50 MB/s and more. One that a killed reader leaves blocks ``read_committed`` for so long, or until the next reader starts."""
+_ABORT_TIMEOUT_S: Final = 2.0
 _RETRY_S: Final = 60.0
 _KAFKA_CALL_TIMEOUT_S: Final = 30.0  # below the transaction's own timeout, or it would be aborted under the call
 _MAX_TRANSACTION_BATCHES: Final = 16
@@ -140,6 +142,8 @@ class Publisher:
         """``publish`` waits for room: the thread says when it has taken something."""
         self._thread: threading.Thread | None = None
         self._failure: asyncio.Future[None] | None = None
+        self._is_given_up = threading.Event()
+        """The time to finish is over: what is being written is aborted."""
         self._producer = Producer(
             client_config(settings)
             | {
@@ -215,7 +219,7 @@ class Publisher:
         await asyncio.shield(self._failure)
 
     async def stop(self, timeout_s: float) -> None:
-        """Finish what ends at a resume point, abort the rest, within ``timeout_s``."""
+        """Finish what ends at a resume point within ``timeout_s``, and abort the rest, within seconds more."""
         thread = self._thread
         if thread is None:
             return
@@ -233,6 +237,8 @@ class Publisher:
                 continue
             break
         thread.join(max(0.0, deadline - time.monotonic()))
+        self._is_given_up.set()
+        thread.join(_ABORT_TIMEOUT_S)
 
     def _raise_failure(self) -> None:
         if self._failure is not None and self._failure.done():
@@ -248,6 +254,9 @@ class Publisher:
         except BaseException as error:
             failure = error if isinstance(error, HeadwaterError) else BrokerUnavailable(f"publishing failed: {error!r}")
             loop.call_soon_threadsafe(self._fail, failure)
+            # Left open it would hold back everybody's checkpoints behind it, and this source's changes, for minutes.
+            with suppress(KafkaException):  # none is open, or Kafka is away or has fenced this producer
+                self._producer.abort_transaction(_ABORT_TIMEOUT_S)
 
     def _next(self) -> ReadBatch | None:
         left, self._left = self._left, None
@@ -359,6 +368,8 @@ class Publisher:
         if not value:  # a heartbeat: only its checkpoint is written
             return
         self._wait_for_room()
+        if self._is_given_up.is_set():
+            raise BrokerUnavailable("the reader stops: what it was writing is aborted")
         while True:
             try:
                 self._producer.produce(
@@ -379,7 +390,7 @@ class Publisher:
         It ends in any case: Kafka's transaction timeout fails what the broker never acknowledges.
         """
         pause_s = _FIRST_PAUSE_S
-        while not self._has_room():
+        while not self._has_room() and not self._is_given_up.is_set():
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LAST_PAUSE_S)
             self._producer.poll(0)

@@ -2,18 +2,21 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from libs.config.connections import KafkaSettings
-from libs.errors import DiskFull
+from libs.errors import DiskFull, TransientError
 from libs.events.names import CHECKPOINTS_TOPIC, changes_topic, heartbeat_topic, source_dead_letter_topic
 from libs.kafka.clients import TopicSpec, ensure_topics
+from libs.kafka.tail import fetch_end_offsets
 from libs.source.port import ReadBatch, ResumePoint
 from libs.source.publisher import Published, Publisher
 from libs.types.checkpoint import FencingToken
@@ -59,6 +62,19 @@ class Rig:
             return values
         finally:
             consumer.close()
+
+    async def has_no_open_transaction(self) -> None:
+        """Returns when all that was written is committed or aborted."""
+        topics = (changes_topic(self.source), CHECKPOINTS_TOPIC)
+        deadline_s = time.monotonic() + PUBLISHED_WITHIN_S
+        while await asyncio.to_thread(lambda: [topic for topic in topics if self._is_held_back(topic)]):
+            assert time.monotonic() < deadline_s
+
+    def _is_held_back(self, topic: str) -> bool:
+        admin = AdminClient({"bootstrap.servers": self._kafka.bootstrap_servers})
+        numbers = range(len(admin.list_topics(topic, timeout=10).topics[topic].partitions))
+        committed = fetch_end_offsets(admin, topic, numbers, IsolationLevel.READ_COMMITTED)
+        return committed != fetch_end_offsets(admin, topic, numbers)
 
 
 @pytest.fixture
@@ -162,6 +178,45 @@ async def test_a_full_disk_is_named_and_nothing_is_published(rig: Rig) -> None:
             await rig.publisher.publish(batch(b"x" * 1_000_000))
         await rig.publisher.failed()
 
+    assert await asyncio.to_thread(rig.visible, changes_topic(rig.source)) == []
+
+
+async def test_a_transaction_that_fails_is_ended_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left to its time-out, it would hide the changes and everybody's checkpoints behind it for five minutes."""
+
+    def fail(name: str) -> None:
+        raise TransientError(f"{name} reached")
+
+    monkeypatch.setattr("libs.source.publisher.failpoint", fail)
+    await rig.publisher.publish(batch(b"one", position=b"1"))
+    with pytest.raises(TransientError, match="reader_after_produce_before_commit"):
+        await rig.publisher.failed()
+    await rig.publisher.stop(5.0)
+
+    await rig.has_no_open_transaction()
+    assert await asyncio.to_thread(rig.visible, changes_topic(rig.source)) == []
+
+
+async def test_a_reader_that_has_no_time_to_finish_ends_its_transaction(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker acknowledges nothing for so long that the process has to go."""
+    begun = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def never_has_room(publisher: Publisher) -> bool:
+        if publisher._unacknowledged:
+            loop.call_soon_threadsafe(begun.set)
+        return not publisher._unacknowledged
+
+    monkeypatch.setattr(Publisher, "_has_room", never_has_room)
+    await rig.publisher.publish(batch(b"one" * 200_000))
+    await rig.publisher.publish(batch(b"two" * 200_000, position=b"1"))
+    await asyncio.wait_for(begun.wait(), PUBLISHED_WITHIN_S)
+
+    await rig.publisher.stop(0.1)
+
+    await rig.has_no_open_transaction()
     assert await asyncio.to_thread(rig.visible, changes_topic(rig.source)) == []
 
 
