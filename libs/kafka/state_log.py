@@ -2,8 +2,11 @@
 
 Used by schema_history and checkpoint_committer. The argument:
 
-* ``open`` first fences every earlier instance (fixed transactional id), then reads the topic to its end: what is then
+* ``run`` first fences every earlier instance (fixed transactional id), then reads the topic to its end: what is then
   known is complete, because nobody else may write decisions.
+* Where others write to the topic, too, one of them may have died in the midst of a transaction, which hides everything
+  behind it for minutes. Decisions behind it are read all the same, by their keys; what else stands there is seen once
+  that transaction has ended, as at any other time (``barrier``).
 * ``submit`` runs decisions one after another. What a decision writes is durable before it is applied, and applied
   before it is answered and before the next one decides.
 * An instance that was fenced fails at its next decision and stops. Until then it goes on following the topic, so its
@@ -49,6 +52,10 @@ class StateLogSpec:
     topic: str
     transactional_id: str
     failpoint: str
+    is_decision: Callable[[bytes], bool] | None = None
+    """Where others write to the topic, too: whether a record with this key is a decision. It is then taken in at the start
+    even from behind another's open transaction, where it may stem from a transaction of this writer that was aborted:
+    it must do no harm to take it for a decision that was made and not answered."""
 
 
 class StateLog:
@@ -100,7 +107,7 @@ class StateLog:
             await self._writer.open()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._tail.follow(self._apply_all))
-                await self._tail.barrier(load_timeout_s)
+                await self._load(load_timeout_s)
                 self._unreachable = None
                 loaded.set()
                 tasks.create_task(self._probe())
@@ -110,9 +117,22 @@ class StateLog:
             self._writer.close()
             await self._tail.close()
 
-    async def barrier(self, timeout_s: float) -> None:
+    async def _load(self, timeout_s: float) -> None:
+        is_decision = self._spec.is_decision
+        if is_decision is None:
+            await self._tail.barrier(timeout_s)
+            return
+        await self._tail.stable_barrier(timeout_s)
+        decisions = [record for record in await self._tail.held_back(timeout_s) if is_decision(record.key)]
+        for record in decisions:
+            if self._tail.passed[record.kafka_partition] <= record.offset:  # else the transaction ended meanwhile
+                self._apply_early(record)
+        if decisions:
+            log.info("decisions_read_behind_open_transactions", topic=self._spec.topic, decisions=len(decisions))
+
+    async def barrier(self, timeout_s: float, *, keys: Sequence[bytes] = ()) -> None:
         """As ``LogTail.barrier``."""
-        await self._tail.barrier(timeout_s)
+        await self._tail.barrier(timeout_s, keys=keys)
 
     async def submit(self, decide: Callable[[], Awaitable[Decision[_Answer]]]) -> _Answer:
         """Decide on the newest state, make that durable, apply it, answer. Decisions never overlap.
@@ -156,9 +176,13 @@ class StateLog:
         placed = await self._writer.write(records)
         for record, (kafka_partition, offset) in zip(records, placed, strict=True):
             if self._tail.passed[kafka_partition] <= offset:  # else the tail was faster
-                self._applied_early.add((kafka_partition, offset))
-                self._apply(LogRecord(kafka_partition, offset, record.key, record.value))
+                self._apply_early(LogRecord(kafka_partition, offset, record.key, record.value))
         failpoint(self._spec.failpoint)
+
+    def _apply_early(self, record: LogRecord) -> None:
+        """Before the tail comes to it, which then leaves it out."""
+        self._applied_early.add((record.kafka_partition, record.offset))
+        self._apply(record)
 
     def _apply_all(self, records: Sequence[LogRecord]) -> None:
         for record in records:

@@ -10,6 +10,7 @@ in one thread of each tail.
 
 import asyncio
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -110,19 +111,18 @@ class LogTail:
         self._turned_at_s = time.monotonic()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"tail-{topic}")
         self._admin = AdminClient({**client_config(settings), **STATE_LOG_CLIENT})
-        self._consumer = Consumer(
-            {
-                **client_config(settings),
-                **STATE_LOG_CLIENT,
-                "group.id": f"tail-{topic}",  # demanded by librdkafka; nothing is ever committed under it
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                "fetch.wait.max.ms": FETCH_WAIT_MS,
-                # An offset that the topic does not hold means another topic than the state was built from.
-                "auto.offset.reset": "error",
-            }
-        )
+        self._consumer_config: dict[str, object] = {
+            **client_config(settings),
+            **STATE_LOG_CLIENT,
+            "group.id": f"tail-{topic}",  # demanded by librdkafka; nothing is ever committed under it
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": FETCH_WAIT_MS,
+            # An offset that the topic does not hold means another topic than the state was built from.
+            "auto.offset.reset": "error",
+        }
+        self._consumer = Consumer(self._consumer_config)
         self._consumer.assign(
             [TopicPartition(topic, number, from_offsets.get(number, OFFSET_BEGINNING)) for number in self._partitions]
         )
@@ -181,27 +181,73 @@ class LogTail:
             raise BrokerUnavailable(f"topic {self._topic} was truncated or replaced: {error.str()}")
         # Any other error is told while librdkafka tries again by itself.
 
-    async def barrier(self, timeout_s: float) -> None:
-        """Return once everything that was committed when asked has been handed to ``apply``.
+    async def barrier(self, timeout_s: float, *, keys: Sequence[bytes] = ()) -> None:
+        """Return once everything that was committed when asked, or what was under ``keys``, was handed to ``apply``.
 
         Open transactions that started before also have to end first, since records behind them are held back from
-        every ``read_committed`` consumer (Kafka: last stable offset).
+        every ``read_committed`` consumer (Kafka: last stable offset). Those in Kafka partitions where no record of
+        ``keys`` can stand are not waited for.
 
         Raises:
             BrokerUnavailable: Kafka did not answer, or a transaction was still open after ``timeout_s``; try again.
         """
         started_s = time.monotonic()
         ends = await self.end_offsets(timeout_s)
+        if keys:
+            of_keys = {partition_of_key(key, len(self._partitions)) for key in keys}
+            ends = {number: ends[number] for number in of_keys}
+        await self._wait_until_passed(ends, timeout_s - (time.monotonic() - started_s))
+
+    async def stable_barrier(self, timeout_s: float) -> None:
+        """As ``barrier``, but for what stands before open transactions alone: none is waited for.
+
+        Raises:
+            BrokerUnavailable: Kafka did not answer, or the topic could not be read within ``timeout_s``; try again.
+        """
+        started_s = time.monotonic()
+        ends = await self.end_offsets(timeout_s, isolation=IsolationLevel.READ_COMMITTED)
+        await self._wait_until_passed(ends, timeout_s - (time.monotonic() - started_s))
+
+    async def _wait_until_passed(self, ends: Mapping[int, int], timeout_s: float) -> None:
         try:
-            async with asyncio.timeout(timeout_s - (time.monotonic() - started_s)), self._moved:
+            async with asyncio.timeout(timeout_s), self._moved:
                 await self._moved.wait_for(lambda: all(self._passed[number] >= end for number, end in ends.items()))
         except TimeoutError as error:
             raise BrokerUnavailable(
-                f"topic {self._topic} was not read to its end in {timeout_s} s: Kafka is slow, or a transaction is open"
+                f"topic {self._topic} was not read to its end in {timeout_s:.1f} s: Kafka is slow, or a transaction is open"
             ) from error
 
-    async def end_offsets(self, timeout_s: float) -> dict[int, int]:
-        """Where the topic ends now, by Kafka partition.
+    async def held_back(self, timeout_s: float) -> list[LogRecord]:
+        """Records that ``apply`` has not seen because a transaction before them is open, committed and other ones alike.
+
+        Raises:
+            BrokerUnavailable: Kafka did not answer within ``timeout_s``; try again.
+        """
+        ends = await self.end_offsets(timeout_s)
+        unseen = {number: (self._passed[number], end) for number, end in ends.items() if self._passed[number] < end}
+        return await asyncio.to_thread(self._read_uncommitted, unseen, timeout_s) if unseen else []
+
+    def _read_uncommitted(self, unseen: Mapping[int, tuple[int, int]], timeout_s: float) -> list[LogRecord]:
+        """Everything from the first offset to before the second, by Kafka partition."""
+        deadline_s = time.monotonic() + timeout_s
+        consumer = Consumer({**self._consumer_config, "isolation.level": "read_uncommitted"})
+        consumer.assign([TopicPartition(self._topic, number, first) for number, (first, _) in unseen.items()])
+        records: list[LogRecord] = []
+        passed: dict[int, int] = {}
+        try:
+            while any(passed.get(number, 0) < end for number, (_, end) in unseen.items()):
+                if time.monotonic() >= deadline_s:
+                    raise BrokerUnavailable(f"the end of topic {self._topic} was not read in {timeout_s:.1f} s")
+                if (message := consumer.poll(POLL_TIMEOUT_S)) is not None:
+                    self._take(message, records, passed)
+            return records
+        finally:
+            consumer.close()
+
+    async def end_offsets(
+        self, timeout_s: float, *, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    ) -> dict[int, int]:
+        """Where the topic ends now, by Kafka partition; ``READ_COMMITTED``: where its first open transaction begins.
 
         Raises:
             BrokerUnavailable: Kafka did not answer within ``timeout_s``; try again.
@@ -211,7 +257,9 @@ class LogTail:
             async with asyncio.timeout(timeout_s):
                 while True:
                     try:
-                        return await asyncio.to_thread(fetch_end_offsets, self._admin, self._topic, self._partitions)
+                        return await asyncio.to_thread(
+                            fetch_end_offsets, self._admin, self._topic, self._partitions, isolation
+                        )
                     except BrokerUnavailable as error:
                         reason = str(error)
                     await asyncio.sleep(RETRY_PAUSE_S)
@@ -224,8 +272,20 @@ class LogTail:
         self._thread.shutdown(wait=False)
 
 
-def fetch_end_offsets(admin: AdminClient, topic: str, kafka_partitions: Sequence[int]) -> dict[int, int]:
+def partition_of_key(key: bytes, kafka_partitions: int) -> int:
+    """Where librdkafka puts a record with this key (CONFIGURATION.md, ``partitioner``: consistent_random is the default)."""
+    return zlib.crc32(key) % kafka_partitions
+
+
+def fetch_end_offsets(
+    admin: AdminClient,
+    topic: str,
+    kafka_partitions: Sequence[int],
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> dict[int, int]:
     """High watermark of each partition: records committed behind an open transaction count too. Blocks.
+
+    With ``READ_COMMITTED`` the last stable offset: where the first open transaction begins, if there is one.
 
     Raises:
         BrokerUnavailable: Kafka does not answer; try again.
@@ -234,9 +294,7 @@ def fetch_end_offsets(admin: AdminClient, topic: str, kafka_partitions: Sequence
         TopicPartition(topic, number): OffsetSpec.latest() for number in kafka_partitions
     }
     try:
-        answers = admin.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=REQUEST_TIMEOUT_S
-        )
+        answers = admin.list_offsets(asked, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S)
         return {
             partition.partition: int(answer.result(timeout=REQUEST_TIMEOUT_S).offset)  # type: ignore[attr-defined]
             for partition, answer in answers.items()

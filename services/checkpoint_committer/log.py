@@ -69,8 +69,18 @@ def topic_spec(settings: CheckpointCommitterSettings) -> TopicSpec:
 
 
 def log_spec(settings: CheckpointCommitterSettings) -> StateLogSpec:
-    """How the topic is written by this service; readers write their checkpoints in transactions of their own."""
-    return StateLogSpec(topic=settings.topic, transactional_id=settings.transactional_id, failpoint=FAILPOINT)
+    """How the topic is written by this service; readers write their checkpoints in transactions of their own.
+
+    Leases are known from the start on, whatever a dead reader left open: without them nobody could be given or renewed
+    one. A grant that was never committed is taken for one that was not answered: its owner keeps it, others wait for
+    its end. A reset's records have to be committed ones and are waited for by ``GetCheckpoint``.
+    """
+    return StateLogSpec(
+        topic=settings.topic,
+        transactional_id=settings.transactional_id,
+        failpoint=FAILPOINT,
+        is_decision=lambda key: key.startswith(_LEASE_PREFIX),
+    )
 
 
 def encode(entry: Entry) -> OutgoingRecord:
@@ -84,6 +94,11 @@ def encode(entry: Entry) -> OutgoingRecord:
             return OutgoingRecord(key=_LEASE_PREFIX + checkpoint_key(entry.partition), value=_encode_lease(entry))
         case Reset():
             return OutgoingRecord(key=_RESET_PREFIX + checkpoint_key(entry.partition), value=_encode_reset(entry))
+
+
+def checkpoint_keys(partition: SourcePartition) -> tuple[bytes, ...]:
+    """The keys of the records that together say which checkpoint of ``partition`` is in force."""
+    return checkpoint_key(partition), _RESET_PREFIX + checkpoint_key(partition)
 
 
 def decode(key: bytes, value: bytes | None) -> Entry | None:

@@ -17,7 +17,7 @@ from libs.types.position import SourcePartition, SourcePosition
 from protos.headwater.checkpoints.v1 import checkpoint_committer_pb2 as pb
 from protos.headwater.checkpoints.v1 import checkpoint_committer_pb2_grpc
 from services.checkpoint_committer.leases import Granted, Held, Lease, LeaseRequest, decide_grant, given_up
-from services.checkpoint_committer.log import RESERVED_SOURCES, Entry, Forgotten, Reset, encode
+from services.checkpoint_committer.log import RESERVED_SOURCES, Entry, Forgotten, Reset, checkpoint_keys, encode
 from services.checkpoint_committer.partitions import Partitions, PartitionState
 from services.checkpoint_committer.progress import ProgressBoard
 from services.checkpoint_committer.settings import CheckpointCommitterSettings
@@ -107,7 +107,7 @@ class CheckpointCommitterService(checkpoint_committer_pb2_grpc.CheckpointCommitt
 
     async def GetCheckpoint(self, request: pb.GetCheckpointRequest, context: _Context) -> pb.GetCheckpointResponse:
         partition = await _checked_partition(request.source, request.source_partition, context)
-        await self._wait_for_barrier(context)
+        await self._wait_for_barrier(partition, context)
         checkpoint = self._partitions.state(partition).standing.checkpoint
         return pb.GetCheckpointResponse(checkpoint=checkpoint_to_proto(checkpoint) if checkpoint is not None else None)
 
@@ -126,7 +126,7 @@ class CheckpointCommitterService(checkpoint_committer_pb2_grpc.CheckpointCommitt
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{partition}: a reset needs a reason, for the log")
         position = position_from_proto(request.position) if request.HasField("position") else None
         # So that a checkpoint committed before is judged before the reset, and not refused after it.
-        await self._wait_for_barrier(context)
+        await self._wait_for_barrier(partition, context)
 
         async def decide() -> Decision[Held | None]:
             state = self._partitions.state(partition)
@@ -173,10 +173,10 @@ class CheckpointCommitterService(checkpoint_committer_pb2_grpc.CheckpointCommitt
         log.info("progress_forgotten", tenant_id=request.tenant, reports=reports)
         return pb.ForgetProgressResponse(reports=reports)
 
-    async def _wait_for_barrier(self, context: _Context) -> None:
+    async def _wait_for_barrier(self, partition: SourcePartition, context: _Context) -> None:
         started_s = time.perf_counter()
         try:
-            await self._log.barrier(self._settings.barrier_timeout_s)
+            await self._log.barrier(self._settings.barrier_timeout_s, keys=checkpoint_keys(partition))
         except TransientError as error:
             await _abort_unavailable(context, error)
         finally:

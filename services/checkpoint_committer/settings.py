@@ -20,8 +20,8 @@ class CheckpointCommitterSettings(msgspec.Struct, frozen=True, kw_only=True):
     kafka_partitions: int = 4
     """Of the topic, when it is created; do not change it later, since a key would change its Kafka partition.
 
-    A crashed reader's open transaction holds back the checkpoints of the readers in its Kafka partition until it
-    times out; more Kafka partitions, fewer such neighbours.
+    A crashed reader's open transaction holds back the checkpoints of the readers in its Kafka partition until that
+    reader starts again or the transaction times out; more Kafka partitions, fewer such neighbours.
     """
     longest_lease_s: float = 600.0
     """Longest lease that may be asked for, in seconds: so long a partition may stand still after a crash."""

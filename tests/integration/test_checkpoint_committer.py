@@ -312,6 +312,52 @@ async def test_a_read_behind_an_open_transaction_is_refused_and_not_old(
     assert await rank_read(client, CRM) is None
 
 
+async def test_a_restart_beside_a_dead_readers_transaction_keeps_every_lease(
+    start_service: StartService, clients: Clients, new_reader: NewReader
+) -> None:
+    """Whoever holds a lease behind that transaction keeps it, others get theirs; only what is hidden is not told."""
+    service = start_service(barrier_timeout_s=1.0)
+    client = clients(service)
+    reader, crashed = new_reader("erp"), new_reader("crm")
+    reader.commit(checkpoint(1))
+    crashed.write(checkpoint(1, partition=CRM))
+    await client.acquire(ERP, "a", LONG_S)
+    reader.commit(checkpoint(2))
+    service.kill()
+    service.start()
+
+    with pytest.raises(Fenced, match="owned by a"):
+        await client.acquire(ERP, "b", LONG_S)
+    renewed = await client.acquire(ERP, "a", LONG_S)
+    of_the_dead = await client.acquire(CRM, "c", LONG_S)
+    with pytest.raises(ServiceUnavailable, match="transaction is open"):
+        await client.checkpoint(ERP)
+    new_reader("crm")
+
+    assert (renewed, of_the_dead) == (1, 1)
+    assert await rank_read(client) == 2
+    await client.release(ERP, "a", renewed)
+    assert await client.acquire(ERP, "b", LONG_S) == 2
+    service.kill()
+    service.start()
+    with pytest.raises(Fenced, match="owned by b"):
+        await client.acquire(ERP, "a", LONG_S)
+
+
+async def test_an_open_transaction_hides_the_checkpoints_of_its_kafka_partition_alone(
+    start_service: StartService, clients: Clients, new_reader: NewReader
+) -> None:
+    """A source whose records stand elsewhere is answered."""
+    client = clients(start_service(barrier_timeout_s=1.0, kafka_partitions=16))
+    reader, crashed = new_reader("erp"), new_reader("crm")
+    crashed.write(checkpoint(1, partition=CRM))
+    reader.commit(checkpoint(2))
+
+    assert await rank_read(client) == 2
+    with pytest.raises(ServiceUnavailable, match="transaction is open"):
+        await client.checkpoint(CRM)
+
+
 async def test_a_checkpoint_with_an_older_token_is_ignored_and_counted(
     start_service: StartService, clients: Clients, new_reader: NewReader
 ) -> None:
