@@ -150,9 +150,11 @@ def denial_of(faults: Sequence[KafkaError]) -> KafkaError | None:
 
 def reason_of(faults: Sequence[KafkaError]) -> str:
     """Why there is no connection: the newest fault of a broker, rather than that all brokers are down."""
-    told = [fault.str() for fault in faults if fault.code() != KafkaError._ALL_BROKERS_DOWN]
-    # A listener that closes the connection at the first word is told of in librdkafka's log alone.
-    return told[-1] if told else "no answer; perhaps it wants another security_protocol"
+    told = [fault for fault in faults if fault.code() != KafkaError._ALL_BROKERS_DOWN]
+    # A listener that closes the connection at the first word is mostly told of in librdkafka's log alone.
+    reason = told[-1].str() if told else "no answer"
+    was_cut_off = not told or (told[-1].code() == KafkaError._TRANSPORT and "Connect to" not in reason)
+    return f"{reason}; perhaps it wants another security_protocol" if was_cut_off else reason
 
 
 def _wait(future: "Future[None]", admin: AdminClient, faults: Sequence[KafkaError]) -> None:
