@@ -39,7 +39,7 @@ status: setup ## show the embedded stack's services, sources and tenants
 # yet, is built beside them. What goes wrong there, the tests that need it say.
 test: setup ## run all tests
 	@$(PYTHON) -m tests.cluster.programs > /dev/null 2>&1 & programs=$$!; \
-	$(PYTHON) -m pytest -n 3 --dist loadfile -m "not differential" $(PYTEST_OPTIONS); status=$$?; \
+	$(PYTHON) -m pytest -n 3 --dist loadfile -m "not differential" --tb=short $(PYTEST_OPTIONS); status=$$?; \
 	wait $$programs; exit $$status
 
 test-unit: setup ## run the tests that need no server
