@@ -12,16 +12,22 @@ REGISTRY: Final = f"{STATE_SCHEMA}.tables"
 """One row a table: where it lies, what it is of, and the last batch that it took in."""
 _SYSTEM_COLUMNS: Final = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 """Every table has these (PostgreSQL manual 5.5)."""
+_RESERVED_SCHEMAS: Final = frozenset({STATE_SCHEMA, "information_schema"})
+_RESERVED_PREFIX: Final = "pg_"
+"""The server makes no such schema (PostgreSQL manual 5.10.5)."""
 _PLACEHOLDERS: Final = ("tenant", "source", "database")
 
 
 def schema_name(template: str, table: WarehouseTable) -> str:
-    """The schema in which ``table`` lies.
+    """The schema in which ``table`` lies; a name that is the server's or Headwater's own has a ``_`` before it.
 
     >>> schema_name("{tenant}_{source}_{database}", WarehouseTable(namespace=("acme", "shop", "s"), name="t"))
     'acme_shop_s'
+    >>> schema_name("{tenant}_{source}_{database}", WarehouseTable(namespace=("pg", "shop", "s"), name="t"))
+    '_pg_shop_s'
     """
-    return identifier(template.format(**dict(zip(_PLACEHOLDERS, table.namespace, strict=True))))
+    name = template.format(**dict(zip(_PLACEHOLDERS, table.namespace, strict=True)))
+    return identifier(f"_{name}" if _is_reserved(name) else name)
 
 
 def template_mistake(template: str) -> str | None:
@@ -30,9 +36,13 @@ def template_mistake(template: str) -> str | None:
         named = template.format(**{name: name for name in _PLACEHOLDERS})
     except (KeyError, IndexError, ValueError):
         return f"{template!r}: may hold {{tenant}}, {{source}} and {{database}}, each in braces"
-    if not named or named.startswith("pg_") or named == STATE_SCHEMA:
+    if not named or _is_reserved(named):
         return f"{template!r}: is no name that a schema of tenants may have"
     return None
+
+
+def _is_reserved(schema: str) -> bool:
+    return schema.startswith(_RESERVED_PREFIX) or schema in _RESERVED_SCHEMAS
 
 
 def column_name(name: str) -> str:
