@@ -14,7 +14,7 @@ depends on nothing but the stream, so a replay gives them again.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -267,6 +267,11 @@ class StreamDecoder:
             epochs=dict(self._epochs),
             copied={shard: tuple(tables.values()) for shard, tables in self._copied.items()},
         )
+
+    @property
+    def shard_names(self) -> Set[str]:
+        """The shards that are read now."""
+        return self._by_name.keys()
 
     @property
     def held_shards(self) -> frozenset[str]:
