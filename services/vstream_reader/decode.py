@@ -298,6 +298,8 @@ class StreamDecoder:
                     lag_s=tally.lag_us / 1e6,
                     transactions=tally.transactions,
                     rows=tally.rows,
+                    rows_copied=tally.rows_copied,
+                    is_copying=shard.gtid.shard in self._copying,
                     is_ended=shard.gtid.shard in self._held,
                 )
             )
@@ -400,6 +402,7 @@ class StreamDecoder:
         tally.rows += transaction.rows
         if transaction.is_copy:
             self.rows_copied += transaction.rows
+            tally.rows_copied += transaction.rows
         else:
             self.committed_at_us = tally.committed_at_us = transaction.committed_at_us
             tally.lag_us = max(0, self._now_ns // 1_000 - transaction.committed_at_us)

@@ -210,6 +210,9 @@ class VstreamChangeLog:
         )
         self._labels = (settings.source, identity.source_partition)
         self._bytes_read = metrics.READER_BYTES.labels(*self._labels)
+        metrics.READER_QUEUE_ANSWERS_CAPACITY.labels(*self._labels).set(_ANSWERS_AHEAD)
+        most_bytes = _ANSWERS_AHEAD * settings.vtgate.max_message_bytes
+        metrics.READER_QUEUE_BYTES_CAPACITY.labels(*self._labels).set(most_bytes)
         self._schemas: dict[TableId, TableSchema] = {}
         """The newest version of each table that was met."""
         self._versions: dict[TableSchema, TableSchema] = {}
@@ -243,7 +246,14 @@ class VstreamChangeLog:
 
     def shards(self) -> Sequence[ShardProgress]:
         """See ``libs.source.port.HasShards.shards``."""
-        return self._decoder.shards() if self._decoder is not None else ()
+        if self._decoder is None:
+            return ()
+        second = self._recopy.decoder
+        copied_again = second.copying_shards if second is not None else frozenset()
+        return [
+            dataclasses.replace(shard, is_copying=True) if shard.shard in copied_again else shard
+            for shard in self._decoder.shards()
+        ]
 
     async def batches(self) -> AsyncIterator[ReadBatch]:
         """See ``libs.source.port.ChangeLog.batches``."""
@@ -467,7 +477,7 @@ class VstreamChangeLog:
         pace.count(decoder)
         now_s = time.monotonic()
         if self._tally_metrics.is_due(now_s):
-            self._tally_metrics.tell(decoder.shards(), now_s)
+            self._tally_metrics.tell(self.shards(), now_s)
             metrics.READER_QUEUE_ANSWERS.labels(*self._labels).set(answers.waiting)
             metrics.READER_QUEUE_BYTES.labels(*self._labels).set(answers.waiting_bytes)
         if decoder.is_copying:
