@@ -466,7 +466,7 @@ class StreamDecoder:
             return
         for place, entry in arrived.items():
             before = self._shards[place]
-            if entry.shard in self._held:
+            if entry.shard in self._held or self._is_awaited(before.gtid, entry):
                 continue
             self._note_copied(before.gtid, entry)
             shard = self._shards[place] = _shard_at(entry, before.epoch)
@@ -482,7 +482,7 @@ class StreamDecoder:
         after: list[_Shard] = []
         for entry in current:
             known = before.get(entry.shard)
-            if known is not None and entry.shard in self._held:
+            if known is not None and (entry.shard in self._held or self._is_awaited(known.gtid, entry)):
                 after.append(known)
                 continue
             if known is not None:
@@ -514,8 +514,12 @@ class StreamDecoder:
         self._shards = shards
         self._by_name = {shard.gtid.shard: shard for shard in shards}
 
+    def _is_awaited(self, before: ShardGtid, after: ShardGtid) -> bool:
+        """The shard keeps its place: vtgate was asked to begin its copy again (``position.resume_vgtid``), and has not yet."""
+        return after.gtid == EMPTY and before.is_place and after.shard in self._copying
+
     def _note_copied(self, before: ShardGtid, after: ShardGtid) -> None:
-        if not self.is_copying:
+        if after.shard not in self._copying:  # of one that is finished a note would have it copied again
             return
         if after.table_p_ks and after.table_p_ks != before.table_p_ks:
             self._copy_advanced.add(after.shard)
