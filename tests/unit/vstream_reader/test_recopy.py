@@ -239,6 +239,19 @@ def test_a_copy_is_over_when_all_shards_are() -> None:
     assert (end.table, end.signal_id, end.rows_read) == ("ks.t", "1", 1)
 
 
+def test_a_copy_that_was_stopped_and_asked_for_anew_is_begun_anew() -> None:
+    """It is of the same table, and both signals came at once."""
+    rig = Rig(TableCopy(table="ks.t", condition="id > 5"))
+    rig.due(*HALVES)
+    rig.feed(copied(7, {"-80": 3, "80-": 7}, first=True))
+    was_right = not rig.recopy.is_to_end(frozenset(HALVES))
+
+    rig.recopy.state = msgspec.structs.replace(rig.state, tables=(TableCopy(table="ks.t"),))
+
+    assert was_right
+    assert rig.recopy.is_to_end(frozenset(HALVES))
+
+
 def test_an_estimate_stays_with_the_copy() -> None:
     rig = Rig(TableCopy(table="ks.t"))
     rig.due(*HALVES)
