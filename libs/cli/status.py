@@ -139,7 +139,7 @@ def shards_table(sources: tuple[SourceStatus, ...]) -> Table:
         worst = sorted(source.shards, key=lambda shard: (shard.lag_transactions or 0, shard.lag_s), reverse=True)
         for shard in worst[:SHOWN_SHARDS]:
             table.add_row(
-                f"{source.source}: {shard.shard}" + " (ended)" * shard.is_ended,
+                f"{source.source}: {shard.shard}" + " (ended)" * shard.is_ended + " (copying)" * shard.is_copying,
                 duration(shard.lag_s) if shard.committed_at_us else "",
                 "?" if shard.lag_transactions is None else f"{shard.lag_transactions:,}",
                 f"{shard.rows:,}",

@@ -91,6 +91,10 @@ class ShardStatus(msgspec.Struct, frozen=True, kw_only=True):
     transactions: int
     """Since the reader started."""
     rows: int
+    rows_copied: int
+    """Of ``rows``: those that no change brought."""
+    is_copying: bool
+    """Tables of it are being copied, by the initial snapshot or an incremental one."""
     is_ended: bool
     """It came to the journal of a reshard, and waits for the others that end there."""
     lag_transactions: int | None = None

@@ -53,6 +53,8 @@ class ReaderControl(reader_control_pb2_grpc.ReaderControlServicer):
                 lag_s=shard.lag_s,
                 transactions=shard.transactions,
                 rows=shard.rows,
+                rows_copied=shard.rows_copied,
+                is_copying=shard.is_copying,
                 is_ended=shard.is_ended,
             )
         last = status.last

@@ -64,15 +64,25 @@ def _execute(
 def _is_same_request(copy: TableCopy, waiting: TableCopy) -> bool:
     """It waits and has not begun, so one reading serves both."""
     asked = (copy.table, copy.condition, copy.surrogate_key)
-    return not waiting.maximum_key and asked == (waiting.table, waiting.condition, waiting.surrogate_key)
+    return not has_begun(waiting) and asked == (waiting.table, waiting.condition, waiting.surrogate_key)
+
+
+def has_begun(copy: TableCopy) -> bool:
+    """Rows of it may have been read."""
+    return bool(copy.maximum_key or copy.last_key)
+
+
+def _request(copy: TableCopy) -> tuple[str, str, str, str]:
+    """What was asked for, however far it got."""
+    return copy.table, copy.condition, copy.surrogate_key, copy.signal_id
 
 
 def chunk_delivered(state: IncrementalSnapshot, copy: TableCopy, *, is_last: bool) -> IncrementalSnapshot:
     """The first table stands where ``copy`` says; the last chunk of a table takes it off the list, to the finished ones.
 
-    A table that was stopped meanwhile stays off.
+    A table that was stopped meanwhile stays off, and one that was asked for anew stays to be read.
     """
-    if not state.tables or state.tables[0].table != copy.table:
+    if not state.tables or _request(state.tables[0]) != _request(copy):
         return state
     rest = state.tables[1:]
     if not is_last:
@@ -90,6 +100,16 @@ def begin_again(state: IncrementalSnapshot, table: str) -> IncrementalSnapshot:
             for copy in state.tables
         ),
     )
+
+
+def put_first(state: IncrementalSnapshot, copy: TableCopy) -> IncrementalSnapshot:
+    """The first table stands where ``copy`` says, which no chunk has brought it to: it begins, or begins again."""
+    return msgspec.structs.replace(state, tables=(copy, *state.tables[1:]))
+
+
+def drop_first(state: IncrementalSnapshot) -> IncrementalSnapshot:
+    """The first request cannot be done; another one of the same table, with other conditions, may."""
+    return msgspec.structs.replace(state, tables=state.tables[1:])
 
 
 def drop_table(state: IncrementalSnapshot, table: str) -> IncrementalSnapshot:

@@ -100,6 +100,10 @@ class ShardProgress:
     transactions: int
     """Read since the reader started."""
     rows: int
+    rows_copied: int
+    """Of ``rows``: those that no change brought."""
+    is_copying: bool
+    """Tables of it are being copied, by the initial snapshot or an incremental one."""
     is_ended: bool
     """It came to the journal of a reshard, and waits for the other shards that end there."""
 

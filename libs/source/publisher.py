@@ -129,6 +129,9 @@ class Publisher:
         self._rows_published = 0
         self._delivery_error: KafkaError | None = None
         self._queue: queue.Queue[ReadBatch | None] = queue.Queue(_QUEUED_BATCHES)
+        labels = (partition.source, partition.name)
+        metrics.PUBLISH_QUEUE_BATCHES_CAPACITY.labels(*labels).set(_QUEUED_BATCHES)
+        metrics.PUBLISH_QUEUE_BYTES_CAPACITY.labels(*labels).set(_QUEUED_BYTES)
         self._queued_bytes = 0
         self._unacknowledged: collections.deque[int] = collections.deque()
         """Bytes of each record that the broker may not have acknowledged yet, in the order of sending."""

@@ -124,7 +124,7 @@ class _Pace:
     def remaining_s(self, what: str, rows: int, estimated: int) -> float | None:
         """Until ``estimated`` rows of ``what`` are copied; None: there is no rate or no estimate to tell by."""
         now_s = time.monotonic()
-        if self._began is None or self._began[0] != what:
+        if self._began is None or self._began[0] != what or rows < self._began[2]:  # fewer: it was begun again
             self._began = (what, now_s, rows)
         _, began_s, rows_before = self._began
         if rows <= rows_before or now_s <= began_s or not estimated:

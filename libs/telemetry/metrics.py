@@ -142,6 +142,29 @@ READER_SHARD_ROWS = _counter(
     "One shard far above the others: its key range is hot; split it.",
     (*_PARTITION, "shard"),
 )
+READER_SHARD_SERVER_TRANSACTIONS = _gauge(
+    Area.VSTREAM,
+    "headwater_reader_shard_server_transactions",
+    "The last VGTID of a Vitess shard, as numbers: the newest transaction of each MySQL server (its UUID) in its GTID set.",
+    "Compare with `SELECT @@gtid_executed` of the shard's primary. A new server: the shard was reparented.",
+    (*_PARTITION, "shard", "server_uuid"),
+)
+READER_SHARD_COPYING = _gauge(
+    Area.VSTREAM,
+    "headwater_reader_shard_copying",
+    "1 while tables of a Vitess shard are being copied, by the initial snapshot or since a signal asked for it, else 0.",
+    "One shard at 1 for long after the others: its tables are larger, or its tablet is slow; see "
+    "headwater_reader_shard_copied_rows_total.",
+    (*_PARTITION, "shard"),
+)
+READER_SHARD_COPIED_ROWS = _counter(
+    Area.VSTREAM,
+    "headwater_reader_shard_copied_rows_total",
+    "Rows of a Vitess shard that were copied, initially or since a signal asked for it; by table it is "
+    "headwater_reader_table_rows_total.",
+    "Standing while headwater_reader_shard_copying is 1: the shard's tablet waits, for a table's lock or its own lag.",
+    (*_PARTITION, "shard"),
+)
 READER_SHARDS = _gauge(
     Area.VSTREAM,
     "headwater_reader_shards",
@@ -173,8 +196,15 @@ READER_FILTERED = _counter(
 READER_QUEUE_ANSWERS = _gauge(
     Area.VSTREAM,
     "headwater_reader_queue_answers",
-    "Answers of vtgate that were received and not decoded yet; at most 32.",
-    "Full all the time: decoding is the limit, see tasks (docs/vitess.md).",
+    "Answers of vtgate that were received and not decoded yet.",
+    "At headwater_reader_queue_capacity_answers all the time: decoding is the limit, see tasks (docs/vitess.md).",
+    _PARTITION,
+)
+READER_QUEUE_ANSWERS_CAPACITY = _gauge(
+    Area.VSTREAM,
+    "headwater_reader_queue_capacity_answers",
+    "How many such answers are held at most; then vtgate waits.",
+    "No remedy: it is fixed.",
     _PARTITION,
 )
 READER_QUEUE_BYTES = _gauge(
@@ -182,6 +212,13 @@ READER_QUEUE_BYTES = _gauge(
     "headwater_reader_queue_bytes",
     "Bytes of those answers.",
     "Large: rows of megabytes; vtgate.max_message_bytes bounds one answer.",
+    _PARTITION,
+)
+READER_QUEUE_BYTES_CAPACITY = _gauge(
+    Area.VSTREAM,
+    "headwater_reader_queue_capacity_bytes",
+    "How many bytes they may have at most: as many answers as are held, of vtgate.max_message_bytes each.",
+    "More than the process may use: lower vtgate.max_message_bytes to what the largest row needs.",
     _PARTITION,
 )
 READER_RESHARDS = _counter(
@@ -264,11 +301,25 @@ PUBLISH_QUEUE_BATCHES = _gauge(
     "Full all the time (see headwater_publish_queue_bytes): Kafka is the limit.",
     _PARTITION,
 )
+PUBLISH_QUEUE_BATCHES_CAPACITY = _gauge(
+    Area.READER,
+    "headwater_publish_queue_capacity_batches",
+    "How many batches may wait; then reading does.",
+    "No remedy: it is fixed.",
+    _PARTITION,
+)
 PUBLISH_QUEUE_BYTES = _gauge(
     Area.READER,
     "headwater_publish_queue_bytes",
-    "Bytes of those batches; reading waits while there are more than 8 MiB, or 24 batches.",
-    "Full all the time: Kafka is the limit, see headwater_publish_transaction_seconds.",
+    "Bytes of those batches.",
+    "At headwater_publish_queue_capacity_bytes all the time: Kafka is the limit, see headwater_publish_transaction_seconds.",
+    _PARTITION,
+)
+PUBLISH_QUEUE_BYTES_CAPACITY = _gauge(
+    Area.READER,
+    "headwater_publish_queue_capacity_bytes",
+    "How many bytes may wait before reading does; a batch that alone has more waits alone.",
+    "No remedy: it is fixed.",
     _PARTITION,
 )
 SNAPSHOT_RUNNING = _gauge(

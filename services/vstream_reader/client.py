@@ -34,6 +34,10 @@ _FIRST_BACKOFF_MS: Final = 200
 _LAST_BACKOFF_MS: Final = 10_000
 
 
+class ShardsNotInStream(PipelineHalted):
+    """A reshard joins shards of which a stream reads some alone."""
+
+
 class Vtgate(OwnsChannel):
     """A channel to vtgate; make it inside the event loop that uses it, ``close`` it at the end."""
 
@@ -140,6 +144,12 @@ _UNKNOWN_NAME: Final = re.compile(
 _STALE_SCHEMA: Final = re.compile(r"not found in vttablet schema|unknown table .* in schema", re.IGNORECASE)
 """A tablet has not loaded a table yet that is there (Vitess, ``schema/engine.go`` GetTableForPos)."""
 _OTHERS_SHARDS: Final = re.compile(r"journaling participants are (?:not )?in the stream", re.IGNORECASE)
+_UNFILTERABLE: Final = re.compile(
+    r"unsupported constraint|unsupported qualifier for column|unexpected: |syntax error|unsupported filter|"
+    r"column \S+ not found in table|unknown column",
+    re.IGNORECASE,
+)
+"""Of a rule's SELECT (Vitess, ``vstreamer/planbuilder.go``); streams have such rules only where a signal gave a condition."""
 _GTID_MISMATCH: Final = re.compile(r"GTIDSet mismatch|could not decode position", re.IGNORECASE)
 _FIELD_MISMATCH: Final = re.compile(r"cannot determine table columns|schema mismatch|columns? mismatch", re.IGNORECASE)
 
@@ -161,13 +171,18 @@ def error_of(code: grpc.StatusCode, details: str, *, where: str) -> HeadwaterErr
             "--track_schema_versions, or copy the table anew"
         )
     if _OTHERS_SHARDS.search(details):
-        return PipelineHalted(
+        return ShardsNotInStream(
             f"{text}; a reshard joins shards that other tasks read: stop all tasks and start them as the next generation "
             "(tasks.generation)"
         )
     if _GTID_MISMATCH.search(details):
         return PipelineHalted(
             f"{text}; the checkpoint is of another cluster, or ahead of it: reset the source's checkpoint"
+        )
+    if _UNFILTERABLE.search(details):
+        return SourceMisconfigured(
+            f"{text}; vtgate copies by comparisons of a column with a constant, joined by AND: put the condition so "
+            "(id > 100 AND status = 'open'), or ask for all rows"
         )
     if _STALE_SCHEMA.search(details):
         return SourceUnavailable(

@@ -14,7 +14,7 @@ depends on nothing but the stream, so a replay gives them again.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -269,6 +269,11 @@ class StreamDecoder:
         )
 
     @property
+    def shard_names(self) -> Set[str]:
+        """The shards that are read now."""
+        return self._by_name.keys()
+
+    @property
     def held_shards(self) -> frozenset[str]:
         """Those that have come to the journal of a reshard."""
         return frozenset(self._held)
@@ -293,6 +298,8 @@ class StreamDecoder:
                     lag_s=tally.lag_us / 1e6,
                     transactions=tally.transactions,
                     rows=tally.rows,
+                    rows_copied=tally.rows_copied,
+                    is_copying=shard.gtid.shard in self._copying,
                     is_ended=shard.gtid.shard in self._held,
                 )
             )
@@ -395,6 +402,7 @@ class StreamDecoder:
         tally.rows += transaction.rows
         if transaction.is_copy:
             self.rows_copied += transaction.rows
+            tally.rows_copied += transaction.rows
         else:
             self.committed_at_us = tally.committed_at_us = transaction.committed_at_us
             tally.lag_us = max(0, self._now_ns // 1_000 - transaction.committed_at_us)
@@ -458,7 +466,7 @@ class StreamDecoder:
             return
         for place, entry in arrived.items():
             before = self._shards[place]
-            if entry.shard in self._held:
+            if entry.shard in self._held or self._is_awaited(before.gtid, entry):
                 continue
             self._note_copied(before.gtid, entry)
             shard = self._shards[place] = _shard_at(entry, before.epoch)
@@ -474,7 +482,7 @@ class StreamDecoder:
         after: list[_Shard] = []
         for entry in current:
             known = before.get(entry.shard)
-            if known is not None and entry.shard in self._held:
+            if known is not None and (entry.shard in self._held or self._is_awaited(known.gtid, entry)):
                 after.append(known)
                 continue
             if known is not None:
@@ -506,8 +514,12 @@ class StreamDecoder:
         self._shards = shards
         self._by_name = {shard.gtid.shard: shard for shard in shards}
 
+    def _is_awaited(self, before: ShardGtid, after: ShardGtid) -> bool:
+        """The shard keeps its place: vtgate was asked to begin its copy again (``position.resume_vgtid``), and has not yet."""
+        return after.gtid == EMPTY and before.is_place and after.shard in self._copying
+
     def _note_copied(self, before: ShardGtid, after: ShardGtid) -> None:
-        if not self.is_copying:
+        if after.shard not in self._copying:  # of one that is finished a note would have it copied again
             return
         if after.table_p_ks and after.table_p_ks != before.table_p_ks:
             self._copy_advanced.add(after.shard)

@@ -4,25 +4,33 @@ The second stream copies one table at a time and delivers its copied rows only; 
 has the place of its copy in its shard's log as its order: a change after it wins, and one before it, which the main stream may
 yet bring, does not. So neither stream waits for the other. How far the copy got stands in the checkpoint with the rows, and a
 reader that is started again goes on there.
+
+vtgate copies nothing from the shards that a reshard brings. So a table whose copy a reshard cuts short is copied from its
+beginning, from the shards that the main stream reads once it has followed the reshard. Whichever stream meets it first: a copy
+of shards that the main stream has left is not gone on with either. Rows that came twice have their orders.
+
+What goes wrong in the second stream is its own affair: a table or condition that vtgate refuses leaves the list, everything
+that passes is tried again, and the main stream goes on meanwhile.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from typing import Final
 
 import msgspec
 import structlog
 
 from libs.config.connections import KafkaSettings
-from libs.errors import HeadwaterError, PipelineHalted
-from libs.source.incremental import chunk_delivered, drop_table, take_signal
+from libs.errors import HeadwaterError, PipelineHalted, PositionPurged, TransientError
+from libs.source.incremental import chunk_delivered, drop_first, has_begun, put_first, take_signal
 from libs.source.signal_topic import SignalTopic
 from libs.source.signals import ExecuteSnapshot, InvalidSignal, LogMessage, Signal, parse_signal
 from libs.telemetry import metrics
 from libs.types.checkpoint import IncrementalSnapshot, TableCopy
 from libs.types.position import SourcePartition, SourcePosition
 from protos.vitess import vtgate_pb2
-from services.vstream_reader.decode import StreamDecoder
-from services.vstream_reader.position import SOURCE_KIND, VitessPosition, decode_position
+from services.vstream_reader.client import ShardsNotInStream
+from services.vstream_reader.decode import StreamDecoder, copying_shards
+from services.vstream_reader.position import SOURCE_KIND, VitessPosition, decode_position, position_of
 from services.vstream_reader.settings import VstreamReaderSettings
 from services.vstream_reader.snapshot import recopy_request
 from services.vstream_reader.vgtid import EMPTY, ShardGtid
@@ -31,6 +39,9 @@ log = structlog.get_logger()
 
 RESHARD: Final = "reshard"
 """Stands for the signal's id where no signal asked for a copy."""
+_FIRST_PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 60.0
+"""Before a second stream that broke is opened again, twice as long each time that it brought nothing."""
 
 MakeDecoder = Callable[[VitessPosition], StreamDecoder]
 """A decoder of copied rows alone, at a position."""
@@ -53,9 +64,16 @@ class Recopy:
         self._labels = labels
         self._topic: SignalTopic | None = None
         self._make_decoder = make_decoder
-        self._copy: TableCopy | None = None
         self.decoder: StreamDecoder | None = None
         """Of the second stream, while there is one."""
+        self._opened: TableCopy | None = None
+        """What it copies, as that stood when it was opened."""
+        self._running: TableCopy | None = None
+        """The same as it stands now: the first in ``state``, unless a signal has acted since."""
+        self._left: frozenset[str] = frozenset()
+        """Shards that the second stream saw ending: the main stream has to leave them before the copy begins again."""
+        self._opens_at_s = 0.0
+        self._pause_s = _FIRST_PAUSE_S
 
     def follow_signals(self, kafka: KafkaSettings) -> None:
         """From where the checkpoint says; without one, from the beginning that was kept."""
@@ -84,9 +102,15 @@ class Recopy:
         return bool(records)
 
     def _act_on(self, signal: Signal, captured: Iterable[str]) -> None:
+        """Raises InvalidSignal: it asks for what vtgate cannot do; nothing of it is done."""
         if isinstance(signal, LogMessage):
             log.info("signal_logged", signal_id=signal.signal_id, message=signal.message)
         else:
+            if isinstance(signal, ExecuteSnapshot) and signal.surrogate_key:
+                raise InvalidSignal(
+                    f"execute-snapshot {signal.signal_id!r}: surrogate-key: vtgate copies a table along its primary key alone; "
+                    "send the signal without it"
+                )
             self.state, notes = take_signal(self.state, signal, captured)
             log.info("signal_taken", signal=type(signal).__name__, signal_id=signal.signal_id, not_done=notes)
         metrics.SIGNALS.labels(*self._labels, "taken").inc()
@@ -104,65 +128,145 @@ class Recopy:
         return None if self.state.is_paused or not self.state.tables else self.state.tables[0]
 
     @property
-    def is_to_end(self) -> bool:
-        """The second stream copies what nobody wants now: it was stopped, or waits."""
-        wanted = self._wanted
-        return self._copy is not None and (wanted is None or wanted.table != self._copy.table)
+    def is_busy(self) -> bool:
+        """Something is wanted, or is being copied: the second stream may be to open or to end."""
+        return self._wanted is not None or self.decoder is not None
+
+    def is_to_end(self, main_shards: Set[str]) -> bool:
+        """The second stream copies what nobody wants now (it was stopped, or waits), or from shards that the main stream has
+        left."""
+        if self.decoder is None:
+            return False
+        return self._wanted != self._running or not self.decoder.copying_shards <= main_shards
 
     def ended(self) -> None:
         """The second stream was closed."""
-        self._copy = self.decoder = None
+        self._opened = self._running = self.decoder = None
 
-    def due(self, main: VitessPosition) -> vtgate_pb2.VStreamRequest | None:
-        """The second stream to open now; None: none is wanted, or it runs. ``main``: where the main stream stands."""
-        copy = self._wanted
-        if copy is None or self._copy is not None:
+    def due(self, main: StreamDecoder, now_s: float) -> vtgate_pb2.VStreamRequest | None:
+        """The second stream to open now, beside ``main``; None: none is wanted, or it runs, or waits."""
+        copy, shards = self._wanted, main.shard_names
+        # Before its first VGTID the main stream may not know the shards of its keyspace.
+        if copy is None or self.decoder is not None or now_s < self._opens_at_s or self._left & shards or "" in shards:
             return None
-        position = _position_of(copy, self._settings.keyspace, main)
-        self._copy, self.decoder = copy, self._make_decoder(position)
-        log.info("recopy_begins", table=copy.table, goes_on=bool(copy.last_key))
-        if copy.surrogate_key:
-            log.warning("surrogate_key_not_used", table=copy.table, reason="vtgate copies along the primary key")
+        self._left = frozenset()
+        position = _place_of(copy, shards)
+        goes_on = position is not None
+        if position is None:
+            position = _beginning(self._settings.keyspace, main.place)
+            copy = _anew(copy, position)
+            self.state = put_first(self.state, copy)
+        self._opened = self._running = copy
+        self.decoder = self._make_decoder(position)
+        log.info("recopy_begins", table=copy.table, condition=copy.condition, goes_on=goes_on)
         return recopy_request(self._settings, position, copy.table.partition(".")[2], copy.condition)
 
-    def delivered(self) -> None:
-        """Everything that ``decoder`` was fed is in the batch: the state for the checkpoint behind it."""
-        decoder, copy = self.decoder, self._copy
+    @property
+    def running(self) -> TableCopy | None:
+        """What the second stream copies, and how far; None: there is none."""
+        return self._running
+
+    def expect(self, rows: int) -> None:
+        """The table that is being copied has about so many rows."""
+        assert self._opened is not None
+        assert self._running is not None
+        self._opened = msgspec.structs.replace(self._opened, rows_estimated=rows)
+        self._running = msgspec.structs.replace(self._running, rows_estimated=rows)
+        self.state = put_first(self.state, self._running)
+
+    def delivered(self) -> bool:
+        """Everything that ``decoder`` was fed is in the batch: the state for the checkpoint behind it. True: the second stream
+        has no more to bring."""
+        decoder, opened = self.decoder, self._opened
         assert decoder is not None
-        assert copy is not None
+        assert opened is not None
+        if decoder.cut_short:
+            self._begin_again(frozenset(decoder.cut_short), "a reshard ended its shards")
+            return True
         here = msgspec.structs.replace(
-            copy,
+            opened,
             last_key=decoder.position.token,
-            rows_read=copy.rows_read + decoder.rows_copied,
-            chunks_read=copy.chunks_read + decoder.transactions,
+            rows_read=opened.rows_read + decoder.rows_copied,
+            chunks_read=opened.chunks_read + decoder.transactions,
         )
+        before, self._running = self._running, here
         is_done = not decoder.is_copying
         self.state = chunk_delivered(self.state, here, is_last=is_done)
+        if before is not None and here.chunks_read > before.chunks_read:
+            self._pause_s = _FIRST_PAUSE_S
+            metrics.INCREMENTAL_CHUNKS.labels(*self._labels).inc(here.chunks_read - before.chunks_read)
         if is_done:
-            log.info("recopy_finished", table=copy.table, rows_read=here.rows_read)
+            log.info("incremental_table_finished", table=here.table, rows_read=here.rows_read)
+        return is_done
 
-    @property
-    def is_done(self) -> bool:
-        """The second stream has copied its table."""
-        return self.decoder is not None and not self.decoder.is_copying
+    def broke(self, error: HeadwaterError | None, now_s: float) -> None:
+        """The second stream ended before its copy did: with an error, or as at a reshard where vtgate is told to end streams
+        (``stream.stop_on_reshard``). The table is tried again, from its beginning where that is due; or it leaves the list.
+        """
+        decoder, running = self.decoder, self._running
+        assert decoder is not None
+        assert running is not None
+        match error:
+            case None if decoder.held_shards:
+                if decoder.held_shards & decoder.copying_shards:
+                    self._begin_again(decoder.held_shards, "a reshard ended its shards")
+                self._left = decoder.held_shards
+            case PositionPurged() | ShardsNotInStream():
+                # The shard stood still for too long; or what it is joined with was finished, or is another task's, and the main
+                # stream will end by that.
+                self._begin_again(frozenset(), str(error))
+                self._wait(now_s, running.table, error)
+            case None | TransientError():
+                self._wait(now_s, running.table, error)
+            case _:
+                log.error("incremental_table_refused", table=running.table, reason=str(error))
+                self.state = drop_first(self.state)
 
-    def refuse(self, error: HeadwaterError) -> None:
-        """The table cannot be copied: it is taken off the list, and the others go on."""
-        assert self._copy is not None
-        log.error("recopy_refused", table=self._copy.table, reason=str(error))
-        self.state = drop_table(self.state, self._copy.table)
-        self.ended()
+    def _begin_again(self, left: frozenset[str], reason: str) -> None:
+        assert self._running is not None
+        log.warning("recopy_begins_anew", table=self._running.table, reason=reason)
+        self._left = left
+        fresh = msgspec.structs.replace(self._running, last_key=b"", rows_read=0, rows_estimated=0, chunks_read=0)
+        self.state = put_first(self.state, fresh)
+
+    def _wait(self, now_s: float, table: str, error: HeadwaterError | None) -> None:
+        reason = str(error) if error is not None else "vtgate ended the stream"
+        log.warning("recopy_interrupted", table=table, reason=reason, again_in_s=self._pause_s)
+        self._opens_at_s = now_s + self._pause_s
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
 
 
-def _position_of(copy: TableCopy, keyspace: str, main: VitessPosition) -> VitessPosition:
-    """Where the copy of a table stands; at its beginning, in the epochs of the main stream."""
-    if copy.last_key:
-        try:
-            return decode_position(SourcePosition(source_kind=SOURCE_KIND, token=copy.last_key))
-        except PipelineHalted as error:
-            log.warning("recopy_begins_anew", table=copy.table, reason=str(error))
+def _place_of(copy: TableCopy, shards: Set[str]) -> VitessPosition | None:
+    """Where a copy goes on; None: it begins, or begins again since a reshard has ended shards that it had not finished.
+
+    ``shards``: of the main stream. Shards that ended when they were finished are left out: nothing more is to come of them.
+    """
+    if not has_begun(copy):
+        return None
+    try:
+        place = decode_position(SourcePosition(source_kind=SOURCE_KIND, token=copy.last_key))
+    except PipelineHalted as error:
+        log.warning("recopy_begins_anew", table=copy.table, reason=str(error))
+        return None
+    copying = copying_shards(place)
+    if not copying <= shards:
+        ended = ", ".join(sorted(copying - shards))
+        log.warning("recopy_begins_anew", table=copy.table, reason=f"a reshard ended its shards {ended}")
+        return None
+    return msgspec.structs.replace(place, vgtid=tuple(entry for entry in place.vgtid if entry.shard in shards))
+
+
+def _beginning(keyspace: str, main: VitessPosition) -> VitessPosition:
+    """Of a copy, in the epochs of the main stream."""
     return VitessPosition(
         vgtid=tuple(ShardGtid(keyspace=keyspace, shard=entry.shard, gtid=EMPTY) for entry in main.vgtid),
         # A shard that gets its first place enters the next epoch (vgtid.shard_epoch): that shall be the main stream's.
         epochs={shard: epoch - 1 for shard, epoch in main.epochs.items()},
+    )
+
+
+def _anew(copy: TableCopy, beginning: VitessPosition) -> TableCopy:
+    """The copy as one that has begun: who asks for the table from now on has it read again behind."""
+    return msgspec.structs.replace(
+        copy, last_key=position_of(beginning).token, rows_read=0, rows_estimated=0, chunks_read=0
     )

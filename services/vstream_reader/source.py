@@ -17,13 +17,14 @@ import msgspec
 import structlog
 
 from libs.errors import (
+    DiskFull,
     HeadwaterError,
     PipelineHalted,
     PositionPurged,
     SchemaUnknown,
+    ServiceUnavailable,
     SourceMisconfigured,
     SourceUnavailable,
-    TransientError,
 )
 from libs.events.batch import BatchBuilder, BatchIdentity
 from libs.events.dead_letter import UndecodedRow, encode_undecoded_row
@@ -209,6 +210,9 @@ class VstreamChangeLog:
         )
         self._labels = (settings.source, identity.source_partition)
         self._bytes_read = metrics.READER_BYTES.labels(*self._labels)
+        metrics.READER_QUEUE_ANSWERS_CAPACITY.labels(*self._labels).set(_ANSWERS_AHEAD)
+        most_bytes = _ANSWERS_AHEAD * settings.vtgate.max_message_bytes
+        metrics.READER_QUEUE_BYTES_CAPACITY.labels(*self._labels).set(most_bytes)
         self._schemas: dict[TableId, TableSchema] = {}
         """The newest version of each table that was met."""
         self._versions: dict[TableSchema, TableSchema] = {}
@@ -242,7 +246,14 @@ class VstreamChangeLog:
 
     def shards(self) -> Sequence[ShardProgress]:
         """See ``libs.source.port.HasShards.shards``."""
-        return self._decoder.shards() if self._decoder is not None else ()
+        if self._decoder is None:
+            return ()
+        second = self._recopy.decoder
+        copied_again = second.copying_shards if second is not None else frozenset()
+        return [
+            dataclasses.replace(shard, is_copying=True) if shard.shard in copied_again else shard
+            for shard in self._decoder.shards()
+        ]
 
     async def batches(self) -> AsyncIterator[ReadBatch]:
         """See ``libs.source.port.ChangeLog.batches``."""
@@ -302,7 +313,7 @@ class VstreamChangeLog:
         to_copy = copied_tables(self._settings, self._tables) if self._is_copying else ()
         request = stream_request(self._settings, self._position, tables_to_copy=to_copy)
         if self._is_copying and not self._progress.rows_estimated:
-            estimated = await self._estimate(to_copy or self._tables)
+            estimated = await self._estimate(to_copy or self._tables, self._shards)
             self._progress = msgspec.structs.replace(self._progress, rows_estimated=estimated)
         log.info("stream_opened", shards=[entry.shard for entry in self._position.vgtid], is_copy=self._is_copying)
         pace = _Pace(self._labels, self._settings.heartbeat_interval_s)
@@ -325,7 +336,8 @@ class VstreamChangeLog:
                         yield self._take(decoder, pace)
                 if not decoder.is_copying and self._recopy.take_signals(self._captured()):
                     yield self._take(decoder, pace)  # nothing else may come, and what a signal did is to be kept
-                self._direct_recopy(decoder, answers)
+                if self._recopy.is_busy:
+                    await self._direct_recopy(decoder, answers)
                 self._observe(decoder, answers, pace)
 
     def _has_news(self, decoder: StreamDecoder, pace: "_Pace") -> bool:
@@ -349,31 +361,55 @@ class VstreamChangeLog:
         second = arrived.decoder
         if second is not self._recopy.decoder:
             return  # of a stream that was ended meanwhile
-        if arrived.error is not None:
-            answers.end(second)
-            self._recopy.refuse(arrived.error)
-        elif arrived.answer is not None:
-            second.tick(time.time_ns())
-            for found in second.feed(arrived.answer):
-                if isinstance(found, NewTable):
-                    await self._learn(found, second)
-            self._recopy.delivered()
-            second.flush()
-        if arrived.answer is None or self._recopy.is_done:
+        now_s = time.monotonic()
+        error = arrived.error
+        if arrived.answer is not None:
+            error = await self._feed_second(second, arrived.answer)
+        if error is not None or arrived.answer is None:
+            self._recopy.broke(error, now_s)
+            is_over = True
+        else:
+            is_over = self._recopy.delivered()
+        if is_over:
             answers.end(second)
             self._recopy.ended()
         yield self._take(decoder, None)
         failpoint("reader_between_incremental_chunks")
 
-    def _direct_recopy(self, decoder: StreamDecoder, answers: "_Answers") -> None:
-        """Open or end the second stream, as signals want it."""
+    async def _feed_second(self, second: StreamDecoder, answer: bytes) -> HeadwaterError | None:
+        """Let the second stream's decoder have an answer; what is wrong with it, if something is. Whole rows before that are in
+        the batch: they are right, and come again.
+
+        Raises:
+            ServiceUnavailable: schema_history does not answer. DiskFull.
+        """
+        second.tick(time.time_ns())
+        try:
+            for found in second.feed(answer):
+                if isinstance(found, NewTable):
+                    await self._learn(found, second)
+        except (ServiceUnavailable, DiskFull):
+            raise
+        except HeadwaterError as error:
+            return error
+        finally:
+            second.flush()
+        return None
+
+    async def _direct_recopy(self, decoder: StreamDecoder, answers: "_Answers") -> None:
+        """Open or end the second stream, as signals and reshards want it."""
         second = self._recopy.decoder
-        if second is not None and self._recopy.is_to_end:
+        if second is not None and self._recopy.is_to_end(decoder.shard_names):
             answers.end(second)
             self._recopy.ended()
-        if not decoder.is_copying and (request := self._recopy.due(decoder.place)) is not None:
-            assert self._recopy.decoder is not None
-            answers.open(self._recopy.decoder, request)
+        if decoder.is_copying or (request := self._recopy.due(decoder, time.monotonic())) is None:
+            return
+        assert self._recopy.decoder is not None
+        assert self._recopy.running is not None
+        if not self._recopy.running.rows_estimated:
+            table = self._recopy.running.table.partition(".")[2]
+            self._recopy.expect(await self._estimate([table], sorted(decoder.shard_names)))
+        answers.open(self._recopy.decoder, request)
 
     def _copying_decoder(self, position: VitessPosition) -> StreamDecoder:
         options = dataclasses.replace(self._options, is_recopy=True)
@@ -427,11 +463,11 @@ class VstreamChangeLog:
             rows_estimated=self._progress.rows_estimated,
         )
 
-    async def _estimate(self, tables: Sequence[str]) -> int:
+    async def _estimate(self, tables: Sequence[str], shards: Sequence[str]) -> int:
         """How many rows the copy should have; 0 where nobody tells: a copy does without."""
         keyspace = self._settings.keyspace
         try:
-            of_shards = await asyncio.gather(*(self._vtgate.row_estimates(keyspace, shard) for shard in self._shards))
+            of_shards = await asyncio.gather(*(self._vtgate.row_estimates(keyspace, shard) for shard in shards))
         except HeadwaterError as error:
             log.info("rows_not_estimated", reason=str(error))
             return 0
@@ -441,7 +477,7 @@ class VstreamChangeLog:
         pace.count(decoder)
         now_s = time.monotonic()
         if self._tally_metrics.is_due(now_s):
-            self._tally_metrics.tell(decoder.shards(), now_s)
+            self._tally_metrics.tell(self.shards(), now_s)
             metrics.READER_QUEUE_ANSWERS.labels(*self._labels).set(answers.waiting)
             metrics.READER_QUEUE_BYTES.labels(*self._labels).set(answers.waiting_bytes)
         if decoder.is_copying:
@@ -656,6 +692,7 @@ class _Answers:
         """What arrives next; None: nothing did within ``timeout_s``.
 
         Raises as ``Vtgate.stream`` for the main stream, and SourceUnavailable when it is silent: not even heartbeats came.
+        An error of a second stream is what arrived.
         """
         try:
             arrived = self._queue.get_nowait()
@@ -671,8 +708,6 @@ class _Answers:
             self._heard_s = time.monotonic()
             if arrived.error is not None:
                 raise arrived.error
-        elif isinstance(arrived.error, TransientError):
-            raise arrived.error
         return arrived
 
     def _require_sign_of_life(self) -> None:

@@ -6,12 +6,13 @@ a keyspace may have hundreds of shards. Shards that are gone take their metrics 
 share one name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
 from libs.source.port import ShardProgress
 from libs.telemetry import metrics
+from services.vstream_reader.vgtid import newest_transactions
 
 _EXPORT_INTERVAL_S: Final = 0.5
 _MOST_TABLES: Final = 500
@@ -23,6 +24,8 @@ _OF_SHARDS: Final = (
     metrics.READER_SHARD_EPOCH,
     metrics.READER_SHARD_TRANSACTIONS,
     metrics.READER_SHARD_ROWS,
+    metrics.READER_SHARD_COPYING,
+    metrics.READER_SHARD_COPIED_ROWS,
 )
 
 
@@ -32,6 +35,7 @@ class ShardTally:
 
     transactions: int = 0
     rows: int = 0
+    rows_copied: int = 0
     committed_at_us: int = 0
     """Of the newest transaction; 0: none came yet."""
     lag_us: int = 0
@@ -74,6 +78,8 @@ class TallyMetrics:
         self._tally = tally
         self._told = StreamTally()
         self._shown: set[str] = set()
+        self._servers: dict[str, Set[str]] = {}
+        """By shard: those that have a metric."""
         self._due_s = 0.0
 
     def is_due(self, now_s: float) -> bool:
@@ -89,6 +95,7 @@ class TallyMetrics:
         for gone in self._shown - current:
             for metric in _OF_SHARDS:
                 metric.remove(*self._labels, gone)
+            self._tell_servers(gone, {})
             self._tally.shards.pop(gone, None)
             self._told.shards.pop(gone, None)
         self._shown = current
@@ -109,7 +116,18 @@ class TallyMetrics:
         metrics.READER_SHARD_EPOCH.labels(*labels).set(shard.epoch)
         metrics.READER_SHARD_TRANSACTIONS.labels(*labels).inc(shard.transactions - told.transactions)
         metrics.READER_SHARD_ROWS.labels(*labels).inc(shard.rows - told.rows)
-        told.transactions, told.rows = shard.transactions, shard.rows
+        metrics.READER_SHARD_COPYING.labels(*labels).set(shard.is_copying)
+        metrics.READER_SHARD_COPIED_ROWS.labels(*labels).inc(shard.rows_copied - told.rows_copied)
+        told.transactions, told.rows, told.rows_copied = shard.transactions, shard.rows, shard.rows_copied
+        self._tell_servers(shard.shard, newest_transactions(shard.position))
+
+    def _tell_servers(self, shard: str, newest: Mapping[str, int]) -> None:
+        for gone in self._servers.pop(shard, frozenset()) - newest.keys():
+            metrics.READER_SHARD_SERVER_TRANSACTIONS.remove(*self._labels, shard, gone)
+        if newest:
+            self._servers[shard] = newest.keys()
+        for server, number in newest.items():
+            metrics.READER_SHARD_SERVER_TRANSACTIONS.labels(*self._labels, shard, server).set(number)
 
     def _tell_table(self, table: str, tally: TableTally) -> None:
         told = self._told.of_table(table)

@@ -240,6 +240,25 @@ def parse_shard_position(gtid: str) -> ShardPosition:
     return ShardPosition(version if slash else "", tuple(hosts), tuple(sequences), transactions)
 
 
+def newest_transactions(gtid: str) -> Mapping[str, int]:
+    """Of each host (``host:tag`` where it is tagged) of a GTID set its newest transaction; nothing where there is no set.
+
+    >>> newest_transactions("MySQL56/a:1-3:7-9,b:5")
+    {'a': 9, 'b': 5}
+    """
+    newest: dict[str, int] = {}
+    for group in gtid.rpartition("/")[2].split(","):
+        uuid, *runs = group.strip().split(":")
+        host = uuid
+        for run in runs:
+            first, dash, last = run.partition("-")
+            if first.isdigit():
+                newest[host] = int(last) if dash else int(first)
+            else:
+                host = f"{uuid}:{run}"
+    return newest
+
+
 # --- epochs ------------------------------------------------------------------------------------------------------------
 
 

@@ -206,6 +206,8 @@ def _shard_status(name: str, position: str) -> ShardStatus:
         lag_s=0.0,
         transactions=0,
         rows=0,
+        rows_copied=0,
+        is_copying=False,
         is_ended=False,
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog
 
 from libs.config.connections import GrpcClientSettings, KafkaSettings
 from libs.config.load import Secret
@@ -26,11 +27,12 @@ from libs.kafka.clients import ensure_topics
 from libs.source.port import HasShards, ReadBatch, ShardProgress
 from libs.source.signal_topic import send_signal, signals_topic
 from libs.testing.source_contract import checkpoint_of
-from libs.types.checkpoint import Checkpoint
+from libs.types.checkpoint import Checkpoint, IncrementalSnapshot
 from libs.types.table import TableId, TableSchema
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
 from protos.vitess.binlogdata_pb2 import VEventType
 from services.vstream_reader.client import Vtgate
+from services.vstream_reader.position import decode_position
 from services.vstream_reader.settings import (
     SnapshotMode,
     SnapshotSettings,
@@ -101,6 +103,8 @@ class Follower:
         self.reads: list[int] = []
         """Keys of the rows that were copied, as they came."""
         self.ends = False
+        self.times_lost = 0
+        """How often the main stream was."""
         self.rows: dict[int, tuple[tuple[int, int, int], dict[str, Any] | None]] = {}
         """By key: the newest order, and the row; None: deleted."""
 
@@ -135,6 +139,7 @@ class Follower:
                                 self.shards = change_log.shards()
                                 return
             except SourceUnavailable:
+                self.times_lost += 1
                 await asyncio.sleep(0.1)  # as libs.source.follow: again from the last checkpoint
 
     def _take(self, batch: ReadBatch) -> None:
@@ -421,7 +426,7 @@ async def test_a_reshard_in_the_midst_of_a_copy_loses_nothing(
     server = start_vtgate(options=ServerOptions(tablet=TabletOptions(copy_rows=4)))
     fill(server)
     follower = Follower(server, stream=StreamSettings(stop_on_reshard=stops))
-    await follower.read(lambda f: len(f.reads) >= 8)
+    await follower.read(lambda f: len(f.reads) >= 8 and _has_copied_everywhere(f))
     copied = set(follower.reads)
     servers = shard_servers(len(target_names))
     targets = [
@@ -438,6 +443,13 @@ async def test_a_reshard_in_the_midst_of_a_copy_loses_nothing(
     assert len(copied) < 40
     assert follower.table == shards_hold(server)
     assert follower.checkpoint.incremental.finished[-1].table == f"{follower.keyspace}.t"
+
+
+def _has_copied_everywhere(follower: Follower) -> bool:
+    """Each shard goes on behind a place of its log: one that began its copy only behind the journal would never meet it."""
+    assert follower.checkpoint is not None
+    place = decode_position(follower.checkpoint.position)
+    return all(entry.is_place and place.copied.get(entry.shard, (True,)) for entry in place.vgtid)
 
 
 async def test_a_stream_that_ends_in_peace_long_after_a_reshard_is_opened_again(
@@ -492,17 +504,87 @@ def _shard(keyspace: str, name: str, uid: int, server: MysqlServer) -> Shard:
 
 # --- execute-snapshot --------------------------------------------------------------------------------------------------
 
+MANY = 600
+"""Rows of a copy that nobody has received whole when the test acts: packets are small, and what is under way is bounded."""
+SLOW = ServerOptions(tablet=TabletOptions(copy_rows=100, packet_bytes=30))
 
-async def test_a_signal_copies_a_table_again(vtgate: VtgateServer, kafka_broker: KafkaBroker) -> None:
-    """While the stream goes on: every row comes again as a read, and later changes still win."""
+
+@pytest.fixture
+def kafka(kafka_broker: KafkaBroker) -> KafkaSettings:
+    """With the topic of signals."""
     kafka = KafkaSettings(bootstrap_servers=kafka_broker.bootstrap_servers)
     ensure_topics(kafka, [signals_topic(1)])
+    return kafka
+
+
+class Signalled:
+    """A follower that has the first copy behind it and hears signals."""
+
+    def __init__(self, follower: Follower, kafka: KafkaSettings) -> None:
+        self.follower = follower
+        self._kafka = kafka
+
+    @property
+    def copying(self) -> IncrementalSnapshot:
+        """As the newest checkpoint has it."""
+        assert self.follower.checkpoint is not None
+        return self.follower.checkpoint.incremental
+
+    def send(self, kind: str, *tables: str, signal_id: str = "1", condition: str = "", **rest: object) -> None:
+        """A signal about tables of the keyspace."""
+        names = [f"{self.follower.keyspace}.{table}" for table in tables]
+        data: dict[str, object] = {**rest, "data-collections": names} if names else {}
+        if condition:
+            data["additional-conditions"] = [{"data-collection": name, "filter": condition} for name in names]
+        text = json.dumps({"id": signal_id, "type": kind, "data": data})
+        send_signal(self._kafka, f"src-{self.follower.keyspace}", text)
+
+    async def copy_in_part(self, *tables: str, condition: str = "") -> None:
+        """Forget all rows, as a sink that lost them, and let the reader copy some again; then it is killed."""
+        self.follower.rows.clear()
+        self.follower.reads.clear()
+        await asyncio.to_thread(self.send, "execute-snapshot", *tables or ("t",), condition=condition)
+        await self.follower.read(lambda f: len(f.reads) >= 20)
+        assert self.copying.tables
+
+    async def read_once(self, action: Callable[[], None], is_enough: Callable[[], bool]) -> None:
+        """Read on, and act once some more rows were copied, while the reader runs."""
+        before, done = len(self.follower.reads), False
+
+        def check(follower: Follower) -> bool:
+            nonlocal done
+            if not done and len(follower.reads) >= before + 20:
+                done = True
+                action()
+            return done and is_enough()
+
+        await self.follower.read(check)
+
+    async def copy_the_rest(self) -> None:
+        """Read until nothing more is asked for, and behind that what the shards have now."""
+        await self.follower.read(lambda f: not self.copying.tables)
+        await asyncio.to_thread(write, self.follower.server, "INSERT INTO t (id, v) VALUES (9000, 'last')")
+        await self.follower.read(lambda f: 9000 in f.table)
+
+
+async def signalled(server: VtgateServer, kafka: KafkaSettings, **settings: Any) -> Signalled:
+    """Over a table of ``MANY`` rows."""
+    fill(server)
+    many = ",".join(f"({row_id}, 'v{row_id}')" for row_id in range(41, MANY + 1))
+    await asyncio.to_thread(write, server, f"INSERT INTO t (id, v) VALUES {many}")
+    follower = Follower(server, kafka=kafka, **settings)
+    await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None)
+    await follower.read(lambda f: f.checkpoint.incremental.signals_offset is not None)
+    return Signalled(follower, kafka)
+
+
+async def test_a_signal_copies_a_table_again(vtgate: VtgateServer, kafka: KafkaSettings) -> None:
+    """While the stream goes on: every row comes again as a read, and later changes still win."""
     follower = Follower(vtgate, kafka=kafka)
     await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None)
     await follower.read(lambda f: f.checkpoint.incremental.signals_offset is not None)
     copied = follower.ops.count("r")
-    signal = {"id": "1", "type": "execute-snapshot", "data": {"data-collections": [f"{follower.keyspace}.t"]}}
-    await asyncio.to_thread(send_signal, kafka, f"src-{follower.keyspace}", json.dumps(signal))
+    Signalled(follower, kafka).send("execute-snapshot", "t")
     write(vtgate, "UPDATE t SET v = 'w' WHERE id = 3", "DELETE FROM t WHERE id = 4")
 
     await follower.read(lambda f: f.ops.count("r") >= copied + 39 and not f.checkpoint.incremental.tables)
@@ -510,6 +592,194 @@ async def test_a_signal_copies_a_table_again(vtgate: VtgateServer, kafka_broker:
     await follower.read(has_all)
 
     assert follower.table == shards_hold(vtgate)
+
+
+async def test_requests_for_a_table_that_is_being_copied_are_queued(
+    start_vtgate: StartVtgate, kafka: KafkaSettings
+) -> None:
+    """The same one and others: rows that were copied before a request do not answer it. Each ends by itself."""
+    mesh = await signalled(start_vtgate(options=SLOW), kafka)
+    await mesh.copy_in_part()
+
+    def ask_again() -> None:
+        mesh.send("execute-snapshot", "t", signal_id="2")
+        mesh.send("execute-snapshot", "t", signal_id="3", condition="id > 590")
+        mesh.send("execute-snapshot", "t", signal_id="3 again", condition="id > 590")  # waits already
+
+    await mesh.read_once(ask_again, lambda: len(mesh.copying.tables) == 3)
+    await mesh.copy_the_rest()
+
+    ends = [(end.signal_id, end.condition, end.rows_read) for end in mesh.copying.finished]
+    assert ends == [("1", "", MANY), ("2", "", MANY), ("3", "id > 590", 10)]
+    assert len(mesh.follower.reads) == 2 * MANY + 10
+
+
+async def test_a_copy_that_a_signal_asked_for_tells_how_far_it_is(
+    start_vtgate: StartVtgate, kafka: KafkaSettings
+) -> None:
+    """Rows of how many, by the shards' statistics: what `headwater status` makes the time left of."""
+    server = start_vtgate(options=SLOW)
+    mesh = await signalled(server, kafka)
+    await asyncio.to_thread(on_every_shard, server.topology, mesh.follower.keyspace, ["ANALYZE TABLE t"])
+
+    await mesh.copy_in_part()
+
+    (copy,) = mesh.copying.tables
+    assert 20 <= copy.rows_read < MANY
+    assert copy.rows_read == len(mesh.follower.reads)
+    assert copy.rows_estimated == MANY
+    assert copy.chunks_read > 0
+
+
+@pytest.mark.parametrize("is_running", [True, False], ids=["running", "killed"])
+@pytest.mark.parametrize("stops", [False, True], ids=["follows", "stops"])
+@pytest.mark.parametrize("target_names", [("-40", "40-80"), ("-",)], ids=["split", "merge"])
+async def test_a_reshard_in_the_midst_of_a_copy_that_a_signal_asked_for_loses_nothing(
+    target_names: tuple[str, ...],
+    stops: bool,
+    is_running: bool,
+    start_vtgate: StartVtgate,
+    shard_servers: Callable[[int], list[MysqlServer]],
+    kafka: KafkaSettings,
+) -> None:
+    """The old shards' rows that were not copied come from the new ones, also where the reader was dead meanwhile."""
+    server = start_vtgate(options=SLOW)
+    mesh = await signalled(server, kafka, stream=StreamSettings(stop_on_reshard=stops))
+    await mesh.copy_in_part()
+    targets = [
+        _shard(mesh.follower.keyspace, name, 500 + 100 * number, place)
+        for number, (name, place) in enumerate(zip(target_names, shard_servers(len(target_names)), strict=True))
+    ]
+
+    def reshard_and_write() -> None:
+        reshard(server, targets)
+        write(server, "DELETE FROM t WHERE id = 1", "UPDATE t SET v = 'new' WHERE id = 2")
+
+    if is_running:
+        await mesh.read_once(reshard_and_write, lambda: True)
+    else:
+        await asyncio.to_thread(reshard_and_write)
+    await mesh.copy_the_rest()
+
+    assert mesh.follower.table == shards_hold(server)
+    assert len(mesh.follower.table) == MANY  # one deleted, one inserted
+    assert [end.signal_id for end in mesh.copying.finished] == ["1"]
+
+
+async def test_a_copy_is_paused_and_goes_on(start_vtgate: StartVtgate, kafka: KafkaSettings) -> None:
+    """No row comes meanwhile but changes; then the rest alone, and no row twice, whether the reader was killed or not."""
+    server = start_vtgate(options=SLOW)
+    mesh = await signalled(server, kafka)
+    await mesh.copy_in_part()
+
+    await mesh.read_once(lambda: mesh.send("pause-snapshot"), lambda: mesh.copying.is_paused)
+    copied = len(mesh.follower.reads)
+    await asyncio.to_thread(write, server, "INSERT INTO t (id, v) VALUES (8000, 'changed')")
+    await mesh.follower.read(lambda f: 8000 in f.table)
+    is_held = len(mesh.follower.reads) == copied
+    await asyncio.to_thread(mesh.send, "resume-snapshot")
+    await mesh.copy_the_rest()
+
+    assert is_held
+    assert mesh.follower.table == shards_hold(server)
+    assert sorted(mesh.follower.reads) in ([*range(1, MANY + 1)], [*range(1, MANY + 1), 8000])
+
+
+async def test_a_copy_that_was_paused_until_its_log_was_purged_begins_again(
+    start_vtgate: StartVtgate, kafka: KafkaSettings
+) -> None:
+    """The main stream went on; the copy's own place in the log is gone."""
+    server = start_vtgate(options=SLOW)
+    mesh = await signalled(server, kafka)
+    await mesh.copy_in_part()
+    await asyncio.to_thread(mesh.send, "pause-snapshot")
+    await mesh.follower.read(lambda f: mesh.copying.is_paused)
+    everywhere = "UPDATE t SET v = 'w' WHERE id <= 100"
+    await asyncio.to_thread(write, server, everywhere)
+    await mesh.follower.read(lambda f: sum(v == "w" for v in f.table.values()) == 100)
+    for shard in server.topology.serving(mesh.follower.keyspace):
+        shard.primary.execute("FLUSH BINARY LOGS")
+        (*_, newest) = shard.primary.execute("SHOW BINARY LOGS")
+        shard.primary.execute(f"PURGE BINARY LOGS TO '{newest[0]}'")
+
+    await asyncio.to_thread(mesh.send, "resume-snapshot")
+    await mesh.copy_the_rest()
+
+    assert mesh.follower.table == shards_hold(server)
+
+
+async def test_a_copy_is_stopped_by_table_or_whole(start_vtgate: StartVtgate, kafka: KafkaSettings) -> None:
+    """The other tables are copied; one that is asked for anew, with other conditions, is begun anew."""
+    server = start_vtgate(options=SLOW)
+    await asyncio.to_thread(
+        on_every_shard,
+        server.topology,
+        server.topology.keyspaces[0].name,
+        ["CREATE TABLE u (id BIGINT PRIMARY KEY, v VARCHAR(40))"],
+    )
+    mesh = await signalled(server, kafka, include_tables=(rf"{server.topology.keyspaces[0].name}\.[tu]",))
+    write(server, "INSERT INTO u (id, v) VALUES (7001, 'u'), (7002, 'u'), (7003, 'u')")
+    await mesh.copy_in_part("t", "u")
+
+    def stop_and_ask() -> None:
+        mesh.send("stop-snapshot", "t")
+        mesh.send("execute-snapshot", "t", signal_id="2", condition="id <= 10")
+
+    await mesh.read_once(stop_and_ask, lambda: [copy.signal_id for copy in mesh.copying.tables] == ["1", "2"])
+    await mesh.follower.read(lambda f: not mesh.copying.tables)
+    ends = [(end.table.rpartition(".")[2], end.signal_id, end.rows_read) for end in mesh.copying.finished]
+    await mesh.copy_in_part()
+    await mesh.read_once(lambda: mesh.send("stop-snapshot"), lambda: not mesh.copying.tables)
+
+    assert ends == [("u", "1", 3), ("t", "2", 10)]
+    assert len(mesh.follower.reads) < MANY
+    assert len(mesh.copying.finished) == 2
+
+
+async def test_a_condition_that_vtgate_cannot_filter_by_is_refused_alone(
+    start_vtgate: StartVtgate, kafka: KafkaSettings
+) -> None:
+    """By name; the request behind it is done, and the main stream was not broken off."""
+    server = start_vtgate(options=SLOW)
+    mesh = await signalled(server, kafka)
+    mesh.follower.reads.clear()
+    with structlog.testing.capture_logs() as lines:
+        mesh.send("execute-snapshot", "t", condition="id IN (1, 2) OR v LIKE 'v1%'")
+        mesh.send("execute-snapshot", "t", signal_id="2", condition="id > 10 AND id <= 20 AND v <> 'v15'")
+        mesh.send("execute-snapshot", "t", signal_id="3", condition="no_column = 1")
+        mesh.send("execute-snapshot", "t", signal_id="4", **{"surrogate-key": "v"})
+        mesh.send("log")
+        await mesh.follower.read(lambda f: bool(mesh.copying.finished) and not mesh.copying.tables)
+
+    assert sorted(mesh.follower.reads) == [11, 12, 13, 14, 16, 17, 18, 19, 20]
+    assert [end.signal_id for end in mesh.copying.finished] == ["2"]
+    refused = [line["reason"] for line in lines if line["event"] in ("incremental_table_refused", "signal_refused")]
+    assert mesh.follower.times_lost == 0
+    assert len(refused) == 3
+    assert "'4': surrogate-key: vtgate copies a table along its primary key alone" in refused[0]
+    assert "unsupported constraint" in refused[1]
+    assert "comparisons of a column with a constant, joined by AND" in refused[1]
+    assert "no_column" in refused[2]
+
+
+@pytest.mark.parametrize("fault", [Drop(0), End(), MissingField("t")], ids=lambda fault: type(fault).__name__)
+async def test_a_copy_that_breaks_goes_on_beside_the_stream(
+    fault: Fault, start_vtgate: StartVtgate, kafka: KafkaSettings
+) -> None:
+    """The second stream alone is opened again; the main one does not notice."""
+    server = start_vtgate(options=SLOW)
+    mesh = await signalled(server, kafka, stream=StreamSettings(heartbeat_interval_s=30))
+    await mesh.copy_in_part()
+    if isinstance(fault, MissingField):  # the second stream's: of the main one no FIELD comes before a change
+        server.faults.arm(fault)
+        await mesh.follower.read(lambda f: not mesh.copying.tables)
+    else:
+        await mesh.read_once(lambda: server.faults.arm(fault), lambda: not mesh.copying.tables)
+
+    assert not server.faults.armed
+    assert mesh.follower.times_lost == 0
+    assert {row_id: f"v{row_id}" for row_id in range(1, MANY + 1)} == mesh.follower.table
+    assert len(mesh.follower.reads) == MANY
 
 
 # --- faults ------------------------------------------------------------------------------------------------------------

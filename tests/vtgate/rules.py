@@ -57,9 +57,33 @@ def _parsed(text: str, table: str) -> TableRule:
     if not isinstance(statement, exp.Select) or source is None or source.name != table:
         raise Refused("INVALID_ARGUMENT", f"unsupported filter for table {table}: {text}")
     where = statement.args.get("where")
+    if where is not None:
+        _require_filterable(where.this)
     has_star = any(isinstance(column, exp.Star) for column in statement.expressions)
     columns = () if has_star else tuple(column.alias_or_name for column in statement.expressions)
     return TableRule(columns=columns, condition=where.this.sql(dialect="mysql") if where else "")
+
+
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
+
+
+def _require_filterable(condition: exp.Expression) -> None:
+    """What ``analyzeWhere`` takes: columns compared with constants, joined by AND; the newest releases also IS NOT NULL.
+
+    Raises Refused, as a tablet words it.
+    """
+    match condition:
+        case exp.And():
+            _require_filterable(condition.left)
+            _require_filterable(condition.right)
+        case exp.Paren():
+            _require_filterable(condition.this)
+        case exp.Not() if isinstance(condition.this, exp.Is) and isinstance(condition.this.expression, exp.Null):
+            pass
+        case _ if not isinstance(condition, _COMPARISONS):
+            raise Refused("UNKNOWN", f"unsupported constraint: {condition.sql(dialect='mysql')}")
+        case _ if not isinstance(condition.left, exp.Column) or not isinstance(condition.right, exp.Literal | exp.Neg):
+            raise Refused("UNKNOWN", f"unexpected: {condition.sql(dialect='mysql')}")
 
 
 class RowFilter:

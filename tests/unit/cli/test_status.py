@@ -9,7 +9,7 @@ from libs.local.status import RoutedTenant, ShardStatus, SourceStatus, TableInWa
 from libs.types.warehouse import TableFiles, TableTimings
 
 
-def shard(name: str, *, behind: int | None, lag_s: float = 0.5, is_ended: bool = False) -> ShardStatus:
+def shard(name: str, *, behind: int | None, lag_s: float = 0.5, **rest: bool) -> ShardStatus:
     """A shard of which little is of interest."""
     return ShardStatus(
         shard=name,
@@ -19,8 +19,9 @@ def shard(name: str, *, behind: int | None, lag_s: float = 0.5, is_ended: bool =
         lag_s=lag_s,
         transactions=1,
         rows=1_234,
-        is_ended=is_ended,
+        rows_copied=1_000,
         lag_transactions=behind,
+        **{"is_ended": False, "is_copying": False, **rest},
     )
 
 
@@ -47,6 +48,14 @@ def test_a_shard_that_waits_at_a_reshard_says_so() -> None:
 
     assert "-80 (ended)" in line
     assert "?" in line
+
+
+def test_a_shard_whose_tables_are_copied_says_so() -> None:
+    """Initially, or since a signal asked for it."""
+    copying, other = shown(shard("-80", behind=1, is_copying=True), shard("80-", behind=0))
+
+    assert "-80 (copying)" in copying
+    assert "(" not in other
 
 
 def test_where_a_batch_went_and_what_a_table_takes() -> None:

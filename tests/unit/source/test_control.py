@@ -15,6 +15,8 @@ SHARD = ShardProgress(
     lag_s=1.5,
     transactions=3,
     rows=7,
+    rows_copied=4,
+    is_copying=True,
     is_ended=True,
 )
 

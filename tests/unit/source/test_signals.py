@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.source.incremental import begin_again, chunk_delivered, drop_table, take_signal
+from libs.source.incremental import begin_again, chunk_delivered, drop_first, drop_table, take_signal
 from libs.source.signals import (
     ExecuteSnapshot,
     InvalidSignal,
@@ -92,12 +92,37 @@ def test_tables_are_queued_once_and_unknown_ones_are_told_of() -> None:
     assert notes == ["p.none: no captured table has this name"]
 
 
-def test_a_table_that_is_being_read_is_read_again_behind() -> None:
-    state = IncrementalSnapshot(tables=(TableCopy(table="p.a", last_key=b"k", maximum_key=b"m"),))
+@pytest.mark.parametrize(
+    "begun",
+    [
+        TableCopy(table="p.a", last_key=b"k", maximum_key=b"m"),
+        TableCopy(table="p.a", maximum_key=b"m"),
+        TableCopy(table="p.a", last_key=b"k"),  # a reader that asks nobody where the table ends
+    ],
+)
+def test_a_table_that_is_being_read_is_read_again_behind(begun: TableCopy) -> None:
+    state = IncrementalSnapshot(tables=(begun,))
 
     state, _ = take(state, ExecuteSnapshot("s2", ("p.a",)))
 
-    assert [copy.last_key for copy in state.tables] == [b"k", b""]
+    assert state.tables == (begun, TableCopy(table="p.a", signal_id="s2"))
+
+
+def test_rows_of_a_request_that_was_stopped_do_not_move_the_next_one_on() -> None:
+    """It is of the same table, under other conditions: not one row of it was read."""
+    state, _ = take(IncrementalSnapshot(), ExecuteSnapshot("s1", ("p.a",), conditions=(("p.a", "id < 9"),)))
+    (stopped,) = state.tables
+    state, _ = take(state, StopSnapshot("", ("p.a",)))
+    state, _ = take(state, ExecuteSnapshot("s2", ("p.a",)))
+
+    assert chunk_delivered(state, msgspec.structs.replace(stopped, last_key=b"k"), is_last=True) == state
+
+
+def test_of_two_requests_of_a_table_one_is_refused_alone() -> None:
+    state, _ = take(IncrementalSnapshot(), ExecuteSnapshot("s1", ("p.a",), conditions=(("p.a", "no SQL"),)))
+    state, _ = take(state, ExecuteSnapshot("s2", ("p.a",)))
+
+    assert drop_first(state).tables == (TableCopy(table="p.a", signal_id="s2"),)
 
 
 def test_pausing_stopping_and_going_on() -> None:
@@ -115,7 +140,7 @@ def test_pausing_stopping_and_going_on() -> None:
 
 def test_chunks_move_the_first_table_on_and_its_last_takes_it_off() -> None:
     state, _ = take(IncrementalSnapshot(), ExecuteSnapshot("s", ("p.a", "p.b")))
-    moved = TableCopy(table="p.a", last_key=b"k", rows_read=5)
+    moved = msgspec.structs.replace(state.tables[0], last_key=b"k", rows_read=5)
 
     state = chunk_delivered(state, moved, is_last=False)
     assert state.tables[0] == moved

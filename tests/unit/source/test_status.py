@@ -54,7 +54,7 @@ def test_a_snapshot_tells_how_long_it_takes_yet(clock: list[float]) -> None:
 
 
 def test_each_table_of_an_incremental_snapshot_has_a_rate_of_its_own(clock: list[float]) -> None:
-    """And begins anew behind a pause."""
+    """And begins anew behind a pause, or where the table does."""
     status = ReaderStatus(SourcePartition(source="eta2", name="0"))
     remaining = []
 
@@ -65,10 +65,12 @@ def test_each_table_of_an_incremental_snapshot_has_a_rate_of_its_own(clock: list
         (121.0, "b", 50, True),
         (130.0, "b", 50, False),
         (131.0, "b", 75, False),
+        (132.0, "b", 0, False),
+        (142.0, "b", 20, False),
     ):
         clock[0] = now_s
         copy = TableCopy(table=table, rows_read=rows, rows_estimated=100)
         status.published(published(incremental=IncrementalSnapshot(tables=(copy,), is_paused=is_paused)))
         remaining.append(status.incremental_remaining_s)
 
-    assert remaining == [None, 90.0, None, None, None, 1.0]
+    assert remaining == [None, 90.0, None, None, None, 1.0, None, 40.0]

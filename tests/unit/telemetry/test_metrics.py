@@ -30,6 +30,7 @@ COUNTS = {
     "headwater_reader_shards",
     "headwater_reader_ended_shards",
     "headwater_reader_shard_position_transactions",
+    "headwater_reader_shard_server_transactions",
     "headwater_reader_shard_epoch",
 }
 """Their name is what they count."""

@@ -11,7 +11,7 @@ from libs.errors import (
     SourceMisconfigured,
     SourceUnavailable,
 )
-from services.vstream_reader.client import error_of
+from services.vstream_reader.client import ShardsNotInStream, error_of
 
 UNKNOWN, UNAVAILABLE = grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE
 
@@ -28,7 +28,15 @@ UNKNOWN, UNAVAILABLE = grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE
             "re-snap",
         ),
         (UNKNOWN, "cannot determine table columns for t: event has …", PipelineHalted, "--track_schema_versions"),
-        (UNKNOWN, "not all journaling participants are in the stream: journal: …", PipelineHalted, "tasks.generation"),
+        (
+            UNKNOWN,
+            "not all journaling participants are in the stream: journal: …",
+            ShardsNotInStream,
+            "tasks.generation",
+        ),
+        (UNKNOWN, "stream error @ x: unsupported constraint: id in (1, 2)", SourceMisconfigured, "joined by AND"),
+        (UNKNOWN, "vttablet: column w not found in table t", SourceMisconfigured, "joined by AND"),
+        (UNKNOWN, "vttablet: syntax error at position 31 near 'is'", SourceMisconfigured, "joined by AND"),
         (UNKNOWN, "table t is not present in the database", SourceMisconfigured, "include_tables"),
         (UNKNOWN, "stream error @ x: table t not found in vttablet schema", SourceUnavailable, "reloaded its schema"),
         (UNKNOWN, "stream error @ x: unknown table t in schema", SourceUnavailable, "reloaded its schema"),

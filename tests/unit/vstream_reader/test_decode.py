@@ -14,7 +14,7 @@ from libs.types.table import TableId
 from libs.types.value_modes import DecimalMode, UnsignedBigintMode, ValueModes
 from protos.headwater.changes.v1.change_batch_pb2 import TransactionBoundary
 from protos.vitess import binlogdata_pb2, query_pb2
-from services.vstream_reader.decode import NewTable, Reshard
+from services.vstream_reader.decode import NewTable, Reshard, copying_shards
 from services.vstream_reader.position import decode_position, resume_vgtid
 from services.vstream_reader.settings import EventSettings, TransactionMetadata
 from services.vstream_reader.transaction_store import TransactionStore
@@ -186,6 +186,33 @@ def test_new_shards_inherit_the_epoch_of_those_they_overlap() -> None:
 
     assert [(run.epoch, int(run.rank)) for run in stream.runs()] == [(0, 901), (1, 2), (2, 3)]
     assert decode_position(stream.decoder.position).epochs == {"-": 2}
+
+
+def test_a_shard_that_is_finished_is_not_copied_again_for_its_changes() -> None:
+    """They come while another shard is still being copied; a stream that is opened from there follows them alone."""
+    stream = replay(start_of("-80", "80-"), is_copying=True)
+    halfway = {"-80": "a:1-5", "80-": "b:1-9"}
+    stream.feed(answer(event("BEGIN"), fields(), vgtid(halfway, {"-80": 2, "80-": 7}), event("COMMIT")))
+
+    stream.feed(answer(event("COPY_COMPLETED"), vgtid(halfway, {"80-": 7})))
+    later = {**halfway, "-80": "a:1-6"}
+    stream.feed(answer(event("BEGIN"), inserted(3, "c"), vgtid(later, {"80-": 7}), event("COMMIT")))
+
+    assert stream.decoder.copying_shards == {"80-"}
+    assert copying_shards(decode_position(stream.decoder.position)) == {"80-"}
+
+
+def test_a_shard_that_met_no_row_keeps_its_place_until_its_copy_begins_again() -> None:
+    """vtgate is asked for it from its beginning, and says so with whatever the other shard brings first."""
+    stream = replay(start_of("-80", "80-"), is_copying=True)
+    stream.feed(answer(event("BEGIN"), fields(), vgtid({"-80": "a:1-5", "80-": ""}), event("COMMIT")))
+    resumed = replay(decode_position(stream.decoder.position), is_copying=True)
+
+    resumed.feed(answer(event("BEGIN"), fields(shard="80-"), vgtid({"-80": "", "80-": "b:1-9"}), event("COMMIT")))
+
+    place = resumed.decoder.place
+    assert [entry.gtid for entry in place.vgtid] == ["MySQL56/a:1-5", "MySQL56/b:1-9"]
+    assert [entry.gtid for entry in resume_vgtid(place.vgtid, place.copied)] == ["", ""]
 
 
 def test_a_position_resumes_where_it_was_taken() -> None:

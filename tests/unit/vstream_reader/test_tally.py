@@ -58,6 +58,7 @@ def test_shards_and_tables_are_counted_each_by_itself() -> None:
 
     low, high = stream.decoder.shards()
 
+    assert (low.rows_copied, high.rows_copied) == (2, 0)
     assert (low.shard, low.rows, low.transactions, low.committed_at_us) == ("-80", 2, 0, 0)
     assert (high.rows, high.transactions, high.lag_s, high.rank) == (2, 1, 12.0, 10)
     assert high.position == "MySQL56/b:1-10"
@@ -94,8 +95,44 @@ def test_metrics_follow_the_tally_and_forget_shards_that_are_gone() -> None:
 
     assert metric("reader_shard_rows_total", source, shard="-80") is None
     assert metric("reader_shard_epoch", source, shard="-80") is None
+    assert metric("reader_shard_copying", source, shard="-80") is None
+    assert metric("reader_shard_server_transactions", source, shard="-80", server_uuid="a") is None
+    assert metric("reader_shard_server_transactions", source, shard="-40", server_uuid="c") == 2
     assert metric("reader_shard_epoch", source, shard="-40") == 1
     assert (metric("reader_shards", source), metric("reader_ended_shards", source)) == (3, 0)
+
+
+def test_each_shard_tells_its_copy_and_its_place() -> None:
+    """The copy of one may end before another's; a server that is gone from the GTID set takes its place with it."""
+    source, tally = "tally-d", StreamTally()
+    told = TallyMetrics((source, "0"), tally)
+    stream = replay(start_of("-80", "80-"), is_copying=True, tally=tally)
+    stream.feed(
+        answer(event("BEGIN"), fields(), vgtid({"-80": "a:1-5,b:1-2", "80-": ""}), event("COMMIT")),
+        answer(
+            event("BEGIN"),
+            rows((None, row(1, "a")), (None, row(2, "b")), timestamp=0),
+            vgtid({"-80": "a:1-5,b:1-2", "80-": ""}, {"-80": 2}),
+            event("COMMIT"),
+        ),
+    )
+
+    told.tell(stream.decoder.shards(), 0.0)
+    assert [metric("reader_shard_copying", source, shard=shard) for shard in PLACES] == [1, 1]
+    assert metric("reader_shard_copied_rows_total", source, shard="-80") == 2
+    assert metric("reader_shard_copied_rows_total", source, shard="80-") == 0
+    assert [metric("reader_shard_server_transactions", source, shard="-80", server_uuid=server) for server in "ab"] == [
+        5,
+        2,
+    ]
+
+    stream.feed(answer(event("COPY_COMPLETED"), vgtid({"-80": "b:1-3", "80-": ""})))
+    told.tell(stream.decoder.shards(), 1.0)
+    assert [metric("reader_shard_copying", source, shard=shard) for shard in PLACES] == [0, 1]
+    assert [metric("reader_shard_server_transactions", source, shard="-80", server_uuid=server) for server in "ab"] == [
+        None,
+        3,
+    ]
 
 
 def test_tables_beyond_the_bound_share_a_name() -> None:

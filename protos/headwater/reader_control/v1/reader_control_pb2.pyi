@@ -65,7 +65,7 @@ class GetStatusResponse(_message.Message):
     def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., state: _Optional[_Union[ReaderState, str]] = ..., position: _Optional[_Union[_checkpoint_pb2.SourcePosition, _Mapping]] = ..., rows_published: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., snapshot: _Optional[_Union[_checkpoint_pb2.SnapshotProgress, _Mapping]] = ..., halted_because: _Optional[str] = ..., incremental: _Optional[_Union[_checkpoint_pb2.IncrementalSnapshot, _Mapping]] = ..., incremental_remaining_s: _Optional[float] = ..., quarantined: _Optional[_Mapping[str, str]] = ..., shards: _Optional[_Iterable[_Union[ShardStatus, _Mapping]]] = ..., snapshot_remaining_s: _Optional[float] = ...) -> None: ...
 
 class ShardStatus(_message.Message):
-    __slots__ = ("shard", "position", "epoch", "committed_at_us", "lag_s", "transactions", "rows", "is_ended")
+    __slots__ = ("shard", "position", "epoch", "committed_at_us", "lag_s", "transactions", "rows", "is_ended", "rows_copied", "is_copying")
     SHARD_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -74,6 +74,8 @@ class ShardStatus(_message.Message):
     TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     IS_ENDED_FIELD_NUMBER: _ClassVar[int]
+    ROWS_COPIED_FIELD_NUMBER: _ClassVar[int]
+    IS_COPYING_FIELD_NUMBER: _ClassVar[int]
     shard: str
     position: str
     epoch: int
@@ -82,7 +84,9 @@ class ShardStatus(_message.Message):
     transactions: int
     rows: int
     is_ended: bool
-    def __init__(self, shard: _Optional[str] = ..., position: _Optional[str] = ..., epoch: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., lag_s: _Optional[float] = ..., transactions: _Optional[int] = ..., rows: _Optional[int] = ..., is_ended: _Optional[bool] = ...) -> None: ...
+    rows_copied: int
+    is_copying: bool
+    def __init__(self, shard: _Optional[str] = ..., position: _Optional[str] = ..., epoch: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., lag_s: _Optional[float] = ..., transactions: _Optional[int] = ..., rows: _Optional[int] = ..., is_ended: _Optional[bool] = ..., rows_copied: _Optional[int] = ..., is_copying: _Optional[bool] = ...) -> None: ...
 
 class PauseRequest(_message.Message):
     __slots__ = ()
