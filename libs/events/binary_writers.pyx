@@ -34,7 +34,6 @@ cdef enum:
     _STRUCT
 
 cdef enum:
-    _REQUIRED = -1  # in the place of null's branch
     _LONGEST_VARINT = 10
     _LONGEST_NUMBER = 400  # JSON has longer ones, our readers have not
     _KEPT_BYTES = 4_000_000
@@ -90,30 +89,30 @@ cdef class _Node:
     """A part of the schema."""
 
     cdef int kind
-    cdef int null_branch  # of Avro's union; of Protobuf whatever is not _REQUIRED
+    cdef bint is_optional
     cdef str name
     cdef bytes opening  # the field's name as JSON text
+    cdef bytes before  # what stands before a value that is not null: the branch of Avro's union, the tag of Protobuf
+    cdef bytes null  # what stands in the place of null
+    cdef bytes behind  # of Protobuf's Decimal: what follows the value in its message
     cdef tuple fields
     cdef _Node items
-    cdef bytes tag  # of Protobuf: number and wire type; empty where another stands for it
-    cdef bytes scale  # of Protobuf's Decimal: what follows the value in its message
 
 
 cdef _Node _node(connect, str name):
+    """Without what is in it."""
     cdef _Node node = _Node.__new__(_Node)
     node.kind = _KINDS[connect["type"]]
-    node.null_branch = _REQUIRED
-    if connect.get("optional", False):
-        node.null_branch = 0 if connect.get("default") is None else 1
+    node.is_optional = connect.get("optional", False)
     node.name = connect.get("field", name)
     node.opening = b'"' + node.name.encode() + b'"'
-    node.fields = tuple([_node(field, node.name) for field in connect.get("fields", ())])
-    node.items = _node(connect["items"], node.name) if "items" in connect else None
+    node.before = node.null = b""
+    node.fields = ()
     return node
 
 
 cdef class _Writer:
-    """Reads a payload's JSON; how it is written is in the functions behind "the form"."""
+    """Reads a payload's JSON; how it is written is in the classes below."""
 
     cdef _Node _root
     cdef bytes _prefix
@@ -123,6 +122,7 @@ cdef class _Writer:
     cdef Py_ssize_t _place
     cdef Py_ssize_t _end
     cdef str _form
+    cdef bint _is_zigzag  # integers and sizes
 
     def __dealloc__(self):
         free(self._out.data)
@@ -149,11 +149,11 @@ cdef class _Writer:
 
     cdef int _write(self, _Node node) except -1:
         if self._is_next(b"null", 4):
-            if node.null_branch == _REQUIRED:
+            if not node.is_optional:
                 raise InvalidEvent(f"{node.name!r} is null, and its schema does not allow that")
             self._place += 4
-            return self._write_null(node)
-        self._begin(node)
+            return self._put_short(node.null)
+        self._put_short(node.before)
         if node.kind == _STRING:
             return self._write_string(node)
         if node.kind == _INT or node.kind == _LONG:
@@ -230,7 +230,7 @@ cdef class _Writer:
     cdef int _write_string(self, _Node node) except -1:
         cdef const char* text = NULL
         cdef Py_ssize_t size = self._read_string(node, &text)
-        self._put_size(size)
+        self._put_integer(size)
         return self._put(text, size)
 
     cdef int _write_bytes(self, _Node node) except -1:
@@ -238,7 +238,7 @@ cdef class _Writer:
         cdef const char* text = NULL
         cdef Py_ssize_t size = self._read_string(node, &text)
         if size == PyBytes_GET_SIZE(_UNAVAILABLE) and memcmp(text, PyBytes_AS_STRING(_UNAVAILABLE), size) == 0:
-            self._put_size(size)
+            self._put_integer(size)
             return self._put(text, size)
         cdef Py_ssize_t padding = 0
         while padding < 2 and size - padding > 0 and text[size - padding - 1] == b"=":
@@ -246,7 +246,7 @@ cdef class _Writer:
         if size % 4:
             raise InvalidEvent(f"{node.name!r} is not base64, in which JSON holds bytes")
         cdef Py_ssize_t written = size // 4 * 3 - padding, nth, digits = size - padding
-        self._put_size(written)
+        self._put_integer(written)
         reserve(&self._out, written + 3)
         cdef uint8_t* to = <uint8_t*>self._out.data + self._out.size
         cdef uint32_t bits = 0
@@ -333,26 +333,9 @@ cdef class _Writer:
                 return 0
 
     cdef int _write_missing(self, _Node field) except -1:
-        if field.null_branch == _REQUIRED:
+        if not field.is_optional:
             raise InvalidEvent(f"the event lacks {field.name!r}")
-        return self._write_null(field)
-
-    # --- the form
-
-    cdef int _write_null(self, _Node node) except -1:
-        """In the place of a value that may be null."""
-        raise NotImplementedError
-
-    cdef int _begin(self, _Node node) except -1:
-        """What stands before a value that is not null."""
-        raise NotImplementedError
-
-    cdef int _put_integer(self, int64_t number) except -1:
-        raise NotImplementedError
-
-    cdef int _put_size(self, Py_ssize_t size) except -1:
-        """Before the bytes of a text."""
-        raise NotImplementedError
+        return self._put_short(field.null)
 
     cdef int _write_array(self, _Node node) except -1:
         raise NotImplementedError
@@ -530,6 +513,21 @@ cdef class _Writer:
         self._out.size += size
         return 0
 
+    cdef inline int _put_short(self, bytes data) except -1:
+        """Mostly one byte, or none."""
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
+        if size != 1:
+            return self._put(PyBytes_AS_STRING(data), size) if size else 0
+        reserve(&self._out, 1)
+        self._out.data[self._out.size] = PyBytes_AS_STRING(data)[0]
+        self._out.size += 1
+        return 0
+
+    cdef inline int _put_integer(self, int64_t number) except -1:
+        if self._is_zigzag:
+            return self._put_varint((<uint64_t>number << 1) ^ <uint64_t>(number >> 63))
+        return self._put_varint(<uint64_t>number)  # a negative one takes ten bytes, of 32 bits too
+
     cdef inline int _put_varint(self, uint64_t rest) except -1:
         """Seven bits a byte, the lowest first."""
         reserve(&self._out, _LONGEST_VARINT)
@@ -542,28 +540,22 @@ cdef class _Writer:
         return 0
 
 
+cdef _Node _avro_node(connect, str name):
+    cdef _Node node = _node(connect, name)
+    if node.is_optional:
+        node.null, node.before = (b"\0", b"\x02") if connect.get("default") is None else (b"\x02", b"\0")
+    node.fields = tuple([_avro_node(field, node.name) for field in connect.get("fields", ())])
+    node.items = _avro_node(connect["items"], node.name) if "items" in connect else None
+    return node
+
+
 cdef class AvroWriter(_Writer):
 
     def __init__(self, connect_schema, bytes prefix not None=b"") -> None:
-        self._root = _node(connect_schema, "payload")
+        self._root = _avro_node(connect_schema, "payload")
         self._prefix = prefix
         self._form = "Avro"
-
-    cdef int _write_null(self, _Node node) except -1:
-        return self._put_integer(node.null_branch)
-
-    cdef int _begin(self, _Node node) except -1:
-        """The branch of the union."""
-        if node.null_branch != _REQUIRED:
-            return self._put_integer(1 - node.null_branch)
-        return 0
-
-    cdef int _put_integer(self, int64_t number) except -1:
-        """Zigzag."""
-        return self._put_varint((<uint64_t>number << 1) ^ <uint64_t>(number >> 63))
-
-    cdef int _put_size(self, Py_ssize_t size) except -1:
-        return self._put_integer(size)
+        self._is_zigzag = True
 
     cdef int _write_array(self, _Node node) except -1:
         """One block of all items, if there are any, and the empty block that ends it."""
@@ -598,34 +590,33 @@ cdef bytes _varint(number):
 
 
 cdef _Node _message_node(connect, message, str name):
-    """A message, its number not known: the root, or of a field that sets the tag."""
+    """A message without its tag: the root, or of a field that sets it."""
     cdef _Node node = _node(connect, name)
     fields = {field.name: field for field in message.fields}
     node.fields = tuple([_field_node(each, fields[each["field"]], message) for each in connect["fields"]])
-    node.tag = b""
     return node
 
 
 cdef _Node _field_node(connect, field, message):
     cdef _Node node
-    if connect["type"] == "array":
+    kind = connect["type"]
+    if kind == "array":
         node = _node(connect, field.name)
-        node.tag = b""
         node.items = _field_node({**connect["items"], "field": field.name, "optional": False}, field, message)
         if connect["items"]["type"] in _WIRE_TYPES:  # packed: one tag and one size for all of them
-            node.tag = _varint(field.number << 3 | _SIZED)
-            node.items.tag = b""
+            node.before, node.items.before = _tag(field, _SIZED), b""
         return node
-    if connect["type"] == "struct":
-        node = _message_node(connect, message.message(field.type), field.name)
-    else:
-        node = _node(connect, field.name)
-    node.tag = _varint(field.number << 3 | _WIRE_TYPES.get(connect["type"], _SIZED))
+    node = _message_node(connect, message.message(field.type), field.name) if kind == "struct" else _node(connect, field.name)
+    node.before = _tag(field, _WIRE_TYPES.get(kind, _SIZED))
     if field.is_decimal:
         parameters = connect["parameters"]
-        node.scale = b"\x10" + _varint(int(parameters.get("connect.decimal.precision", 0)))
-        node.scale += b"\x18" + _varint(int(parameters["scale"]))
+        node.behind = b"\x10" + _varint(int(parameters.get("connect.decimal.precision", 0)))
+        node.behind += b"\x18" + _varint(int(parameters["scale"]))
     return node
+
+
+cdef bytes _tag(field, int wire_type):
+    return _varint(field.number << 3 | wire_type)
 
 
 cdef class ProtobufWriter(_Writer):
@@ -635,27 +626,13 @@ cdef class ProtobufWriter(_Writer):
         self._prefix = prefix
         self._form = "Protobuf"
 
-    cdef int _write_null(self, _Node node) except -1:
-        """A field that is not there."""
-        return 0
-
-    cdef int _begin(self, _Node node) except -1:
-        return self._put(PyBytes_AS_STRING(node.tag), PyBytes_GET_SIZE(node.tag))
-
-    cdef int _put_integer(self, int64_t number) except -1:
-        """A negative one takes ten bytes, of 32 bits too."""
-        return self._put_varint(<uint64_t>number)
-
-    cdef int _put_size(self, Py_ssize_t size) except -1:
-        return self._put_varint(<uint64_t>size)
-
     cdef int _write_bytes(self, _Node node) except -1:
-        if node.scale is None:
+        if node.behind is None:
             return _Writer._write_bytes(self, node)
         cdef Py_ssize_t begin = self._begin_sized()
         self._put(b"\x0a", 1)
         _Writer._write_bytes(self, node)
-        self._put(PyBytes_AS_STRING(node.scale), PyBytes_GET_SIZE(node.scale))
+        self._put(PyBytes_AS_STRING(node.behind), PyBytes_GET_SIZE(node.behind))
         return self._end_sized(begin)
 
     cdef int _write_struct(self, _Node node) except -1:
@@ -668,7 +645,7 @@ cdef class ProtobufWriter(_Writer):
     cdef int _write_array(self, _Node node) except -1:
         """Each item with its tag; numbers packed behind one. Of no items nothing is left but an empty pack."""
         cdef Py_ssize_t begin = 0
-        cdef bint is_packed = PyBytes_GET_SIZE(node.tag) > 0
+        cdef bint is_packed = PyBytes_GET_SIZE(node.before) > 0
         if is_packed:
             begin = self._begin_sized()
         self._open(node, b"[", "an array")
