@@ -74,7 +74,7 @@ def require_json(spec: TenantSpec) -> None:
             f"tenant {spec.tenant}",
             [
                 f"its events are {spec.format.kind.value}, and tail reads json; read {spec.tenant}.<source>.<database>.<table> "
-                "with a consumer that knows the schema registry, as kafka-avro-console-consumer does"
+                f"with a consumer that knows the schema registry, as kafka-{spec.format.kind.value}-console-consumer does"
             ],
         )
 

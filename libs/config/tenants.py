@@ -427,6 +427,8 @@ def _format_mistakes(event_format: FormatSettings) -> Iterable[str]:
     for name in ("columns", "types"):
         for index, pattern in enumerate(getattr(chosen, name)):
             yield from pattern_mistakes(f"source_types.{name}[{index}]", pattern)
+    if event_format.kind is EventFormat.PROTOBUF and chosen != SourceTypes():
+        yield "source_types: Protobuf's schemas have no place for them; take kind: avro, or leave them out"
     if event_format.schemas or event_format.kind is not EventFormat.JSON:
         return
     if chosen != SourceTypes():

@@ -440,9 +440,10 @@ def tenant_home_mistakes(spec: TenantSpec, known_sources: Sequence[str], home: H
         mistakes.append(
             f"sink.warehouse: {spec.sink.warehouse!r} is no warehouse; {nearest(spec.sink.warehouse, WAREHOUSES)}"
         )
-    if spec.format.kind is EventFormat.AVRO and not home.schema_registry_file.exists():
+    if spec.format.kind is not EventFormat.JSON and not home.schema_registry_file.exists():
         mistakes.append(
-            f"format.kind: avro needs a schema registry; say where it is in {home.schema_registry_file.name}: 'url: http://…'"
+            f"format.kind: {spec.format.kind.value} needs a schema registry; say where it is in "
+            f"{home.schema_registry_file.name}: 'url: http://…'"
         )
     for index, selection in enumerate(spec.sources):
         if selection.name not in known_sources:

@@ -60,7 +60,7 @@ class Home:
 
     @property
     def schema_registry_file(self) -> Path:
-        """The schema registry of tenants with Avro."""
+        """The schema registry of tenants with Avro or Protobuf."""
         return self.root / "schema_registry.yaml"
 
     @property
@@ -229,7 +229,7 @@ sources:
     # skip_unchanged_updates: true     # updates that change none of the tenant's columns
 
 # format:
-#   kind: json                       # avro: with a schema registry, of which ../schema_registry.yaml tells; only without a sink
+#   kind: json                       # avro, protobuf: by a registry, which ../schema_registry.yaml names; only without a sink
 #   schemas: false                   # true: each key and value with its Connect schema
 #   tombstones: true
 #   schema_names: none               # avro, avro_unicode: with schemas, such names as Avro takes

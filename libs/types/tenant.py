@@ -24,6 +24,8 @@ class EventFormat(enum.Enum):
     """Debezium's JSON."""
     AVRO = "avro"
     """Avro, its schemas in the schema registry that the router's settings name; only without a sink."""
+    PROTOBUF = "protobuf"
+    """Protobuf, in the same way."""
 
 
 class NameAdjustment(enum.Enum):
@@ -205,30 +207,31 @@ class FormatSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """How events are written."""
 
     kind: EventFormat = EventFormat.JSON
-    """json, or avro."""
+    """json, avro or protobuf."""
     schemas: bool = False
     """Each key and value carries its Connect schema, as JsonConverter with ``schemas.enable`` does."""
     tombstones: bool = True
     """A null value follows each delete, so that a compacted topic forgets the key."""
     schema_names: NameAdjustment = NameAdjustment.NONE
-    """Of schemas; only with ``schemas`` or ``kind: avro``, where ``none`` is ``avro``."""
+    """Of schemas; only with ``schemas`` or ``kind: avro`` or ``protobuf``, where ``none`` is ``avro``."""
     field_names: NameAdjustment = NameAdjustment.NONE
-    """Of columns in keys and rows, in their schemas, and what a sink makes of them; of ``kind: avro``, ``none`` is ``avro``."""
+    """Of columns in keys and rows, in their schemas, and what a sink makes of them; of ``kind: avro`` and
+    ``protobuf``, ``none`` is ``avro``."""
     source_types: SourceTypes = SourceTypes()
     """Which fields' schemas tell the source's type; with ``schemas`` or ``kind: avro``. Masked columns and keys never do."""
 
     @property
     def names_of_schemas(self) -> NameAdjustment:
-        """How schemas' names are made: Avro takes no others than its own."""
+        """How schemas' names are made: Avro and Protobuf take no others."""
         return self._adjusted(self.schema_names)
 
     @property
     def names_of_fields(self) -> NameAdjustment:
-        """How columns' names are made: Avro takes no others than its own."""
+        """How columns' names are made: Avro and Protobuf take no others."""
         return self._adjusted(self.field_names)
 
     def _adjusted(self, names: NameAdjustment) -> NameAdjustment:
-        return NameAdjustment.AVRO if self.kind is EventFormat.AVRO and names is NameAdjustment.NONE else names
+        return NameAdjustment.AVRO if self.kind is not EventFormat.JSON and names is NameAdjustment.NONE else names
 
 
 class TopicLayout(enum.Enum):

@@ -1,4 +1,5 @@
-"""The form of a topic's events: JSON as it comes, JSON with its schemas around it, or Avro with the ids of registered schemas.
+"""The form of a topic's events: JSON as it comes, JSON with its schemas around it, or Avro or Protobuf with the ids of
+registered schemas.
 
 ``match`` makes an ``Encoding`` once for the tenants that share bytes; ``deliver`` asks it about each event that is not
 JSON, and about single rows.
@@ -9,8 +10,9 @@ from typing import Final, NamedTuple, Protocol
 
 from libs.errors import InvalidEvent
 from libs.events.avro_schema import avro_schema_text
-from libs.events.avro_writer import AvroWriter
+from libs.events.binary_writers import AvroWriter, ProtobufWriter
 from libs.events.connect_schema import ConnectSchema, payload_prefix
+from libs.events.protobuf_schema import protobuf_schema, read_protobuf_schema
 from libs.types.tenant import EventFormat, FormatSettings
 
 
@@ -22,23 +24,39 @@ class EventSchemas(NamedTuple):
     value: ConnectSchema
 
 
+class SchemaText(NamedTuple):
+    """A schema as it is to be registered."""
+
+    kind: EventFormat
+    text: str
+    """Of Protobuf: numbered as if it had no earlier version."""
+
+
+class RegisteredSchema(NamedTuple):
+    """A schema as the registry has it."""
+
+    schema_id: int
+    text: str
+    """Of Protobuf: with the numbers that its subject's versions gave it."""
+
+
 class SchemaIds(Protocol):
     """A schema registry, as far as events need one; see ``services.router.schema_registry``."""
 
-    def schema_id(self, subject: str, schema: str) -> int:
-        """The id under which a subject has the schema, registered if need be. Blocks.
+    def register(self, subject: str, schema: SchemaText) -> RegisteredSchema:
+        """A subject's schema, registered if need be. Blocks.
 
         Raises:
             SchemaRefused: the registry will not have it, or there is no registry.
             ServiceUnavailable: it does not answer; try again.
         """
 
-    def known_id(self, subject: str, schema: str) -> int:
+    def known(self, subject: str, schema: SchemaText) -> RegisteredSchema:
         """The same by what this process was told before; asks nobody.
 
         Raises:
             SchemaRefused: the registry refused it a moment ago, or there is no registry.
-            SchemaNotKnown: ask by ``schema_id``, where nobody else waits.
+            SchemaNotKnown: ask by ``register``, where nobody else waits.
         """
 
     def forget_refusals(self) -> None:
@@ -46,7 +64,7 @@ class SchemaIds(Protocol):
 
 
 class SchemaNotKnown(Exception):
-    """This process was not told the id of a schema yet."""
+    """This process did not have a schema registered yet."""
 
 
 class KnownSchemas:
@@ -55,11 +73,11 @@ class KnownSchemas:
     def __init__(self, registry: SchemaIds) -> None:
         self._registry = registry
 
-    def schema_id(self, subject: str, schema: str) -> int:
-        """Raises as ``SchemaIds.known_id``."""
-        return self._registry.known_id(subject, schema)
+    def register(self, subject: str, schema: SchemaText) -> RegisteredSchema:
+        """Raises as ``SchemaIds.known``."""
+        return self._registry.known(subject, schema)
 
-    known_id = schema_id
+    known = register
 
     def forget_refusals(self) -> None:
         """See ``SchemaIds``."""
@@ -73,28 +91,31 @@ class SchemaRefused(InvalidEvent):
 class NoSchemaRegistry:
     """In the place of a registry, where the settings name none."""
 
-    def schema_id(self, subject: str, _schema: str) -> int:
+    def register(self, subject: str, schema: SchemaText) -> RegisteredSchema:
         """Raises SchemaRefused."""
         raise SchemaRefused(
-            f"subject {subject}: format avro needs a schema registry, and the router knows none; set schema_registry.url in "
-            "its settings"
+            f"subject {subject}: format {schema.kind.value} needs a schema registry, and the router knows none; set "
+            "schema_registry.url in its settings"
         )
 
-    known_id = schema_id
+    known = register
 
     def forget_refusals(self) -> None:
         """None is remembered."""
 
 
 class WireIds(NamedTuple):
-    """The ids that stand in front of a topic's Avro keys and values."""
+    """The registered schemas whose ids stand in front of a topic's keys and values."""
 
-    key: int | None
-    value: int
+    key: RegisteredSchema | None
+    value: RegisteredSchema
 
 
 _MAGIC: Final = 0
-"""Of Confluent's wire form: this byte, the id in four, the Avro (Schema Registry documentation, "Wire format")."""
+"""Of Confluent's wire form: this byte, the id in four, of Protobuf which message of the schema it is, the record (Schema
+Registry documentation, "Wire format")."""
+_FIRST_MESSAGE: Final = b"\0"
+"""The list of indexes [0], which is one byte instead of two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +126,10 @@ class Encoding:
     key_prefix: bytes = b""
     """With schemas: what stands before the payload, see ``payload_prefix``; empty without schemas, or without a key."""
     value_prefix: bytes = b""
-    key_writer: AvroWriter | None = None
-    """Of Avro, and of events that have a key."""
-    value_writer: AvroWriter | None = None
-    """Of Avro."""
+    key_writer: AvroWriter | ProtobufWriter | None = None
+    """Of a binary form, and of events that have a key."""
+    value_writer: AvroWriter | ProtobufWriter | None = None
+    """Of a binary form."""
 
     @property
     def schemas(self) -> bool:
@@ -126,7 +147,7 @@ class Encoding:
         return self.value_writer is None
 
     def key(self, payload: bytes) -> bytes | None:
-        """A key; None for an empty payload. Raises InvalidEvent where Avro cannot hold it."""
+        """A key; None for an empty payload. Raises InvalidEvent where the form cannot hold it."""
         if not payload:
             return None
         if self.key_writer is not None:
@@ -134,13 +155,13 @@ class Encoding:
         return self.key_prefix + payload + b"}" if self.key_prefix else payload
 
     def value(self, payload: bytes) -> bytes:
-        """A value. Raises InvalidEvent where Avro cannot hold it."""
+        """A value. Raises InvalidEvent where the form cannot hold it."""
         if self.value_writer is not None:
             return self.value_writer.write(payload)
         return self.value_prefix + payload + b"}" if self.value_prefix else payload
 
     def key_in_header(self, payload: bytes) -> bytes:
-        """A key as other events' headers name it. Headers are text, so of an Avro key it is the JSON."""
+        """A key as other events' headers name it. Headers are text, so of a binary key it is the JSON."""
         key = payload if self.key_writer is not None else self.key(payload)
         return key or b"null"
 
@@ -156,12 +177,18 @@ def wire_ids(
     """The ids of a topic's schemas, under its subjects ``<topic>-key`` and ``<topic>-value``; None for a form without ids.
 
     Raises:
-        SchemaRefused, ServiceUnavailable: see ``SchemaIds.schema_id``.
+        SchemaRefused, ServiceUnavailable: see ``SchemaIds.register``.
     """
-    if event_format.kind is not EventFormat.AVRO or schemas is None:
+    kind = event_format.kind
+    if kind is EventFormat.JSON or schemas is None:
         return None
-    key = None if schemas.key is None else registry.schema_id(f"{topic}-key", avro_schema_text(schemas.key))
-    return WireIds(key, registry.schema_id(f"{topic}-value", avro_schema_text(schemas.value)))
+    key = None if schemas.key is None else registry.register(f"{topic}-key", _schema_text(kind, schemas.key))
+    return WireIds(key, registry.register(f"{topic}-value", _schema_text(kind, schemas.value)))
+
+
+def _schema_text(kind: EventFormat, schema: ConnectSchema) -> SchemaText:
+    is_avro = kind is EventFormat.AVRO
+    return SchemaText(kind, avro_schema_text(schema) if is_avro else str(protobuf_schema(schema)))
 
 
 def encoding(event_format: FormatSettings, schemas: EventSchemas | None, ids: WireIds | None) -> Encoding:
@@ -174,13 +201,16 @@ def encoding(event_format: FormatSettings, schemas: EventSchemas | None, ids: Wi
             key_prefix=b"" if schemas.key is None else payload_prefix(schemas.key),
             value_prefix=payload_prefix(schemas.value),
         )
-    has_key = schemas.key is not None and ids.key is not None
+    kind = event_format.kind
     return Encoding(
         tombstones=event_format.tombstones,
-        key_writer=AvroWriter(schemas.key, _opening(ids.key)) if has_key else None,  # type: ignore[arg-type]
-        value_writer=AvroWriter(schemas.value, _opening(ids.value)),
+        key_writer=None if schemas.key is None or ids.key is None else _writer(kind, schemas.key, ids.key),
+        value_writer=_writer(kind, schemas.value, ids.value),
     )
 
 
-def _opening(schema_id: int) -> bytes:
-    return bytes((_MAGIC, *schema_id.to_bytes(4, "big")))
+def _writer(kind: EventFormat, schema: ConnectSchema, registered: RegisteredSchema) -> AvroWriter | ProtobufWriter:
+    opening = bytes((_MAGIC, *registered.schema_id.to_bytes(4, "big")))
+    if kind is EventFormat.AVRO:
+        return AvroWriter(schema, opening)
+    return ProtobufWriter(schema, read_protobuf_schema(registered.text), opening + _FIRST_MESSAGE)

@@ -1,13 +1,16 @@
-"""The schema registry of tenants' Avro events: Confluent's, Apicurio's, or another with that interface.
+"""The schema registry of tenants' Avro and Protobuf events: Confluent's, Apicurio's, or another with that interface.
 
 Each schema is registered once a process and subject: the registry gives the id that it has already for the same text, so a
 restart, or a second router, adds nothing. Confluent's client does the talking; its errors become ours here.
+
+A Protobuf schema gets its fields' numbers from all versions that its subject has, so that they are the registry's to remember.
 
 What it gave is noted in a file. A router that starts while the registry is away goes on with that, and only a schema that was
 never registered has to wait.
 """
 
 import hashlib
+import itertools
 import json
 import threading
 import time
@@ -21,7 +24,9 @@ from httpx2 import HTTPError
 
 from libs.config.connections import SchemaRegistrySettings
 from libs.errors import InvalidSettings, ServiceUnavailable
-from services.router.encode import SchemaNotKnown, SchemaRefused
+from libs.events.protobuf_schema import ProtobufSchema, find_version, numbered, read_protobuf_schema
+from libs.types.tenant import EventFormat
+from services.router.encode import RegisteredSchema, SchemaNotKnown, SchemaRefused, SchemaText
 
 log = structlog.get_logger()
 
@@ -29,6 +34,7 @@ _INCOMPATIBLE: Final = 409
 _DENIED: Final = (401, 403)
 _PASSING: Final = (408, 429)
 _NO_ADDRESS: Final = 404
+_NO_SUBJECT: Final = 40401  # of a registry's own codes, behind 404
 _SERVERS_FAULT: Final = 500
 _REFUSAL_HOLDS_S: Final = 60.0
 
@@ -46,39 +52,39 @@ class SchemaRegistry:
         self._notes = _Notes(notes_file, settings.url)
         self._lock = threading.Lock()
         """One at a time: of two lanes that meet a table's new version, the second finds its id."""
-        self._ids: dict[tuple[str, str], int] = {}
-        self._refusals: dict[tuple[str, str], _Refusal] = {}
+        self._known: dict[tuple[str, SchemaText], RegisteredSchema] = {}
+        self._refusals: dict[tuple[str, SchemaText], _Refusal] = {}
         try:
             self._client = SchemaRegistryClient(_client_config(settings))
         except (OSError, ValueError) as error:
             raise InvalidSettings("schema_registry", [str(error)]) from error
 
-    def schema_id(self, subject: str, schema: str) -> int:
-        """The id of an Avro schema under a subject, registered if it is not there. Blocks for ``timeout_s`` at most.
+    def register(self, subject: str, schema: SchemaText) -> RegisteredSchema:
+        """A schema under a subject, registered if it is not there. Blocks for ``timeout_s`` at most, for each answer.
 
         Raises:
             SchemaRefused: it is not compatible with the subject's older ones, or the registry denies or does not take it.
             ServiceUnavailable: the registry does not answer, or is at fault; try again.
         """
         with self._lock:
-            known = self._ids.get((subject, schema))
+            known = self._known.get((subject, schema))
             if known is None:
                 try:
-                    known = self._ids[subject, schema] = self._register(subject, schema)
+                    known = self._known[subject, schema] = self._register(subject, schema)
                 except SchemaRefused as error:
                     self._refusals[subject, schema] = _Refusal(str(error), time.monotonic())
                     raise
                 self._refusals.pop((subject, schema), None)
         return known
 
-    def known_id(self, subject: str, schema: str) -> int:
-        """The id that ``schema_id`` found before; asks nobody, and waits for nobody.
+    def known(self, subject: str, schema: SchemaText) -> RegisteredSchema:
+        """What ``register`` found before; asks nobody, and waits for nobody.
 
         Raises:
             SchemaRefused: the registry refused it less than a minute ago.
             SchemaNotKnown: it was not asked yet, or not lately.
         """
-        known = self._ids.get((subject, schema))
+        known = self._known.get((subject, schema))
         if known is not None:
             return known
         refusal = self._refusals.get((subject, schema))
@@ -90,20 +96,66 @@ class SchemaRegistry:
         """What was refused is asked about again: a document may have changed, or a person says that it shall be."""
         self._refusals = {}
 
-    def _register(self, subject: str, schema: str) -> int:
+    def _register(self, subject: str, schema: SchemaText) -> RegisteredSchema:
         try:
-            schema_id = self._client.register_schema(subject, Schema(schema, "AVRO"))
+            registered = self._ask(subject, schema)
         except SchemaRegistryError as error:
             raise self._as_ours(subject, error) from error
         except (HTTPError, OSError) as error:
             noted = self._notes.find(subject, schema)
             if noted is not None:
-                log.warning("schema_id_from_notes", subject=subject, schema_id=noted, reason=str(error))
+                log.warning("schema_id_from_notes", subject=subject, schema_id=noted.schema_id, reason=str(error))
                 return noted
             raise ServiceUnavailable(f"the schema registry at {self._url} does not answer: {error}") from error
-        self._notes.add(subject, schema, schema_id)
-        log.info("schema_registered", subject=subject, schema_id=schema_id)
-        return schema_id
+        self._notes.add(subject, schema, registered)
+        log.info("schema_registered", subject=subject, schema_id=registered.schema_id)
+        return registered
+
+    def _ask(self, subject: str, schema: SchemaText) -> RegisteredSchema:
+        if schema.kind is EventFormat.PROTOBUF:
+            return self._register_numbered(subject, read_protobuf_schema(schema.text))
+        return RegisteredSchema(self._client.register_schema(subject, Schema(schema.text, "AVRO")), schema.text)
+
+    def _register_numbered(self, subject: str, schema: ProtobufSchema) -> RegisteredSchema:
+        """With the numbers that the subject's versions give its fields. Of two routers that add versions at once, the one whose
+        version came later sees the other's, and numbers its own anew."""
+        versions = self._versions(subject)
+        same = find_version(schema, [each.schema for each in versions])
+        if same is not None:
+            return RegisteredSchema(versions[same].schema_id, versions[same].text)
+        own_ids: set[int] = set()
+        while True:
+            try:
+                text = str(numbered(schema, [each.schema for each in versions]))
+            except ValueError as error:
+                raise SchemaRefused(f"subject {subject}: {error}; delete the subject, and it begins anew") from error
+            own_ids.add(schema_id := self._client.register_schema(subject, Schema(text, "PROTOBUF")))
+            up_to_own = itertools.takewhile(lambda each: each.schema_id != schema_id, self._versions(subject))
+            before = [each for each in up_to_own if each.schema_id not in own_ids]
+            if len(before) <= len(versions):
+                return RegisteredSchema(schema_id, text)
+            versions = before
+
+    def _versions(self, subject: str) -> list["_Version"]:
+        """Oldest first."""
+        try:
+            numbers = self._client.get_versions(subject)
+        except SchemaRegistryError as error:
+            if error.error_code == _NO_SUBJECT:
+                return []
+            raise
+        return [self._version(subject, number) for number in sorted(numbers)]
+
+    def _version(self, subject: str, number: int) -> "_Version":
+        found = self._client.get_version(subject, number)
+        text = found.schema.schema_str or ""
+        try:
+            return _Version(found.schema_id, text, read_protobuf_schema(text))
+        except ValueError as error:
+            raise SchemaRefused(
+                f"subject {subject}: its version {number} is no Protobuf schema to go on from ({error}); delete that version "
+                "or the subject, or name the topic otherwise"
+            ) from error
 
     def _as_ours(self, subject: str, error: SchemaRegistryError) -> SchemaRefused | ServiceUnavailable:
         status = error.http_status_code
@@ -128,6 +180,14 @@ class SchemaRegistry:
         return SchemaRefused(f"subject {subject}: the registry refuses the schema ({status}): {error.error_message}")
 
 
+class _Version(NamedTuple):
+    """A version of a subject."""
+
+    schema_id: int
+    text: str
+    schema: ProtobufSchema
+
+
 class _Refusal(NamedTuple):
     """What the registry said no to."""
 
@@ -142,35 +202,39 @@ class _Notes:
     def __init__(self, file: Path, url: str) -> None:
         self._file = file
         self._url = url
-        self._ids: dict[tuple[str, str], int] = {}
+        self._known: dict[tuple[str, str], RegisteredSchema] = {}
+        """By subject and digest of what was to be registered."""
         if file.exists():
             for line in file.read_text(encoding="utf-8").splitlines():
                 self._read(line)
 
     def _read(self, line: str) -> None:
         try:
-            url, subject, digest, schema_id = json.loads(line)
+            url, subject, digest, schema_id, *text = json.loads(line)
         except ValueError:  # the last one, of a process that was killed
             return
         if url == self._url:
-            self._ids[subject, digest] = schema_id
+            self._known[subject, digest] = RegisteredSchema(schema_id, *text or [""])
 
-    def find(self, subject: str, schema: str) -> int | None:
+    def find(self, subject: str, schema: SchemaText) -> RegisteredSchema | None:
         """None: it was never registered from here."""
-        return self._ids.get((subject, _digest(schema)))
+        known = self._known.get((subject, _digest(schema)))
+        return known if known is None or known.text else RegisteredSchema(known.schema_id, schema.text)
 
-    def add(self, subject: str, schema: str, schema_id: int) -> None:
-        """The newest counts: a registry that was set up anew gives others."""
+    def add(self, subject: str, schema: SchemaText, registered: RegisteredSchema) -> None:
+        """The newest counts: a registry that was set up anew gives others. A text that is as it was asked for is left out."""
         place = (subject, _digest(schema))
-        if self._ids.get(place) != schema_id:
-            self._ids[place] = schema_id
+        text = [registered.text] if registered.text != schema.text else []
+        noted = RegisteredSchema(registered.schema_id, *text or [""])
+        if self._known.get(place) != noted:
+            self._known[place] = noted
             self._file.parent.mkdir(parents=True, exist_ok=True)
             with self._file.open("a", encoding="utf-8") as file:
-                file.write(json.dumps([self._url, *place, schema_id]) + "\n")
+                file.write(json.dumps([self._url, *place, registered.schema_id, *text]) + "\n")
 
 
-def _digest(schema: str) -> str:
-    return hashlib.sha256(schema.encode()).hexdigest()
+def _digest(schema: SchemaText) -> str:
+    return hashlib.sha256(schema.text.encode()).hexdigest()
 
 
 def _client_config(settings: SchemaRegistrySettings) -> dict[str, object]:

@@ -60,7 +60,8 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Consumer group, and the front of the transactional ids. Routers of one group share the source partitions."""
     kafka: KafkaSettings = KafkaSettings()
     schema_registry: SchemaRegistrySettings | None = None
-    """Where the schemas of tenants with ``format.kind: avro`` are registered; None: such tenants' rows are set aside."""
+    """Where the schemas of tenants with ``format.kind: avro`` or ``protobuf`` are registered; None: their rows are set
+    aside."""
     telemetry: TelemetrySettings = TelemetrySettings()
     lane: LaneSettings = LaneSettings()
     session_timeout_s: float = 7.0

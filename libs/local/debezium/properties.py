@@ -162,8 +162,8 @@ PROPERTIES: Final = (
         ("skip.messages.without.change", "sources.skip_unchanged_updates", "of the tenant's columns, as it sees them"),
         ("tombstones.on.delete", "format.tombstones", ""),
         ("include.schema.changes", "topics.schema_changes", ""),
-        ("key.converter", "format.kind", "json; avro for AvroConverter"),
-        ("value.converter", "format.kind", "json; avro for AvroConverter"),
+        ("key.converter", "format.kind", "json; avro for AvroConverter, protobuf for ProtobufConverter"),
+        ("value.converter", "format.kind", "json; avro for AvroConverter, protobuf for ProtobufConverter"),
         ("key.converter.schemas.enable", "format.schemas", "one switch for key and value"),
         ("value.converter.schemas.enable", "format.schemas", "one switch for key and value"),
         (

@@ -121,28 +121,39 @@ sink:
     ]
 
 
-def test_avro_is_refused_where_it_cannot_be_read() -> None:
+@pytest.mark.parametrize("kind", ["avro", "protobuf"])
+def test_a_binary_form_is_refused_where_it_cannot_be_read(kind: str) -> None:
     """By a sink, in a topic of several tables, beside schemas in each event; all told at once."""
     mistakes: list[str] = []
-    text = f"{ACME}format: {{kind: avro, schemas: true, tombstones: false}}\ntopics: {{layout: per_tenant}}"
+    text = f"{ACME}format: {{kind: {kind}, schemas: true, tombstones: false}}\ntopics: {{layout: per_tenant}}"
 
     assert parse_tenant(text, mistakes=mistakes) is None
     told = [mistake for mistake in without_lines(mistakes) if mistake.startswith("format.")]
     assert [mistake.partition(";")[0] for mistake in told] == [
         "format.schemas: is for kind json",
-        "format.kind: a sink reads json, and avro is for consumers of your own",
-        "format.kind: avro has one schema for a topic's values, and layout per_tenant puts all tables into one",
+        f"format.kind: a sink reads json, and {kind} is for consumers of your own",
+        f"format.kind: {kind} has one schema for a topic's values, and layout per_tenant puts all tables into one",
     ]
-    good = f"{ACME}format: {{kind: avro, schema_names: avro_unicode}}\nsink: null"
+    good = f"{ACME}format: {{kind: {kind}, schema_names: avro_unicode}}\nsink: null"
     assert parse_tenant(good, mistakes=[]) is not None
 
 
-def test_protobuf_is_refused_by_name() -> None:
-    """It is not there yet."""
+def test_protobuf_has_no_place_for_the_sources_types() -> None:
+    """Avro has, and JSON with schemas."""
     mistakes: list[str] = []
 
-    assert parse_tenant(f"{ACME}format: {{kind: protobuf}}", mistakes=mistakes) is None
-    assert without_lines(mistakes) == ["format.kind: unknown value 'protobuf'; known: avro, json"]
+    text = f"{ACME}format: {{kind: protobuf, source_types: {{columns: ['.*']}}}}\nsink: null"
+    assert parse_tenant(text, mistakes=mistakes) is None
+    (mistake,) = without_lines(mistakes)
+    assert mistake.startswith("format.source_types: Protobuf's schemas have no place for them")
+
+
+def test_an_unknown_form_is_refused_with_those_that_there_are() -> None:
+    """As any value that is none of its list."""
+    mistakes: list[str] = []
+
+    assert parse_tenant(f"{ACME}format: {{kind: orc}}", mistakes=mistakes) is None
+    assert without_lines(mistakes) == ["format.kind: unknown value 'orc'; known: avro, json, protobuf"]
 
 
 def test_misspelt_name_adjustment_is_refused_with_the_nearest() -> None:

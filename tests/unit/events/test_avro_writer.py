@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from libs.errors import InvalidEvent
 from libs.events.avro_schema import avro_schema
-from libs.events.avro_writer import AvroWriter
+from libs.events.binary_writers import AvroWriter
 from libs.events.connect_schema import (
     MYSQL_FORM,
     ConnectSchema,

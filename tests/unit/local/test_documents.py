@@ -293,11 +293,12 @@ def test_a_misspelt_warehouse_is_told_the_nearest(home: Home) -> None:
         load_documents(home)
 
 
-def test_avro_needs_to_know_where_the_registry_is(home: Home) -> None:
+@pytest.mark.parametrize("kind", ["avro", "protobuf"])
+def test_a_binary_form_needs_to_know_where_the_registry_is(home: Home, kind: str) -> None:
     """Said of the tenant's document by its line, and of the file itself by name; a mistake there stops the start."""
-    put(home, tenant=GOOD_TENANT + "format: {kind: avro}\nsink: null\n")
+    put(home, tenant=GOOD_TENANT + f"format: {{kind: {kind}}}\nsink: null\n")
     (mistake,) = read_documents(home).tenant_mistakes
-    assert "format.kind: avro needs a schema registry; say where it is in schema_registry.yaml" in mistake
+    assert f"format.kind: {kind} needs a schema registry; say where it is in schema_registry.yaml" in mistake
 
     home.schema_registry_file.write_text("urk: 'http://registry'\n")
     said = "\n".join(read_documents(home).schema_registry_mistakes)

@@ -28,7 +28,7 @@ from libs.events.dead_letter import decode_dead_letter
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import EventFormat, FormatSettings, NameAdjustment, TenantSpec, TopicSettings
-from services.router.encode import SchemaIds, SchemaRefused
+from services.router.encode import RegisteredSchema, SchemaIds, SchemaRefused, SchemaText
 from services.router.match import NO_REGISTRY, RouteBook, TopicClaims
 from services.router.schema_registry import SchemaRegistry
 from tests.certificates import write_certificates
@@ -47,6 +47,7 @@ from tests.unit.router.test_deliver import (
 )
 
 AVRO = FormatSettings(kind=EventFormat.AVRO)
+TEXT = SchemaText(EventFormat.AVRO, '"string"')
 EVENT = {
     "before": None,
     "after": {"id": 1},
@@ -68,14 +69,14 @@ class FakeRegistry:
         self._refuses = refuses
         self._ids: dict[str, int] = {}
 
-    def schema_id(self, subject: str, schema: str) -> int:
+    def register(self, subject: str, schema: SchemaText) -> RegisteredSchema:
         """As ``SchemaIds``."""
         if self.is_away:
             raise ServiceUnavailable("away")
         if self._refuses and subject.startswith(self._refuses):
             raise SchemaRefused(f"subject {subject}: no")
         self.asked.append(subject)
-        return self._ids.setdefault(schema, 256 + len(self._ids))
+        return RegisteredSchema(self._ids.setdefault(schema.text, 256 + len(self._ids)), schema.text)
 
 
 def avro_book(
@@ -95,6 +96,11 @@ def avro_book(
 def event(**changed: Any) -> bytes:
     """A whole event of ``shop.orders``, version 1."""
     return json.dumps({**EVENT, **changed}).encode()
+
+
+def avro_text(schema: ConnectSchema) -> SchemaText:
+    """As it is registered."""
+    return SchemaText(EventFormat.AVRO, avro_schema_text(schema))
 
 
 def read_one(schema: ConnectSchema, written: bytes) -> Any:
@@ -122,7 +128,7 @@ def test_records_have_the_values_of_the_json(table: str) -> None:
             ("value", value_schema("v1", view, MYSQL_FORM, NameAdjustment.AVRO)),
         ):
             if schema is not None:
-                by_id[registry.schema_id(f"a.{topic}-{side}", avro_schema_text(schema))] = schema
+                by_id[registry.register(f"a.{topic}-{side}", avro_text(schema)).schema_id] = schema
 
     avro, plain = records_of(deliveries, f"a.{topic}"), records_of(deliveries, f"j.{topic}")
 
@@ -330,14 +336,14 @@ def test_what_a_registry_answers_is_one_of_our_errors(
         answering(status, {"error_code": status, "message": "because"}) as (url, _),
         pytest.raises(error, match=says),
     ):
-        SchemaRegistry(SchemaRegistrySettings(url=url), tmp_path / "ids").schema_id("t-value", '"string"')
+        SchemaRegistry(SchemaRegistrySettings(url=url), tmp_path / "ids").register("t-value", TEXT)
 
 
 def test_an_id_is_asked_for_once(tmp_path: Path) -> None:
     """With the user's name and password."""
     with answering(200, {"id": 7}) as (url, asked):
         registry = SchemaRegistry(SchemaRegistrySettings(url=url, username="ann"), tmp_path / "ids")
-        ids = [registry.schema_id("t-value", '"string"') for _ in range(3)]
+        ids = [registry.register("t-value", TEXT).schema_id for _ in range(3)]
 
     assert ids == [7, 7, 7]
     ((path, user),) = asked
@@ -353,9 +359,9 @@ def test_both_sides_show_certificates(tmp_path: Path) -> None:
         ours = SchemaRegistry(SchemaRegistrySettings(url=url, **known), tmp_path / "ids")
         strangers = SchemaRegistry(SchemaRegistrySettings(url=url), tmp_path / "others")
 
-        assert ours.schema_id("t-value", '"string"') == 7
+        assert ours.register("t-value", TEXT).schema_id == 7
         with pytest.raises(ServiceUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
-            strangers.schema_id("t-value", '"string"')
+            strangers.register("t-value", TEXT)
 
 
 def test_nobody_there_is_unavailable(tmp_path: Path) -> None:
@@ -363,24 +369,24 @@ def test_nobody_there_is_unavailable(tmp_path: Path) -> None:
     with answering(200, {}) as (url, _):
         gone = url
     with pytest.raises(ServiceUnavailable, match="does not answer"):
-        SchemaRegistry(SchemaRegistrySettings(url=gone), tmp_path / "ids").schema_id("t-value", '"string"')
+        SchemaRegistry(SchemaRegistrySettings(url=gone), tmp_path / "ids").register("t-value", TEXT)
 
 
 def test_what_was_registered_is_known_while_the_registry_is_away(tmp_path: Path) -> None:
     """Also after a restart, and behind a line that was cut off; nothing else is, and nothing of another registry."""
     with answering(200, {"id": 7}) as (url, _):
-        SchemaRegistry(SchemaRegistrySettings(url=url), tmp_path / "state" / "ids").schema_id("t-value", '"string"')
+        SchemaRegistry(SchemaRegistrySettings(url=url), tmp_path / "state" / "ids").register("t-value", TEXT)
     with (tmp_path / "state" / "ids").open("a") as file:
         file.write('["http')
     again = SchemaRegistry(SchemaRegistrySettings(url=url), tmp_path / "state" / "ids")
 
-    assert again.schema_id("t-value", '"string"') == 7
+    assert again.register("t-value", TEXT).schema_id == 7
     for subject, schema in (("t-value", '"int"'), ("u-value", '"string"')):
         with pytest.raises(ServiceUnavailable):
-            again.schema_id(subject, schema)
+            again.register(subject, SchemaText(EventFormat.AVRO, schema))
     other = SchemaRegistry(SchemaRegistrySettings(url=f"{url}/other"), tmp_path / "state" / "ids")
     with pytest.raises(ServiceUnavailable):
-        other.schema_id("t-value", '"string"')
+        other.register("t-value", TEXT)
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,18 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""JSON payloads as Avro's binary form, read once and written as they are read: no Python object a value.
+"""JSON payloads as Avro's or Protobuf's binary form, read once and written as they are read: no Python object a value.
 
-The schema is a Connect schema (``connect_schema``), whose Avro form ``avro_schema`` gives: fields in its order, an optional one
-a union with null. Payloads as our readers write them have their members in that order; others are put into it. A member that is
-missing is null where it may be; one that the schema does not know is refused, never left out. Avro specification, "Binary
-Encoding": https://avro.apache.org/docs/1.12.0/specification/#binary-encoding.
+The schema is a Connect schema (``connect_schema``), whose Avro form ``avro_schema`` gives, and ``protobuf_schema`` that of
+Protobuf. Payloads as our readers write them have their members in its order; others are put into it. A member that is missing
+is null where it may be; one that the schema does not know is refused, never left out. ``_Writer`` reads the JSON; ``AvroWriter``
+and ``ProtobufWriter`` say how a part of it is written:
+https://avro.apache.org/docs/1.12.0/specification/#binary-encoding, https://protobuf.dev/programming-guides/encoding/.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.math cimport isinf
 from libc.stdint cimport INT32_MAX, INT32_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memmove
 
 from libs.events.run_rows cimport Bytes, reserve
 
@@ -33,11 +34,16 @@ cdef enum:
     _STRUCT
 
 cdef enum:
-    _REQUIRED = -1  # in the place of null's branch
     _LONGEST_VARINT = 10
     _LONGEST_NUMBER = 400  # JSON has longer ones, our readers have not
     _KEPT_BYTES = 4_000_000
     _NO_DIGIT = 255  # of base64
+
+cdef enum:  # wire types of Protobuf
+    _VARINT = 0
+    _EIGHT_BYTES = 1
+    _SIZED = 2
+    _FOUR_BYTES = 5
 
 _KINDS = {
     "boolean": _BOOLEAN,
@@ -50,6 +56,14 @@ _KINDS = {
     "bytes": _BYTES,
     "array": _ARRAY,
     "struct": _STRUCT,
+}
+_WIRE_TYPES = {
+    "boolean": _VARINT,
+    "int16": _VARINT,
+    "int32": _VARINT,
+    "int64": _VARINT,
+    "float": _FOUR_BYTES,
+    "double": _EIGHT_BYTES,
 }
 cdef bytes _UNAVAILABLE = UNAVAILABLE_VALUE.encode()
 cdef uint8_t[256] _BASE64_DIGITS
@@ -75,27 +89,30 @@ cdef class _Node:
     """A part of the schema."""
 
     cdef int kind
-    cdef int null_branch
+    cdef bint is_optional
     cdef str name
     cdef bytes opening  # the field's name as JSON text
+    cdef bytes before  # what stands before a value that is not null: the branch of Avro's union, the tag of Protobuf
+    cdef bytes null  # what stands in the place of null
+    cdef bytes behind  # of Protobuf's Decimal: what follows the value in its message
     cdef tuple fields
     cdef _Node items
 
 
 cdef _Node _node(connect, str name):
+    """Without what is in it."""
     cdef _Node node = _Node.__new__(_Node)
     node.kind = _KINDS[connect["type"]]
-    node.null_branch = _REQUIRED
-    if connect.get("optional", False):
-        node.null_branch = 0 if connect.get("default") is None else 1
+    node.is_optional = connect.get("optional", False)
     node.name = connect.get("field", name)
     node.opening = b'"' + node.name.encode() + b'"'
-    node.fields = tuple([_node(field, node.name) for field in connect.get("fields", ())])
-    node.items = _node(connect["items"], node.name) if "items" in connect else None
+    node.before = node.null = b""
+    node.fields = ()
     return node
 
 
-cdef class AvroWriter:
+cdef class _Writer:
+    """Reads a payload's JSON; how it is written is in the classes below."""
 
     cdef _Node _root
     cdef bytes _prefix
@@ -104,10 +121,8 @@ cdef class AvroWriter:
     cdef const char* _data
     cdef Py_ssize_t _place
     cdef Py_ssize_t _end
-
-    def __init__(self, connect_schema, bytes prefix not None=b"") -> None:
-        self._root = _node(connect_schema, "payload")
-        self._prefix = prefix
+    cdef str _form
+    cdef bint _is_zigzag  # integers and sizes
 
     def __dealloc__(self):
         free(self._out.data)
@@ -134,12 +149,11 @@ cdef class AvroWriter:
 
     cdef int _write(self, _Node node) except -1:
         if self._is_next(b"null", 4):
-            if node.null_branch == _REQUIRED:
+            if not node.is_optional:
                 raise InvalidEvent(f"{node.name!r} is null, and its schema does not allow that")
             self._place += 4
-            return self._put_long(node.null_branch)
-        if node.null_branch != _REQUIRED:
-            self._put_long(1 - node.null_branch)
+            return self._put_short(node.null)
+        self._put_short(node.before)
         if node.kind == _STRING:
             return self._write_string(node)
         if node.kind == _INT or node.kind == _LONG:
@@ -183,7 +197,7 @@ cdef class AvroWriter:
         if node.kind == _INT and not INT32_MIN <= signed_number <= INT32_MAX:
             self._refuse(node, "a 32-bit integer")
         self._place = place
-        return self._put_long(signed_number)
+        return self._put_integer(signed_number)
 
     cdef int _write_floating(self, _Node node) except -1:
         cdef char[_LONGEST_NUMBER] text
@@ -216,7 +230,7 @@ cdef class AvroWriter:
     cdef int _write_string(self, _Node node) except -1:
         cdef const char* text = NULL
         cdef Py_ssize_t size = self._read_string(node, &text)
-        self._put_long(size)
+        self._put_integer(size)
         return self._put(text, size)
 
     cdef int _write_bytes(self, _Node node) except -1:
@@ -224,7 +238,7 @@ cdef class AvroWriter:
         cdef const char* text = NULL
         cdef Py_ssize_t size = self._read_string(node, &text)
         if size == PyBytes_GET_SIZE(_UNAVAILABLE) and memcmp(text, PyBytes_AS_STRING(_UNAVAILABLE), size) == 0:
-            self._put_long(size)
+            self._put_integer(size)
             return self._put(text, size)
         cdef Py_ssize_t padding = 0
         while padding < 2 and size - padding > 0 and text[size - padding - 1] == b"=":
@@ -232,7 +246,7 @@ cdef class AvroWriter:
         if size % 4:
             raise InvalidEvent(f"{node.name!r} is not base64, in which JSON holds bytes")
         cdef Py_ssize_t written = size // 4 * 3 - padding, nth, digits = size - padding
-        self._put_long(written)
+        self._put_integer(written)
         reserve(&self._out, written + 3)
         cdef uint8_t* to = <uint8_t*>self._out.data + self._out.size
         cdef uint32_t bits = 0
@@ -252,27 +266,6 @@ cdef class AvroWriter:
             raise InvalidEvent(f"{node.name!r} is not base64, in which JSON holds bytes")
         self._out.size += written
         return 0
-
-    cdef int _write_array(self, _Node node) except -1:
-        """One block of all items, if there are any, and the empty block that ends it."""
-        cdef Py_ssize_t begin, count = 0
-        self._open(node, b"[", "an array")
-        begin = self._place
-        if not self._is_next(b"]", 1):
-            while True:
-                self._skip_value()
-                count += 1
-                if self._has_ended(b"]"):
-                    break
-            self._place = begin
-            self._put_long(count)
-            while True:
-                self._write(node.items)
-                if self._has_ended(b"]"):
-                    break
-        else:
-            self._place += 1
-        return self._put_long(0)
 
     # --- structs
 
@@ -340,9 +333,12 @@ cdef class AvroWriter:
                 return 0
 
     cdef int _write_missing(self, _Node field) except -1:
-        if field.null_branch == _REQUIRED:
+        if not field.is_optional:
             raise InvalidEvent(f"the event lacks {field.name!r}")
-        return self._put_long(field.null_branch)
+        return self._put_short(field.null)
+
+    cdef int _write_array(self, _Node node) except -1:
+        raise NotImplementedError
 
     # --- JSON
 
@@ -506,10 +502,10 @@ cdef class AvroWriter:
 
     cdef int _refuse(self, _Node node, str what) except -1:
         if self._is_next(b'"' + _UNAVAILABLE + b'"', PyBytes_GET_SIZE(_UNAVAILABLE) + 2):
-            raise InvalidEvent(f"the log does not hold {node.name!r} of this row, and Avro has no word for that where it wants {what}")
+            raise InvalidEvent(f"the log does not hold {node.name!r} of this row, and {self._form} has no word for that where it wants {what}")
         raise InvalidEvent(f"{node.name!r} is not {what}, as its schema has it")
 
-    # --- Avro
+    # --- bytes
 
     cdef inline int _put(self, const char* data, Py_ssize_t size) except -1:
         reserve(&self._out, size)
@@ -517,9 +513,23 @@ cdef class AvroWriter:
         self._out.size += size
         return 0
 
-    cdef inline int _put_long(self, int64_t number) except -1:
-        """Zigzag, seven bits a byte, the lowest first."""
-        cdef uint64_t rest = (<uint64_t>number << 1) ^ <uint64_t>(number >> 63)
+    cdef inline int _put_short(self, bytes data) except -1:
+        """Mostly one byte, or none."""
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
+        if size != 1:
+            return self._put(PyBytes_AS_STRING(data), size) if size else 0
+        reserve(&self._out, 1)
+        self._out.data[self._out.size] = PyBytes_AS_STRING(data)[0]
+        self._out.size += 1
+        return 0
+
+    cdef inline int _put_integer(self, int64_t number) except -1:
+        if self._is_zigzag:
+            return self._put_varint((<uint64_t>number << 1) ^ <uint64_t>(number >> 63))
+        return self._put_varint(<uint64_t>number)  # a negative one takes ten bytes, of 32 bits too
+
+    cdef inline int _put_varint(self, uint64_t rest) except -1:
+        """Seven bits a byte, the lowest first."""
         reserve(&self._out, _LONGEST_VARINT)
         while rest > 0x7F:
             self._out.data[self._out.size] = <char>(rest & 0x7F | 0x80)
@@ -527,4 +537,140 @@ cdef class AvroWriter:
             rest >>= 7
         self._out.data[self._out.size] = <char>rest
         self._out.size += 1
+        return 0
+
+
+cdef _Node _avro_node(connect, str name):
+    cdef _Node node = _node(connect, name)
+    if node.is_optional:
+        node.null, node.before = (b"\0", b"\x02") if connect.get("default") is None else (b"\x02", b"\0")
+    node.fields = tuple([_avro_node(field, node.name) for field in connect.get("fields", ())])
+    node.items = _avro_node(connect["items"], node.name) if "items" in connect else None
+    return node
+
+
+cdef class AvroWriter(_Writer):
+
+    def __init__(self, connect_schema, bytes prefix not None=b"") -> None:
+        self._root = _avro_node(connect_schema, "payload")
+        self._prefix = prefix
+        self._form = "Avro"
+        self._is_zigzag = True
+
+    cdef int _write_array(self, _Node node) except -1:
+        """One block of all items, if there are any, and the empty block that ends it."""
+        cdef Py_ssize_t begin, count = 0
+        self._open(node, b"[", "an array")
+        begin = self._place
+        if not self._is_next(b"]", 1):
+            while True:
+                self._skip_value()
+                count += 1
+                if self._has_ended(b"]"):
+                    break
+            self._place = begin
+            self._put_integer(count)
+            while True:
+                self._write(node.items)
+                if self._has_ended(b"]"):
+                    break
+        else:
+            self._place += 1
+        return self._put_integer(0)
+
+
+cdef bytes _varint(number):
+    """For what is written once; of a number that is not negative."""
+    written = bytearray()
+    while number > 0x7F:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
+
+
+cdef _Node _message_node(connect, message, str name):
+    """A message without its tag: the root, or of a field that sets it."""
+    cdef _Node node = _node(connect, name)
+    fields = {field.name: field for field in message.fields}
+    node.fields = tuple([_field_node(each, fields[each["field"]], message) for each in connect["fields"]])
+    return node
+
+
+cdef _Node _field_node(connect, field, message):
+    cdef _Node node
+    kind = connect["type"]
+    if kind == "array":
+        node = _node(connect, field.name)
+        node.items = _field_node({**connect["items"], "field": field.name, "optional": False}, field, message)
+        if connect["items"]["type"] in _WIRE_TYPES:  # packed: one tag and one size for all of them
+            node.before, node.items.before = _tag(field, _SIZED), b""
+        return node
+    node = _message_node(connect, message.message(field.type), field.name) if kind == "struct" else _node(connect, field.name)
+    node.before = _tag(field, _WIRE_TYPES.get(kind, _SIZED))
+    if field.is_decimal:
+        parameters = connect["parameters"]
+        node.behind = b"\x10" + _varint(int(parameters.get("connect.decimal.precision", 0)))
+        node.behind += b"\x18" + _varint(int(parameters["scale"]))
+    return node
+
+
+cdef bytes _tag(field, int wire_type):
+    return _varint(field.number << 3 | wire_type)
+
+
+cdef class ProtobufWriter(_Writer):
+
+    def __init__(self, connect_schema, schema, bytes prefix not None=b"") -> None:
+        self._root = _message_node(connect_schema, schema.message, "payload")
+        self._prefix = prefix
+        self._form = "Protobuf"
+
+    cdef int _write_bytes(self, _Node node) except -1:
+        if node.behind is None:
+            return _Writer._write_bytes(self, node)
+        cdef Py_ssize_t begin = self._begin_sized()
+        self._put(b"\x0a", 1)
+        _Writer._write_bytes(self, node)
+        self._put(PyBytes_AS_STRING(node.behind), PyBytes_GET_SIZE(node.behind))
+        return self._end_sized(begin)
+
+    cdef int _write_struct(self, _Node node) except -1:
+        if node is self._root:
+            return _Writer._write_struct(self, node)
+        cdef Py_ssize_t begin = self._begin_sized()
+        _Writer._write_struct(self, node)
+        return self._end_sized(begin)
+
+    cdef int _write_array(self, _Node node) except -1:
+        """Each item with its tag; numbers packed behind one. Of no items nothing is left but an empty pack."""
+        cdef Py_ssize_t begin = 0
+        cdef bint is_packed = PyBytes_GET_SIZE(node.before) > 0
+        if is_packed:
+            begin = self._begin_sized()
+        self._open(node, b"[", "an array")
+        if self._is_next(b"]", 1):
+            self._place += 1
+        else:
+            while True:
+                self._write(node.items)
+                if self._has_ended(b"]"):
+                    break
+        return self._end_sized(begin) if is_packed else 0
+
+    cdef Py_ssize_t _begin_sized(self) except -1:
+        """Room for the size of what follows, which is known behind it."""
+        self._put(b"\0", 1)
+        return self._out.size
+
+    cdef int _end_sized(self, Py_ssize_t begin) except -1:
+        cdef Py_ssize_t size = self._out.size - begin, more = 0
+        while size >> 7 * (more + 1):
+            more += 1
+        if more:
+            reserve(&self._out, more)
+            memmove(self._out.data + begin + more, self._out.data + begin, size)
+        self._out.size = begin - 1
+        self._put_varint(<uint64_t>size)
+        self._out.size += size
         return 0
