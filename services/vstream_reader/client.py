@@ -21,8 +21,8 @@ from libs.errors import (
 )
 from libs.rpc.client import OwnsChannel, channel_to
 from libs.rpc.tls import refusal_in, was_closed, why_closed
+from libs.source.vitess.settings import VtgateSettings
 from protos.vitess import query_pb2, vtgate_pb2, vtgateservice_pb2
-from services.vstream_reader.settings import VtgateSettings
 
 _SERVICE: Final = vtgateservice_pb2.DESCRIPTOR.services_by_name["Vitess"].full_name
 _PLACE: Final = "vtgate"

@@ -17,6 +17,7 @@ from libs.errors import HeadwaterError, PipelineHalted
 from libs.source.incremental import chunk_delivered, drop_table, take_signal
 from libs.source.signal_topic import SignalTopic
 from libs.source.signals import ExecuteSnapshot, InvalidSignal, LogMessage, Signal, parse_signal
+from libs.source.vitess.vgtid import EMPTY, ShardGtid
 from libs.telemetry import metrics
 from libs.types.checkpoint import IncrementalSnapshot, TableCopy
 from libs.types.position import SourcePartition, SourcePosition
@@ -25,7 +26,6 @@ from services.vstream_reader.decode import StreamDecoder
 from services.vstream_reader.position import SOURCE_KIND, VitessPosition, decode_position
 from services.vstream_reader.settings import VstreamReaderSettings
 from services.vstream_reader.snapshot import recopy_request
-from services.vstream_reader.vgtid import EMPTY, ShardGtid
 
 log = structlog.get_logger()
 

@@ -5,14 +5,8 @@ from typing import Any
 import pytest
 
 from libs.config.connections import GrpcClientSettings
-from services.vstream_reader.settings import (
-    SnapshotMode,
-    SnapshotSettings,
-    StreamSettings,
-    VstreamReaderSettings,
-    VtgateSettings,
-    mistakes_in,
-)
+from libs.source.vitess.settings import StreamSettings, VtgateSettings
+from services.vstream_reader.settings import SnapshotMode, SnapshotSettings, VstreamReaderSettings, mistakes_in
 
 UNUSED = GrpcClientSettings(address="127.0.0.1:1")
 
@@ -36,7 +30,7 @@ def test_numbers_that_cannot_be_are_told_all_at_once() -> None:
     mistakes = mistakes_in(settings(vtgate=vtgate, lease_s=0, heartbeat_interval_s=-0.5))
 
     assert [mistake.partition(":")[0] for mistake in mistakes] == [
-        "vtgate.max_message_bytes", "vtgate.keepalive_s", "vtgate.timeout_s", "lease_s", "heartbeat_interval_s",
+        "vtgate.max_message_bytes", "vtgate.keepalive_s", "vtgate.timeout_s", "heartbeat_interval_s", "lease_s",
     ]  # fmt: skip
 
 
