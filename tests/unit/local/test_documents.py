@@ -264,6 +264,61 @@ def test_a_keyspace_is_told_what_is_for_other_kinds(home: Home) -> None:
         assert part in text
 
 
+def test_every_mistake_in_a_keyspace_is_told_with_its_line_and_what_was_meant(home: Home) -> None:
+    """Misspelt names and values by the nearest right one, at every depth; contradictions with their remedy; all at once."""
+    put(
+        home,
+        source="kind: vitess\nkeyspace: shop\nvtgate:\n  hots: v\n  max_mesage_bytes: 5\nstream:\n  tablet_type: replca\n"
+        "  celss: [a]\n  cell_preference: onlyspecifed\nevents:\n  transaction_metadata: orderd\nshard: ['-80']\n",
+    )
+    misspelt = "\n".join(read_documents(home).source_mistakes)
+    put(
+        home,
+        source="kind: vitess\nkeyspace: shop\nvtgate:\n  keepalive_s: 0\n  headers: {X-Region: eu, grpc-tags: a, ok: ä}\n"
+        "stream:\n  heartbeat_interval_s: 0\n  cells: ['a,b']\nevents:\n  remove_fields: [ts_nss]\n"
+        "  filter_transaction_topic: true\nstart_vgtid: earlist\nheartbeat_interval_s: -1\n",
+    )
+    wrong = "\n".join(read_documents(home).source_mistakes)
+
+    for part in (
+        "shop.yaml:4: vtgate.hots: unknown name; did you mean 'host'?",
+        "shop.yaml:5: vtgate.max_mesage_bytes: unknown name; did you mean 'max_message_bytes'?",
+        "shop.yaml:7: stream.tablet_type: unknown value 'replca'; did you mean 'replica'?",
+        "shop.yaml:8: stream.celss: unknown name; did you mean 'cells'?",
+        "shop.yaml:9: stream.cell_preference: unknown value 'onlyspecifed'; did you mean 'onlyspecified'?",
+        "shop.yaml:11: events.transaction_metadata: unknown value 'orderd'; did you mean 'ordered'?",
+        "shop.yaml:12: shard: unknown name; did you mean 'shards'?",
+    ):
+        assert part in misspelt
+    for part in (
+        "shop.yaml:4: vtgate.keepalive_s: must be more than 0",
+        "shop.yaml:5: vtgate.headers.X-Region: a header's name has lower-case letters, digits, '-', '_' and '.' only; write",
+        "shop.yaml:5: vtgate.headers.grpc-tags: names that begin with 'grpc-'",
+        "shop.yaml:5: vtgate.headers.ok: a header's value is printable ASCII",
+        "shop.yaml:7: stream.heartbeat_interval_s: must be 1 or more",
+        "shop.yaml:8: stream.cells[0]: 'a,b' is no cell",
+        "shop.yaml:10: events.remove_fields[0]: 'ts_nss' cannot be removed; did you mean 'ts_ns'?",
+        "shop.yaml:11: events.filter_transaction_topic: has no effect without",
+        "shop.yaml:12: start_vgtid: 'earlist' is no place; did you mean 'earliest'?",
+        "shop.yaml:13: heartbeat_interval_s: must be 0 (never) or more",
+    ):
+        assert part in wrong
+
+
+def test_what_a_keyspace_has_elsewhere_is_told(home: Home) -> None:
+    """Other kinds call it so, or the reader by itself does."""
+    put(
+        home, source="kind: vitess\nvtgate: {}\nkeyspace: shop\ntransaction_metadata: true\ntasks: {number: 0, of: 2}\n"
+    )
+
+    text = "\n".join(read_documents(home).source_mistakes)
+
+    assert (
+        "shop.yaml:4: transaction_metadata: a keyspace has three ways; say events: {transaction_metadata: on}" in text
+    )
+    assert "shop.yaml:5: tasks: a stack reads a keyspace with one reader" in text
+
+
 def test_a_misspelt_kind_is_judged_as_the_nearest(home: Home) -> None:
     """So that its settings are not called unknown."""
     put(home, source="kind: vites\nvtgate: {host: v}\nkeyspac: shop\n")
