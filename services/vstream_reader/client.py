@@ -139,6 +139,7 @@ _UNKNOWN_NAME: Final = re.compile(
 )
 _STALE_SCHEMA: Final = re.compile(r"not found in vttablet schema|unknown table .* in schema", re.IGNORECASE)
 """A tablet has not loaded a table yet that is there (Vitess, ``schema/engine.go`` GetTableForPos)."""
+_NO_TABLET: Final = re.compile(r"no healthy tablet available|no tablet found|no available tablet", re.IGNORECASE)
 _OTHERS_SHARDS: Final = re.compile(r"journaling participants are (?:not )?in the stream", re.IGNORECASE)
 _GTID_MISMATCH: Final = re.compile(r"GTIDSet mismatch|could not decode position", re.IGNORECASE)
 _FIELD_MISMATCH: Final = re.compile(r"cannot determine table columns|schema mismatch|columns? mismatch", re.IGNORECASE)
@@ -169,6 +170,11 @@ def error_of(code: grpc.StatusCode, details: str, *, where: str) -> HeadwaterErr
         return PipelineHalted(
             f"{text}; the checkpoint is of another cluster, or ahead of it: reset the source's checkpoint"
         )
+    if _NO_TABLET.search(details):
+        return SourceUnavailable(
+            f"{text}; a tablet of the type stream.tablet_type must serve each shard, in one of stream.cells where they are "
+            "given: SHOW VITESS_TABLETS lists them"
+        )
     if _STALE_SCHEMA.search(details):
         return SourceUnavailable(
             f"{text}; this passes when the tablet has reloaded its schema (vtctldclient ReloadSchema)"
@@ -193,10 +199,13 @@ def _texts(row: query_pb2.Row) -> tuple[str, ...]:
 
 
 def _options(settings: VtgateSettings) -> Sequence[tuple[str, int]]:
+    keepalive_ms = int(settings.keepalive_s * 1000)
     return (
         ("grpc.max_receive_message_length", settings.max_message_bytes),
-        ("grpc.keepalive_time_ms", int(settings.keepalive_s * 1000)),
-        ("grpc.keepalive_timeout_ms", int(settings.keepalive_s * 1000)),
+        ("grpc.keepalive_time_ms", keepalive_ms),
+        ("grpc.keepalive_timeout_ms", keepalive_ms),
+        # gRPC 1.85 waits a minute for a ping's answer otherwise, whatever keepalive_timeout_ms is.
+        ("grpc.http2.ping_timeout_ms", keepalive_ms),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.initial_reconnect_backoff_ms", _FIRST_BACKOFF_MS),
         ("grpc.max_reconnect_backoff_ms", _LAST_BACKOFF_MS),
