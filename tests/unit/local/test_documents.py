@@ -1,13 +1,16 @@
 """The documents of a home: what is good, and every mistake of what is not."""
 
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from libs.errors import InvalidSettings
-from libs.local.documents import nearest, read_documents, replica_server_id
+from libs.local.documents import VitessDocument, nearest, read_documents, replica_server_id
 from libs.local.home import Home, home_at, write_examples
 from libs.local.stack import load_documents
+from libs.source.vitess.settings import EventSettings, StreamSettings, VtgateSettings
 
 GOOD_SOURCE = "database: {host: db, port: 3307, user: reader, password: secret}\ninclude_tables: ['shop\\..*']\n"
 GOOD_TENANT = "tenant: acme\nsources: [{name: shop}]\n"
@@ -303,6 +306,24 @@ def test_every_mistake_in_a_keyspace_is_told_with_its_line_and_what_was_meant(ho
         "shop.yaml:13: heartbeat_interval_s: must be 0 (never) or more",
     ):
         assert part in wrong
+
+
+def test_the_pages_example_of_a_keyspace_holds(home: Home) -> None:
+    """docs/vitess.md names every setting, and with all of them set it is a document without a mistake."""
+    page = (Path(__file__).parents[3] / "docs" / "vitess.md").read_text(encoding="utf-8")
+    example = re.search(r"```yaml\n(kind: vitess\n.*?)```", page, re.DOTALL)
+    assert example is not None
+    is_prose = re.compile(r"\s*# tls_")
+    lines = [re.sub(r"^(\s*)# ?", r"\1", line) for line in example[1].splitlines() if not is_prose.match(line)]
+    told = yaml.safe_load("\n".join(lines))
+
+    put(home, source="\n".join(lines))
+
+    assert not read_documents(home).source_mistakes
+    assert told.keys() == set(VitessDocument.__struct_fields__)
+    assert told["stream"].keys() == set(StreamSettings.__struct_fields__)
+    assert told["events"].keys() == set(EventSettings.__struct_fields__)
+    assert told["vtgate"].keys() == {name for name in VtgateSettings.__struct_fields__ if not name.startswith("tls_")}
 
 
 def test_what_a_keyspace_has_elsewhere_is_told(home: Home) -> None:
