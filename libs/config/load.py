@@ -6,6 +6,7 @@ A service calls ``load_settings`` once, in ``__main__``. The environment wins ov
 
 import difflib
 import enum
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -19,6 +20,10 @@ from libs.errors import InvalidSettings
 _Settings = TypeVar("_Settings", bound=msgspec.Struct)
 
 ENVIRONMENT_PREFIX = "HEADWATER_"
+_WORDS_OF_YAML = {True: ("on", "yes", "true"), False: ("off", "no", "false")}
+"""YAML 1.1 reads these words as booleans, also where a setting's choices are called so."""
+_NO_TEXT = re.compile(r"Expected `str`, got `(int|float|bool)`")
+"""YAML takes an unquoted -80, 1.10 or yes for no text."""
 _NOT_SETTINGS = frozenset({"HEADWATER_FAILPOINTS", "HEADWATER_CACHE", "HEADWATER_HOME"})
 
 
@@ -107,13 +112,16 @@ def _convert_value(kind: Any, value: Any, place: str, mistakes: list[str]) -> An
     if element is not None and isinstance(value, list):
         return tuple(_convert_value(element, each, f"{place}[{index}]", mistakes) for index, each in enumerate(value))
     known = _members_of(kind)
+    if isinstance(value, bool):
+        value = next((word for word in _WORDS_OF_YAML[value] if word in known), value)
     if known and isinstance(value, str) and value not in known:
         mistakes.append(f"{place}: unknown value {value!r}{_nearest(value, known)}")
         return None
     try:
         return msgspec.convert(value, kind, strict=False)
     except (msgspec.ValidationError, ValueError) as error:
-        mistakes.append(f"{place}: {error}")
+        quotes = "; put quotes around it" if not known and _NO_TEXT.search(str(error)) else ""
+        mistakes.append(f"{place}: {error}{quotes}")
         return None
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from libs.config.connections import KafkaAccess, LineageSettings, SchemaRegistrySettings, TelemetrySettings
-from libs.config.load import Secret, convert_document
+from libs.config.load import convert_document
 from libs.config.mask_keys import MaskKeys
 from libs.config.patterns import pattern_mistakes
 from libs.config.tenants import TenantFolder, TenantSet
@@ -29,8 +29,9 @@ from libs.postgresql.settings import PostgresqlWarehouse
 from libs.source.failure_handling import FailureHandling
 from libs.source.key_columns import KeyColumns
 from libs.source.mysql.settings import DatabaseSettings, SnapshotLock, SnapshotMode
+from libs.source.vitess.settings import KeyspaceSettings, VtgateSettings, keyspace_mistakes
 from libs.types.tenant import EventFormat, TenantSpec
-from libs.types.value_modes import ValueModes, VitessValueModes
+from libs.types.value_modes import ValueModes
 
 NAME_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 """A source's name stands in topic names, in process names and in file names."""
@@ -129,19 +130,10 @@ class DtsDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Labels on every metric of the reader."""
 
 
-class VtgateDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach a keyspace's vtgate."""
+class VtgateDocument(VtgateSettings, frozen=True, kw_only=True):
+    """How to reach a keyspace's vtgate: all that its reader can be told; files by absolute paths."""
 
     host: str = "127.0.0.1"
-    port: int = 15_991
-    user: str | None = None
-    """With the password: static authentication."""
-    password: Secret = Secret("")
-    tls_ca_file: str | None = None
-    """Certificate authority of vtgate: with it the connection is TLS."""
-    tls_certificate_file: str | None = None
-    """With the key: mTLS."""
-    tls_key_file: str | None = None
 
 
 class VitessSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,23 +144,13 @@ class VitessSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Of the captured tables, those whose rows are copied."""
 
 
-class VitessDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A keyspace of a Vitess cluster, all its shards."""
+class VitessDocument(KeyspaceSettings, frozen=True, kw_only=True):
+    """A keyspace of a Vitess cluster: all that its reader can be told, but for tasks, since a stack has one reader for it."""
 
     vtgate: VtgateDocument
-    keyspace: str
     kind: str = "vitess"
-    include_tables: tuple[str, ...] = (".*",)
-    """Over ``keyspace.table``."""
-    exclude_tables: tuple[str, ...] = ()
     snapshot: VitessSnapshot = VitessSnapshot()
-    values: VitessValueModes = VitessValueModes()
-    key_columns: tuple[KeyColumns, ...] = ()
-    """Keys other than the tables' own."""
-    failure_handling: FailureHandling = FailureHandling.FAIL
-    """What becomes of a row that cannot be decoded."""
-    transaction_metadata: bool = False
-    metric_tags: dict[str, str] = {}
+    metric_tags: dict[str, str] = msgspec.field(default_factory=dict)
     """Labels on every metric of the reader."""
 
 
@@ -185,6 +167,13 @@ SNAPSHOT_OF_KIND: Final[Mapping[str, type[msgspec.Struct]]] = {
     "dts": DtsSnapshot,
     "vitess": VitessSnapshot,
 }
+_NOT_HERE: Final[Mapping[str, Mapping[str, str]]] = {
+    "vitess": {
+        "transaction_metadata": "a keyspace has three ways; say events: {transaction_metadata: on}, or off, or ordered",
+        "tasks": "a stack reads a keyspace with one reader; leave it out, or start the readers by themselves (docs/vitess.md)",
+    },
+}
+"""By kind: what it has under another name, or not in a stack of one machine."""
 DELTA: Final = "delta"
 ICEBERG: Final = "iceberg"
 POSTGRESQL: Final = "postgresql"
@@ -320,6 +309,9 @@ def _converted(parsed: Any, found: list[str]) -> SourceDocument | None:
         kind = (*difflib.get_close_matches(kind, DOCUMENT_OF_KIND, n=1), "mysql")[0]
         parsed = {**parsed, "kind": kind}
     if isinstance(parsed, dict):
+        elsewhere = _NOT_HERE.get(kind, {})
+        found.extend(f"{name}: {elsewhere[name]}" for name in parsed if name in elsewhere)
+        parsed = {name: value for name, value in parsed.items() if name not in elsewhere}
         parsed = _without_other_kinds(parsed, kind, DOCUMENT_OF_KIND, "", found)
         if isinstance(parsed.get("snapshot"), dict):
             own = _without_other_kinds(parsed["snapshot"], kind, SNAPSHOT_OF_KIND, "snapshot.", found)
@@ -374,6 +366,7 @@ def _mistakes_in(document: SourceDocument) -> Iterator[str]:
         case VitessDocument():
             yield from _bad_port("vtgate.port", document.vtgate.port)
             yield from _bad_files("vtgate", document.vtgate)
+            yield from keyspace_mistakes(document, copies_tables=document.snapshot.mode not in ("no_data", "never"))
             yield from _pattern_mistakes("snapshot.include_tables", document.snapshot.include_tables)
     mode, modes = document.snapshot.mode, SNAPSHOT_MODES[document.kind]
     if mode not in modes:

@@ -33,6 +33,7 @@ from libs.local.process import ProcessSpec
 from libs.local.supervisor import Supervised, answers_ok
 from libs.postgresql.settings import PostgresqlWarehouse
 from libs.source.kinds import READER_OF_KIND
+from libs.source.vitess.settings import KeyspaceSettings
 
 IMPORT_ROOT: Final = Path(libs.__file__).resolve().parents[1]
 
@@ -254,11 +255,9 @@ def _source_settings(home: Home, name: str, source: SourceDocument, ports: Mappi
             }
         case VitessDocument():
             return {
+                **{name: value for name, value in _told(source).items() if name in KeyspaceSettings.__struct_fields__},
                 "vtgate": {**_told(source.vtgate), "password": source.vtgate.password.reveal()},
-                "keyspace": source.keyspace,
-                "key_columns": msgspec.to_builtins(source.key_columns),
                 "snapshot": msgspec.to_builtins(source.snapshot),
-                "events": {"transaction_metadata": "on" if source.transaction_metadata else "off"},
             }
 
 

@@ -57,8 +57,14 @@ def _of_keyspace(document: VitessDocument) -> PreflightReport:
         if keyspace not in keyspaces:
             return PreflightReport((Fault(f"vtgate has no keyspace {keyspace!r}", nearest(keyspace, keyspaces)),))
         faults = []
-        if not vtgate.shards(keyspace):
+        serving = vtgate.shards(keyspace)
+        if not serving:
             faults.append(Fault(f"no shard of keyspace {keyspace} serves", "look at its tablets: SHOW VITESS_TABLETS"))
+        faults += [
+            Fault(f"keyspace {keyspace} has no shard {shard!r}", f"{nearest(shard, serving)} Correct 'shards'")
+            for shard in document.shards
+            if serving and shard not in serving
+        ]
         names = [f"{keyspace}.{table}" for table in vtgate.tables(keyspace)]
         if not any(_is_captured(document, name) for name in names):
             faults.append(

@@ -11,10 +11,10 @@ from typing import Final, Self
 import grpc
 
 from libs.errors import AccessDenied, SourceMisconfigured, SourceUnavailable
-from libs.local.documents import VtgateDocument
 from libs.mysql.gtid import GtidSet
 from libs.mysql.identifiers import quote_identifier
 from libs.rpc.tls import client_credentials, refusal_in, was_closed, why_closed
+from libs.source.vitess.settings import VtgateSettings
 from protos.vitess import query_pb2, vtgate_pb2
 from protos.vitess.vtgateservice_pb2_grpc import VitessStub
 from protos.vitess.vtrpc_pb2 import Code
@@ -32,14 +32,14 @@ TextRow = tuple[bytes | None, ...]
 class Vtgate:
     """A connection to vtgate; use it as a context manager."""
 
-    def __init__(self, document: VtgateDocument) -> None:
+    def __init__(self, settings: VtgateSettings) -> None:
         """Raises InvalidSettings: a TLS file cannot be read, or is not what it should be."""
-        self._document = document
-        self.where = f"vtgate at {document.host}:{document.port}"
-        self._metadata: tuple[tuple[str, str], ...] = ()
-        if document.user is not None:
-            self._metadata = (("username", document.user), ("password", document.password.reveal()))
-        self._channel = _open_channel(document)
+        self._settings = settings
+        self.where = f"vtgate at {settings.host}:{settings.port}"
+        self._metadata = tuple(settings.headers.items())
+        if settings.user is not None:
+            self._metadata += (("username", settings.user), ("password", settings.password.reveal()))
+        self._channel = _open_channel(settings)
         self._stub = VitessStub(self._channel)  # type: ignore[no-untyped-call]
 
     def __enter__(self) -> Self:
@@ -77,9 +77,9 @@ class Vtgate:
 
     def _refusal(self, details: str) -> str | None:
         """What of TLS keeps the two apart; None: nothing does."""
-        document = self._document
+        settings = self._settings
         if was_closed(details):
-            return why_closed(document.host, document.port, document, place="vtgate", timeout_s=HANDSHAKE_TIMEOUT_S)
+            return why_closed(settings.host, settings.port, settings, place="vtgate", timeout_s=HANDSHAKE_TIMEOUT_S)
         return refusal_in(details, place="vtgate")
 
     def keyspaces(self) -> list[str]:
@@ -114,10 +114,10 @@ def _values(row: query_pb2.Row) -> TextRow:
     return tuple(values)
 
 
-def _open_channel(document: VtgateDocument) -> grpc.Channel:
-    target = f"{document.host}:{document.port}"
+def _open_channel(settings: VtgateSettings) -> grpc.Channel:
+    target = f"{settings.host}:{settings.port}"
     options = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES)]
-    credentials = client_credentials(document, subject="vtgate")
+    credentials = client_credentials(settings, subject="vtgate")
     if credentials is None:
         return grpc.insecure_channel(target, options=options)
     return grpc.secure_channel(target, credentials, options=options)

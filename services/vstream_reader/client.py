@@ -21,8 +21,8 @@ from libs.errors import (
 )
 from libs.rpc.client import OwnsChannel, channel_to
 from libs.rpc.tls import refusal_in, was_closed, why_closed
+from libs.source.vitess.settings import VtgateSettings
 from protos.vitess import query_pb2, vtgate_pb2, vtgateservice_pb2
-from services.vstream_reader.settings import VtgateSettings
 
 _SERVICE: Final = vtgateservice_pb2.DESCRIPTOR.services_by_name["Vitess"].full_name
 _PLACE: Final = "vtgate"
@@ -143,6 +143,7 @@ _UNKNOWN_NAME: Final = re.compile(
 )
 _STALE_SCHEMA: Final = re.compile(r"not found in vttablet schema|unknown table .* in schema", re.IGNORECASE)
 """A tablet has not loaded a table yet that is there (Vitess, ``schema/engine.go`` GetTableForPos)."""
+_NO_TABLET: Final = re.compile(r"no healthy tablet available|no tablet found|no available tablet", re.IGNORECASE)
 _OTHERS_SHARDS: Final = re.compile(r"journaling participants are (?:not )?in the stream", re.IGNORECASE)
 _UNFILTERABLE: Final = re.compile(
     r"unsupported constraint|unsupported qualifier for column|unexpected: |syntax error|unsupported filter|"
@@ -184,6 +185,11 @@ def error_of(code: grpc.StatusCode, details: str, *, where: str) -> HeadwaterErr
             f"{text}; vtgate copies by comparisons of a column with a constant, joined by AND: put the condition so "
             "(id > 100 AND status = 'open'), or ask for all rows"
         )
+    if _NO_TABLET.search(details):
+        return SourceUnavailable(
+            f"{text}; a tablet of the type stream.tablet_type must serve each shard, in one of stream.cells where they are "
+            "given: SHOW VITESS_TABLETS lists them"
+        )
     if _STALE_SCHEMA.search(details):
         return SourceUnavailable(
             f"{text}; this passes when the tablet has reloaded its schema (vtctldclient ReloadSchema)"
@@ -208,10 +214,13 @@ def _texts(row: query_pb2.Row) -> tuple[str, ...]:
 
 
 def _options(settings: VtgateSettings) -> Sequence[tuple[str, int]]:
+    keepalive_ms = int(settings.keepalive_s * 1000)
     return (
         ("grpc.max_receive_message_length", settings.max_message_bytes),
-        ("grpc.keepalive_time_ms", int(settings.keepalive_s * 1000)),
-        ("grpc.keepalive_timeout_ms", int(settings.keepalive_s * 1000)),
+        ("grpc.keepalive_time_ms", keepalive_ms),
+        ("grpc.keepalive_timeout_ms", keepalive_ms),
+        # gRPC 1.85 waits a minute for a ping's answer otherwise, whatever keepalive_timeout_ms is.
+        ("grpc.http2.ping_timeout_ms", keepalive_ms),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.initial_reconnect_backoff_ms", _FIRST_BACKOFF_MS),
         ("grpc.max_reconnect_backoff_ms", _LAST_BACKOFF_MS),

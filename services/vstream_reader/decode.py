@@ -32,6 +32,8 @@ from libs.events.run_rows import RunRows
 from libs.mysql.values import unscaled_to_base64
 from libs.source.key_columns import KeyColumns
 from libs.source.port import ShardProgress
+from libs.source.vitess.settings import EventSettings, TransactionMetadata
+from libs.source.vitess.vgtid import EMPTY, ShardGtid, TableLastKey
 from libs.types.order import EventOrder
 from libs.types.position import SourcePosition
 from libs.types.table import TableId, TableSchema
@@ -40,19 +42,10 @@ from protos.vitess import binlogdata_pb2
 from services.vstream_reader.fields import reading, reads_otherwise_copied, table_schema
 from services.vstream_reader.position import VitessPosition, encode_position
 from services.vstream_reader.row_changes import RowChangesDecoder
-from services.vstream_reader.settings import EventSettings, TransactionMetadata
 from services.vstream_reader.tally import StreamTally, TableTally
 from services.vstream_reader.transaction_store import TransactionStore
 from services.vstream_reader.vevents import VEvents, shard_gtids
-from services.vstream_reader.vgtid import (
-    EMPTY,
-    ShardGtid,
-    TableLastKey,
-    inherited_epoch,
-    parse_shard_position,
-    shard_epoch,
-    shard_gtid_from_proto,
-)
+from services.vstream_reader.vgtid import inherited_epoch, parse_shard_position, shard_epoch, shard_gtid_from_proto
 
 log = structlog.get_logger()
 

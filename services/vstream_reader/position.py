@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 
 from libs.events.position_codec import PositionCodec
+from libs.source.vitess.vgtid import EMPTY, ShardGtid, TableLastKey, Vgtid
 from libs.types.position import SourcePosition
-from services.vstream_reader.vgtid import EMPTY, ShardGtid, TableLastKey, Vgtid
 
 SOURCE_KIND: Final = "vitess"
 

@@ -24,6 +24,7 @@ from libs.errors import HeadwaterError, PipelineHalted, PositionPurged, Transien
 from libs.source.incremental import chunk_delivered, drop_first, has_begun, put_first, take_signal
 from libs.source.signal_topic import SignalTopic
 from libs.source.signals import ExecuteSnapshot, InvalidSignal, LogMessage, Signal, parse_signal
+from libs.source.vitess.vgtid import EMPTY, ShardGtid
 from libs.telemetry import metrics
 from libs.types.checkpoint import IncrementalSnapshot, TableCopy
 from libs.types.position import SourcePartition, SourcePosition
@@ -33,7 +34,6 @@ from services.vstream_reader.decode import StreamDecoder, copying_shards
 from services.vstream_reader.position import SOURCE_KIND, VitessPosition, decode_position, position_of
 from services.vstream_reader.settings import VstreamReaderSettings
 from services.vstream_reader.snapshot import recopy_request
-from services.vstream_reader.vgtid import EMPTY, ShardGtid
 
 log = structlog.get_logger()
 

@@ -8,18 +8,17 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+import msgspec
+
 from libs.errors import SourceMisconfigured
 from libs.mysql.identifiers import quote_identifier
+from libs.source.vitess.settings import StreamSettings, TabletType
+from libs.source.vitess.vgtid import CURRENT, EARLIEST, EMPTY, ShardGtid, parse_vgtid
 from libs.types.table import TableId
 from protos.vitess import binlogdata_pb2, topodata_pb2, vtgate_pb2
 from services.vstream_reader.position import VitessPosition, resume_vgtid
-from services.vstream_reader.settings import (
-    SnapshotMode,
-    StreamSettings,
-    TabletType,
-    VstreamReaderSettings,
-)
-from services.vstream_reader.vgtid import CURRENT, EMPTY, ShardGtid, begins_copy, parse_vgtid, vgtid_to_proto
+from services.vstream_reader.settings import COPIES_NOTHING, VstreamReaderSettings
+from services.vstream_reader.vgtid import begins_copy, vgtid_to_proto
 
 _TABLET_TYPES: Final = {
     TabletType.PRIMARY: topodata_pb2.PRIMARY,
@@ -28,7 +27,6 @@ _TABLET_TYPES: Final = {
 }
 _EXCLUDED: Final = "exclude"
 """A rule's filter that leaves its tables out (Vitess, ``vstreamer``, ``ExcludeStr``)."""
-_FOLLOWS: Final = frozenset({SnapshotMode.NO_DATA, SnapshotMode.NEVER})
 
 
 def capture_filter(settings: VstreamReaderSettings) -> Callable[[TableId], bool]:
@@ -56,7 +54,7 @@ def first_position(settings: VstreamReaderSettings, shards: Sequence[str]) -> Vi
     if settings.start_vgtid:
         vgtid = start_vgtid(settings, shards)
     else:
-        gtid = CURRENT if settings.snapshot.mode in _FOLLOWS else EMPTY
+        gtid = CURRENT if settings.snapshot.mode in COPIES_NOTHING else EMPTY
         vgtid = tuple(ShardGtid(keyspace=settings.keyspace, shard=shard, gtid=gtid) for shard in shards)
     return VitessPosition(vgtid=vgtid, epochs={entry.shard: 0 for entry in vgtid})
 
@@ -71,11 +69,24 @@ def anew(settings: VstreamReaderSettings, position: VitessPosition, shards: Sequ
 
 
 def start_vgtid(settings: VstreamReaderSettings, shards: Sequence[str]) -> tuple[ShardGtid, ...]:
-    """``settings.start_vgtid`` for ``shards``; a GTID set alone stands for the one shard that is read."""
+    """``settings.start_vgtid`` for ``shards``; an entry without a shard stands for all that have none of their own.
+
+    Raises:
+        SourceMisconfigured: it names no place of a shard; nobody would read it.
+    """
     text = settings.start_vgtid.strip()
     if not text.startswith("["):
-        return tuple(ShardGtid(keyspace=settings.keyspace, shard=shard, gtid=text) for shard in settings.shards)
-    return tuple(entry for entry in parse_vgtid(text) if not entry.shard or entry.shard in shards)
+        gtid = EMPTY if text == EARLIEST else text
+        return tuple(ShardGtid(keyspace=settings.keyspace, shard=shard, gtid=gtid) for shard in shards)
+    entries = {entry.shard: entry for entry in parse_vgtid(text)}
+    if "" in entries:
+        entries = {**{shard: msgspec.structs.replace(entries[""], shard=shard) for shard in shards}, **entries}
+    if lacking := [shard for shard in shards if shard not in entries]:
+        raise SourceMisconfigured(
+            f"start_vgtid names no place of shard {', '.join(lacking)} of keyspace {settings.keyspace}; its shards are "
+            f"{', '.join(sorted(entries))}: add an entry for each, or name in 'shards' those that are to be read"
+        )
+    return tuple(entries[shard] for shard in shards)
 
 
 def is_copy_due(position: VitessPosition) -> bool:
@@ -112,8 +123,8 @@ def _flags(stream: StreamSettings, tables_to_copy: Sequence[str]) -> vtgate_pb2.
         heartbeat_interval=stream.heartbeat_interval_s,
         stop_on_reshard=stream.stop_on_reshard,
         cells=",".join(stream.cells),
-        cell_preference=stream.cell_preference,
-        tablet_order=stream.tablet_order,
+        cell_preference=stream.cell_preference.value if stream.cell_preference is not None else "",
+        tablet_order=stream.tablet_order.value if stream.tablet_order is not None else "",
         stream_keyspace_heartbeats=stream.stream_keyspace_heartbeats,
         # Without the journal a stream that stops at a reshard does not say where to go on.
         include_reshard_journal_events=stream.include_reshard_journal_events or stream.stop_on_reshard,

@@ -39,6 +39,7 @@ from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.failure_handling import LeftOut
 from libs.source.port import ReadBatch, ResumePoint, ShardProgress
 from libs.source.unseen_rows import report_unseen_rows
+from libs.source.vitess.settings import TransactionMetadata
 from libs.telemetry import metrics
 from libs.types.checkpoint import NO_INCREMENTAL, Checkpoint, IncrementalSnapshot, SnapshotProgress
 from libs.types.position import SourcePartition
@@ -56,7 +57,7 @@ from services.vstream_reader.decode import (
 )
 from services.vstream_reader.position import VitessPosition, decode_position
 from services.vstream_reader.recopy import Recopy
-from services.vstream_reader.settings import SnapshotMode, TransactionMetadata, VstreamReaderSettings
+from services.vstream_reader.settings import SnapshotMode, VstreamReaderSettings
 from services.vstream_reader.snapshot import (
     anew,
     capture_filter,

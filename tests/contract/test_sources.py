@@ -11,12 +11,13 @@ from libs.kafka.clients import TopicSpec, ensure_topics
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.kinds import READER_OF_KIND
 from libs.source.port import Source
+from libs.source.vitess.settings import VtgateSettings
 from libs.testing import source_contract as contract
 from services.binlog_reader.settings import BinlogReaderSettings, DatabaseSettings
 from services.binlog_reader.source import BinlogSource
 from services.dts_decoder.settings import DtsDecoderSettings, SubscriptionSettings
 from services.dts_decoder.source import DtsSource
-from services.vstream_reader.settings import VstreamReaderSettings, VtgateSettings
+from services.vstream_reader.settings import VstreamReaderSettings
 from services.vstream_reader.source import VstreamSource
 from tests.conftest import KafkaBroker, MysqlServer, StartMysql, StartVtgate, ValkeyServer
 from tests.integration.dts_stand_in import delete_records, stand_in

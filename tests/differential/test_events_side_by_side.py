@@ -12,9 +12,9 @@ import pytest
 from bench.debezium_vitess import debezium_vitess
 from libs.events.connect_schema import EnvelopeForm, key_schema, value_schema
 from libs.events.source_types import source_type_parameters
+from libs.source.vitess.settings import EventSettings, TransactionMetadata
 from protos.vitess.binlogdata_pb2 import ShardGtid, VEvent, VEventType
 from protos.vitess.vtgate_pb2 import VStreamResponse
-from services.vstream_reader.settings import EventSettings, TransactionMetadata
 from tests.differential.test_debezium_on_the_stand_in import ORDERED, Topic, insert, vtgate  # noqa: F401
 from tests.unit.vstream_reader.stream import replay, start_of
 from tests.vtgate.client import StreamReader, changes, count, execute

@@ -13,6 +13,7 @@ import pytest
 
 from libs.errors import AccessDenied, SourceUnavailable
 from libs.local.check import checksums, vitess_rows
+from libs.local.check.projection import ExpectedColumn, ExpectedTable
 from libs.local.check.run import CheckReport, check
 from libs.local.check.source import asked
 from libs.local.documents import VitessDocument, VtgateDocument, read_documents
@@ -226,6 +227,39 @@ def test_validate_asks_vtgate(home: Home) -> None:
     assert faults() == ""
     assert f"did you mean '{document.keyspace}'?" in faults(keyspace=document.keyspace + "x")
     assert "matches no table" in faults(include_tables=("nowhere\\..*",))
+    assert faults(shards=("-80",)) == ""
+    assert "has no shard '-8'; did you mean '-80'? Correct 'shards'" in faults(shards=("-8", "80-"))
+
+
+def test_the_source_is_the_shards_that_its_document_names(home: Home, vtgate: VtgateServer) -> None:
+    """What others commit is not waited for, and their rows are not compared."""
+    path = home.sources_dir / "shop.yaml"
+    path.write_text(path.read_text() + "shards: ['80-']\n")
+    document = read_documents(home).sources["shop"]
+    first, second = vtgate.topology.serving(keyspace_of(home))
+
+    with asked(document) as answering:
+        executed = answering.executed()
+        orders = next(table for table in answering.tables() if table.table_id.table == "orders")
+        columns = tuple(
+            ExpectedColumn(name, kind, None, name) for name, kind in (("code", "varchar"), ("id", "bigint"))
+        )
+        found = [
+            int(row[1]) for row in answering.rows(ExpectedTable(orders.table_id, orders.key, columns, None), columns)
+        ]
+
+    assert executed.keys() == {"80-"}
+    assert sorted(found) == sorted(int(str(row[0])) for row in second.primary.execute("SELECT id FROM orders"))
+    assert len(found) < COUNT
+    assert first.primary.execute("SELECT 1 FROM orders LIMIT 1")
+
+
+def test_commands_send_the_headers_of_the_document(vtgate: VtgateServer) -> None:
+    """What stands before vtgate may want them of everybody."""
+    with Vtgate(VtgateDocument(port=vtgate.port, headers={"x-region": "eu"})) as client:
+        client.keyspaces()
+
+    assert vtgate.headers[-1]["x-region"] == "eu"
 
 
 def test_who_may_not_ask_is_told_so(start_vtgate: StartVtgate) -> None:

@@ -20,10 +20,10 @@ from libs.local.documents import VtgateDocument
 from libs.local.ports import LOOPBACK, free_ports
 from libs.local.status import ask_reader
 from libs.local.vtgate import Vtgate as AskedVtgate
+from libs.source.vitess.settings import VtgateSettings
 from protos.headwater.reader_control.v1 import reader_control_pb2 as pb
 from protos.headwater.reader_control.v1 import reader_control_pb2_grpc
 from services.vstream_reader.client import Vtgate
-from services.vstream_reader.settings import VtgateSettings
 from tests.certificates import write_certificates
 from tests.conftest import KafkaBroker, StartVtgate, ValkeyServer
 from tests.integration.service_process import ServiceProcess

@@ -26,6 +26,7 @@ from libs.events.batch import BatchIdentity
 from libs.kafka.clients import ensure_topics
 from libs.source.port import HasShards, ReadBatch, ShardProgress
 from libs.source.signal_topic import send_signal, signals_topic
+from libs.source.vitess.settings import StreamSettings, VtgateSettings
 from libs.testing.source_contract import checkpoint_of
 from libs.types.checkpoint import Checkpoint, IncrementalSnapshot
 from libs.types.table import TableId, TableSchema
@@ -33,13 +34,7 @@ from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
 from protos.vitess.binlogdata_pb2 import VEventType
 from services.vstream_reader.client import Vtgate
 from services.vstream_reader.position import decode_position
-from services.vstream_reader.settings import (
-    SnapshotMode,
-    SnapshotSettings,
-    StreamSettings,
-    VstreamReaderSettings,
-    VtgateSettings,
-)
+from services.vstream_reader.settings import SnapshotMode, SnapshotSettings, VstreamReaderSettings
 from services.vstream_reader.source import VstreamSource
 from tests.conftest import KafkaBroker, MysqlServer, StartVtgate
 from tests.vtgate.client import execute

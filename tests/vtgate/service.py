@@ -71,6 +71,8 @@ class VtgateServer:
         """Held by whoever writes through vtgate, and by a reshard while it switches traffic."""
         self.requests: list[VStreamRequest] = []
         """Every VStream call so far, as it came."""
+        self.headers: list[Mapping[str, str]] = []
+        """What every call so far came with."""
         self._options = options or ServerOptions()
         self._security = security or Security()
         self._wanted_port = port
@@ -122,7 +124,9 @@ class VtgateServer:
 
     def opened(self, request: VStreamRequest) -> VStream:
         """A stream for one call. Raises Refused."""
-        self.requests.append(request)
+        as_it_came = VStreamRequest()
+        as_it_came.CopyFrom(request)  # the stream notes in its own where it stands
+        self.requests.append(as_it_came)
         stream = VStream(request, self.topology, options=self._options, schemas=self.schemas, faults=self.faults)
         self._streams.add(stream)
         return stream
@@ -133,11 +137,12 @@ class VtgateServer:
 
     def check_caller(self, context: grpc.ServicerContext) -> None:
         """Abort the call of somebody who is not among the users (Vitess's StaticAuthClientCreds)."""
+        said = {name: str(value) for name, value in context.invocation_metadata()}
+        self.headers.append(said)
         if not self._security.users:
             return
-        said = dict(context.invocation_metadata())
         user = said.get("username")
-        if user is None or self._security.users.get(str(user)) != said.get("password"):
+        if user is None or self._security.users.get(user) != said.get("password"):
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "auth failure: caller provided invalid credentials")
 
 

@@ -64,7 +64,7 @@ def asked(document: SourceDocument) -> Iterator[AskedSource]:
                 yield MysqlRows(connection)
         case VitessDocument():
             with Vtgate(document.vtgate) as vtgate:
-                yield VitessRows(vtgate, document.keyspace)
+                yield VitessRows(vtgate, document.keyspace, document.shards)
 
 
 def executed_in(token: bytes) -> Executed | None:

@@ -39,19 +39,22 @@ class VitessRows:
 
     vtgate: Vtgate
     keyspace: str
+    shards: Sequence[str] = ()
+    """Those that the source is; empty: all that serve."""
 
     def executed(self) -> dict[str, GtidSet]:
         """Every transaction that the shards have committed until now."""
-        return self.vtgate.executed(self.keyspace)
+        found = self.vtgate.executed(self.keyspace)
+        return {shard: found[shard] for shard in self.shards if shard in found} if self.shards else found
 
     def tables(self) -> tuple[SourceTable, ...]:
         """Every table of the keyspace, as its first shard has it: the shards' tables are alike."""
-        target = self._target(self.vtgate.shards(self.keyspace)[0])
+        target = self._target(self._shards()[0])
         return tuple(self._table(name, target) for name in self.vtgate.tables(self.keyspace))
 
     def rows(self, table: ExpectedTable, columns: Sequence[ExpectedColumn]) -> Iterator[Row]:
         """See ``source.AskedSource.rows``; a page of each shard is in memory."""
-        streams = [self._shard_rows(shard, table, columns) for shard in self.vtgate.shards(self.keyspace)]
+        streams = [self._shard_rows(shard, table, columns) for shard in self._shards()]
         if not table.key or table.is_key_masked:
             return itertools.chain.from_iterable(streams)
         names = [column.name for column in columns]
@@ -61,7 +64,7 @@ class VitessRows:
     def rows_of(self, table: ExpectedTable, columns: Sequence[ExpectedColumn], condition: str) -> Iterator[Row]:
         """See ``source.AskedSource.rows_of``; as many rows of a shard as vtgate gives at once."""
         statement = rows_statement(table, columns, condition, place=quote_identifier(table.table_id.table))
-        for shard in self.vtgate.shards(self.keyspace):
+        for shard in self._shards():
             if page := self.vtgate.execute(statement, target=self._target(shard)):
                 yield from _canonical(columns, page)
 
@@ -71,12 +74,15 @@ class VitessRows:
         """See ``source.AskedSource.answers``."""
         place = quote_identifier(table.table_id.table)
         statement = select_statement(table, selected, condition, place=place, group_by=group_by)
-        shards = [self._target(shard) for shard in self.vtgate.shards(self.keyspace)]
+        shards = [self._target(shard) for shard in self._shards()]
         return [
             tuple(None if value is None else value.decode() for value in row)
             for target in shards
             for row in self.vtgate.execute(statement, target=target)
         ]
+
+    def _shards(self) -> Sequence[str]:
+        return self.shards or self.vtgate.shards(self.keyspace)
 
     def _target(self, shard: str) -> str:
         return f"{self.keyspace}:{shard}"

@@ -92,7 +92,7 @@ kind: vitess
 vtgate: {{host: {LOOPBACK}, port: {vtgate_port}}}
 keyspace: {DATABASE}
 include_tables: ['shop\\..*']
-transaction_metadata: true
+events: {{transaction_metadata: on}}
 """,
         shop=Shop(
             tuple(ShopPart(port, f"vt_{DATABASE}_{shard}") for shard, port in zip(SHARDS, ports, strict=True)),

@@ -171,6 +171,43 @@ class Choosing(msgspec.Struct, frozen=True, kw_only=True):
     kafka: KafkaSettings = KafkaSettings()
 
 
+class Switch(enum.Enum):
+    ON = "on"
+    OFF = "off"
+    HALF = "half"
+
+
+class Switched(msgspec.Struct, frozen=True, kw_only=True):
+    switch: Switch = Switch.HALF
+    names: tuple[str, ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"), [("on", Switch.ON), ("false", Switch.OFF), ("'off'", Switch.OFF), ("half", Switch.HALF)]
+)
+def test_a_choice_that_yaml_reads_as_a_boolean_is_what_was_written(tmp_path: Path, written: str, meant: Switch) -> None:
+    """To YAML 1.1 ``on`` is true."""
+    path = tmp_path / "settings.yaml"
+    path.write_text(f"switch: {written}\n")
+
+    assert load_settings(Switched, path=path, environ={}, subject="demo").switch is meant
+
+
+def test_a_text_that_yaml_reads_as_a_number_is_told_with_the_remedy(tmp_path: Path) -> None:
+    """A shard's name, for one. Quotes make neither a choice nor a list right."""
+    path = tmp_path / "settings.yaml"
+    path.write_text("names: [-80, 80-]\nswitch: 3\n")
+
+    with pytest.raises(InvalidSettings) as caught:
+        load_settings(Switched, path=path, environ={}, subject="demo")
+
+    assert without_lines(caught.value.mistakes) == [
+        "switch: Expected `str`, got `int`",
+        "names: Expected `str`, got `int` - at `$[0]`; put quotes around it",
+    ]
+    assert not any("quotes" in mistake for mistake in mistakes_of("source: [a]\n", tmp_path))
+
+
 def test_a_misspelt_choice_is_told_the_nearest_right_one(tmp_path: Path) -> None:
     """Also where it may be left out."""
     path = tmp_path / "settings.yaml"

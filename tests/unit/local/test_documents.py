@@ -1,13 +1,16 @@
 """The documents of a home: what is good, and every mistake of what is not."""
 
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from libs.errors import InvalidSettings
-from libs.local.documents import nearest, read_documents, replica_server_id
+from libs.local.documents import VitessDocument, nearest, read_documents, replica_server_id
 from libs.local.home import Home, home_at, write_examples
 from libs.local.stack import load_documents
+from libs.source.vitess.settings import EventSettings, StreamSettings, VtgateSettings
 
 GOOD_SOURCE = "database: {host: db, port: 3307, user: reader, password: secret}\ninclude_tables: ['shop\\..*']\n"
 GOOD_TENANT = "tenant: acme\nsources: [{name: shop}]\n"
@@ -262,6 +265,79 @@ def test_a_keyspace_is_told_what_is_for_other_kinds(home: Home) -> None:
         "snapshot.include_tables[0]",
     ):
         assert part in text
+
+
+def test_every_mistake_in_a_keyspace_is_told_with_its_line_and_what_was_meant(home: Home) -> None:
+    """Misspelt names and values by the nearest right one, at every depth; contradictions with their remedy; all at once."""
+    put(
+        home,
+        source="kind: vitess\nkeyspace: shop\nvtgate:\n  hots: v\n  max_mesage_bytes: 5\nstream:\n  tablet_type: replca\n"
+        "  celss: [a]\n  cell_preference: onlyspecifed\nevents:\n  transaction_metadata: orderd\nshard: ['-80']\n",
+    )
+    misspelt = "\n".join(read_documents(home).source_mistakes)
+    put(
+        home,
+        source="kind: vitess\nkeyspace: shop\nvtgate:\n  keepalive_s: 0\n  headers: {X-Region: eu, grpc-tags: a, ok: ä}\n"
+        "stream:\n  heartbeat_interval_s: 0\n  cells: ['a,b']\nevents:\n  remove_fields: [ts_nss]\n"
+        "  filter_transaction_topic: true\nstart_vgtid: earlist\nheartbeat_interval_s: -1\n",
+    )
+    wrong = "\n".join(read_documents(home).source_mistakes)
+
+    for part in (
+        "shop.yaml:4: vtgate.hots: unknown name; did you mean 'host'?",
+        "shop.yaml:5: vtgate.max_mesage_bytes: unknown name; did you mean 'max_message_bytes'?",
+        "shop.yaml:7: stream.tablet_type: unknown value 'replca'; did you mean 'replica'?",
+        "shop.yaml:8: stream.celss: unknown name; did you mean 'cells'?",
+        "shop.yaml:9: stream.cell_preference: unknown value 'onlyspecifed'; did you mean 'onlyspecified'?",
+        "shop.yaml:11: events.transaction_metadata: unknown value 'orderd'; did you mean 'ordered'?",
+        "shop.yaml:12: shard: unknown name; did you mean 'shards'?",
+    ):
+        assert part in misspelt
+    for part in (
+        "shop.yaml:4: vtgate.keepalive_s: must be more than 0",
+        "shop.yaml:5: vtgate.headers.X-Region: a header's name has lower-case letters, digits, '-', '_' and '.' only; write",
+        "shop.yaml:5: vtgate.headers.grpc-tags: names that begin with 'grpc-'",
+        "shop.yaml:5: vtgate.headers.ok: a header's value is printable ASCII",
+        "shop.yaml:7: stream.heartbeat_interval_s: must be 1 or more",
+        "shop.yaml:8: stream.cells[0]: 'a,b' is no cell",
+        "shop.yaml:10: events.remove_fields[0]: 'ts_nss' cannot be removed; did you mean 'ts_ns'?",
+        "shop.yaml:11: events.filter_transaction_topic: has no effect without",
+        "shop.yaml:12: start_vgtid: 'earlist' is no place; did you mean 'earliest'?",
+        "shop.yaml:13: heartbeat_interval_s: must be 0 (never) or more",
+    ):
+        assert part in wrong
+
+
+def test_the_pages_example_of_a_keyspace_holds(home: Home) -> None:
+    """docs/vitess.md names every setting, and with all of them set it is a document without a mistake."""
+    page = (Path(__file__).parents[3] / "docs" / "vitess.md").read_text(encoding="utf-8")
+    example = re.search(r"```yaml\n(kind: vitess\n.*?)```", page, re.DOTALL)
+    assert example is not None
+    is_prose = re.compile(r"\s*# tls_")
+    lines = [re.sub(r"^(\s*)# ?", r"\1", line) for line in example[1].splitlines() if not is_prose.match(line)]
+    told = yaml.safe_load("\n".join(lines))
+
+    put(home, source="\n".join(lines))
+
+    assert not read_documents(home).source_mistakes
+    assert told.keys() == set(VitessDocument.__struct_fields__)
+    assert told["stream"].keys() == set(StreamSettings.__struct_fields__)
+    assert told["events"].keys() == set(EventSettings.__struct_fields__)
+    assert told["vtgate"].keys() == {name for name in VtgateSettings.__struct_fields__ if not name.startswith("tls_")}
+
+
+def test_what_a_keyspace_has_elsewhere_is_told(home: Home) -> None:
+    """Other kinds call it so, or the reader by itself does."""
+    put(
+        home, source="kind: vitess\nvtgate: {}\nkeyspace: shop\ntransaction_metadata: true\ntasks: {number: 0, of: 2}\n"
+    )
+
+    text = "\n".join(read_documents(home).source_mistakes)
+
+    assert (
+        "shop.yaml:4: transaction_metadata: a keyspace has three ways; say events: {transaction_metadata: on}" in text
+    )
+    assert "shop.yaml:5: tasks: a stack reads a keyspace with one reader" in text
 
 
 def test_a_misspelt_kind_is_judged_as_the_nearest(home: Home) -> None:

@@ -21,6 +21,7 @@ from libs.local.plan import (
 )
 from libs.source.kinds import READER_OF_KIND
 from libs.source.mysql.settings import TlsMode
+from libs.source.vitess.settings import EventSettings, KeyspaceSettings, StreamSettings, VtgateSettings
 from services.binlog_reader.settings import BinlogReaderSettings
 from services.checkpoint_committer.settings import CheckpointCommitterSettings
 from services.dts_decoder import settings as dts_settings
@@ -119,19 +120,75 @@ def test_a_mysql_reader_is_told_all_that_its_document_says(home: Home, tmp_path:
     assert told.telemetry.tags == {"team": "shop"}
 
 
-def test_a_keyspace_is_told_as_its_document_says(home: Home) -> None:
-    """Also what only Vitess has: its own value modes, and transaction metadata as a mode."""
-    (home.sources_dir / "web.yaml").write_text(
-        "kind: vitess\nvtgate: {password: s3cret, user: u}\nkeyspace: commerce\ntransaction_metadata: true\n"
-        "snapshot: {mode: never}\nvalues: {binary: hex}\n"
+EVERY_SETTING_OF_A_KEYSPACE = """\
+kind: vitess
+vtgate: {host: v, port: 15999, user: u, password: s3cret, headers: {x-region: eu}, max_message_bytes: 9000000, keepalive_s: 30,
+  timeout_s: 5}
+keyspace: commerce
+shards: ['-80']
+start_vgtid: 'MySQL56/11111111-1111-1111-1111-111111111111:1-9'
+stream: {tablet_type: replica, cells: [zone1, zone2], cell_preference: onlyspecified, tablet_order: inorder,
+  heartbeat_interval_s: 5, stop_on_reshard: true, include_reshard_journal_events: true, stream_keyspace_heartbeats: true,
+  minimize_skew: true, exclude_keyspace_from_table_name: true}
+include_tables: ['commerce\\.o.*']
+exclude_tables: ['commerce\\.old']
+events: {transaction_metadata: ordered, filter_transaction_topic: true, use_local_vgtid: true, remove_fields: [ts_ns]}
+values: {binary: hex}
+key_columns: [{tables: 'commerce\\.orders', columns: region|id}]
+failure_handling: dead-letter
+heartbeat_interval_s: 7
+snapshot: {mode: when_needed, include_tables: ['commerce\\.orders']}
+metric_tags: {team: shop}
+"""
+
+
+def told_of_a_keyspace(home: Home, document: str) -> VstreamReaderSettings:
+    """What the reader is told, by its own loader, which finds no mistake."""
+    (home.sources_dir / "web.yaml").write_text(document)
+    assert not read_documents(home).source_mistakes
+    path = home.run_dir / "reader-web.yaml"
+    path.write_text(yaml.safe_dump(plan(home)["reader-web"].settings))
+    settings = load_settings(VstreamReaderSettings, path=path, environ={}, subject="reader-web")
+    assert not vstream_settings.mistakes_in(settings)
+    return settings
+
+
+def test_a_keyspace_is_told_all_that_its_document_says(home: Home) -> None:
+    """Every setting of a keyspace, each another than its default: none is forgotten on the way."""
+    told = told_of_a_keyspace(home, EVERY_SETTING_OF_A_KEYSPACE)
+
+    default = KeyspaceSettings(vtgate=VtgateSettings(host=""), keyspace="")
+    for name in KeyspaceSettings.__struct_fields__:
+        assert getattr(told, name) != getattr(default, name), name
+    assert all(
+        getattr(told.stream, name) != getattr(StreamSettings(), name) for name in StreamSettings.__struct_fields__
+    )
+    assert all(getattr(told.events, name) != getattr(EventSettings(), name) for name in EventSettings.__struct_fields__)
+    assert (told.vtgate.password.reveal(), dict(told.vtgate.headers)) == ("s3cret", {"x-region": "eu"})
+    assert (told.vtgate.max_message_bytes, told.vtgate.keepalive_s, told.vtgate.timeout_s) == (9_000_000, 30.0, 5.0)
+    assert told.snapshot.mode is vstream_settings.SnapshotMode.WHEN_NEEDED
+    assert told.snapshot.include_tables == (r"commerce\.orders",)
+    assert told.telemetry.tags == {"team": "shop"}
+
+
+def test_a_keyspace_that_says_little_is_told_the_readers_defaults(home: Home) -> None:
+    """The document has no defaults of its own, but for the host."""
+    told = told_of_a_keyspace(home, "kind: vitess\nvtgate: {}\nkeyspace: commerce\n")
+
+    assert told.vtgate == VtgateSettings(host="127.0.0.1")
+    assert (told.stream, told.events, told.start_vgtid) == (StreamSettings(), EventSettings(), "")
+
+
+@pytest.mark.parametrize(
+    ("written", "mode"), [("on", "on"), ("off", "off"), ("true", "on"), ("'on'", "on"), ("ordered", "ordered")]
+)
+def test_transaction_metadata_is_a_mode_however_yaml_reads_it(home: Home, written: str, mode: str) -> None:
+    """Without quotes ``on`` and ``off`` are booleans to YAML."""
+    told = told_of_a_keyspace(
+        home, f"kind: vitess\nvtgate: {{}}\nkeyspace: k\nevents: {{transaction_metadata: {written}}}\n"
     )
 
-    settings = plan(home)["reader-web"].settings
-
-    assert settings["vtgate"] == {"host": "127.0.0.1", "port": 15_991, "user": "u", "password": "s3cret"}
-    assert settings["events"] == {"transaction_metadata": "on"}
-    assert settings["snapshot"]["mode"] == "never"
-    assert (settings["values"]["binary"], settings["values"]["decimal"]) == ("hex", "string")
+    assert told.events.transaction_metadata.value == mode
 
 
 def test_a_subscription_without_an_address_is_in_the_stacks_own_kafka(home: Home) -> None:

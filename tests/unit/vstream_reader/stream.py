@@ -10,15 +10,15 @@ import msgspec
 from libs.events.batch import BatchBuilder, BatchIdentity
 from libs.events.dead_letter import UndecodedRow
 from libs.source.key_columns import KeyColumns
+from libs.source.vitess.settings import EventSettings
+from libs.source.vitess.vgtid import ShardGtid
 from libs.types.table import TableId, TableSchema
 from libs.types.value_modes import ValueModes, VitessValueModes
 from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Run
 from protos.vitess import binlogdata_pb2, query_pb2, vtgate_pb2
 from services.vstream_reader.decode import DecoderOptions, Found, NewTable, StreamDecoder
 from services.vstream_reader.position import VitessPosition
-from services.vstream_reader.settings import EventSettings
 from services.vstream_reader.tally import StreamTally
-from services.vstream_reader.vgtid import ShardGtid
 
 NOT_NULL_PRIMARY = 3
 

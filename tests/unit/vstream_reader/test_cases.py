@@ -13,18 +13,15 @@ import pytest
 
 from libs.errors import HeadwaterError, PipelineHalted
 from libs.events.connect_schema import connect_field
+from libs.source.vitess.vgtid import ShardGtid, Vgtid, format_vgtid, parse_vgtid
 from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode, VitessValueModes
 from protos.vitess import query_pb2
 from services.vstream_reader.vgtid import (
-    ShardGtid,
-    Vgtid,
     begins_copy,
-    format_vgtid,
     inherited_epoch,
     local_vgtid,
     next_epochs,
     parse_shard_position,
-    parse_vgtid,
     shard_epoch,
 )
 from tests.unit.vstream_reader.stream import NOT_NULL_PRIMARY, column, event, fields, inserted, replay, start_of, vgtid

@@ -40,6 +40,12 @@ UNKNOWN, UNAVAILABLE = grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE
         (UNKNOWN, "table t is not present in the database", SourceMisconfigured, "include_tables"),
         (UNKNOWN, "stream error @ x: table t not found in vttablet schema", SourceUnavailable, "reloaded its schema"),
         (UNKNOWN, "stream error @ x: unknown table t in schema", SourceUnavailable, "reloaded its schema"),
+        (
+            UNAVAILABLE,
+            "target: ks.-80.rdonly: no healthy tablet available",
+            SourceUnavailable,
+            "stream.tablet_type must",
+        ),
         (grpc.StatusCode.NOT_FOUND, "node doesn't exist: keyspaces/ks", SourceMisconfigured, "correct keyspace"),
         (
             grpc.StatusCode.INVALID_ARGUMENT,

@@ -10,16 +10,16 @@ import pytest
 from libs.errors import PipelineHalted, SchemaContradiction, SourceUnavailable, UndecodableValue
 from libs.events.dead_letter import UndecodedRow
 from libs.source.key_columns import KeyColumns
+from libs.source.vitess.settings import EventSettings, TransactionMetadata
+from libs.source.vitess.vgtid import format_vgtid
 from libs.types.table import TableId
 from libs.types.value_modes import DecimalMode, UnsignedBigintMode, ValueModes
 from protos.headwater.changes.v1.change_batch_pb2 import TransactionBoundary
 from protos.vitess import binlogdata_pb2, query_pb2
 from services.vstream_reader.decode import NewTable, Reshard, copying_shards
 from services.vstream_reader.position import decode_position, resume_vgtid
-from services.vstream_reader.settings import EventSettings, TransactionMetadata
 from services.vstream_reader.transaction_store import TransactionStore
 from services.vstream_reader.vevents import VEvents, shard_gtids
-from services.vstream_reader.vgtid import format_vgtid
 from tests.unit.vstream_reader.stream import (
     ID_AND_V,
     answer,

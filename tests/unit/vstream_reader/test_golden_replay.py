@@ -16,9 +16,9 @@ from libs.events.connect_schema import (
     schema_change_value_schema,
     value_schema,
 )
+from libs.source.vitess.settings import EventSettings, TransactionMetadata
 from libs.types.table import TableId, TableSchema
 from services.vstream_reader.decode import DdlStatement
-from services.vstream_reader.settings import EventSettings, TransactionMetadata
 from tests.unit.vstream_reader.stream import Replay, replay, start_of
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "debezium-vitess"

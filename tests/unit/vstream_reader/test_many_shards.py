@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from libs.events.envelope import VitessSourceBlock
+from libs.source.vitess.settings import EventSettings
+from libs.source.vitess.vgtid import parse_vgtid
 from services.vstream_reader import decode, vgtid
 from services.vstream_reader.decode import StreamDecoder
-from services.vstream_reader.settings import EventSettings
-from services.vstream_reader.vgtid import parse_vgtid
 from tests.unit.vstream_reader.stream import Replay, fields, inserted, replay, start_of, transaction
 
 Work = Counter[str]

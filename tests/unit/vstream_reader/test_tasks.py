@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from libs.errors import PipelineHalted
+from libs.source.vitess.vgtid import ShardGtid
 from services.vstream_reader.position import VitessPosition
 from services.vstream_reader.settings import SnapshotMode, SnapshotSettings, TaskSettings, VstreamReaderSettings
 from services.vstream_reader.snapshot import first_position
 from services.vstream_reader.tasks import dealt_shards, partition_name, previous_partitions, taken_over
-from services.vstream_reader.vgtid import ShardGtid
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "cases" / "c_vitess.json").read_text(encoding="utf-8"))
 

@@ -6,9 +6,9 @@ import pytest
 
 from libs.local.check.source import executed_in, missing_transactions
 from libs.mysql.gtid import GtidSet
+from libs.source.vitess.vgtid import ShardGtid, format_vgtid
 from services.dts_decoder import position as dts
 from services.vstream_reader import position as vitess
-from services.vstream_reader.vgtid import ShardGtid, format_vgtid
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 B = "4e11fa47-71ca-11e1-9e33-c80aa9429562"
