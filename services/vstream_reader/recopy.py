@@ -14,7 +14,7 @@ import structlog
 
 from libs.config.connections import KafkaSettings
 from libs.errors import HeadwaterError, PipelineHalted
-from libs.source.incremental import chunk_delivered, drop_table, take_signal
+from libs.source.incremental import chunk_delivered, drop_table, is_same_copy, take_signal
 from libs.source.signal_topic import SignalTopic
 from libs.source.signals import ExecuteSnapshot, InvalidSignal, LogMessage, Signal, parse_signal
 from libs.telemetry import metrics
@@ -32,8 +32,8 @@ log = structlog.get_logger()
 RESHARD: Final = "reshard"
 """Stands for the signal's id where no signal asked for a copy."""
 
-MakeDecoder = Callable[[VitessPosition], StreamDecoder]
-"""A decoder of copied rows alone, at a position."""
+MakeDecoder = Callable[[VitessPosition, tuple[str, ...]], StreamDecoder]
+"""A decoder of copied rows alone, at a position, for some tenants or (none named) for all."""
 
 
 class Recopy:
@@ -107,7 +107,7 @@ class Recopy:
     def is_to_end(self) -> bool:
         """The second stream copies what nobody wants now: it was stopped, or waits."""
         wanted = self._wanted
-        return self._copy is not None and (wanted is None or wanted.table != self._copy.table)
+        return self._copy is not None and (wanted is None or not is_same_copy(wanted, self._copy))
 
     def ended(self) -> None:
         """The second stream was closed."""
@@ -119,7 +119,7 @@ class Recopy:
         if copy is None or self._copy is not None:
             return None
         position = _position_of(copy, self._settings.keyspace, main)
-        self._copy, self.decoder = copy, self._make_decoder(position)
+        self._copy, self.decoder = copy, self._make_decoder(position, copy.for_tenants)
         log.info("recopy_begins", table=copy.table, goes_on=bool(copy.last_key))
         if copy.surrogate_key:
             log.warning("surrogate_key_not_used", table=copy.table, reason="vtgate copies along the primary key")

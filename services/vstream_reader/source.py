@@ -375,8 +375,8 @@ class VstreamChangeLog:
             assert self._recopy.decoder is not None
             answers.open(self._recopy.decoder, request)
 
-    def _copying_decoder(self, position: VitessPosition) -> StreamDecoder:
-        options = dataclasses.replace(self._options, is_recopy=True)
+    def _copying_decoder(self, position: VitessPosition, for_tenants: tuple[str, ...]) -> StreamDecoder:
+        options = dataclasses.replace(self._options, is_recopy=True, for_tenants=for_tenants)
         return StreamDecoder(options, position, self._versions, batch=self._batch, is_copying=True)
 
     def _captured(self) -> list[str]:
