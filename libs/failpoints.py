@@ -53,6 +53,9 @@ NAMES: Final = frozenset(
         "erase_after_tables",
         "erase_after_state",
         "erase_before_looking_again",
+        # headwater up
+        "joining_after_noting_before_sending",  # that a tenant joined is on disk, nobody was asked for its rows yet
+        "joining_after_sending_before_noting",
         # services
         "schema_history_after_kafka_before_answer",
         "checkpoint_committer_after_lease_before_answer",

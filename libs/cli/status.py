@@ -158,7 +158,7 @@ def _shortened(position: str) -> str:
 
 def _incremental(sources: tuple[SourceStatus, ...]) -> Table:
     """Each table that an incremental snapshot has yet to read; the first of a source is being read."""
-    table = _table("incremental snapshot", "state", "chunk", "rows", "remaining", "signal")
+    table = _table("incremental snapshot", "state", "chunk", "rows", "remaining", "for", "signal")
     for source in sources:
         for place, copy in enumerate(source.incremental):
             is_first = place == 0
@@ -169,6 +169,7 @@ def _incremental(sources: tuple[SourceStatus, ...]) -> Table:
                 str(copy.chunks_read),
                 f"{copy.rows_read:,} of ~{copy.rows_estimated:,}" if copy.rows_estimated else f"{copy.rows_read:,}",
                 duration(source.incremental_remaining_s) if is_first else "",
+                ", ".join(copy.for_tenants) or "all",
                 copy.signal_id,
             )
     return table

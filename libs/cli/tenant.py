@@ -20,9 +20,11 @@ from libs.events.masks import NotDecryptable, decryption
 from libs.local.documents import mask_keys, read_documents
 from libs.local.home import Home, is_initialised
 from libs.local.stack import load_documents
+from libs.local.state import running_state
 from libs.local.tenant_explain import Explanation, TableFate, explain
 from libs.local.tenant_list import ListedTenant, list_tenants
 from libs.local.tenant_plan import AS_BEFORE, GONE, NEW, PlannedTable, TenantPlan, plan_tenant
+from libs.local.tenant_snapshot import ask_for_tenant
 from libs.local.tenant_versions import (
     Applied,
     TenantVersion,
@@ -193,6 +195,32 @@ def explain_command(tenant: str, table: str, as_json: bool, home: Home) -> None:
         click.echo(msgspec.json.format(msgspec.json.encode(explanation)))
     else:
         print_explanation(explanation)
+
+
+@tenant_command.command(name="snapshot")
+@click.argument("tenant")
+@click.argument("tables", nargs=-1, metavar="[TABLE]...")
+@home_option
+def snapshot_command(tenant: str, tables: Sequence[str], home: Home) -> None:
+    """Send TENANT the rows that its tables have already: TABLEs, or all that it sees. No other tenant gets anything.
+
+    The readers read the tables by incremental snapshots, while changes go on; the rows come to the tenant's topics as reads,
+    filtered and masked as its document says, in order with the changes around them. TABLE is a table's name, database.table
+    or source.database.table. The request is durable when the command returns, and `headwater status` shows how far it is.
+    With `snapshot: {on_joining: true}` in its document a new tenant, or a further table, needs no such command.
+
+    \b
+    Examples:
+      headwater tenant snapshot acme
+      headwater tenant snapshot acme orders shop.customers
+    """
+    running_state(home)
+    for asked in ask_for_tenant(home, load_documents(home), tenant, tables):
+        click.echo(
+            f"asked the reader of {asked.source} for {', '.join(asked.tables)}, for {tenant} alone "
+            f"(signal {asked.signal_id}, offset {asked.signal_offset})"
+        )
+    click.echo("watch it with: headwater status")
 
 
 @tenant_command.command(name="decrypt")

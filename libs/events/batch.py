@@ -54,6 +54,8 @@ class RowRun:
     committed_at_us: int
     is_snapshot: bool
     rows: RunRows = field(default_factory=RunRows)
+    for_tenants: tuple[str, ...] = ()
+    """Nobody else gets the rows; empty: everybody who sees the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,7 @@ class BatchBuilder:
             committed_at_us=run.committed_at_us,
             is_snapshot=run.is_snapshot,
             ops=gathered.ops,
+            for_tenants=run.for_tenants,
         ).SerializeToString()
         rows = gathered.encoded()
         size = len(head) + len(rows)

@@ -4,6 +4,9 @@ Readers write ``encode_checkpoint`` into their own Kafka transactions under ``ch
 reads them back. ``libs/rpc`` uses the same conversions for gRPC.
 """
 
+from collections.abc import Iterable
+from typing import Any
+
 import msgspec
 
 from libs.types.checkpoint import (
@@ -130,13 +133,12 @@ def incremental_to_proto(incremental: IncrementalSnapshot) -> checkpoint_pb2.Inc
 def incremental_from_proto(message: checkpoint_pb2.IncrementalSnapshot) -> IncrementalSnapshot:
     """The state that ``message`` carries."""
     return IncrementalSnapshot(
-        tables=tuple(
-            TableCopy(**{name: getattr(copy, name) for name in TableCopy.__struct_fields__}) for copy in message.tables
-        ),
+        tables=tuple(TableCopy(**_fields(copy, TableCopy.__struct_fields__)) for copy in message.tables),
         is_paused=message.is_paused,
         signals_offset=message.signals_offset if message.HasField("signals_offset") else None,
-        finished=tuple(
-            FinishedCopy(**{name: getattr(copy, name) for name in FinishedCopy.__struct_fields__})
-            for copy in message.finished
-        ),
+        finished=tuple(FinishedCopy(**_fields(copy, FinishedCopy.__struct_fields__)) for copy in message.finished),
     )
+
+
+def _fields(copy: checkpoint_pb2.TableCopy | checkpoint_pb2.FinishedCopy, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(copy, name) for name in names} | {"for_tenants": tuple(copy.for_tenants)}

@@ -443,7 +443,18 @@ def tenant_home_mistakes(spec: TenantSpec, known_sources: Sequence[str], home: H
             mistakes.append(
                 f"sources[{index}].name: no source {selection.name!r} in sources/; {nearest(selection.name, known_sources)}"
             )
+        elif spec.snapshot.on_joining and _kind_of(home, selection.name) == "dts":
+            mistakes.append(
+                f"snapshot.on_joining: source {selection.name!r} is a DTS subscription, whose reader copies nothing "
+                "for one tenant; take it out, or set false"
+            )
     return mistakes
+
+
+def _kind_of(home: Home, source: str) -> str:
+    """Empty: its document cannot be read, which is told where it is judged."""
+    read = read_yaml_file(home.sources_dir / f"{source}.yaml", shown_as=source, mistakes=[])
+    return str(read.value.get("kind", "mysql")) if read is not None and isinstance(read.value, dict) else ""
 
 
 def _read_warehouses(home: Home, mistakes: list[str]) -> PostgresqlWarehouse | None:

@@ -29,6 +29,7 @@ from libs.local.documents import POSTGRESQL, Documents, read_documents
 from libs.local.home import Home, is_initialised
 from libs.local.jars import jars_dir
 from libs.local.java import find_java
+from libs.local.joining import note_beginnings, watched_joining
 from libs.local.own_servers import own_servers
 from libs.local.plan import (
     IMPORT_ROOT,
@@ -106,7 +107,9 @@ def run_stack(
     with hold(home):
         _sweep(home, on_event)
         planned = prepare(home, documents)
-        asyncio.run(_supervise_until_signalled(home, planned, on_event, on_phase))
+        note_beginnings(home, documents)
+        with watched_joining(home, documents, lambda said: on_event(StackEvent("tenants", ServicePhase.UP, said))):
+            asyncio.run(_supervise_until_signalled(home, planned, on_event, on_phase))
 
 
 def prepare(home: Home, documents: Documents) -> tuple[Supervised, ...]:

@@ -75,6 +75,8 @@ class IncrementalStatus(msgspec.Struct, frozen=True, kw_only=True):
     rows_read: int
     rows_estimated: int
     """By the source's statistics; 0 before its reading begins."""
+    for_tenants: tuple[str, ...] = ()
+    """Only these get the rows; empty: everybody who sees the table."""
 
 
 class ShardStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -369,7 +371,14 @@ async def ask_reader(source: str, grpc_port: int | None) -> SourceStatus:
         snapshot_rows_estimated=answer.snapshot.rows_estimated if has_snapshot else None,
         snapshot_remaining_s=answer.snapshot_remaining_s if answer.HasField("snapshot_remaining_s") else None,
         incremental=tuple(
-            IncrementalStatus(**{name: getattr(copy, name) for name in IncrementalStatus.__struct_fields__})
+            IncrementalStatus(
+                table=copy.table,
+                signal_id=copy.signal_id,
+                chunks_read=copy.chunks_read,
+                rows_read=copy.rows_read,
+                rows_estimated=copy.rows_estimated,
+                for_tenants=tuple(copy.for_tenants),
+            )
             for copy in answer.incremental.tables
         ),
         incremental_is_paused=answer.incremental.is_paused,

@@ -81,10 +81,7 @@ def plan_tenant(home: Home, documents: Documents, spec: TenantSpec, lines: Docum
     planned = tuple(_planned(before, after))
     old_topics = set() if old is None else _topics(old, before.values())
     new_topics = _topics(spec, after.values())
-    if any(table.change in (NEW, CHANGED) and table.fate.is_delivered for table in planned):
-        notes.append(
-            "rows that exist already are not delivered anew by this: `headwater signal SOURCE execute-snapshot TABLE` does that"
-        )
+    notes += _existing_rows(spec, planned)
     if spec.sink is not None and any(
         _columns_differ(old_fate, after[key]) for key, old_fate in before.items() if key in after
     ):
@@ -101,6 +98,19 @@ def plan_tenant(home: Home, documents: Documents, spec: TenantSpec, lines: Docum
         tables=planned,
         notes=tuple(notes),
     )
+
+
+def _existing_rows(spec: TenantSpec, planned: Iterable[PlannedTable]) -> Iterator[str]:
+    """What becomes of the rows that tables have already."""
+    changes = {table.change for table in planned if table.fate.is_delivered}
+    if NEW in changes and spec.snapshot.on_joining:
+        yield "the rows that new tables have already are copied to this tenant alone (snapshot.on_joining)"
+        changes.discard(NEW)
+    if changes & {NEW, CHANGED}:
+        yield (
+            "rows that exist already are not delivered anew by this: "
+            f"`headwater tenant snapshot {spec.tenant} TABLE` does that, for this tenant alone"
+        )
 
 
 def _newest_version(home: Home, tenant: str) -> ParsedTenant | None:

@@ -20,7 +20,8 @@ def take_signal(
 ) -> tuple[IncrementalSnapshot, list[str]]:
     """The state once ``signal`` has acted, and what of it could not be done; ``captured``: names ``database.table``.
 
-    A table that waits already with the same conditions is not queued twice; one that is being read is read again after it.
+    A table that waits already with the same conditions, for the same tenants, is not queued twice; one that is being read is
+    read again after it. A signal for some tenants acts once by its id: who sends it may send it again when in doubt.
     """
     match signal:
         case ExecuteSnapshot():
@@ -55,7 +56,10 @@ def _execute(
                 else "".join(conditions),
                 surrogate_key=signal.surrogate_key,
                 signal_id=signal.signal_id,
+                for_tenants=signal.for_tenants,
             )
+            if _has_acted(state, copy):
+                continue
             if not any(_is_same_request(copy, waiting) for waiting in tables):
                 tables.append(copy)
     return msgspec.structs.replace(state, tables=tuple(tables)), notes
@@ -63,8 +67,7 @@ def _execute(
 
 def _is_same_request(copy: TableCopy, waiting: TableCopy) -> bool:
     """It waits and has not begun, so one reading serves both."""
-    asked = (copy.table, copy.condition, copy.surrogate_key)
-    return not has_begun(waiting) and asked == (waiting.table, waiting.condition, waiting.surrogate_key)
+    return not has_begun(waiting) and _request(copy) == _request(waiting)
 
 
 def has_begun(copy: TableCopy) -> bool:
@@ -72,22 +75,40 @@ def has_begun(copy: TableCopy) -> bool:
     return bool(copy.maximum_key or copy.last_key)
 
 
-def _request(copy: TableCopy) -> tuple[str, str, str, str]:
-    """What was asked for, however far it got."""
-    return copy.table, copy.condition, copy.surrogate_key, copy.signal_id
+def _request(copy: TableCopy) -> tuple[str, str, str, tuple[str, ...]]:
+    return copy.table, copy.condition, copy.surrogate_key, copy.for_tenants
+
+
+def _has_acted(state: IncrementalSnapshot, copy: TableCopy) -> bool:
+    """The same signal for the same tenants is known: it was sent again by somebody who was killed before he could note it."""
+    asked = (copy.table, copy.signal_id, copy.for_tenants)
+    known = [(each.table, each.signal_id, each.for_tenants) for each in state.tables]
+    known += [(each.table, each.signal_id, each.for_tenants) for each in state.finished]
+    return bool(copy.for_tenants and copy.signal_id) and asked in known
+
+
+def is_same_copy(copy: TableCopy, other: TableCopy) -> bool:
+    """The two are one copy of a table, however far each says that it got."""
+    return copy.signal_id == other.signal_id and _request(copy) == _request(other)
 
 
 def chunk_delivered(state: IncrementalSnapshot, copy: TableCopy, *, is_last: bool) -> IncrementalSnapshot:
     """The first table stands where ``copy`` says; the last chunk of a table takes it off the list, to the finished ones.
 
-    A table that was stopped meanwhile stays off, and one that was asked for anew stays to be read.
+    A table that was stopped meanwhile stays off, and one that was asked for anew since begins at its beginning.
     """
-    if not state.tables or _request(state.tables[0]) != _request(copy):
+    if not state.tables or not is_same_copy(state.tables[0], copy):
         return state
     rest = state.tables[1:]
     if not is_last:
         return msgspec.structs.replace(state, tables=(copy, *rest))
-    end = FinishedCopy(table=copy.table, signal_id=copy.signal_id, condition=copy.condition, rows_read=copy.rows_read)
+    end = FinishedCopy(
+        table=copy.table,
+        signal_id=copy.signal_id,
+        condition=copy.condition,
+        rows_read=copy.rows_read,
+        for_tenants=copy.for_tenants,
+    )
     return msgspec.structs.replace(state, tables=rest, finished=(*state.finished, end)[-_FINISHED_KEPT:])
 
 

@@ -31,6 +31,8 @@ class ExecuteSnapshot:
     """Pairs of such a name and an SQL condition: only rows that meet it."""
     surrogate_key: str = ""
     """The column along which the tables are read instead of their keys."""
+    for_tenants: tuple[str, ...] = ()
+    """Only these tenants get the rows; empty: everybody who sees the tables. Headwater's own, as ``tenants`` in ``data``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ def signal_of(signal_id: str, kind: object, data: object) -> Signal:
                 tables=_names(members, mistakes, is_required=True),
                 conditions=_conditions(members, mistakes),
                 surrogate_key=_text(members, "surrogate-key", mistakes),
+                for_tenants=_tenants(members, mistakes),
             )
         case "stop-snapshot":
             signal = StopSnapshot(signal_id, _names(members, mistakes, is_required=False))
@@ -116,6 +119,12 @@ def signal_of(signal_id: str, kind: object, data: object) -> Signal:
     if mistakes:
         raise InvalidSignal(f"{kind} {signal_id!r}: " + "; ".join(mistakes))
     return signal
+
+
+def snapshot_for_tenant(signal_id: str, tenant: str, tables: Sequence[str]) -> str:
+    """The signal that has whole tables, by their names ``database.table``, read again for one tenant alone."""
+    data = {"type": "INCREMENTAL", "data-collections": [re.escape(name) for name in tables], "tenants": [tenant]}
+    return json.dumps({"id": signal_id, "type": EXECUTE, "data": data})
 
 
 def matches(pattern: str, table: str) -> bool:
@@ -145,6 +154,17 @@ def _names(members: Mapping[str, Any], mistakes: list[str], *, is_required: bool
     for name in names:
         _check_pattern(name, "data-collections", mistakes)
     return tuple(names)
+
+
+def _tenants(members: Mapping[str, Any], mistakes: list[str]) -> tuple[str, ...]:
+    """An empty list is a mistake: taken for none it would deliver to everybody what was meant for few."""
+    if "tenants" not in members:
+        return ()
+    names = members["tenants"]
+    if not isinstance(names, list) or not names or not all(isinstance(n, str) and n for n in names):
+        mistakes.append("tenants: must be a list of tenants' names; leave it out for all")
+        return ()
+    return tuple(sorted(set(names)))
 
 
 def _conditions(members: Mapping[str, Any], mistakes: list[str]) -> tuple[tuple[str, str], ...]:

@@ -53,6 +53,8 @@ class TableCopy(msgspec.Struct, frozen=True, kw_only=True):
     rows_read: int = 0
     rows_estimated: int = 0
     chunks_read: int = 0
+    for_tenants: tuple[str, ...] = ()
+    """Only these tenants get the rows; empty: everybody who sees the table."""
 
 
 class FinishedCopy(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +69,8 @@ class FinishedCopy(msgspec.Struct, frozen=True, kw_only=True):
     condition: str = ""
     """SQL: only rows that meet it were read; empty: all."""
     rows_read: int = 0
+    for_tenants: tuple[str, ...] = ()
+    """Only these tenants got the rows; empty: everybody who sees the table."""
 
 
 class IncrementalSnapshot(msgspec.Struct, frozen=True, kw_only=True):

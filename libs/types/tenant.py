@@ -383,6 +383,14 @@ class TenantLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Its share of the router among the tenants that are behind: one of 2 catches up twice as fast as one of 1."""
 
 
+class TenantSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The rows that tables have already when a tenant begins to get them."""
+
+    on_joining: bool = False
+    """A tenant that is new, or that sees further tables from now on, is sent the rows they have, by an incremental snapshot for
+    it alone. False: it gets what changes from now on; ``headwater tenant snapshot`` asks for the rows by hand."""
+
+
 class TenantSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One tenant's document (``tenant.yaml``)."""
 
@@ -398,3 +406,5 @@ class TenantSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Where its rows go, and how; null: topics only."""
     limits: TenantLimits = TenantLimits()
     """How much of the router it takes."""
+    snapshot: TenantSnapshot = TenantSnapshot()
+    """The rows that its tables have already."""

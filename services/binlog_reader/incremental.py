@@ -50,7 +50,7 @@ from libs.mysql.watermarks import (
     set_high,
     spans_servers,
 )
-from libs.source.incremental import begin_again, chunk_delivered, drop_table, take_signal
+from libs.source.incremental import begin_again, chunk_delivered, drop_table, is_same_copy, take_signal
 from libs.source.mysql.client import Connection, mysql_error_code, query, select_raw
 from libs.source.mysql.snapshot import create_statement, estimated_rows, executed_gtids
 from libs.source.mysql.table_copy import UnreadRow
@@ -278,7 +278,7 @@ class IncrementalCopy:
         """Let a signal act; what of it could not be done."""
         self.state, notes = take_signal(self.state, signal, captured)
         chunk = self.chunk
-        if chunk is not None and not (self.state.tables and self.state.tables[0].table == chunk.copy.table):
+        if chunk is not None and not (self.state.tables and is_same_copy(self.state.tables[0], chunk.copy)):
             self._forget()
         return notes
 

@@ -1096,6 +1096,7 @@ class BinlogChangeLog:
                 schema=chunk.schema,
                 view=view,
                 marker=lambda row, of: b'"incremental"',
+                for_tenants=chunk.copy.for_tenants,
             )
         labels = (self._settings.source, SOURCE_PARTITION)
         metrics.INCREMENTAL_CHUNKS.labels(*labels).inc()

@@ -19,6 +19,7 @@ cdef class Run:
     cdef readonly long long committed_at_us
     cdef readonly bint is_snapshot
     cdef readonly bytes ops
+    cdef readonly tuple for_tenants
     cdef readonly Py_ssize_t largest_value
     cdef int _read(self, Py_ssize_t begin, Py_ssize_t end) except -1
     cdef str _text(self, Py_ssize_t begin, Py_ssize_t end)

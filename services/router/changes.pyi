@@ -11,6 +11,7 @@ class Run:
     committed_at_us: int
     is_snapshot: bool
     ops: bytes
+    for_tenants: tuple[str, ...]
     largest_value: int
     def __len__(self) -> int: ...
     @property

@@ -30,6 +30,7 @@ cdef int _IS_SNAPSHOT = change_batch_pb2.Run.IS_SNAPSHOT_FIELD_NUMBER
 cdef int _OPS = change_batch_pb2.Run.OPS_FIELD_NUMBER
 cdef int _KEYS = change_batch_pb2.Run.KEYS_FIELD_NUMBER
 cdef int _VALUES = change_batch_pb2.Run.VALUES_FIELD_NUMBER
+cdef int _FOR_TENANTS = change_batch_pb2.Run.FOR_TENANTS_FIELD_NUMBER
 
 
 cdef class Run:
@@ -38,6 +39,7 @@ cdef class Run:
     def __cinit__(self):
         self.database = self.table = self.transaction_id = self.rank = ""
         self.ops = b""
+        self.for_tenants = ()
 
     def __dealloc__(self):
         free(self.key_spans)
@@ -90,6 +92,9 @@ cdef class Run:
                     self.transaction_id = self._text(field.begin, field.end)
                 else:
                     self.rank = self._text(field.begin, field.end)
+            elif field.number == _FOR_TENANTS:
+                require(&field, LENGTH_DELIMITED)
+                self.for_tenants = (*self.for_tenants, self._text(field.begin, field.end))
             elif field.number in (_SCHEMA_VERSION, _EPOCH, _FIRST_TX_ORDINAL, _COMMITTED_AT_US, _IS_SNAPSHOT):
                 require(&field, VARINT)
                 if field.number == _SCHEMA_VERSION:

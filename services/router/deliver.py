@@ -153,16 +153,31 @@ def targets_of(batch: Changes, book: RouteBook) -> Iterator[Target]:
     for entry in batch.entries:
         match entry:
             case Run():
-                version = (entry.database, entry.table, entry.schema_version)
+                version = (entry.database, entry.table, entry.schema_version, entry.for_tenants)
                 if version not in seen:
                     seen.add(version)
-                    yield from _route_targets(book.routes(*version, form))
+                    yield from _route_targets(_run_routes(entry, book, form))
             case TableChange():
                 if entry.schema_version:
                     yield from _route_targets(book.routes(entry.database, entry.table, entry.schema_version, form))
                 yield from (target for _, target, _ in _change_readers(entry, book, form))
             case TransactionBoundary():
                 yield from (target for _, target, _ in _boundary_readers(book))
+
+
+def unseen_addressees(batch: Changes, book: RouteBook) -> set[tuple[str, TableId]]:
+    """Tenants that rows are addressed to and that do not see their table, by the documents that the book was made of."""
+    addressed = {
+        (tenant, TableId(database=run.database, table=run.table))
+        for run in batch.entries
+        if isinstance(run, Run)
+        for tenant in run.for_tenants
+    }
+    return {
+        (tenant, table_id)
+        for tenant, table_id in addressed
+        if all(subscriber.tenant != tenant for subscriber in book.who_sees(table_id))
+    }
 
 
 def form_of(batch: ChangeBatch) -> EnvelopeForm:
@@ -238,7 +253,7 @@ def _context_headers(source: str, connector: str, run_id: str, schemas: bool) ->
 
 
 def _deliver_run(run: Run, context: _Context) -> Iterator[Delivery]:
-    routes = context.book.routes(run.database, run.table, run.schema_version, context.form)
+    routes = _run_routes(run, context.book, context.form)
     if not routes.groups and not routes.refused:
         return
     rows = _Rows(run, context)
@@ -247,6 +262,12 @@ def _deliver_run(run: Run, context: _Context) -> Iterator[Delivery]:
         yield from _deliver_to_group(rows, group, context)
     for refused in routes.refused:
         yield _all_set_aside(rows, refused, context)
+
+
+def _run_routes(run: Run, book: RouteBook, form: EnvelopeForm) -> TableRoutes:
+    """Who gets a run's rows: all who see its table, or of these the ones that it is addressed to."""
+    routes = book.routes(run.database, run.table, run.schema_version, form)
+    return routes.only(run.for_tenants) if run.for_tenants else routes
 
 
 class _Rows:

@@ -39,8 +39,9 @@ from libs.failpoints import failpoint
 from libs.kafka.clients import client_config
 from libs.telemetry import metrics
 from libs.types.order import EventOrder
+from libs.types.table import TableId
 from libs.types.tenant import TenantSpec
-from services.router.deliver import Changes, read_changes, targets_of
+from services.router.deliver import Changes, read_changes, targets_of, unseen_addressees
 from services.router.encode import KnownSchemas
 from services.router.match import RouteBook
 from services.router.metering import Meter, fetch_cpu_ns
@@ -378,6 +379,8 @@ class _LaneWorker:
         self._book_made_s = 0.0
         self._told_schemas: set[str] = set()
         """Of the book's refused schemas, those that were logged."""
+        self._told_unseen: set[tuple[str, TableId]] = set()
+        """Who could not be given rows that are addressed to it, by the book."""
         self._specs: dict[str, TenantSpec] = {}
         self._current_book()
         for tenant, cursor in found.items():
@@ -403,7 +406,7 @@ class _LaneWorker:
         if not fresh:
             return None
         batches = [read_changes(batch.payload) for batch in fresh]
-        book = self._current_book()
+        book = self._book_for(batches)
         step = _Step(self._prepare(batches, book))
         done = 0
         while done < len(batches):
@@ -457,11 +460,31 @@ class _LaneWorker:
         self._behind.difference_update(gone)
         return self._book
 
+    def _book_for(self, batches: Sequence[Changes]) -> RouteBook:
+        """The current book. Rows that are addressed to a tenant were asked for when its document said that it gets them: where
+        the book does not say so, the document is newer than the last look, and is looked at before the rows pass."""
+        book = self._current_book()
+        if not any(unseen_addressees(batch, book) for batch in batches):
+            return book
+        self._shared.look_at_tenants()
+        book = self._current_book()
+        unseen = {each for batch in batches for each in unseen_addressees(batch, book)}
+        for tenant, table_id in sorted(unseen - self._told_unseen):
+            self._log.warning(
+                "copy_not_delivered",
+                tenant_id=tenant,
+                table=str(table_id),
+                reason="rows were copied for this tenant alone, and by its document in force it does not see the table",
+            )
+        self._told_unseen |= unseen
+        return book
+
     def _new_book(self, tenants: tuple[TenantSpec, ...]) -> RouteBook:
         shared = self._shared
         fetch_schema, registry = shared.fetch_schema(self._source), KnownSchemas(shared.registry)
         self._book_made_s = time.monotonic()
         self._told_schemas.clear()
+        self._told_unseen.clear()
         book = RouteBook(self._source, tenants, fetch_schema, shared.claims, shared.keys, registry)
         book.leave_out(self._behind)
         return book

@@ -190,6 +190,11 @@ class TableRoutes:
         refused = tuple(each for each in self.refused if each.target.tenant not in tenants)
         return TableRoutes(self.table_id, tuple(group for group in groups if group.targets), refused)
 
+    def only(self, tenants: Collection[str]) -> "TableRoutes":
+        """The same for these alone."""
+        routed = {target.tenant for group in self.groups for target in group.targets}
+        return self.without((routed | {each.target.tenant for each in self.refused}).difference(tenants))
+
 
 class RefusedSchema(NamedTuple):
     """What the registry said of a schema of a topic."""

@@ -61,6 +61,8 @@ class LaneDependencies:
     """Of the tenants' masks."""
     registry: SchemaIds = NO_REGISTRY
     """Of the schemas of Avro events."""
+    look_at_tenants: Callable[[], None] = lambda: None
+    """Have ``tenants`` be what the documents say at this moment; blocks shortly. From any thread."""
 
 
 RefusedTopics = Sequence[tuple[Target, PipelineHalted]]

@@ -74,6 +74,7 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
             on_failure=lambda error: _fail(loop, failure, error),
             keys=keys,
             registry=registry,
+            look_at_tenants=tenants.refresh,
         )
         lanes = Lanes(topics, shared)
         liveness = Liveness(settings, list(topics), lanes)
@@ -127,6 +128,7 @@ class Tenants:
             check_key=keys.mistake,
             what_else=keys.stamp,
         )
+        self._refreshing = threading.Lock()
         self.in_force = TenantSet()
         self._changed_at_s = time.monotonic()
         self._served: set[str] = set()
@@ -163,7 +165,11 @@ class Tenants:
             log.info("tenant_let_go", tenant_id=tenant)
 
     def refresh(self) -> None:
-        """Take in what changed in the folder."""
+        """Take in what changed in the folder. Thread-safe."""
+        with self._refreshing:
+            self._refresh()
+
+    def _refresh(self) -> None:
         with self._received.lock if self._received is not None else contextlib.nullcontext():
             changed = self._folder.refresh()
         if changed is None:

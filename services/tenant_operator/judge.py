@@ -41,7 +41,13 @@ def parse_document(text: str) -> Parsed:
     force. Keys of masks are not looked for: only the router has them.
     """
     mistakes: list[str] = []
-    return parse_tenant(text, mistakes=mistakes, check_condition=condition_mistakes), tuple(mistakes)
+    spec = parse_tenant(text, mistakes=mistakes, check_condition=condition_mistakes)
+    if spec is not None and spec.snapshot.on_joining:
+        return None, (
+            "snapshot.on_joining: is done by a stack of one machine, and not in Kubernetes; set false, and ask for the rows "
+            "by a signal with data.tenants once the tenant is in force (docs/snapshots.md)",
+        )
+    return spec, tuple(mistakes)
 
 
 @dataclass(frozen=True, slots=True)

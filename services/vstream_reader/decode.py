@@ -163,6 +163,8 @@ class DecoderOptions:
     spill_dir: Path | None = None
     is_recopy: bool = False
     """Only the rows that are copied are delivered: another stream delivers the changes."""
+    for_tenants: tuple[str, ...] = ()
+    """Nobody else gets the rows; empty: everybody who sees the table."""
     source_partition: str = "0"
     set_aside: Callable[[UndecodedRow], None] | None = None
     """Takes a row that cannot be decoded, and decoding goes on; without it the error is raised."""
@@ -710,6 +712,7 @@ class StreamDecoder:
                 ),
                 committed_at_us=transaction.committed_at_us,
                 is_snapshot=transaction.is_copy,
+                for_tenants=self._options.for_tenants,
             )
         )
         return _OpenRun(table, run.rows, self._frame(table, transaction))

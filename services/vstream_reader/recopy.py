@@ -43,8 +43,8 @@ _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
 """Before a second stream that broke is opened again, twice as long each time that it brought nothing."""
 
-MakeDecoder = Callable[[VitessPosition], StreamDecoder]
-"""A decoder of copied rows alone, at a position."""
+MakeDecoder = Callable[[VitessPosition, tuple[str, ...]], StreamDecoder]
+"""A decoder of copied rows alone, at a position, for some tenants or (none named) for all."""
 
 
 class Recopy:
@@ -157,7 +157,7 @@ class Recopy:
             copy = _anew(copy, position)
             self.state = put_first(self.state, copy)
         self._opened = self._running = copy
-        self.decoder = self._make_decoder(position)
+        self.decoder = self._make_decoder(position, copy.for_tenants)
         log.info("recopy_begins", table=copy.table, condition=copy.condition, goes_on=goes_on)
         return recopy_request(self._settings, position, copy.table.partition(".")[2], copy.condition)
 

@@ -412,8 +412,8 @@ class VstreamChangeLog:
             self._recopy.expect(await self._estimate([table], sorted(decoder.shard_names)))
         answers.open(self._recopy.decoder, request)
 
-    def _copying_decoder(self, position: VitessPosition) -> StreamDecoder:
-        options = dataclasses.replace(self._options, is_recopy=True)
+    def _copying_decoder(self, position: VitessPosition, for_tenants: tuple[str, ...]) -> StreamDecoder:
+        options = dataclasses.replace(self._options, is_recopy=True, for_tenants=for_tenants)
         return StreamDecoder(options, position, self._versions, batch=self._batch, is_copying=True)
 
     def _captured(self) -> list[str]:

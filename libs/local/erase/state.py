@@ -7,6 +7,7 @@ from pathlib import Path
 from libs.config.tenants import parse_tenant
 from libs.local.erase.held import Held, size_of
 from libs.local.home import Home
+from libs.local.joining import joining_path
 from libs.local.plan import ROUTER
 from libs.types.parked_keys import parked_keys_path
 from libs.types.resync import resyncs_path
@@ -50,6 +51,7 @@ def _paths(home: Home, tenant: str) -> Iterator[Path]:
         parked_keys_path(home.sink_dir, tenant),
         resyncs_path(home.sink_dir, tenant),
         home.data_dir / "resyncs" / f"{tenant}.json",
+        joining_path(home, tenant),
     ]
     for file in files:
         # Beside each, what a killed writer left: acme.unfinished, acme.4711.unfinished.

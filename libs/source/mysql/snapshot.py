@@ -392,10 +392,12 @@ def append_rows(
     view: "ReadView | CopiedAt",
     marker: Callable[[int, int], bytes],
     connector: str = "mysql",
+    for_tenants: tuple[str, ...] = (),
 ) -> None:
     """Rows of a copy as ``r`` events, with the order of their view: any later change wins over them.
 
     ``marker`` gives ``source.snapshot``, as JSON text, of the row of that number among so many.
+    ``for_tenants``: nobody else gets the rows; empty: everybody who sees the table.
     """
     run = batch.open_run(
         RowRun(
@@ -405,6 +407,7 @@ def append_rows(
             first_order=view.order,
             committed_at_us=view.taken_at_us,
             is_snapshot=True,
+            for_tenants=for_tenants,
         )
     )
     tails = {

@@ -27,6 +27,7 @@ RUNS = st.lists(
         ops=st.just(bytes(op for op, _, _ in rows)),
         keys=st.just([key for _, key, _ in rows]),
         values=st.just([value for _, _, value in rows]),
+        for_tenants=st.lists(TEXT, max_size=3),
     )
 )
 ENTRIES = st.one_of(
@@ -54,7 +55,7 @@ def test_batch_is_read_as_protobuf_reads_it(batch: ChangeBatch) -> None:
     expected = [getattr(entry, entry.WhichOneof("entry")) for entry in batch.entries]
     for entry, message in zip(entries, expected, strict=True):
         if isinstance(entry, RunInPlace):
-            read = {name: getattr(entry, name) for name in FIELDS}
+            read = {name: getattr(entry, name) for name in FIELDS} | {"for_tenants": [*entry.for_tenants]}
             assert read == {name: getattr(message, name) for name in FIELDS}
             assert len(entry) == len(message.values)
             assert entry.largest_value == max(map(len, message.values), default=0)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from libs.events.batch import BatchBuilder, BatchIdentity, RowRun
@@ -24,6 +25,7 @@ from services.router.deliver import (
     form_of,
     read_changes,
     targets_of,
+    unseen_addressees,
 )
 from services.router.match import RouteBook, TopicClaims
 from tests.unit.events.golden import records, table_schemas
@@ -31,6 +33,7 @@ from tests.unit.router.batches import read_back
 
 RUN_ID = "01a1fbb8-f77e-7130-b236-dee4c7bcc6dc"
 ORDERS = TableId(database="shop", table="orders")
+CUSTOMERS = TableId(database="shop", table="customers")
 OURS = ("headwater.order", "headwater.schema-version")
 Row = tuple[str, bytes, bytes]
 
@@ -68,6 +71,7 @@ def add_run(
     rank: int = 7,
     first: int = 1,
     snapshot: bool = False,
+    for_tenants: tuple[str, ...] = (),
 ) -> None:
     """Append a run of (op, key, value)."""
     run = RowRun(
@@ -77,6 +81,7 @@ def add_run(
         first_order=EventOrder(epoch=1, rank=rank, tx_ordinal=0 if snapshot else first),
         committed_at_us=1_000_000,
         is_snapshot=snapshot,
+        for_tenants=for_tenants,
     )
     for op, key, value in rows:
         run.rows.append(ord(op), key, value)
@@ -458,3 +463,60 @@ def test_targets_are_known_before_anything_is_written() -> None:
     written = {target.topic.name for delivery in deliver(payload, book) for target in delivery.targets}
 
     assert written <= known
+
+
+def test_rows_for_some_tenants_reach_nobody_else() -> None:
+    """Not their rows, not their topics, not the schemas; what is for all around them reaches all."""
+    batch = builder()
+    add_run(batch, [("r", b'{"id":1}', b"old")], snapshot=True, for_tenants=("b",))
+    add_run(batch, [("c", b'{"id":2}', b"new")], table=CUSTOMERS)
+    payload = taken(batch)
+    customers = msgspec.structs.replace(orders(1), table_id=CUSTOMERS)
+    schemas = {("orders", 1): orders(1), ("customers", 1): customers}
+    book = route_book(tenant("a"), tenant("b"), tenant("c"), schemas=schemas)
+
+    deliveries = deliver(payload, book)
+    known = {target.topic.name for target in targets_of(payload, book)}
+
+    assert [value for _, value, _ in records_of(deliveries, "b.s.shop.orders")] == [b"old"]
+    assert {target.topic.name for delivery in deliveries for target in delivery.targets} == known
+    assert not known & {"a.s.shop.orders", "c.s.shop.orders"}
+    assert known >= {f"{name}.s.shop.customers" for name in "abc"}
+
+
+def test_the_same_table_for_one_and_for_all_in_one_batch() -> None:
+    batch = builder()
+    add_run(batch, [("r", b'{"id":1}', b"old")], snapshot=True, for_tenants=("b",))
+    add_run(batch, [("u", b'{"id":1}', b"new")])
+    payload = taken(batch)
+    book = route_book(tenant("a"), tenant("b"))
+
+    deliveries = deliver(payload, book)
+
+    assert {"a.s.shop.orders", "b.s.shop.orders"} <= {target.topic.name for target in targets_of(payload, book)}
+    assert [value for _, value, _ in records_of(deliveries, "a.s.shop.orders")] == [b"new"]
+    assert [value for _, value, _ in records_of(deliveries, "b.s.shop.orders")] == [b"old", b"new"]
+
+
+def test_a_refusal_of_rows_for_one_tenant_is_its_own() -> None:
+    """Nobody else's rows are set aside because of a copy that was not for him."""
+    batch = builder()
+    add_run(batch, [("r", b'{"id":1}', b"old")], snapshot=True, for_tenants=("b",))
+    payload = taken(batch)
+    book = route_book(tenant("a"), tenant("b"))
+    for name in "ab":
+        book.refuse_topic(f"{name}.s.shop.orders", "too few brokers")
+
+    deliveries = deliver(payload, book)
+
+    assert {target.topic.name for delivery in deliveries for target in delivery.targets} == {"b.dead-letter"}
+
+
+def test_addressees_that_do_not_see_their_table_are_known() -> None:
+    batch = builder()
+    add_run(batch, [("r", b'{"id":1}', b"x")], snapshot=True, for_tenants=("a", "b", "gone"))
+    add_run(batch, [("c", b'{"id":2}', b"y")], table=CUSTOMERS)
+    hidden = SourceSelection(name="s", exclude_tables=(r"shop\.orders",))
+    book = route_book(tenant("a"), TenantSpec(tenant="b", sources=(hidden,)))
+
+    assert unseen_addressees(taken(batch), book) == {("b", ORDERS), ("gone", ORDERS)}

@@ -39,8 +39,16 @@ snapshots = st.builds(
     rows_copied=counts,
     rows_estimated=counts,
 )
-copies = st.builds(TableCopy, table=names, condition=names, signal_id=names, last_key=st.binary(max_size=8))
-finished = st.builds(FinishedCopy, table=names, signal_id=names, condition=names, rows_read=counts)
+tenants = st.lists(names, max_size=2).map(tuple)
+copies = st.builds(
+    TableCopy,
+    table=names,
+    condition=names,
+    signal_id=names,
+    last_key=st.binary(max_size=8),
+    for_tenants=tenants,
+)
+finished = st.builds(FinishedCopy, table=names, signal_id=names, condition=names, rows_read=counts, for_tenants=tenants)
 incremental = st.builds(
     IncrementalSnapshot,
     tables=st.lists(copies).map(tuple),

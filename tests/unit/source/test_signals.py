@@ -74,6 +74,14 @@ def test_conditions_and_surrogate_key() -> None:
         ('{"type": "execute-snapshot", "data": {"data-collections": [], "type": "BLOCKING"}}', "BLOCKING"),
         ('{"type": "execute-snapshot", "data": "{"}', "is not JSON"),
         (b"\xff\xfe", "is not JSON"),
+        (
+            '{"type": "execute-snapshot", "data": {"data-collections": ["p.a"], "tenants": []}}',
+            "tenants: must be a list of tenants' names; leave it out for all",
+        ),
+        (
+            '{"type": "execute-snapshot", "data": {"data-collections": ["p.a"], "tenants": "acme"}}',
+            "tenants: must be a list",
+        ),
     ],
 )
 def test_a_signal_that_cannot_act_is_refused_with_its_mistake(text: str | bytes, says: str) -> None:
@@ -159,6 +167,48 @@ def test_only_a_table_that_was_read_to_its_end_is_finished() -> None:
     state = chunk_delivered(state, msgspec.structs.replace(state.tables[0], rows_read=5), is_last=True)
 
     assert state.finished == (FinishedCopy(table="p.c", signal_id="s", rows_read=5),)
+
+
+def test_a_chunk_of_a_stopped_copy_moves_no_other_copy_of_the_table_on() -> None:
+    """It would begin in the middle, and deliver to whom the stopped one was for."""
+    state, _ = take(IncrementalSnapshot(), ExecuteSnapshot("all", ("p.a",)))
+    chunk = msgspec.structs.replace(state.tables[0], last_key=b"k", rows_read=5)
+    state, _ = take(state, StopSnapshot("", ("p.a",)))
+    state, _ = take(state, ExecuteSnapshot("one", ("p.a",), for_tenants=("acme",)))
+
+    assert chunk_delivered(state, chunk, is_last=False) == state
+    assert chunk_delivered(state, chunk, is_last=True) == state
+
+
+def test_tenants_of_a_signal_are_those_of_its_copies() -> None:
+    signal = parse_signal(
+        '{"id": "j", "type": "execute-snapshot", "data": {"data-collections": ["p.a"], "tenants": ["b", "a", "b"]}}'
+    )
+    state, _ = take(IncrementalSnapshot(), signal)
+
+    assert [copy.for_tenants for copy in state.tables] == [("a", "b")]
+    assert chunk_delivered(state, state.tables[0], is_last=True).finished[0].for_tenants == ("a", "b")
+
+
+def test_a_copy_for_one_tenant_serves_no_other_and_not_all() -> None:
+    state = IncrementalSnapshot()
+    for signal_id, tenants in (("1", ("a",)), ("2", ("b",)), ("3", ()), ("4", ("a",))):
+        state, _ = take(state, ExecuteSnapshot(signal_id, ("p.a",), for_tenants=tenants))
+
+    assert [(copy.signal_id, copy.for_tenants) for copy in state.tables] == [("1", ("a",)), ("2", ("b",)), ("3", ())]
+
+
+def test_a_signal_for_tenants_that_is_sent_again_acts_once() -> None:
+    """Who was killed between sending and noting it sends it again: while the table waits, is read, or was read."""
+    signal = ExecuteSnapshot("join-1", ("p.a",), for_tenants=("acme",))
+    waiting, _ = take(IncrementalSnapshot(), signal)
+    begun = chunk_delivered(
+        waiting, msgspec.structs.replace(waiting.tables[0], last_key=b"k", maximum_key=b"m"), is_last=False
+    )
+    finished = chunk_delivered(begun, begun.tables[0], is_last=True)
+
+    for state in (waiting, begun, finished):
+        assert take(state, signal) == (state, [])
 
 
 def test_of_finished_tables_the_newest_are_kept() -> None:

@@ -74,6 +74,7 @@ def replay(
     key_columns: Sequence[KeyColumns] = (),
     is_copying: bool = False,
     is_recopy: bool = False,
+    for_tenants: tuple[str, ...] = (),
     set_aside: Callable[[UndecodedRow], None] | None = None,
     tally: StreamTally | None = None,
 ) -> Replay:
@@ -89,6 +90,7 @@ def replay(
         events=events or EventSettings(),
         key_columns=key_columns,
         is_recopy=is_recopy,
+        for_tenants=for_tenants,
         set_aside=set_aside,
         tally=tally or StreamTally(),
     )

@@ -331,6 +331,17 @@ def test_a_recopy_delivers_copied_rows_only() -> None:
     assert json.loads(run.values[0])["source"]["snapshot"] == "incremental"
 
 
+def test_a_recopy_for_some_tenants_says_so_in_each_run() -> None:
+    """And the main stream's runs are for all."""
+    recopy = replay(start_of("-80"), is_copying=True, is_recopy=True, for_tenants=("acme",))
+    recopy.feed(copy_of(1, 2))
+    main = replay(ONE_SHARD)
+    main.feed(transaction({"-80": "a:1-11"}, fields(), inserted(1, "x")))
+
+    assert [[*run.for_tenants] for run in recopy.runs()] == [["acme"]]
+    assert [[*run.for_tenants] for run in main.runs()] == [[]]
+
+
 # --- events ------------------------------------------------------------------------------------------------------------
 
 

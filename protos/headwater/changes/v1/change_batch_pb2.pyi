@@ -40,7 +40,7 @@ class Entry(_message.Message):
     def __init__(self, run: _Optional[_Union[Run, _Mapping]] = ..., table_change: _Optional[_Union[TableChange, _Mapping]] = ..., transaction_boundary: _Optional[_Union[TransactionBoundary, _Mapping]] = ...) -> None: ...
 
 class Run(_message.Message):
-    __slots__ = ("database", "table", "schema_version", "transaction_id", "epoch", "rank", "first_tx_ordinal", "committed_at_us", "is_snapshot", "ops", "keys", "values")
+    __slots__ = ("database", "table", "schema_version", "transaction_id", "epoch", "rank", "first_tx_ordinal", "committed_at_us", "is_snapshot", "ops", "keys", "values", "for_tenants")
     DATABASE_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +53,7 @@ class Run(_message.Message):
     OPS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
+    FOR_TENANTS_FIELD_NUMBER: _ClassVar[int]
     database: str
     table: str
     schema_version: int
@@ -65,7 +66,8 @@ class Run(_message.Message):
     ops: bytes
     keys: _containers.RepeatedScalarFieldContainer[bytes]
     values: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, database: _Optional[str] = ..., table: _Optional[str] = ..., schema_version: _Optional[int] = ..., transaction_id: _Optional[str] = ..., epoch: _Optional[int] = ..., rank: _Optional[str] = ..., first_tx_ordinal: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., is_snapshot: _Optional[bool] = ..., ops: _Optional[bytes] = ..., keys: _Optional[_Iterable[bytes]] = ..., values: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    for_tenants: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, database: _Optional[str] = ..., table: _Optional[str] = ..., schema_version: _Optional[int] = ..., transaction_id: _Optional[str] = ..., epoch: _Optional[int] = ..., rank: _Optional[str] = ..., first_tx_ordinal: _Optional[int] = ..., committed_at_us: _Optional[int] = ..., is_snapshot: _Optional[bool] = ..., ops: _Optional[bytes] = ..., keys: _Optional[_Iterable[bytes]] = ..., values: _Optional[_Iterable[bytes]] = ..., for_tenants: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TableChange(_message.Message):
     __slots__ = ("database", "table", "schema_version", "epoch", "rank", "tx_ordinal", "committed_at_us", "is_snapshot", "key", "value", "database_tables")

@@ -61,19 +61,21 @@ class IncrementalSnapshot(_message.Message):
     def __init__(self, tables: _Optional[_Iterable[_Union[TableCopy, _Mapping]]] = ..., is_paused: _Optional[bool] = ..., signals_offset: _Optional[int] = ..., finished: _Optional[_Iterable[_Union[FinishedCopy, _Mapping]]] = ...) -> None: ...
 
 class FinishedCopy(_message.Message):
-    __slots__ = ("table", "signal_id", "condition", "rows_read")
+    __slots__ = ("table", "signal_id", "condition", "rows_read", "for_tenants")
     TABLE_FIELD_NUMBER: _ClassVar[int]
     SIGNAL_ID_FIELD_NUMBER: _ClassVar[int]
     CONDITION_FIELD_NUMBER: _ClassVar[int]
     ROWS_READ_FIELD_NUMBER: _ClassVar[int]
+    FOR_TENANTS_FIELD_NUMBER: _ClassVar[int]
     table: str
     signal_id: str
     condition: str
     rows_read: int
-    def __init__(self, table: _Optional[str] = ..., signal_id: _Optional[str] = ..., condition: _Optional[str] = ..., rows_read: _Optional[int] = ...) -> None: ...
+    for_tenants: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, table: _Optional[str] = ..., signal_id: _Optional[str] = ..., condition: _Optional[str] = ..., rows_read: _Optional[int] = ..., for_tenants: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TableCopy(_message.Message):
-    __slots__ = ("table", "condition", "surrogate_key", "signal_id", "last_key", "maximum_key", "rows_read", "rows_estimated", "chunks_read")
+    __slots__ = ("table", "condition", "surrogate_key", "signal_id", "last_key", "maximum_key", "rows_read", "rows_estimated", "chunks_read", "for_tenants")
     TABLE_FIELD_NUMBER: _ClassVar[int]
     CONDITION_FIELD_NUMBER: _ClassVar[int]
     SURROGATE_KEY_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +85,7 @@ class TableCopy(_message.Message):
     ROWS_READ_FIELD_NUMBER: _ClassVar[int]
     ROWS_ESTIMATED_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_READ_FIELD_NUMBER: _ClassVar[int]
+    FOR_TENANTS_FIELD_NUMBER: _ClassVar[int]
     table: str
     condition: str
     surrogate_key: str
@@ -92,7 +95,8 @@ class TableCopy(_message.Message):
     rows_read: int
     rows_estimated: int
     chunks_read: int
-    def __init__(self, table: _Optional[str] = ..., condition: _Optional[str] = ..., surrogate_key: _Optional[str] = ..., signal_id: _Optional[str] = ..., last_key: _Optional[bytes] = ..., maximum_key: _Optional[bytes] = ..., rows_read: _Optional[int] = ..., rows_estimated: _Optional[int] = ..., chunks_read: _Optional[int] = ...) -> None: ...
+    for_tenants: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, table: _Optional[str] = ..., condition: _Optional[str] = ..., surrogate_key: _Optional[str] = ..., signal_id: _Optional[str] = ..., last_key: _Optional[bytes] = ..., maximum_key: _Optional[bytes] = ..., rows_read: _Optional[int] = ..., rows_estimated: _Optional[int] = ..., chunks_read: _Optional[int] = ..., for_tenants: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SnapshotProgress(_message.Message):
     __slots__ = ("finished_tables", "current_table", "last_key", "rows_copied", "rows_estimated", "ranges")

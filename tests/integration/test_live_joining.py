@@ -1,0 +1,102 @@
+"""Tenants that join a stack that runs: noticed by ``headwater up``, through a kill of it, and asked for by hand."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from libs.local.joining import due_copies
+from libs.local.plan import kafka_address
+from libs.local.state import read_ports
+from tests.conftest import MysqlServer
+from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
+from tests.integration.router_rig import eventually, read_topic
+
+UP_TIMEOUT_S = 300.0
+COMMAND_TIMEOUT_S = 120.0
+SEEN_TIMEOUT_S = 180.0
+ROWS = 3_000  # more than a chunk
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def database(mysql_server: MysqlServer, unique_name: Callable[[str], str]) -> str:
+    """ROWS orders and as many items."""
+    name = unique_name("joining")
+    rows = ",".join(f"({number}, NULL)" for number in range(ROWS))
+    mysql_server.execute(f"CREATE DATABASE {name}")
+    for table in ("orders", "items"):
+        mysql_server.execute(
+            f"CREATE TABLE {name}.{table} (id INT PRIMARY KEY, note VARCHAR(40))",
+            f"INSERT INTO {name}.{table} VALUES {rows}",
+        )
+    return name
+
+
+@pytest.fixture
+def headwater(mysql_server: MysqlServer, database: str, tmp_path: Path) -> Iterator[HeadwaterCommand]:
+    """A stack that runs, without a sink; its first tenant sees all."""
+    with headwater_in(tmp_path / "home") as command:
+        write_shop(command.home, mysql_server, database, {"first": "null"})
+        up(command)
+        yield command
+
+
+def up(headwater: HeadwaterCommand) -> None:
+    exit_code, said = headwater.run("up", "--detach", timeout_s=UP_TIMEOUT_S)
+    assert exit_code == 0, said
+
+
+def write_tenant(headwater: HeadwaterCommand, database: str, tenant: str, tables: str) -> None:
+    """A tenant that is to get what is there when it joins."""
+    file = headwater.home.tenants_dir / f"{tenant}.yaml"
+    unfinished = file.with_suffix(".unfinished")
+    unfinished.write_text(
+        f"tenant: {tenant}\nsources: [{{name: shop, include_tables: ['{database}\\.({tables})']}}]\nsink: null\n"
+        "snapshot: {on_joining: true}\n"
+    )
+    unfinished.replace(file)
+
+
+def reads(headwater: HeadwaterCommand, database: str, tenant: str, table: str) -> list[int]:
+    """The ids of the copied rows in a tenant's topic, as they came."""
+    kafka = kafka_address(read_ports(headwater.home))
+    values = [message.value() for message in read_topic(kafka, f"{tenant}.shop.{database}.{table}")]
+    events = [json.loads(value) for value in values if value is not None]
+    return [event["after"]["id"] for event in events if event["op"] == "r"]
+
+
+@pytest.mark.timeout(1500)
+def test_who_joins_gets_the_rows_once_and_nobody_else_does(headwater: HeadwaterCommand, database: str) -> None:
+    """A new tenant; a further table of it, its document changed while the stack is down by a kill; and by hand."""
+
+    def has(tenant: str, table: str, count: int) -> bool:
+        return len(reads(headwater, database, tenant, table)) >= count
+
+    assert eventually(lambda: has("first", "items", ROWS), timeout_s=SEEN_TIMEOUT_S)
+    write_tenant(headwater, database, "late", "orders")
+    assert eventually(lambda: has("late", "orders", ROWS), timeout_s=SEEN_TIMEOUT_S)
+
+    state = json.loads(headwater.home.state_file.read_text())
+    os.kill(state["supervisor_pid"], signal.SIGKILL)
+    assert eventually(lambda: headwater.left_over() == [], timeout_s=SEEN_TIMEOUT_S)
+    write_tenant(headwater, database, "late", "orders|items")
+    up(headwater)
+    assert eventually(lambda: has("late", "items", ROWS), timeout_s=SEEN_TIMEOUT_S)
+
+    exit_code, said = headwater.run("tenant", "snapshot", "late", "orders", timeout_s=COMMAND_TIMEOUT_S)
+    assert exit_code == 0, said
+    assert f"asked the reader of shop for {database}.orders, for late alone" in said
+    assert eventually(lambda: has("late", "orders", 2 * ROWS), timeout_s=SEEN_TIMEOUT_S)
+    time.sleep(2.0)  # anything more would come now
+
+    assert sorted(reads(headwater, database, "late", "orders")) == sorted([*range(ROWS)] * 2)
+    assert sorted(reads(headwater, database, "late", "items")) == [*range(ROWS)]
+    for table in ("orders", "items"):
+        assert sorted(reads(headwater, database, "first", table)) == [*range(ROWS)]
+    assert due_copies(headwater.home) == {}
