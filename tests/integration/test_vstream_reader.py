@@ -222,7 +222,7 @@ async def test_a_copy_that_is_broken_off_behind_an_empty_table_goes_on(start_vtg
 
 async def test_a_copy_tells_how_many_rows_to_expect(start_vtgate: StartVtgate) -> None:
     """By the shards' own statistics, of the tables that are copied alone; it stays with the copy through a crash."""
-    server = start_vtgate()
+    server = start_vtgate(options=ServerOptions(tablet=TabletOptions(copy_rows=4)))
     fill(server)
     keyspace = server.topology.keyspaces[0].name
     beside = ["CREATE TABLE other (id BIGINT PRIMARY KEY)", "INSERT INTO other VALUES (1), (2), (3)"]

@@ -37,8 +37,8 @@ class Rig:
         state = msgspec.structs.replace(NO_INCREMENTAL, tables=tables)
         self.recopy = Recopy(settings, state, labels=("recopy", "0"), make_decoder=self._decoder)
 
-    def _decoder(self, position: VitessPosition) -> Any:
-        self.second = replay(position, is_copying=True, is_recopy=True)
+    def _decoder(self, position: VitessPosition, for_tenants: tuple[str, ...]) -> Any:
+        self.second = replay(position, is_copying=True, is_recopy=True, for_tenants=for_tenants)
         return self.second.decoder
 
     @property
