@@ -204,6 +204,7 @@ class StreamDecoder:
         self._copied: dict[str, dict[str, TableLastKey]] = {
             shard: {table.table_name: table for table in tables} for shard, tables in position.copied.items()
         }
+        self._not_begun = self._shards_not_begun()
         self._tables: dict[tuple[bytes, bytes], _Table | None] = {}
         self._store = TransactionStore(options.spill_dir)
         self._is_open = False
@@ -245,8 +246,12 @@ class StreamDecoder:
 
     @property
     def is_resumable(self) -> bool:
-        """The stream may be resumed from ``position``: no transaction is in the batch in part."""
-        return not self._is_committing
+        """The stream may be resumed from ``position``: no transaction is in the batch in part, and every shard has begun.
+
+        From ``current`` a shard would begin later than it did before, behind changes that nobody has; and a shard of which no
+        row was copied would begin its copy anew, perhaps behind the journal of a reshard, which then never comes.
+        """
+        return not self._is_committing and not self._not_begun
 
     @property
     def position(self) -> SourcePosition:
@@ -433,6 +438,7 @@ class StreamDecoder:
         self._copied.pop(event.shard, None)  # a stream that is opened again only follows its log
         if not event.shard or not self._copying:
             self._copied_all()
+        self._not_begun = self._shards_not_begun()
 
     def _copied_all(self) -> None:
         self.is_copying = False
@@ -470,6 +476,8 @@ class StreamDecoder:
             epoch = shard.epoch
             self._by_name[entry.shard] = shard
             self._epochs[entry.shard] = epoch
+            if entry.shard in self._not_begun and self._has_begun(entry):
+                self._not_begun.discard(entry.shard)
 
     def _reshard(self, current: Sequence[ShardGtid]) -> None:
         """Shards came or went: those that stayed keep their epochs, the others inherit."""
@@ -503,11 +511,19 @@ class StreamDecoder:
             self._copied.pop(shard, None)
         if self.is_copying and not self._copying:
             self._copied_all()
+        self._not_begun = self._shards_not_begun()
         self._tables = {key: table for key, table in self._tables.items() if key[1].decode() in self._by_name}
 
     def _set_shards(self, shards: list[_Shard]) -> None:
         self._shards = shards
         self._by_name = {shard.gtid.shard: shard for shard in shards}
+
+    def _shards_not_begun(self) -> set[str]:
+        return {shard.gtid.shard for shard in self._shards if not self._has_begun(shard.gtid)}
+
+    def _has_begun(self, entry: ShardGtid) -> bool:
+        """The shard has told its place, and some of its rows if they are copied."""
+        return entry.is_place and (entry.shard not in self._copying or bool(self._copied.get(entry.shard)))
 
     def _is_awaited(self, before: ShardGtid, after: ShardGtid) -> bool:
         """The shard keeps its place: vtgate was asked to begin its copy again (``position.resume_vgtid``), and has not yet."""

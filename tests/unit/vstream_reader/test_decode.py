@@ -114,6 +114,39 @@ def test_current_and_heartbeats_are_taken() -> None:
     assert [entry.gtid for entry in place.vgtid] == ["MySQL56/a:1-5", "current"]
 
 
+def test_no_place_is_kept_until_every_shard_has_one() -> None:
+    """From ``current`` a reader that is started again would pass over what its shard did meanwhile."""
+    stream = replay(start_of("-80", "80-", gtid="current"))
+    assert not stream.decoder.is_resumable
+
+    stream.feed(transaction({"-80": "a:1-5", "80-": "current"}, fields(), inserted(1, "a")))
+    assert not stream.decoder.is_resumable
+    stream.feed(answer(vgtid({"-80": "a:1-5", "80-": "b:1-7"}), event("OTHER")))
+
+    assert stream.decoder.is_resumable
+    assert [bytes(key) for run in stream.runs() for key in run.keys] == [b'{"id":1}']
+
+
+@pytest.mark.parametrize("has_rows", [True, False])
+def test_no_place_is_kept_until_every_shard_has_copied_rows_or_finished(has_rows: bool) -> None:
+    """One that began anew behind the journal of a reshard would never come to it."""
+    stream = replay(start_of("-80", "80-"), is_copying=True)
+    before, after = {"-80": "a:1-5", "80-": ""}, {"-80": "a:1-5", "80-": "b:1-7"}
+    first = fields(), inserted(1, "a", timestamp=0), vgtid(before, {"-80": 1})
+    stream.feed(answer(event("BEGIN"), *first, event("COMMIT")))
+    assert not stream.decoder.is_resumable
+
+    stream.feed(transaction(after, fields()))
+    assert not stream.decoder.is_resumable
+    if has_rows:
+        second = fields(), inserted(2, "b", timestamp=0), vgtid(after, {"-80": 1, "80-": 2})
+        stream.feed(answer(event("BEGIN"), *second, event("COMMIT")))
+    else:
+        stream.feed(answer(event("COPY_COMPLETED", shard="80-")))
+
+    assert stream.decoder.is_resumable
+
+
 def test_a_begin_after_columns_only_is_taken() -> None:
     """A copy that finds no row leaves its first BEGIN without a COMMIT (Vitess, uvstreamer)."""
     stream = replay(start_of("-80"), is_copying=True)
@@ -315,6 +348,23 @@ def test_the_end_of_the_copy_is_that_of_all_shards() -> None:
 
     assert not stream.decoder.is_copying
     assert decode_position(stream.decoder.position).copied == {}
+
+
+def test_a_shard_that_has_finished_its_copy_follows_its_log_while_others_copy() -> None:
+    """Asked for without a key behind its newest change, vtgate would copy it again, and deletes before that were lost."""
+    stream = replay(start_of("-80", "80-"), is_copying=True)
+    at_begin = {"80-": "b:1-3"}
+    stream.feed(
+        transaction({"-80": "a:1-5", **at_begin}, fields(), inserted(1, "v", timestamp=0)),
+        answer(event("COPY_COMPLETED", shard="-80")),
+        transaction({"-80": "a:1-6", **at_begin}, inserted(2, "live")),
+    )
+
+    place = decode_position(stream.decoder.position)
+
+    assert place.copied.keys() <= {"80-"}
+    [finished, _] = resume_vgtid(place.vgtid, place.copied)
+    assert (finished.gtid, finished.table_p_ks) == ("MySQL56/a:1-6", ())
 
 
 def test_a_recopy_delivers_copied_rows_only() -> None:
