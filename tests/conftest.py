@@ -39,6 +39,7 @@ hypothesis_settings.load_profile("headwater")
 
 READY_TIMEOUT_S = 90.0  # two cores, and Spark may be starting beside
 STOP_TIMEOUT_S = 30.0
+FAULTS_TIMEOUT_S = 900
 ORDER = ("unit", "contract", "integration", "cluster", "faults", "e2e")  # cheap and telling first
 
 
@@ -313,6 +314,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if kind(item) in ("integration", "faults", "e2e", "differential", "cluster"):
             item.add_marker(pytest.mark.integration)
+        # Who was killed is missed by Kafka and by leases for half a minute, on a machine at work for more, several times over.
+        if kind(item) == "faults" and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(FAULTS_TIMEOUT_S))
     items.sort(key=lambda item: ORDER.index(kind(item)) if kind(item) in ORDER else len(ORDER))
 
 

@@ -104,7 +104,7 @@ class Reader:
             {
                 "bootstrap.servers": broker.bootstrap_servers,
                 "transactional.id": f"{topic}-{transactional_id}",
-                "transaction.timeout.ms": 60_000,
+                "transaction.timeout.ms": 600_000,  # longer than any test, on a machine at work
             }
         )
         self.producer.init_transactions(30)

@@ -57,7 +57,7 @@ def test_check_and_query_read_a_tenants_delta(
         f"UPDATE {database}.orders SET note = 'changed' WHERE code = 'b'",
         f"DELETE FROM {database}.orders WHERE code = 'gone'",
     )
-    exit_code, said = headwater.run("check", timeout_s=COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run("check", "--timeout", "400", timeout_s=500.0)
     assert exit_code == 0, said
     for tenant in ("acme", "log", "past"):
         assert re.search(rf"^{tenant} +{database}\.orders +3 rows x 18 columns  equal$", said, re.M), said
@@ -65,7 +65,7 @@ def test_check_and_query_read_a_tenants_delta(
     mysql_server.execute(
         f"ALTER TABLE {database}.orders MODIFY n BIGINT", f"UPDATE {database}.orders SET n = {2**40} WHERE code = 'b'"
     )
-    exit_code, said = headwater.run("check", timeout_s=COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run("check", "--timeout", "400", timeout_s=500.0)
     assert exit_code == 0, said
     sql = "SELECT code, n, big, points FROM orders ORDER BY code"
     exit_code, said = headwater.run("query", "acme", sql, "--format", "csv", timeout_s=COMMAND_TIMEOUT_S)

@@ -193,7 +193,7 @@ def test_of_tenants_that_share_a_source_one_goes_whole_and_the_others_stay_whole
         assert (headwater.home.keys_dir / "acme" / "pii").exists()
 
     assert "group acme-2.reports" in traces(headwater, "acme-2")
-    said = run(headwater, "check", "acme-2")
+    said = run(headwater, "check", "acme-2", "--timeout", "400", timeout_s=500.0)
     assert "0 difference(s)" in said
     said = run(headwater, "status")
     assert "halted" not in said

@@ -91,7 +91,7 @@ def test_check_and_query_read_a_tenants_postgresql(
         f"DELETE FROM {database}.orders WHERE code = 'gone'",
     )
 
-    exit_code, said = headwater.run("check", timeout_s=2 * COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run("check", "--timeout", "400", timeout_s=500.0)
     assert exit_code == 0, said
     for tenant in ("acme", "log", "past"):
         assert re.search(rf"^{tenant} +{database}\.orders +3 rows x 16 columns  equal$", said, re.M), said
@@ -156,7 +156,7 @@ def refuse_and_replay(headwater: HeadwaterCommand, mysql_server: MysqlServer, da
     mysql_server.execute(
         f"INSERT INTO {database}.orders (code, note) VALUES ('nul', CONCAT('se', CHAR(0), 'cret')), ('next', 'fine')"
     )
-    exit_code, said = headwater.run("check", "acme", timeout_s=2 * COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run("check", "acme", "--timeout", "400", timeout_s=500.0)
     assert exit_code == 1, said
     assert re.search(r"nul", said), said
     assert "next" not in said
@@ -171,11 +171,11 @@ def refuse_and_replay(headwater: HeadwaterCommand, mysql_server: MysqlServer, da
     assert "1 key(s) parked with 1 dead letter(s): `headwater dead-letter list acme`" in " ".join(said.split()), said
 
     mysql_server.execute(f"UPDATE {database}.orders SET note = 'mended' WHERE code = 'nul'")
-    exit_code, said = headwater.run("check", "acme", timeout_s=2 * COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run("check", "acme", "--timeout", "400", timeout_s=500.0)
     assert exit_code == 1, said
     exit_code, said = headwater.run("dead-letter", "replay", "acme", timeout_s=COMMAND_TIMEOUT_S)
     assert (exit_code, said) == (0, f"acme.shop.{database}.orders: 1 of 1 key(s) taken up\n")
-    exit_code, said = headwater.run("check", "acme", timeout_s=2 * COMMAND_TIMEOUT_S)
+    exit_code, said = headwater.run("check", "acme", "--timeout", "400", timeout_s=500.0)
     assert exit_code == 0, said
     exit_code, said = headwater.run("dead-letter", "replay", "acme", timeout_s=COMMAND_TIMEOUT_S)
     assert (exit_code, said) == (0, "no key is parked\n")
