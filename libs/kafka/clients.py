@@ -106,7 +106,10 @@ def ensure_partitions(settings: KafkaSettings, topic: str, count: int) -> None:
             admin.create_partitions([NewPartitions(topic, count)])[topic].result(timeout=CREATE_TOPICS_TIMEOUT_S)
     except (KafkaException, TimeoutError) as error:
         cause = error.args[0] if isinstance(error, KafkaException) else None
-        if isinstance(cause, KafkaError) and cause.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        code = cause.code() if isinstance(cause, KafkaError) else None
+        if code == KafkaError.INVALID_PARTITIONS:
+            return  # somebody else, who wants as many or more of them, was quicker
+        if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise AccessDenied(f"may not add partitions to topic {topic}: grant ALTER on it") from error
         raise BrokerUnavailable(f"topic {topic} was not given {count} partitions: {error}") from error
 

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable, PipelineHalted
-from libs.kafka.clients import TopicSpec, create_topics, ensure_topics
+from libs.kafka.clients import TopicSpec, create_topics, ensure_partitions, ensure_topics
 from libs.kafka.tail import identify_log
 
 PARTITIONS = 30
@@ -53,3 +54,18 @@ def test_a_refused_topic_does_not_keep_another_from_being_made(
     assert set(first) == set(second) == {bad, wrong}
     assert all(isinstance(error, PipelineHalted) for error in first.values())
     assert "fewer brokers than replication_factor" in str(first[bad])
+
+
+async def test_tasks_that_start_together_may_each_want_another_number_of_partitions(
+    bootstrap_servers: str, unique_name: Callable[[str], str]
+) -> None:
+    """Whoever is quickest with the most has done the others' work; none of them fails."""
+    kafka, topic = KafkaSettings(bootstrap_servers=bootstrap_servers), unique_name("changes")
+    await asyncio.to_thread(ensure_topics, kafka, [TopicSpec(name=topic)])
+
+    with ThreadPoolExecutor(8) as threads:
+        asked = [threads.submit(ensure_partitions, kafka, topic, count) for count in (8, 2, 8, 3, 5, 4, 6, 7)]
+    for each in asked:
+        each.result()
+
+    assert len((await identify_log(kafka, topic)).end_offsets) == 8
