@@ -476,8 +476,8 @@ class StreamDecoder:
             epoch = shard.epoch
             self._by_name[entry.shard] = shard
             self._epochs[entry.shard] = epoch
-            if entry.shard in self._not_begun and self._has_begun(entry):
-                self._not_begun.discard(entry.shard)
+        if self._not_begun:
+            self._not_begun = self._shards_not_begun()
 
     def _reshard(self, current: Sequence[ShardGtid]) -> None:
         """Shards came or went: those that stayed keep their epochs, the others inherit."""
