@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from libs.config.tenants import TenantFolder
+from libs.durable_file import replace_durably
 from libs.errors import HeadwaterError, InvalidSettings
 from libs.events.row_filter import condition_mistakes
 from libs.failpoints import failpoint
@@ -162,14 +163,7 @@ def _load(home: Home, tenant: str) -> NoticedTenant:
 
 
 def _store(path: Path, value: object) -> None:
-    """Replace the file whole, durably."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
-    with unfinished.open("wb") as file:
-        file.write(msgspec.json.encode(value))
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
+    replace_durably(path, msgspec.json.encode(value), writer=str(os.getpid()))
 
 
 _decoder = msgspec.json.Decoder(NoticedTenant)

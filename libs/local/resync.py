@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from libs.config.connections import KafkaSettings
+from libs.durable_file import replace_durably
 from libs.errors import InvalidSettings
 from libs.events.names import resyncs_topic
 from libs.local.catch_up import (
@@ -256,15 +257,8 @@ def _store(home: Home, tenant: str, resync: Resync) -> None:
 
 
 def _write(home: Home, tenant: str, running: Mapping[str, Resync]) -> None:
-    """Replace the file whole, durably."""
     path = home.data_dir / "resyncs" / f"{tenant}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
-    with unfinished.open("wb") as file:
-        file.write(msgspec.json.encode(running))
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
+    replace_durably(path, msgspec.json.encode(running), writer=str(os.getpid()))
 
 
 _decoder = msgspec.json.Decoder(dict[str, Resync])

@@ -1,10 +1,10 @@
 """Where a tenant's last micro-batch was cut, kept through restarts. ``whole_transactions`` decides; this only remembers."""
 
-import os
 from pathlib import Path
 
 import msgspec
 
+from libs.durable_file import replace_durably
 from libs.errors import PipelineHalted
 from libs.types.consistency import Cut, cut_path, decode_cut, encode_cut
 
@@ -33,10 +33,4 @@ class CutFile:
 
     def store(self, cut: Cut) -> None:
         """Replace the file whole, durably."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = self._path.with_suffix(".unfinished")
-        with unfinished.open("wb") as file:
-            file.write(encode_cut(cut))
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(self._path)
+        replace_durably(self._path, encode_cut(cut))

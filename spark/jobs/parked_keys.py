@@ -4,12 +4,12 @@ The file is written behind the letters and before the table's commit. Cut off be
 same letters again; cut off behind it, the batch finds its keys parked, and its commit is what is left to do.
 """
 
-import os
 import threading
 from pathlib import Path
 
 import msgspec
 
+from libs.durable_file import replace_durably
 from libs.errors import PipelineHalted
 from libs.types.parked_keys import (
     ParkedKeysOfTable,
@@ -56,13 +56,7 @@ class ParkedKeysFile:
         with self._lock:
             known = self._read(batch)
             self._known = msgspec.structs.replace(known, tables={**known.tables, topic: _shortened(table)})
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = self._path.with_suffix(".unfinished")
-            with unfinished.open("wb") as file:
-                file.write(encode_parked_keys(self._known))
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.replace(self._path)
+            replace_durably(self._path, encode_parked_keys(self._known))
 
     def _read(self, batch: BatchIdentity) -> TenantParkedKeys:
         if self._known is None:

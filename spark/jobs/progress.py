@@ -1,12 +1,12 @@
 """How far a tenant's tables got: in a file that others read, and in metrics. The last step of a micro-batch."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
+from libs.durable_file import replace_durably
 from libs.telemetry.metrics import (
     SINK_BATCHES,
     SINK_DEAD_LETTERS,
@@ -112,14 +112,7 @@ def load_progress(state_dir: Path, tenant: str) -> SinkProgress:
 
 def store_progress(state_dir: Path, progress: SinkProgress) -> None:
     """Replace the file whole: a reader sees the old one or the new one."""
-    path = progress_path(state_dir, progress.tenant)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")
-    with unfinished.open("wb") as file:
-        file.write(encode_sink_progress(progress))
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
+    replace_durably(progress_path(state_dir, progress.tenant), encode_sink_progress(progress))
 
 
 def with_batch(

@@ -1,6 +1,5 @@
 """What became of a tenant's requests to build tables anew, kept through restarts."""
 
-import os
 import threading
 from pathlib import Path
 from typing import Final
@@ -8,6 +7,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from libs.durable_file import replace_durably
 from libs.types.resync import ResyncAnswer, TenantResyncs, decode_resyncs, encode_resyncs, resyncs_path
 
 _KEPT: Final = 200
@@ -35,13 +35,7 @@ class ResyncAnswers:
             answers = {**self._read().answers, request_id: answer}
             newest = sorted(answers, key=lambda each: answers[each].at_us)[-_KEPT:]
             self._known = TenantResyncs(tenant=self._tenant, answers={each: answers[each] for each in newest})
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = self._path.with_suffix(".unfinished")
-            with unfinished.open("wb") as file:
-                file.write(encode_resyncs(self._known))
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.replace(self._path)
+            replace_durably(self._path, encode_resyncs(self._known))
 
     def _read(self) -> TenantResyncs:
         if self._known is None:
