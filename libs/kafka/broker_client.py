@@ -1,5 +1,7 @@
 """Requests of Kafka's protocol that confluent-kafka's AdminClient does not have, or takes too long for, over aiokafka."""
 
+import asyncio
+import contextlib
 from typing import Any, Final
 
 from aiokafka.admin import AIOKafkaAdminClient
@@ -11,6 +13,11 @@ from libs.kafka.clients import aiokafka_config
 
 CLUSTER_AUTHORIZATION_FAILED: Final = 31
 """Kafka protocol, "Error Codes"."""
+
+
+_TIMEOUT_S: Final = 30.0
+"""Of a request, with its connection."""
+_CLOSE_TIMEOUT_S: Final = 5.0
 
 
 class BrokerClient:
@@ -27,17 +34,20 @@ class BrokerClient:
             BrokerUnavailable: Kafka does not answer; try again.
         """
         try:
-            if self._admin is None:
-                admin = AIOKafkaAdminClient(**aiokafka_config(self._settings))
-                await admin.start()
-                self._admin = admin
-            return await self._admin._send_request(request)
+            async with asyncio.timeout(_TIMEOUT_S):
+                if self._admin is None:
+                    self._admin = AIOKafkaAdminClient(**aiokafka_config(self._settings))
+                    await self._admin.start()
+                return await self._admin._send_request(request)
         except (KafkaError, OSError, TimeoutError) as error:
             await self.close()
             raise BrokerUnavailable(f"Kafka does not answer ({type(request).__name__.strip('_')}): {error}") from error
 
     async def close(self) -> None:
         """End the connection."""
-        if self._admin is not None:
-            await self._admin.close()
-            self._admin = None
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            # Its own tasks are cancelled and waited for; one that misses the cancel would be waited for without end.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                    await admin.close()

@@ -5,6 +5,7 @@ stopping and starting it on the same folder is a broker's restart.
 """
 
 import base64
+import socket
 import subprocess
 import uuid
 from collections.abc import Iterator, Mapping
@@ -93,7 +94,10 @@ def prepare(
         ),
         environ={},
         working_dir=data_dir,
-        ready=lambda: _serves(port, cluster_id),
+        ready=lambda: (
+            _serves(port, cluster_id)
+            and all(_is_listening(each) for each in ((sasl.port, sasl.tls_port) if sasl else ()))
+        ),
     )
 
 
@@ -190,6 +194,15 @@ def _format(command: list[str], data_dir: Path) -> None:
         raise ServiceUnavailable(
             f"Kafka's storage in {data_dir} was not formatted: {faults[0] if faults else said.strip()[-500:]}"
         )
+
+
+def _is_listening(port: int) -> bool:
+    """The broker opens its listeners one by one, and ends when it cannot open one of them."""
+    try:
+        socket.create_connection((LOOPBACK, port), timeout=PROBE_TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def _serves(port: int, cluster_id: str) -> bool:

@@ -2,17 +2,25 @@
 
 Asked for by the embedded stack and by the test fixtures. Ports come from below the range out of which the
 kernel serves outgoing connections: a port of that range that is free now can be taken by any client's
-connection while a killed server restarts, and the server then fails with "address in use".
+connection while a killed server restarts, and the server then fails with "address in use". For the same
+reason a port that was given belongs to who asked until its process ends, among all who ask here.
 """
 
+import fcntl
+import functools
+import os
 import random
 import socket
+import tempfile
 from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
 LOWEST_PORT = 15_000
 FALLBACK_EPHEMERAL_START = 32_768  # Linux's default, where /proc does not say
 TRIES = 200
+
+_OURS: set[int] = set()
+"""A process's own locks do not stand in its way."""
 
 
 def free_port() -> int:
@@ -23,8 +31,9 @@ def free_port() -> int:
 def free_ports(count: int) -> tuple[int, ...]:
     """``count`` different ports that nothing on loopback listens on at this moment.
 
-    Nothing is reserved: another process may take one before its server binds it, which the server's
-    readiness probe finds out.
+    They are this process's until it ends: nobody else who asks here, in this process or another of the same
+    user, is given one of them, also while no server holds it. Other programs may still take one before its
+    server binds it, which the server's readiness probe finds out.
 
     Raises:
         OSError: no free port was found.
@@ -34,7 +43,7 @@ def free_ports(count: int) -> tuple[int, ...]:
         if len(chosen) == count:
             break
         port = random.randint(LOWEST_PORT, _ephemeral_start() - 1)  # noqa: S311 - no secret
-        if port not in chosen and is_free(port):
+        if _is_reserved(port) and is_free(port):
             chosen.append(port)
     if len(chosen) < count:
         raise OSError(f"no {count} free ports between {LOWEST_PORT} and {_ephemeral_start()} on {LOOPBACK}")
@@ -51,6 +60,28 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def _is_reserved(port: int) -> bool:
+    """Whether ``port`` is ours from now on: it was nobody's."""
+    if port in _OURS:
+        return False
+    try:
+        fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    _OURS.add(port)
+    return True
+
+
+@functools.cache
+def _reservations() -> int:
+    """A file of which each process locks the bytes of its ports; the kernel lets them go with the process.
+
+    Kept open: a process that closes any descriptor of a file loses its locks on it (fcntl(2), "Record locking").
+    """
+    path = Path(tempfile.gettempdir()) / f"headwater-ports-{os.getuid()}"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 def _ephemeral_start() -> int:

@@ -96,7 +96,7 @@ def wait_ready(running: Running, timeout_s: float) -> None:
         exit_code = running.popen.poll()
         if exit_code is not None:
             raise ServiceUnavailable(f"{running.spec.name} ended with {exit_code}\n{last_log_lines(running)}")
-        if running.spec.ready is None or running.spec.ready():
+        if running.spec.ready is None or (running.spec.ready() and is_alive(running)):
             return
         if time.monotonic() >= deadline:
             raise ServiceUnavailable(

@@ -53,11 +53,11 @@ class Leadership:
         while True:
             try:
                 is_ours = await self._take()
-            except Conflict:
-                is_ours = False
             except TransientError as error:
-                log.warning("lease_not_renewed", reason=str(error))
-                # Until its end the lease is ours, whether we reach the API server or not.
+                if self.held.is_set() or not isinstance(error, Conflict):  # candidates meet at a free lease
+                    log.warning("lease_not_renewed", reason=str(error))
+                # Until its end the lease is ours, whether we reach the API server or not; and what changed it between our
+                # look and our write may be our own renewal, whose answer was lost. The next look tells.
                 is_ours = (
                     self.held.is_set() and loop.time() - renewed_s < self._settings.duration_s - self._settings.renew_s
                 )

@@ -4,7 +4,9 @@ It comes as the service account that the chart makes, with its rights and no mor
 """
 
 import json
+import os
 import secrets
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -29,6 +31,7 @@ from libs.kafka.broker_client import BrokerClient
 from libs.kafka.quotas import alter_quotas, describe_quotas
 from libs.local.kafka_broker import Sasl
 from libs.local.ports import LOOPBACK, free_ports
+from libs.local.process import is_alive, last_log_lines
 from libs.rpc.tenants_client import TenantsClient
 from tests.certificates import write_certificates
 from tests.cluster.chart import render
@@ -41,6 +44,8 @@ from tests.integration.test_router import started_services
 OPERATOR, OPERATOR_PASSWORD = "operator", "0perat0r"
 LABEL = {"headwater.dev/tenant": "true"}
 EXIT_FENCED = 4
+LEASE_S = 15
+"""As the default: on a machine at work the API server was seen not to answer for seconds."""
 ASKED_S = 10.0
 
 
@@ -177,7 +182,7 @@ class Mesh:
                     "tenant_namespaces": [self.tenants],
                 },
                 "kafka": self.kafka.settings,
-                "lease": {"identity": f"operator-{number}", "duration_s": 4, "renew_s": 1.0},
+                "lease": {"identity": f"operator-{number}", "duration_s": LEASE_S, "renew_s": 1.0},
                 "resync_s": 2.0,
                 "retry_s": 0.5,
                 **settings,
@@ -224,7 +229,13 @@ class Mesh:
 
     async def is_told(self, name: str, state: str, words: str = "") -> str:
         """Waits until a ConfigMap says so; its message."""
-        await eventually(lambda: self.told(name)[0] == state and words in self.told(name)[1])
+        try:
+            await eventually(lambda: self.told(name)[0] == state and words in self.told(name)[1])
+        except AssertionError as error:
+            error.add_note(f"{name} is told {self.told(name)}; the last of Kafka and of the operators:")
+            for each in (self.kafka.broker.running, *(operator.running for operator in self.operators)):
+                error.add_note("gone" if each is None else f"alive: {is_alive(each)}\n{last_log_lines(each)}")
+            raise
         return self.told(name)[1]
 
     def delete(self, name: str) -> None:
@@ -549,6 +560,19 @@ async def test_another_operator_takes_over_from_one_that_is_killed(mesh: Mesh, t
     assert second.get("/healthz")[0] == 200
 
 
+async def test_an_operator_whose_lease_another_holds_ends(mesh: Mesh) -> None:
+    operator = mesh.start_operator()
+    await eventually(lambda: "lease_taken" in operator.log_text)
+
+    holder = json.dumps({"spec": {"holderIdentity": "another"}})
+    mesh.cluster.kubectl(
+        "patch", "lease", "headwater-tenant-operator", "-n", mesh.own, "--type=merge", f"--patch={holder}"
+    )
+
+    assert operator.wait_for_exit(60) == EXIT_FENCED
+    assert "another operator leads now" in operator.log_text
+
+
 async def test_a_stopped_operator_hands_over_at_once_and_a_restarted_one_repeats_nothing(
     mesh: Mesh, tenant: str
 ) -> None:
@@ -573,7 +597,24 @@ async def test_a_stopped_operator_hands_over_at_once_and_a_restarted_one_repeats
     assert mesh.record(tenant) == record
 
 
-@pytest.mark.timeout(300)  # each call to a Kafka that is away takes its time-out
+@pytest.mark.timeout(900)  # each call to a Kafka that is away takes its time-out
+async def test_kafka_that_hangs_is_told_and_made_up_for(mesh: Mesh, tenant: str) -> None:
+    """It takes connections, and answers none."""
+    mesh.start_operator()
+    mesh.tenant(tenant)
+    await mesh.is_told(tenant, "ready")
+    os.kill(mesh.kafka.broker.running.pid, signal.SIGSTOP)
+    try:
+        mesh.tenant(f"{tenant}-2")
+        message = await mesh.is_told(f"{tenant}-2", "waiting")
+    finally:
+        os.kill(mesh.kafka.broker.running.pid, signal.SIGCONT)
+    await mesh.is_told(f"{tenant}-2", "ready")
+
+    assert "tried again" in message
+
+
+@pytest.mark.timeout(900)  # each call to a Kafka that is away takes its time-out
 async def test_kafka_away_is_told_and_made_up_for(mesh: Mesh, tenant: str) -> None:
     mesh.start_operator()
     mesh.tenant(tenant)

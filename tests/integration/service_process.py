@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -106,7 +107,9 @@ class ServiceProcess:
             return answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
-async def eventually(holds: Callable[[], bool]) -> None:
-    """Returns when ``holds``; the test's own time-out ends a wait in vain."""
-    while not holds():  # noqa: ASYNC110 - what is waited for happens in another process
+async def eventually(holds: Callable[[], bool], within_s: float = 240.0) -> None:
+    """Returns when ``holds``, and fails after ``within_s``: below a test's time-out, which would not tell the line."""
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, f"not so within {within_s:.0f} s"
         await asyncio.sleep(0.05)
