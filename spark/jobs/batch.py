@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
-from typing import Final
 
 import msgspec
 import structlog
@@ -95,12 +94,10 @@ from spark.transforms.cut_envelope import TRUNCATE
 from spark.transforms.fill import fill_expression
 from spark.transforms.mark_deleted import mark_deleted
 from spark.transforms.passing import passing
-from spark.transforms.read_topics import events_of, read_range
+from spark.transforms.read_topics import events_of, parts_of_batch, read_range
 from spark.transforms.sql_text import quoted
 from spark.transforms.survey import Slice, survey
 from spark.transforms.versions import has_late_changes, versions_of
-
-_PARTS_PER_CORE: Final = 2
 
 log = structlog.get_logger()
 
@@ -138,7 +135,7 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
     progress = load_progress(context.state_dir, context.tenant.tenant)
     # Each table's tasks go through all parts of the batch, of which Kafka's reader makes one for each partition of each topic:
     # with hundreds of tables the tasks would be the square of them.
-    events = events.coalesce(_PARTS_PER_CORE * spark.sparkContext.defaultParallelism)
+    events = events.coalesce(parts_of_batch(spark))
     held = events.persist(StorageLevel.MEMORY_AND_DISK_DESER)  # columns as they are: no lz4, no serialization
     try:
         if context.moves_together:
