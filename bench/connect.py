@@ -153,7 +153,13 @@ def kafka_connect(
 
 def _worker_settings(folder: Path, bootstrap_servers: str, rest_url: str, *, with_schemas: bool) -> dict[str, object]:
     """Kafka 4.3 documentation, "Kafka Connect Configs"."""
+    # Without schemas Connect's own choice for headers writes plain texts, as our router does.
+    headers = {
+        "header.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "header.converter.schemas.enable": "true",
+    }
     return {
+        **(headers if with_schemas else {}),
         "bootstrap.servers": bootstrap_servers,
         "listeners": rest_url,
         "offset.storage.file.filename": folder / "offsets",

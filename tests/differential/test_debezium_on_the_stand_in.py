@@ -5,7 +5,7 @@ Kafka Connect 4.3.1 and the connector 3.5.0.Final are fetched when they are not 
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from tests.vtgate.service import VtgateServer
 
 pytestmark = pytest.mark.differential
 
-TIMEOUT_S = 90.0
+TIMEOUT_S = 240.0
 TABLE = """CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(30), amount DECIMAL(12,2), kind ENUM('a','b,c'),
     tags SET('x','y','z'), born DATE, seen DATETIME(6), doc JSON, big BIGINT UNSIGNED)"""
 ORDERED = "io.debezium.connector.vitess.pipeline.txmetadata.VitessOrderedTransactionMetadataFactory"
@@ -51,8 +51,14 @@ class Topic:
 
     def until(self, count: int, connector: Connector) -> list[Record]:
         """All records, once there are so many."""
+        return self.until_holds(lambda records: len(records) >= count, connector, what=f"{count} records")
 
-        def is_enough() -> bool:
+    def until_holds(
+        self, is_enough: Callable[[list[Record]], bool], connector: Connector, *, what: str
+    ) -> list[Record]:
+        """All records, once they are enough."""
+
+        def are_enough() -> bool:
             message = self._consumer.poll(0.2)
             if message is not None and message.error() is None:
                 self.records.append(
@@ -62,9 +68,9 @@ class Topic:
                         headers={name: _json(value) for name, value in message.headers() or ()},
                     )
                 )
-            return len(self.records) >= count
+            return is_enough(self.records)
 
-        connector.wait_until(is_enough, timeout_s=TIMEOUT_S, what=f"{count} records; {len(self.records)} came")
+        connector.wait_until(are_enough, timeout_s=TIMEOUT_S, what=what)
         return self.records
 
     def close(self) -> None:
