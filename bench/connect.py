@@ -24,7 +24,7 @@ from libs.local.ports import LOOPBACK, free_port
 from libs.local.process import ProcessSpec, Running, is_alive, last_log_lines, start, stop, wait_ready
 
 LOCKS_DIR: Final = Path(__file__).with_name("locks")
-_READY_TIMEOUT_S: Final = 90.0
+_READY_TIMEOUT_S: Final = 240.0  # tests start it on a machine at work
 _STATE_TIMEOUT_S: Final = 60.0
 _REST_TIMEOUT_S: Final = 10.0
 _STATUS_PAUSE_S: Final = 5.0  # answering takes the measured JVM a millisecond or two
