@@ -14,6 +14,9 @@ from confluent_kafka import Consumer
 
 from bench.connect import Connector
 from bench.debezium_vitess import debezium_vitess
+from libs.events.names import CONTEXT_TASK_HEADER
+from services.vstream_reader.settings import TaskSettings
+from services.vstream_reader.tasks import dealt_shards, partition_name
 from tests.conftest import MysqlServer
 from tests.vtgate.client import execute
 from tests.vtgate.cluster import new_shard, on_every_shard, topology_of
@@ -148,6 +151,36 @@ def test_copy_stream_and_reshard(vtgate: VtgateServer, shard_servers, bootstrap_
     assert _epochs(records)["behind"] > _epochs(records)["changed"]
     assert {name for record in copied for name in record.headers} == {
         f"__debezium.context.{name}" for name in ("connectorLogicalName", "taskId", "connectorName", "runId")
+    }
+
+
+def test_tasks_have_our_names(vtgate: VtgateServer, bootstrap_servers: str, tmp_path: Path) -> None:
+    """Each record's headers tell which task read it: the source partition of ours."""
+    keyspace = vtgate.topology.keyspaces[0].name
+    options = {
+        "poll.interval.ms": 20,
+        "tasks.max": 2,
+        "vitess.offset.storage.per.task": "true",
+        "vitess.offset.storage.task.key.gen": 0,
+        "vitess.prev.num.tasks": 1,
+        "table.include.list": f"{keyspace}.t",
+    }
+    peer = debezium_vitess(
+        tmp_path / "connect",
+        bootstrap_servers,
+        vtgate_port=vtgate.port,
+        keyspace=keyspace,
+        topic_prefix=f"n_{keyspace}",
+        options=options,
+    )
+    with peer as connector:
+        topic = Topic(bootstrap_servers, f"n_{keyspace}.{keyspace}.t")
+        records = topic.until(20, connector)
+        topic.close()
+
+    ours = [TaskSettings(number=number, of=2, generation=0) for number in range(2)]
+    assert {(record.value["source"]["shard"], record.headers[CONTEXT_TASK_HEADER]) for record in records} == {
+        (shard, partition_name(task)) for task in ours for shard in dealt_shards(task, ["-80", "80-"])
     }
 
 
