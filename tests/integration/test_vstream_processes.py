@@ -12,7 +12,8 @@ import pytest
 
 from libs.config.connections import KafkaSettings
 from libs.kafka.clients import ensure_topics
-from libs.source.signal_topic import send_signal, signals_topic
+from libs.source.signal_topic import beginning_of, keep_beginning, send_signal, signals_topic
+from libs.types.position import SourcePartition
 from tests.conftest import KafkaBroker, MysqlServer, StartVtgate, ValkeyServer
 from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline
 from tests.integration.service_process import ServiceProcess
@@ -217,6 +218,21 @@ def test_tasks_take_over_what_was_to_be_copied_again(mesh: Mesh) -> None:
     assert copied() == wanted
     for task in tasks:
         assert task.reader.log_text.count('"positions_taken_over"') == 1
+
+
+def test_signals_of_a_task_that_had_not_looked_at_them_begin_where_it_began(
+    kafka_broker: KafkaBroker, unique_name: Callable[[str], str]
+) -> None:
+    """As of one whose first copy was under way: what was sent since its first start is there for who takes over."""
+    kafka = KafkaSettings(bootstrap_servers=kafka_broker.bootstrap_servers)
+    ensure_topics(kafka, [signals_topic(1)])
+    partition = SourcePartition(source=unique_name("s"), name="task0_2_0")
+    keep_beginning(kafka, partition)
+
+    sent = send_signal(kafka, partition.source, json.dumps({"id": "1", "type": "pause-snapshot", "data": {}}))
+
+    assert beginning_of(kafka, partition) == sent
+    assert beginning_of(kafka, SourcePartition(source=partition.source, name="task1_2_0")) > sent
 
 
 def test_tasks_that_become_more_and_fewer_lose_and_repeat_nothing(
