@@ -37,21 +37,21 @@ status: setup ## show the embedded stack's services, sources and tenants
 
 # Most tests wait for servers most of the time: three at once keep two cores busy, and the control plane, where the cache has none
 # yet, is built beside them. What goes wrong there, the tests that need it say.
-test: setup ## run all tests
+test: setup ## run all tests (those against Debezium fetch 121 MB at first)
 	@$(PYTHON) -m tests.cluster.programs > /dev/null 2>&1 & programs=$$!; \
-	$(PYTHON) -m pytest -n 3 --dist loadfile -m "not differential" --tb=short $(PYTEST_OPTIONS); status=$$?; \
+	$(PYTHON) -m pytest -n 3 --dist loadfile --tb=short $(PYTEST_OPTIONS); status=$$?; \
 	wait $$programs; exit $$status
 
 test-unit: setup ## run the tests that need no server
 	@$(PYTHON) -m pytest -m "not integration" $(PYTEST_OPTIONS)
 
 test-integration: setup cluster-programs ## run the tests with real servers
-	@$(PYTHON) -m pytest -m "integration and not differential" $(PYTEST_OPTIONS)
+	@$(PYTHON) -m pytest -m integration $(PYTEST_OPTIONS)
 
-differential: setup ## let Debezium's connectors read MySQL and the stand-in for Vitess, and compare with ours (fetches 121 MB at first)
+differential: setup ## of all tests those that let Debezium's connectors read MySQL and the stand-in for Vitess, and compare with ours
 	@$(PYTHON) -m pytest -m differential $(PYTEST_OPTIONS)
 
-vitess-differential: setup ## the same of the stand-in for Vitess alone (76 MB)
+vitess-differential: setup ## the same of the stand-in for Vitess alone
 	@$(PYTHON) -m pytest -m differential tests/differential/test_debezium_on_the_stand_in.py \
 		tests/differential/test_events_side_by_side.py $(PYTEST_OPTIONS)
 

@@ -40,7 +40,8 @@ hypothesis_settings.load_profile("headwater")
 READY_TIMEOUT_S = 90.0  # two cores, and Spark may be starting beside
 STOP_TIMEOUT_S = 30.0
 FAULTS_TIMEOUT_S = 900
-ORDER = ("unit", "contract", "integration", "cluster", "faults", "e2e")  # cheap and telling first
+DIFFERENTIAL_TIMEOUT_S = 900  # the first one fetches Debezium's jars
+ORDER = ("unit", "contract", "integration", "differential", "cluster", "faults", "e2e")  # cheap and telling first
 
 
 @dataclass(slots=True)
@@ -315,8 +316,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if kind(item) in ("integration", "faults", "e2e", "differential", "cluster"):
             item.add_marker(pytest.mark.integration)
         # Who was killed is missed by Kafka and by leases for half a minute, on a machine at work for more, several times over.
-        if kind(item) == "faults" and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(FAULTS_TIMEOUT_S))
+        timeout_s = {"faults": FAULTS_TIMEOUT_S, "differential": DIFFERENTIAL_TIMEOUT_S}.get(kind(item))
+        if timeout_s is not None and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(timeout_s))
     items.sort(key=lambda item: ORDER.index(kind(item)) if kind(item) in ORDER else len(ORDER))
 
 

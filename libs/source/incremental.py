@@ -123,6 +123,38 @@ def begin_again(state: IncrementalSnapshot, table: str) -> IncrementalSnapshot:
     )
 
 
+def taken_over(states: Sequence[IncrementalSnapshot]) -> IncrementalSnapshot:
+    """What a reader has yet to do that goes on for several; ``states``: theirs, with the offsets of their signals.
+
+    What one of them had not finished is done, from its beginning: a place in a table means nothing to who reads other parts of
+    it. Signals are followed from where the one stands that is the least far, so none is passed over; what another has acted on
+    already acts again, in its order, and may copy a table twice. Finished is what all of them have finished.
+    """
+    if not states:
+        return IncrementalSnapshot()
+    first, *others = sorted(states, key=lambda state: state.signals_offset or 0)
+    tables: list[TableCopy] = []
+    for copy in (copy for state in (first, *others) for copy in state.tables):
+        if not any(is_same_copy(copy, known) for known in tables):
+            tables.append(from_beginning(copy))
+    return msgspec.structs.replace(
+        first,
+        tables=tuple(tables),
+        finished=tuple(
+            end for end in first.finished if all(_end_of(end) in map(_end_of, state.finished) for state in others)
+        ),
+    )
+
+
+def from_beginning(copy: TableCopy) -> TableCopy:
+    """The same request, of which nothing was read yet."""
+    return msgspec.structs.replace(copy, last_key=b"", maximum_key=b"", rows_read=0, rows_estimated=0, chunks_read=0)
+
+
+def _end_of(copy: FinishedCopy) -> tuple[str, str, str, tuple[str, ...]]:
+    return copy.table, copy.signal_id, copy.condition, copy.for_tenants
+
+
 def put_first(state: IncrementalSnapshot, copy: TableCopy) -> IncrementalSnapshot:
     """The first table stands where ``copy`` says, which no chunk has brought it to: it begins, or begins again."""
     return msgspec.structs.replace(state, tables=(copy, *state.tables[1:]))

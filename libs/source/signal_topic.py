@@ -133,6 +133,21 @@ def keep_beginning(settings: KafkaSettings, partition: SourcePartition) -> None:
         consumer.close()
 
 
+def beginning_of(settings: KafkaSettings, partition: SourcePartition) -> int:
+    """Where the signals of a reader begin that has no place in a checkpoint: what was kept, or the topic's end. Blocks.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer; try again.
+    """
+    consumer = _consumer(settings, partition)
+    try:
+        return _kept_beginning(consumer, _REQUEST_TIMEOUT_S)
+    except KafkaException as error:
+        raise BrokerUnavailable(f"where the signals of {partition.name} begin cannot be read: {error}") from error
+    finally:
+        consumer.close()
+
+
 def _keep(consumer: Consumer) -> KafkaError | None:
     """None: it is kept."""
     try:

@@ -217,7 +217,8 @@ class _Context:
         self._headers: dict[tuple[bool, int], tuple[bytes, bytes]] = {}
 
     def headers(self, *, schemas: bool) -> tuple[bytes, ...]:
-        return _context_headers(self.batch.source, self.batch.connector, self.batch.run_id, schemas)
+        batch = self.batch
+        return _context_headers(batch.source, batch.source_partition, batch.connector, batch.run_id, schemas)
 
     def around_order(self, *, schemas: bool, schema_version: int) -> tuple[bytes, bytes]:
         """What stands before and behind the order in a row's headers."""
@@ -235,11 +236,14 @@ _ANY_ORDER: Final = EventOrder(epoch=0, rank=0, tx_ordinal=0).sort_key().encode(
 
 
 @functools.lru_cache(maxsize=64)
-def _context_headers(source: str, connector: str, run_id: str, schemas: bool) -> tuple[bytes, ...]:
-    """Debezium's context headers: plain text, or text with its schema (SimpleHeaderConverter, JsonConverter)."""
+def _context_headers(source: str, partition: str, connector: str, run_id: str, schemas: bool) -> tuple[bytes, ...]:
+    """Debezium's context headers: plain text, or text with its schema (SimpleHeaderConverter, JsonConverter).
+
+    Tasks of its Vitess connector with offsets of their own are called as our source partitions are; any other is "0", as there.
+    """
     texts = {
         CONTEXT_LOGICAL_NAME_HEADER: source,
-        CONTEXT_TASK_HEADER: "0",
+        CONTEXT_TASK_HEADER: partition,
         CONTEXT_CONNECTOR_HEADER: connector,
         CONTEXT_RUN_HEADER: run_id,
     }

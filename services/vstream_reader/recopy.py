@@ -21,7 +21,7 @@ import structlog
 
 from libs.config.connections import KafkaSettings
 from libs.errors import HeadwaterError, PipelineHalted, PositionPurged, TransientError
-from libs.source.incremental import chunk_delivered, drop_first, has_begun, put_first, take_signal
+from libs.source.incremental import chunk_delivered, drop_first, from_beginning, has_begun, put_first, take_signal
 from libs.source.signal_topic import SignalTopic
 from libs.source.signals import ExecuteSnapshot, InvalidSignal, LogMessage, Signal, parse_signal
 from libs.source.vitess.vgtid import EMPTY, ShardGtid
@@ -226,8 +226,7 @@ class Recopy:
         assert self._running is not None
         log.warning("recopy_begins_anew", table=self._running.table, reason=reason)
         self._left = left
-        fresh = msgspec.structs.replace(self._running, last_key=b"", rows_read=0, rows_estimated=0, chunks_read=0)
-        self.state = put_first(self.state, fresh)
+        self.state = put_first(self.state, from_beginning(self._running))
 
     def _wait(self, now_s: float, table: str, error: HeadwaterError | None) -> None:
         reason = str(error) if error is not None else "vtgate ended the stream"

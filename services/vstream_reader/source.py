@@ -41,7 +41,7 @@ from libs.source.port import ReadBatch, ResumePoint, ShardProgress
 from libs.source.unseen_rows import report_unseen_rows
 from libs.source.vitess.settings import TransactionMetadata
 from libs.telemetry import metrics
-from libs.types.checkpoint import NO_INCREMENTAL, Checkpoint, IncrementalSnapshot, SnapshotProgress
+from libs.types.checkpoint import Checkpoint, SnapshotProgress
 from libs.types.position import SourcePartition
 from libs.types.table import TableId, TableSchema
 from protos.vitess import binlogdata_pb2, vtgate_pb2
@@ -68,7 +68,7 @@ from services.vstream_reader.snapshot import (
     stream_request,
 )
 from services.vstream_reader.tally import StreamTally, TallyMetrics
-from services.vstream_reader.tasks import dealt_shards, partition_name, require_own_generation
+from services.vstream_reader.tasks import Beginning, dealt_shards, partition_name, require_own_generation
 from services.vstream_reader.vgtid import inherited_epoch, shard_gtid_from_proto
 
 log = structlog.get_logger()
@@ -81,8 +81,8 @@ _QUIET_S: Final = 0.002
 """No more comes when nothing has arrived for so long. An empty queue tells nothing: only a wait lets it fill."""
 _MISSED_HEARTBEATS: Final = 3
 _SIGNAL_POLL_S: Final = 0.2
-TakeOver = Callable[[tuple[Sequence[str], Sequence[str]]], Awaitable[tuple[VitessPosition, bool] | None]]
-"""From the task's own shards and all that serve to where they stand, and whether tables are being copied there."""
+TakeOver = Callable[[tuple[Sequence[str], Sequence[str]]], Awaitable[Beginning | None]]
+"""From the task's own shards and all that serve to where they stand, and what is yet to be copied of them."""
 
 
 class VstreamSource:
@@ -111,26 +111,23 @@ class VstreamSource:
             serving, tables = await require_sound_source(self._settings, vtgate)
             self._vtgate_has_answered = True
             shards = dealt_shards(self._settings.tasks, serving)
-            position = decode_position(resume_from.position) if resume_from is not None else None
-            if position is not None:
-                require_own_generation(position, self._settings.tasks)
-            is_copying = resume_from is not None and resume_from.snapshot is not None
-            if position is None:
-                position, is_copying = await self._beginning(shards, serving)
-            elif self._copies_anew:
-                position, is_copying = anew(self._settings, position, shards), True
+            if resume_from is None:
+                beginning = await self._beginning(shards, serving)
+            else:
+                beginning = _resumed(resume_from, self._settings)
+                if self._copies_anew:
+                    position = anew(self._settings, beginning.position, shards)
+                    beginning = dataclasses.replace(beginning, position=position, is_copying=True)
             self._copies_anew = False
             change_log = VstreamChangeLog(
                 self._settings,
                 self._schema_history,
                 vtgate,
                 identity,
-                position,
+                beginning,
                 shards=shards,
                 tables=tables,
                 progress=(resume_from.snapshot if resume_from is not None else None) or SnapshotProgress(),
-                incremental=resume_from.incremental if resume_from is not None else NO_INCREMENTAL,
-                is_copying=is_copying,
                 tally=self._tally,
                 tally_metrics=self._tally_metrics,
             )
@@ -139,13 +136,25 @@ class VstreamSource:
             finally:
                 await asyncio.shield(asyncio.to_thread(change_log.close))
 
-    async def _beginning(self, shards: Sequence[str], serving: Sequence[str]) -> tuple[VitessPosition, bool]:
-        """Where a source partition without a checkpoint begins, and whether tables are being copied there."""
+    async def _beginning(self, shards: Sequence[str], serving: Sequence[str]) -> Beginning:
+        """Where a source partition without a checkpoint begins."""
         if self._take_over is not None and (found := await self._take_over((shards, serving))) is not None:
-            log.info("positions_taken_over", shards=list(shards))
+            log.info(
+                "positions_taken_over",
+                shards=list(shards),
+                copied_again=[copy.table for copy in found.incremental.tables],
+                signals_offset=found.incremental.signals_offset,
+            )
             return found
         position = first_position(self._settings, shards)
-        return position, is_copy_due(position)
+        return Beginning(position, is_copy_due(position))
+
+
+def _resumed(checkpoint: Checkpoint, settings: VstreamReaderSettings) -> Beginning:
+    """Raises PipelineHalted: another task reads these shards now."""
+    position = decode_position(checkpoint.position)
+    require_own_generation(position, settings.tasks)
+    return Beginning(position, checkpoint.snapshot is not None, checkpoint.incremental)
 
 
 async def require_sound_source(settings: VstreamReaderSettings, vtgate: Vtgate) -> tuple[Sequence[str], Sequence[str]]:
@@ -184,24 +193,22 @@ class VstreamChangeLog:
         schema_history: SchemaHistoryClient,
         vtgate: Vtgate,
         identity: BatchIdentity,
-        position: VitessPosition,
+        beginning: Beginning,
         *,
         shards: Sequence[str],
         tables: Sequence[str],
         progress: SnapshotProgress,
-        incremental: IncrementalSnapshot,
-        is_copying: bool,
         tally: StreamTally,
         tally_metrics: TallyMetrics,
     ) -> None:
         self._settings = settings
         self._schema_history = schema_history
         self._vtgate = vtgate
-        self._position = position
+        self._position = beginning.position
         self._shards = shards
         self._tables = tables
         self._progress = progress
-        self._is_copying = is_copying
+        self._is_copying = beginning.is_copying
         self._batch = BatchBuilder(
             dataclasses.replace(
                 identity,
@@ -236,7 +243,7 @@ class VstreamChangeLog:
         """Of the main stream."""
         self._recopy = Recopy(
             settings,
-            incremental,
+            beginning.incremental,
             labels=self._labels,
             make_decoder=self._copying_decoder,
         )

@@ -7,6 +7,7 @@ are dealt round-robin, and each change of the number of tasks is a generation wi
 import asyncio
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -15,9 +16,11 @@ import structlog
 from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable, Fenced, PipelineHalted
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
+from libs.source import incremental
 from libs.source.port import ReadBatch, ResumePoint
 from libs.source.publisher import Publisher
-from libs.types.checkpoint import Checkpoint, FencingToken
+from libs.source.signal_topic import beginning_of
+from libs.types.checkpoint import NO_INCREMENTAL, Checkpoint, FencingToken, IncrementalSnapshot
 from libs.types.position import SourcePartition
 from services.vstream_reader.position import VitessPosition, decode_position, position_of
 from services.vstream_reader.settings import TaskSettings
@@ -27,6 +30,17 @@ log = structlog.get_logger()
 _NOTE_TIMEOUT_S: Final = 10.0
 WHOLE_KEYSPACE: Final = "0"
 """The source partition of a reader without tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where a source partition goes on, or begins."""
+
+    position: VitessPosition
+    is_copying: bool
+    """Tables are being copied there."""
+    incremental: IncrementalSnapshot = NO_INCREMENTAL
+    """What signals asked for before, and is not done."""
 
 
 def partition_name(tasks: TaskSettings | None) -> str:
@@ -89,6 +103,16 @@ def taken_over(
     )
 
 
+def previous_owners(mine: Sequence[str], generations: Sequence[Sequence[Checkpoint]]) -> Sequence[Checkpoint]:
+    """The checkpoints of those who read ``mine`` last: each shard's of the newest generation that has it."""
+    owners: dict[str, Checkpoint] = {}
+    for checkpoint in (checkpoint for generation in generations for checkpoint in generation):
+        for entry in decode_position(checkpoint.position).vgtid:
+            owners.setdefault(entry.shard, checkpoint)
+    found = {owners[shard].partition: owners[shard] for shard in mine if shard in owners}
+    return list(found.values())
+
+
 async def take_over(
     tasks: TaskSettings,
     source: str,
@@ -97,9 +121,9 @@ async def take_over(
     committer: CheckpointCommitterClient,
     kafka: KafkaSettings,
     lease_s: float,
-) -> tuple[VitessPosition, bool] | None:
-    """The position of a task's shards from the generations before, and whether tables are being copied there; None: none has
-    any. ``shards``: the task's own, and all that serve.
+) -> Beginning | None:
+    """The position of a task's shards from the generations before, and what is yet to be copied of them; None: none has any
+    position. ``shards``: the task's own, and all that serve.
 
     Waits until none of their readers runs; then fences what may have lost its lease without knowing, and notes in their
     checkpoints that they were taken over: a reader of theirs that is started again halts (``require_own_generation``).
@@ -119,6 +143,7 @@ async def take_over(
         found = {p: checkpoint for p in known if (checkpoint := await committer.checkpoint(p)) is not None}
         generations = [[found[p] for p in names if p in found] for names in partitions]
         position = taken_over(*shards, positions_of(generations))
+        asked = [await _asked(checkpoint, kafka) for checkpoint in previous_owners(shards[0], generations)]
         for partition, checkpoint in found.items():
             await _note_taken_over(checkpoint, publishers[partition], partition_name(tasks))
             noted = await committer.checkpoint(partition)
@@ -127,7 +152,19 @@ async def take_over(
     finally:
         for partition, token in tokens.items():
             await committer.release(partition, owner, token)
-    return (position, any(checkpoint.snapshot for checkpoint in found.values())) if position is not None else None
+    if position is None:
+        return None
+    is_copying = any(checkpoint.snapshot for checkpoint in found.values())
+    return Beginning(position, is_copying, incremental.taken_over(asked))
+
+
+async def _asked(checkpoint: Checkpoint, kafka: KafkaSettings) -> IncrementalSnapshot:
+    """What was asked of a task, with where its signals go on: one whose first copy had not ended had not looked at them."""
+    state = checkpoint.incremental
+    if state.signals_offset is not None:
+        return state
+    offset = await asyncio.to_thread(beginning_of, kafka, checkpoint.partition)
+    return msgspec.structs.replace(state, signals_offset=offset)
 
 
 def require_own_generation(position: VitessPosition, tasks: TaskSettings | None) -> None:

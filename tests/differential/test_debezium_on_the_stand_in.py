@@ -5,7 +5,7 @@ Kafka Connect 4.3.1 and the connector 3.5.0.Final are fetched when they are not 
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,9 @@ from confluent_kafka import Consumer
 
 from bench.connect import Connector
 from bench.debezium_vitess import debezium_vitess
+from libs.events.names import CONTEXT_TASK_HEADER
+from services.vstream_reader.settings import TaskSettings
+from services.vstream_reader.tasks import dealt_shards, partition_name
 from tests.conftest import MysqlServer
 from tests.vtgate.client import execute
 from tests.vtgate.cluster import new_shard, on_every_shard, topology_of
@@ -23,7 +26,7 @@ from tests.vtgate.service import VtgateServer
 
 pytestmark = pytest.mark.differential
 
-TIMEOUT_S = 90.0
+TIMEOUT_S = 240.0
 TABLE = """CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(30), amount DECIMAL(12,2), kind ENUM('a','b,c'),
     tags SET('x','y','z'), born DATE, seen DATETIME(6), doc JSON, big BIGINT UNSIGNED)"""
 ORDERED = "io.debezium.connector.vitess.pipeline.txmetadata.VitessOrderedTransactionMetadataFactory"
@@ -51,8 +54,14 @@ class Topic:
 
     def until(self, count: int, connector: Connector) -> list[Record]:
         """All records, once there are so many."""
+        return self.until_holds(lambda records: len(records) >= count, connector, what=f"{count} records")
 
-        def is_enough() -> bool:
+    def until_holds(
+        self, is_enough: Callable[[list[Record]], bool], connector: Connector, *, what: str
+    ) -> list[Record]:
+        """All records, once they are enough."""
+
+        def are_enough() -> bool:
             message = self._consumer.poll(0.2)
             if message is not None and message.error() is None:
                 self.records.append(
@@ -62,9 +71,9 @@ class Topic:
                         headers={name: _json(value) for name, value in message.headers() or ()},
                     )
                 )
-            return len(self.records) >= count
+            return is_enough(self.records)
 
-        connector.wait_until(is_enough, timeout_s=TIMEOUT_S, what=f"{count} records; {len(self.records)} came")
+        connector.wait_until(are_enough, timeout_s=TIMEOUT_S, what=what)
         return self.records
 
     def close(self) -> None:
@@ -142,6 +151,36 @@ def test_copy_stream_and_reshard(vtgate: VtgateServer, shard_servers, bootstrap_
     assert _epochs(records)["behind"] > _epochs(records)["changed"]
     assert {name for record in copied for name in record.headers} == {
         f"__debezium.context.{name}" for name in ("connectorLogicalName", "taskId", "connectorName", "runId")
+    }
+
+
+def test_tasks_have_our_names(vtgate: VtgateServer, bootstrap_servers: str, tmp_path: Path) -> None:
+    """Each record's headers tell which task read it: the source partition of ours."""
+    keyspace = vtgate.topology.keyspaces[0].name
+    options = {
+        "poll.interval.ms": 20,
+        "tasks.max": 2,
+        "vitess.offset.storage.per.task": "true",
+        "vitess.offset.storage.task.key.gen": 0,
+        "vitess.prev.num.tasks": 1,
+        "table.include.list": f"{keyspace}.t",
+    }
+    peer = debezium_vitess(
+        tmp_path / "connect",
+        bootstrap_servers,
+        vtgate_port=vtgate.port,
+        keyspace=keyspace,
+        topic_prefix=f"n_{keyspace}",
+        options=options,
+    )
+    with peer as connector:
+        topic = Topic(bootstrap_servers, f"n_{keyspace}.{keyspace}.t")
+        records = topic.until(20, connector)
+        topic.close()
+
+    ours = [TaskSettings(number=number, of=2, generation=0) for number in range(2)]
+    assert {(record.value["source"]["shard"], record.headers[CONTEXT_TASK_HEADER]) for record in records} == {
+        (shard, partition_name(task)) for task in ours for shard in dealt_shards(task, ["-80", "80-"])
     }
 
 

@@ -1,7 +1,9 @@
-"""The same recorded stream read by Debezium's Vitess connector and by vstream_reader's decoder: event by event the same.
+"""The same recorded stream read by Debezium's Vitess connector, and by vstream_reader's decoder and the router: record by
+record the same.
 
-The stand-in serves real shards through a copy, changes, a key change, an ALTER and a split; what it sent is recorded, and
-replayed to both. What may differ is listed here as in docs/vitess-differences.md; anything else fails.
+The stand-in serves real shards through a copy, changes, key changes, transactions over two tables and two shards, an ALTER
+and a split; what it sent is recorded, and replayed to both. What may differ is listed here as in
+docs/vitess-differences.md; anything else fails.
 """
 
 import json
@@ -10,54 +12,48 @@ from pathlib import Path
 import pytest
 
 from bench.debezium_vitess import debezium_vitess
-from libs.events.connect_schema import EnvelopeForm, key_schema, value_schema
-from libs.events.source_types import source_type_parameters
+from libs.events.names import CONTEXT_RUN_HEADER, NEW_KEY_HEADER, OLD_KEY_HEADER
 from libs.source.vitess.settings import EventSettings, TransactionMetadata
+from libs.types.table import TableId, TableSchema
+from libs.types.tenant import FormatSettings, SourceSelection, SourceTypes, TenantSpec, TopicSettings
 from protos.vitess.binlogdata_pb2 import ShardGtid, VEvent, VEventType
 from protos.vitess.vtgate_pb2 import VStreamResponse
-from tests.differential.test_debezium_on_the_stand_in import ORDERED, Topic, insert, vtgate  # noqa: F401
+from services.router.deliver import read_changes
+from services.router.match import RouteBook, TopicClaims
+from tests.differential.test_debezium_on_the_stand_in import ORDERED, Record, Topic, insert, vtgate  # noqa: F401
+from tests.unit.router.test_deliver import OURS, deliver, records_of
 from tests.unit.vstream_reader.stream import replay, start_of
 from tests.vtgate.client import StreamReader, changes, count, execute
 from tests.vtgate.cluster import new_shard, on_every_shard
 from tests.vtgate.replay import ReplayServer, read_record, write_record
 from tests.vtgate.reshard import reshard
 from tests.vtgate.service import VtgateServer
+from tests.vtgate.topology import Shard
 
 pytestmark = pytest.mark.differential
 
-COPIED = 20
+DELETES, KEY_CHANGES = 1 + 2 * 2 + 5, 1 + 2 * 2  # of both tables
 AS_WE_WRITE_IT = {"doc"}  # JSON without the spaces that MySQL prints, so that copy and stream give one form
 
 
-def test_the_same_events(
+def test_the_same_records(
     vtgate: VtgateServer,  # noqa: F811
     shard_servers,
     bootstrap_servers: str,
     tmp_path: Path,
 ) -> None:
-    """Keys, images, operations, source and transaction blocks, their order and their schemas."""
+    """Of rows: keys, images, operations, source and transaction blocks, their order, their schemas, headers and tombstones. Of
+    transactions: BEGIN and END."""
     keyspace = vtgate.topology.keyspaces[0].name
     prefix = f"s_{keyspace}"
     _record(vtgate, shard_servers, tmp_path / "record")
-    replayed = replay(
-        start_of("-80", "80-", keyspace=keyspace),
-        source=prefix,
-        keyspace=keyspace,
-        events=EventSettings(transaction_metadata=TransactionMetadata.ORDERED),
-        is_copying=True,
-    ).feed(*read_record(tmp_path / "record"))
-    ours = [
-        (json.loads(key), json.loads(value))
-        for run in replayed.runs()
-        for key, value in zip(run.keys, run.values, strict=True)
-    ]
+    ours = _our_records(tmp_path / "record", prefix, keyspace)
     options = {
         "poll.interval.ms": 20,
         "provide.transaction.metadata": "true",
         "transaction.metadata.factory": ORDERED,
         "vitess.inherit.epoch": "true",  # without it a new shard begins at epoch 0, below its rows' older events
-        "table.include.list": f"{keyspace}.t",
-        "tombstones.on.delete": "false",
+        "table.include.list": f"{keyspace}.t,{keyspace}.u",
         "column.propagate.source.type": ".*",
     }
     server = ReplayServer(tmp_path / "record").start()
@@ -72,37 +68,148 @@ def test_the_same_events(
     )
     try:
         with peer as connector:
-            topic = Topic(bootstrap_servers, f"{prefix}.{keyspace}.t")
-            theirs = topic.until(len(ours), connector)
+            theirs = {}
+            for name in (f"{keyspace}.t", f"{keyspace}.u"):
+                topic = Topic(bootstrap_servers, f"{prefix}.{name}")
+                theirs[name] = topic.until(len(ours[name]), connector)
+                topic.close()
+            last = ours["transaction"][-1].value["payload"]
+            topic = Topic(bootstrap_servers, f"{prefix}.transaction")
+            theirs["transaction"] = topic.until_holds(
+                lambda records: any(_is_end_of(record, last["id"]) for record in records),
+                connector,
+                what="the last END",
+            )
             topic.close()
     finally:
         server.stop()
 
-    assert [key for key, _ in ours] == [record.key["payload"] for record in theirs]
-    for nth, ((_, value), record) in enumerate(zip(ours, theirs, strict=True)):
-        payload, is_copied = record.value["payload"], nth < COPIED
-        for image in ("before", "after"):
-            assert _comparable(value[image], AS_WE_WRITE_IT) == _comparable(payload[image], AS_WE_WRITE_IT)
-        # Debezium says of copied rows that they were created, in transactions, outside a snapshot.
-        assert value["op"] == ("r" if is_copied else payload["op"])
-        assert value["transaction"] == (None if is_copied else payload["transaction"]), nth
-        # Nor does it give a copied row a time: no statement of the log wrote it. Ours has the time of the copy.
-        left_out = {"version", "snapshot", "ts_ms", "ts_us", "ts_ns"} if is_copied else {"version"}
-        assert _comparable(value["source"], left_out) == _comparable(payload["source"], left_out)
-        assert list(value) == list(payload)
-        assert list(value["source"]) == list(payload["source"])
-    form = EnvelopeForm("vitess", has_ordered_transactions=True)
-    for schema, record in ((replayed.schemas[0], theirs[0]), (replayed.schemas[-1], theirs[-1])):
-        assert key_schema(prefix, schema) == record.key["schema"]
-        # A member's comma is escaped in ours, else the list of members could not be read.
-        source_types = {column.name: source_type_parameters(column, form.connector) for column in schema.columns}
-        of_values = json.dumps(value_schema(prefix, schema, form, source_types=source_types))
-        assert of_values.replace("\\\\,", ",") == json.dumps(record.value["schema"])
+    copying, tombstones, named = set(), 0, set()
+    for name in (f"{keyspace}.t", f"{keyspace}.u"):
+        assert [record.key for record in ours[name]] == [record.key for record in theirs[name]], name
+        for mine, record in zip(ours[name], theirs[name], strict=True):
+            assert _without_run_id(mine.headers) == _without_run_id(record.headers)
+            named |= record.headers.keys()
+            assert (mine.value is None) == (record.value is None)  # a tombstone
+            if record.value is None:
+                tombstones += 1
+                continue
+            _compare(mine.value["payload"], record.value["payload"])
+            # A member's comma is escaped in ours, else the list of members could not be read.
+            assert json.dumps(mine.value["schema"]).replace("\\\\,", ",") == json.dumps(record.value["schema"])
+            if mine.value["payload"]["op"] == "r":
+                copying.add(record.value["payload"]["transaction"]["id"])
+    _compare_boundaries(ours["transaction"], theirs["transaction"], copying, keyspace)
+    assert named >= {NEW_KEY_HEADER, OLD_KEY_HEADER, CONTEXT_RUN_HEADER}
+    assert tombstones == DELETES + KEY_CHANGES
+
+
+def _compare(mine: dict, record: dict) -> None:
+    is_copied = mine["op"] == "r"
+    for image in ("before", "after"):
+        assert _comparable(mine[image], AS_WE_WRITE_IT) == _comparable(record[image], AS_WE_WRITE_IT)
+    # Debezium says of copied rows that they were created, in transactions, outside a snapshot.
+    assert record["op"] == ("c" if is_copied else mine["op"])
+    assert mine["transaction"] == (None if is_copied else record["transaction"])
+    # Nor does it give a copied row a time: no statement of the log wrote it. Ours has the time of the copy.
+    left_out = {"version", "snapshot", "ts_ms", "ts_us", "ts_ns"} if is_copied else {"version"}
+    assert _comparable(mine["source"], left_out) == _comparable(record["source"], left_out)
+    assert list(mine) == list(record)
+    assert list(mine["source"]) == list(record["source"])
+
+
+def _compare_boundaries(ours: list[Record], theirs: list[Record], copying: set[str], keyspace: str) -> None:
+    """BEGIN and END, but for transactions that Debezium makes of a copy, and those without captured rows."""
+    told = {}  # of each END: how many events
+    for record in theirs:
+        payload = record.value["payload"]
+        told[payload["id"]] = payload["event_count"]
+    expected = [
+        record
+        for record in theirs
+        if record.key["payload"]["id"] not in copying and told[record.key["payload"]["id"]] != 0
+    ]
+    assert [record.key for record in ours] == [record.key for record in expected]
+    for mine, record in zip(ours, expected, strict=True):
+        assert mine.value["schema"] == record.value["schema"]
+        assert mine.headers == record.headers
+        payload = dict(record.value["payload"])
+        if payload["data_collections"] is not None:
+            # Debezium puts the shard before ("-80.keyspace.table"), and has the tables in the order of a Java HashMap.
+            payload["data_collections"] = sorted(
+                (
+                    {**each, "data_collection": each["data_collection"].partition(".")[2]}
+                    for each in payload["data_collections"]
+                ),
+                key=lambda each: each["data_collection"],  # of the log too: there t comes before u
+            )
+        assert mine.value["payload"] == payload
+        assert list(mine.value["payload"]) == list(payload)
+    of_two_tables = [record for record in ours if len(record.value["payload"]["data_collections"] or ()) == 2]
+    assert len(of_two_tables) == 2  # one on each shard
+
+
+def _is_end_of(record: Record, transaction_id: str) -> bool:
+    payload = record.value["payload"]
+    return (payload["status"], payload["id"]) == ("END", transaction_id)
+
+
+def _without_run_id(headers: dict[str, object]) -> list[tuple[str, object]]:
+    """In their order, but for the two that Headwater adds; a run's id is another at each start."""
+    return [
+        (name, None if name == CONTEXT_RUN_HEADER else value) for name, value in headers.items() if name not in OURS
+    ]
+
+
+def _our_records(path: Path, prefix: str, keyspace: str) -> dict[str, list[Record]]:
+    """What a tenant of everything gets of a recorded stream, by table, and of transactions."""
+    replayed = replay(
+        start_of("-80", "80-", keyspace=keyspace),
+        source=prefix,
+        keyspace=keyspace,
+        events=EventSettings(transaction_metadata=TransactionMetadata.ORDERED),
+        is_copying=True,
+    ).feed(*read_record(path))
+    replayed.decoder.flush()
+    schemas = {(schema.table_id, schema.version): schema for schema in replayed.schemas}
+
+    def schema_of(table_id: TableId, version: int) -> TableSchema:
+        return schemas[table_id, version]
+
+    spec = TenantSpec(
+        tenant="acme",
+        sources=(SourceSelection(name=prefix),),
+        format=FormatSettings(schemas=True, source_types=SourceTypes(columns=(".*",))),
+        topics=TopicSettings(transactions=True),
+    )
+    deliveries = deliver(read_changes(replayed.batch.take(0)[0]), RouteBook(prefix, (spec,), schema_of, TopicClaims()))
+    return {
+        name: [
+            Record(key=_document(key), value=_document(value), headers={name: _text(each) for name, each in headers})
+            for key, value, headers in records_of(deliveries, f"acme.{prefix}.{name}")
+        ]
+        for name in (f"{keyspace}.t", f"{keyspace}.u", "transaction")
+    }
+
+
+def _document(data: bytes | None):
+    return None if data is None else json.loads(data)
+
+
+def _text(data: bytes):
+    try:
+        return json.loads(data)
+    except ValueError:
+        return data.decode()
 
 
 def _record(vtgate: VtgateServer, shard_servers, path: Path) -> None:  # noqa: F811
     keyspace = vtgate.topology.keyspaces[0].name
-    with StreamReader(vtgate, [ShardGtid(keyspace=keyspace)], tables=["t"]) as stream:
+    on_every_shard(
+        vtgate.topology, keyspace, ["CREATE TABLE u (id BIGINT PRIMARY KEY, note VARCHAR(20)) DEFAULT CHARSET utf8mb4"]
+    )
+    execute(vtgate, "INSERT INTO u (id, note) VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd')", keyspace)
+    with StreamReader(vtgate, [ShardGtid(keyspace=keyspace)], tables=["t", "u"]) as stream:
         stream.until(count(VEventType.COPY_COMPLETED, 3))
         for statement in (
             "UPDATE t SET name = 'changed', amount = -0.05, seen = NULL WHERE id = 1",
@@ -111,6 +218,8 @@ def _record(vtgate: VtgateServer, shard_servers, path: Path) -> None:  # noqa: F
             "UPDATE t SET id = 1001 WHERE id = 5",  # in place, as MySQL allows: the row stays on its shard
         ):
             execute(vtgate, statement, keyspace)
+        for number, shard in enumerate(vtgate.topology.serving(keyspace)):
+            _transaction(shard, 2_000 + 100 * number)
         on_every_shard(vtgate.topology, keyspace, ["ALTER TABLE t ADD COLUMN more SMALLINT UNSIGNED"])
         insert(vtgate, range(21, 31))
         servers = shard_servers(4)[2:]
@@ -122,8 +231,31 @@ def _record(vtgate: VtgateServer, shard_servers, path: Path) -> None:  # noqa: F
             ],
         )
         insert(vtgate, range(31, 51))
-        stream.until(lambda events: _shards(events) >= {"-40", "40-80"} and len(changes(events, "t")) >= 20 + 4 + 30)
+        execute(vtgate, "DELETE FROM t WHERE id > 45", keyspace)  # several rows and tombstones of a transaction
+        stream.until(
+            lambda events: _shards(events) >= {"-40", "40-80"} and len(changes(events, "t")) >= 20 + 4 + 6 + 30 + 5
+        )
         write_record(path, [VStreamResponse(events=events) for events in stream.responses])
+
+
+def _transaction(shard: Shard, first: int) -> None:
+    """What commits on a shard at once: rows of two tables by turns, a row that comes, changes its key and goes."""
+    connection = shard.primary.connect()
+    try:
+        connection.autocommit(False)
+        with connection.cursor() as cursor:
+            for statement in (
+                f"INSERT INTO t (id, name) VALUES ({first}, 'within')",
+                f"INSERT INTO u (id, note) VALUES ({first}, 'within'), ({first + 1}, 'stays')",
+                f"UPDATE t SET id = {first + 1}, name = 'moved' WHERE id = {first}",
+                f"UPDATE u SET id = {first + 2} WHERE id = {first}",
+                f"DELETE FROM t WHERE id = {first + 1}",
+                f"DELETE FROM u WHERE id = {first + 2}",
+            ):
+                cursor.execute(statement)
+        connection.commit()
+    finally:
+        connection.close()
 
 
 def _shards(events: list[VEvent]) -> set[str]:

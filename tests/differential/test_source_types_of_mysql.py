@@ -1,6 +1,7 @@
 """Debezium's MySQL connector and the router tell the same types of a source's columns: every type, and chosen ones."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from libs.mysql.ddl import show_create_to_schema
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import FormatSettings, SourceSelection, SourceTypes, TenantSpec
 from services.router.match import RouteBook, TopicClaims
-from tests.conftest import MysqlServer
+from tests.conftest import MysqlServer, StartMysql
 from tests.differential.test_debezium_on_the_stand_in import Topic
 
 pytestmark = pytest.mark.differential
@@ -37,9 +38,12 @@ CHOSEN_TYPES: Final = (r".*\.chosen\.INT UNSIGNED", r".*\.chosen\.decimal", r".*
 
 
 def test_the_parameters_of_every_field(
-    mysql_server: MysqlServer, database: str, bootstrap_servers: str, tmp_path: Path
+    start_mysql: StartMysql, unique_name: Callable[[str], str], bootstrap_servers: str, tmp_path: Path
 ) -> None:
     """``column.propagate.source.type`` and ``datatype.propagate.source.type``, as ``format.source_types`` has them."""
+    mysql_server = start_mysql()  # the connector parses every table of a server, whatever other tests left in theirs
+    database = unique_name("types")
+    mysql_server.execute(f"CREATE DATABASE {database}")
     columns = ", ".join(f"c{number} {declared}" for number, declared in enumerate(EVERY_TYPE))
     mysql_server.execute(
         f"CREATE TABLE every (id INT PRIMARY KEY, {columns})",

@@ -2,7 +2,9 @@
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ import pytest
 
 from libs.config.connections import KafkaSettings
 from libs.kafka.clients import ensure_topics
-from libs.source.signal_topic import send_signal, signals_topic
+from libs.source.signal_topic import beginning_of, keep_beginning, send_signal, signals_topic
+from libs.types.position import SourcePartition
 from tests.conftest import KafkaBroker, MysqlServer, StartVtgate, ValkeyServer
 from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline
 from tests.integration.service_process import ServiceProcess
@@ -20,11 +23,11 @@ from tests.vtgate.log_stream import TabletOptions
 from tests.vtgate.service import VtgateServer
 from tests.vtgate.vstream import ServerOptions
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 ROWS = 60
 SMALL_VIEWS = ServerOptions(tablet=TabletOptions(copy_rows=5))
-TIMEOUT_S = 120.0
+TIMEOUT_S = 240.0
 
 
 class Mesh:
@@ -75,6 +78,14 @@ class Mesh:
         for statement in statements:
             execute(self.server, statement, self.keyspace)
 
+    def signal(self, kind: str, signal_id: str, condition: str = "") -> None:
+        """About ``t``, where it is about a table."""
+        table = f"{self.keyspace}.t"
+        data: dict[str, Any] = {"data-collections": [table]} if kind == "execute-snapshot" else {}
+        if condition:
+            data["additional-conditions"] = [{"data-collection": table, "filter": condition}]
+        send_signal(self.kafka, self.source, json.dumps({"id": signal_id, "type": kind, "data": data}))
+
     def stored(self) -> dict[int, int]:
         """The rows of all shards."""
         rows = execute(self.server, "SELECT id, v FROM t", self.keyspace).rows
@@ -96,6 +107,13 @@ def fill(server: VtgateServer) -> None:
     keyspace = server.topology.keyspaces[0].name
     on_every_shard(server.topology, keyspace, ["CREATE TABLE t (id BIGINT PRIMARY KEY, v INT)"])
     execute(server, "INSERT INTO t (id, v) VALUES " + ",".join(f"({n}, 0)" for n in range(1, ROWS + 1)), keyspace)
+
+
+def wait_until(is_so: Callable[[], bool], why: Callable[[], str]) -> None:
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while not is_so():
+        assert time.monotonic() < deadline_s, why()
+        time.sleep(0.2)
 
 
 def last_images(rows: Sequence[PublishedRow]) -> dict[int, int]:
@@ -158,8 +176,7 @@ def test_a_reader_killed_anywhere_loses_and_repeats_nothing(failpoint: str, mesh
         mesh.write(f"INSERT INTO t (id, v) VALUES ({1000 + number}, 0)", f"UPDATE t SET v = v + 1 WHERE id = {key}")
         if copies == 2 and not is_copied_again and sum(row.is_snapshot for row in pipeline.rows()) >= ROWS:
             is_copied_again = True
-            asked = {"id": "again", "type": "execute-snapshot", "data": {"data-collections": [f"{mesh.keyspace}.t"]}}
-            send_signal(mesh.kafka, mesh.source, json.dumps(asked))
+            mesh.signal("execute-snapshot", "again")
         if pipeline.reader.has_ended(within_s=0.1):
             break
         assert number < 600, f"the reader was never killed:\n{pipeline.reader.log_text[-2000:]}"
@@ -174,11 +191,55 @@ def test_a_reader_killed_anywhere_loses_and_repeats_nothing(failpoint: str, mesh
     assert copied >= set(range(3, ROWS + 1))  # 2 may be gone before its copy
 
 
+def test_tasks_take_over_what_was_to_be_copied_again(mesh: Mesh) -> None:
+    """A request whose copy a kill broke off, one that waited behind it, and one that was sent while no reader ran: each task
+    does all three on its shards."""
+    one = mesh.reader()
+    one.reader.start(failpoints="reader_between_incremental_chunks=kill@3", waits=False)
+    one.wait_for_rows(lambda rows: len(rows) >= ROWS, TIMEOUT_S)
+    mesh.signal("execute-snapshot", "begun")
+    mesh.signal("execute-snapshot", "waiting", "id > 30")
+    assert one.reader.wait_for_exit(TIMEOUT_S) != 0
+    mesh.signal("execute-snapshot", "late", "id > 50")
+
+    tasks = [mesh.reader({"number": number, "of": 2, "generation": 0}) for number in range(2)]
+    for task in tasks:
+        task.reader.start(waits=False)
+    wanted = Counter([*range(1, ROWS + 1), *range(31, ROWS + 1), *range(51, ROWS + 1)])
+
+    def copied() -> Counter[int]:
+        """By the tasks alone."""
+        batches = [batch for task in tasks for batch in task.batches() if batch.source_partition.startswith("task")]
+        runs = [entry.run for batch in batches for entry in batch.entries if entry.HasField("run")]
+        return Counter(json.loads(key)["id"] for run in runs if run.is_snapshot for key in run.keys)
+
+    wait_until(lambda: copied() >= wanted, lambda: f"{copied()}\n{tasks[0].reader.log_text[-3000:]}")
+
+    assert copied() == wanted
+    for task in tasks:
+        assert task.reader.log_text.count('"positions_taken_over"') == 1
+
+
+def test_signals_of_a_task_that_had_not_looked_at_them_begin_where_it_began(
+    kafka_broker: KafkaBroker, unique_name: Callable[[str], str]
+) -> None:
+    """As of one whose first copy was under way: what was sent since its first start is there for who takes over."""
+    kafka = KafkaSettings(bootstrap_servers=kafka_broker.bootstrap_servers)
+    ensure_topics(kafka, [signals_topic(1)])
+    partition = SourcePartition(source=unique_name("s"), name="task0_2_0")
+    keep_beginning(kafka, partition)
+
+    sent = send_signal(kafka, partition.source, json.dumps({"id": "1", "type": "pause-snapshot", "data": {}}))
+
+    assert beginning_of(kafka, partition) == sent
+    assert beginning_of(kafka, SourcePartition(source=partition.source, name="task1_2_0")) > sent
+
+
 def test_tasks_that_become_more_and_fewer_lose_and_repeat_nothing(
     kafka_broker: KafkaBroker, valkey_server: ValkeyServer, shard_servers: Any, unique_name: Any, tmp_path: Path
 ) -> None:
     """One reader, two tasks, four, one, while rows change: a new task waits for those before it, be they stopped or killed,
-    and one of those that is started again refuses to read on."""
+    does what they were asked for and had not begun, and one of those that is started again refuses to read on."""
     servers: list[MysqlServer] = shard_servers(2)
     names = ("-40", "40-80", "80-c0", "c0-")
     places = {name: (servers[n % 2].host, servers[n % 2].port) for n, name in enumerate(names)}
@@ -207,6 +268,8 @@ def test_tasks_that_become_more_and_fewer_lose_and_repeat_nothing(
         one.reader.stop()
         _wait_until_all_is_there(mesh, all_rows)
         change()
+        mesh.signal("pause-snapshot", "first")
+        mesh.signal("execute-snapshot", "asked of two")
         two[0].reader.kill()
         two[1].reader.stop()
         change()
@@ -219,6 +282,8 @@ def test_tasks_that_become_more_and_fewer_lose_and_repeat_nothing(
         _wait_until_all_is_there(mesh, all_rows)
         assert two[0].reader.wait_for_exit(TIMEOUT_S) != 0
         assert "generation" in two[0].reader.log_text
+        mesh.signal("resume-snapshot", "last")
+        wait_until(lambda: _copied(all_rows()) >= 2 * ROWS, lambda: f"{_copied(all_rows())} rows were copied")
         for task in four:
             task.reader.stop()
         change()
@@ -227,12 +292,16 @@ def test_tasks_that_become_more_and_fewer_lose_and_repeat_nothing(
         change()
         _wait_until_all_is_there(mesh, all_rows)
 
-        assert_exactly_once(all_rows())
-        assert len(all_rows()) == ROWS + next(numbers)
+        assert_exactly_once(all_rows(), copies=2)
+        assert len(all_rows()) == 2 * ROWS + next(numbers)
         assert {row.key["id"] for row in _rows_of(mesh, 3) if row.key}, "the fourth task had rows"
     finally:
         mesh.stop()
         server.stop()
+
+
+def _copied(rows: Sequence[PublishedRow]) -> int:
+    return sum(row.is_snapshot for row in rows)
 
 
 def _rows_of(mesh: Mesh, partition: int) -> list[PublishedRow]:

@@ -177,6 +177,19 @@ def test_records_are_the_recorded_ones(table: str, schemas: bool) -> None:
     assert {tuple(name for name, _ in headers[-2:]) for _, _, headers in written} == {OURS}
 
 
+def test_headers_name_the_task_that_read_the_row() -> None:
+    """As of Debezium's Vitess connector with ``vitess.offset.storage.per.task``."""
+    identity = BatchIdentity(
+        source="s", source_partition="task1_2_0", connector="vitess", run_id=RUN_ID, fencing_token=1
+    )
+    batch = BatchBuilder(identity)
+    add_run(batch, [("c", b'{"id":1}', b"{}")])
+
+    ((_, _, headers),) = records_of(deliver(taken(batch), route_book(tenant())), "acme.s.shop.orders")
+
+    assert dict(headers)["__debezium.context.taskId"] == b"task1_2_0"
+
+
 @pytest.mark.parametrize("schemas", [True, False])
 def test_transaction_boundaries_are_the_recorded_ones(schemas: bool) -> None:
     """BEGIN and END with their counts, as Debezium writes them, tables in the order of the log."""

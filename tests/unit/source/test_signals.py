@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.source.incremental import begin_again, chunk_delivered, drop_first, drop_table, take_signal
+from libs.source.incremental import begin_again, chunk_delivered, drop_first, drop_table, take_signal, taken_over
 from libs.source.signals import (
     ExecuteSnapshot,
     InvalidSignal,
@@ -222,3 +222,21 @@ def test_of_finished_tables_the_newest_are_kept() -> None:
 
 def take(state: IncrementalSnapshot, signal: Any) -> tuple[IncrementalSnapshot, list[str]]:
     return take_signal(state, signal, CAPTURED)
+
+
+def test_who_goes_on_for_several_does_all_that_one_of_them_had_not_finished() -> None:
+    """From the beginning; signals from where the slowest stood, so that none is lost."""
+    begun = TableCopy(
+        table="p.a", signal_id="1", last_key=b"k", maximum_key=b"m", rows_read=3, rows_estimated=9, chunks_read=1
+    )
+    waiting = TableCopy(table="p.b", signal_id="2", condition="v = 1")
+    ends = [FinishedCopy(table="p.c", signal_id=str(number)) for number in range(2)]
+    slow = IncrementalSnapshot(tables=(begun, waiting), signals_offset=5, is_paused=True, finished=tuple(ends))
+    fast = IncrementalSnapshot(tables=(waiting,), signals_offset=8, finished=(ends[1],))
+
+    state = taken_over([fast, slow])
+
+    assert state.tables == (TableCopy(table="p.a", signal_id="1"), waiting)
+    assert (state.signals_offset, state.is_paused) == (5, True)
+    assert state.finished == (ends[1],)
+    assert taken_over([]) == IncrementalSnapshot()

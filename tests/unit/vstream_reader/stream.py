@@ -10,7 +10,7 @@ import msgspec
 from libs.events.batch import BatchBuilder, BatchIdentity
 from libs.events.dead_letter import UndecodedRow
 from libs.source.key_columns import KeyColumns
-from libs.source.vitess.settings import EventSettings
+from libs.source.vitess.settings import EventSettings, TransactionMetadata
 from libs.source.vitess.vgtid import ShardGtid
 from libs.types.table import TableId, TableSchema
 from libs.types.value_modes import ValueModes, VitessValueModes
@@ -79,15 +79,24 @@ def replay(
     tally: StreamTally | None = None,
 ) -> Replay:
     """A decoder at ``position``."""
+    events = events or EventSettings()
     batch = BatchBuilder(
-        BatchIdentity(source=source, source_partition="0", connector="vitess", run_id="run", fencing_token=1)
+        BatchIdentity(
+            source=source,
+            source_partition="0",
+            connector="vitess",
+            run_id="run",
+            fencing_token=1,
+            removed_fields=events.remove_fields,
+            has_ordered_transactions=events.transaction_metadata is TransactionMetadata.ORDERED,
+        )
     )
     options = DecoderOptions(
         source=source,
         keyspace=keyspace,
         is_captured=is_captured,
         modes=modes or VitessValueModes(),
-        events=events or EventSettings(),
+        events=events,
         key_columns=key_columns,
         is_recopy=is_recopy,
         for_tenants=for_tenants,

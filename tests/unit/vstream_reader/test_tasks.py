@@ -8,10 +8,13 @@ import pytest
 
 from libs.errors import PipelineHalted
 from libs.source.vitess.vgtid import ShardGtid
-from services.vstream_reader.position import VitessPosition
+from libs.types.checkpoint import Checkpoint, FencingToken
+from libs.types.order import EventOrder
+from libs.types.position import SourcePartition
+from services.vstream_reader.position import VitessPosition, position_of
 from services.vstream_reader.settings import SnapshotMode, SnapshotSettings, TaskSettings, VstreamReaderSettings
 from services.vstream_reader.snapshot import first_position
-from services.vstream_reader.tasks import dealt_shards, partition_name, previous_partitions, taken_over
+from services.vstream_reader.tasks import dealt_shards, partition_name, previous_owners, previous_partitions, taken_over
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "cases" / "c_vitess.json").read_text(encoding="utf-8"))
 
@@ -106,6 +109,28 @@ def test_a_first_generation_follows_a_reader_without_tasks() -> None:
 def test_without_any_position_a_task_begins_by_itself() -> None:
     """Nothing was read before."""
     assert taken_over(["-80"], ["-80", "80-"], [[], []]) is None
+
+
+def test_requests_are_taken_over_from_those_who_read_the_shards_last() -> None:
+    """Not from a task of other shards, nor from a generation whose shards another took over since."""
+
+    def checkpoint(name: str, *shards: str) -> Checkpoint:
+        return Checkpoint(
+            partition=SourcePartition(source="s", name=name),
+            position=position_of(place(dict.fromkeys(shards, "MySQL56/a:1"))),
+            order=EventOrder(epoch=0, rank=1, tx_ordinal=0),
+            fencing_token=FencingToken(1),
+            committed_at_us=1,
+            published_at_us=1,
+        )
+
+    first, second = checkpoint("task0_2_0", "-40", "80-c0"), checkpoint("task1_2_0", "40-80")
+    whole = checkpoint("0", "-40", "40-80", "80-c0", "c0-")
+    generations = [[first, second], [whole]]
+
+    assert previous_owners(["-40", "80-c0"], generations) == [first]
+    assert previous_owners(["-40", "40-80"], generations) == [first, second]
+    assert previous_owners(["40-80", "c0-"], generations) == [second, whole]
 
 
 def test_a_shard_without_a_position_is_told() -> None:

@@ -1,0 +1,252 @@
+"""A sharded keyspace from vtgate's VStream to a tenant's Iceberg table, through the whole stack: copied and followed through
+changes of keys, a kill -9 of the reader and a reshard.
+
+vtgate is the stand-in over real MySQL shards; everything behind it is what ``headwater up`` starts.
+"""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from confluent_kafka import Message
+
+from libs.events.names import ORDER_HEADER
+from libs.local.home import write_examples
+from libs.local.kafka_broker import bootstrap_servers
+from libs.local.state import read_ports, running_state
+from libs.local.warehouse import load_table, open_catalog
+from libs.types.table import TableId
+from libs.types.warehouse import warehouse_table
+from tests.conftest import MysqlServer
+from tests.headwater_command import HeadwaterCommand, headwater_in
+from tests.integration.router_rig import header, read_topic
+from tests.sink_topics import without_own_columns
+from tests.vtgate.client import execute
+from tests.vtgate.cluster import new_shard, on_every_shard, topology_of
+from tests.vtgate.reshard import reshard
+from tests.vtgate.rules import row_values
+from tests.vtgate.service import VtgateServer
+
+UP_TIMEOUT_S: Final = 300.0
+SEEN_TIMEOUT_S: Final = 300.0
+COMMAND_TIMEOUT_S: Final = 240.0
+CUSTOMERS: Final = 16  # enough that each of three shards has some
+COPIED_ROWS: Final = 60
+
+pytestmark = pytest.mark.integration
+
+Row = dict[str, Any]
+Event = tuple[str, Row | None, Row | None] | None
+"""Operation, before and after; None: a tombstone."""
+
+
+class Orders:
+    """A table that is dealt out by ``customer``: so a row that gets another ``id`` stays on its shard, as Vitess wants it.
+
+    Everything is written through vtgate, a row a statement. ``histories`` has, by key, the events that a consumer should get.
+    """
+
+    def __init__(self, server: VtgateServer) -> None:
+        self._server = server
+        self.keyspace = server.topology.keyspaces[0].name
+        self._rows: dict[int, Row] = {}
+        self.histories: dict[int, list[Event]] = {}
+        on_every_shard(
+            server.topology,
+            self.keyspace,
+            ["CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT NOT NULL, note VARCHAR(40))"],
+        )
+
+    @property
+    def events(self) -> int:
+        """How many a consumer should get, tombstones included."""
+        return sum(len(history) for history in self.histories.values())
+
+    def insert(self, number: int, *, is_copied: bool = False) -> None:
+        row = {"id": number, "customer": number % CUSTOMERS, "note": "new"}
+        self._execute(f"INSERT INTO orders (id, customer, note) VALUES ({number}, {row['customer']}, '{row['note']}')")
+        self._rows[number] = row
+        self._expect(number, ("r" if is_copied else "c", None, row))
+
+    def update(self, number: int, note: str) -> None:
+        before = self._rows[number]
+        self._rows[number] = {**before, "note": note}
+        self._execute(f"UPDATE orders SET note = '{note}' WHERE id = {number} AND customer = {before['customer']}")
+        self._expect(number, ("u", before, self._rows[number]))
+
+    def delete(self, number: int) -> None:
+        before = self._rows.pop(number)
+        self._execute(f"DELETE FROM orders WHERE id = {number} AND customer = {before['customer']}")
+        self._expect(number, ("d", before, None), None)
+
+    def change_key(self, number: int, to: int) -> None:
+        before = self._rows.pop(number)
+        self._rows[to] = {**before, "id": to}
+        self._execute(f"UPDATE orders SET id = {to} WHERE id = {number} AND customer = {before['customer']}")
+        self._expect(number, ("d", before, None), None)
+        self._expect(to, ("c", None, self._rows[to]))
+
+    def change(self, first: int) -> None:
+        """Of everything some, ``first`` and the fifteen numbers behind it: on every shard, and several changes of a key."""
+        for number in range(first, first + 16):
+            self.insert(1_000 + number)
+            self.update(number, f"changed {number}")
+            self.update(1_000 + number, "changed too")
+        for number in range(first, first + 16, 4):
+            self.delete(number)
+            self.insert(number)
+            self.change_key(number + 1, 2_000 + number)
+            self.update(2_000 + number, "moved")
+            self.delete(number + 2)
+
+    def stored(self) -> list[Row]:
+        """The rows as vtgate gives them, by id."""
+        rows = [
+            [None if value is None else value.decode() for value in row_values(row)]
+            for row in execute(self._server, "SELECT id, customer, note FROM orders", self.keyspace).rows
+        ]
+        return sorted(
+            ({"id": int(row[0] or 0), "customer": int(row[1] or 0), "note": row[2]} for row in rows),
+            key=lambda row: row["id"],
+        )
+
+    def _execute(self, statement: str) -> None:
+        assert execute(self._server, statement, self.keyspace).rows_affected == 1, statement
+
+    def _expect(self, key: int, *events: Event) -> None:
+        self.histories.setdefault(key, []).extend(events)
+
+
+@pytest.fixture
+def vtgate(
+    shard_servers: Callable[[int], list[MysqlServer]], unique_name: Callable[[str], str]
+) -> Iterator[VtgateServer]:
+    """A keyspace of two shards."""
+    places = {name: (at.host, at.port) for name, at in zip(("-80", "80-"), shard_servers(2), strict=True)}
+    keyspace = unique_name("ks")
+    topology = topology_of({keyspace: places}, vindex_columns={keyspace: {"orders": "customer"}})
+    server = VtgateServer(topology).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def headwater(vtgate: VtgateServer, tmp_path: Path) -> Iterator[HeadwaterCommand]:
+    """A home with the keyspace as its source, and one tenant of all of it; nothing runs."""
+    keyspace = vtgate.topology.keyspaces[0].name
+    tables = f"include_tables: ['{keyspace}\\..*']"
+    with headwater_in(tmp_path / "home") as command:
+        write_examples(command.home)
+        (command.home.sources_dir / "shop.yaml").write_text(
+            f"kind: vitess\nvtgate: {{port: {vtgate.port}}}\nkeyspace: {keyspace}\n{tables}\n"
+        )
+        (command.home.tenants_dir / "acme.yaml").write_text(
+            f"tenant: acme\nsources: [{{name: shop, {tables}}}]\nsink: {{trigger_s: 1}}\n"
+        )
+        yield command
+
+
+@pytest.mark.timeout(1500)
+def test_a_keyspace_arrives_in_a_tenants_table_through_a_kill_and_a_reshard(
+    headwater: HeadwaterCommand, vtgate: VtgateServer, shard_servers: Callable[[int], list[MysqlServer]]
+) -> None:
+    """The topic holds every change of every key once and in order, and the table is the keyspace's."""
+    orders = Orders(vtgate)
+    for number in range(COPIED_ROWS):
+        orders.insert(number, is_copied=True)
+    exit_code, said = headwater.run("up", "--detach", timeout_s=UP_TIMEOUT_S)
+    assert exit_code == 0, said + headwater.logs()
+    wait_for_topic(headwater, orders)
+
+    orders.change(0)
+    kill_reader(headwater)
+    orders.change(16)
+    targets = [
+        new_shard(orders.keyspace, name, 900 + number, at.host, at.port)
+        for number, (name, at) in enumerate(zip(("-40", "40-80"), shard_servers(2), strict=True))
+    ]
+    reshard(vtgate, targets)
+    orders.change(32)
+    wait_for_topic(headwater, orders)
+    wait_for_table(headwater, orders)
+
+    messages = topic_of(headwater, orders)
+    assert histories(messages) == orders.histories
+    assert_orders_grow(messages)
+    assert shards(messages) == {"-80", "80-", "-40", "40-80"}
+    assert running_state(headwater.home).service("reader-shop").restarts >= 1
+    exit_code, said = headwater.run("check", "acme", timeout_s=COMMAND_TIMEOUT_S)
+    assert exit_code == 0, said
+    exit_code, said = headwater.run("down", timeout_s=COMMAND_TIMEOUT_S)
+    assert exit_code == 0, said
+    assert headwater.left_over() == []
+
+
+def kill_reader(headwater: HeadwaterCommand) -> None:
+    """As a power cut would; the supervisor starts it again."""
+    pid = running_state(headwater.home).service("reader-shop").pid
+    assert pid is not None
+    os.killpg(pid, signal.SIGKILL)
+
+
+def topic_of(headwater: HeadwaterCommand, orders: Orders) -> list[Message]:
+    """What the tenant has got of the table so far."""
+    port = read_ports(headwater.home)["kafka"]
+    return read_topic(bootstrap_servers(port), f"acme.shop.{orders.keyspace}.orders")
+
+
+def wait_for_topic(headwater: HeadwaterCommand, orders: Orders) -> None:
+    """Until it has as many records as it should have."""
+    _wait_until(headwater, lambda: len(topic_of(headwater, orders)), lambda count: count >= orders.events)
+
+
+def wait_for_table(headwater: HeadwaterCommand, orders: Orders) -> None:
+    """Until it has the keyspace's rows."""
+    place = warehouse_table("acme", "shop", TableId(database=orders.keyspace, table="orders"))
+    stored = orders.stored()
+
+    def rows() -> list[Row]:
+        table = load_table(open_catalog(headwater.home), place)
+        return [] if table is None else without_own_columns(table.scan().to_arrow().to_pylist())
+
+    _wait_until(headwater, rows, lambda rows: rows == stored)
+
+
+def _wait_until(headwater: HeadwaterCommand, look: Callable[[], Any], is_wanted: Callable[[Any], bool]) -> None:
+    deadline_s = time.monotonic() + SEEN_TIMEOUT_S
+    while not is_wanted(found := look()):
+        assert time.monotonic() < deadline_s, f"{found}\n{headwater.logs()}"
+        time.sleep(0.5)
+
+
+def histories(messages: list[Message]) -> dict[int, list[Event]]:
+    """Each key's events, in the topic's order."""
+    found: dict[int, list[Event]] = {}
+    for message in messages:
+        key, value = json.loads(message.key() or b"null"), message.value()
+        event = None if value is None else json.loads(value)
+        found.setdefault(key["id"], []).append(event and (event["op"], event["before"], event["after"]))
+    return found
+
+
+def shards(messages: list[Message]) -> set[str]:
+    """Those that events came from."""
+    return {json.loads(value)["source"]["shard"] for message in messages if (value := message.value()) is not None}
+
+
+def assert_orders_grow(messages: list[Message]) -> None:
+    """Along each key's events, across the kill and the reshard, so that no consumer could take an older one for newer."""
+    newest: dict[bytes, bytes] = {}
+    for message in messages:
+        order, key = header(message, ORDER_HEADER), message.key()
+        if message.value() is None:
+            continue
+        assert order is not None
+        assert isinstance(key, bytes)
+        assert newest.get(key, b"") < order
+        newest[key] = order
