@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from libs.config.tenants import parse_tenant
+from libs.config.tenants import CheckKey, no_keys_checked, parse_tenant, read_tenant
 from libs.events.row_filter import condition_mistakes
 from libs.types.tenant import TenantSpec
 from services.tenant_operator.objects import (
@@ -38,7 +38,7 @@ OWN: Final = "own"
 @lru_cache(maxsize=10_000)  # every document is asked for at every look: read once each, as long as there are not more
 def parse_document(text: str) -> Parsed:
     """A tenant's document, from its YAML. Row filters are judged too: one that the router refuses must not look as if in
-    force. Keys of masks are not looked for: only the router has them.
+    force. Keys of masks are judged behind it (``judge``): they come and go while the text stays.
     """
     mistakes: list[str] = []
     spec = parse_tenant(text, mistakes=mistakes, check_condition=condition_mistakes)
@@ -109,9 +109,11 @@ def judge(
     records: Sequence[TenantRecord],
     *,
     parse: Parse,
+    check_key: CheckKey = no_keys_checked,
     largest_document_bytes: int,
 ) -> Standing:
-    """How the tenants stand. ``secrets`` are by namespace and name; None: it holds no password."""
+    """How the tenants stand. ``secrets`` are by namespace and name; None: it holds no password. ``check_key``: why routers
+    have not got the key of a tenant's mask."""
     recorded = {record.origin.uid: record for record in records}
     owners: dict[str, Origin] = {record.tenant: record.origin for record in records}
     in_force, refused, leaving, released = [], [], [], []
@@ -129,6 +131,7 @@ def judge(
         spec = None
         if config_map.text is not None and not mistakes:
             spec, found_mistakes = parse(config_map.text)
+            found_mistakes = found_mistakes or _key_mistakes(config_map.text, spec, check_key)
             mistakes.extend(f"{DOCUMENT_KEY}: {mistake}" for mistake in found_mistakes)
         mistakes.extend(_claim_mistakes(config_map, spec, record, owners))
         mistakes.extend(_choice_mistakes(config_map))
@@ -180,6 +183,18 @@ def _in_force(
         credentials=found,
         wants_own_job=config_map.annotations.get(SINK_JOB_ANNOTATION, PACKED) == OWN,
     )
+
+
+def _key_mistakes(text: str, spec: TenantSpec | None, check_key: CheckKey) -> tuple[str, ...]:
+    """Of the keys that a document's masks name; the document is read once more where there is one to give its line."""
+    masks = [mask for source in spec.sources for mask in source.masks] if spec is not None else []
+    if spec is None or not any(
+        check_key(spec.tenant, mask.key_from) is not None for mask in masks if mask.key_from is not None
+    ):
+        return ()
+    mistakes: list[str] = []
+    read_tenant(text, mistakes=mistakes, check_key=check_key)
+    return tuple(mistakes)
 
 
 def _sizes(config_map: TenantConfigMap, largest_bytes: int) -> list[str]:

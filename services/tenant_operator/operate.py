@@ -15,6 +15,7 @@ from libs.telemetry.endpoint import start_endpoint
 from protos.headwater.tenants.v1.tenants_pb2_grpc import add_TenantsServicer_to_server
 from services.tenant_operator.kubernetes_client import KubernetesClient, open_kubernetes
 from services.tenant_operator.lease import Leadership
+from services.tenant_operator.mask_keys import secret_names
 from services.tenant_operator.mirror import Mirror
 from services.tenant_operator.objects import RECORD_LABEL, TENANT_LABEL, tenant_record
 from services.tenant_operator.reconcile import Reconciler
@@ -49,11 +50,17 @@ class _Operator:
 
         def mirrors(kind: str) -> list[Mirror]:
             paths = [f"/api/v1/namespaces/{name}/{kind}" for name in namespaces] or [f"/api/v1/{kind}"]
-            return [Mirror(kubernetes, path, f"{TENANT_LABEL}=true", self._changed.set) for path in paths]
+            label = f"{TENANT_LABEL}=true"
+            return [Mirror(kubernetes, path, labels=label, on_change=self._changed.set) for path in paths]
 
         self._config_maps, self._secrets = mirrors("configmaps"), mirrors("secrets")
-        own = f"/api/v1/namespaces/{settings.kubernetes.own_namespace}/configmaps"
-        self._records = Mirror(kubernetes, own, RECORD_LABEL, self._records_changed)
+        own = f"/api/v1/namespaces/{settings.kubernetes.own_namespace}"
+        # By name, each: its rights are for these Secrets of the namespace, and for no other.
+        self._mask_keys = [
+            Mirror(kubernetes, f"{own}/secrets", fields=f"metadata.name={name}", on_change=self._changed.set)
+            for name in secret_names(settings.mask_keys)
+        ]
+        self._records = Mirror(kubernetes, f"{own}/configmaps", labels=RECORD_LABEL, on_change=self._records_changed)
         self._leadership = Leadership(kubernetes, settings.kubernetes, settings.lease)
         self._kafka = KafkaClient(settings.kafka)
         self._reconciler = Reconciler(
@@ -62,6 +69,7 @@ class _Operator:
             self._kafka,
             config_maps=self._config_maps,
             secrets=self._secrets,
+            mask_keys=self._mask_keys,
             records=self._records,
             identity=self._leadership.identity,
         )
@@ -70,7 +78,7 @@ class _Operator:
 
     @property
     def _mirrors(self) -> list[Mirror]:
-        return [*self._config_maps, *self._secrets, self._records]
+        return [*self._config_maps, *self._secrets, *self._mask_keys, self._records]
 
     async def run(self, stop: asyncio.Event) -> None:
         endpoint = start_endpoint(

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import structlog
 
+from libs.config.tenants import CheckKey, no_keys_checked
 from libs.errors import AccessDenied, HeadwaterError, InvalidSettings, PipelineHalted, TransientError
 from libs.kafka.admin import KafkaClient
 from libs.kafka.tenant_access import SetPassword
@@ -21,6 +22,7 @@ from libs.telemetry import metrics
 from services.tenant_operator.judge import InForce, Leaving, Standing, judge, parse_document
 from services.tenant_operator.kafka_plan import plan_kafka, topics_of
 from services.tenant_operator.kubernetes_client import Conflict, KubernetesClient
+from services.tenant_operator.mask_keys import router_keys
 from services.tenant_operator.mirror import Mirror
 from services.tenant_operator.objects import (
     FINALIZER,
@@ -82,6 +84,7 @@ class Reconciler:
         *,
         config_maps: Sequence[Mirror],
         secrets: Sequence[Mirror],
+        mask_keys: Sequence[Mirror],
         records: Mirror,
         identity: str,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -91,6 +94,7 @@ class Reconciler:
         self._kafka = kafka
         self._config_maps = config_maps
         self._secrets = secrets
+        self._mask_keys = mask_keys
         self._records = records
         self._identity = identity
         self._now = now
@@ -127,8 +131,15 @@ class Reconciler:
             secrets,
             [tenant_record(found) for found in self._records.objects],
             parse=parse_document,
+            check_key=self._check_key(),
             largest_document_bytes=self._settings.largest_document_bytes,
         )
+
+    def _check_key(self) -> CheckKey:
+        if self._settings.mask_keys is None:
+            return no_keys_checked
+        found = [secret for mirror in self._mask_keys for secret in mirror.objects]
+        return router_keys(self._settings.mask_keys, self._own, found).mistake
 
     async def _take_in(self, standing: Standing, failures: Failures) -> Standing:
         """Finalizers and records of those in force. Who could not be taken in is left for the next look."""

@@ -66,6 +66,34 @@ class TenantQuotas(msgspec.Struct, frozen=True, kw_only=True):
     quotas: QuotaSettings
 
 
+class KeysFolder(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of one tenant's masks that its document calls by file: ``key_from: {file: …}``."""
+
+    tenant: str
+    secret: str
+    """In ``own_namespace``; each entry is a key."""
+
+
+class KeyVariable(msgspec.Struct, frozen=True, kw_only=True):
+    """A key that a document calls by a variable of the routers: ``key_from: {env: …}``."""
+
+    variable: str
+    secret: str
+    """In ``own_namespace``."""
+    key: str
+    """The entry."""
+
+
+class MaskKeySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Which Secrets routers have the keys of tenants' masks from, so that a document is refused that names another key.
+
+    The operator looks whether they are there, and large enough. They reach routers by Kubernetes alone, mounted into pods.
+    """
+
+    folders: tuple[KeysFolder, ...] = ()
+    variables: tuple[KeyVariable, ...] = ()
+
+
 class SinkJobsSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The tenants' Spark jobs."""
 
@@ -88,6 +116,8 @@ class TenantOperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     quotas: QuotaSettings = QuotaSettings()
     """Of each tenant that ``tenant_quotas`` does not name. Not in the tenant's document: nobody grants himself more."""
     tenant_quotas: tuple[TenantQuotas, ...] = ()
+    mask_keys: MaskKeySettings | None = None
+    """None: keys are not looked for, and routers alone refuse a document whose key they lack."""
     sink_jobs: SinkJobsSettings | None = None
     """None: no Spark job is made; topics only."""
     largest_document_bytes: int = 262_144

@@ -179,6 +179,27 @@ def test_a_routers_pods_have_the_keys_of_masks_and_start_without_them(cluster: C
     assert "mask-keys" not in yaml.safe_dump(list(specs.values()))
 
 
+def test_the_operator_is_told_of_the_keys_that_routers_have_and_may_look_at_no_other_secret(
+    cluster: ControlPlane,
+) -> None:
+    objects = render(cluster, FULL, "any", "tenant-operator", "tenant-operator-rbac")
+    (text,) = (each["data"]["settings.yaml"] for each in objects if each["kind"] == "ConfigMap")
+    (own,) = (each for each in objects if each["kind"] == "Role")
+
+    assert yaml.safe_load(text)["mask_keys"] == {
+        "folders": [{"tenant": "acme", "secret": "acme-mask-keys"}, {"tenant": "globex", "secret": "globex-keys"}],
+        "variables": [{"variable": "HEADWATER_KEY__ACME__CARD", "secret": "card-keys", "key": "acme"}],
+    }
+    assert [rule for rule in own["rules"] if "secrets" in rule["resources"]] == [
+        {
+            "apiGroups": [""],
+            "resources": ["secrets"],
+            "resourceNames": ["acme-mask-keys", "card-keys", "globex-keys"],
+            "verbs": ["list", "watch"],
+        }
+    ]
+
+
 def test_no_password_stands_in_what_is_rendered(cluster: ControlPlane) -> None:
     rendered = yaml.safe_dump_all(render(cluster, FULL, "any"))
 

@@ -220,6 +220,17 @@ class Mesh:
             }
         )
 
+    def mask_keys(self, name: str, entries: Mapping[str, str]) -> None:
+        """A Secret as `router.maskKeys` names it; it carries no label of ours."""
+        self.cluster.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": name, "namespace": self.own},
+                "stringData": dict(entries),
+            }
+        )
+
     def told(self, name: str) -> tuple[str, str]:
         """State and message of a ConfigMap."""
         found = self.cluster.get("configmap", name, self.tenants)
@@ -389,6 +400,44 @@ async def test_bad_documents_are_refused_by_name_and_others_are_not_affected(mes
     assert "at most 262144 are taken" in messages["large"]
     assert all("nothing of it is in force" in message for message in messages.values())
     assert not any(mesh.kafka.topics(f"{tenant}-{number}") for number in (2, 3, 4))
+
+
+async def test_a_document_whose_key_is_missing_is_refused_until_its_secret_is_there(mesh: Mesh, tenant: str) -> None:
+    """With the rights and the settings that the chart gives for `router.maskKeys`, by which the router's pods have the keys."""
+    key = secrets.token_hex(32)
+    good = f"tenant: {tenant}\nsources: [{{name: shop}}]\n"
+    mask = "{columns: '.*\\.email', encrypt: {key_from: {file: pii}}}"
+    masked = f"tenant: {tenant}\nsources: [{{name: shop, masks: [{mask}]}}]\n"
+    values = {
+        "tenantOperator": {"tenantNamespaces": [mesh.tenants]},
+        "router": {"maskKeys": {tenant: f"{tenant}-keys", "other": "other-keys"}},
+    }
+    rendered = render(mesh.cluster, values, mesh.own, "tenant-operator-rbac", "tenant-operator")
+    mesh.cluster.apply(*(each for each in rendered if each["kind"] == "Role"))
+    given = yaml.safe_load(next(each for each in rendered if each["kind"] == "ConfigMap")["data"]["settings.yaml"])
+    operator = mesh.start_operator(mask_keys=given["mask_keys"])
+    mesh.tenant(tenant, good)
+    await mesh.is_told(tenant, "ready")
+
+    mesh.config_map(tenant, masked)
+    without_secret = await mesh.is_told(tenant, "refused", "its last good version stays in force")
+    mesh.mask_keys(f"{tenant}-keys", {"other": key})
+    without_entry = await mesh.is_told(tenant, "refused", "has no entry 'pii'")
+    in_force = mesh.in_force(tenant)
+    mesh.mask_keys(f"{tenant}-keys", {"pii": key})
+    await mesh.is_told(tenant, "ready")
+
+    assert (
+        f"line 2: sources[0].masks[0].encrypt.key_from: Secret {mesh.own}/{tenant}-keys: is missing" in without_secret
+    )
+    assert f"Secret {mesh.own}/{tenant}-keys" in without_entry
+    assert in_force == good
+    assert mesh.in_force(tenant) == masked
+    everything = json.dumps([mesh.cluster.list("configmaps,events", each) for each in (mesh.own, mesh.tenants)])
+    assert key not in everything + operator.log_text
+    account = f"--as=system:serviceaccount:{mesh.own}:headwater-tenant-operator"
+    for what, answer in ((f"secrets/{tenant}-keys", "yes"), ("secrets/kafka", "no"), ("secrets", "no")):
+        assert mesh.cluster.kubectl_answers("auth", "can-i", "watch", what, "-n", mesh.own, account) == answer, what
 
 
 async def test_nobody_claims_another_tenants_prefix(mesh: Mesh, tenant: str) -> None:
