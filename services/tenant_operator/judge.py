@@ -12,6 +12,7 @@ from typing import Final
 from libs.config.tenants import CheckKey, no_keys_checked, parse_tenant, read_tenant
 from libs.events.row_filter import condition_mistakes
 from libs.types.tenant import TenantSpec
+from services.tenant_operator.joining import NOTHING_NOTICED, joining_mistakes
 from services.tenant_operator.objects import (
     DOCUMENT_KEY,
     ON_DELETE_ANNOTATION,
@@ -24,6 +25,7 @@ from services.tenant_operator.objects import (
     TenantConfigMap,
     TenantRecord,
 )
+from services.tenant_operator.settings import JoiningSettings
 
 Parsed = tuple[TenantSpec | None, tuple[str, ...]]
 """A document, or every mistake in it."""
@@ -42,11 +44,6 @@ def parse_document(text: str) -> Parsed:
     """
     mistakes: list[str] = []
     spec = parse_tenant(text, mistakes=mistakes, check_condition=condition_mistakes)
-    if spec is not None and spec.snapshot.on_joining:
-        return None, (
-            "snapshot.on_joining: is done by a stack of one machine, and not in Kubernetes; set false, and ask for the rows "
-            "by a signal with data.tenants once the tenant is in force (docs/snapshots.md)",
-        )
     return spec, tuple(mistakes)
 
 
@@ -110,6 +107,7 @@ def judge(
     *,
     parse: Parse,
     check_key: CheckKey = no_keys_checked,
+    joining: JoiningSettings | None = None,
     largest_document_bytes: int,
 ) -> Standing:
     """How the tenants stand. ``secrets`` are by namespace and name; None: it holds no password. ``check_key``: why routers
@@ -131,7 +129,8 @@ def judge(
         spec = None
         if config_map.text is not None and not mistakes:
             spec, found_mistakes = parse(config_map.text)
-            found_mistakes = found_mistakes or _key_mistakes(config_map.text, spec, check_key)
+            if spec is not None:
+                found_mistakes = _world_mistakes(config_map.text, spec, check_key, joining)
             mistakes.extend(f"{DOCUMENT_KEY}: {mistake}" for mistake in found_mistakes)
         mistakes.extend(_claim_mistakes(config_map, spec, record, owners))
         mistakes.extend(_choice_mistakes(config_map))
@@ -173,6 +172,7 @@ def _in_force(
         text=text,
         password_version="" if record is None else record.password_version,
         sink_job="" if record is None else record.sink_job,
+        joining=NOTHING_NOTICED if record is None else record.joining,
         resource_version="" if record is None else record.resource_version,
     )
     return InForce(
@@ -185,16 +185,20 @@ def _in_force(
     )
 
 
-def _key_mistakes(text: str, spec: TenantSpec | None, check_key: CheckKey) -> tuple[str, ...]:
-    """Of the keys that a document's masks name; the document is read once more where there is one to give its line."""
-    masks = [mask for source in spec.sources for mask in source.masks] if spec is not None else []
-    if spec is None or not any(
-        check_key(spec.tenant, mask.key_from) is not None for mask in masks if mask.key_from is not None
-    ):
+def _world_mistakes(
+    text: str, spec: TenantSpec, check_key: CheckKey, joining: JoiningSettings | None
+) -> tuple[str, ...]:
+    """What a good document asks for and cannot have here: keys of masks, rows of sources. The document is read once more where
+    there is a mistake to give its line."""
+    masks = [mask for source in spec.sources for mask in source.masks]
+    lacks_key = any(mask.key_from is not None and check_key(spec.tenant, mask.key_from) is not None for mask in masks)
+    found = joining_mistakes(spec, joining)
+    if not lacks_key and not found:
         return ()
     mistakes: list[str] = []
     read_tenant(text, mistakes=mistakes, check_key=check_key)
-    return tuple(mistakes)
+    parsed = read_tenant(text, mistakes=[])
+    return (*mistakes, *(parsed.lines.locate(found) if parsed is not None else found))
 
 
 def _sizes(config_map: TenantConfigMap, largest_bytes: int) -> list[str]:

@@ -9,9 +9,11 @@ import structlog
 
 from libs.errors import TransientError
 from libs.kafka.admin import KafkaClient
+from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.rpc.server import start_server
 from libs.telemetry import metrics
 from libs.telemetry.endpoint import start_endpoint
+from libs.types.table import TableId
 from protos.headwater.tenants.v1.tenants_pb2_grpc import add_TenantsServicer_to_server
 from services.tenant_operator.kubernetes_client import KubernetesClient, open_kubernetes
 from services.tenant_operator.lease import Leadership
@@ -70,15 +72,23 @@ class _Operator:
             config_maps=self._config_maps,
             secrets=self._secrets,
             mask_keys=self._mask_keys,
+            tables_of=self._tables_of,
             records=self._records,
             identity=self._leadership.identity,
         )
+        self._schema_history: SchemaHistoryClient | None = None
         self._service = TenantsService(self._documents, self._records.is_listed)
         self._look_began_s: float | None = None
 
     @property
     def _mirrors(self) -> list[Mirror]:
         return [*self._config_maps, *self._secrets, *self._mask_keys, self._records]
+
+    async def _tables_of(self, source: str) -> list[TableId]:
+        assert self._settings.joining is not None
+        if self._schema_history is None:
+            self._schema_history = SchemaHistoryClient(self._settings.joining.schema_history)
+        return [schema.table_id for schema in await self._schema_history.list_tables(source)]
 
     async def run(self, stop: asyncio.Event) -> None:
         endpoint = start_endpoint(
@@ -103,6 +113,8 @@ class _Operator:
             metrics.OPERATOR_LEADS.set(0)
             await server.stop(GRACE_S)
             await self._kafka.close()
+            if self._schema_history is not None:
+                await self._schema_history.close()
             endpoint.close()
 
     async def _all_listed(self) -> None:

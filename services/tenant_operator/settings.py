@@ -2,7 +2,7 @@
 
 import msgspec
 
-from libs.config.connections import GrpcServerSettings, KafkaSettings, TelemetrySettings
+from libs.config.connections import GrpcClientSettings, GrpcServerSettings, KafkaSettings, TelemetrySettings
 from libs.errors import InvalidSettings
 
 
@@ -94,6 +94,27 @@ class MaskKeySettings(msgspec.Struct, frozen=True, kw_only=True):
     variables: tuple[KeyVariable, ...] = ()
 
 
+class CapturedSource(msgspec.Struct, frozen=True, kw_only=True):
+    """A source of this mesh, as its reader is told of it."""
+
+    name: str
+    kind: str
+    """Of ``libs.source.kinds``: whether its reader hears signals."""
+    include_tables: tuple[str, ...] = (".*",)
+    exclude_tables: tuple[str, ...] = ()
+
+
+class JoiningSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What it takes to have the rows copied that a tenant lacks when it joins (``snapshot.on_joining`` of its document)."""
+
+    schema_history: GrpcClientSettings
+    """Who knows the tables of each source."""
+    sources: tuple[CapturedSource, ...] = ()
+    mask_key_delay_s: float = 120.0
+    """How long after a tenant joined its rows are asked for, in seconds, where its masks have keys: a router that has not got
+    the key yet would deliver none of them, and Kubernetes hands a changed Secret to pods within a minute or two."""
+
+
 class SinkJobsSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The tenants' Spark jobs."""
 
@@ -118,6 +139,8 @@ class TenantOperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     tenant_quotas: tuple[TenantQuotas, ...] = ()
     mask_keys: MaskKeySettings | None = None
     """None: keys are not looked for, and routers alone refuse a document whose key they lack."""
+    joining: JoiningSettings | None = None
+    """None: a document with ``snapshot.on_joining`` is refused."""
     sink_jobs: SinkJobsSettings | None = None
     """None: no Spark job is made; topics only."""
     largest_document_bytes: int = 262_144

@@ -200,6 +200,28 @@ def test_the_operator_is_told_of_the_keys_that_routers_have_and_may_look_at_no_o
     ]
 
 
+def test_the_operator_is_told_which_tables_each_reader_reads(cluster: ControlPlane) -> None:
+    patterns = {"include_tables": [r"shop\..*"], "exclude_tables": [r"shop\.audit"]}
+    values = {
+        "reader": {"settings": {"exclude_tables": [r".*\.tmp"]}},
+        "sources": {
+            "shop": {"kind": "mysql", "settings": {"replica_server_id": 1, **patterns}},
+            "ledger": {"kind": "dts"},
+        },
+    }
+
+    (text,) = (
+        each["data"]["settings.yaml"]
+        for each in render(cluster, values, "any", "tenant-operator")
+        if each["kind"] == "ConfigMap"
+    )
+
+    assert yaml.safe_load(text)["joining"]["sources"] == [
+        {"name": "ledger", "kind": "dts", "exclude_tables": [r".*\.tmp"]},
+        {"name": "shop", "kind": "mysql", **patterns},
+    ]
+
+
 def test_no_password_stands_in_what_is_rendered(cluster: ControlPlane) -> None:
     rendered = yaml.safe_dump_all(render(cluster, FULL, "any"))
 

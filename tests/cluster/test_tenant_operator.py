@@ -33,10 +33,12 @@ from libs.local.kafka_broker import Sasl
 from libs.local.ports import LOOPBACK, free_ports
 from libs.local.process import is_alive, last_log_lines
 from libs.rpc.tenants_client import TenantsClient
+from services.tenant_operator.objects import SOURCES_CONFIG_MAP
 from tests.certificates import write_certificates
 from tests.cluster.chart import render
 from tests.cluster.control_plane import ControlPlane
-from tests.conftest import KafkaBroker, ValkeyServer, start_kafka_in
+from tests.conftest import KafkaBroker, MysqlServer, ValkeyServer, start_kafka_in
+from tests.integration.reader_pipeline import start_pipeline
 from tests.integration.router_rig import ChangesSource, RouterProcess, orders_schema, record_schema
 from tests.integration.service_process import ServiceProcess, eventually
 from tests.integration.test_router import started_services
@@ -168,7 +170,7 @@ class Mesh:
     folder: Path
     operators: list[ServiceProcess] = field(default_factory=list)
 
-    def start_operator(self, **settings: object) -> ServiceProcess:
+    def start_operator(self, *, failpoints: str = "", **settings: object) -> ServiceProcess:
         number = len(self.operators)
         token = self.cluster.service_account_token(self.own, "headwater-tenant-operator")
         kubeconfig = self.cluster.kubeconfig(token, name=f"{self.own}-{number}", namespace=self.own)
@@ -189,7 +191,7 @@ class Mesh:
             },
         )
         self.operators.append(operator)
-        operator.start()
+        operator.start(failpoints=failpoints)
         return operator
 
     def tenant(self, name: str, document: str | None = None, password: str = "first", **annotations: str) -> None:
@@ -257,6 +259,13 @@ class Mesh:
 
     def record(self, tenant: str) -> dict[str, Any] | None:
         return self.cluster.get("configmap", f"headwater-tenant-{tenant}", self.own)
+
+    def joining(self, tenant: str) -> dict[str, Any]:
+        """What a tenant's record says of its joining."""
+        record = self.record(tenant)
+        assert record is not None
+        found: dict[str, Any] = json.loads(record["data"]["joining.json"])
+        return found
 
     def in_force(self, tenant: str) -> str | None:
         """The document that routers are told."""
@@ -591,6 +600,76 @@ async def test_a_tenant_that_joins_gets_its_rows_within_seconds_of_its_config_ma
             router.stop()
 
     assert [json.loads(str(value))["after"]["id"] for value in (first, late)] == [1, 2]
+
+
+async def test_a_tenant_that_joins_has_the_rows_that_are_there_asked_for_once_through_kills(
+    mesh: Mesh,
+    tenant: str,
+    valkey_server: ValkeyServer,
+    mysql_server: MysqlServer,
+    unique_name: Callable[[str], str],
+) -> None:
+    """Killed with the notice stored, and with the signal sent; and a further table later. By a reader that follows a MySQL."""
+    database = unique_name("joining")
+    mysql_server.execute(f"CREATE DATABASE {database}")
+    for table in ("orders", "items"):
+        mysql_server.execute(
+            f"CREATE TABLE {database}.{table} (id INT PRIMARY KEY)",
+            f"INSERT INTO {database}.{table} VALUES (1), (2), (3)",
+        )
+    broker, source = mesh.kafka.broker, unique_name("shop").replace("_", "-")
+    include = [f"{database}\\..*"]
+    pipeline = start_pipeline(mesh.folder, source, broker, valkey_server, mysql_server, include_tables=include)
+    history = next(each for each in pipeline.others if each.name == "schema_history")
+    joining = {
+        "schema_history": {"address": history.client_settings.address},
+        "sources": [{"name": source, "kind": "mysql", "include_tables": include}],
+    }
+
+    def document(tables: str) -> str:
+        return (
+            f"tenant: {tenant}\nsources: [{{name: {source}, include_tables: ['{database}\\.({tables})']}}]\n"
+            "snapshot: {on_joining: true}\n"
+        )
+
+    def copied() -> list[tuple[str, tuple[str, ...], int]]:
+        runs = [entry.run for entry in pipeline.entries() if entry.WhichOneof("entry") == "run"]
+        return sorted((run.table, tuple(run.for_tenants), len(run.keys)) for run in runs if run.for_tenants)
+
+    try:
+        pipeline.reader.start()
+        pipeline.wait_for_rows(lambda rows: len(rows) == 6, timeout_s=240.0)
+        noting = mesh.start_operator(joining=joining, failpoints="joining_after_noting_before_sending=kill")
+        await eventually(lambda: mesh.cluster.get("configmap", SOURCES_CONFIG_MAP, mesh.own) is not None)
+        mesh.tenant(tenant, document("orders"))
+        noting.wait_for_exit(240.0)
+        [due] = mesh.joining(tenant)["noticed"]["due"]
+        sending = mesh.start_operator(joining=joining, failpoints="joining_after_sending_before_noting=kill")
+        sending.wait_for_exit(240.0)
+        assert mesh.joining(tenant)["noticed"]["due"] == [due]
+        mesh.start_operator(joining=joining)
+        message = await mesh.is_told(tenant, "ready", f"asked for the rows of {database}.orders of {source}")
+        await eventually(lambda: bool(copied()))
+        mesh.config_map(tenant, document("orders|items"))
+        await mesh.is_told(tenant, "ready", f"asked for the rows of {database}.items of {source}")
+        await eventually(lambda: len(copied()) >= 2)
+    finally:
+        pipeline.stop()
+
+    assert due["signal_id"] in message
+    assert copied() == [("items", (tenant,), 3), ("orders", (tenant,), 3)]
+    assert mesh.joining(tenant)["noticed"]["due"] == []
+
+
+async def test_rows_that_nobody_can_be_asked_for_are_refused_by_name(mesh: Mesh, tenant: str) -> None:
+    sources = [{"name": "shop", "kind": "mysql"}, {"name": "ledger", "kind": "dts"}]
+    mesh.start_operator(joining={"schema_history": {"address": f"{LOOPBACK}:1"}, "sources": sources})
+    joins = "snapshot: {on_joining: true}\n"
+    mesh.tenant(tenant, f"tenant: {tenant}\nsources: [{{name: shop}}, {{name: ledger}}, {{name: crm}}]\n{joins}")
+    message = await mesh.is_told(tenant, "refused")
+
+    assert "line 2: sources[2].name: 'crm' is no source of this mesh (ledger, shop)" in message
+    assert "source 'ledger' is a DTS subscription" in message
 
 
 async def test_another_operator_takes_over_from_one_that_is_killed(mesh: Mesh, tenant: str) -> None:
