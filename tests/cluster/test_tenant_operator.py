@@ -39,7 +39,7 @@ from tests.cluster.chart import render
 from tests.cluster.control_plane import ControlPlane
 from tests.conftest import KafkaBroker, MysqlServer, ValkeyServer, start_kafka_in
 from tests.integration.reader_pipeline import start_pipeline
-from tests.integration.router_rig import ChangesSource, RouterProcess, orders_schema, record_schema
+from tests.integration.router_rig import ChangesSource, RouterProcess, orders_schema, read_topic, record_schema
 from tests.integration.service_process import ServiceProcess, eventually
 from tests.integration.test_router import started_services
 
@@ -609,7 +609,8 @@ async def test_a_tenant_that_joins_has_the_rows_that_are_there_asked_for_once_th
     mysql_server: MysqlServer,
     unique_name: Callable[[str], str],
 ) -> None:
-    """Killed with the notice stored, and with the signal sent; and a further table later. By a reader that follows a MySQL."""
+    """Killed with the notice stored, and with the signal sent; a further table later. From a MySQL into the tenant's topics,
+    by the reader and the router; a tenant that did not ask gets what changes from then on."""
     database = unique_name("joining")
     mysql_server.execute(f"CREATE DATABASE {database}")
     for table in ("orders", "items"):
@@ -620,44 +621,67 @@ async def test_a_tenant_that_joins_has_the_rows_that_are_there_asked_for_once_th
     broker, source = mesh.kafka.broker, unique_name("shop").replace("_", "-")
     include = [f"{database}\\..*"]
     pipeline = start_pipeline(mesh.folder, source, broker, valkey_server, mysql_server, include_tables=include)
-    history = next(each for each in pipeline.others if each.name == "schema_history")
+    history, committer = pipeline.others
     joining = {
         "schema_history": {"address": history.client_settings.address},
         "sources": [{"name": source, "kind": "mysql", "include_tables": include}],
     }
 
-    def document(tables: str) -> str:
+    def document(tables: str, *, on_joining: bool = True, of: str = tenant) -> str:
         return (
-            f"tenant: {tenant}\nsources: [{{name: {source}, include_tables: ['{database}\\.({tables})']}}]\n"
-            "snapshot: {on_joining: true}\n"
+            f"tenant: {of}\nsources: [{{name: {source}, include_tables: ['{database}\\.({tables})']}}]\n"
+            f"snapshot: {{on_joining: {str(on_joining).lower()}}}\n"
         )
 
-    def copied() -> list[tuple[str, tuple[str, ...], int]]:
-        runs = [entry.run for entry in pipeline.entries() if entry.WhichOneof("entry") == "run"]
-        return sorted((run.table, tuple(run.for_tenants), len(run.keys)) for run in runs if run.for_tenants)
+    def delivered(name: str, table: str) -> list[tuple[str, int]]:
+        """Operations and ids in a tenant's topic, as they came."""
+        values = [each.value() for each in read_topic(broker.bootstrap_servers, f"{name}.{source}.{database}.{table}")]
+        events = [json.loads(value) for value in values if value is not None]
+        return [(event["op"], event["after"]["id"]) for event in events]
 
+    router = RouterProcess(
+        mesh.folder / "router",
+        {
+            "sources": [source],
+            "group": unique_name("router"),
+            "kafka": {"bootstrap_servers": broker.bootstrap_servers},
+            "schema_history": {"address": history.client_settings.address},
+            "checkpoint_committer": {"address": committer.client_settings.address},
+        },
+    )
+    rows = [("r", number) for number in (1, 2, 3)]
     try:
         pipeline.reader.start()
-        pipeline.wait_for_rows(lambda rows: len(rows) == 6, timeout_s=240.0)
-        noting = mesh.start_operator(joining=joining, failpoints="joining_after_noting_before_sending=kill")
+        pipeline.wait_for_rows(lambda found: len(found) == 6, timeout_s=240.0)
+        operator = mesh.start_operator(joining=joining, failpoints="joining_after_noting_before_sending=kill")
         await eventually(lambda: mesh.cluster.get("configmap", SOURCES_CONFIG_MAP, mesh.own) is not None)
+        router.settings = {**router.settings, "tenant_operator": {"address": operator.client_settings.address}}
+        router.start()
+        mesh.tenant(f"{tenant}-2", document("orders", on_joining=False, of=f"{tenant}-2"))
         mesh.tenant(tenant, document("orders"))
-        noting.wait_for_exit(240.0)
+        operator.wait_for_exit(240.0)
         [due] = mesh.joining(tenant)["noticed"]["due"]
-        sending = mesh.start_operator(joining=joining, failpoints="joining_after_sending_before_noting=kill")
-        sending.wait_for_exit(240.0)
+        operator.start(failpoints="joining_after_sending_before_noting=kill", waits=False)
+        operator.wait_for_exit(240.0)
         assert mesh.joining(tenant)["noticed"]["due"] == [due]
-        mesh.start_operator(joining=joining)
+        operator.start()
         message = await mesh.is_told(tenant, "ready", f"asked for the rows of {database}.orders of {source}")
-        await eventually(lambda: bool(copied()))
+        await eventually(lambda: len(delivered(tenant, "orders")) >= 3)
         mesh.config_map(tenant, document("orders|items"))
         await mesh.is_told(tenant, "ready", f"asked for the rows of {database}.items of {source}")
-        await eventually(lambda: len(copied()) >= 2)
+        await eventually(lambda: len(delivered(tenant, "items")) >= 3)
+        mysql_server.execute(f"INSERT INTO {database}.orders VALUES (4)")
+        await eventually(
+            lambda: ("c", 4) in delivered(tenant, "orders") and ("c", 4) in delivered(f"{tenant}-2", "orders")
+        )
     finally:
+        router.stop()
         pipeline.stop()
 
     assert due["signal_id"] in message
-    assert copied() == [("items", (tenant,), 3), ("orders", (tenant,), 3)]
+    assert delivered(tenant, "orders") == [*rows, ("c", 4)]
+    assert delivered(tenant, "items") == rows
+    assert delivered(f"{tenant}-2", "orders") == [("c", 4)]
     assert mesh.joining(tenant)["noticed"]["due"] == []
 
 
