@@ -75,6 +75,10 @@ FULL: Final[Mapping[str, Any]] = {
     "networkPolicy": {
         "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
         "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}],
+        "sinkEgress": [
+            {"to": [{"ipBlock": {"cidr": "10.1.0.0/24"}}], "ports": [{"port": 9093}]},
+            {"to": [{"ipBlock": {"cidr": "10.2.0.7/32"}}], "ports": [{"port": 443}]},
+        ],
     },
     "monitoring": {"serviceMonitors": True, "alerts": True, "dashboard": True, "labels": {"release": "prometheus"}},
     "nodeSelector": {"pool": "cdc"},
