@@ -33,7 +33,6 @@ from libs.local.kafka_broker import Sasl
 from libs.local.ports import LOOPBACK, free_ports
 from libs.local.process import is_alive, last_log_lines
 from libs.rpc.tenants_client import TenantsClient
-from services.tenant_operator.objects import SOURCES_CONFIG_MAP
 from tests.certificates import write_certificates
 from tests.cluster.chart import render
 from tests.cluster.control_plane import ControlPlane
@@ -609,8 +608,9 @@ async def test_a_tenant_that_joins_has_the_rows_that_are_there_asked_for_once_th
     mysql_server: MysqlServer,
     unique_name: Callable[[str], str],
 ) -> None:
-    """Killed with the notice stored, and with the signal sent; a further table later. From a MySQL into the tenant's topics,
-    by the reader and the router; a tenant that did not ask gets what changes from then on."""
+    """Killed with the notice stored, and with the signal sent; a further table later. From a MySQL into the tenant's topics, by
+    the reader and the router. Who did not ask gets what changes; who was there before the source was known has its first copy.
+    """
     database = unique_name("joining")
     mysql_server.execute(f"CREATE DATABASE {database}")
     for table in ("orders", "items"):
@@ -650,14 +650,17 @@ async def test_a_tenant_that_joins_has_the_rows_that_are_there_asked_for_once_th
         },
     )
     rows = [("r", number) for number in (1, 2, 3)]
+    there, asks_not = f"{tenant}-there", f"{tenant}-asks-not"
     try:
         pipeline.reader.start()
         pipeline.wait_for_rows(lambda found: len(found) == 6, timeout_s=240.0)
+        mesh.tenant(there, document("orders|items", of=there))
         operator = mesh.start_operator(joining=joining, failpoints="joining_after_noting_before_sending=kill")
-        await eventually(lambda: mesh.cluster.get("configmap", SOURCES_CONFIG_MAP, mesh.own) is not None)
+        await mesh.is_told(there, "ready")
         router.settings = {**router.settings, "tenant_operator": {"address": operator.client_settings.address}}
         router.start()
-        mesh.tenant(f"{tenant}-2", document("orders", on_joining=False, of=f"{tenant}-2"))
+        await eventually(lambda: [delivered(there, table) for table in ("orders", "items")] == [rows, rows])
+        mesh.tenant(asks_not, document("orders", on_joining=False, of=asks_not))
         mesh.tenant(tenant, document("orders"))
         operator.wait_for_exit(240.0)
         [due] = mesh.joining(tenant)["noticed"]["due"]
@@ -671,9 +674,7 @@ async def test_a_tenant_that_joins_has_the_rows_that_are_there_asked_for_once_th
         await mesh.is_told(tenant, "ready", f"asked for the rows of {database}.items of {source}")
         await eventually(lambda: len(delivered(tenant, "items")) >= 3)
         mysql_server.execute(f"INSERT INTO {database}.orders VALUES (4)")
-        await eventually(
-            lambda: ("c", 4) in delivered(tenant, "orders") and ("c", 4) in delivered(f"{tenant}-2", "orders")
-        )
+        await eventually(lambda: all(("c", 4) in delivered(each, "orders") for each in (tenant, there, asks_not)))
     finally:
         router.stop()
         pipeline.stop()
@@ -681,7 +682,10 @@ async def test_a_tenant_that_joins_has_the_rows_that_are_there_asked_for_once_th
     assert due["signal_id"] in message
     assert delivered(tenant, "orders") == [*rows, ("c", 4)]
     assert delivered(tenant, "items") == rows
-    assert delivered(f"{tenant}-2", "orders") == [("c", 4)]
+    assert delivered(asks_not, "orders") == [("c", 4)]
+    assert delivered(there, "orders") == [*rows, ("c", 4)]
+    assert delivered(there, "items") == rows
+    assert mesh.joining(there)["asked"] == []
     assert mesh.joining(tenant)["noticed"]["due"] == []
 
 
