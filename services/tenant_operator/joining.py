@@ -18,6 +18,16 @@ from libs.types.tenant import TenantSpec
 from services.tenant_operator.settings import CapturedSource, JoiningSettings
 
 _TABLES_TOLD: Final = 20
+"""By name: a record has a megabyte at most."""
+
+
+class AskedCopy(msgspec.Struct, frozen=True, kw_only=True):
+    """A copy that a source's reader was asked for; of many tables the first."""
+
+    signal_id: str
+    source: str
+    tables: tuple[str, ...]
+    tables_more: int = 0
 
 
 class Joining(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +36,7 @@ class Joining(msgspec.Struct, frozen=True, kw_only=True):
     noticed: NoticedTenant = NOBODY
     noticed_at_s: int = 0
     """When copies became due last, in seconds since 1970."""
-    asked: tuple[DueCopy, ...] = ()
+    asked: tuple[AskedCopy, ...] = ()
     """The copies that were asked for last."""
 
 
@@ -95,7 +105,13 @@ def must_wait(known: Joining, spec: TenantSpec, settings: JoiningSettings, *, no
 
 def asked(known: Joining, copy: DueCopy) -> Joining:
     """The signal of ``copy`` is durable in Kafka."""
-    return msgspec.structs.replace(known, noticed=sent(known.noticed, copy), asked=(*known.asked, copy))
+    told = AskedCopy(
+        signal_id=copy.signal_id,
+        source=copy.source,
+        tables=copy.tables[:_TABLES_TOLD],
+        tables_more=len(copy.tables[_TABLES_TOLD:]),
+    )
+    return msgspec.structs.replace(known, noticed=sent(known.noticed, copy), asked=(*known.asked, told))
 
 
 def captured(source: CapturedSource, tables: Iterable[TableId]) -> tuple[TableId, ...]:
@@ -108,11 +124,11 @@ def captured(source: CapturedSource, tables: Iterable[TableId]) -> tuple[TableId
     )
 
 
-def told(copies: Sequence[DueCopy]) -> str:
+def told(copies: Sequence[AskedCopy]) -> str:
     """The copies, for a person."""
-    return "; ".join(f"{_shown(copy.tables)} of {copy.source} (signal {copy.signal_id})" for copy in copies)
+    return "; ".join(f"{_shown(copy)} of {copy.source} (signal {copy.signal_id})" for copy in copies)
 
 
-def _shown(tables: Sequence[str]) -> str:
-    more = f" and {len(tables) - _TABLES_TOLD} more" if len(tables) > _TABLES_TOLD else ""
-    return ", ".join(tables[:_TABLES_TOLD]) + more
+def _shown(copy: AskedCopy) -> str:
+    more = f" and {copy.tables_more} more" if copy.tables_more else ""
+    return ", ".join(copy.tables) + more

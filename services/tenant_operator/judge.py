@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from libs.config.tenants import CheckKey, no_keys_checked, parse_tenant, read_tenant
+from libs.config.tenants import CheckKey, key_mistakes, no_keys_checked, parse_tenant, read_tenant
 from libs.events.row_filter import condition_mistakes
 from libs.types.tenant import TenantSpec
 from services.tenant_operator.joining import NOTHING_NOTICED, joining_mistakes
@@ -188,17 +188,16 @@ def _in_force(
 def _world_mistakes(
     text: str, spec: TenantSpec, check_key: CheckKey, joining: JoiningSettings | None
 ) -> tuple[str, ...]:
-    """What a good document asks for and cannot have here: keys of masks, rows of sources. The document is read once more where
-    there is a mistake to give its line."""
-    masks = [mask for source in spec.sources for mask in source.masks]
-    lacks_key = any(mask.key_from is not None and check_key(spec.tenant, mask.key_from) is not None for mask in masks)
-    found = joining_mistakes(spec, joining)
-    if not lacks_key and not found:
-        return ()
-    mistakes: list[str] = []
-    read_tenant(text, mistakes=mistakes, check_key=check_key)
+    """What a good document asks for and cannot have here: keys of masks, rows of sources."""
+    found = (*key_mistakes(spec, check_key), *joining_mistakes(spec, joining))
+    return _located(text, found) if found else ()
+
+
+@lru_cache(maxsize=1_000)
+def _located(text: str, mistakes: tuple[str, ...]) -> tuple[str, ...]:
+    """With their lines in a good document."""
     parsed = read_tenant(text, mistakes=[])
-    return (*mistakes, *(parsed.lines.locate(found) if parsed is not None else found))
+    return mistakes if parsed is None else tuple(parsed.lines.locate(mistakes))
 
 
 def _sizes(config_map: TenantConfigMap, largest_bytes: int) -> list[str]:

@@ -175,7 +175,8 @@ class Reconciler:
         return {source.name for source in self._settings.joining.sources} - known_sources(found)
 
     async def _note_sources(self) -> None:
-        """Behind the records of all who are there: an operator that is killed between finds the sources new once more."""
+        """Behind the records of all who are there: an operator that is killed between finds the sources new once more. Who
+        could not be recorded joins later, and has some rows twice; waiting for it would keep others from joining at all."""
         assert self._settings.joining is not None
         path = f"/api/v1/namespaces/{self._own}/configmaps/{SOURCES_CONFIG_MAP}"
         names = known_sources(await self._kubernetes.get(path)) | {each.name for each in self._settings.joining.sources}
@@ -200,7 +201,7 @@ class Reconciler:
             return replace(each, record=record, is_recorded=each.is_recorded and record == each.record)
 
         taken = await _side_by_side(take_in(each) for each in standing.in_force)
-        if new_sources and None not in taken:
+        if new_sources:
             await self._note_sources()
         return replace(standing, in_force=tuple(each for each in taken if each is not None))
 

@@ -80,6 +80,15 @@ def test_what_was_asked_for_last_is_told() -> None:
     assert told(done.asked) == "shop.items, shop.orders of shop (signal joining-1)"
 
 
+def test_of_many_tables_the_first_are_told() -> None:
+    tables = [TableId(database="shop", table=f"t{number:02}") for number in range(23)]
+    first = noticed(NOTHING_NOTICED, spec_of(), {"shop": tables}, ids=["1"], now_s=1)
+    done = asked(first, first.noticed.due[0])
+
+    assert len(first.noticed.due[0].tables) == 23
+    assert told(done.asked).endswith("shop.t18, shop.t19 and 3 more of shop (signal joining-1)")
+
+
 def test_rows_wait_for_the_keys_of_masks() -> None:
     masked = spec_of(masks="[{columns: '.*', hmac: {key_from: {file: pii}}}]")
     plain, with_key = looked(NOTHING_NOTICED, spec_of()), looked(NOTHING_NOTICED, masked)
