@@ -53,7 +53,7 @@ NAMES: Final = frozenset(
         "erase_after_tables",
         "erase_after_state",
         "erase_before_looking_again",
-        # headwater up
+        # headwater up, and tenant_operator
         "joining_after_noting_before_sending",  # that a tenant joined is on disk, nobody was asked for its rows yet
         "joining_after_sending_before_noting",
         # services

@@ -46,10 +46,8 @@ class MaskKeys:
             key, called = self._of_file(tenant, key_from.file)
         else:
             key, called = self._of_environment(tenant, key_from.env or "")
-        if not _LEAST_BYTES <= len(key) <= _MOST_BYTES:
-            raise KeyUnusable(
-                f"{called} has {len(key)} bytes; a key has {_LEAST_BYTES} to {_MOST_BYTES}: `openssl rand -hex 32` makes one"
-            )
+        if (mistake := size_mistake(called, len(key))) is not None:
+            raise KeyUnusable(mistake)
         return key
 
     def mistake(self, tenant: str, key_from: KeyFrom) -> str | None:
@@ -74,10 +72,8 @@ class MaskKeys:
         return stamps
 
     def _of_file(self, tenant: str, name: str) -> tuple[bytes, str]:
-        if not _FILE_NAME.fullmatch(name):
-            raise KeyUnusable(
-                f"{name!r} is no key's name; take letters, digits and '._-': it is a file in the tenant's own folder of keys"
-            )
+        if (mistake := name_mistake(tenant, KeyFrom(file=name))) is not None:
+            raise KeyUnusable(mistake)
         if self.folder is None:
             raise KeyUnusable(f"key file {name!r} cannot be read: no keys_folder is set; set it, or take env")
         called = f"key file {tenant}/{name} of {self.folder}"
@@ -86,15 +82,43 @@ class MaskKeys:
                 content = opened.read(_MOST_BYTES + 2)
         except OSError as error:
             raise KeyUnusable(f"{called} cannot be read ({error.strerror}); put it there") from error
-        return content.removesuffix(b"\n").removesuffix(b"\r"), called
+        return key_in(content), called
 
     def _of_environment(self, tenant: str, name: str) -> tuple[bytes, str]:
-        own = f"{KEY_VARIABLE_PREFIX}{tenant.upper().replace('-', '_')}__"
-        if not name.startswith(own) or not _VARIABLE_END.fullmatch(name.removeprefix(own)):
-            raise KeyUnusable(f"{name!r} is no variable of this tenant; its keys are called {own}<NAME>")
+        if (mistake := name_mistake(tenant, KeyFrom(env=name))) is not None:
+            raise KeyUnusable(mistake)
         if name not in self.environ:
             raise KeyUnusable(f"environment variable {name} is not set; set it, or take file")
         return self.environ[name].encode(), f"environment variable {name}"
+
+
+def name_mistake(tenant: str, key_from: KeyFrom) -> str | None:
+    """Why no key of this tenant can be called so; None: one can."""
+    if key_from.file is not None:
+        if _FILE_NAME.fullmatch(key_from.file):
+            return None
+        return (
+            f"{key_from.file!r} is no key's name; take letters, digits and '._-': it is a file in the tenant's own folder of "
+            "keys"
+        )
+    name, own = key_from.env or "", f"{KEY_VARIABLE_PREFIX}{tenant.upper().replace('-', '_')}__"
+    if name.startswith(own) and _VARIABLE_END.fullmatch(name.removeprefix(own)):
+        return None
+    return f"{name!r} is no variable of this tenant; its keys are called {own}<NAME>"
+
+
+def size_mistake(called: str, size_bytes: int) -> str | None:
+    """Why a key of that size is none; None: it is one."""
+    if _LEAST_BYTES <= size_bytes <= _MOST_BYTES:
+        return None
+    return (
+        f"{called} has {size_bytes} bytes; a key has {_LEAST_BYTES} to {_MOST_BYTES}: `openssl rand -hex 32` makes one"
+    )
+
+
+def key_in(content: bytes) -> bytes:
+    """The key that a file holds."""
+    return content.removesuffix(b"\n").removesuffix(b"\r")
 
 
 NO_KEYS: Final = MaskKeys(None, {})

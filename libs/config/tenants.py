@@ -266,7 +266,7 @@ def read_tenant(
     spec = convert_document(TenantSpec, document.value, place="", mistakes=found)
     if spec is not None:
         found.extend(_tenant_mistakes(spec, check_condition))
-        found.extend(_key_mistakes(spec, check_key))
+        found.extend(key_mistakes(spec, check_key))
     mistakes.extend(document.lines.locate(found))
     return None if spec is None or found else ParsedTenant(spec, document.lines)
 
@@ -360,7 +360,7 @@ def _name_mistakes(spec: TenantSpec, name: str) -> Iterable[str]:
         )
 
 
-def _key_mistakes(spec: TenantSpec, check_key: CheckKey) -> Iterable[str]:
+def key_mistakes(spec: TenantSpec, check_key: CheckKey) -> Iterable[str]:
     """Keys that are not there, or are another tenant's."""
     for number, source in enumerate(spec.sources):
         for index, mask in enumerate(source.masks):

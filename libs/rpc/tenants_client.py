@@ -1,6 +1,6 @@
 """tenant_operator from the caller's side: routers are told of the documents in force."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 
 import grpc
@@ -31,7 +31,7 @@ class TenantsClient(OwnsChannel):
         self._channel = open_channel(settings)
         self._stub = tenants_pb2_grpc.TenantsStub(self._channel)  # type: ignore[no-untyped-call]
 
-    async def watch(self) -> AsyncIterator[TenantsChange]:
+    async def watch(self) -> AsyncGenerator[TenantsChange, None]:
         """All documents in force, then every change from now on, without an end.
 
         Raises:

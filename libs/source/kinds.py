@@ -10,3 +10,5 @@ READER_OF_KIND: Final = {
     "vitess": "services.vstream_reader",
     "dts": "services.dts_decoder",
 }
+KINDS_WITHOUT_SIGNALS: Final = frozenset({"dts"})
+"""Whose readers copy nothing again: what they read holds no rows but changes."""

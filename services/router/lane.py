@@ -464,7 +464,7 @@ class _LaneWorker:
         """The current book. Rows that are addressed to a tenant were asked for when its document said that it gets them: where
         the book does not say so, the document is newer than the last look, and is looked at before the rows pass."""
         book = self._current_book()
-        if not any(unseen_addressees(batch, book) for batch in batches):
+        if all(unseen_addressees(batch, book) <= self._told_unseen for batch in batches):
             return book
         self._shared.look_at_tenants()
         book = self._current_book()

@@ -5,6 +5,7 @@ decided in one place. Where a set of documents is half written, nobody looks: on
 """
 
 import asyncio
+import contextlib
 import threading
 from pathlib import Path
 from typing import Final
@@ -30,6 +31,11 @@ class ReceivedTenants:
         self.folder = folder
         self.lock = threading.Lock()
         """Held while the folder changes; hold it to read all of it as of one moment."""
+        self._streams = 0
+        """How many were begun. What an older one told is not taken in any more: what it left out would never be told again."""
+        self._is_break_told = False
+        self._reading: asyncio.Task[None] | None = None
+        self._begun_anew: asyncio.Future[None] | None = None
         folder.mkdir(parents=True, exist_ok=True)
 
     async def begin(self, *, timeout_s: float) -> None:
@@ -43,7 +49,7 @@ class ReceivedTenants:
         try:
             async with asyncio.timeout(timeout_s), TenantsClient(self._settings) as client:
                 async for change in client.watch():
-                    await asyncio.to_thread(self._take_in, change)
+                    await asyncio.to_thread(self._take_in, change, self._streams)
                     return
         except (TimeoutError, TransientError) as error:
             if not (self.folder / _COMPLETE).exists():
@@ -55,21 +61,51 @@ class ReceivedTenants:
 
     async def follow(self) -> None:
         """Take in every change until cancelled; while the operator is away, what it told last stays in force."""
-        is_told = False
         async with TenantsClient(self._settings) as client:
             while True:
+                self._reading = asyncio.create_task(self._read(client))
                 try:
-                    async for change in client.watch():
-                        await asyncio.to_thread(self._take_in, change)
-                        is_told = False
+                    await self._reading
+                except asyncio.CancelledError:
+                    if not self._reading.cancelled() or _is_cancelled():
+                        raise
+                    continue  # ask_anew ended it
                 except TransientError as error:
-                    if not is_told:
+                    if not self._is_break_told:
                         log.warning("tenants_stream_broken", reason=str(error))
-                        is_told = True
+                        self._is_break_told = True
                 await asyncio.sleep(_PAUSE_S)
 
-    def _take_in(self, change: TenantsChange) -> None:
+    async def ask_anew(self, *, timeout_s: float) -> None:
+        """Have all documents in force told again by an operator that answers now, and take them in.
+
+        A stream that is broken, or whose operator is cut off from Kubernetes, does not show it for a while.
+
+        Raises:
+            TimeoutError: no operator answered in time.
+        """
+        if self._begun_anew is None:
+            self._begun_anew = asyncio.get_running_loop().create_future()
+            if self._reading is not None:
+                self._reading.cancel()
+        async with asyncio.timeout(timeout_s):
+            await asyncio.shield(self._begun_anew)
+
+    async def _read(self, client: TenantsClient) -> None:
+        self._streams += 1
+        number, answers = self._streams, self._begun_anew
+        async with contextlib.aclosing(client.watch()) as changes:
+            async for change in changes:
+                await asyncio.to_thread(self._take_in, change, number)
+                self._is_break_told = False
+                if answers is not None and not answers.done():
+                    self._begun_anew = None
+                    answers.set_result(None)
+
+    def _take_in(self, change: TenantsChange, stream: int) -> None:
         with self.lock:
+            if stream != self._streams:
+                return
             for tenant, document in change.in_force.items():
                 unfinished = self.folder / f".{tenant}.unfinished"
                 unfinished.write_text(document, encoding="utf-8")
@@ -78,3 +114,9 @@ class ReceivedTenants:
                 if path.stem in change.left or (change.is_first and path.stem not in change.in_force):
                     path.unlink()
             (self.folder / _COMPLETE).touch()
+
+
+def _is_cancelled() -> bool:
+    """Whether the task that runs now is to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

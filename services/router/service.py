@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +38,8 @@ from services.router.writer import quieten_aiokafka
 log = structlog.get_logger()
 
 _TENANTS_INTERVAL_S: Final = 1.0
+_ASK_TIMEOUT_S: Final = 20.0
+"""An operator is replaced by then; below ``lane.stuck_transaction_s``, since a lane waits for it."""
 _MAX_CHANGES_RECORD_BYTES: Final = 64 << 20
 """As the readers make the topic: a single row may have many megabytes."""
 
@@ -54,7 +57,7 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
     failure: asyncio.Future[None] = loop.create_future()
     keys = MaskKeys(None if settings.keys_folder is None else Path(settings.keys_folder), os.environ)
     registry = _schema_registry(settings)
-    tenants = Tenants(settings, keys)
+    tenants = Tenants(settings, keys, loop)
     await tenants.begin()
     topics = {changes_topic(source): source for source in settings.sources}
     await asyncio.to_thread(ensure_topics, settings.kafka, _changes_topics(settings, list(topics)))
@@ -74,7 +77,7 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
             on_failure=lambda error: _fail(loop, failure, error),
             keys=keys,
             registry=registry,
-            look_at_tenants=tenants.refresh,
+            look_at_tenants=tenants.look,
         )
         lanes = Lanes(topics, shared)
         liveness = Liveness(settings, list(topics), lanes)
@@ -114,7 +117,8 @@ def _schema_registry(settings: RouterSettings) -> SchemaIds:
 class Tenants:
     """The tenants in force, looked at again every second."""
 
-    def __init__(self, settings: RouterSettings, keys: MaskKeys) -> None:
+    def __init__(self, settings: RouterSettings, keys: MaskKeys, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
         self._timeout_s = settings.tenants_timeout_s
         self._received: ReceivedTenants | None = None
         documents = Path(settings.tenants_folder)
@@ -163,6 +167,18 @@ class Tenants:
                 lane.let_go(tenant)
             metrics.ROUTER_SERVED.remove(tenant)
             log.info("tenant_let_go", tenant_id=tenant)
+
+    def look(self) -> None:
+        """Know the tenants as they are now: an operator is asked anew. Called in a lane's thread; blocks for some seconds where
+        no operator answers, and what was told last stays in force."""
+        if self._received is not None:
+            asking = asyncio.run_coroutine_threadsafe(self._received.ask_anew(timeout_s=_ASK_TIMEOUT_S), self._loop)
+            try:
+                asking.result(_ASK_TIMEOUT_S + 1.0)
+            except (TimeoutError, CancelledError):
+                asking.cancel()
+                log.warning("tenants_not_asked", reason="tenant_operator does not answer")
+        self.refresh()
 
     def refresh(self) -> None:
         """Take in what changed in the folder. Thread-safe."""

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from libs.config.tenants import parse_tenant
+from libs.config.tenants import CheckKey, key_mistakes, no_keys_checked, parse_tenant, read_tenant
 from libs.events.row_filter import condition_mistakes
 from libs.types.tenant import TenantSpec
+from services.tenant_operator.joining import NOTHING_NOTICED, joining_mistakes
 from services.tenant_operator.objects import (
     DOCUMENT_KEY,
     ON_DELETE_ANNOTATION,
@@ -24,6 +25,7 @@ from services.tenant_operator.objects import (
     TenantConfigMap,
     TenantRecord,
 )
+from services.tenant_operator.settings import JoiningSettings
 
 Parsed = tuple[TenantSpec | None, tuple[str, ...]]
 """A document, or every mistake in it."""
@@ -38,15 +40,10 @@ OWN: Final = "own"
 @lru_cache(maxsize=10_000)  # every document is asked for at every look: read once each, as long as there are not more
 def parse_document(text: str) -> Parsed:
     """A tenant's document, from its YAML. Row filters are judged too: one that the router refuses must not look as if in
-    force. Keys of masks are not looked for: only the router has them.
+    force. Keys of masks are judged behind it (``judge``): they come and go while the text stays.
     """
     mistakes: list[str] = []
     spec = parse_tenant(text, mistakes=mistakes, check_condition=condition_mistakes)
-    if spec is not None and spec.snapshot.on_joining:
-        return None, (
-            "snapshot.on_joining: is done by a stack of one machine, and not in Kubernetes; set false, and ask for the rows "
-            "by a signal with data.tenants once the tenant is in force (docs/snapshots.md)",
-        )
     return spec, tuple(mistakes)
 
 
@@ -109,9 +106,12 @@ def judge(
     records: Sequence[TenantRecord],
     *,
     parse: Parse,
+    check_key: CheckKey = no_keys_checked,
+    joining: JoiningSettings | None = None,
     largest_document_bytes: int,
 ) -> Standing:
-    """How the tenants stand. ``secrets`` are by namespace and name; None: it holds no password."""
+    """How the tenants stand. ``secrets`` are by namespace and name; None: it holds no password. ``check_key``: why routers
+    have not got the key of a tenant's mask."""
     recorded = {record.origin.uid: record for record in records}
     owners: dict[str, Origin] = {record.tenant: record.origin for record in records}
     in_force, refused, leaving, released = [], [], [], []
@@ -129,6 +129,8 @@ def judge(
         spec = None
         if config_map.text is not None and not mistakes:
             spec, found_mistakes = parse(config_map.text)
+            if spec is not None:
+                found_mistakes = _world_mistakes(config_map.text, spec, check_key, joining)
             mistakes.extend(f"{DOCUMENT_KEY}: {mistake}" for mistake in found_mistakes)
         mistakes.extend(_claim_mistakes(config_map, spec, record, owners))
         mistakes.extend(_choice_mistakes(config_map))
@@ -170,6 +172,7 @@ def _in_force(
         text=text,
         password_version="" if record is None else record.password_version,
         sink_job="" if record is None else record.sink_job,
+        joining=NOTHING_NOTICED if record is None else record.joining,
         resource_version="" if record is None else record.resource_version,
     )
     return InForce(
@@ -180,6 +183,21 @@ def _in_force(
         credentials=found,
         wants_own_job=config_map.annotations.get(SINK_JOB_ANNOTATION, PACKED) == OWN,
     )
+
+
+def _world_mistakes(
+    text: str, spec: TenantSpec, check_key: CheckKey, joining: JoiningSettings | None
+) -> tuple[str, ...]:
+    """What a good document asks for and cannot have here: keys of masks, rows of sources."""
+    found = (*key_mistakes(spec, check_key), *joining_mistakes(spec, joining))
+    return _located(text, found) if found else ()
+
+
+@lru_cache(maxsize=1_000)
+def _located(text: str, mistakes: tuple[str, ...]) -> tuple[str, ...]:
+    """With their lines in a good document."""
+    parsed = read_tenant(text, mistakes=[])
+    return mistakes if parsed is None else tuple(parsed.lines.locate(mistakes))
 
 
 def _sizes(config_map: TenantConfigMap, largest_bytes: int) -> list[str]:

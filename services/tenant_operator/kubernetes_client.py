@@ -60,12 +60,13 @@ class KubernetesClient:
         """An object; None where there is none."""
         return await self._ask("GET", path, is_missing_fine=True)
 
-    async def list(self, path: str, *, labels: str) -> Listed:
-        """The objects that carry ``labels`` (a selector)."""
+    async def list(self, path: str, *, labels: str = "", fields: str = "") -> Listed:
+        """The objects that carry ``labels`` and have ``fields`` (selectors)."""
         items: list[dict[str, Any]] = []
         more = ""
         while True:
-            answer = await self._ask("GET", path, query={"labelSelector": labels, "limit": _PAGE, "continue": more})
+            query = {"labelSelector": labels, "fieldSelector": fields, "limit": _PAGE, "continue": more}
+            answer = await self._ask("GET", path, query=query)
             assert answer is not None
             items.extend(answer["items"])
             more = answer["metadata"].get("continue", "")
@@ -73,7 +74,7 @@ class KubernetesClient:
                 return Listed(tuple(items), answer["metadata"]["resourceVersion"])
 
     async def watch(
-        self, path: str, *, labels: str, resource_version: str
+        self, path: str, *, labels: str = "", fields: str = "", resource_version: str
     ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """What happens to those objects from ``resource_version`` on: ADDED, MODIFIED, DELETED or BOOKMARK with the object.
 
@@ -85,6 +86,7 @@ class KubernetesClient:
         """
         query = {
             "labelSelector": labels,
+            "fieldSelector": fields,
             "resourceVersion": resource_version,
             "watch": "true",
             "allowWatchBookmarks": "true",

@@ -15,12 +15,22 @@ log = structlog.get_logger()
 
 
 class Mirror:
-    """The objects of one kind that carry a label. ``run`` follows them; ``on_change`` is called after each change."""
+    """The objects of one kind that carry a label, or have a field. ``run`` follows them; ``on_change`` is called after each
+    change."""
 
-    def __init__(self, client: KubernetesClient, path: str, labels: str, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        client: KubernetesClient,
+        path: str,
+        *,
+        labels: str = "",
+        fields: str = "",
+        on_change: Callable[[], None],
+    ) -> None:
         self._client = client
         self.path = path
         self._labels = labels
+        self._fields = fields
         self._on_change = on_change
         self._objects: dict[str, dict[str, Any]] = {}
         self.is_listed = asyncio.Event()
@@ -41,7 +51,7 @@ class Mirror:
         """
         while True:
             try:
-                listed = await self._client.list(self.path, labels=self._labels)
+                listed = await self._client.list(self.path, labels=self._labels, fields=self._fields)
                 self._objects = {item["metadata"]["uid"]: item for item in listed.items}
                 self.fault = None
                 self.is_listed.set()
@@ -57,7 +67,9 @@ class Mirror:
 
     async def _watch(self, resource_version: str) -> None:
         while True:
-            stream = self._client.watch(self.path, labels=self._labels, resource_version=resource_version)
+            stream = self._client.watch(
+                self.path, labels=self._labels, fields=self._fields, resource_version=resource_version
+            )
             async for kind, found in stream:
                 resource_version = found["metadata"]["resourceVersion"]
                 if kind == "BOOKMARK":

@@ -6,17 +6,22 @@ Plain functions from the API's JSON to records. Names of labels and annotations 
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from libs.config.load import Secret
+from services.tenant_operator.joining import NOTHING_NOTICED, Joining
 
 Json = Mapping[str, Any]
 
 TENANT_LABEL: Final = "headwater.dev/tenant"
 """``true`` on a tenant's ConfigMap and on its Secret."""
 DOCUMENT_KEY: Final = "tenant.yaml"
+JOINING_KEY: Final = "joining.json"
+"""Of a record."""
 PASSWORD_KEY: Final = "password"  # noqa: S105 - the name of a key
 FINALIZER: Final = "headwater.dev/tenant"
 
@@ -93,6 +98,8 @@ class TenantRecord:
     """Of the password that its Kafka user has; empty: none yet."""
     sink_job: str = ""
     """Name of its Spark job; empty: it has none."""
+    joining: Joining = NOTHING_NOTICED
+    """Which tables it was seen to get, and the copies of their rows that are due."""
     resource_version: str = ""
     """Empty: not in Kubernetes yet."""
 
@@ -135,8 +142,18 @@ def tenant_record(found: Json) -> TenantRecord:
         text=(found.get("data") or {}).get(DOCUMENT_KEY, ""),
         password_version=annotations.get(_PASSWORD_VERSION_ANNOTATION, ""),
         sink_job=annotations.get(SINK_JOB_ANNOTATION, ""),
+        joining=_joining((found.get("data") or {}).get(JOINING_KEY)),
         resource_version=metadata["resourceVersion"],
     )
+
+
+def _joining(text: str | None) -> Joining:
+    """Where somebody made it unreadable, the tenant joins anew: rows that come once more harm nobody, and one record must not
+    stop the others."""
+    try:
+        return NOTHING_NOTICED if text is None else msgspec.json.decode(text, type=Joining)
+    except msgspec.DecodeError:
+        return NOTHING_NOTICED
 
 
 def record_name(tenant: str) -> str:
@@ -160,7 +177,33 @@ def record_manifest(record: TenantRecord, namespace: str) -> dict[str, Any]:
     }
     if record.resource_version:
         metadata["resourceVersion"] = record.resource_version
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {DOCUMENT_KEY: record.text}}
+    data = {DOCUMENT_KEY: record.text}
+    if record.joining != NOTHING_NOTICED:
+        data[JOINING_KEY] = msgspec.json.encode(record.joining).decode()
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+SOURCES_CONFIG_MAP: Final = "headwater-tenant-operator-sources"
+"""The sources that the operator was told of at an earlier look."""
+_SOURCES_KEY: Final = "sources.json"
+
+
+def known_sources(found: Json | None) -> set[str]:
+    """The names in it; none where it is away, or unreadable."""
+    try:
+        return set(msgspec.json.decode(((found or {}).get("data") or {}).get(_SOURCES_KEY, "[]"), type=list[str]))
+    except msgspec.DecodeError:
+        return set()
+
+
+def sources_manifest(names: Iterable[str], namespace: str) -> dict[str, Any]:
+    """The ConfigMap that holds them."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": SOURCES_CONFIG_MAP, "namespace": namespace, "labels": dict(MANAGED_BY)},
+        "data": {_SOURCES_KEY: msgspec.json.encode(sorted(names)).decode()},
+    }
 
 
 def canonical(document: Json) -> str:

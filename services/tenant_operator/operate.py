@@ -9,12 +9,15 @@ import structlog
 
 from libs.errors import TransientError
 from libs.kafka.admin import KafkaClient
+from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.rpc.server import start_server
 from libs.telemetry import metrics
 from libs.telemetry.endpoint import start_endpoint
+from libs.types.table import TableId
 from protos.headwater.tenants.v1.tenants_pb2_grpc import add_TenantsServicer_to_server
 from services.tenant_operator.kubernetes_client import KubernetesClient, open_kubernetes
 from services.tenant_operator.lease import Leadership
+from services.tenant_operator.mask_keys import secret_names
 from services.tenant_operator.mirror import Mirror
 from services.tenant_operator.objects import RECORD_LABEL, TENANT_LABEL, tenant_record
 from services.tenant_operator.reconcile import Reconciler
@@ -49,11 +52,17 @@ class _Operator:
 
         def mirrors(kind: str) -> list[Mirror]:
             paths = [f"/api/v1/namespaces/{name}/{kind}" for name in namespaces] or [f"/api/v1/{kind}"]
-            return [Mirror(kubernetes, path, f"{TENANT_LABEL}=true", self._changed.set) for path in paths]
+            label = f"{TENANT_LABEL}=true"
+            return [Mirror(kubernetes, path, labels=label, on_change=self._changed.set) for path in paths]
 
         self._config_maps, self._secrets = mirrors("configmaps"), mirrors("secrets")
-        own = f"/api/v1/namespaces/{settings.kubernetes.own_namespace}/configmaps"
-        self._records = Mirror(kubernetes, own, RECORD_LABEL, self._records_changed)
+        own = f"/api/v1/namespaces/{settings.kubernetes.own_namespace}"
+        # By name, each: its rights are for these Secrets of the namespace, and for no other.
+        self._mask_keys = [
+            Mirror(kubernetes, f"{own}/secrets", fields=f"metadata.name={name}", on_change=self._changed.set)
+            for name in secret_names(settings.mask_keys)
+        ]
+        self._records = Mirror(kubernetes, f"{own}/configmaps", labels=RECORD_LABEL, on_change=self._records_changed)
         self._leadership = Leadership(kubernetes, settings.kubernetes, settings.lease)
         self._kafka = KafkaClient(settings.kafka)
         self._reconciler = Reconciler(
@@ -62,15 +71,24 @@ class _Operator:
             self._kafka,
             config_maps=self._config_maps,
             secrets=self._secrets,
+            mask_keys=self._mask_keys,
+            tables_of=self._tables_of,
             records=self._records,
             identity=self._leadership.identity,
         )
+        self._schema_history: SchemaHistoryClient | None = None
         self._service = TenantsService(self._documents, self._records.is_listed)
         self._look_began_s: float | None = None
 
     @property
     def _mirrors(self) -> list[Mirror]:
-        return [*self._config_maps, *self._secrets, self._records]
+        return [*self._config_maps, *self._secrets, *self._mask_keys, self._records]
+
+    async def _tables_of(self, source: str) -> list[TableId]:
+        assert self._settings.joining is not None
+        if self._schema_history is None:
+            self._schema_history = SchemaHistoryClient(self._settings.joining.schema_history)
+        return [schema.table_id for schema in await self._schema_history.list_tables(source)]
 
     async def run(self, stop: asyncio.Event) -> None:
         endpoint = start_endpoint(
@@ -95,6 +113,8 @@ class _Operator:
             metrics.OPERATOR_LEADS.set(0)
             await server.stop(GRACE_S)
             await self._kafka.close()
+            if self._schema_history is not None:
+                await self._schema_history.close()
             endpoint.close()
 
     async def _all_listed(self) -> None:

@@ -7,33 +7,51 @@ what Kafka has of it, then the finalizer.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import structlog
 
-from libs.errors import AccessDenied, HeadwaterError, InvalidSettings, PipelineHalted, TransientError
+from libs.config.tenants import CheckKey, no_keys_checked
+from libs.errors import (
+    AccessDenied,
+    HeadwaterError,
+    InvalidSettings,
+    PipelineHalted,
+    ServiceUnavailable,
+    TransientError,
+)
+from libs.failpoints import failpoint
 from libs.kafka.admin import KafkaClient
 from libs.kafka.tenant_access import SetPassword
+from libs.source.signal_topic import send_signal
+from libs.source.signals import snapshot_for_tenant
 from libs.telemetry import metrics
+from libs.types.table import TableId
+from services.tenant_operator.joining import Joining, asked, asks_for_tables, begun, captured, must_wait, noticed
 from services.tenant_operator.judge import InForce, Leaving, Standing, judge, parse_document
 from services.tenant_operator.kafka_plan import plan_kafka, topics_of
 from services.tenant_operator.kubernetes_client import Conflict, KubernetesClient
+from services.tenant_operator.mask_keys import router_keys
 from services.tenant_operator.mirror import Mirror
 from services.tenant_operator.objects import (
     FINALIZER,
+    SOURCES_CONFIG_MAP,
     TenantConfigMap,
     TenantRecord,
     credentials,
+    known_sources,
     record_manifest,
     record_name,
+    sources_manifest,
     tenant_config_map,
     tenant_record,
 )
 from services.tenant_operator.report import Report, annotations, event, reports
-from services.tenant_operator.settings import TenantOperatorSettings
+from services.tenant_operator.settings import JoiningSettings, TenantOperatorSettings
 from services.tenant_operator.sink_jobs import (
     JOB_LABEL,
     assign,
@@ -47,6 +65,9 @@ from services.tenant_operator.sink_jobs import (
 _WRITES_AT_ONCE: Final = 20
 """Requests to the API server that run side by side: a thousand new tenants take seconds, and it is not flooded."""
 
+TablesOf = Callable[[str], Awaitable[Sequence[TableId]]]
+"""The tables of a source that are there now; raises ServiceUnavailable."""
+
 log = structlog.get_logger()
 
 
@@ -56,6 +77,8 @@ class Failures:
 
     by_tenant: dict[str, list[str]] = field(default_factory=dict)
     of_all: list[str] = field(default_factory=list)
+    waits: dict[str, list[str]] = field(default_factory=dict)
+    """What is to come, by tenant; nothing failed."""
 
     def note(self, tenant: str, error: HeadwaterError) -> None:
         """Of one tenant."""
@@ -82,6 +105,8 @@ class Reconciler:
         *,
         config_maps: Sequence[Mirror],
         secrets: Sequence[Mirror],
+        mask_keys: Sequence[Mirror],
+        tables_of: TablesOf,
         records: Mirror,
         identity: str,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -91,6 +116,8 @@ class Reconciler:
         self._kafka = kafka
         self._config_maps = config_maps
         self._secrets = secrets
+        self._mask_keys = mask_keys
+        self._tables_of = tables_of
         self._records = records
         self._identity = identity
         self._now = now
@@ -100,12 +127,14 @@ class Reconciler:
         """See to everything once; whether all was done. ``with_drift``: look also at what only others change."""
         failures = Failures()
         standing = self._judge()
-        standing = await self._take_in(standing, failures)
+        new_sources = await self._new_sources()
+        standing = await self._take_in(standing, new_sources, failures)
         await self._dismiss(standing, failures)
         await self._in_kafka(standing, failures, with_drift=with_drift)
         jobs = await self._sink_jobs(standing, failures, with_drift=with_drift)
+        await self._join(standing, failures)
         await self._let_go(standing, failures)
-        by_tenant = dict(failures.by_tenant)
+        by_tenant = failures.waits | failures.by_tenant
         if failures.of_all:
             for name in (*(each.tenant for each in standing.in_force), *(each.tenant for each in standing.leaving)):
                 by_tenant[name] = [*failures.of_all, *by_tenant.get(name, ())]
@@ -127,16 +156,39 @@ class Reconciler:
             secrets,
             [tenant_record(found) for found in self._records.objects],
             parse=parse_document,
+            check_key=self._check_key(),
+            joining=self._settings.joining,
             largest_document_bytes=self._settings.largest_document_bytes,
         )
 
-    async def _take_in(self, standing: Standing, failures: Failures) -> Standing:
+    def _check_key(self) -> CheckKey:
+        if self._settings.mask_keys is None:
+            return no_keys_checked
+        found = [secret for mirror in self._mask_keys for secret in mirror.objects]
+        return router_keys(self._settings.mask_keys, self._own, found).mistake
+
+    async def _new_sources(self) -> set[str]:
+        """Those that no look before was told of: who is there now gets what is of them by their first copy."""
+        if self._settings.joining is None:
+            return set()
+        found = await self._kubernetes.get(f"/api/v1/namespaces/{self._own}/configmaps/{SOURCES_CONFIG_MAP}")
+        return {source.name for source in self._settings.joining.sources} - known_sources(found)
+
+    async def _note_sources(self) -> None:
+        """Behind the records of all who are there: an operator that is killed between finds the sources new once more. Who
+        could not be recorded joins later, and has some rows twice; waiting for it would keep others from joining at all."""
+        assert self._settings.joining is not None
+        path = f"/api/v1/namespaces/{self._own}/configmaps/{SOURCES_CONFIG_MAP}"
+        names = known_sources(await self._kubernetes.get(path)) | {each.name for each in self._settings.joining.sources}
+        await self._kubernetes.apply(path, sources_manifest(names, self._own))
+
+    async def _take_in(self, standing: Standing, new_sources: set[str], failures: Failures) -> Standing:
         """Finalizers and records of those in force. Who could not be taken in is left for the next look."""
         jobs = assign(standing.in_force, tenants_per_packed_job=self._tenants_per_packed_job)
 
         async def take_in(each: InForce) -> InForce | None:
             job = jobs.get(each.tenant, "") if self._settings.sink_jobs is not None else ""
-            record = replace(each.record, sink_job=job)
+            record = replace(each.record, sink_job=job, joining=self._joining_of(each, new_sources))
             try:
                 if not each.config_map.has_finalizer:
                     await self._set_finalizers(each.config_map, (*each.config_map.finalizers, FINALIZER))
@@ -146,10 +198,93 @@ class Reconciler:
             except HeadwaterError as error:
                 failures.note(each.tenant, error)
                 return None
-            return replace(each, record=record)
+            return replace(each, record=record, is_recorded=each.is_recorded and record == each.record)
 
         taken = await _side_by_side(take_in(each) for each in standing.in_force)
+        if new_sources:
+            await self._note_sources()
         return replace(standing, in_force=tuple(each for each in taken if each is not None))
+
+    def _joining_of(self, each: InForce, new_sources: set[str]) -> Joining:
+        """What is known of a tenant's joining without asking anybody."""
+        known = each.record.joining
+        if self._settings.joining is None:
+            return known
+        if new_sources:
+            known = begun(known, each.spec, new_sources)
+        if asks_for_tables(known, each.spec):
+            return known  # once it is in force
+        return noticed(known, each.spec, {}, ids=(), now_s=0)
+
+    async def _join(self, standing: Standing, failures: Failures) -> None:
+        """Notice who joins, and have its rows copied: of those whose record our own mirror shows, and so routers are told."""
+        settings = self._settings.joining
+        if settings is None:
+            return
+        # Of the others the change of their record brings the next look.
+        recorded = [each for each in standing.in_force if each.is_recorded]
+        asking = {name for each in recorded for name in asks_for_tables(each.record.joining, each.spec)}
+        tables = {name: await self._captured(name, settings) for name in sorted(asking)}
+
+        async def join(each: InForce) -> None:
+            try:
+                asks = asks_for_tables(each.record.joining, each.spec)
+                if asks:
+                    await self._notice(each, {name: tables[name] for name in asks})
+                elif each.record.joining.noticed.due:
+                    await self._ask(each, settings, failures)
+            except Conflict:  # the record is another already: the mirror tells, and brings the next look
+                return
+            except HeadwaterError as error:
+                failures.note(each.tenant, error)
+
+        await _side_by_side(join(each) for each in recorded)
+
+    async def _captured(self, name: str, settings: JoiningSettings) -> tuple[TableId, ...] | HeadwaterError:
+        """The tables of a source that its reader reads; or why they are not known now."""
+        source = next((each for each in settings.sources if each.name == name), None)
+        try:
+            return captured(source, await self._tables_of(name)) if source is not None else ()
+        except HeadwaterError as error:
+            return error
+
+    async def _notice(self, each: InForce, tables: Mapping[str, tuple[TableId, ...] | HeadwaterError]) -> None:
+        """Store what the document says now, and what is due by it; nobody is asked before that."""
+        known: dict[str, tuple[TableId, ...]] = {}
+        for name, found in tables.items():
+            if isinstance(found, HeadwaterError):
+                raise ServiceUnavailable(f"it joins source {name}, and its rows wait: {found}") from found
+            known[name] = found
+        joined = noticed(
+            each.record.joining,
+            each.spec,
+            known,
+            ids=[str(uuid.uuid4()) for _ in known],
+            now_s=int(self._now().timestamp()),
+        )
+        await self._store(replace(each.record, joining=joined))
+
+    async def _ask(self, each: InForce, settings: JoiningSettings, failures: Failures) -> None:
+        """The signals that are due. Sent, and then noted: who is killed between sends them again, under the same ids."""
+        known = each.record.joining
+        if must_wait(known, each.spec, settings, now_s=self._now().timestamp()):
+            told = f"its rows are asked for {settings.mask_key_delay_s:.0f} s after it joined: routers have its keys by then"
+            failures.waits[each.tenant] = [told]
+            return
+        for copy in known.noticed.due:
+            failpoint("joining_after_noting_before_sending")
+            text = snapshot_for_tenant(copy.signal_id, each.tenant, copy.tables)
+            await asyncio.to_thread(send_signal, self._settings.kafka, copy.source, text)
+            failpoint("joining_after_sending_before_noting")
+            log.info(
+                "joining_copy_asked",
+                tenant_id=each.tenant,
+                source=copy.source,
+                tables=len(copy.tables),
+                signal_id=copy.signal_id,
+            )
+            known = asked(known, copy)
+        await self._store(replace(each.record, joining=known))
 
     @property
     def _tenants_per_packed_job(self) -> int:

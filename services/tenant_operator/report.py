@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from libs.kafka.tenant_access import prefix_of, user_of
+from services.tenant_operator.joining import told
 from services.tenant_operator.judge import Leaving, Standing
 from services.tenant_operator.objects import MESSAGE_ANNOTATION, STATE_ANNOTATION, TenantConfigMap
 
@@ -54,7 +55,9 @@ def reports(standing: Standing, failures: Mapping[str, Sequence[str]], jobs: Map
             found.append(Report(each.config_map, WAITING, _shortened(_waiting(failures[each.tenant]))))
             continue
         job = f", its tables by Spark job {jobs[each.tenant]}" if each.tenant in jobs else ""
-        message = f"in force: user {user_of(each.tenant)} reads topics {prefix_of(each.tenant)}*{job}"
+        copies = each.record.joining.asked
+        rows = f"; asked for the rows of {told(copies)}" if copies else ""
+        message = _shortened(f"in force: user {user_of(each.tenant)} reads topics {prefix_of(each.tenant)}*{job}{rows}")
         found.append(Report(each.config_map, READY, message))
     found += [
         Report(each.config_map, LEAVING, _farewell(each, failures.get(each.tenant, ())))

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from libs.config.connections import GrpcServerSettings, KafkaSettings, TelemetrySettings
+from libs.config.connections import GrpcClientSettings, GrpcServerSettings, KafkaSettings, TelemetrySettings
 from libs.errors import InvalidSettings
 
 
@@ -66,6 +66,55 @@ class TenantQuotas(msgspec.Struct, frozen=True, kw_only=True):
     quotas: QuotaSettings
 
 
+class KeysFolder(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of one tenant's masks that its document calls by file: ``key_from: {file: …}``."""
+
+    tenant: str
+    secret: str
+    """In ``own_namespace``; each entry is a key."""
+
+
+class KeyVariable(msgspec.Struct, frozen=True, kw_only=True):
+    """A key that a document calls by a variable of the routers: ``key_from: {env: …}``."""
+
+    variable: str
+    secret: str
+    """In ``own_namespace``."""
+    key: str
+    """The entry."""
+
+
+class MaskKeySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Which Secrets routers have the keys of tenants' masks from, so that a document is refused that names another key.
+
+    The operator looks whether they are there, and large enough. They reach routers by Kubernetes alone, mounted into pods.
+    """
+
+    folders: tuple[KeysFolder, ...] = ()
+    variables: tuple[KeyVariable, ...] = ()
+
+
+class CapturedSource(msgspec.Struct, frozen=True, kw_only=True):
+    """A source of this mesh, as its reader is told of it."""
+
+    name: str
+    kind: str
+    """Of ``libs.source.kinds``: whether its reader hears signals."""
+    include_tables: tuple[str, ...] = (".*",)
+    exclude_tables: tuple[str, ...] = ()
+
+
+class JoiningSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What it takes to have the rows copied that a tenant lacks when it joins (``snapshot.on_joining`` of its document)."""
+
+    schema_history: GrpcClientSettings
+    """Who knows the tables of each source."""
+    sources: tuple[CapturedSource, ...] = ()
+    mask_key_delay_s: float = 120.0
+    """How long after a tenant joined its rows are asked for, in seconds, where its masks have keys: a router that has not got
+    the key yet would deliver none of them, and Kubernetes hands a changed Secret to pods within a minute or two."""
+
+
 class SinkJobsSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The tenants' Spark jobs."""
 
@@ -88,6 +137,10 @@ class TenantOperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     quotas: QuotaSettings = QuotaSettings()
     """Of each tenant that ``tenant_quotas`` does not name. Not in the tenant's document: nobody grants himself more."""
     tenant_quotas: tuple[TenantQuotas, ...] = ()
+    mask_keys: MaskKeySettings | None = None
+    """None: keys are not looked for, and routers alone refuse a document whose key they lack."""
+    joining: JoiningSettings | None = None
+    """None: a document with ``snapshot.on_joining`` is refused."""
     sink_jobs: SinkJobsSettings | None = None
     """None: no Spark job is made; topics only."""
     largest_document_bytes: int = 262_144

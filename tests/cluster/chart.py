@@ -59,7 +59,10 @@ FULL: Final[Mapping[str, Any]] = {
     "router": {
         "maskKeys": {"acme": "acme-mask-keys", "globex": "globex-keys"},
         "settings": {"schema_registry": {"url": "https://registry:8081", "username": "headwater"}},
-        "secretEnv": {"HEADWATER_SCHEMA_REGISTRY__PASSWORD": {"name": "registry", "key": "password"}},
+        "secretEnv": {
+            "HEADWATER_SCHEMA_REGISTRY__PASSWORD": {"name": "registry", "key": "password"},
+            "HEADWATER_KEY__ACME__CARD": {"name": "card-keys", "key": "acme"},
+        },
     },
     "tenantOperator": {"settings": {"quotas": {"consumer_bytes_per_s": 1_000_000}, "resync_s": 10}},
     "sink": {
@@ -72,6 +75,10 @@ FULL: Final[Mapping[str, Any]] = {
     "networkPolicy": {
         "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
         "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}],
+        "sinkEgress": [
+            {"to": [{"ipBlock": {"cidr": "10.1.0.0/24"}}], "ports": [{"port": 9093}]},
+            {"to": [{"ipBlock": {"cidr": "10.2.0.7/32"}}], "ports": [{"port": 443}]},
+        ],
     },
     "monitoring": {"serviceMonitors": True, "alerts": True, "dashboard": True, "labels": {"release": "prometheus"}},
     "nodeSelector": {"pool": "cdc"},

@@ -179,6 +179,49 @@ def test_a_routers_pods_have_the_keys_of_masks_and_start_without_them(cluster: C
     assert "mask-keys" not in yaml.safe_dump(list(specs.values()))
 
 
+def test_the_operator_is_told_of_the_keys_that_routers_have_and_may_look_at_no_other_secret(
+    cluster: ControlPlane,
+) -> None:
+    objects = render(cluster, FULL, "any", "tenant-operator", "tenant-operator-rbac")
+    (text,) = (each["data"]["settings.yaml"] for each in objects if each["kind"] == "ConfigMap")
+    (own,) = (each for each in objects if each["kind"] == "Role")
+
+    assert yaml.safe_load(text)["mask_keys"] == {
+        "folders": [{"tenant": "acme", "secret": "acme-mask-keys"}, {"tenant": "globex", "secret": "globex-keys"}],
+        "variables": [{"variable": "HEADWATER_KEY__ACME__CARD", "secret": "card-keys", "key": "acme"}],
+    }
+    assert [rule for rule in own["rules"] if "secrets" in rule["resources"]] == [
+        {
+            "apiGroups": [""],
+            "resources": ["secrets"],
+            "resourceNames": ["acme-mask-keys", "card-keys", "globex-keys"],
+            "verbs": ["list", "watch"],
+        }
+    ]
+
+
+def test_the_operator_is_told_which_tables_each_reader_reads(cluster: ControlPlane) -> None:
+    patterns = {"include_tables": [r"shop\..*"], "exclude_tables": [r"shop\.audit"]}
+    values = {
+        "reader": {"settings": {"exclude_tables": [r".*\.tmp"]}},
+        "sources": {
+            "shop": {"kind": "mysql", "settings": {"replica_server_id": 1, **patterns}},
+            "ledger": {"kind": "dts"},
+        },
+    }
+
+    (text,) = (
+        each["data"]["settings.yaml"]
+        for each in render(cluster, values, "any", "tenant-operator")
+        if each["kind"] == "ConfigMap"
+    )
+
+    assert yaml.safe_load(text)["joining"]["sources"] == [
+        {"name": "ledger", "kind": "dts", "exclude_tables": [r".*\.tmp"]},
+        {"name": "shop", "kind": "mysql", **patterns},
+    ]
+
+
 def test_no_password_stands_in_what_is_rendered(cluster: ControlPlane) -> None:
     rendered = yaml.safe_dump_all(render(cluster, FULL, "any"))
 
@@ -232,7 +275,7 @@ def test_only_those_who_call_may_connect(cluster: ControlPlane) -> None:
     allowed = {
         (role, policy["spec"]["podSelector"]["matchLabels"]["headwater.dev/role"])
         for policy in objects
-        if policy["kind"] == "NetworkPolicy" and policy["metadata"]["name"] != "headwater"
+        if policy["kind"] == "NetworkPolicy" and policy["metadata"]["name"] not in ("headwater", "headwater-sink")
         for role in policy["spec"]["ingress"][0]["from"][0]["podSelector"]["matchExpressions"][0]["values"]
     }
     calls = {
@@ -243,6 +286,62 @@ def test_only_those_who_call_may_connect(cluster: ControlPlane) -> None:
     }
 
     assert allowed == calls
+
+
+def policies_of(pod: Object, objects: list[Object]) -> list[Object]:
+    """The NetworkPolicies that select a pod: what it may do is what any of them allows."""
+    labels = pod["metadata"]["labels"]
+    found = []
+    for policy in (each["spec"] for each in objects if each["kind"] == "NetworkPolicy"):
+        selector = policy["podSelector"]
+        is_meant = all(labels.get(key) == value for key, value in selector.get("matchLabels", {}).items())
+        for each in selector.get("matchExpressions", ()):
+            assert each["operator"] == "NotIn", "the test knows no other"
+            is_meant = is_meant and labels.get(each["key"]) not in each["values"]
+        if is_meant:
+            found.append(policy)
+    return found
+
+
+DNS = {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]}
+
+
+def test_spark_jobs_reach_kafka_dns_and_the_warehouse_alone_and_give_metrics_alone(cluster: ControlPlane) -> None:
+    """The pods as tenant_operator makes them; other pods of the mesh stay as they are."""
+    objects = render(cluster, FULL, "any")
+    [job] = sink_jobs(objects)
+
+    [policy] = policies_of(job["spec"]["template"], objects)
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert policy["egress"] == [DNS, *FULL["networkPolicy"]["sinkEgress"]]
+    metrics = {"ports": [{"port": "http", "protocol": "TCP"}], "from": FULL["networkPolicy"]["metricsFrom"]}
+    assert policy["ingress"] == [metrics]
+    for each in objects:
+        if each["kind"] == "Deployment":
+            [general] = [
+                found for found in policies_of(each["spec"]["template"], objects) if "Egress" in found["policyTypes"]
+            ]
+            assert FULL["networkPolicy"]["egress"][0] in general["egress"]
+
+
+@pytest.mark.parametrize(
+    ("given", "egress"),
+    [
+        ({}, None),
+        ({"egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]}, [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]),
+    ],
+    ids=["nothing-said", "as-all-others"],
+)
+def test_spark_jobs_without_rules_of_their_own_are_held_to_those_of_all(
+    cluster: ControlPlane, given: Object, egress: list[Object] | None
+) -> None:
+    objects = render(cluster, {"networkPolicy": given}, "any", "network-policies", "sink")
+    [job] = sink_jobs(objects)
+
+    [policy] = policies_of(job["spec"]["template"], objects)
+    assert policy["ingress"] == []
+    assert ("Egress" in policy["policyTypes"]) == (egress is not None)
+    assert policy.get("egress") == (None if egress is None else [DNS, *egress])
 
 
 def test_the_operator_may_do_what_it_must_and_no_more(cluster: ControlPlane, namespace: str) -> None:

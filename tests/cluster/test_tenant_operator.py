@@ -36,8 +36,9 @@ from libs.rpc.tenants_client import TenantsClient
 from tests.certificates import write_certificates
 from tests.cluster.chart import render
 from tests.cluster.control_plane import ControlPlane
-from tests.conftest import KafkaBroker, ValkeyServer, start_kafka_in
-from tests.integration.router_rig import ChangesSource, RouterProcess, orders_schema, record_schema
+from tests.conftest import KafkaBroker, MysqlServer, ValkeyServer, start_kafka_in
+from tests.integration.reader_pipeline import start_pipeline
+from tests.integration.router_rig import ChangesSource, RouterProcess, orders_schema, read_topic, record_schema
 from tests.integration.service_process import ServiceProcess, eventually
 from tests.integration.test_router import started_services
 
@@ -168,7 +169,7 @@ class Mesh:
     folder: Path
     operators: list[ServiceProcess] = field(default_factory=list)
 
-    def start_operator(self, **settings: object) -> ServiceProcess:
+    def start_operator(self, *, failpoints: str = "", **settings: object) -> ServiceProcess:
         number = len(self.operators)
         token = self.cluster.service_account_token(self.own, "headwater-tenant-operator")
         kubeconfig = self.cluster.kubeconfig(token, name=f"{self.own}-{number}", namespace=self.own)
@@ -189,7 +190,7 @@ class Mesh:
             },
         )
         self.operators.append(operator)
-        operator.start()
+        operator.start(failpoints=failpoints)
         return operator
 
     def tenant(self, name: str, document: str | None = None, password: str = "first", **annotations: str) -> None:
@@ -220,6 +221,17 @@ class Mesh:
             }
         )
 
+    def mask_keys(self, name: str, entries: Mapping[str, str]) -> None:
+        """A Secret as `router.maskKeys` names it; it carries no label of ours."""
+        self.cluster.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": name, "namespace": self.own},
+                "stringData": dict(entries),
+            }
+        )
+
     def told(self, name: str) -> tuple[str, str]:
         """State and message of a ConfigMap."""
         found = self.cluster.get("configmap", name, self.tenants)
@@ -246,6 +258,13 @@ class Mesh:
 
     def record(self, tenant: str) -> dict[str, Any] | None:
         return self.cluster.get("configmap", f"headwater-tenant-{tenant}", self.own)
+
+    def joining(self, tenant: str) -> dict[str, Any]:
+        """What a tenant's record says of its joining."""
+        record = self.record(tenant)
+        assert record is not None
+        found: dict[str, Any] = json.loads(record["data"]["joining.json"])
+        return found
 
     def in_force(self, tenant: str) -> str | None:
         """The document that routers are told."""
@@ -389,6 +408,44 @@ async def test_bad_documents_are_refused_by_name_and_others_are_not_affected(mes
     assert "at most 262144 are taken" in messages["large"]
     assert all("nothing of it is in force" in message for message in messages.values())
     assert not any(mesh.kafka.topics(f"{tenant}-{number}") for number in (2, 3, 4))
+
+
+async def test_a_document_whose_key_is_missing_is_refused_until_its_secret_is_there(mesh: Mesh, tenant: str) -> None:
+    """With the rights and the settings that the chart gives for `router.maskKeys`, by which the router's pods have the keys."""
+    key = secrets.token_hex(32)
+    good = f"tenant: {tenant}\nsources: [{{name: shop}}]\n"
+    mask = "{columns: '.*\\.email', encrypt: {key_from: {file: pii}}}"
+    masked = f"tenant: {tenant}\nsources: [{{name: shop, masks: [{mask}]}}]\n"
+    values = {
+        "tenantOperator": {"tenantNamespaces": [mesh.tenants]},
+        "router": {"maskKeys": {tenant: f"{tenant}-keys", "other": "other-keys"}},
+    }
+    rendered = render(mesh.cluster, values, mesh.own, "tenant-operator-rbac", "tenant-operator")
+    mesh.cluster.apply(*(each for each in rendered if each["kind"] == "Role"))
+    given = yaml.safe_load(next(each for each in rendered if each["kind"] == "ConfigMap")["data"]["settings.yaml"])
+    operator = mesh.start_operator(mask_keys=given["mask_keys"])
+    mesh.tenant(tenant, good)
+    await mesh.is_told(tenant, "ready")
+
+    mesh.config_map(tenant, masked)
+    without_secret = await mesh.is_told(tenant, "refused", "its last good version stays in force")
+    mesh.mask_keys(f"{tenant}-keys", {"other": key})
+    without_entry = await mesh.is_told(tenant, "refused", "has no entry 'pii'")
+    in_force = mesh.in_force(tenant)
+    mesh.mask_keys(f"{tenant}-keys", {"pii": key})
+    await mesh.is_told(tenant, "ready")
+
+    assert (
+        f"line 2: sources[0].masks[0].encrypt.key_from: Secret {mesh.own}/{tenant}-keys: is missing" in without_secret
+    )
+    assert f"Secret {mesh.own}/{tenant}-keys" in without_entry
+    assert in_force == good
+    assert mesh.in_force(tenant) == masked
+    everything = json.dumps([mesh.cluster.list("configmaps,events", each) for each in (mesh.own, mesh.tenants)])
+    assert key not in everything + operator.log_text
+    account = f"--as=system:serviceaccount:{mesh.own}:headwater-tenant-operator"
+    for what, answer in ((f"secrets/{tenant}-keys", "yes"), ("secrets/kafka", "no"), ("secrets", "no")):
+        assert mesh.cluster.kubectl_answers("auth", "can-i", "watch", what, "-n", mesh.own, account) == answer, what
 
 
 async def test_nobody_claims_another_tenants_prefix(mesh: Mesh, tenant: str) -> None:
@@ -542,6 +599,105 @@ async def test_a_tenant_that_joins_gets_its_rows_within_seconds_of_its_config_ma
             router.stop()
 
     assert [json.loads(str(value))["after"]["id"] for value in (first, late)] == [1, 2]
+
+
+async def test_a_tenant_that_joins_has_the_rows_that_are_there_asked_for_once_through_kills(
+    mesh: Mesh,
+    tenant: str,
+    valkey_server: ValkeyServer,
+    mysql_server: MysqlServer,
+    unique_name: Callable[[str], str],
+) -> None:
+    """Killed with the notice stored, and with the signal sent; a further table later. From a MySQL into the tenant's topics, by
+    the reader and the router. Who did not ask gets what changes; who was there before the source was known has its first copy.
+    """
+    database = unique_name("joining")
+    mysql_server.execute(f"CREATE DATABASE {database}")
+    for table in ("orders", "items"):
+        mysql_server.execute(
+            f"CREATE TABLE {database}.{table} (id INT PRIMARY KEY)",
+            f"INSERT INTO {database}.{table} VALUES (1), (2), (3)",
+        )
+    broker, source = mesh.kafka.broker, unique_name("shop").replace("_", "-")
+    include = [f"{database}\\..*"]
+    pipeline = start_pipeline(mesh.folder, source, broker, valkey_server, mysql_server, include_tables=include)
+    history, committer = pipeline.others
+    joining = {
+        "schema_history": {"address": history.client_settings.address},
+        "sources": [{"name": source, "kind": "mysql", "include_tables": include}],
+    }
+
+    def document(tables: str, *, on_joining: bool = True, of: str = tenant) -> str:
+        return (
+            f"tenant: {of}\nsources: [{{name: {source}, include_tables: ['{database}\\.({tables})']}}]\n"
+            f"snapshot: {{on_joining: {str(on_joining).lower()}}}\n"
+        )
+
+    def delivered(name: str, table: str) -> list[tuple[str, int]]:
+        """Operations and ids in a tenant's topic, as they came."""
+        values = [each.value() for each in read_topic(broker.bootstrap_servers, f"{name}.{source}.{database}.{table}")]
+        events = [json.loads(value) for value in values if value is not None]
+        return [(event["op"], event["after"]["id"]) for event in events]
+
+    router = RouterProcess(
+        mesh.folder / "router",
+        {
+            "sources": [source],
+            "group": unique_name("router"),
+            "kafka": {"bootstrap_servers": broker.bootstrap_servers},
+            "schema_history": {"address": history.client_settings.address},
+            "checkpoint_committer": {"address": committer.client_settings.address},
+        },
+    )
+    rows = [("r", number) for number in (1, 2, 3)]
+    there, asks_not = f"{tenant}-there", f"{tenant}-asks-not"
+    try:
+        pipeline.reader.start()
+        pipeline.wait_for_rows(lambda found: len(found) == 6, timeout_s=240.0)
+        mesh.tenant(there, document("orders|items", of=there))
+        operator = mesh.start_operator(joining=joining, failpoints="joining_after_noting_before_sending=kill")
+        await mesh.is_told(there, "ready")
+        router.settings = {**router.settings, "tenant_operator": {"address": operator.client_settings.address}}
+        router.start()
+        await eventually(lambda: [delivered(there, table) for table in ("orders", "items")] == [rows, rows])
+        mesh.tenant(asks_not, document("orders", on_joining=False, of=asks_not))
+        mesh.tenant(tenant, document("orders"))
+        operator.wait_for_exit(240.0)
+        [due] = mesh.joining(tenant)["noticed"]["due"]
+        operator.start(failpoints="joining_after_sending_before_noting=kill", waits=False)
+        operator.wait_for_exit(240.0)
+        assert mesh.joining(tenant)["noticed"]["due"] == [due]
+        operator.start()
+        message = await mesh.is_told(tenant, "ready", f"asked for the rows of {database}.orders of {source}")
+        await eventually(lambda: len(delivered(tenant, "orders")) >= 3)
+        mesh.config_map(tenant, document("orders|items"))
+        await mesh.is_told(tenant, "ready", f"asked for the rows of {database}.items of {source}")
+        await eventually(lambda: len(delivered(tenant, "items")) >= 3)
+        mysql_server.execute(f"INSERT INTO {database}.orders VALUES (4)")
+        await eventually(lambda: all(("c", 4) in delivered(each, "orders") for each in (tenant, there, asks_not)))
+    finally:
+        router.stop()
+        pipeline.stop()
+
+    assert due["signal_id"] in message
+    assert delivered(tenant, "orders") == [*rows, ("c", 4)]
+    assert delivered(tenant, "items") == rows
+    assert delivered(asks_not, "orders") == [("c", 4)]
+    assert delivered(there, "orders") == [*rows, ("c", 4)]
+    assert delivered(there, "items") == rows
+    assert mesh.joining(there)["asked"] == []
+    assert mesh.joining(tenant)["noticed"]["due"] == []
+
+
+async def test_rows_that_nobody_can_be_asked_for_are_refused_by_name(mesh: Mesh, tenant: str) -> None:
+    sources = [{"name": "shop", "kind": "mysql"}, {"name": "ledger", "kind": "dts"}]
+    mesh.start_operator(joining={"schema_history": {"address": f"{LOOPBACK}:1"}, "sources": sources})
+    joins = "snapshot: {on_joining: true}\n"
+    mesh.tenant(tenant, f"tenant: {tenant}\nsources: [{{name: shop}}, {{name: ledger}}, {{name: crm}}]\n{joins}")
+    message = await mesh.is_told(tenant, "refused")
+
+    assert "line 2: sources[2].name: 'crm' is no source of this mesh (ledger, shop)" in message
+    assert "source 'ledger' is a DTS subscription" in message
 
 
 async def test_another_operator_takes_over_from_one_that_is_killed(mesh: Mesh, tenant: str) -> None:

@@ -96,3 +96,33 @@ async def test_without_the_operator_what_it_told_before_counts(operator: Operato
 async def test_who_was_never_told_does_not_route(tmp_path: Path) -> None:
     with pytest.raises(ServiceUnavailable, match="nothing is known of them"):
         await ReceivedTenants(GrpcClientSettings(address="127.0.0.1:1"), tmp_path).begin(timeout_s=0.3)
+
+
+async def test_an_operator_that_is_asked_anew_tells_what_its_stream_did_not(operator: Operator, tmp_path: Path) -> None:
+    received = ReceivedTenants(await operator.start(), tmp_path)
+    following = asyncio.create_task(received.follow())
+    await until(tmp_path, {"acme": "a"})
+    operator.in_force = {"acme": "a", "late": "l"}  # nobody wakes the stream: as one that is broken
+
+    await asyncio.gather(received.ask_anew(timeout_s=30), received.ask_anew(timeout_s=30))
+    assert documents(tmp_path) == {"acme": "a", "late": "l"}
+
+    operator.in_force = {"late": "l2"}
+    operator.service.wake()
+    await until(tmp_path, {"late": "l2"})
+    following.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await following
+
+
+async def test_asking_ends_where_no_operator_answers(operator: Operator, tmp_path: Path) -> None:
+    received = ReceivedTenants(await operator.start(), tmp_path)
+    following = asyncio.create_task(received.follow())
+    await until(tmp_path, {"acme": "a"})
+    await operator.stop()
+
+    with pytest.raises(TimeoutError):
+        await received.ask_anew(timeout_s=0.3)
+
+    assert documents(tmp_path) == {"acme": "a"}
+    following.cancel()

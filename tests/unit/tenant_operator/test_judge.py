@@ -144,13 +144,13 @@ def test_what_the_router_would_refuse_is_refused_here(selection: str, says: str)
     assert list(in_force(standing)) == ["globex"]
 
 
-def test_what_the_operator_does_not_do_is_refused_by_name() -> None:
+def test_what_the_operator_cannot_do_is_refused_by_name() -> None:
     """Taken for good, the tenant would never get the rows that its document asks for."""
     asking = document("acme", "snapshot: {on_joining: true}\n")
 
     standing = judged(config_map("acme", asking), config_map("globex"), records=(record("acme"),))
 
-    assert "snapshot.on_joining: is done by a stack of one machine" in mistakes(standing)["acme"]
+    assert "line 3: snapshot.on_joining: cannot be done, for the operator is not told" in mistakes(standing)["acme"]
     assert in_force(standing) == {"acme": document("acme"), "globex": document("globex")}
 
 
