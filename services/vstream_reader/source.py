@@ -40,6 +40,7 @@ from libs.source.failure_handling import LeftOut
 from libs.source.port import ReadBatch, ResumePoint, ShardProgress
 from libs.source.unseen_rows import report_unseen_rows
 from libs.source.vitess.settings import TransactionMetadata
+from libs.source.vitess.tasks import partition_name
 from libs.telemetry import metrics
 from libs.types.checkpoint import NO_INCREMENTAL, Checkpoint, IncrementalSnapshot, SnapshotProgress
 from libs.types.position import SourcePartition
@@ -68,7 +69,7 @@ from services.vstream_reader.snapshot import (
     stream_request,
 )
 from services.vstream_reader.tally import StreamTally, TallyMetrics
-from services.vstream_reader.tasks import dealt_shards, partition_name, require_own_generation
+from services.vstream_reader.tasks import TakenOver, dealt_shards, require_own_generation
 from services.vstream_reader.vgtid import inherited_epoch, shard_gtid_from_proto
 
 log = structlog.get_logger()
@@ -81,8 +82,8 @@ _QUIET_S: Final = 0.002
 """No more comes when nothing has arrived for so long. An empty queue tells nothing: only a wait lets it fill."""
 _MISSED_HEARTBEATS: Final = 3
 _SIGNAL_POLL_S: Final = 0.2
-TakeOver = Callable[[tuple[Sequence[str], Sequence[str]]], Awaitable[tuple[VitessPosition, bool] | None]]
-"""From the task's own shards and all that serve to where they stand, and whether tables are being copied there."""
+TakeOver = Callable[[tuple[Sequence[str], Sequence[str]]], Awaitable[TakenOver | None]]
+"""From the task's own shards and all that serve to what it takes over; None: nothing."""
 
 
 class VstreamSource:
@@ -115,8 +116,10 @@ class VstreamSource:
             if position is not None:
                 require_own_generation(position, self._settings.tasks)
             is_copying = resume_from is not None and resume_from.snapshot is not None
+            incremental = resume_from.incremental if resume_from is not None else NO_INCREMENTAL
             if position is None:
-                position, is_copying = await self._beginning(shards, serving)
+                beginning = await self._beginning(shards, serving)
+                position, is_copying, incremental = beginning.position, beginning.is_copying, beginning.incremental
             elif self._copies_anew:
                 position, is_copying = anew(self._settings, position, shards), True
             self._copies_anew = False
@@ -129,7 +132,7 @@ class VstreamSource:
                 shards=shards,
                 tables=tables,
                 progress=(resume_from.snapshot if resume_from is not None else None) or SnapshotProgress(),
-                incremental=resume_from.incremental if resume_from is not None else NO_INCREMENTAL,
+                incremental=incremental,
                 is_copying=is_copying,
                 tally=self._tally,
                 tally_metrics=self._tally_metrics,
@@ -139,13 +142,23 @@ class VstreamSource:
             finally:
                 await asyncio.shield(asyncio.to_thread(change_log.close))
 
-    async def _beginning(self, shards: Sequence[str], serving: Sequence[str]) -> tuple[VitessPosition, bool]:
-        """Where a source partition without a checkpoint begins, and whether tables are being copied there."""
+    async def _beginning(self, shards: Sequence[str], serving: Sequence[str]) -> TakenOver:
+        """What a source partition without a checkpoint begins with.
+
+        Raises:
+            SourceMisconfigured: there are more tasks than shards, and none for this one.
+        """
+        tasks = self._settings.tasks
+        if tasks is not None and not shards:
+            raise SourceMisconfigured(
+                f"task {tasks.number} has no shard to read: there are {tasks.of} tasks and {len(serving)} shard(s) "
+                f"({', '.join(serving)}); read with at most {len(serving)} tasks"
+            )
         if self._take_over is not None and (found := await self._take_over((shards, serving))) is not None:
             log.info("positions_taken_over", shards=list(shards))
             return found
         position = first_position(self._settings, shards)
-        return position, is_copy_due(position)
+        return TakenOver(position, is_copy_due(position), NO_INCREMENTAL)
 
 
 async def require_sound_source(settings: VstreamReaderSettings, vtgate: Vtgate) -> tuple[Sequence[str], Sequence[str]]:

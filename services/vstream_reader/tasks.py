@@ -1,12 +1,13 @@
-"""Several readers that share a keyspace's shards: who reads which, and what each is called.
+"""Several readers that share a keyspace's shards: who reads which, and whose work a new one takes over.
 
-As Debezium's Vitess connector with ``vitess.offset.storage.per.task`` (seed 002, "offset storage mode"): shards sorted by name
-are dealt round-robin, and each change of the number of tasks is a generation with source partitions of its own.
+Shards sorted by name are dealt round-robin. Each change of the number of tasks is a generation, which takes over from those
+before it; ``libs.source.vitess.tasks`` has the names.
 """
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -17,25 +18,27 @@ from libs.errors import BrokerUnavailable, Fenced, PipelineHalted
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.source.port import ReadBatch, ResumePoint
 from libs.source.publisher import Publisher
-from libs.types.checkpoint import Checkpoint, FencingToken
+from libs.source.vitess.tasks import WHOLE_KEYSPACE, TaskSettings, partition_name, task_of
+from libs.types.checkpoint import NO_INCREMENTAL, Checkpoint, FencingToken, FinishedCopy, IncrementalSnapshot, TableCopy
 from libs.types.position import SourcePartition
+from services.vstream_reader.decode import copying_shards
 from services.vstream_reader.position import VitessPosition, decode_position, position_of
-from services.vstream_reader.settings import TaskSettings
 
 log = structlog.get_logger()
 
 _NOTE_TIMEOUT_S: Final = 10.0
-WHOLE_KEYSPACE: Final = "0"
-"""The source partition of a reader without tasks."""
 
 
-def partition_name(tasks: TaskSettings | None) -> str:
-    """The source partition.
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """What a task goes on with."""
 
-    >>> partition_name(TaskSettings(number=1, of=2, generation=3))
-    'task1_2_3'
-    """
-    return WHOLE_KEYSPACE if tasks is None else f"task{tasks.number}_{tasks.of}_{tasks.generation}"
+    position: VitessPosition
+    """Of its own shards."""
+    is_copying: bool
+    """Tables are being copied there."""
+    incremental: IncrementalSnapshot
+    """What signals asked the tasks before for."""
 
 
 def dealt_shards(tasks: TaskSettings | None, shards: Sequence[str]) -> Sequence[str]:
@@ -58,6 +61,43 @@ def previous_partitions(tasks: TaskSettings) -> Sequence[Sequence[str]]:
         return [[WHOLE_KEYSPACE]]
     before = [f"task{number}_{tasks.previous_tasks}_{tasks.generation - 1}" for number in range(tasks.previous_tasks)]
     return [before, [WHOLE_KEYSPACE]]
+
+
+def earlier_partitions(tasks: TaskSettings | None, known: Iterable[str]) -> Sequence[Sequence[str]]:
+    """The source partitions of every generation before, newest first; that of a reader without tasks is the last.
+
+    ``known``: those of the source that have a checkpoint. A generation whose tasks did not all begin left its other shards to
+    the one before it, so the generation before alone does not do.
+
+    >>> earlier_partitions(TaskSettings(number=0, of=2, generation=3, previous_tasks=4), ["0", "task0_4_2", "task0_3_1"])
+    [['task0_4_2', 'task1_4_2', 'task2_4_2', 'task3_4_2'], ['task0_3_1'], ['0']]
+
+    Raises:
+        PipelineHalted: a generation of this number, or a later one, has read the source with another number of tasks: its
+            shards would be begun anew.
+    """
+    read = sorted((found.generation, name, found) for name in known if (found := task_of(name)) is not None)
+    newest = read[-1][2] if read else None
+    if newest is not None and (
+        tasks is None
+        or newest.generation > tasks.generation
+        or any(found.generation == tasks.generation and found.of != tasks.of for _, _, found in read)
+    ):
+        wanted = 1 if tasks is None else tasks.of
+        raise PipelineHalted(
+            f"the keyspace was read by {newest.of} task(s) of generation {newest.generation} last, and this reader would begin "
+            f"its shards anew: to read with {wanted}, start tasks of generation {newest.generation + 1} (tasks.of: {wanted}, "
+            f"tasks.generation: {newest.generation + 1}, tasks.previous_tasks: {newest.of})"
+        )
+    if tasks is None:
+        return []
+    generations: dict[int, dict[str, None]] = {}
+    if tasks.generation > 0:
+        generations[tasks.generation - 1] = dict.fromkeys(previous_partitions(tasks)[0])
+    for generation, name, _ in read:
+        if generation < tasks.generation:
+            generations.setdefault(generation, {})[name] = None
+    return [*(list(generations[number]) for number in sorted(generations, reverse=True)), [WHOLE_KEYSPACE]]
 
 
 def taken_over(
@@ -89,29 +129,71 @@ def taken_over(
     )
 
 
+def carried_copies(generations: Sequence[Sequence[Checkpoint]]) -> IncrementalSnapshot:
+    """What signals asked the tasks before for: each copy that some task has not finished begins anew, for all shards.
+
+    ``generations``: newest first. Of one whose tasks did not all begin, the next older one counts too. A signal that some task
+    had not heard is heard again: a copy may be made twice, and none is lost.
+    """
+    asked: list[IncrementalSnapshot] = []
+    for generation in generations:
+        asked += [checkpoint.incremental for checkpoint in generation]
+        first = task_of(generation[0].partition.name) if generation else None
+        if generation and len(generation) == (first.of if first is not None else 1):
+            break
+    if not asked:
+        return NO_INCREMENTAL
+    tables: dict[tuple[object, ...], TableCopy] = {}
+    for copy in (copy for each in asked for copy in each.tables):
+        request = (copy.signal_id, copy.table, copy.condition, copy.surrogate_key, copy.for_tenants)
+        tables.setdefault(
+            request,
+            msgspec.structs.replace(copy, last_key=b"", maximum_key=b"", rows_read=0, rows_estimated=0, chunks_read=0),
+        )
+    offsets = [each.signals_offset for each in asked if each.signals_offset is not None]
+
+    def by_all(finished: FinishedCopy) -> bool:
+        same = (finished.signal_id, finished.table, finished.condition)
+        return all(any((f.signal_id, f.table, f.condition) == same for f in each.finished) for each in asked)
+
+    return IncrementalSnapshot(
+        tables=tuple(tables.values()),
+        is_paused=any(each.is_paused for each in asked),
+        signals_offset=min(offsets, default=None),
+        finished=tuple(finished for finished in asked[0].finished if by_all(finished)),
+    )
+
+
 async def take_over(
-    tasks: TaskSettings,
+    tasks: TaskSettings | None,
     source: str,
     shards: tuple[Sequence[str], Sequence[str]],
     *,
     committer: CheckpointCommitterClient,
     kafka: KafkaSettings,
     lease_s: float,
-) -> tuple[VitessPosition, bool] | None:
-    """The position of a task's shards from the generations before, and whether tables are being copied there; None: none has
-    any. ``shards``: the task's own, and all that serve.
+) -> TakenOver | None:
+    """What a task takes over from the generations before; None: none has read anything. ``tasks`` None: a reader without tasks,
+    which takes nothing over. ``shards``: the task's own, and all that serve.
 
     Waits until none of their readers runs; then fences what may have lost its lease without knowing, and notes in their
-    checkpoints that they were taken over: a reader of theirs that is started again halts (``require_own_generation``).
+    checkpoints that they were taken over: a reader of theirs that is started again halts (``require_own_generation``). Those
+    that another task of this generation has noted are done with.
 
     Raises:
-        PipelineHalted: as ``taken_over``; nothing is noted then, so the generation before can go on.
+        PipelineHalted: as ``taken_over`` and ``earlier_partitions``; nothing is noted then, so the generation before can go on.
         ServiceUnavailable, BrokerUnavailable, Fenced: try again.
     """
+    # The view holds all that was committed before: the caller has asked for its own checkpoint, behind the read barrier.
+    listed = [each.partition.name for each in await committer.list_checkpoints() if each.partition.source == source]
     owner = f"takeover-{uuid.uuid4()}"
-    partitions = [[SourcePartition(source=source, name=name) for name in names] for names in previous_partitions(tasks)]
-    known = [p for names in partitions for p in names if await committer.checkpoint(p) is not None]
-    tokens = await _all_leases(known, owner, committer, lease_s)
+    partitions = [
+        [SourcePartition(source=source, name=name) for name in names] for names in earlier_partitions(tasks, listed)
+    ]
+    every = [partition for names in partitions for partition in names]
+    known = {p: checkpoint for p in every if (checkpoint := await committer.checkpoint(p)) is not None}
+    going_on = [p for p, checkpoint in known.items() if not decode_position(checkpoint.position).taken_over_by]
+    tokens = await _all_leases(going_on, owner, committer, lease_s)
     try:
         publishers = {p: _publisher(kafka, p, token) for p, token in tokens.items()}
         for publisher in publishers.values():
@@ -119,15 +201,18 @@ async def take_over(
         found = {p: checkpoint for p in known if (checkpoint := await committer.checkpoint(p)) is not None}
         generations = [[found[p] for p in names if p in found] for names in partitions]
         position = taken_over(*shards, positions_of(generations))
-        for partition, checkpoint in found.items():
-            await _note_taken_over(checkpoint, publishers[partition], partition_name(tasks))
+        for partition, publisher in publishers.items():
+            await _note_taken_over(found[partition], publisher, partition_name(tasks))
             noted = await committer.checkpoint(partition)
             if noted is None or not decode_position(noted.position).taken_over_by:
                 raise BrokerUnavailable(f"the takeover of {partition.name} was not noted: it is tried again")
     finally:
         for partition, token in tokens.items():
             await committer.release(partition, owner, token)
-    return (position, any(checkpoint.snapshot for checkpoint in found.values())) if position is not None else None
+    if position is None:
+        return None
+    is_copying = any(checkpoint.snapshot for checkpoint in found.values()) and bool(copying_shards(position))
+    return TakenOver(position, is_copying, carried_copies(generations))
 
 
 def require_own_generation(position: VitessPosition, tasks: TaskSettings | None) -> None:

@@ -1,17 +1,30 @@
 """Who reads which shards, and whose positions a new generation takes over (``c_vitess.json``, tables)."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from libs.errors import PipelineHalted
+from libs.errors import PipelineHalted, SourceMisconfigured
+from libs.source.vitess.tasks import TaskSettings, partition_name
 from libs.source.vitess.vgtid import ShardGtid
-from services.vstream_reader.position import VitessPosition
-from services.vstream_reader.settings import SnapshotMode, SnapshotSettings, TaskSettings, VstreamReaderSettings
+from libs.types.checkpoint import Checkpoint, FinishedCopy, IncrementalSnapshot, TableCopy
+from libs.types.order import EventOrder
+from libs.types.position import SourcePartition
+from services.vstream_reader.position import VitessPosition, position_of
+from services.vstream_reader.settings import SnapshotMode, SnapshotSettings, VstreamReaderSettings
 from services.vstream_reader.snapshot import first_position
-from services.vstream_reader.tasks import dealt_shards, partition_name, previous_partitions, taken_over
+from services.vstream_reader.source import VstreamSource
+from services.vstream_reader.tasks import (
+    carried_copies,
+    dealt_shards,
+    earlier_partitions,
+    previous_partitions,
+    taken_over,
+)
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "cases" / "c_vitess.json").read_text(encoding="utf-8"))
 
@@ -112,3 +125,72 @@ def test_a_shard_without_a_position_is_told() -> None:
     """It came by a reshard while nothing ran: beginning it anywhere would lose or repeat rows."""
     with pytest.raises(PipelineHalted, match=r"gone: 80-; without a position: 80-c0"):
         taken_over(["80-c0"], ["-80", "80-c0", "c0-"], [[place({"-80": "MySQL56/a:1", "80-": "MySQL56/a:1"})]])
+
+
+KNOWN = ["0", "task0_2_0", "task1_2_0", "task0_3_1"]
+"""Of generation 1 one task of three has begun."""
+
+
+def test_shards_of_a_generation_that_began_in_part_are_looked_for_in_those_before() -> None:
+    """Else the others would begin anew, or where a reader without tasks stood long ago."""
+    tasks = TaskSettings(number=0, of=4, generation=2, previous_tasks=3)
+
+    assert earlier_partitions(tasks, KNOWN) == [
+        ["task0_3_1", "task1_3_1", "task2_3_1"],
+        ["task0_2_0", "task1_2_0"],
+        ["0"],
+    ]
+    assert earlier_partitions(TaskSettings(number=0, of=2), ["0"]) == [["0"]]
+    assert earlier_partitions(None, ["0"]) == []
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [None, TaskSettings(number=0, of=2, generation=1, previous_tasks=2), TaskSettings(number=1, of=2)],
+    ids=["no tasks", "same generation", "earlier generation"],
+)
+def test_tasks_that_nobody_counted_on_are_refused(tasks: TaskSettings | None) -> None:
+    """A number that was changed and a generation that was not: the shards would begin anew, and rows be lost or repeated."""
+    with pytest.raises(PipelineHalted, match="generation 2") as refused:
+        earlier_partitions(tasks, KNOWN)
+
+    assert "tasks.previous_tasks: 3" in str(refused.value)
+
+
+def test_copies_that_signals_asked_for_are_carried_on() -> None:
+    """What some task has not finished is copied anew of all shards; what each has finished stays so; no signal is lost."""
+    half = TableCopy(table="ks.a", signal_id="1", last_key=b"x", rows_read=7, chunks_read=1)
+    done = [FinishedCopy(table=table, signal_id="1") for table in ("ks.a", "ks.b")]
+    first = IncrementalSnapshot(tables=(half,), signals_offset=9, finished=(done[1],))
+    second = IncrementalSnapshot(signals_offset=8, finished=(*done,))
+    older = IncrementalSnapshot(tables=(TableCopy(table="ks.old"),), signals_offset=2)
+    generations = [[_checkpoint("task0_2_1", first), _checkpoint("task1_2_1", second)], [_checkpoint("0", older)]]
+
+    carried = carried_copies(generations)
+
+    assert carried.tables == (TableCopy(table="ks.a", signal_id="1"),)
+    assert carried.finished == (done[1],)
+    assert carried.signals_offset == 8
+    # One of the two tasks never began: what was asked of the readers before still stands for its shards.
+    assert carried_copies([generations[0][:1], generations[1]]).tables[-1] == TableCopy(table="ks.old")
+
+
+def _checkpoint(name: str, incremental: IncrementalSnapshot) -> Checkpoint:
+    return Checkpoint(
+        partition=SourcePartition(source="s", name=name),
+        position=position_of(place({"-80": "MySQL56/a:1"})),
+        order=EventOrder(epoch=0, rank=1, tx_ordinal=0),
+        fencing_token=1,
+        committed_at_us=1,
+        published_at_us=1,
+        incremental=incremental,
+    )
+
+
+def test_a_task_without_a_shard_says_how_many_there_can_be() -> None:
+    """It would wait for ever for rows that another task reads."""
+    settings = msgspec.structs.replace(_settings(SnapshotSettings()), tasks=TaskSettings(number=2, of=3))
+    source = VstreamSource(settings, schema_history=None)  # type: ignore[arg-type]  # not asked here
+
+    with pytest.raises(SourceMisconfigured, match="at most 2 tasks"):
+        asyncio.run(source._beginning([], ["-80", "80-"]))
