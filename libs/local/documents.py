@@ -30,7 +30,7 @@ from libs.source.failure_handling import FailureHandling
 from libs.source.key_columns import KeyColumns
 from libs.source.mysql.settings import DatabaseSettings, SnapshotLock, SnapshotMode
 from libs.source.vitess.settings import KeyspaceSettings, VtgateSettings, keyspace_mistakes
-from libs.types.tenant import EventFormat, TenantSpec
+from libs.types.tenant import Consistency, EventFormat, TenantSpec
 from libs.types.value_modes import ValueModes
 
 NAME_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
@@ -466,18 +466,25 @@ def tenant_home_mistakes(spec: TenantSpec, known_sources: Sequence[str], home: H
             mistakes.append(
                 f"sources[{index}].name: no source {selection.name!r} in sources/; {nearest(selection.name, known_sources)}"
             )
-        elif spec.snapshot.on_joining and _kind_of(home, selection.name) == "dts":
+            continue
+        said = _said_of(home, selection.name)
+        if spec.snapshot.on_joining and said.get("kind") == "dts":
             mistakes.append(
                 f"snapshot.on_joining: source {selection.name!r} is a DTS subscription, whose reader copies nothing "
                 "for one tenant; take it out, or set false"
             )
+        if spec.sink is not None and spec.sink.consistency is Consistency.TRANSACTION and said.get("tasks", 1) != 1:
+            mistakes.append(
+                f"sink.consistency: transaction: source {selection.name!r} is read by several tasks, whose transactions have "
+                "no order among one another; give it tasks: 1, or leave consistency out"
+            )
     return mistakes
 
 
-def _kind_of(home: Home, source: str) -> str:
-    """Empty: its document cannot be read, which is told where it is judged."""
+def _said_of(home: Home, source: str) -> Mapping[str, Any]:
+    """Nothing: its document cannot be read, which is told where it is judged."""
     read = read_yaml_file(home.sources_dir / f"{source}.yaml", shown_as=source, mistakes=[])
-    return str(read.value.get("kind", "mysql")) if read is not None and isinstance(read.value, dict) else ""
+    return read.value if read is not None and isinstance(read.value, dict) else {}
 
 
 def _read_warehouses(home: Home, mistakes: list[str]) -> PostgresqlWarehouse | None:

@@ -357,6 +357,18 @@ def test_a_number_of_readers_that_cannot_be_is_told(home: Home, tasks: str, told
     assert f"shop.yaml:5: {told}" in "\n".join(read_documents(home).source_mistakes)
 
 
+def test_transactions_are_not_promised_across_tasks(home: Home) -> None:
+    """Each task's transactions have an order, and there is none between two."""
+    put(home, source="kind: vitess\nvtgate: {}\nkeyspace: shop\ntasks: 2\n")
+    (home.tenants_dir / "acme.yaml").write_text(
+        "tenant: acme\nsources: [{name: shop}]\nsink: {consistency: transaction}\ntopics: {transactions: true}\n"
+    )
+
+    assert "sink.consistency: transaction: source 'shop' is read by several tasks" in "\n".join(
+        read_documents(home).tenant_mistakes
+    )
+
+
 def test_only_a_keyspace_is_read_by_several(home: Home) -> None:
     put(home, source="database: {user: u}\ntasks: 2\n")
 
