@@ -238,6 +238,23 @@ def test_streaming_goes_on_where_the_connector_stood() -> None:
     assert not any("offsets" in line for line in found.left_out)
 
 
+@pytest.mark.parametrize("form", ["offsets.json", "records.txt"])
+def test_a_connectors_own_offset_becomes_the_start(form: str) -> None:
+    """As the connector 3.5.0 stored it behind 30 rows of the stand-in: the answer of Connect's REST interface, and the record
+    that it is. The keys of several tasks' offsets (``task_key``) are those that the connector's ``VitessPartition`` has."""
+    folder = GOLDEN / "offsets"
+    stored = (folder / form).read_text(encoding="utf-8")
+    told = json.loads((folder / "offsets.json").read_text(encoding="utf-8"))["offsets"][0]["offset"]
+
+    found = migrate((folder / "connector.json").read_text(encoding="utf-8"), subject="connector.json", offsets=stored)
+
+    assert parse_vgtid(found.document["start_vgtid"]) == parse_vgtid(told["vgtid"])
+    assert sorted(start_of(found)) == ["-80", "80-"]
+    assert [line.partition(": a ")[0] for line in found.left_out if "offsets" in line] == [
+        "--offsets: transaction_epoch"
+    ]
+
+
 def test_of_each_shard_the_newest_generation_counts() -> None:
     """Generation 2 has not begun with every task; what is newer than the configuration is another connector's."""
     stored = rest_answer(
