@@ -6,7 +6,8 @@ import click
 
 from libs.cli.home import home_option
 from libs.errors import InvalidSettings
-from libs.local.debezium.migrate import PASSWORD, migrate
+from libs.local.debezium.carry import PASSWORD
+from libs.local.debezium.migrate import migrate
 from libs.local.home import Home
 
 
@@ -18,24 +19,35 @@ def migrate_command() -> None:
 @migrate_command.command()
 @click.argument("config", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 @click.option("--name", help="Name of the source; default: the connector's topic.prefix.")
+@click.option(
+    "--offsets",
+    "offsets_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="What Kafka Connect has stored of a Vitess connector: the source goes on there.",
+)
 @click.option("--stdout", "is_printed", is_flag=True, help="Print the document instead of writing it.")
 @home_option
-def debezium(config: Path, name: str | None, is_printed: bool, home: Home) -> None:
-    """Write sources/NAME.yaml from CONFIG, the JSON of a Debezium MySQL connector ("-": standard input).
+def debezium(config: Path, name: str | None, offsets_file: Path | None, is_printed: bool, home: Home) -> None:
+    """Write sources/NAME.yaml from CONFIG, the JSON of a Debezium connector for MySQL or Vitess ("-": standard input).
 
     CONFIG is what Kafka Connect's REST interface gives, {"name": …, "config": {…}}, or the config alone. What belongs to the
-    tenants' documents and what is not carried over is listed, each with the reason; docs/debezium-properties.md has every
-    property. A misspelt property is refused, with the nearest right name, and nothing is written then. The password is not
-    copied. An existing document is not overwritten.
+    tenants' documents and what is not carried over is listed, each with the reason; docs/debezium-properties.md and
+    docs/debezium-vitess-properties.md have every property. A misspelt property is refused, with the nearest right name, and
+    nothing is written then. The password is not copied. An existing document is not overwritten.
+
+    A Vitess connector's offsets, as GET /connectors/NAME/offsets gives them or kafka-console-consumer with its keys, become the
+    source's start_vgtid. Stop the connector before they are read.
 
     \b
     Examples:
       headwater migrate debezium connector.json
+      headwater migrate debezium connector.json --offsets offsets.json
       curl -s localhost:8083/connectors/shop | headwater migrate debezium - --name shop
       headwater migrate debezium connector.json --stdout
     """
     text = click.get_text_stream("stdin").read() if str(config) == "-" else config.read_text(encoding="utf-8")
-    found = migrate(text, subject=str(config), name=name)
+    offsets = offsets_file.read_text(encoding="utf-8") if offsets_file is not None else None
+    found = migrate(text, subject=str(config), name=name, offsets=offsets)
     if is_printed:
         click.echo(found.text(), nl=False)
         return
@@ -45,8 +57,9 @@ def debezium(config: Path, name: str | None, is_printed: bool, home: Home) -> No
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(found.text(), encoding="utf-8")
     click.echo(f"wrote {path}")
-    if found.document.get("database", {}).get("password") == PASSWORD:
-        click.echo(f"set database.password there: {PASSWORD!r} stands for the connector's")
+    for place in ("database", "vtgate"):
+        if found.document.get(place, {}).get("password") == PASSWORD:
+            click.echo(f"set {place}.password there: {PASSWORD!r} stands for the connector's")
     for title, lines in (("for the tenants' documents", found.tenant), ("not carried over", found.left_out)):
         if lines:
             click.echo(f"{title}:")

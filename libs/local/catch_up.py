@@ -11,7 +11,7 @@ the tables when it ends. What comes later is not waited for: a source that is wr
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,9 +25,11 @@ from libs.local.documents import Documents
 from libs.local.home import Home
 from libs.local.plan import CHECKPOINT_COMMITTER, kafka_address
 from libs.local.ports import LOOPBACK
+from libs.local.reader_tasks import last_generations, of_todays_readers, settings_of
 from libs.local.sink_state import committed_offsets, sink_progress
 from libs.local.state import read_ports
 from libs.local.tenant_topics import end_offsets, has_records_between, open_consumer, row_topics
+from libs.mysql.gtid import GtidSet
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.types.checkpoint import Checkpoint
 from libs.types.tenant import TenantSpec
@@ -68,14 +70,15 @@ def wait_for_snapshots(
     """Return when every source's initial snapshot is published. Raises NotCaughtUp."""
 
     def look() -> Behind | None:
-        found = {checkpoint.partition.source: checkpoint for checkpoint in checkpoints(home)}
-        for source in documents.sources:
-            checkpoint = found.get(source)
-            if checkpoint is None:
+        found = _by_source(home, documents.sources)
+        for source, of_readers in found.items():
+            if of_readers is None:
                 return Behind(f"reader of {source}", "the whole snapshot")
-            if checkpoint.snapshot is not None:
-                rows, estimated = checkpoint.snapshot.rows_copied, checkpoint.snapshot.rows_estimated
-                return Behind(f"reader of {source}", f"its snapshot ({rows:,} of about {max(rows, estimated):,} rows)")
+            running = [checkpoint.snapshot for checkpoint in of_readers if checkpoint.snapshot is not None]
+            if running:
+                rows = sum(snapshot.rows_copied for snapshot in running)
+                estimated = max(rows, sum(snapshot.rows_estimated for snapshot in running))
+                return Behind(f"reader of {source}", f"its snapshot ({rows:,} of about {estimated:,} rows)")
         return None
 
     _wait(look, timeout_s=timeout_s, on_progress=on_progress)
@@ -87,16 +90,15 @@ def wait_for_copies(
     """Return when the reader of each source has copied what its signals asked for, and published it. Raises NotCaughtUp."""
 
     def look() -> Behind | None:
-        for checkpoint in checkpoints(home):
-            source, copying = checkpoint.partition.source, checkpoint.incremental
-            signals = sent.get(source)
-            if signals is None:
-                continue
-            if (copying.signals_offset or 0) <= signals.last_offset:
+        for source, of_readers in _by_source(home, sent).items():
+            signals = sent[source]
+            if of_readers is None:
+                return Behind(f"reader of {source}", "its first checkpoint")
+            if any((each.incremental.signals_offset or 0) <= signals.last_offset for each in of_readers):
                 return Behind(f"reader of {source}", "a signal")
-            tables = [each for each in copying.tables if each.signal_id in signals.ids]
-            if tables:
-                return Behind(f"reader of {source}", f"a copy of {len(tables)} part(s) of tables")
+            copies = [copy for each in of_readers for copy in each.incremental.tables if copy.signal_id in signals.ids]
+            if copies:
+                return Behind(f"reader of {source}", f"a copy of {len(copies)} part(s) of tables")
         return None
 
     _wait(look, timeout_s=timeout_s, on_progress=on_progress)
@@ -120,8 +122,9 @@ def wait_for_whole_copy(
     (signal_id,) = signal.ids
 
     def look() -> Behind | None:
-        found = (each for each in checkpoints(home) if each.partition.source == source)
-        return copy_behind(next(found, None), source, table, signal_id, signal.last_offset)
+        of_readers: Sequence[Checkpoint | None] = _by_source(home, [source])[source] or [None]
+        looks = (copy_behind(each, source, table, signal_id, signal.last_offset) for each in of_readers)
+        return next((behind for behind in looks if behind is not None), None)
 
     _wait(look, timeout_s=timeout_s, on_progress=on_progress)
 
@@ -263,7 +266,7 @@ class CopyLost(_Hopeless):
 
 
 def checkpoints(home: Home) -> list[Checkpoint]:
-    """Every checkpoint of a stack that runs. Raises ServiceUnavailable: checkpoint_committer does not answer."""
+    """The checkpoints of the readers of a stack that runs. Raises ServiceUnavailable: checkpoint_committer does not answer."""
 
     async def ask() -> list[Checkpoint]:
         address = f"{LOOPBACK}:{read_ports(home)[f'{CHECKPOINT_COMMITTER}-grpc']}"
@@ -271,20 +274,36 @@ def checkpoints(home: Home) -> list[Checkpoint]:
             return await client.list_checkpoints()
 
     try:
-        return asyncio.run(ask())
+        return of_todays_readers(asyncio.run(ask()), last_generations(home))
     except ServiceUnavailable:
         raise
     except HeadwaterError as error:
         raise _Hopeless(str(error)) from error
 
 
+def _by_source(home: Home, sources: Iterable[str]) -> dict[str, list[Checkpoint] | None]:
+    """The checkpoints of each source's readers; None: not all of them have written one yet. Raises as ``checkpoints``."""
+    generations = last_generations(home)
+    found: dict[str, list[Checkpoint]] = {source: [] for source in sources}
+    for checkpoint in checkpoints(home):
+        if checkpoint.partition.source in found:
+            found[checkpoint.partition.source].append(checkpoint)
+    return {
+        source: of_readers if len(of_readers) >= len(settings_of(generations.get(source))) else None
+        for source, of_readers in found.items()
+    }
+
+
 def _readers_behind(home: Home, wanted: Mapping[str, Executed]) -> Behind | None:
-    found = {checkpoint.partition.source: checkpoint for checkpoint in checkpoints(home)}
+    found = _by_source(home, wanted)
     for source, transactions in wanted.items():
-        checkpoint = found.get(source)
-        if checkpoint is None or checkpoint.snapshot is not None:
+        of_readers = found[source]
+        if of_readers is None or any(checkpoint.snapshot is not None for checkpoint in of_readers):
             return Behind(f"reader of {source}", "its snapshot")
-        missing = missing_transactions(transactions, executed_in(checkpoint.position.token) or {})
+        done: dict[str, GtidSet] = {}
+        for checkpoint in of_readers:
+            done.update(executed_in(checkpoint.position.token) or {})
+        missing = missing_transactions(transactions, done)
         if missing:
             return Behind(f"reader of {source}", f"{missing:,} transaction(s)")
     return None

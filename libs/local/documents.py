@@ -30,7 +30,7 @@ from libs.source.failure_handling import FailureHandling
 from libs.source.key_columns import KeyColumns
 from libs.source.mysql.settings import DatabaseSettings, SnapshotLock, SnapshotMode
 from libs.source.vitess.settings import KeyspaceSettings, VtgateSettings, keyspace_mistakes
-from libs.types.tenant import EventFormat, TenantSpec
+from libs.types.tenant import Consistency, EventFormat, TenantSpec
 from libs.types.value_modes import ValueModes
 
 NAME_PATTERN: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
@@ -145,10 +145,12 @@ class VitessSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VitessDocument(KeyspaceSettings, frozen=True, kw_only=True):
-    """A keyspace of a Vitess cluster: all that its reader can be told, but for tasks, since a stack has one reader for it."""
+    """A keyspace of a Vitess cluster: all that its readers can be told."""
 
     vtgate: VtgateDocument
     kind: str = "vitess"
+    tasks: int = 1
+    """How many readers share its shards; the stack counts their generations itself (``reader_tasks``)."""
     snapshot: VitessSnapshot = VitessSnapshot()
     metric_tags: dict[str, str] = msgspec.field(default_factory=dict)
     """Labels on every metric of the reader."""
@@ -170,10 +172,11 @@ SNAPSHOT_OF_KIND: Final[Mapping[str, type[msgspec.Struct]]] = {
 _NOT_HERE: Final[Mapping[str, Mapping[str, str]]] = {
     "vitess": {
         "transaction_metadata": "a keyspace has three ways; say events: {transaction_metadata: on}, or off, or ordered",
-        "tasks": "a stack reads a keyspace with one reader; leave it out, or start the readers by themselves (docs/vitess.md)",
     },
 }
-"""By kind: what it has under another name, or not in a stack of one machine."""
+"""By kind: what it has under another name."""
+MOST_TASKS: Final = 64
+"""Each is a process of the one machine, with a memory of its own."""
 DELTA: Final = "delta"
 ICEBERG: Final = "iceberg"
 POSTGRESQL: Final = "postgresql"
@@ -309,6 +312,11 @@ def _converted(parsed: Any, found: list[str]) -> SourceDocument | None:
         kind = (*difflib.get_close_matches(kind, DOCUMENT_OF_KIND, n=1), "mysql")[0]
         parsed = {**parsed, "kind": kind}
     if isinstance(parsed, dict):
+        if kind == "vitess" and isinstance(parsed.get("tasks"), dict):
+            found.append(
+                "tasks: is the number of readers, as in 'tasks: 2'; the stack numbers them and their generations itself"
+            )
+            parsed = {name: value for name, value in parsed.items() if name != "tasks"}
         elsewhere = _NOT_HERE.get(kind, {})
         found.extend(f"{name}: {elsewhere[name]}" for name in parsed if name in elsewhere)
         parsed = {name: value for name, value in parsed.items() if name not in elsewhere}
@@ -368,6 +376,7 @@ def _mistakes_in(document: SourceDocument) -> Iterator[str]:
             yield from _bad_files("vtgate", document.vtgate)
             yield from keyspace_mistakes(document, copies_tables=document.snapshot.mode not in ("no_data", "never"))
             yield from _pattern_mistakes("snapshot.include_tables", document.snapshot.include_tables)
+            yield from _task_mistakes(document)
     mode, modes = document.snapshot.mode, SNAPSHOT_MODES[document.kind]
     if mode not in modes:
         yield f"snapshot.mode: {mode!r} is unknown to kind {document.kind!r}; {nearest(mode, modes)}"
@@ -377,6 +386,20 @@ def _mistakes_in(document: SourceDocument) -> Iterator[str]:
         TelemetrySettings(tags=document.metric_tags)
     except InvalidSettings as error:
         yield from (f"metric_{mistake}" for mistake in error.mistakes)
+
+
+def _task_mistakes(document: VitessDocument) -> Iterator[str]:
+    """More tasks than shards that are not named are found by ``preflight``, and by the reader that is left without one."""
+    tasks, shards = document.tasks, document.shards
+    if tasks < 1:
+        yield f"tasks: must be 1 or more, is {tasks}: so many readers share the keyspace's shards"
+    elif tasks > MOST_TASKS:
+        yield f"tasks: {tasks} readers are as many processes of this machine; at most {MOST_TASKS}"
+    elif shards and tasks > len(shards):
+        yield (
+            f"tasks: {tasks} readers, and 'shards' names {len(shards)}: one without a shard has nothing to read; "
+            f"at most {len(shards)}"
+        )
 
 
 def _bad_database(place: str, database: DatabaseDocument) -> Iterator[str]:
@@ -443,18 +466,25 @@ def tenant_home_mistakes(spec: TenantSpec, known_sources: Sequence[str], home: H
             mistakes.append(
                 f"sources[{index}].name: no source {selection.name!r} in sources/; {nearest(selection.name, known_sources)}"
             )
-        elif spec.snapshot.on_joining and _kind_of(home, selection.name) == "dts":
+            continue
+        said = _said_of(home, selection.name)
+        if spec.snapshot.on_joining and said.get("kind") == "dts":
             mistakes.append(
                 f"snapshot.on_joining: source {selection.name!r} is a DTS subscription, whose reader copies nothing "
                 "for one tenant; take it out, or set false"
             )
+        if spec.sink is not None and spec.sink.consistency is Consistency.TRANSACTION and said.get("tasks", 1) != 1:
+            mistakes.append(
+                f"sink.consistency: transaction: source {selection.name!r} is read by several tasks, whose transactions have "
+                "no order among one another; give it tasks: 1, or leave consistency out"
+            )
     return mistakes
 
 
-def _kind_of(home: Home, source: str) -> str:
-    """Empty: its document cannot be read, which is told where it is judged."""
+def _said_of(home: Home, source: str) -> Mapping[str, Any]:
+    """Nothing: its document cannot be read, which is told where it is judged."""
     read = read_yaml_file(home.sources_dir / f"{source}.yaml", shown_as=source, mistakes=[])
-    return str(read.value.get("kind", "mysql")) if read is not None and isinstance(read.value, dict) else ""
+    return read.value if read is not None and isinstance(read.value, dict) else {}
 
 
 def _read_warehouses(home: Home, mistakes: list[str]) -> PostgresqlWarehouse | None:

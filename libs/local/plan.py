@@ -30,10 +30,12 @@ from libs.local.documents import (
 from libs.local.home import Home
 from libs.local.ports import LOOPBACK
 from libs.local.process import ProcessSpec
+from libs.local.reader_tasks import Generations, settings_of, tasks_of
 from libs.local.supervisor import Supervised, answers_ok
 from libs.postgresql.settings import PostgresqlWarehouse
 from libs.source.kinds import READER_OF_KIND
 from libs.source.vitess.settings import KeyspaceSettings
+from libs.source.vitess.tasks import TaskSettings
 
 IMPORT_ROOT: Final = Path(libs.__file__).resolve().parents[1]
 
@@ -85,15 +87,30 @@ class SparkToolchain:
     jars_dir: Path
 
 
-def reader_name(source: str) -> str:
-    """Process name of a source's reader."""
-    return f"reader-{source}"
+def reader_name(source: str, number: int | None = None) -> str:
+    """Process name of a source's reader; ``number``: of several. A source's name has no dot, so names are unique."""
+    return f"reader-{source}" if number is None else f"reader-{source}.{number}"
+
+
+def reader_names(source: str, tasks: int) -> tuple[str, ...]:
+    """Of all its readers.
+
+    >>> reader_names("shop", 1), reader_names("shop", 2)
+    (('reader-shop',), ('reader-shop.0', 'reader-shop.1'))
+    """
+    return (reader_name(source),) if tasks == 1 else tuple(reader_name(source, number) for number in range(tasks))
+
+
+def is_reader_of(process: str, source: str) -> bool:
+    """Whether a process reads ``source``, alone or with others."""
+    return process == reader_name(source) or process.startswith(f"{reader_name(source)}.")
 
 
 def port_names(documents: Documents) -> tuple[str, ...]:
     """Every port that the stack of ``documents`` needs, but for those of servers of its own (``own_servers``)."""
     warehouses = [POSTGRESQL] if documents.has_own_postgresql else []
-    services = [SCHEMA_HISTORY, CHECKPOINT_COMMITTER, *(reader_name(source) for source in sorted(documents.sources))]
+    readers = [name for source in sorted(documents.sources) for name in _readers(documents, source)]
+    services = [SCHEMA_HISTORY, CHECKPOINT_COMMITTER, *readers]
     return (
         KAFKA,
         KAFKA_CONTROLLER,
@@ -103,6 +120,10 @@ def port_names(documents: Documents) -> tuple[str, ...]:
         f"{SINK}-http",
         *warehouses,
     )
+
+
+def _readers(documents: Documents, source: str) -> tuple[str, ...]:
+    return reader_names(source, tasks_of(documents.sources[source]))
 
 
 def choose_ports(
@@ -127,9 +148,15 @@ def choose_ports(
 
 
 def plan_processes(
-    home: Home, documents: Documents, ports: Mapping[str, int], toolchain: SparkToolchain
+    home: Home,
+    documents: Documents,
+    ports: Mapping[str, int],
+    toolchain: SparkToolchain,
+    generations: Generations,
 ) -> tuple[PlannedProcess, ...]:
     """Headwater's own processes, in the order of their start; servers (Kafka, Valkey) are not among them.
+
+    ``generations``: of ``reader_tasks.planned_generations``.
 
     Raises:
         InvalidSettings: no source to follow, or no tenant to deliver to.
@@ -144,7 +171,11 @@ def plan_processes(
             str(home.tenants_dir),
             ["no tenant: copy acme.yaml.example to <tenant>.yaml and edit it (`headwater init` writes the example)"],
         )
-    readers = [_reader(home, name, source, ports) for name, source in sorted(documents.sources.items())]
+    readers = [
+        _reader(home, name, documents.sources[name], ports, process, task)
+        for name in sorted(documents.sources)
+        for process, task in zip(_readers(documents, name), settings_of(generations.get(name)), strict=True)
+    ]
     has_sinks = any(spec.sink is not None for spec in documents.tenants.values())
     return (
         _view_service(SCHEMA_HISTORY, ports),
@@ -198,8 +229,9 @@ def _view_service(name: str, ports: Mapping[str, int]) -> PlannedProcess:
     )
 
 
-def _reader(home: Home, name: str, source: SourceDocument, ports: Mapping[str, int]) -> PlannedProcess:
-    process = reader_name(name)
+def _reader(
+    home: Home, name: str, source: SourceDocument, ports: Mapping[str, int], process: str, task: TaskSettings | None
+) -> PlannedProcess:
     return PlannedProcess(
         name=process,
         module=READER_OF_KIND[source.kind],
@@ -207,6 +239,7 @@ def _reader(home: Home, name: str, source: SourceDocument, ports: Mapping[str, i
         settings={
             "source": name,
             **_source_settings(home, name, source, ports),
+            **({"tasks": msgspec.to_builtins(task)} if task is not None else {}),
             "include_tables": list(source.include_tables),
             "exclude_tables": list(source.exclude_tables),
             "values": msgspec.to_builtins(source.values),

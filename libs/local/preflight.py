@@ -65,6 +65,14 @@ def _of_keyspace(document: VitessDocument) -> PreflightReport:
             for shard in document.shards
             if serving and shard not in serving
         ]
+        shards = document.shards or serving
+        if serving and document.tasks > len(shards):
+            faults.append(
+                Fault(
+                    f"{document.tasks} tasks are to read {len(shards)} shard(s), and one without a shard has nothing to read",
+                    f"set tasks to {len(shards)} at most",
+                )
+            )
         names = [f"{keyspace}.{table}" for table in vtgate.tables(keyspace)]
         if not any(_is_captured(document, name) for name in names):
             faults.append(

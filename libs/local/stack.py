@@ -44,6 +44,7 @@ from libs.local.plan import (
     port_names,
     supervised,
 )
+from libs.local.reader_tasks import planned_generations, store_generations
 from libs.local.restart import RestartPolicy
 from libs.local.state import (
     AlreadyUp,
@@ -122,7 +123,9 @@ def prepare(home: Home, documents: Documents) -> tuple[Supervised, ...]:
     cache = cache_dir()
     require_built(Path(__file__).parents[2])
     toolchain = SparkToolchain(java_home=find_java(cache).home, jars_dir=jars_dir("spark", cache))
-    processes = plan_processes(home, documents, chosen, toolchain)
+    generations = planned_generations(home, documents)
+    processes = plan_processes(home, documents, chosen, toolchain, generations)
+    store_generations(home, generations)
     replace_file(home.ports_file, msgspec.json.format(msgspec.json.encode(chosen)))
     for folder in (home.logs_dir, home.data_dir, home.sink_dir, home.warehouse_dir):
         folder.mkdir(parents=True, exist_ok=True)

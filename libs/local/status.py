@@ -27,7 +27,7 @@ from libs.errors import HeadwaterError
 from libs.local.check.source import asked, executed_in, missing_transactions
 from libs.local.documents import Documents
 from libs.local.home import Home
-from libs.local.plan import CHECKPOINT_COMMITTER, ROUTER, kafka_address, reader_name
+from libs.local.plan import CHECKPOINT_COMMITTER, ROUTER, is_reader_of, kafka_address, reader_name
 from libs.local.ports import LOOPBACK
 from libs.local.resync import Resync, running_resyncs
 from libs.local.sink_state import committed_offsets, sink_progress
@@ -43,6 +43,7 @@ ANSWER_TIMEOUT_S: Final = 3.0
 CPU_WINDOW_S: Final = 0.3
 DEGRADED: Final = "degraded: "  # so begins /readyz (libs.telemetry.endpoint) of what works, but not as it should
 FEW_OFFSETS: Final = 50
+_UNKNOWN_PARTITION: Final = "?"
 _STATES: Final = {
     pb.READER_STATE_STARTING: "starting",
     pb.READER_STATE_SNAPSHOTTING: "snapshotting",
@@ -333,9 +334,13 @@ def _rss_bytes(members: Sequence[psutil.Process]) -> int:
 async def _ask(state: StackState, documents: Documents) -> tuple[list[SourceStatus], list[Progress], list[str]]:
     ports: Mapping[str, int | None] = {service.name: service.grpc_port for service in state.services}
     unknown: list[str] = []
-    sources = await asyncio.gather(
-        *(ask_reader(source, ports.get(reader_name(source))) for source in sorted(documents.sources))
-    )
+    readers = [
+        (source, name)
+        for source in sorted(documents.sources)
+        # By what runs: the document may ask for another number of readers at the next start.
+        for name in [name for name in ports if is_reader_of(name, source)] or [reader_name(source)]
+    ]
+    sources = await asyncio.gather(*(ask_reader(source, ports.get(name)) for source, name in readers))
     progress: list[Progress] = []
     port = ports.get(CHECKPOINT_COMMITTER)
     if port is not None:
@@ -351,14 +356,19 @@ async def _ask(state: StackState, documents: Documents) -> tuple[list[SourceStat
 async def ask_reader(source: str, grpc_port: int | None) -> SourceStatus:
     """What a reader answers about itself; ``state`` is "unknown" where it does not."""
     if grpc_port is None:
-        return SourceStatus(source=source, source_partition="?", state="unknown", detail="no reader was planned")
+        return SourceStatus(
+            source=source, source_partition=_UNKNOWN_PARTITION, state="unknown", detail="no reader was planned"
+        )
     async with grpc.aio.insecure_channel(f"{LOOPBACK}:{grpc_port}") as channel:
         stub = reader_control_pb2_grpc.ReaderControlStub(channel)  # type: ignore[no-untyped-call]
         try:
             answer = await stub.GetStatus(pb.GetStatusRequest(), timeout=ANSWER_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             return SourceStatus(
-                source=source, source_partition="?", state="unknown", detail=f"does not answer ({error.code().name})"
+                source=source,
+                source_partition=_UNKNOWN_PARTITION,
+                state="unknown",
+                detail=f"does not answer ({error.code().name})",
             )
     has_snapshot = answer.HasField("snapshot")
     return SourceStatus(
@@ -411,6 +421,8 @@ def with_source_lag(sources: Sequence[SourceStatus], documents: Documents) -> tu
         except HeadwaterError as error:
             found.append(msgspec.structs.replace(status, detail=status.detail or f"source: {error}"))
             continue
+        if sum(each.source == status.source for each in sources) > 1:
+            executed = {log: gtids for log, gtids in executed.items() if log in done}  # the others are other readers'
         lag = missing_transactions(executed, done)
         shards = tuple(
             msgspec.structs.replace(
@@ -428,26 +440,35 @@ def with_source_lag(sources: Sequence[SourceStatus], documents: Documents) -> tu
 
 
 def _routed(progress: Sequence[Progress], sources: Sequence[SourceStatus]) -> list[TableStatus]:
-    """What the router told of each tenant; its lag is known as far as the readers' is."""
-    published_us = {source.source: source.committed_at_us for source in sources}
-    found = []
+    """What the router told of each tenant; its lag is known as far as the readers' is. Of several readers' source partitions
+    that which is furthest behind is shown, with the events of all. What was routed of earlier readers is past."""
+    published_us = {(source.source, source.source_partition): source.committed_at_us for source in sources}
+    shown = {source for source, partition in published_us if partition != _UNKNOWN_PARTITION}
+    found: dict[tuple[str, str, str], TableStatus] = {}
     for report in sorted(progress, key=lambda each: (each.tenant, each.partition.source, each.table)):
-        if report.hop != ROUTER:
+        place = (report.partition.source, report.partition.name)
+        if report.hop != ROUTER or (place not in published_us and report.partition.source in shown):
             continue
-        newest_us = published_us.get(report.partition.source, 0)
-        found.append(
-            TableStatus(
-                tenant=report.tenant,
-                source=report.partition.source,
-                table=report.table,
-                hop=report.hop,
-                events=report.rows,
-                position=report.order.sort_key(),
-                committed_at_us=report.committed_at_us,
-                lag_s=max(0.0, (newest_us - report.committed_at_us) / 1e6) if newest_us else None,
-            )
+        newest_us = published_us.get(place, 0)
+        status = TableStatus(
+            tenant=report.tenant,
+            source=report.partition.source,
+            table=report.table,
+            hop=report.hop,
+            events=report.rows,
+            position=report.order.sort_key(),
+            committed_at_us=report.committed_at_us,
+            lag_s=max(0.0, (newest_us - report.committed_at_us) / 1e6) if newest_us else None,
         )
-    return found
+        key = (status.tenant, status.source, status.table)
+        found[key] = _further_behind(found[key], status) if key in found else status
+    return list(found.values())
+
+
+def _further_behind(one: TableStatus, other: TableStatus) -> TableStatus:
+    """An unknown lag goes before every other."""
+    behind = max(one, other, key=lambda each: float("inf") if each.lag_s is None else each.lag_s)
+    return msgspec.structs.replace(behind, events=one.events + other.events)
 
 
 def _sunk(home: Home, documents: Documents, unknown: list[str]) -> list[TableStatus]:

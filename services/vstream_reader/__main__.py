@@ -11,10 +11,11 @@ from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.follow import follow
 from libs.source.process import serve_reader
 from libs.source.status import ReaderStatus
+from libs.source.vitess.tasks import partition_name
 from services.vstream_reader.position import SOURCE_KIND
 from services.vstream_reader.settings import VstreamReaderSettings, mistakes_in
 from services.vstream_reader.source import TakeOver, VstreamSource
-from services.vstream_reader.tasks import partition_name, take_over
+from services.vstream_reader.tasks import take_over
 
 
 async def follow_vstream(settings: VstreamReaderSettings, status: ReaderStatus) -> None:
@@ -36,9 +37,7 @@ async def follow_vstream(settings: VstreamReaderSettings, status: ReaderStatus) 
         )
 
 
-def _takeover(settings: VstreamReaderSettings, committer: CheckpointCommitterClient) -> TakeOver | None:
-    if settings.tasks is None:
-        return None
+def _takeover(settings: VstreamReaderSettings, committer: CheckpointCommitterClient) -> TakeOver:
     return partial(
         take_over,
         settings.tasks,

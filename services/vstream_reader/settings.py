@@ -15,6 +15,7 @@ from libs.config.connections import (
     TelemetrySettings,
 )
 from libs.source.vitess.settings import KeyspaceSettings, keyspace_mistakes
+from libs.source.vitess.tasks import TaskSettings
 
 
 class SnapshotMode(enum.Enum):
@@ -39,20 +40,6 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     include_tables: tuple[str, ...] = (".*",)
     """Regular expressions over ``keyspace.table`` (``snapshot.include.collection.list``): of the captured tables, those
     whose rows are copied. The others are followed from where the copy begins."""
-
-
-class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One of several readers that share a keyspace's shards: dealt round-robin, sorted by name."""
-
-    number: int
-    """From 0."""
-    of: int
-    """How many there are (``tasks.max``)."""
-    generation: int = 0
-    """One more at each change of ``of`` (``vitess.offset.storage.task.key.gen``)."""
-    previous_tasks: int = 1
-    """How many there were in the generation before (``vitess.prev.num.tasks``). Generation 0 follows a reader without
-    tasks."""
 
 
 class VstreamReaderSettings(KeyspaceSettings, frozen=True, kw_only=True):

@@ -40,6 +40,7 @@ from libs.source.failure_handling import LeftOut
 from libs.source.port import ReadBatch, ResumePoint, ShardProgress
 from libs.source.unseen_rows import report_unseen_rows
 from libs.source.vitess.settings import TransactionMetadata
+from libs.source.vitess.tasks import partition_name
 from libs.telemetry import metrics
 from libs.types.checkpoint import Checkpoint, SnapshotProgress
 from libs.types.position import SourcePartition
@@ -68,7 +69,7 @@ from services.vstream_reader.snapshot import (
     stream_request,
 )
 from services.vstream_reader.tally import StreamTally, TallyMetrics
-from services.vstream_reader.tasks import Beginning, dealt_shards, partition_name, require_own_generation
+from services.vstream_reader.tasks import Beginning, dealt_shards, require_own_generation
 from services.vstream_reader.vgtid import inherited_epoch, shard_gtid_from_proto
 
 log = structlog.get_logger()
@@ -137,7 +138,17 @@ class VstreamSource:
                 await asyncio.shield(asyncio.to_thread(change_log.close))
 
     async def _beginning(self, shards: Sequence[str], serving: Sequence[str]) -> Beginning:
-        """Where a source partition without a checkpoint begins."""
+        """Where a source partition without a checkpoint begins.
+
+        Raises:
+            SourceMisconfigured: there are more tasks than shards, and none for this one.
+        """
+        tasks = self._settings.tasks
+        if tasks is not None and not shards:
+            raise SourceMisconfigured(
+                f"task {tasks.number} has no shard to read: there are {tasks.of} tasks and {len(serving)} shard(s) "
+                f"({', '.join(serving)}); read with at most {len(serving)} tasks"
+            )
         if self._take_over is not None and (found := await self._take_over((shards, serving))) is not None:
             log.info(
                 "positions_taken_over",

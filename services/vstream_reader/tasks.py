@@ -1,12 +1,12 @@
-"""Several readers that share a keyspace's shards: who reads which, and what each is called.
+"""Several readers that share a keyspace's shards: who reads which, and whose work a new one takes over.
 
-As Debezium's Vitess connector with ``vitess.offset.storage.per.task`` (seed 002, "offset storage mode"): shards sorted by name
-are dealt round-robin, and each change of the number of tasks is a generation with source partitions of its own.
+Shards sorted by name are dealt round-robin. Each change of the number of tasks is a generation, which takes over from those
+before it; ``libs.source.vitess.tasks`` has the names.
 """
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,16 +20,15 @@ from libs.source import incremental
 from libs.source.port import ReadBatch, ResumePoint
 from libs.source.publisher import Publisher
 from libs.source.signal_topic import beginning_of
+from libs.source.vitess.tasks import WHOLE_KEYSPACE, TaskSettings, partition_name, task_of
 from libs.types.checkpoint import NO_INCREMENTAL, Checkpoint, FencingToken, IncrementalSnapshot
 from libs.types.position import SourcePartition
+from services.vstream_reader.decode import copying_shards
 from services.vstream_reader.position import VitessPosition, decode_position, position_of
-from services.vstream_reader.settings import TaskSettings
 
 log = structlog.get_logger()
 
 _NOTE_TIMEOUT_S: Final = 10.0
-WHOLE_KEYSPACE: Final = "0"
-"""The source partition of a reader without tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +36,11 @@ class Beginning:
     """Where a source partition goes on, or begins."""
 
     position: VitessPosition
+    """Of its own shards."""
     is_copying: bool
     """Tables are being copied there."""
     incremental: IncrementalSnapshot = NO_INCREMENTAL
     """What signals asked for before, and is not done."""
-
-
-def partition_name(tasks: TaskSettings | None) -> str:
-    """The source partition.
-
-    >>> partition_name(TaskSettings(number=1, of=2, generation=3))
-    'task1_2_3'
-    """
-    return WHOLE_KEYSPACE if tasks is None else f"task{tasks.number}_{tasks.of}_{tasks.generation}"
 
 
 def dealt_shards(tasks: TaskSettings | None, shards: Sequence[str]) -> Sequence[str]:
@@ -72,6 +63,43 @@ def previous_partitions(tasks: TaskSettings) -> Sequence[Sequence[str]]:
         return [[WHOLE_KEYSPACE]]
     before = [f"task{number}_{tasks.previous_tasks}_{tasks.generation - 1}" for number in range(tasks.previous_tasks)]
     return [before, [WHOLE_KEYSPACE]]
+
+
+def earlier_partitions(tasks: TaskSettings | None, known: Iterable[str]) -> Sequence[Sequence[str]]:
+    """The source partitions of every generation before, newest first; that of a reader without tasks is the last.
+
+    ``known``: those of the source that have a checkpoint. A generation whose tasks did not all begin left its other shards to
+    the one before it, so the generation before alone does not do.
+
+    >>> earlier_partitions(TaskSettings(number=0, of=2, generation=3, previous_tasks=4), ["0", "task0_4_2", "task0_3_1"])
+    [['task0_4_2', 'task1_4_2', 'task2_4_2', 'task3_4_2'], ['task0_3_1'], ['0']]
+
+    Raises:
+        PipelineHalted: a generation of this number, or a later one, has read the source with another number of tasks: its
+            shards would be begun anew.
+    """
+    read = sorted((found.generation, name, found) for name in known if (found := task_of(name)) is not None)
+    newest = read[-1][2] if read else None
+    if newest is not None and (
+        tasks is None
+        or newest.generation > tasks.generation
+        or any(found.generation == tasks.generation and found.of != tasks.of for _, _, found in read)
+    ):
+        wanted = 1 if tasks is None else tasks.of
+        raise PipelineHalted(
+            f"the keyspace was read by {newest.of} task(s) of generation {newest.generation} last, and this reader would begin "
+            f"its shards anew: to read with {wanted}, start tasks of generation {newest.generation + 1} (tasks.of: {wanted}, "
+            f"tasks.generation: {newest.generation + 1}, tasks.previous_tasks: {newest.of})"
+        )
+    if tasks is None:
+        return []
+    generations: dict[int, dict[str, None]] = {}
+    if tasks.generation > 0:
+        generations[tasks.generation - 1] = dict.fromkeys(previous_partitions(tasks)[0])
+    for generation, name, _ in read:
+        if generation < tasks.generation:
+            generations.setdefault(generation, {})[name] = None
+    return [*(list(generations[number]) for number in sorted(generations, reverse=True)), [WHOLE_KEYSPACE]]
 
 
 def taken_over(
@@ -114,7 +142,7 @@ def previous_owners(mine: Sequence[str], generations: Sequence[Sequence[Checkpoi
 
 
 async def take_over(
-    tasks: TaskSettings,
+    tasks: TaskSettings | None,
     source: str,
     shards: tuple[Sequence[str], Sequence[str]],
     *,
@@ -122,20 +150,29 @@ async def take_over(
     kafka: KafkaSettings,
     lease_s: float,
 ) -> Beginning | None:
-    """The position of a task's shards from the generations before, and what is yet to be copied of them; None: none has any
-    position. ``shards``: the task's own, and all that serve.
+    """What a task takes over from the generations before: the position of its shards, and what is yet to be copied of them.
+
+    None: none has read anything. ``tasks`` None: a reader without tasks, which takes nothing over. ``shards``: the task's own,
+    and all that serve.
 
     Waits until none of their readers runs; then fences what may have lost its lease without knowing, and notes in their
-    checkpoints that they were taken over: a reader of theirs that is started again halts (``require_own_generation``).
+    checkpoints that they were taken over: a reader of theirs that is started again halts (``require_own_generation``). Those
+    that another task of this generation has noted are done with.
 
     Raises:
-        PipelineHalted: as ``taken_over``; nothing is noted then, so the generation before can go on.
+        PipelineHalted: as ``taken_over`` and ``earlier_partitions``; nothing is noted then, so the generation before can go on.
         ServiceUnavailable, BrokerUnavailable, Fenced: try again.
     """
+    # The view holds all that was committed before: the caller has asked for its own checkpoint, behind the read barrier.
+    listed = [each.partition.name for each in await committer.list_checkpoints() if each.partition.source == source]
     owner = f"takeover-{uuid.uuid4()}"
-    partitions = [[SourcePartition(source=source, name=name) for name in names] for names in previous_partitions(tasks)]
-    known = [p for names in partitions for p in names if await committer.checkpoint(p) is not None]
-    tokens = await _all_leases(known, owner, committer, lease_s)
+    partitions = [
+        [SourcePartition(source=source, name=name) for name in names] for names in earlier_partitions(tasks, listed)
+    ]
+    every = [partition for names in partitions for partition in names]
+    known = {p: checkpoint for p in every if (checkpoint := await committer.checkpoint(p)) is not None}
+    going_on = [p for p, checkpoint in known.items() if not decode_position(checkpoint.position).taken_over_by]
+    tokens = await _all_leases(going_on, owner, committer, lease_s)
     try:
         publishers = {p: _publisher(kafka, p, token) for p, token in tokens.items()}
         for publisher in publishers.values():
@@ -144,8 +181,8 @@ async def take_over(
         generations = [[found[p] for p in names if p in found] for names in partitions]
         position = taken_over(*shards, positions_of(generations))
         asked = [await _asked(checkpoint, kafka) for checkpoint in previous_owners(shards[0], generations)]
-        for partition, checkpoint in found.items():
-            await _note_taken_over(checkpoint, publishers[partition], partition_name(tasks))
+        for partition, publisher in publishers.items():
+            await _note_taken_over(found[partition], publisher, partition_name(tasks))
             noted = await committer.checkpoint(partition)
             if noted is None or not decode_position(noted.position).taken_over_by:
                 raise BrokerUnavailable(f"the takeover of {partition.name} was not noted: it is tried again")
@@ -154,7 +191,7 @@ async def take_over(
             await committer.release(partition, owner, token)
     if position is None:
         return None
-    is_copying = any(checkpoint.snapshot for checkpoint in found.values())
+    is_copying = any(checkpoint.snapshot for checkpoint in found.values()) and bool(copying_shards(position))
     return Beginning(position, is_copying, incremental.taken_over(asked))
 
 

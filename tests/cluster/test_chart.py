@@ -12,6 +12,7 @@ import yaml
 
 from libs.config.load import load_settings
 from libs.source.kinds import READER_OF_KIND
+from libs.source.vitess.tasks import TaskSettings
 from libs.telemetry.metrics import CATALOGUE
 from services.binlog_reader.settings import BinlogReaderSettings
 from services.checkpoint_committer.settings import CheckpointCommitterSettings
@@ -20,7 +21,7 @@ from services.router.settings import RouterSettings
 from services.schema_history.settings import SchemaHistorySettings
 from services.tenant_operator.settings import TenantOperatorSettings
 from services.tenant_operator.sink_jobs import SinkJob, job_template, manifests
-from services.vstream_reader.settings import VstreamReaderSettings
+from services.vstream_reader.settings import VstreamReaderSettings, mistakes_in
 from spark.jobs.settings import SinkJobSettings
 from tests.cluster.chart import CHART, FULL, RELEASE, SHOP, SMALL, VALUES, render, write_values
 from tests.cluster.control_plane import ControlPlane
@@ -129,6 +130,54 @@ def test_every_kind_of_source_has_its_reader_in_the_chart(cluster: ControlPlane)
     assert images == {
         kind: module.removeprefix("services.").replace("_", "-") for kind, module in READER_OF_KIND.items()
     }
+
+
+KEYSPACE: Object = {"kind": "vitess", "settings": {"vtgate": {"host": "vtgate"}, "keyspace": "commerce"}}
+
+
+def test_a_keyspaces_tasks_have_a_reader_each(cluster: ControlPlane) -> None:
+    """Each is told its number, and the service takes it; one reader that comes after several has the name of a single one."""
+    values = {
+        "sources": {
+            "web": {**KEYSPACE, "tasks": 3, "generation": 1, "previousTasks": 2},
+            "first": {**KEYSPACE, "tasks": 2},
+            "last": {**KEYSPACE, "tasks": 1, "generation": 2, "previousTasks": 3},
+            "one": KEYSPACE,
+        }
+    }
+    told = {}
+    for each in render(cluster, values, "any", "readers"):
+        if each["kind"] == "ConfigMap":
+            name = each["metadata"]["name"].removeprefix("headwater-reader-")
+            file = cluster.folder / f"{name}.tasks.yaml"
+            file.write_text(each["data"]["settings.yaml"])
+            settings = load_settings(VstreamReaderSettings, path=file, environ={}, subject=name)
+            assert not mistakes_in(settings)
+            told[name] = settings.tasks
+
+    assert told == {
+        **{f"web-{n}": TaskSettings(number=n, of=3, generation=1, previous_tasks=2) for n in range(3)},
+        **{f"first-{n}": TaskSettings(number=n, of=2) for n in range(2)},
+        "last": TaskSettings(number=0, of=1, generation=2, previous_tasks=3),
+        "one": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("sources", "told"),
+    [
+        ({"shop": {**SHOP, "tasks": 2}}, "tasks"),
+        ({"web": {**KEYSPACE, "tasks": 0}}, "tasks"),
+        (
+            {"web": {**KEYSPACE, "tasks": 2}, "web-1": SHOP},
+            "sources web and web-1 would both have a reader called reader-web-1",
+        ),
+    ],
+    ids=["of MySQL", "none", "one name for two"],
+)
+def test_tasks_that_cannot_be_are_refused(cluster: ControlPlane, sources: Mapping[str, Any], told: str) -> None:
+    with pytest.raises(AssertionError, match=told):
+        render(cluster, {"sources": sources}, "any")
 
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -197,6 +198,17 @@ def test_status_says_how_far_each_shard_is_behind(home: Home, vtgate: VtgateServ
     assert {shard.shard: shard.lag_transactions for shard in behind.shards} == {"-80": 0, "80-": 3}
     assert behind.lag_transactions == 3
 
+    two = [
+        msgspec.structs.replace(
+            status,
+            source_partition=f"task{number}_2_0",
+            position=json.dumps({"vgtid": [entry]}),
+            shards=(_shard_status(entry["shard"], entry["gtid"]),),
+        )
+        for number, entry in enumerate(token)
+    ]
+    assert [each.lag_transactions for each in with_source_lag(two, read_documents(home))] == [0, 3]
+
 
 def _shard_status(name: str, position: str) -> ShardStatus:
     return ShardStatus(
@@ -226,6 +238,8 @@ def test_validate_asks_vtgate(home: Home) -> None:
 
     assert faults() == ""
     assert f"did you mean '{document.keyspace}'?" in faults(keyspace=document.keyspace + "x")
+    assert faults(tasks=2) == ""
+    assert "3 tasks are to read 2 shard(s)" in faults(tasks=3)
     assert "matches no table" in faults(include_tables=("nowhere\\..*",))
     assert faults(shards=("-80",)) == ""
     assert "has no shard '-8'; did you mean '-80'? Correct 'shards'" in faults(shards=("-8", "80-"))

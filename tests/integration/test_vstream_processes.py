@@ -12,6 +12,10 @@ import pytest
 
 from libs.config.connections import KafkaSettings
 from libs.kafka.clients import ensure_topics
+from libs.local.documents import read_documents
+from libs.local.home import Home, home_at, write_examples
+from libs.local.plan import SparkToolchain, is_reader_of, plan_processes, port_names
+from libs.local.reader_tasks import planned_generations, store_generations
 from libs.source.signal_topic import beginning_of, keep_beginning, send_signal, signals_topic
 from libs.types.position import SourcePartition
 from tests.conftest import KafkaBroker, MysqlServer, StartVtgate, ValkeyServer
@@ -41,17 +45,17 @@ class Mesh:
         self._broker = kafka
         self._folder = folder
         shared = {"kafka": {"bootstrap_servers": kafka.bootstrap_servers}, "redis": {"url": valkey.url}}
-        self._services = [
-            ServiceProcess.of(name, folder, shared) for name in ("schema_history", "checkpoint_committer")
-        ]
-        for service in self._services:
+        self.services = [ServiceProcess.of(name, folder, shared) for name in ("schema_history", "checkpoint_committer")]
+        for service in self.services:
             service.start()
         self._readers: list[ReaderPipeline] = []
+        self.planned: list[ServiceProcess] = []
+        """By a document."""
         ensure_topics(self.kafka, [signals_topic(1)])
 
     def reader(self, tasks: dict[str, int] | None = None, **settings: Any) -> ReaderPipeline:
         """Not started yet."""
-        history, committer = self._services
+        history, committer = self.services
         folder = self._folder / "-".join(str(number) for number in (tasks or {"all": 0}).values())
         process = ServiceProcess.of(
             "vstream_reader",
@@ -96,10 +100,10 @@ class Mesh:
         return found
 
     def stop(self) -> None:
-        for reader in self._readers:
-            if reader.reader.running is not None:
-                reader.reader.kill()
-        for service in self._services:
+        for process in [*self.planned, *(reader.reader for reader in self._readers)]:
+            if process.running is not None:
+                process.kill()
+        for service in self.services:
             service.stop()
 
 
@@ -109,7 +113,7 @@ def fill(server: VtgateServer) -> None:
     execute(server, "INSERT INTO t (id, v) VALUES " + ",".join(f"({n}, 0)" for n in range(1, ROWS + 1)), keyspace)
 
 
-def wait_until(is_so: Callable[[], bool], why: Callable[[], str]) -> None:
+def wait_until(is_so: Callable[[], bool], why: Callable[[], str] = lambda: "") -> None:
     deadline_s = time.monotonic() + TIMEOUT_S
     while not is_so():
         assert time.monotonic() < deadline_s, why()
@@ -304,14 +308,107 @@ def _copied(rows: Sequence[PublishedRow]) -> int:
     return sum(row.is_snapshot for row in rows)
 
 
+def test_a_documents_number_of_readers_is_changed_without_loss(
+    kafka_broker: KafkaBroker, valkey_server: ValkeyServer, shard_servers: Any, unique_name: Any, tmp_path: Path
+) -> None:
+    """Two readers, then three, by nothing but the number in the document, as `headwater up` plans them; between the two a start
+    with four that was killed before any reader began, and a copy that a signal asked for, which the next readers make."""
+    servers: list[MysqlServer] = shard_servers(2)
+    names = ("-40", "40-80", "80-c0", "c0-")
+    places = {name: (servers[n % 2].host, servers[n % 2].port) for n, name in enumerate(names)}
+    server = VtgateServer(topology_of({unique_name("ks"): places}))
+    server.start()
+    fill(server)
+    mesh = Mesh(tmp_path, server, kafka_broker, valkey_server)
+    mesh.source = mesh.source.replace("_", "-")
+    home = home_at(tmp_path / "home")
+    write_examples(home)
+    (home.tenants_dir / "acme.yaml").write_text(f"tenant: acme\nsources: [{{name: {mesh.source}}}]\n")
+    numbers = itertools.count()
+
+    def change() -> None:
+        for _ in range(10):
+            mesh.write(f"UPDATE t SET v = v + 1 WHERE id = {1 + next(numbers) % ROWS}")
+
+    def all_rows() -> list[PublishedRow]:
+        return [row for partition in range(3) for row in _rows_of(mesh, partition)]
+
+    def all_is_there() -> None:
+        stored = mesh.stored()
+        wait_until(lambda: last_images(all_rows()) == stored)
+
+    try:
+        two = _planned_readers(mesh, home, tasks=2)
+        for reader in two:
+            reader.start()
+        all_is_there()
+        change()
+        all_is_there()
+        asked = {"id": "again", "type": "execute-snapshot", "data": {"data-collections": [f"{mesh.keyspace}.t"]}}
+        send_signal(mesh.kafka, mesh.source, json.dumps({"id": "1", "type": "pause-snapshot", "data": {}}))
+        send_signal(mesh.kafka, mesh.source, json.dumps(asked))
+        wait_until(lambda: all('"signal_taken"' in reader.log_text and "again" in reader.log_text for reader in two))
+        time.sleep(1.0)  # what was heard is in the next checkpoint, which the change below brings
+        change()
+        all_is_there()
+        two[0].kill()
+        two[1].stop()
+        change()
+        _planned_readers(mesh, home, tasks=4)  # and the machine went down
+        three = _planned_readers(mesh, home, tasks=3)
+        assert json.loads((home.data_dir / "tasks.json").read_text())[mesh.source]["generation"] == 2
+        for reader in three:
+            reader.start(waits=False)
+        change()
+        all_is_there()
+        before = all_rows()
+        send_signal(mesh.kafka, mesh.source, json.dumps({"id": "2", "type": "resume-snapshot", "data": {}}))
+        wait_until(lambda: sum(row.is_snapshot for row in all_rows()) == 2 * ROWS)
+
+        assert sum(row.is_snapshot for row in before) == ROWS
+        assert_exactly_once(all_rows(), copies=2)
+        assert len(all_rows()) == 2 * ROWS + next(numbers)
+        assert {row.key["id"] for row in _rows_of(mesh, 2) if row.key}, "the third reader had rows"
+    finally:
+        mesh.stop()
+        server.stop()
+
+
+def _planned_readers(mesh: Mesh, home: Home, *, tasks: int) -> list[ServiceProcess]:
+    """The readers that `headwater up` would start now, its number of them stored."""
+    (home.sources_dir / f"{mesh.source}.yaml").write_text(
+        f"kind: vitess\nvtgate: {{port: {mesh.server.port}}}\nkeyspace: {mesh.keyspace}\ntasks: {tasks}\n"
+    )
+    documents = read_documents(home)
+    assert not documents.source_mistakes
+    history, committer = mesh.services
+    ports = dict.fromkeys(port_names(documents), 1) | {  # readers of a test get ports of their own
+        "kafka": int(mesh.kafka.bootstrap_servers.rpartition(":")[2]),
+        "schema_history-grpc": history.grpc_port,
+        "checkpoint_committer-grpc": committer.grpc_port,
+    }
+    generations = planned_generations(home, documents)
+    toolchain = SparkToolchain(java_home=home.root, jars_dir=home.root)
+    planned = plan_processes(home, documents, ports, toolchain, generations)
+    store_generations(home, generations)
+    readers = [
+        ServiceProcess.of("vstream_reader", home.root / f"{tasks}-{each.name}", each.settings)
+        for each in planned
+        if is_reader_of(each.name, mesh.source)
+    ]
+    assert len(readers) == tasks
+    mesh.planned += readers
+    return readers
+
+
 def _rows_of(mesh: Mesh, partition: int) -> list[PublishedRow]:
-    reading = ReaderPipeline(mesh.source, mesh._broker, mesh._services[0], [])
+    reading = ReaderPipeline(mesh.source, mesh._broker, mesh.services[0], [])
     reading.partition = partition
     return reading.rows()
 
 
 def _wait_until_all_is_there(mesh: Mesh, all_rows: Any) -> None:
     stored = mesh.stored()
-    reading = ReaderPipeline(mesh.source, mesh._broker, mesh._services[0], [])
+    reading = ReaderPipeline(mesh.source, mesh._broker, mesh.services[0], [])
     reading.rows = all_rows  # type: ignore[method-assign]
     reading.wait_for_rows(lambda rows: last_images(rows) == stored, TIMEOUT_S)

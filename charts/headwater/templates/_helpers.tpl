@@ -156,6 +156,18 @@ its source or its topic there is one, and the old one ends before the new one be
 container-image-pull-policy{{ if eq (.strategy | default "") "Recreate" }},deployment-replicas,deployment-strategy{{ end }}
 {{- end -}}
 
+{{- /* The components that read a source: one, or one for each of a keyspace's tasks. Takes `name` and `source`; JSON, as {"names": […]}. */ -}}
+{{- define "headwater.readers" -}}
+{{- $reader := printf "reader-%s" (.name | lower | replace "_" "-") -}}
+{{- $tasks := .source.tasks | default 1 | int -}}
+{{- $names := list $reader -}}
+{{- if gt $tasks 1 -}}
+{{- $names = list -}}
+{{- range $number := until $tasks }}{{ $names = append $names (printf "%s-%d" $reader $number) }}{{ end -}}
+{{- end -}}
+{{- dict "names" $names | toJson -}}
+{{- end -}}
+
 {{- /*
 One service: its settings file, its Deployment and, with `grpc`, its Service.
 

@@ -8,7 +8,7 @@ names that Debezium 3.6.1's own ``config()`` lists (``tests/golden/debezium-mysq
 import enum
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,11 +54,13 @@ class Property:
         return re.fullmatch(pattern, name) is not None
 
 
-def find(name: str) -> Property | None:
-    """The property of that name, today's or an older one; one that is named whole goes before a family."""
+def find(name: str, properties: Sequence[Property] | None = None) -> Property | None:
+    """The property of that name, today's or an older one; one that is named whole goes before a family. Without ``properties``
+    the MySQL connector's."""
     name = newer_name(name)
-    exact = next((each for each in PROPERTIES if each.name == name), None)
-    return exact or next((each for each in PROPERTIES if each.matches(name)), None)
+    properties = PROPERTIES if properties is None else properties
+    exact = next((each for each in properties if each.name == name), None)
+    return exact or next((each for each in properties if each.matches(name)), None)
 
 
 def newer_name(name: str) -> str:
@@ -85,12 +87,12 @@ OLDER_NAMES: Final = {
 """Names of the connector's releases 0.x and 1.x, and today's."""
 
 
-def _all(where: Where, *rows: tuple[str, str, str] | tuple[str, str, str, tuple[str, ...]]) -> list[Property]:
+def rows(where: Where, *rows: tuple[str, str, str] | tuple[str, str, str, tuple[str, ...]]) -> list[Property]:
     return [Property(row[0], where, *row[1:]) for row in rows]
 
 
 PROPERTIES: Final = (
-    *_all(
+    *rows(
         Where.SOURCE,
         ("heartbeat.interval.ms", "heartbeat_interval_s", "in seconds; the checkpoint moves without it too"),
         ("gtid.source.includes", "gtid_source_includes", "the same regular expressions, over server uuids"),
@@ -142,7 +144,7 @@ PROPERTIES: Final = (
         ("message.key.columns", "key_columns", "a list of `tables` and `columns`; case-sensitive here"),
         ("provide.transaction.metadata", "transaction_metadata", ""),
     ),
-    *_all(
+    *rows(
         Where.TENANT,
         ("column.exclude.list", "sources.exclude_columns", "per tenant; the same regular expressions"),
         ("column.include.list", "sources.exclude_columns", "an expression that excludes the others: ^(?!(a|b)$).*$"),
@@ -181,7 +183,7 @@ PROPERTIES: Final = (
         ("sanitize.field.names", "format.field_names", "the older name: true is avro, false is none"),
         ("topic.creation.<group>", "topics.kafka_partitions", "partitions and replication of a tenant's topics"),
     ),
-    *_all(
+    *rows(
         Where.ALWAYS,
         ("tasks.max", "", "a source has one reader; every partition of work is owned by a lease"),
         ("connect.keep.alive", "", "a lost connection is opened again, with growing pauses", ("true",)),
@@ -316,7 +318,7 @@ PROPERTIES: Final = (
             "transactions are streamed; only compressed ones are held, beyond 16 MB in spill_dir",
         ),
     ),
-    *_all(
+    *rows(
         Where.ABSENT,
         ("converters", "", "handling modes and masks only; every type has one form"),
         ("<converter>.<setting>", "", "as converters: of a name that converters lists"),

@@ -337,7 +337,42 @@ def test_what_a_keyspace_has_elsewhere_is_told(home: Home) -> None:
     assert (
         "shop.yaml:4: transaction_metadata: a keyspace has three ways; say events: {transaction_metadata: on}" in text
     )
-    assert "shop.yaml:5: tasks: a stack reads a keyspace with one reader" in text
+    assert "shop.yaml:5: tasks: is the number of readers, as in 'tasks: 2'" in text
+
+
+@pytest.mark.parametrize(
+    ("tasks", "told"),
+    [
+        ("0", "tasks: must be 1 or more, is 0"),
+        ("-2", "tasks: must be 1 or more, is -2"),
+        ("3", "tasks: 3 readers, and 'shards' names 2: one without a shard has nothing to read; at most 2"),
+        ("5000", "tasks: 5000 readers are as many processes of this machine; at most 64"),
+        ("two", "tasks: "),
+    ],
+)
+def test_a_number_of_readers_that_cannot_be_is_told(home: Home, tasks: str, told: str) -> None:
+    """Before anything is started, with what can be."""
+    put(home, source=f"kind: vitess\nvtgate: {{}}\nkeyspace: shop\nshards: ['-80', '80-']\ntasks: {tasks}\n")
+
+    assert f"shop.yaml:5: {told}" in "\n".join(read_documents(home).source_mistakes)
+
+
+def test_transactions_are_not_promised_across_tasks(home: Home) -> None:
+    """Each task's transactions have an order, and there is none between two."""
+    put(home, source="kind: vitess\nvtgate: {}\nkeyspace: shop\ntasks: 2\n")
+    (home.tenants_dir / "acme.yaml").write_text(
+        "tenant: acme\nsources: [{name: shop}]\nsink: {consistency: transaction}\ntopics: {transactions: true}\n"
+    )
+
+    assert "sink.consistency: transaction: source 'shop' is read by several tasks" in "\n".join(
+        read_documents(home).tenant_mistakes
+    )
+
+
+def test_only_a_keyspace_is_read_by_several(home: Home) -> None:
+    put(home, source="database: {user: u}\ntasks: 2\n")
+
+    assert "tasks: is for kind 'vitess'" in "\n".join(read_documents(home).source_mistakes)
 
 
 def test_a_misspelt_kind_is_judged_as_the_nearest(home: Home) -> None:

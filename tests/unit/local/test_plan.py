@@ -19,6 +19,7 @@ from libs.local.plan import (
     port_names,
     supervised,
 )
+from libs.local.reader_tasks import planned_generations, store_generations
 from libs.source.kinds import READER_OF_KIND
 from libs.source.mysql.settings import TlsMode
 from libs.source.vitess.settings import EventSettings, KeyspaceSettings, StreamSettings, VtgateSettings
@@ -64,7 +65,8 @@ def plan(home: Home, documents: Documents | None = None) -> dict[str, PlannedPro
     documents = documents or read_documents(home)
     names = port_names(documents)
     ports = dict(zip(names, range(20_000, 20_000 + len(names)), strict=True))
-    return {planned.name: planned for planned in plan_processes(home, documents, ports, TOOLCHAIN)}
+    generations = planned_generations(home, documents)
+    return {each.name: each for each in plan_processes(home, documents, ports, TOOLCHAIN, generations)}
 
 
 @pytest.mark.parametrize("name", list(SETTINGS))
@@ -96,6 +98,49 @@ def test_each_kind_is_read_by_its_own_service(home: Home) -> None:
         "reader-web": "services.vstream_reader",
     }
     assert DOCUMENT_OF_KIND.keys() == READER_OF_KIND.keys()
+
+
+def test_several_readers_of_a_keyspace_are_told_their_part(home: Home) -> None:
+    """Each has a number, settings that the service takes, and ports of its own."""
+    _with_tasks(home, 3)
+
+    planned = plan(home)
+
+    readers = [planned[f"reader-web.{number}"] for number in range(3)]
+    assert [reader.settings["tasks"]["number"] for reader in readers] == [0, 1, 2]
+    assert "reader-web" not in planned
+    assert len({port for reader in readers for port in (reader.http_port, reader.grpc_port)}) == 6
+    for reader in readers:
+        path = home.run_dir / f"{reader.name}.yaml"
+        path.write_text(yaml.safe_dump(reader.settings))
+        settings = load_settings(VstreamReaderSettings, path=path, environ={}, subject=reader.name)
+        assert not vstream_settings.mistakes_in(settings)
+
+
+def test_a_change_of_the_number_of_readers_is_counted_by_the_stack(home: Home) -> None:
+    """Each start is told which generation it is and what ran before; as many as before are the same generation."""
+    told = []
+    for number in (1, 2, 2, 3, 1):
+        _with_tasks(home, number)
+        planned = plan(home)
+        store_generations(home, planned_generations(home, read_documents(home)))
+        readers = [each for name, each in planned.items() if name.startswith("reader-web")]
+        assert len(readers) == number
+        told.append(readers[0].settings.get("tasks"))
+
+    assert told == [
+        None,
+        {"number": 0, "of": 2, "generation": 0, "previous_tasks": 1},
+        {"number": 0, "of": 2, "generation": 0, "previous_tasks": 1},
+        {"number": 0, "of": 3, "generation": 1, "previous_tasks": 2},
+        {"number": 0, "of": 1, "generation": 2, "previous_tasks": 3},
+    ]
+
+
+def _with_tasks(home: Home, number: int) -> None:
+    (home.sources_dir / "web.yaml").write_text(
+        f"kind: vitess\nvtgate: {{user: u, password: p}}\nkeyspace: commerce\ntasks: {number}\n"
+    )
 
 
 def test_a_mysql_reader_is_told_all_that_its_document_says(home: Home, tmp_path: Path) -> None:

@@ -1,20 +1,30 @@
 """Who reads which shards, and whose positions a new generation takes over (``c_vitess.json``, tables)."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from libs.errors import PipelineHalted
+from libs.errors import PipelineHalted, SourceMisconfigured
+from libs.source.vitess.tasks import TaskSettings, partition_name
 from libs.source.vitess.vgtid import ShardGtid
 from libs.types.checkpoint import Checkpoint, FencingToken
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
 from services.vstream_reader.position import VitessPosition, position_of
-from services.vstream_reader.settings import SnapshotMode, SnapshotSettings, TaskSettings, VstreamReaderSettings
+from services.vstream_reader.settings import SnapshotMode, SnapshotSettings, VstreamReaderSettings
 from services.vstream_reader.snapshot import first_position
-from services.vstream_reader.tasks import dealt_shards, partition_name, previous_owners, previous_partitions, taken_over
+from services.vstream_reader.source import VstreamSource
+from services.vstream_reader.tasks import (
+    dealt_shards,
+    earlier_partitions,
+    previous_owners,
+    previous_partitions,
+    taken_over,
+)
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "cases" / "c_vitess.json").read_text(encoding="utf-8"))
 
@@ -137,3 +147,42 @@ def test_a_shard_without_a_position_is_told() -> None:
     """It came by a reshard while nothing ran: beginning it anywhere would lose or repeat rows."""
     with pytest.raises(PipelineHalted, match=r"gone: 80-; without a position: 80-c0"):
         taken_over(["80-c0"], ["-80", "80-c0", "c0-"], [[place({"-80": "MySQL56/a:1", "80-": "MySQL56/a:1"})]])
+
+
+KNOWN = ["0", "task0_2_0", "task1_2_0", "task0_3_1"]
+"""Of generation 1 one task of three has begun."""
+
+
+def test_shards_of_a_generation_that_began_in_part_are_looked_for_in_those_before() -> None:
+    """Else the others would begin anew, or where a reader without tasks stood long ago."""
+    tasks = TaskSettings(number=0, of=4, generation=2, previous_tasks=3)
+
+    assert earlier_partitions(tasks, KNOWN) == [
+        ["task0_3_1", "task1_3_1", "task2_3_1"],
+        ["task0_2_0", "task1_2_0"],
+        ["0"],
+    ]
+    assert earlier_partitions(TaskSettings(number=0, of=2), ["0"]) == [["0"]]
+    assert earlier_partitions(None, ["0"]) == []
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [None, TaskSettings(number=0, of=2, generation=1, previous_tasks=2), TaskSettings(number=1, of=2)],
+    ids=["no tasks", "same generation", "earlier generation"],
+)
+def test_tasks_that_nobody_counted_on_are_refused(tasks: TaskSettings | None) -> None:
+    """A number that was changed and a generation that was not: the shards would begin anew, and rows be lost or repeated."""
+    with pytest.raises(PipelineHalted, match="generation 2") as refused:
+        earlier_partitions(tasks, KNOWN)
+
+    assert "tasks.previous_tasks: 3" in str(refused.value)
+
+
+def test_a_task_without_a_shard_says_how_many_there_can_be() -> None:
+    """It would wait for ever for rows that another task reads."""
+    settings = msgspec.structs.replace(_settings(SnapshotSettings()), tasks=TaskSettings(number=2, of=3))
+    source = VstreamSource(settings, schema_history=None)  # type: ignore[arg-type]  # not asked here
+
+    with pytest.raises(SourceMisconfigured, match="at most 2 tasks"):
+        asyncio.run(source._beginning([], ["-80", "80-"]))

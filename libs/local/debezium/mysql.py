@@ -1,0 +1,112 @@
+"""Debezium's MySQL connector: what of each property stands in a source's document."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from libs.local.debezium.carry import (
+    CONVERTING,
+    FAILURES,
+    PASSWORD,
+    Carry,
+    Connector,
+    Migration,
+    choice,
+    failure_of_converting,
+    group,
+    key_columns,
+    metric_tags,
+    milliseconds,
+    names_of,
+    not_carried,
+    number,
+    patterns,
+    switch,
+    text,
+    whole_seconds,
+)
+from libs.local.debezium.properties import PROPERTIES
+from libs.source.mysql.settings import SnapshotLock, SnapshotMode, TlsMode
+from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode
+
+
+def _snapshot_mode(value: str, migration: Migration) -> None:
+    """Ours by Debezium's names; those that a plug-in of Debezium's would answer have no counterpart."""
+    if value.lower() in ("configuration_based", "custom"):
+        migration.left_out.append(
+            f"snapshot.mode = {value.lower()}: initial stands; see docs/snapshots.md for the others"
+        )
+        return
+    choices = {**names_of(SnapshotMode), "schema_only_recovery": SnapshotMode.RECOVERY.value}  # its name before 2.6
+    choice("snapshot.mode", choices)(value, migration)
+
+
+def _locking_mode(value: str, migration: Migration) -> None:
+    """Of Debezium's locks ours has the shortest, or none."""
+    if value.lower() in ("extended", "custom"):
+        migration.left_out.append(
+            f"snapshot.locking.mode = {value}: snapshot.lock is minimal: rows are read behind the lock, at its one moment"
+        )
+        return
+    choice("snapshot.lock", {**names_of(SnapshotLock), "minimal_percona": SnapshotLock.MINIMAL.value})(value, migration)
+
+
+def _java_key_store(name: str, ours: str) -> Carry:
+    """Ours are PEM files; a Java key store is not one, whatever it is called."""
+
+    def carry(value: str, migration: Migration) -> None:
+        migration.left_out.append(
+            f"{name} = {value}: a Java key store; write what it holds as PEM, and name that: {ours}"
+        )
+
+    return carry
+
+
+_CARRIED: Final[Mapping[str, Carry]] = {
+    "name": not_carried,
+    "topic.prefix": not_carried,
+    "connector.class": not_carried,
+    "database.hostname": text("database.host"),
+    "database.port": number("database.port"),
+    "database.user": text("database.user"),
+    "database.password": lambda value, migration: group(migration, "database.password", PASSWORD),
+    "connect.timeout.ms": milliseconds("database.connect_timeout_s"),
+    "database.ssl.mode": choice("database.tls_mode", names_of(TlsMode)),
+    "database.ssl.truststore": _java_key_store("database.ssl.truststore", "database.tls_ca_file"),
+    "database.ssl.keystore": _java_key_store(
+        "database.ssl.keystore", "database.tls_certificate_file and database.tls_key_file"
+    ),
+    "custom.metric.tags": metric_tags,
+    "heartbeat.interval.ms": milliseconds("heartbeat_interval_s"),
+    "gtid.source.includes": patterns("gtid_source_includes", "{}"),
+    "gtid.source.excludes": patterns("gtid_source_excludes", "{}"),
+    "database.server.id": number("replica_server_id"),
+    "database.include.list": patterns("include_tables", r"(?:{})\..*"),
+    "database.exclude.list": patterns("exclude_tables", r"(?:{})\..*"),
+    "table.include.list": patterns("include_tables", "{}"),
+    "table.exclude.list": patterns("exclude_tables", "{}"),
+    "snapshot.mode": _snapshot_mode,
+    "snapshot.locking.mode": _locking_mode,
+    "snapshot.lock.timeout.ms": whole_seconds("snapshot.lock_wait_s"),
+    "snapshot.max.threads": number("snapshot.readers"),
+    "snapshot.select.statement.overrides": not_carried,
+    "incremental.snapshot.chunk.size": number("snapshot.incremental_chunk_rows"),
+    "signal.data.collection": text("signal_table"),
+    "time.precision.mode": choice("values.time_precision", names_of(TimePrecision)),
+    "decimal.handling.mode": choice("values.decimal", names_of(DecimalMode)),
+    "bigint.unsigned.handling.mode": choice("values.unsigned_bigint", names_of(UnsignedBigintMode)),
+    "binary.handling.mode": choice("values.binary", names_of(BinaryMode)),
+    "unavailable.value.placeholder": text("values.unavailable_placeholder"),
+    "event.processing.failure.handling.mode": choice("failure_handling", FAILURES),
+    CONVERTING: failure_of_converting,
+    "message.key.columns": key_columns,
+    "provide.transaction.metadata": switch("transaction_metadata"),
+}
+
+MYSQL: Final = Connector(
+    name="MySQL",
+    class_name="io.debezium.connector.mysql.MySqlConnector",
+    properties=PROPERTIES,
+    carried=_CARRIED,
+    required=("database.hostname", "database.user"),
+    skips_truncate=True,
+)
