@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
@@ -67,12 +66,7 @@ def shared_spark() -> SharedSpark:
         warehouse_dir=str(folder / "delta"), optimize_at_files=4, vacuum_every_commits=4, keep_hours=0
     )
     sinks = [sink, postgresql, open_delta_sink(delta)]
-    settings = session_settings(folder)
-    # Thousands of tests have as many tables, of which few come again: what a job keeps compiled would only fill the heap.
-    settings = msgspec.structs.replace(
-        settings, config={**settings.config, "spark.sql.codegen.cache.maxEntries": "100"}
-    )
-    session = open_session(settings, sinks, name="tests")
+    session = open_session(session_settings(folder), sinks, name="tests")
     # A job ends with its process, but a test's query has to before the next one begins.
     session.conf.set("spark.sql.streaming.stopTimeout", "120s")
     # As in Spark's own tests: rows that a test gives go the way of rows from Kafka, and are not computed while planning.

@@ -22,8 +22,7 @@ UPDATE: Final = "u"
 _OPS: Final = ("c", UPDATE, "r", DELETE)
 _BEFORE: Final = '{"before":'
 _AFTER: Final = ',"after":'
-_SOURCE: Final = ',"source":{"version":"'
-_AFTER_NOTHING: Final = f"{_AFTER}null{_SOURCE}"
+_SOURCE: Final = '},"source":{"version":"'
 # How the objects begin that a row may hold: Debezium's Geometry and Geography, Point, VariableScaleDecimal. A row that begins
 # so itself is parsed for its parts, which is slower and gives the same.
 _OBJECTS: Final = ('{"wkb":', '{"x":', '{"scale":')
@@ -46,17 +45,15 @@ def cut_envelope(events: DataFrame, *, with_before: bool = False) -> DataFrame:
     committed_at_us = sf.substring_index(sf.substring_index("text", '"ts_us":', -2), ",", 1)
     is_object = functools.reduce(operator.or_, (sf.startswith("cut_image", sf.lit(begin)) for begin in _OBJECTS))
     found = sf.startswith("cut_image", sf.lit('{"')) & sf.col("cut_op").isin(*_OPS) & ~is_object
-    is_delete = sf.col("cut_op") == DELETE
+    before = sf.when(
+        sf.col("op") == UPDATE,
+        sf.when(sf.col("is_cut") & sf.startswith("text", sf.lit(_BEFORE)), _cut_before_update()).otherwise(
+            _parsed("before")
+        ),
+    )
     cut = (
         events.withColumn("cut_op", op)
-        .transform(
-            _with_part,
-            "cut_image",
-            begin=sf.when(is_delete, _begin_of_before()).otherwise(_place_behind(_AFTER, '{"')),
-            end=sf.when(is_delete, _place_behind("}", _AFTER_NOTHING)).otherwise(_place_behind("}", _SOURCE)),
-            lead=sf.when(is_delete, sf.lit(_BEFORE)).otherwise(sf.lit(_AFTER)),
-            tail=sf.when(is_delete, sf.lit(_AFTER_NOTHING)).otherwise(sf.lit(_SOURCE)),
-        )
+        .withColumn("cut_image", sf.when(sf.col("cut_op") == DELETE, _cut_before()).otherwise(_cut_after()))
         .withColumn("is_cut", found)
         .select(
             *others,
@@ -71,65 +68,35 @@ def cut_envelope(events: DataFrame, *, with_before: bool = False) -> DataFrame:
     )
     is_lacking = (sf.col("op") != DELETE) & is_partial(sf.col("image"))
     if with_before:
-        cut = cut.transform(
-            _with_part,
-            "cut_before",
-            begin=_begin_of_before(),
-            end=_place_behind("}", f'{_AFTER}{{"'),
-            lead=sf.lit(_BEFORE),
-            tail=sf.lit(f'{_AFTER}{{"'),
-        )
-        before = sf.coalesce(sf.when(sf.col("is_cut"), sf.col("cut_before")), _parsed("before"))
-        cut = cut.withColumn("before", sf.when(sf.col("op") == UPDATE, before)).drop("is_cut", "text", "cut_before")
+        cut = cut.withColumn("before", before).drop("is_cut", "text")
         is_lacking = is_lacking | sf.coalesce(is_partial(sf.col("before")), sf.lit(False))
     return cut.withColumn("is_partial", is_lacking)
 
 
-def _with_part(events: DataFrame, name: str, *, begin: Column, end: Column, lead: Column, tail: Column) -> DataFrame:
-    """Adds the part of ``text`` from ``begin`` to ``end``, that excluded, which has ``lead`` before it and ``tail`` behind it;
-    NULL where it is not found.
-
-    Java's expressions find places in its characters, Spark counts its own from the text's begin, bytes are cut at once. In a
-    text of ASCII the three are the same, which is known by what is found there. Characters beyond 16 bits are two of Java's.
-    """
-    text, first, behind = sf.col("text").cast("binary"), sf.col("cut_begin"), sf.col("cut_end")
-    is_there = (_bytes(text, first - sf.length(lead), sf.length(lead)) == lead) & (
-        _bytes(text, behind, sf.length(tail)) == tail
-    )
-    around = sf.length(lead) + sf.length(tail)
-    by_characters = sf.substr("text", first - sf.length(lead), behind - first + around)
-    wide, wide_bytes = sf.col("cut_wide"), sf.col("cut_wide").cast("binary")
-    is_wide_there = sf.startswith(wide, lead) & sf.endswith(wide, tail)
-    within_wide = _bytes(wide_bytes, sf.length(lead) + 1, sf.octet_length(wide) - around)
-    return (
-        events.withColumns({"cut_begin": begin, "cut_end": end})
-        .withColumn("cut_is_there", is_there)
-        .withColumn("cut_wide", sf.when(~sf.col("cut_is_there"), by_characters))
-        .withColumn(
-            name,
-            sf.when(sf.col("cut_is_there"), _bytes(text, first, behind - first)).when(is_wide_there, within_wide),
-        )
-        .drop("cut_begin", "cut_end", "cut_is_there", "cut_wide")
-    )
+def _cut_before() -> Column:
+    end = _place_of(f"}}{_AFTER}null{_SOURCE.removeprefix('}')}")
+    image = sf.substr("text", sf.lit(len(_BEFORE) + 1), end - len(_BEFORE))
+    return sf.when(sf.startswith("text", sf.lit(_BEFORE)), image)
 
 
-def _begin_of_before() -> Column:
-    """NULL: there is another member before it."""
-    return sf.when(sf.startswith("text", sf.lit(_BEFORE)), sf.lit(len(_BEFORE) + 1))
+def _cut_before_update() -> Column:
+    end = _place_of(f'{_AFTER}{{"')
+    image = sf.substr("text", sf.lit(len(_BEFORE) + 1), end - len(_BEFORE) - 1)
+    return sf.when(sf.startswith("text", sf.lit(_BEFORE + "{")), image)
 
 
-def _place_behind(name: str, following: str) -> Column:
-    """Where ``following`` begins behind ``name``, in Java's characters from 1; NULL: nowhere.
+def _cut_after() -> Column:
+    begin, end = _place_of(f'{_AFTER}{{"') + len(_AFTER), _place_of(_SOURCE)
+    return sf.when(begin > len(_AFTER), sf.substr("text", begin, end - begin + 1))
+
+
+def _place_of(name: str) -> Column:
+    """In characters from 1; 0: nowhere.
 
     By an expression that is a mere text: Java skips ahead by its length, where Spark's own functions compare at every byte,
     which costs as much as a parse.
     """
-    place = sf.regexp_instr("text", sf.lit(re.escape(name + following)))
-    return sf.when(place > 0, place + len(name))
-
-
-def _bytes(text: Column, begin: Column, count: Column) -> Column:
-    return sf.substring(text, begin, count).cast("string")
+    return sf.regexp_instr("text", sf.lit(re.escape(name)))
 
 
 def payload_of(text: Column) -> Column:
