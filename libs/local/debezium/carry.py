@@ -13,6 +13,7 @@ from libs.errors import InvalidSettings
 from libs.local.debezium.properties import Property
 from libs.source.failure_handling import FailureHandling
 from libs.source.key_columns import KeyColumns
+from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode
 
 PASSWORD: Final = "change-me"  # noqa: S105
 """What stands in the written document: the connector's own is not copied."""
@@ -63,8 +64,8 @@ def not_carried(value: str, migration: Migration) -> None:
 def group(migration: Migration, path: str, value: object) -> None:
     target = migration.document
     *groups, last = path.split(".")
-    for group in groups:
-        target = target.setdefault(group, {})
+    for each in groups:
+        target = target.setdefault(each, {})
     target[last] = value
 
 
@@ -73,34 +74,23 @@ def text(path: str) -> Carry:
 
 
 def number(path: str) -> Carry:
-    def carry(value: str, migration: Migration) -> None:
-        if not value.isdigit():
-            raise ValueError(f"{value!r} is no whole number")
-        group(migration, path, int(value))
-
-    return carry
+    return lambda value, migration: group(migration, path, _whole_number(value))
 
 
 def milliseconds(path: str) -> Carry:
     """Ours are seconds."""
-
-    def carry(value: str, migration: Migration) -> None:
-        if not value.isdigit():
-            raise ValueError(f"{value!r} is no whole number")
-        group(migration, path, int(value) / 1000)
-
-    return carry
+    return lambda value, migration: group(migration, path, _whole_number(value) / 1000)
 
 
 def whole_seconds(path: str) -> Carry:
     """At least one."""
+    return lambda value, migration: group(migration, path, max(1, math.ceil(_whole_number(value) / 1000)))
 
-    def carry(value: str, migration: Migration) -> None:
-        if not value.isdigit():
-            raise ValueError(f"{value!r} is no whole number")
-        group(migration, path, max(1, math.ceil(int(value) / 1000)))
 
-    return carry
+def _whole_number(value: str) -> int:
+    if not value.isdigit():
+        raise ValueError(f"{value!r} is no whole number")
+    return int(value)
 
 
 def switch(path: str) -> Carry:
@@ -155,7 +145,7 @@ def key_columns(value: str, migration: Migration) -> None:
 def failure_of_converting(value: str, migration: Migration) -> None:
     """Debezium asks twice, of a row and of its values; where the answers differ, that for the row stands."""
     of_rows = migration.document.get("failure_handling")
-    choice("failure_handling", FAILURES)(value, migration)
+    choice("failure_handling", _FAILURES)(value, migration)
     if of_rows not in (None, migration.document["failure_handling"]):
         migration.document["failure_handling"] = of_rows
         migration.left_out.append(
@@ -176,4 +166,22 @@ def names_of(members: Any) -> dict[str, str]:
     return {member.value: member.value for member in members}
 
 
-FAILURES: Final = {**names_of(FailureHandling), "ignore": FailureHandling.SKIP.value}
+_FAILURES: Final = {**names_of(FailureHandling), "ignore": FailureHandling.SKIP.value}
+ALIKE: Final[Mapping[str, Carry]] = {
+    "name": not_carried,
+    "topic.prefix": not_carried,
+    "connector.class": not_carried,
+    "table.include.list": patterns("include_tables", "{}"),
+    "table.exclude.list": patterns("exclude_tables", "{}"),
+    "time.precision.mode": choice("values.time_precision", names_of(TimePrecision)),
+    "decimal.handling.mode": choice("values.decimal", names_of(DecimalMode)),
+    "bigint.unsigned.handling.mode": choice("values.unsigned_bigint", names_of(UnsignedBigintMode)),
+    "binary.handling.mode": choice("values.binary", names_of(BinaryMode)),
+    "unavailable.value.placeholder": text("values.unavailable_placeholder"),
+    "event.processing.failure.handling.mode": choice("failure_handling", _FAILURES),
+    CONVERTING: failure_of_converting,
+    "message.key.columns": key_columns,
+    "heartbeat.interval.ms": milliseconds("heartbeat_interval_s"),
+    "custom.metric.tags": metric_tags,
+}
+"""What both connectors have, and both kinds of documents alike."""

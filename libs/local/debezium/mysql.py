@@ -4,17 +4,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from libs.local.debezium.carry import (
-    CONVERTING,
-    FAILURES,
+    ALIKE,
     PASSWORD,
     Carry,
     Connector,
     Migration,
     choice,
-    failure_of_converting,
     group,
-    key_columns,
-    metric_tags,
     milliseconds,
     names_of,
     not_carried,
@@ -26,7 +22,6 @@ from libs.local.debezium.carry import (
 )
 from libs.local.debezium.properties import PROPERTIES
 from libs.source.mysql.settings import SnapshotLock, SnapshotMode, TlsMode
-from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode
 
 
 def _snapshot_mode(value: str, migration: Migration) -> None:
@@ -62,9 +57,7 @@ def _java_key_store(name: str, ours: str) -> Carry:
 
 
 _CARRIED: Final[Mapping[str, Carry]] = {
-    "name": not_carried,
-    "topic.prefix": not_carried,
-    "connector.class": not_carried,
+    **ALIKE,
     "database.hostname": text("database.host"),
     "database.port": number("database.port"),
     "database.user": text("database.user"),
@@ -75,15 +68,11 @@ _CARRIED: Final[Mapping[str, Carry]] = {
     "database.ssl.keystore": _java_key_store(
         "database.ssl.keystore", "database.tls_certificate_file and database.tls_key_file"
     ),
-    "custom.metric.tags": metric_tags,
-    "heartbeat.interval.ms": milliseconds("heartbeat_interval_s"),
     "gtid.source.includes": patterns("gtid_source_includes", "{}"),
     "gtid.source.excludes": patterns("gtid_source_excludes", "{}"),
     "database.server.id": number("replica_server_id"),
     "database.include.list": patterns("include_tables", r"(?:{})\..*"),
     "database.exclude.list": patterns("exclude_tables", r"(?:{})\..*"),
-    "table.include.list": patterns("include_tables", "{}"),
-    "table.exclude.list": patterns("exclude_tables", "{}"),
     "snapshot.mode": _snapshot_mode,
     "snapshot.locking.mode": _locking_mode,
     "snapshot.lock.timeout.ms": whole_seconds("snapshot.lock_wait_s"),
@@ -91,14 +80,6 @@ _CARRIED: Final[Mapping[str, Carry]] = {
     "snapshot.select.statement.overrides": not_carried,
     "incremental.snapshot.chunk.size": number("snapshot.incremental_chunk_rows"),
     "signal.data.collection": text("signal_table"),
-    "time.precision.mode": choice("values.time_precision", names_of(TimePrecision)),
-    "decimal.handling.mode": choice("values.decimal", names_of(DecimalMode)),
-    "bigint.unsigned.handling.mode": choice("values.unsigned_bigint", names_of(UnsignedBigintMode)),
-    "binary.handling.mode": choice("values.binary", names_of(BinaryMode)),
-    "unavailable.value.placeholder": text("values.unavailable_placeholder"),
-    "event.processing.failure.handling.mode": choice("failure_handling", FAILURES),
-    CONVERTING: failure_of_converting,
-    "message.key.columns": key_columns,
     "provide.transaction.metadata": switch("transaction_metadata"),
 }
 

@@ -5,17 +5,13 @@ from typing import Any, Final
 
 from libs.config.load import convert_document
 from libs.local.debezium.carry import (
-    CONVERTING,
-    FAILURES,
+    ALIKE,
     PASSWORD,
     Carry,
     Connector,
     Migration,
     choice,
-    failure_of_converting,
     group,
-    key_columns,
-    metric_tags,
     milliseconds,
     names_of,
     not_carried,
@@ -29,7 +25,6 @@ from libs.local.debezium.vitess_properties import VITESS_PROPERTIES
 from libs.local.documents import SNAPSHOT_MODES, VitessDocument
 from libs.source.vitess.settings import REMOVABLE_FIELDS, TabletType, TransactionMetadata, keyspace_mistakes
 from libs.source.vitess.vgtid import format_vgtid, parse_vgtid
-from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode
 
 _ORDERED_FACTORY: Final = "VitessOrderedTransactionMetadataFactory"
 _TRANSFORM: Final = "io.debezium.connector.vitess.transforms."
@@ -182,9 +177,7 @@ def _judged(carry: Carry) -> Carry:
 
 _TABLET_TYPES: Final = {**names_of(TabletType), "master": TabletType.PRIMARY.value}
 _CARRIED: Final[Mapping[str, Carry]] = {
-    "name": not_carried,
-    "topic.prefix": not_carried,
-    "connector.class": not_carried,
+    **ALIKE,
     "tasks.max": not_carried,
     "vitess.offset.storage.per.task": _judged(switch("per_task")),
     "vitess.offset.storage.task.key.gen": _judged(number("number")),
@@ -205,20 +198,8 @@ _CARRIED: Final[Mapping[str, Carry]] = {
     "vitess.grpc.headers": _headers,
     "vitess.grpc.max_inbound_message_size": number("vtgate.max_message_bytes"),
     "connection.validation.timeout.ms": milliseconds("vtgate.timeout_s"),
-    "table.include.list": patterns("include_tables", "{}"),
-    "table.exclude.list": patterns("exclude_tables", "{}"),
     "snapshot.mode": _snapshot_mode,
     "snapshot.include.collection.list": _copied_tables,
-    "time.precision.mode": choice("values.time_precision", names_of(TimePrecision)),
-    "decimal.handling.mode": choice("values.decimal", names_of(DecimalMode)),
-    "bigint.unsigned.handling.mode": choice("values.unsigned_bigint", names_of(UnsignedBigintMode)),
-    "binary.handling.mode": choice("values.binary", names_of(BinaryMode)),
-    "unavailable.value.placeholder": text("values.unavailable_placeholder"),
-    "event.processing.failure.handling.mode": choice("failure_handling", FAILURES),
-    CONVERTING: failure_of_converting,
-    "message.key.columns": key_columns,
-    "heartbeat.interval.ms": milliseconds("heartbeat_interval_s"),
-    "custom.metric.tags": metric_tags,
     "provide.transaction.metadata": _judged(switch("provided")),
     "transaction.metadata.factory": _metadata_factory,
 }
