@@ -1,16 +1,20 @@
 """How long the views of a copy hold back the writers of a real MySQL."""
 
+import multiprocessing
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 
 import pytest
 
 from libs.errors import AccessDenied, SourceUnavailable
 from libs.source.mysql import table_copy
 from libs.source.mysql.settings import DatabaseSettings, SnapshotLock, SnapshotSettings
-from libs.source.mysql.snapshot import open_read_view
+from libs.source.mysql.snapshot import ReadView, open_read_view
 from tests.conftest import MysqlServer, StartMysql
 from tests.integration.log_reading import LogReading, events_of, ids
 
@@ -98,11 +102,25 @@ def test_a_server_without_gtids_is_not_copied_without_a_lock(start_mysql: StartM
 def test_a_reader_that_hangs_does_not_hold_the_lock(
     mysql_server: MysqlServer, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The views of all processes are to be open within one bound; writers go on behind it."""
+    """The views of all processes are to be open within one bound; writers go on behind it, and the processes are gone."""
     mysql_server.execute("CREATE TABLE t (id INT PRIMARY KEY)", database=database)
-    monkeypatch.setattr(table_copy, "_VIEW_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(table_copy, "_VIEW_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(table_copy, "_END_TIMEOUT_S", 0.5)
+    readers: list[BaseProcess] = []
 
+    def stop_and_open(*arguments: object, **settings: object) -> ReadView:
+        readers.extend(each for each in multiprocessing.active_children() if each.name == "snapshot-reader")
+        for reader in readers:
+            assert reader.pid is not None
+            os.kill(reader.pid, signal.SIGSTOP)
+        return open_read_view(*arguments, **settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(table_copy, "open_read_view", stop_and_open)
     with pytest.raises(SourceUnavailable, match="does not answer"):
         table_copy.open_readers(settings_of(mysql_server), epoch=0, processes=2, lock_wait_s=2, waits_for_xa=False)
 
+    assert len(readers) == 2
+    for reader in readers:
+        reader.join(30)
+        assert not reader.is_alive()
     mysql_server.execute("INSERT INTO t VALUES (1)", database=database)
