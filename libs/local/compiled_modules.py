@@ -182,7 +182,7 @@ def _compiler(cache: Path, repository: Path, progress: Progress) -> tuple[list[s
 def _zig(cache: Path, repository: Path, progress: Progress) -> tuple[list[str | Path], dict[str, str]]:
     folder = cache / "zig"
     if not folder.exists():
-        progress.now("downloading a C compiler", done_bytes=lambda: folder_bytes(cache, ".zig.*/**/*"))
+        progress.now("downloading a C compiler", done_bytes=lambda: sum(map(folder_bytes, cache.glob(".zig.*"))))
         with staged_dir(folder) as staging:
             install_beside(cache, repository, "compiler", staging)
     return [sys.executable, "-m", "ziglang", "cc"], {"PYTHONPATH": str(folder)}

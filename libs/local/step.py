@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fnmatch
 import os
 import shutil
 import signal
@@ -165,10 +166,11 @@ def telling_line(output: str) -> str:
 
 
 def folder_bytes(folder: Path, pattern: str = "*") -> int:
-    """Size of the files in ``folder`` and below; files that vanish meanwhile count nothing."""
+    """Size of the files in ``folder`` and below whose name fits ``pattern``; what goes away meanwhile counts for nothing."""
     total = 0
-    for path in folder.rglob(pattern):
-        with contextlib.suppress(OSError):
-            if path.is_file() and not path.is_symlink():
-                total += path.stat().st_size
+    # Not Path.rglob: it raises where a folder goes away between its being found and its being read.
+    for within, _, names in os.walk(folder):
+        for path in (Path(within, name) for name in fnmatch.filter(names, pattern)):
+            with contextlib.suppress(OSError):
+                total += 0 if path.is_symlink() else path.stat().st_size
     return total

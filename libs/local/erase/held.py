@@ -8,6 +8,8 @@ from pathlib import Path
 
 import msgspec
 
+from libs.local.step import folder_bytes
+
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is held of a tenant."""
@@ -23,11 +25,9 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
 def size_of(path: Path) -> int:
     """Bytes of a file, or of all files below a folder; what goes away meanwhile counts for nothing."""
-    files = path.rglob("*") if path.is_dir() else [path]
-    total = 0
-    for file in files:
-        try:
-            total += file.stat().st_size if file.is_file() else 0
-        except OSError:
-            continue
-    return total
+    if path.is_dir():
+        return folder_bytes(path)
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
