@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
@@ -44,7 +43,7 @@ def conform_to(
 
     def unavailable() -> SparkColumn:
         names = [
-            sf.when(sf.array_contains("unavailable", _in_json(column.name)), sf.lit(name))
+            sf.when(sf.array_contains("unavailable", column.name), sf.lit(name))
             for name, column in taken.items()
             if name not in keys
         ]
@@ -70,7 +69,3 @@ def source_columns(columns: Mapping[str, TableColumn], schema: TableSchema) -> d
         name: name if target.sources is None else target.sources.get(schema.version) for name, target in columns.items()
     }
     return {name: of_schema[own.lower()] for name, own in names.items() if own is not None and own.lower() in of_schema}
-
-
-def _in_json(name: str) -> str:
-    return msgspec.json.encode(name).decode()[1:-1]

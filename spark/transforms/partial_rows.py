@@ -20,7 +20,6 @@ from spark.transforms.sql_text import quoted
 _PLACEHOLDERS: Final = (UNAVAILABLE_VALUE, base64.b64encode(UNAVAILABLE_VALUE.encode()).decode())
 _ANY: Final = "|".join(re.escape(placeholder) for placeholder in _PLACEHOLDERS)
 # Within a text a quote is escaped, so that a member's name is the only text that a colon follows.
-_MEMBER: Final = rf'"((?:[^"\\]|\\.)*)":"(?:{_ANY})"'
 _VALUE: Final = rf'":"(?:{_ANY})"'
 
 
@@ -30,10 +29,12 @@ def is_partial(image: Column) -> Column:
 
 
 def split_unavailable(events: DataFrame) -> DataFrame:
-    """Placeholders in ``image`` become null; ``unavailable`` has the names of their columns, as JSON writes them."""
+    """Placeholders in ``image`` become null; ``unavailable`` has the names of their columns."""
+    # The names by a parse: an expression that finds them looks from each quote of a long text to the text's end.
+    known_as = sf.from_json("image", "map<string,string>")
     return events.withColumns(
         {
-            "unavailable": sf.regexp_extract_all("image", sf.lit(_MEMBER), 1),
+            "unavailable": sf.map_keys(sf.map_filter(known_as, lambda _, value: value.isin(*_PLACEHOLDERS))),
             "image": sf.regexp_replace("image", _VALUE, '":null'),
         }
     )

@@ -146,6 +146,18 @@ def test_a_value_that_the_log_does_not_hold_is_the_last_that_it_held(shared: Sha
     assert rows[1]["_headwater_unavailable"] == []
 
 
+def test_a_long_text_beside_a_value_that_the_log_does_not_hold_is_whole(shared: SharedSpark) -> None:
+    """Escapes and all: a look for names by an expression overflowed Java's stack, or took minutes."""
+    text = 'a "quoted" word, a \\ and\n' * 20_000
+    changes = [Change(op="u", rank=1, after={"id": 1, "note": text, "n": UNKNOWN, "raw": None, 'odd "name"': UNKNOWN})]
+    table = _table(shared, changes, orders_schema(*PARTS))
+
+    (row,) = latest_changes_of(table, PART_COLUMNS, ("id",), after=None).collect()
+
+    assert row["note"] == text
+    assert row["_headwater_unavailable"] == ["n", 'odd "name"']
+
+
 def test_an_append_row_has_null_for_what_the_log_does_not_hold(shared: SharedSpark) -> None:
     after = {"id": 1, "note": UNKNOWN, "n": UNKNOWN, "raw": UNKNOWN_BYTES, 'odd "name"': "known"}
     table = _table(shared, [Change(op="u", rank=1, after=after)], orders_schema(*PARTS))
