@@ -39,6 +39,11 @@ _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
 # With pauses of 1, 2, 4, … 60 s, the same batch has failed for six minutes: Kafka or the warehouse would be back.
 _FAILURES_BEFORE_HALT: Final = 10
+# What StreamExecution takes for the end of a query that was stopped. It looks for these words in whatever Python raised by an
+# expression whose stack overflows over the text of a real interruption, whose own words these are.
+_AS_SPARK_INTERRUPTS: Final = (
+    "py4j.protocol.Py4JJavaError: An error occurred while calling it: java.lang.InterruptedException"
+)
 
 log = structlog.get_logger()
 
@@ -75,6 +80,8 @@ class _Run:
         try:
             rows = apply_batch(self._context, BatchIdentity(self.query.id, batch_id), events)
         except BaseException as error:
+            if self._is_over.is_set():
+                raise RuntimeError(_AS_SPARK_INTERRUPTS) from None
             self.failure = error
             raise
         finally:
