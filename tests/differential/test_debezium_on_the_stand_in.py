@@ -5,7 +5,8 @@ Kafka Connect 4.3.1 and the connector 3.5.0.Final are fetched when they are not 
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from confluent_kafka import Consumer
 from bench.connect import Connector
 from bench.debezium_vitess import debezium_vitess
 from libs.events.names import CONTEXT_TASK_HEADER
-from services.vstream_reader.settings import TaskSettings
-from services.vstream_reader.tasks import dealt_shards, partition_name
+from libs.source.vitess.tasks import TaskSettings, partition_name
+from services.vstream_reader.tasks import dealt_shards
 from tests.conftest import MysqlServer
 from tests.vtgate.client import execute
 from tests.vtgate.cluster import new_shard, on_every_shard, topology_of
@@ -96,25 +97,30 @@ def vtgate(shard_servers, unique_name) -> Iterator[VtgateServer]:
         server.stop()
 
 
+def _debezium(
+    folder: Path, bootstrap_servers: str, vtgate: VtgateServer, *, topic_prefix: str, options: Mapping[str, object]
+) -> AbstractContextManager[Connector]:
+    """Debezium's connector, which reads the table."""
+    keyspace = vtgate.topology.keyspaces[0].name
+    return debezium_vitess(
+        folder / "connect",
+        bootstrap_servers,
+        vtgate_port=vtgate.port,
+        keyspace=keyspace,
+        topic_prefix=topic_prefix,
+        options={"poll.interval.ms": 20, "table.include.list": f"{keyspace}.t", **options},
+    )
+
+
 def test_copy_stream_and_reshard(vtgate: VtgateServer, shard_servers, bootstrap_servers: str, tmp_path: Path) -> None:
     """Every row is copied once, every change comes once and in order, before and behind a split of one shard."""
     keyspace = vtgate.topology.keyspaces[0].name
     options = {
-        "poll.interval.ms": 20,
         "provide.transaction.metadata": "true",
         "transaction.metadata.factory": ORDERED,
         "vitess.inherit.epoch": "true",  # without it a new shard begins at epoch 0, below its rows' older events
-        "table.include.list": f"{keyspace}.t",
     }
-    peer = debezium_vitess(
-        tmp_path / "connect",
-        bootstrap_servers,
-        vtgate_port=vtgate.port,
-        keyspace=keyspace,
-        topic_prefix=f"p_{keyspace}",
-        options=options,
-    )
-    with peer as connector:
+    with _debezium(tmp_path, bootstrap_servers, vtgate, topic_prefix=f"p_{keyspace}", options=options) as connector:
         topic = Topic(bootstrap_servers, f"p_{keyspace}.{keyspace}.t")
         copied = tuple(topic.until(20, connector))
         for statement in (
@@ -158,22 +164,12 @@ def test_tasks_have_our_names(vtgate: VtgateServer, bootstrap_servers: str, tmp_
     """Each record's headers tell which task read it: the source partition of ours."""
     keyspace = vtgate.topology.keyspaces[0].name
     options = {
-        "poll.interval.ms": 20,
         "tasks.max": 2,
         "vitess.offset.storage.per.task": "true",
         "vitess.offset.storage.task.key.gen": 0,
         "vitess.prev.num.tasks": 1,
-        "table.include.list": f"{keyspace}.t",
     }
-    peer = debezium_vitess(
-        tmp_path / "connect",
-        bootstrap_servers,
-        vtgate_port=vtgate.port,
-        keyspace=keyspace,
-        topic_prefix=f"n_{keyspace}",
-        options=options,
-    )
-    with peer as connector:
+    with _debezium(tmp_path, bootstrap_servers, vtgate, topic_prefix=f"n_{keyspace}", options=options) as connector:
         topic = Topic(bootstrap_servers, f"n_{keyspace}.{keyspace}.t")
         records = topic.until(20, connector)
         topic.close()

@@ -113,6 +113,16 @@ def fill(server: VtgateServer) -> None:
     execute(server, "INSERT INTO t (id, v) VALUES " + ",".join(f"({n}, 0)" for n in range(1, ROWS + 1)), keyspace)
 
 
+def four_shards(servers: Sequence[MysqlServer], keyspace: str) -> VtgateServer:
+    """It runs, with rows in every shard; two shards are on each of two servers."""
+    names = ("-40", "40-80", "80-c0", "c0-")
+    places = {name: (servers[n % 2].host, servers[n % 2].port) for n, name in enumerate(names)}
+    server = VtgateServer(topology_of({keyspace: places}))
+    server.start()
+    fill(server)
+    return server
+
+
 def wait_until(is_so: Callable[[], bool], why: Callable[[], str] = lambda: "") -> None:
     deadline_s = time.monotonic() + TIMEOUT_S
     while not is_so():
@@ -244,12 +254,7 @@ def test_tasks_that_become_more_and_fewer_lose_and_repeat_nothing(
 ) -> None:
     """One reader, two tasks, four, one, while rows change: a new task waits for those before it, be they stopped or killed,
     does what they were asked for and had not begun, and one of those that is started again refuses to read on."""
-    servers: list[MysqlServer] = shard_servers(2)
-    names = ("-40", "40-80", "80-c0", "c0-")
-    places = {name: (servers[n % 2].host, servers[n % 2].port) for n, name in enumerate(names)}
-    server = VtgateServer(topology_of({unique_name("ks"): places}))
-    server.start()
-    fill(server)
+    server = four_shards(shard_servers(2), unique_name("ks"))
     mesh = Mesh(tmp_path, server, kafka_broker, valkey_server)
     numbers = itertools.count()
 
@@ -258,7 +263,7 @@ def test_tasks_that_become_more_and_fewer_lose_and_repeat_nothing(
             mesh.write(f"UPDATE t SET v = v + 1 WHERE id = {1 + next(numbers) % ROWS}")
 
     def all_rows() -> list[PublishedRow]:
-        return [row for partition in range(4) for row in _rows_of(mesh, partition)]
+        return _rows_of_all(mesh, 4)
 
     try:
         one = mesh.reader()
@@ -313,12 +318,7 @@ def test_a_documents_number_of_readers_is_changed_without_loss(
 ) -> None:
     """Two readers, then three, by nothing but the number in the document, as `headwater up` plans them; between the two a start
     with four that was killed before any reader began, and a copy that a signal asked for, which the next readers make."""
-    servers: list[MysqlServer] = shard_servers(2)
-    names = ("-40", "40-80", "80-c0", "c0-")
-    places = {name: (servers[n % 2].host, servers[n % 2].port) for n, name in enumerate(names)}
-    server = VtgateServer(topology_of({unique_name("ks"): places}))
-    server.start()
-    fill(server)
+    server = four_shards(shard_servers(2), unique_name("ks"))
     mesh = Mesh(tmp_path, server, kafka_broker, valkey_server)
     mesh.source = mesh.source.replace("_", "-")
     home = home_at(tmp_path / "home")
@@ -331,7 +331,7 @@ def test_a_documents_number_of_readers_is_changed_without_loss(
             mesh.write(f"UPDATE t SET v = v + 1 WHERE id = {1 + next(numbers) % ROWS}")
 
     def all_rows() -> list[PublishedRow]:
-        return [row for partition in range(3) for row in _rows_of(mesh, partition)]
+        return _rows_of_all(mesh, 3)
 
     def all_is_there() -> None:
         stored = mesh.stored()
@@ -399,6 +399,10 @@ def _planned_readers(mesh: Mesh, home: Home, *, tasks: int) -> list[ServiceProce
     assert len(readers) == tasks
     mesh.planned += readers
     return readers
+
+
+def _rows_of_all(mesh: Mesh, partitions: int) -> list[PublishedRow]:
+    return [row for partition in range(partitions) for row in _rows_of(mesh, partition)]
 
 
 def _rows_of(mesh: Mesh, partition: int) -> list[PublishedRow]:
