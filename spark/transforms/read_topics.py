@@ -111,6 +111,9 @@ def kafka_options(kafka: KafkaSettings) -> dict[str, str]:
         # A consumer asks for more as it hands out what came; while the broker keeps that request for Kafka's half a second, the
         # question for the position waits behind it, once for each Kafka partition of a batch. Nothing here waits for events.
         "kafka.fetch.max.wait.ms": str(_MAX_FETCH_WAIT_MS),
+        # Spark keeps its consumers for minutes. By Kafka's default one that asks for a topic which was deleted meanwhile makes
+        # it anew, also where its tenant was erased.
+        "kafka.allow.auto.create.topics": "false",
         "includeHeaders": "true",
     }
     if kafka.sasl_mechanism is not None:
