@@ -138,15 +138,12 @@ class _Fleet:
         for name, query in list(self._queries.items()):
             if wanted.get(name) != query.tenant:
                 query.stop()
-                del self._queries[name]
-                if name not in wanted:
-                    self._leaving[name] = query
+                self._leaving[name] = self._queries.pop(name)
         for name, spec in wanted.items():
-            self._leaving.pop(name, None)
             if name not in self._queries:
                 assert spec.sink is not None
-                sink = self._sinks[spec.sink.warehouse]
-                self._queries[name] = TenantQuery(self._spark, self._settings, spec, sink, self._lineage)
+                sink, before = self._sinks[spec.sink.warehouse], self._leaving.pop(name, None)
+                self._queries[name] = TenantQuery(self._spark, self._settings, spec, sink, self._lineage, behind=before)
         self._is_told = True
 
     def _is_ours(self, spec: TenantSpec) -> bool:

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 import structlog
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -95,9 +96,12 @@ class _Run:
         self._is_over.wait(self._pace.pause_s)
 
     def stop(self) -> None:
-        """End the query, in the middle of a batch if need be."""
+        """End the query, in the middle of a batch if need be; see ``is_applying``."""
         self._is_over.set()
-        self.query.stop()
+        try:
+            self.query.stop()
+        except Py4JJavaError as error:  # Spark waits for its thread so long; the other tenants need not
+            log.warning("sink_query_stops_slowly", reason=described(error))
 
 
 class TenantQuery:
@@ -110,7 +114,10 @@ class TenantQuery:
         tenant: TenantSpec,
         sink: Sink,
         lineage: Lineage | None = None,
+        *,
+        behind: "TenantQuery | None" = None,
     ) -> None:
+        """``behind``: the tenant's query before this one, stopped; its last batch is waited for."""
         assert tenant.sink is not None
         self._lineage = lineage
         self.tenant = tenant
@@ -118,6 +125,7 @@ class TenantQuery:
         self._spark = spark
         self._settings = settings
         self._sink = sink
+        self._behind = behind
         self._run: _Run | None = None
         self._stopped: _Run | None = None
         self._failures = 0
@@ -139,7 +147,7 @@ class TenantQuery:
 
     def supervise(self) -> None:
         """Start the query when it is due; notice its end."""
-        if self._halted_because is not None:
+        if self._halted_because is not None or not self._is_first_at_rest():
             return
         if self._run is None:
             if time.monotonic() >= self._start_at_s:
@@ -172,7 +180,13 @@ class TenantQuery:
     @property
     def is_at_rest(self) -> bool:
         """Stopped, and the batch that was cut off has ended too: nothing of the tenant is written any more."""
-        return self._run is None and (self._stopped is None or not self._stopped.is_applying)
+        stands = self._run is not None or (self._stopped is not None and self._stopped.is_applying)
+        return not stands and self._is_first_at_rest()
+
+    def _is_first_at_rest(self) -> bool:
+        if self._behind is not None and self._behind.is_at_rest:
+            self._behind = None
+        return self._behind is None
 
     def _start(self) -> _Run:
         name = self.tenant.tenant

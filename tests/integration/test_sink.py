@@ -2,6 +2,7 @@
 
 import random
 import secrets
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,11 +29,13 @@ from libs.types.tenant import (
     TenantSpec,
 )
 from libs.types.warehouse import SinkProgress, decode_positions, warehouse_table
+from spark.jobs import tenant_query
+from spark.jobs.batch import apply_batch
 from spark.jobs.newest_events import NewestEvents
 from spark.jobs.progress import load_progress
 from spark.jobs.settings import SinkJobSettings
 from spark.jobs.tenant_query import TenantQuery
-from tests.sink_query import run_until
+from tests.sink_query import TIMEOUT_S, run_until
 from tests.sink_topics import SOURCE, Model, TenantTopics, gtid, table_id, without_own_columns
 from tests.spark_session import Row, SharedSpark, session_settings, shared_spark
 
@@ -248,6 +251,39 @@ def test_a_limit_of_rows_holds_a_tenant_back_and_not_its_stop(start_tenant: Star
 
     assert rows_held_back > 0
     stored = [row["_headwater_order"] for row in restarted.rows("orders")]
+    assert sorted(map(str, stored)) == sorted(orders.orders)
+
+
+def test_a_batch_that_outlasts_its_querys_stop_is_waited_for(
+    start_tenant: StartTenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark gives up waiting for it, which is no fault of the job; the tenant's next query begins behind it."""
+    tenant = start_tenant(f"w{secrets.token_hex(3)}", mode=SinkMode.APPEND)
+    orders = Model(schema_of("orders"))
+    tenant.topics.create_table(orders.schema)
+    with tenant.topics.transaction() as first:
+        first.schema(orders.schema)
+    write_at_random(tenant, [orders], random.Random(4), transactions=2)
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def apply_slowly(*batch: Any) -> int:
+        has_begun.set()
+        assert may_end.wait(TIMEOUT_S)
+        return apply_batch(*batch)
+
+    monkeypatch.setattr(tenant_query, "apply_batch", apply_slowly)
+    run_until(tenant.query, has_begun.is_set, why=lambda: tenant.progress)  # and stops it
+    following = TenantQuery(
+        tenant.shared.session, tenant.settings, tenant.spec, tenant.shared.sink, behind=tenant.query
+    )
+    following.supervise()
+
+    assert not tenant.query.is_at_rest
+    assert not following.is_running
+    may_end.set()
+    run_until(following, lambda: tenant.progress.rows >= len(orders.orders), why=lambda: tenant.progress)
+    assert tenant.query.is_at_rest
+    stored = [row["_headwater_order"] for row in tenant.rows("orders")]
     assert sorted(map(str, stored)) == sorted(orders.orders)
 
 
