@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from confluent_kafka.admin import AdminClient
 from prometheus_client import REGISTRY
 
 from libs.config.connections import KafkaSettings
@@ -31,6 +32,7 @@ from libs.types.tenant import (
 from libs.types.warehouse import SinkProgress, decode_positions, warehouse_table
 from spark.jobs import tenant_query
 from spark.jobs.batch import apply_batch
+from spark.jobs.jvm_consumer import duration, jvm_consumer
 from spark.jobs.newest_events import NewestEvents
 from spark.jobs.progress import load_progress
 from spark.jobs.settings import SinkJobSettings
@@ -285,6 +287,19 @@ def test_a_batch_that_outlasts_its_querys_stop_is_waited_for(
     assert tenant.query.is_at_rest
     stored = [row["_headwater_order"] for row in tenant.rows("orders")]
     assert sorted(map(str, stored)) == sorted(orders.orders)
+
+
+def test_a_consumer_of_the_sink_makes_no_topic(shared: SharedSpark, bootstrap_servers: str) -> None:
+    """Spark keeps its consumers for a while: an erased tenant's topic must not come back because one asks for it."""
+    topic = f"gone-{secrets.token_hex(3)}"
+    consumer = jvm_consumer(shared.session, KafkaSettings(bootstrap_servers=bootstrap_servers), {})
+    try:
+        for _ in range(2):
+            assert not consumer.partitionsFor(topic, duration(shared.session, 10_000))
+    finally:
+        consumer.close()
+
+    assert topic not in AdminClient({"bootstrap.servers": bootstrap_servers}).list_topics(timeout=20).topics
 
 
 def test_history_holds_every_version_and_its_current_ones_are_the_source(start_tenant: StartTenant) -> None:
