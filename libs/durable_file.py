@@ -21,3 +21,8 @@ def replace_durably(path: Path, content: bytes, *, writer: str = "") -> None:
         file.flush()
         os.fsync(file.fileno())
     unfinished.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the new name too
+    finally:
+        os.close(folder)

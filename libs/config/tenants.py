@@ -19,6 +19,7 @@ from typing import Final
 from libs.config.load import convert_document
 from libs.config.patterns import pattern_mistakes
 from libs.config.yaml_text import DocumentLines, parse_yaml, read_text
+from libs.durable_file import replace_durably
 from libs.errors import InvalidSettings
 from libs.events.names import own_topics, row_topic
 from libs.types.table import TableId
@@ -501,7 +502,7 @@ def _mask_mistakes(mask: ColumnMask) -> Iterable[str]:
 
 
 class _LastGoodDocuments:
-    """The newest good text of each document, in a folder of our own. Written whole or not at all."""
+    """The newest good text of each document, in a folder of our own."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -517,9 +518,7 @@ class _LastGoodDocuments:
         copy = self._copy_of(document)
         if self.load(document) == text:
             return
-        unfinished = copy.with_suffix(".unfinished")
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(copy)
+        replace_durably(copy, text.encode())
 
     def keep_only(self, documents: Iterable[Path]) -> None:
         """A document that was taken away is gone: its tenant shall not come back at a restart."""
