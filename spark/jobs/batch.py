@@ -150,8 +150,6 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
         context.schemas.require(spark, {(part.topic, part.schema_version) for part in slices})
         read_s = time.monotonic() - started_s
         context.sink.begin_batch(spark, batch)
-        if isinstance(context.sink, ShowsTogether) and context.moves_together:
-            context.sink.stage_batch(spark)
         requests = _requests(context, spark, [part for part in surveyed if part.topic == replays])
         asked = read_resyncs(spark, context.kafka, [part for part in surveyed if part.topic == resyncs])
         anew = due_resyncs(context, batch, asked)
@@ -166,9 +164,12 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
             own = parts[topic].own if topic in parts else None
             anew_part = _Anew(request, spark, progress.tables.get(topic), by_topic.get(topic, []))
             parts[topic] = _Part(own, anew_part)
-        outcomes = _apply_tables(context, spark, batch, [parts[topic] for topic in sorted(parts)])
-        if context.moves_together:
-            outcomes = _show_together(context, spark, outcomes)
+        ordered = [parts[topic] for topic in sorted(parts)]
+        if isinstance(context.sink, ShowsTogether) and context.moves_together:
+            with context.sink.staged_batch(spark):
+                outcomes = _show_together(context, spark, _apply_tables(context, spark, batch, ordered))
+        else:
+            outcomes = _apply_tables(context, spark, batch, ordered)
     finally:
         held.unpersist()
         context.newest_events.close()
@@ -201,9 +202,15 @@ def _show_together(context: TenantSink, spark: SparkSession, outcomes: Sequence[
     written = [outcome for outcome in outcomes if outcome.commit is not None and not outcome.commit.is_left_out]
     context.cut_file.store(msgspec.structs.replace(context.cut, publishing=tuple(outcome.place for outcome in written)))
     show_what_waits(context, spark)
+    shown_at_us = time.time_ns() // 1_000
     failpoint("sink_after_showing_before_maintenance")
     return [
-        replace(outcome, commit=replace(outcome.commit, maintained=_maintain(context, spark, outcome.place)))
+        replace(
+            outcome,
+            commit=replace(
+                outcome.commit, written_at_us=shown_at_us, maintained=_maintain(context, spark, outcome.place)
+            ),
+        )
         if outcome.commit is not None and outcome.commit.timings is not None
         else outcome
         for outcome in outcomes

@@ -7,9 +7,10 @@ Exactly once: the snapshot of each commit of rows names its micro-batch (``commi
 the last batch that the table took in. Whatever else commits (a fill, maintenance) names none.
 """
 
+import contextlib
 import dataclasses
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -247,8 +248,10 @@ class IcebergSink:
         files = TableFiles(bytes=state.bytes, data_files=state.data_files, delete_files=state.delete_files)
         return Maintained(files, was_due)
 
-    def stage_batch(self, spark: SparkSession) -> None:
+    @contextlib.contextmanager
+    def staged_batch(self, spark: SparkSession) -> Iterator[None]:
         stage(spark)
+        yield
 
     def show_together(self, spark: SparkSession, tenant: str, tables: Sequence[WarehouseTable]) -> None:
         waiting, rows = [], []

@@ -4,12 +4,16 @@ Exactly once: ``headwater.tables`` holds for each table the last batch that it t
 transaction that writes the batch. The transaction locks the row first, so that of two sessions that write the same table one
 waits, and a batch that was overtaken (its session was believed dead) finds a later one there and writes nothing.
 
+Where a tenant's tables move together, all of a batch's are written in one transaction, each behind a savepoint.
+
 Columns and registry change in one transaction too: DDL is transactional in PostgreSQL.
 """
 
+import contextlib
 import hashlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -62,7 +66,7 @@ from spark.sinks.port import (
     TableRefused,
     Truncation,
 )
-from spark.sinks.postgresql.client import Connection, Connections
+from spark.sinks.postgresql.client import Connection, Connections, OpenTransaction
 from spark.sinks.postgresql.copy import Probe, StageTarget, copy_into_stages, find_refused_rows
 from spark.sinks.postgresql.copy_text import as_text
 from spark.sinks.postgresql.read import read_rows
@@ -197,6 +201,8 @@ class PostgresqlSink:
         self._has_state = False
         self._key_stages: dict[WarehouseTable, list[str]] = {}
         """Of keys that ``rows`` staged; ``merge_versions`` drops them, or the next batch."""
+        self._together: dict[BatchIdentity, OpenTransaction] = {}
+        """Of batches whose tables move together, while they run."""
 
     @property
     def dialect(self) -> Dialect:
@@ -302,6 +308,24 @@ class PostgresqlSink:
         spark_types, own_types = _staged_types(stored, names)
         return find_refused_rows(changes, spark_types, Probe(self._settings, own_types, str(table.name), at_most))
 
+    @contextlib.contextmanager
+    def staged_batch(self, spark: SparkSession) -> Iterator[None]:
+        batch = _batch_of(spark)
+        self._together[batch] = self._connections.open_transaction(f"the tables of batch {batch}")
+        try:
+            yield
+        finally:
+            # Not shown: the batch ended before its time, and comes again.
+            if (left := self._together.pop(batch, None)) is not None:
+                left.roll_back()
+
+    def show_together(self, spark: SparkSession, tenant: str, tables: Sequence[WarehouseTable]) -> None:
+        """Nothing where no block is open: what was not committed with one is gone."""
+        if spark.conf.get(_BATCH, None) is None or (together := self._together.pop(_batch_of(spark), None)) is None:
+            return
+        failpoint("sink_before_commit")
+        together.commit()
+
     def maintain(self, spark: SparkSession, table: WarehouseTable) -> Maintained:
         """Changes nothing: the server's autovacuum does it."""
         with self._connections.transaction(str(table)) as connection:
@@ -320,14 +344,14 @@ class PostgresqlSink:
         if stored is None:
             raise _gone(table)
         stages = self._stage(table, stored, changes, batch)
-        with self._connections.transaction(str(table.name)) as connection:
+        with self._write_transaction(batch, str(table.name)) as connection:
             connection.execute(f"SELECT 1 FROM {REGISTRY} WHERE name = %s FOR UPDATE", (str(table.name),))
             stored = _load(connection, table.name)
             if stored is not None and not stored.has(batch):
                 for statement in statements(stored, changes.columns, stages):
                     connection.execute(statement)
                 connection.execute(
-                    f"UPDATE {REGISTRY} SET batch_query = %s, batch_id = %s, batch_at = now(), reached_order = %s, "
+                    f"UPDATE {REGISTRY} SET batch_query = %s, batch_id = %s, batch_at = clock_timestamp(), reached_order = %s, "
                     "reached_at = timestamptz 'epoch' + %s * interval '1 microsecond', reached_offsets = %s, "
                     "reached_positions = %s WHERE name = %s",
                     (
@@ -342,7 +366,12 @@ class PostgresqlSink:
                 )
             for stage in [*stages, *self._key_stages.pop(table.name, [])]:
                 connection.execute(f"DROP TABLE IF EXISTS {stage}")
-            failpoint("sink_before_commit")
+            if batch not in self._together:
+                failpoint("sink_before_commit")
+
+    def _write_transaction(self, batch: BatchIdentity, subject: str) -> AbstractContextManager[Connection]:
+        together = self._together.get(batch)
+        return self._connections.transaction(subject) if together is None else together.part(subject)
 
     def _stage(self, table: SinkTable, stored: _Stored, changes: DataFrame, batch: BatchIdentity) -> list[str]:
         spark_types, own_types = _staged_types(stored, changes.columns)
