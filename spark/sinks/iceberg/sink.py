@@ -95,7 +95,7 @@ log = structlog.get_logger()
 
 def open_sink(settings: Settings) -> Sink:
     """The sink over one warehouse folder and catalog; makes the folders."""
-    if "://" not in settings.warehouse_dir:
+    if settings.is_folder:
         Path(settings.warehouse_dir).mkdir(parents=True, exist_ok=True)
     if settings.catalog.file is not None:
         Path(settings.catalog.file).parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +116,7 @@ class IcebergSink:
 
     def session_config(self) -> Mapping[str, str]:
         directory = self._settings.warehouse_dir
-        warehouse = directory if "://" in directory else Path(directory).absolute().as_uri()
+        warehouse = Path(directory).absolute().as_uri() if self._settings.is_folder else directory
         return {
             "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
             **catalog_config(self._settings.catalog, warehouse),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,8 @@ from libs.types.table import TableSchema
 from libs.types.table_layout import parse_ordered_term, parse_term
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import WarehouseTable, encode_positions
-from spark.sinks.iceberg.catalog import place_in
+from spark.java import java_class
+from spark.sinks.iceberg.catalog import catalog_config, place_in
 from spark.sinks.iceberg.settings import CatalogKind, CatalogSettings, Settings
 from spark.sinks.port import TableRefused
 from tests.contract.sink_harness import REACHED, WarehouseHarness
@@ -82,6 +84,28 @@ def test_catalogs_of_one_level_keep_tables_apart() -> None:
     assert all(re.fullmatch(r"[a-z0-9_]+", name) for (name,) in placed)
 
 
+def test_glue_reads_its_settings_by_its_own_names(shared: SharedSpark) -> None:
+    """No Glue can be had: what Iceberg makes of the properties is what its GlueCatalog would be told."""
+    given = {"glue.id": "123456789012", "glue.skip-archive": "false", "client.region": "eu-central-1"}
+    glue = CatalogSettings(kind=CatalogKind.GLUE, properties=given)
+    prefix = "spark.sql.catalog.headwater."
+    config = catalog_config(glue, "s3://bucket/warehouse")
+    own = {name.removeprefix(prefix): value for name, value in config.items() if name.startswith(prefix)}
+    properties = java_class(shared.session, "java.util.HashMap")()
+    for name, value in own.items():
+        properties.put(name, value)
+
+    aws = java_class(shared.session, "org.apache.iceberg.aws.AwsProperties")(properties)
+    client = java_class(shared.session, "org.apache.iceberg.aws.AwsClientProperties")(properties)
+
+    names = java_class(shared.session, "org.apache.iceberg.CatalogProperties")
+    util = java_class(shared.session, "org.apache.iceberg.CatalogUtil")
+    assert own["type"] == util.ICEBERG_CATALOG_TYPE_GLUE
+    assert own[names.WAREHOUSE_LOCATION] == "s3://bucket/warehouse"
+    assert (aws.glueCatalogId(), aws.glueCatalogSkipArchive()) == ("123456789012", False)
+    assert client.clientRegion() == "eu-central-1"
+
+
 @pytest.mark.parametrize(
     ("given", "mistake"),
     [
@@ -89,10 +113,20 @@ def test_catalogs_of_one_level_keep_tables_apart() -> None:
         ({"kind": "rest", "file": "f"}, "catalog.uri: is missing"),
         ({"kind": "jdbc", "uri": "postgresql://h/d"}, "catalog.uri: must begin with jdbc:"),
         ({"kind": "hadoop", "password": "x"}, "catalog.password: is for a catalog of kind jdbc"),
+        (
+            {"kind": "rest", "uri": "u", "credential": "a:b", "token": "t"},
+            "catalog.token: the catalog gives tokens for",
+        ),
+        ({"kind": "glue", "token": "t"}, "catalog.token: is for a catalog of kind rest"),
+        (
+            {"kind": "hive", "uri": "u", "properties": {"s3.secret-access-key": "x"}},
+            "catalog.properties.s3.secret-access-key",
+        ),
+        ({"kind": "rest", "uri": "u", "properties": {"token": "x"}}, "catalog.properties.token: is a secret"),
         ({"kind": "sqlit", "file": "f"}, "catalog.kind: unknown value 'sqlit'; did you mean 'sqlite'?"),
     ],
 )
-def test_a_catalog_that_cannot_be_reached_is_refused(given: dict[str, str], mistake: str) -> None:
+def test_a_catalog_that_cannot_be_reached_is_refused(given: dict[str, Any], mistake: str) -> None:
     mistakes: list[str] = []
 
     assert convert_document(Settings, {"warehouse_dir": "w", "catalog": given}, place="", mistakes=mistakes) is None
