@@ -108,25 +108,23 @@ _STATE: Final = (
         columns jsonb NOT NULL, schema_version bigint,
         batch_query text, batch_id bigint, batch_at timestamptz, reached_order text, reached_at timestamptz,
         reached_offsets jsonb, reached_positions jsonb, UNIQUE (schema_name, table_name))""",
-    *(
-        f"ALTER TABLE {REGISTRY} ADD COLUMN IF NOT EXISTS {column}"
-        for column in (
-            "schema_version bigint",
-            "reached_order text",
-            "reached_at timestamptz",
-            "reached_offsets jsonb",
-            "reached_positions jsonb",
-        )
-    ),
-    f"""CREATE OR REPLACE VIEW {quoted(STATE_SCHEMA, PROGRESS_VIEW)} AS
-        SELECT split_part(name, '.', 1) AS tenant, source, source_table AS "table",
-            p ->> 'source_partition' AS source_partition, p -> 'position' AS position, p ->> 'order' AS position_order,
-            reached_order AS "order", reached_at AS committed_at, reached_offsets AS offsets,
-            batch_query || ':' || batch_id AS batch, batch_at AS written_at
-        FROM {REGISTRY} LEFT JOIN LATERAL jsonb_array_elements(reached_positions) p ON true
-        WHERE batch_query IS NOT NULL""",
     f"COMMENT ON TABLE {REGISTRY} IS 'Tables that Headwater writes, and the last batch that each took in'",
 )
+_LATER_COLUMNS: Final = {
+    "schema_version": "bigint",
+    "reached_order": "text",
+    "reached_at": "timestamptz",
+    "reached_offsets": "jsonb",
+    "reached_positions": "jsonb",
+}
+"""Those that a registry of an older release lacks."""
+_VIEW: Final = f"""CREATE OR REPLACE VIEW {quoted(STATE_SCHEMA, PROGRESS_VIEW)} AS
+    SELECT split_part(name, '.', 1) AS tenant, source, source_table AS "table",
+        p ->> 'source_partition' AS source_partition, p -> 'position' AS position, p ->> 'order' AS position_order,
+        reached_order AS "order", reached_at AS committed_at, reached_offsets AS offsets,
+        batch_query || ':' || batch_id AS batch, batch_at AS written_at
+    FROM {REGISTRY} LEFT JOIN LATERAL jsonb_array_elements(reached_positions) p ON true
+    WHERE batch_query IS NOT NULL"""
 _LOCK_KEY: Final = "headwater"
 
 log = structlog.get_logger()
@@ -388,6 +386,9 @@ class PostgresqlSink:
                 _lock_name(connection, _LOCK_KEY)  # two at once would both find nothing
                 for statement in _STATE:
                     connection.execute(statement)
+                for statement in _lacking_columns(connection):
+                    connection.execute(statement)
+                connection.execute(_VIEW)
             self._has_state = True
 
     def _create(self, connection: Connection, table: SinkTable) -> None:
@@ -611,6 +612,19 @@ def _load(connection: Connection, table: WarehouseTable) -> _Stored | None:
         )
     batch = None if query_id is None else BatchIdentity(query_id, batch_id)
     return _Stored(quoted(schema, name), mode, deletes, tuple(key), notes, dict(types), version, batch)
+
+
+def _lacking_columns(connection: Connection) -> list[str]:
+    """Only those: ALTER waits for every batch that writes, and all wait for it, also where it changes nothing."""
+    columns = connection.execute(
+        "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+        (REGISTRY,),
+    ).fetchall()
+    return [
+        f"ALTER TABLE {REGISTRY} ADD COLUMN {name} {kind}"
+        for name, kind in _LATER_COLUMNS.items()
+        if (name,) not in columns
+    ]
 
 
 def _check_place(connection: Connection, table: SinkTable, schema: str, name: str) -> None:
