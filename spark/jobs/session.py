@@ -59,8 +59,10 @@ def open_session(settings: SessionSettings, sinks: Iterable[Sink], *, name: str)
         "spark.sql.streaming.metricsEnabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "5",
         "spark.sql.ui.retainedExecutions": "10",
-        "spark.ui.retainedJobs": "10",
-        "spark.ui.retainedStages": "10",
+        # Those of a batch's writes, of a few tenants: ``phases`` asks for them.
+        "spark.ui.retainedJobs": "60",
+        "spark.ui.retainedStages": "120",
+        "spark.redaction.regex": _HIDDEN,
     }
     extensions = []
     for sink in sinks:
