@@ -13,8 +13,7 @@ from libs.types.table import TableSchema
 from libs.types.table_layout import parse_ordered_term, parse_term
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import WarehouseTable, encode_positions
-from spark.java import java_class
-from spark.sinks.iceberg.catalog import catalog_config, place_in
+from spark.sinks.iceberg.catalog import place_in
 from spark.sinks.iceberg.settings import CatalogKind, CatalogSettings, Settings
 from spark.sinks.port import TableRefused
 from tests.contract.sink_harness import REACHED, WarehouseHarness
@@ -82,28 +81,6 @@ def test_catalogs_of_one_level_keep_tables_apart() -> None:
     assert placed[0] == ("a__b__c",)
     assert len(set(placed)) == len(spelled)
     assert all(re.fullmatch(r"[a-z0-9_]+", name) for (name,) in placed)
-
-
-def test_glue_reads_its_settings_by_its_own_names(shared: SharedSpark) -> None:
-    """No Glue can be had: what Iceberg makes of the properties is what its GlueCatalog would be told."""
-    given = {"glue.id": "123456789012", "glue.skip-archive": "false", "client.region": "eu-central-1"}
-    glue = CatalogSettings(kind=CatalogKind.GLUE, properties=given)
-    prefix = "spark.sql.catalog.headwater."
-    config = catalog_config(glue, "s3://bucket/warehouse")
-    own = {name.removeprefix(prefix): value for name, value in config.items() if name.startswith(prefix)}
-    properties = java_class(shared.session, "java.util.HashMap")()
-    for name, value in own.items():
-        properties.put(name, value)
-
-    aws = java_class(shared.session, "org.apache.iceberg.aws.AwsProperties")(properties)
-    client = java_class(shared.session, "org.apache.iceberg.aws.AwsClientProperties")(properties)
-
-    names = java_class(shared.session, "org.apache.iceberg.CatalogProperties")
-    util = java_class(shared.session, "org.apache.iceberg.CatalogUtil")
-    assert own["type"] == util.ICEBERG_CATALOG_TYPE_GLUE
-    assert own[names.WAREHOUSE_LOCATION] == "s3://bucket/warehouse"
-    assert (aws.glueCatalogId(), aws.glueCatalogSkipArchive()) == ("123456789012", False)
-    assert client.clientRegion() == "eu-central-1"
 
 
 @pytest.mark.parametrize(
