@@ -5,19 +5,23 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
+from psycopg import Connection, sql
+from psycopg.errors import InvalidSchemaName, UndefinedTable
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from libs.mysql.logical import column
 from libs.types.table import TableSchema
-from libs.types.warehouse import CONSISTENT_TABLE, WarehouseTable
-from tests.sink_topics import TenantTopics, table_id
+from libs.types.warehouse import CONSISTENT_TABLE, WarehouseTable, warehouse_table
+from tests.sink_topics import SOURCE, TenantTopics, table_id
 
 TABLES: Final = ("savings", "checking")
 TOTAL: Final = 1_200
 _ACCOUNTS: Final = 6
+_PAUSE_S: Final = 0.1
 _BEGIN_WITH: Final = TOTAL // _ACCOUNTS // len(TABLES)
 _COLUMNS: Final = (column("id", "int", is_optional=False), column("n", "int"))
 
@@ -62,13 +66,61 @@ class Bank:
         return [{"id": account, "n": balance} for account, balance in sorted(self._balances[name].items())]
 
 
-class Auditor:
-    """Sums both tables as the snapshots that belong together have them, as often as it can."""
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What one look at both tables found."""
 
-    def __init__(self, tenant: str, load: Callable[[WarehouseTable], AbstractContextManager[Table]]) -> None:
+    total: int
+    batches: frozenset[str]
+
+
+Load = Callable[[WarehouseTable], AbstractContextManager[Table]]
+
+
+def audit_of_snapshots(tenant: str, load: Load) -> Audit | None:
+    """Both tables as the snapshots that belong together have them (Iceberg); None: there are none yet."""
+
+    def total(name: str, snapshot_id: int) -> int:
+        *namespace, table = name.split(".")
+        with load(WarehouseTable(namespace=tuple(namespace), name=table)) as found:
+            return sum(found.scan(snapshot_id=snapshot_id, selected_fields=("n",)).to_arrow()["n"].to_pylist())
+
+    try:
+        with load(WarehouseTable(namespace=(tenant,), name=CONSISTENT_TABLE)) as listed:
+            together = listed.scan().to_arrow().to_pylist()
+    except NoSuchTableError:
+        return None
+    if not together:
+        return None
+    sums = [total(row["table"], row["snapshot_id"]) for row in together]
+    return Audit(sum(sums), frozenset(row["batch"] for row in together))
+
+
+def audit_of_query(connection: Connection[Any], tenant: str) -> Audit | None:
+    """Both tables as one query finds them (PostgreSQL); None: nothing was written yet."""
+    places = [warehouse_table(tenant, SOURCE, table_id(name)) for name in TABLES]
+    sums = [
+        sql.SQL("SELECT sum(n) AS n FROM {}").format(sql.Identifier("_".join(place.namespace), place.name))
+        for place in places
+    ]
+    query = sql.SQL(
+        "SELECT sum(n), (SELECT array_agg(batch_query || ':' || batch_id) FROM headwater.tables WHERE name = ANY (%s)) "
+        "FROM ({}) t"
+    ).format(sql.SQL(" UNION ALL ").join(sums))
+    try:
+        [(total, batches)] = connection.execute(query, ([str(place) for place in places],)).fetchall()
+    except (UndefinedTable, InvalidSchemaName):
+        return None
+    return None if total is None else Audit(int(total), frozenset(filter(None, batches)))
+
+
+class Auditor:
+    """Looks at both tables as often as it can."""
+
+    def __init__(self, audit: Callable[[], Audit | None]) -> None:
         self.sums: list[int] = []
         self.batches: set[str] = set()
-        self._tenant, self._load = tenant, load
+        self._audit = audit
         self._failure: BaseException | None = None
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._work)
@@ -86,22 +138,9 @@ class Auditor:
     def _work(self) -> None:
         try:
             while not self._is_over.is_set():
-                self._audit()
-                time.sleep(0.2)
+                if (found := self._audit()) is not None:
+                    self.sums.append(found.total)
+                    self.batches |= found.batches
+                time.sleep(_PAUSE_S)
         except BaseException as failure:
             self._failure = failure
-
-    def _audit(self) -> None:
-        try:
-            with self._load(WarehouseTable(namespace=(self._tenant,), name=CONSISTENT_TABLE)) as listed:
-                together = listed.scan().to_arrow().to_pylist()
-        except NoSuchTableError:
-            return
-        if together:
-            self.sums.append(sum(self._sum(row["table"], row["snapshot_id"]) for row in together))
-            self.batches |= {row["batch"] for row in together}
-
-    def _sum(self, name: str, snapshot_id: int) -> int:
-        *namespace, table = name.split(".")
-        with self._load(WarehouseTable(namespace=tuple(namespace), name=table)) as found:
-            return sum(found.scan(snapshot_id=snapshot_id, selected_fields=("n",)).to_arrow()["n"].to_pylist())

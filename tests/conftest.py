@@ -39,6 +39,7 @@ hypothesis_settings.load_profile("headwater")
 
 READY_TIMEOUT_S = 90.0  # two cores, and Spark may be starting beside
 STOP_TIMEOUT_S = 30.0
+_OWN_READY_TIMEOUT_S = 240.0  # Hive's metastore makes its tables first
 FAULTS_TIMEOUT_S = 900
 DIFFERENTIAL_TIMEOUT_S = 900  # the first one fetches Debezium's jars
 ORDER = ("unit", "contract", "integration", "differential", "cluster", "faults", "e2e")  # cheap and telling first
@@ -363,6 +364,14 @@ def _start_valkey(folder: Path, servers: ExitStack) -> ValkeyServer:
     servers.callback(lambda: stop(server.running, STOP_TIMEOUT_S))
     wait_ready(server.running, READY_TIMEOUT_S)
     return server
+
+
+def started(spec: ProcessSpec, log_dir: Path, servers: ExitStack) -> Running:
+    """A server of a test's own, which serves; ``servers`` stops it."""
+    running = start(spec, log_dir, dies_with_parent=True)
+    servers.callback(lambda: stop(running, STOP_TIMEOUT_S))
+    wait_ready(running, _OWN_READY_TIMEOUT_S)
+    return running
 
 
 def _started(spec: ProcessSpec, folder: Path) -> Running:

@@ -4,8 +4,8 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,8 @@ class SinkJob:
     warehouse: str
     warehouse_settings: dict[str, Any]
     read_rows: Callable[[WarehouseTable], list[Row]]
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """Of every life, besides."""
     running: Running | None = None
 
     def start(self, *, failpoints: str = "") -> None:
@@ -79,7 +81,7 @@ class SinkJob:
         spec = ProcessSpec(
             name="sink_job",
             command=(sys.executable, "-m", "spark.jobs.sink_job", "--settings", str(settings)),
-            environ={"HEADWATER_FAILPOINTS": failpoints, "PYTHONPATH": str(REPOSITORY)},
+            environ={"HEADWATER_FAILPOINTS": failpoints, "PYTHONPATH": str(REPOSITORY), **self.environ},
             working_dir=self.folder / "work",
             ready=None,
         )

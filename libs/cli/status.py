@@ -14,6 +14,7 @@ from libs.local.documents import read_documents
 from libs.local.home import Home
 from libs.local.state import running_state
 from libs.local.status import ProcessStatus, RoutedTenant, SourceStatus, Status, TableStatus, gather_status
+from libs.types.warehouse import TableTimings, table_phases
 
 PLAIN_WIDTH = 200
 SHOWN_SHARDS = 10
@@ -213,19 +214,19 @@ def _tables(tables: tuple[TableStatus, ...]) -> Table:
 
 
 def warehouse_table(tables: tuple[TableStatus, ...]) -> Table:
-    """Where the time of each table's newest batch went, and what the table takes."""
-    phases = ("read", "prepare", "write", "maintain")
+    """Where the time of each table's newest batch went, and what the table takes; "?" where Spark did not tell."""
+    phases = ("read", *table_phases(TableTimings()), "show")
     table = _table("warehouse", "changes/s", *phases, "data files", "delete files", "size", "maintained")
     for each in tables:
         if (stored := each.warehouse) is None:
             continue
         last, files = stored.last, stored.files
-        took_s = stored.read_s + last.prepare_s + last.write_s
+        took_s = stored.read_s + last.prepare_s + last.write_s + stored.show_s
         counts = (files.data_files, files.delete_files) if files is not None else (None, None)
         table.add_row(
             f"{each.tenant}: {each.table}",
             f"{last.rows / took_s:,.0f}" if took_s else "",
-            *(duration(part_s) for part_s in (stored.read_s, last.prepare_s, last.write_s, last.maintain_s)),
+            *map(duration, (stored.read_s, *table_phases(last).values(), stored.show_s)),
             *("" if count is None else f"{count:,}" for count in counts),
             "?" if files is None else f"{files.bytes / 1e6:,.1f} MB",
             _moment(stored.maintained_at_us),

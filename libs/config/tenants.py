@@ -402,10 +402,10 @@ def _sink_mistakes(sink: SinkSettings) -> Iterable[str]:
 def _consistency_mistakes(spec: TenantSpec, sink: SinkSettings) -> Iterable[str]:
     if sink.consistency is not Consistency.TRANSACTION:
         return
-    if sink.warehouse != "iceberg":
+    if sink.warehouse not in ("iceberg", "postgresql"):
         yield (
-            f"consistency: transaction is for warehouse iceberg; {sink.warehouse} commits each table by itself: take iceberg, "
-            "or leave it out"
+            f"consistency: transaction is for warehouses iceberg and postgresql; {sink.warehouse} commits each table by "
+            "itself: take one of these, or leave it out"
         )
     if not spec.topics.transactions:
         yield "consistency: transaction needs the END of each transaction; set topics.transactions: true"

@@ -143,6 +143,8 @@ class TableInWarehouse(msgspec.Struct, frozen=True, kw_only=True):
     """Of the newest batch that it was in."""
     read_s: float
     """Of the tenant's newest batch, all tables together: from Kafka into memory."""
+    show_s: float
+    """Of the same: showing them at once; 0 where they do not move together."""
     files: TableFiles | None
     """None: the warehouse does not tell."""
     maintained_at_us: int
@@ -509,6 +511,7 @@ def _sunk(home: Home, documents: Documents, unknown: list[str]) -> list[TableSta
                         warehouse=TableInWarehouse(
                             last=table.last,
                             read_s=progress.last_batch.read_s,
+                            show_s=progress.last_batch.show_s,
                             files=table.files,
                             maintained_at_us=table.maintained_at_us,
                         ),

@@ -48,6 +48,8 @@ _TRANSACTION_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
 # A MERGE takes seconds on a small machine; above five minutes the trigger cannot be held by any setting.
 _MERGE_BUCKETS_S = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0)
 
+_PHASE_BUCKETS_S = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0, 60.0, 300.0)
+
 
 def _note(area: Area, kind: str, name: str, labels: Sequence[str], meaning: str, remedy: str) -> str:
     CATALOGUE.append(MetricDoc(name, kind, area, tuple(labels), meaning, remedy))
@@ -730,6 +732,15 @@ SINK_MERGE_SECONDS = _histogram(
     "Above the tenant's trigger: the table needs compaction, or the trigger is too short.",
     _MERGE_BUCKETS_S,
     ("tenant", "warehouse"),
+)
+SINK_PHASE_SECONDS = _histogram(
+    Area.SINK,
+    "headwater_sink_phase_seconds",
+    "Seconds that a part of a micro-batch took. Of the batch: read, show; of each of its tables: prepare, dedupe, merge, "
+    "commit, maintain. Of a write whose parts Spark did not tell, the three in the middle are missing.",
+    "The largest is what to look at: read is Kafka or cores, dedupe and merge cores or the table's files, commit the catalog.",
+    _PHASE_BUCKETS_S,
+    ("tenant", "warehouse", "phase"),
 )
 SINK_LAG = _gauge(
     Area.SINK,

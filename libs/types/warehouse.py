@@ -217,8 +217,27 @@ class TableTimings(msgspec.Struct, frozen=True, kw_only=True):
     prepare_s: float = 0.0
     """Whether the table holds the batch already; its columns."""
     write_s: float = 0.0
-    """Parse, keep the latest of each key, merge and commit: Spark does these as one."""
+    """Parse, keep the latest of each key, merge and commit: Spark does these as one. The next three are its parts, as Spark's
+    stages tell them; None: they did not."""
+    dedupe_s: float | None = None
+    """Reading keys and keeping the latest change of each; 0 where one stage did this and the merge."""
+    merge_s: float | None = None
+    """Parsing, and joining with the table's rows and writing files, or copying into PostgreSQL's stages."""
+    commit_s: float | None = None
+    """From the end of the last file on; in PostgreSQL the transaction, which merges there. Of tables that move together all but
+    the showing."""
     maintain_s: float = 0.0
+
+
+def table_phases(timings: TableTimings) -> dict[str, float | None]:
+    """By name, in the order in which they come; without the batch's own."""
+    return {
+        "prepare": timings.prepare_s,
+        "dedupe": timings.dedupe_s,
+        "merge": timings.merge_s,
+        "commit": timings.commit_s,
+        "maintain": timings.maintain_s,
+    }
 
 
 class TableProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -260,6 +279,8 @@ class BatchTimings(msgspec.Struct, frozen=True, kw_only=True):
 
     read_s: float = 0.0
     """From Kafka into memory, and which tables are in it."""
+    show_s: float = 0.0
+    """Showing all tables at once; 0 where they do not move together."""
     rows: int = 0
     total_s: float = 0.0
 

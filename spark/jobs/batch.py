@@ -49,6 +49,7 @@ from libs.warehouse.fitness import unfit_because
 from libs.warehouse.schema_changes import left_out
 from libs.warehouse.spark_types import spark_type
 from spark.jobs.letters import read_letters, read_requests
+from spark.jobs.phases import measured
 from spark.jobs.progress import (
     SetAside,
     TableCommit,
@@ -130,7 +131,7 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
     Raises:
         PipelineHalted: a human must see to the tenant's topics; nothing more of this tenant is applied.
     """
-    started_s = time.monotonic()
+    started_s, show_s = time.monotonic(), 0.0
     spark = events.sparkSession
     progress = load_progress(context.state_dir, context.tenant.tenant)
     # Each table's tasks go through all parts of the batch, of which Kafka's reader makes one for each partition of each topic:
@@ -150,8 +151,6 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
         context.schemas.require(spark, {(part.topic, part.schema_version) for part in slices})
         read_s = time.monotonic() - started_s
         context.sink.begin_batch(spark, batch)
-        if isinstance(context.sink, ShowsTogether) and context.moves_together:
-            context.sink.stage_batch(spark)
         requests = _requests(context, spark, [part for part in surveyed if part.topic == replays])
         asked = read_resyncs(spark, context.kafka, [part for part in surveyed if part.topic == resyncs])
         anew = due_resyncs(context, batch, asked)
@@ -166,15 +165,19 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
             own = parts[topic].own if topic in parts else None
             anew_part = _Anew(request, spark, progress.tables.get(topic), by_topic.get(topic, []))
             parts[topic] = _Part(own, anew_part)
-        outcomes = _apply_tables(context, spark, batch, [parts[topic] for topic in sorted(parts)])
-        if context.moves_together:
-            outcomes = _show_together(context, spark, outcomes)
+        ordered = [parts[topic] for topic in sorted(parts)]
+        if isinstance(context.sink, ShowsTogether) and context.moves_together:
+            with context.sink.staged_batch(spark):
+                outcomes, show_s = _show_together(context, spark, _apply_tables(context, spark, batch, ordered))
+        else:
+            outcomes = _apply_tables(context, spark, batch, ordered)
     finally:
         held.unpersist()
         context.newest_events.close()
     now_us = time.time_ns() // 1_000
     timings = BatchTimings(
         read_s=round(read_s, 3),
+        show_s=round(show_s, 3),
         rows=sum(outcome.written_rows for outcome in outcomes),
         total_s=round(time.monotonic() - started_s, 3),
     )
@@ -196,18 +199,29 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
     return sum(part.rows for part in surveyed)
 
 
-def _show_together(context: TenantSink, spark: SparkSession, outcomes: Sequence[TableOutcome]) -> list[TableOutcome]:
-    """Show what the batch wrote; only then are the tables maintained, which moves what is shown."""
+def _show_together(
+    context: TenantSink, spark: SparkSession, outcomes: Sequence[TableOutcome]
+) -> tuple[list[TableOutcome], float]:
+    """Show what the batch wrote; how many seconds that took, besides. Only then are the tables maintained, which moves what is
+    shown."""
+    started_s = time.monotonic()
     written = [outcome for outcome in outcomes if outcome.commit is not None and not outcome.commit.is_left_out]
     context.cut_file.store(msgspec.structs.replace(context.cut, publishing=tuple(outcome.place for outcome in written)))
     show_what_waits(context, spark)
+    shown_at_us, took_s = time.time_ns() // 1_000, time.monotonic() - started_s
     failpoint("sink_after_showing_before_maintenance")
-    return [
-        replace(outcome, commit=replace(outcome.commit, maintained=_maintain(context, spark, outcome.place)))
-        if outcome.commit is not None and outcome.commit.timings is not None
-        else outcome
-        for outcome in outcomes
-    ]
+    return [_shown(context, spark, outcome, shown_at_us) for outcome in outcomes], took_s
+
+
+def _shown(context: TenantSink, spark: SparkSession, outcome: TableOutcome, shown_at_us: int) -> TableOutcome:
+    """With what maintenance came to; what was not written now is as it was."""
+    commit = outcome.commit
+    if commit is None or commit.timings is None:
+        return outcome
+    started_s = time.monotonic()
+    maintained = _maintain(context, spark, outcome.place)
+    timings = msgspec.structs.replace(commit.timings, maintain_s=round(time.monotonic() - started_s, 3))
+    return replace(outcome, commit=replace(commit, written_at_us=shown_at_us, maintained=maintained, timings=timings))
 
 
 def _requests(context: TenantSink, spark: SparkSession, slices: Sequence[Slice]) -> dict[str, list[ReplayRequest]]:
@@ -389,19 +403,22 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
     ignored = left_out(stored_columns(columns), table.newest.table_schema, context.sink.dialect)
     prepared_s = time.monotonic()
     try:
-        if table.is_anew:
-            _write_anew(context, table, wanted, columns)
-            aside = SetAside(0, 0, 0, 0)
-        else:
-            aside = write_what_fits(
-                context,
-                batch,
-                table,
-                wanted,
-                columns,
-                lambda part: write_batch(context, part, wanted, columns),
-                is_held_back=bool(ignored),
-            )
+        with measured(spark) as write:
+            if table.is_anew:
+                _write_anew(context, table, wanted, columns)
+                aside = SetAside(0, 0, 0, 0)
+            else:
+                aside = write_what_fits(
+                    context,
+                    batch,
+                    table,
+                    wanted,
+                    columns,
+                    lambda part: write_batch(context, part, wanted, columns),
+                    is_held_back=bool(ignored),
+                )
+            # Here, and not behind the block, whose end asks Spark.
+            written_s, written_at_us = time.monotonic(), time.time_ns() // 1_000
     except (PySparkException, Py4JJavaError) as error:
         if not any(has_condition(error, condition) for condition in OF_ONE_ROW):
             raise
@@ -416,13 +433,16 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
             "records"
         ) from error
     failpoint("sink_after_merge_before_next_table")
-    written_s, written_at_us = time.monotonic(), time.time_ns() // 1_000
+    maintain_from_s = time.monotonic()
     maintained = None if context.moves_together else _maintain(context, spark, wanted.name)
     timings = TableTimings(
         rows=sum(part.rows for part in table.slices) - aside.held,
         prepare_s=round(prepared_s - begun_s, 3),
         write_s=round(written_s - prepared_s, 3),
-        maintain_s=round(time.monotonic() - written_s, 3),
+        dedupe_s=None if write.split is None else write.split.dedupe_s,
+        merge_s=None if write.split is None else write.split.merge_s,
+        commit_s=None if write.split is None else write.split.commit_s,
+        maintain_s=round(time.monotonic() - maintain_from_s, 3),
     )
     return TableCommit(written_at_us, timings, maintained, ignored, aside=aside, columns=columns, positions=positions)
 

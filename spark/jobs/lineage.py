@@ -32,6 +32,7 @@ _PRODUCER: Final = "https://headwater.dev/sink"
 _ENGINE: Final = "spark"
 _CLOSE_S: Final = 2.0
 _POSTGRESQL: Final = "postgresql"
+_REST: Final = "rest"
 _FULL: Final = "queue_full"
 _REFUSED: Final = "refused"
 
@@ -188,6 +189,7 @@ def run_event(
 
 def dataset_of(warehouse: str, settings: Mapping[str, Any], place: WarehouseTable) -> tuple[str, str]:
     """Namespace and name of a table, as OpenLineage's "Naming" has them: of a folder its path, of PostgreSQL its three levels.
+    Where a REST catalog keeps it, only that knows: it is called as there.
 
     >>> dataset_of("iceberg", {"warehouse_dir": "s3://bucket/w"}, WarehouseTable(namespace=("acme", "shop", "s"), name="t"))
     ('s3://bucket', 'w/acme/shop/s/t')
@@ -197,6 +199,9 @@ def dataset_of(warehouse: str, settings: Mapping[str, Any], place: WarehouseTabl
         host, port = settings.get("host", "127.0.0.1"), settings.get("port", 5432)
         schema = schema_name(template, place)
         return f"postgres://{host}:{port}", f"{settings['database']}.{schema}.{identifier(place.name)}"
+    catalog = settings.get("catalog") or {}
+    if catalog.get("kind") == _REST:
+        return str(catalog["uri"]), ".".join(place.identifier)
     folder = str(settings["warehouse_dir"])
     levels = "/".join(place.identifier)
     if "://" in folder and not folder.startswith("file:"):

@@ -14,6 +14,7 @@ from libs.telemetry.metrics import (
     SINK_MERGE_SECONDS,
     SINK_PARKED_KEYS,
     SINK_PARKED_TABLES,
+    SINK_PHASE_SECONDS,
     SINK_REPLAYED_BATCHES,
     SINK_ROWS,
 )
@@ -27,6 +28,7 @@ from libs.types.warehouse import (
     WarehouseTable,
     decode_sink_progress,
     encode_sink_progress,
+    table_phases,
 )
 from spark.sinks.port import BatchIdentity, Maintained, TableColumn
 
@@ -183,6 +185,9 @@ def observe_batch(warehouse: str, progress: SinkProgress, outcomes: Sequence[Tab
     """The batch in metrics."""
     labels = (progress.tenant, warehouse)
     SINK_BATCHES.labels(*labels).inc()
+    SINK_PHASE_SECONDS.labels(*labels, "read").observe(progress.last_batch.read_s)
+    if progress.last_batch.show_s:
+        SINK_PHASE_SECONDS.labels(*labels, "show").observe(progress.last_batch.show_s)
     for outcome in outcomes:
         if outcome.commit is None or outcome.commit.is_left_out:
             continue
@@ -192,6 +197,9 @@ def observe_batch(warehouse: str, progress: SinkProgress, outcomes: Sequence[Tab
         SINK_ROWS.labels(*labels).inc(outcome.written_rows)
         SINK_DEAD_LETTERS.labels(*labels).inc(outcome.commit.aside.letters)
         SINK_MERGE_SECONDS.labels(*labels).observe(outcome.commit.timings.write_s)
+        for phase, took_s in table_phases(outcome.commit.timings).items():
+            if took_s is not None:
+                SINK_PHASE_SECONDS.labels(*labels, phase).observe(took_s)
     SINK_PARKED_KEYS.labels(*labels).set(sum(table.parked_keys for table in progress.tables.values()))
     SINK_PARKED_TABLES.labels(*labels).set(sum(table.parked is not None for table in progress.tables.values()))
     newest_us = max((outcome.newest_committed_at_us for outcome in outcomes), default=0)

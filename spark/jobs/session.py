@@ -1,12 +1,14 @@
 """The Spark session of a job, and the lock that makes it the only writer of its state."""
 
 import os
+import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from libs.errors import InvalidSettings, TransientError
@@ -14,6 +16,8 @@ from spark.java import java_class
 from spark.jobs.settings import SessionSettings
 from spark.sinks.port import Sink
 
+_HIDDEN: Final = "(?i)secret|password|token|access[.]?key|credential|authorization"
+"""Names of settings whose values nobody is shown: Spark's own pattern knows no credentials."""
 _LOCK_POLL_S = 0.2
 _EXTENSIONS = "spark.sql.extensions"  # several warehouses may have some
 
@@ -55,8 +59,10 @@ def open_session(settings: SessionSettings, sinks: Iterable[Sink], *, name: str)
         "spark.sql.streaming.metricsEnabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "5",
         "spark.sql.ui.retainedExecutions": "10",
-        "spark.ui.retainedJobs": "10",
-        "spark.ui.retainedStages": "10",
+        # Those of a batch's writes, of a few tenants: ``phases`` asks for them.
+        "spark.ui.retainedJobs": "60",
+        "spark.ui.retainedStages": "120",
+        "spark.redaction.regex": _HIDDEN,
     }
     extensions = []
     for sink in sinks:
@@ -65,12 +71,23 @@ def open_session(settings: SessionSettings, sinks: Iterable[Sink], *, name: str)
         config.update(wanted)
     if extensions:
         config[_EXTENSIONS] = ",".join(extensions)
-    builder = SparkSession.builder.master(settings.master).appName(name)
-    for option, value in {**config, **settings.config}.items():
+    config = {"spark.master": settings.master, "spark.app.name": name, **config, **settings.config}
+    _start_jvm(config)
+    builder = SparkSession.builder
+    for option, value in config.items():
         builder = builder.config(option, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     return session
+
+
+def _start_jvm(config: Mapping[str, str]) -> None:
+    """Secrets are told later: what a JVM is started with stands in its command line, for whoever lists the processes."""
+    given = SparkConf()
+    for option, value in config.items():
+        if not re.search(_HIDDEN, option):
+            given.set(option, value)
+    SparkContext._ensure_initialized(conf=given)
 
 
 def lock_state(spark: SparkSession, state_dir: Path, *, timeout_s: float) -> Any:

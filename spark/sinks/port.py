@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
@@ -314,12 +315,13 @@ class NamesRefusedRows(Protocol):
 class ShowsTogether(Protocol):
     """A sink that can show what a batch wrote to several tables at once (``sink.consistency: transaction``)."""
 
-    def stage_batch(self, spark: SparkSession) -> None:
-        """What ``spark`` writes from now on nobody else sees until ``show_together``; it reads it itself, and ``is_applied``
-        knows it."""
+    def staged_batch(self, spark: SparkSession) -> AbstractContextManager[None]:
+        """What ``spark`` writes in the block nobody else sees until ``show_together``. What was not shown at its end is either
+        durable, known by ``is_applied`` and shown by the next ``show_together``, or it is undone, and the batch comes again."""
         ...
 
     def show_together(self, spark: SparkSession, tenant: str, tables: Sequence[WarehouseTable]) -> None:
-        """Show what waits of ``tables``: by one commit to whoever asks which snapshots belong together, and then to all,
-        table by table. Idempotent: a call that was cut off anywhere is completed by the next one."""
+        """Show what waits of ``tables``, by one commit: to all, or where the warehouse has no such commit, to whoever asks
+        which snapshots belong together, and then to all, table by table. Idempotent: a call that was cut off anywhere is
+        completed by the next one, or by the batch that comes again."""
         ...

@@ -16,7 +16,17 @@ from libs.types.warehouse import ReachedPosition, WarehouseTable, warehouse_tabl
 from libs.warehouse.dialect import DIALECTS
 from libs.warehouse.spark_types import spark_type
 from spark.jobs.side_by_side import side_by_side
-from spark.sinks.port import BatchIdentity, Fill, Reached, ReplacesRows, Sink, SinkColumn, SinkTable, Truncation
+from spark.sinks.port import (
+    BatchIdentity,
+    Fill,
+    Reached,
+    ReplacesRows,
+    ShowsTogether,
+    Sink,
+    SinkColumn,
+    SinkTable,
+    Truncation,
+)
 from spark.sinks.ready_table import ready_table
 from spark.transforms.conform_to import conform_to
 from spark.transforms.fill import fill_expression
@@ -82,6 +92,19 @@ class WarehouseHarness:
             return self._apply_table(batch, part[0], part[1], SinkMode.MIRROR, Deletes.HARD, None, LENIENT)
 
         assert all(side_by_side(self._spark, apply, batches, len(batches)))
+
+    def apply_together(
+        self, tables: Sequence[tuple[TableSchema, Sequence[RowChange]]], *, batch_id: int, shows: bool
+    ) -> None:
+        """One batch of a tenant whose tables move together; one that is cut off before it is shown, if not ``shows``."""
+        assert isinstance(self.sink, ShowsTogether)
+        batch = BatchIdentity(self._query, batch_id)
+        self.sink.begin_batch(self._spark, batch)
+        with self.sink.staged_batch(self._spark):
+            for schema, changes in tables:
+                self._apply_table(batch, schema, changes, SinkMode.MIRROR, Deletes.HARD, None, LENIENT)
+            if shows:
+                self.sink.show_together(self._spark, self._tenant, [self.place(schema) for schema, _ in tables])
 
     def is_applied(self, schema: TableSchema, batch_id: int) -> bool:
         return self.sink.is_applied(self._spark, self.place(schema), BatchIdentity(self._query, batch_id))

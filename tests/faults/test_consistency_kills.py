@@ -2,7 +2,9 @@
 
 import random
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -13,50 +15,82 @@ from libs.local.process import stop
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import warehouse_table
 from spark.sinks.iceberg.settings import Settings
-from tests.bank import TABLES, TOTAL, Auditor, Bank
+from tests.bank import TABLES, TOTAL, Audit, Auditor, Bank, audit_of_query, audit_of_snapshots
+from tests.conftest import PostgresqlServer
+from tests.contract.test_sinks import postgresql_rows
 from tests.sink_job import LIFE_TIMEOUT_S, STOP_TIMEOUT_S, SinkJob, write_tenant
 from tests.sink_topics import SOURCE, table_id, without_own_columns
 from tests.spark_session import loaded, read_rows
 
-FAILPOINTS = (
-    "sink_after_merge_before_next_table",
-    "sink_after_cut_before_tables",
-    "sink_after_telling_before_showing",
-    "sink_between_shown_tables",
-    "sink_after_showing_before_maintenance",
-    "sink_after_batch_before_spark_commit",
-)
+FAILPOINTS = {
+    "iceberg": (
+        "sink_after_merge_before_next_table",
+        "sink_after_cut_before_tables",
+        "sink_after_telling_before_showing",
+        "sink_between_shown_tables",
+        "sink_after_showing_before_maintenance",
+        "sink_after_batch_before_spark_commit",
+    ),
+    # With one table written in the transaction, with all of them, and behind its commit.
+    "postgresql": (
+        "sink_after_merge_before_next_table",
+        "sink_before_commit",
+        "sink_after_showing_before_maintenance",
+    ),
+}
 
 
-@pytest.fixture
-def job(bootstrap_servers: str, tmp_path: Path) -> Iterator[SinkJob]:
+@dataclass(slots=True)
+class Warehouse:
+    """A job on it, and who sums both of a tenant's tables there."""
+
+    job: SinkJob
+    audit: Callable[[str], Audit | None]
+
+
+@pytest.fixture(params=["iceberg", "postgresql"])
+def warehouse(bootstrap_servers: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Warehouse]:
     (tmp_path / "tenants").mkdir()
+    with ExitStack() as ends:
+        if request.param == "iceberg":
+            opened = on_iceberg(bootstrap_servers, tmp_path)
+        else:
+            server: PostgresqlServer = request.getfixturevalue("postgresql_server")
+            connection = ends.enter_context(server.connect())
+            where = {name: getattr(server.settings, name) for name in ("host", "port", "database", "user")}
+            job = SinkJob(tmp_path, bootstrap_servers, "postgresql", where, partial(postgresql_rows, server))
+            opened = Warehouse(job, partial(audit_of_query, connection))
+        yield opened
+        if opened.job.running is not None:
+            stop(opened.job.running, STOP_TIMEOUT_S)
+
+
+def on_iceberg(bootstrap_servers: str, tmp_path: Path) -> Warehouse:
     where = {
         "warehouse_dir": str(tmp_path / "warehouse"),
         "catalog": {"kind": "sqlite", "file": str(tmp_path / "catalog.db")},
     }
     settings = msgspec.convert(where, Settings)
     job = SinkJob(tmp_path, bootstrap_servers, "iceberg", where, partial(read_rows, settings))
-    yield job
-    if job.running is not None:
-        stop(job.running, STOP_TIMEOUT_S)
+    return Warehouse(job, lambda tenant: audit_of_snapshots(tenant, partial(loaded, settings)))
 
 
 @pytest.mark.timeout(8 * LIFE_TIMEOUT_S)
-def test_killed_at_every_failpoint_no_sum_is_wrong(job: SinkJob) -> None:
+def test_killed_at_every_failpoint_no_sum_is_wrong(warehouse: Warehouse) -> None:
     """Money moves between two tables, in transactions that batches cut apart. An auditor sums them through all lives, as the
-    snapshots that belong together have them; in the end the tables equal a plain model.
+    snapshots that belong together have them, or in one query; in the end the tables equal a plain model.
     """
+    job = warehouse.job
+    first, *others = FAILPOINTS[job.warehouse]
     chance, name = random.Random(11), f"b{secrets.token_hex(3)}"
     document = {"consistency": "transaction", "max_batch_rows": 9}
     tenant = write_tenant(job, name, SinkMode.MIRROR, topics={"transactions": True}, **document)
     bank = Bank(tenant.topics)
-    job.start(failpoints=f"{FAILPOINTS[0]}=kill@1")
+    job.start(failpoints=f"{first}=kill@1")
     job.wait_until_killed()
 
-    settings = msgspec.convert(job.warehouse_settings, Settings)
-    with Auditor(name, partial(loaded, settings)) as auditor:
-        for failpoint in FAILPOINTS[1:]:
+    with Auditor(partial(warehouse.audit, name)) as auditor:
+        for failpoint in others:
             bank.move(chance, transactions=1)
             job.start(failpoints=f"{failpoint}=kill@1")
             job.wait_until_killed()

@@ -1,7 +1,8 @@
-"""``sink.consistency: transaction``: whoever asks which snapshots belong together never sees half a transaction."""
+"""``sink.consistency: transaction``: nobody sees half a transaction, who asks which snapshots belong together, or one query."""
 
 import random
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,8 @@ import pytest
 from libs.types.consistency import Cut, cut_path, decode_cut
 from libs.types.tenant import Consistency
 from libs.types.warehouse import warehouse_table
-from tests.bank import TABLES, TOTAL, Auditor, Bank
+from tests.bank import TABLES, TOTAL, Auditor, Bank, audit_of_query, audit_of_snapshots
+from tests.conftest import PostgresqlServer
 from tests.integration.sink_tenant import StartTenant, Tenant, start_tenants
 from tests.sink_topics import SOURCE, table_id
 from tests.spark_session import shared_spark
@@ -36,7 +38,7 @@ def test_money_that_moves_between_tables_is_always_there(start: StartTenant) -> 
     bank, chance = Bank(tenant.topics), random.Random(7)
     bank.move(chance, transactions=5)
 
-    with Auditor(tenant.spec.tenant, shared_spark().loaded) as auditor:
+    with Auditor(partial(audit_of_snapshots, tenant.spec.tenant, shared_spark().loaded)) as auditor:
         tenant.run_until_done(bank.events)
         bank.move(chance, transactions=2)
         tenant.run_until_done(bank.events)
@@ -48,6 +50,42 @@ def test_money_that_moves_between_tables_is_always_there(start: StartTenant) -> 
         with shared_spark().loaded(warehouse_table(tenant.spec.tenant, SOURCE, table_id(name))) as table:
             assert set(table.refs()) == {"main"}
     assert (cut_of(tenant).held, cut_of(tenant).publishing) == ({}, ())
+
+
+@pytest.mark.timeout(900)
+def test_money_is_always_there_for_whoever_asks_postgresql(
+    start: StartTenant, postgresql_server: PostgresqlServer
+) -> None:
+    """All tables of a batch are one transaction there, so that each query's sum is right. A table that PostgreSQL refuses is
+    parked, and the other's rows stay in the transaction.
+    """
+    tenant = start("postgresql", consistency=Consistency.TRANSACTION, max_batch_rows=11)
+    bank, chance = Bank(tenant.topics), random.Random(7)
+    bank.move(chance, transactions=5)
+
+    with (
+        postgresql_server.connect() as connection,
+        Auditor(partial(audit_of_query, connection, tenant.spec.tenant)) as auditor,
+    ):
+        tenant.run_until_done(bank.events)
+        bank.move(chance, transactions=2)
+        tenant.run_until_done(bank.events)
+
+    assert set(auditor.sums) == {TOTAL}
+    assert len(auditor.batches) > 1
+    for name in TABLES:
+        assert tenant.rows(name) == bank.rows(name)
+    assert (cut_of(tenant).held, cut_of(tenant).publishing) == ({}, ())
+
+    place = warehouse_table(tenant.spec.tenant, SOURCE, table_id("savings"))
+    schema = "_".join(place.namespace)
+    before = tenant.rows("savings")
+    postgresql_server.execute(f"ALTER TABLE {schema}.savings ADD CHECK (n > 1000000) NOT VALID")
+    bank.move(chance, transactions=2)
+    tenant.run_until(lambda each: each.rows("checking") == bank.rows("checking"))
+
+    assert "CHECK" in str([table.parked for table in tenant.progress.tables.values() if table.parked])
+    assert tenant.rows("savings") == before
 
 
 @pytest.mark.timeout(900)

@@ -3,20 +3,29 @@
 import contextlib
 import random
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
+import psutil
 import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.hive import HiveCatalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable, Table
 
+from libs.config.load import convert_document
+from libs.local.ports import LOOPBACK, free_port, free_ports
 from libs.local.process import stop
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import CATALOG, WarehouseTable
+from spark.sinks.iceberg.catalog import place_in
 from spark.sinks.iceberg.settings import Settings
-from tests.conftest import PostgresqlServer
+from tests.conftest import PostgresqlServer, started
+from tests.iceberg_catalogs import Gate, opened, prepare_hive_metastore, prepare_rest_catalog
 from tests.sink_job import LIFE_TIMEOUT_S, STOP_TIMEOUT_S, SinkJob, write_tenant
 from tests.sink_topics import without_own_columns
 from tests.spark_session import Row
@@ -24,67 +33,133 @@ from tests.spark_session import Row
 KEPT = {"rewrite_at_delete_files": 2, "keep_snapshots": 2, "orphans_every_commits": 4}
 
 
-@pytest.fixture
-def postgresql_catalog(postgresql_server: PostgresqlServer) -> dict[str, str]:
-    where = postgresql_server.settings
-    uri = f"jdbc:postgresql://{where.host}:{where.port}/{where.database}"
-    return {"kind": "jdbc", "uri": uri, "user": where.user}
+Load = Callable[[WarehouseTable], contextlib.AbstractContextManager[Table]]
 
 
-def read(warehouse: Mapping[str, Any], place: WarehouseTable) -> list[Row]:
-    with table_in(warehouse, place) as table:
-        return table.scan().to_arrow().to_pylist()
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A catalog, as the job's settings name it, and as pyiceberg reads it."""
+
+    settings: dict[str, Any]
+    load: Load
+    environ: dict[str, str] = field(default_factory=dict)
+    """Of the job: what stands in no file."""
+    gate: Gate | None = None
+
+
+def catalog_of(kind: str, folder: Path, servers: ExitStack, request: pytest.FixtureRequest) -> Known:
+    match kind:
+        case "hadoop":
+            return Known({"catalog": {"kind": "hadoop"}}, lambda place: newest_in(folder / "warehouse", place))
+        case "jdbc":
+            return postgresql_catalog(request.getfixturevalue("postgresql_server"))
+        case "rest":
+            return rest_catalog(folder, servers)
+        case _:
+            return hive_metastore(folder, servers)
 
 
 @contextlib.contextmanager
-def table_in(warehouse: Mapping[str, Any], place: WarehouseTable) -> Iterator[Table]:
-    catalog = msgspec.convert(warehouse, Settings).catalog
-    if catalog.uri is None:
-        folder = Path(warehouse["warehouse_dir"]).joinpath(*place.identifier)
-        newest = (folder / "metadata" / "version-hint.text").read_text()
-        yield StaticTable.from_metadata(f"file://{folder}/metadata/v{newest}.metadata.json")
-        return
-    address = catalog.uri.removeprefix("jdbc:postgresql://")
-    opened = SqlCatalog(CATALOG, uri=f"postgresql+psycopg://{catalog.user}@{address}", init_catalog_tables="false")
-    try:
-        yield opened.load_table(place.identifier)
-    finally:
-        opened.close()
+def newest_in(warehouse: Path, place: WarehouseTable) -> Iterator[Table]:
+    folder = warehouse.joinpath(*place.identifier)
+    newest = (folder / "metadata" / "version-hint.text").read_text()
+    yield StaticTable.from_metadata(f"file://{folder}/metadata/v{newest}.metadata.json")
+
+
+def loads(open_catalog: Callable[[], Catalog]) -> Load:
+    @contextlib.contextmanager
+    def load(place: WarehouseTable) -> Iterator[Table]:
+        catalog = open_catalog()
+        try:
+            yield catalog.load_table(place.identifier)
+        finally:
+            catalog.close()
+
+    return load
+
+
+def postgresql_catalog(server: PostgresqlServer) -> Known:
+    where = server.settings
+    address = f"{where.host}:{where.port}/{where.database}"
+    uri = f"postgresql+psycopg://{where.user}@{address}"
+    settings = {"kind": "jdbc", "uri": f"jdbc:postgresql://{address}", "user": where.user}
+    return Known({"catalog": settings}, loads(lambda: SqlCatalog(CATALOG, uri=uri, init_catalog_tables="false")))
+
+
+def rest_catalog(folder: Path, servers: ExitStack) -> Known:
+    """Its tables lie where it says; the job knows its warehouse by a name, and its credential by the environment."""
+    port, gate_port = free_ports(2)
+    started(prepare_rest_catalog(folder / "catalog", port=port), folder / "catalog-logs", servers)
+    gate = servers.enter_context(opened(Gate(gate_port, port)))
+    properties = {"oauth2-server-uri": gate.tokens_uri}
+    settings = {"catalog": {"kind": "rest", "uri": gate.uri, "properties": properties}, "warehouse_dir": "lake"}
+    known = loads(lambda: RestCatalog(CATALOG, uri=gate.uri, credential=gate.credential, **properties))
+    environ = {"HEADWATER_WAREHOUSES__ICEBERG__CATALOG__CREDENTIAL": gate.credential}
+    return Known(settings, known, environ, gate)
+
+
+def hive_metastore(folder: Path, servers: ExitStack) -> Known:
+    port = free_port()
+    started(prepare_hive_metastore(folder / "catalog", port=port), folder / "catalog-logs", servers)
+    uri = f"thrift://{LOOPBACK}:{port}"
+    return Known({"catalog": {"kind": "hive", "uri": uri}}, loads(lambda: HiveCatalog(CATALOG, uri=uri)))
 
 
 @pytest.mark.timeout(4 * LIFE_TIMEOUT_S)
-@pytest.mark.parametrize(("kind", "format_version"), [("hadoop", 3), ("jdbc", 2)])
+@pytest.mark.parametrize(("kind", "format_version"), [("hadoop", 3), ("jdbc", 2), ("rest", 3), ("hive", 2)])
 def test_a_job_lives_twice_on_another_catalog(
     kind: str, format_version: int, bootstrap_servers: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Tables, maintenance and the batch's identity are there as in the catalog that is a file; of both formats."""
+    """Tables, maintenance and the batch's identity are there as in the catalog that is a file; of both formats. What the job
+    proves itself with is in none of its files and logs, nor on its command lines.
+    """
     (tmp_path / "tenants").mkdir()
-    catalog = {"kind": "hadoop"} if kind == "hadoop" else request.getfixturevalue("postgresql_catalog")
-    warehouse = {
-        "warehouse_dir": str(tmp_path / "warehouse"),
-        "catalog": catalog,
-        "format_version": format_version,
-        **KEPT,
-    }
-    job = SinkJob(tmp_path, bootstrap_servers, "iceberg", warehouse, lambda place: read(warehouse, place))
-    chance = random.Random(7)
-    layout = {"partition_by": ["bucket(2, id)"], "sort_by": ["note desc"]}
-    tenant = write_tenant(job, f"k{secrets.token_hex(3)}", SinkMode.MIRROR, "orders", layouts=[layout])
+    with ExitStack() as servers:
+        catalog = catalog_of(kind, tmp_path, servers, request)
+        document = {"warehouse_dir": str(tmp_path / "warehouse"), "format_version": format_version, **KEPT}
+        document |= catalog.settings
+        settings = convert_document(Settings, document, place="", mistakes=(mistakes := []))
+        assert settings is not None, mistakes
 
-    tenant.write(chance, transactions=15)
-    job.start(failpoints="sink_after_merge_before_next_table=kill@2")
-    job.wait_until_killed()
-    tenant.write(chance, transactions=15)
-    job.start()
-    job.wait_until(lambda: job.progress(tenant).rows >= tenant.changes)
-    assert job.running is not None
-    stop(job.running, STOP_TIMEOUT_S)
+        def place(table: WarehouseTable) -> WarehouseTable:
+            return place_in(settings.catalog, table)
 
-    [model] = tenant.models
-    assert without_own_columns(job.rows(tenant, model)) == model.sorted_rows()
-    with table_in(warehouse, job.place(tenant, model)) as table:
-        assert table.metadata.format_version == format_version
-        assert [str(field.transform) for field in table.spec().fields] == ["bucket[2]"]
-        assert [str(field.direction) for field in table.sort_order().fields] == ["DESC"]
-        assert int(table.properties["headwater.orphans-removed-at"]) > 0
-        assert len(table.metadata.snapshots) < 2 * KEPT["keep_snapshots"] + 2
+        def rows(table: WarehouseTable) -> list[Row]:
+            with catalog.load(place(table)) as found:
+                return found.scan().to_arrow().to_pylist()
+
+        job = SinkJob(tmp_path, bootstrap_servers, "iceberg", document, rows, environ=catalog.environ)
+        chance = random.Random(7)
+        layout = {"partition_by": ["bucket(2, id)"], "sort_by": ["note desc"]}
+        tenant = write_tenant(job, f"k{secrets.token_hex(3)}", SinkMode.MIRROR, "orders", layouts=[layout])
+
+        tenant.write(chance, transactions=15)
+        job.start(failpoints="sink_after_merge_before_next_table=kill@2")
+        job.wait_until_killed()
+        tenant.write(chance, transactions=15)
+        job.start()
+        job.wait_until(lambda: job.progress(tenant).rows >= tenant.changes)
+        assert job.running is not None
+        command_lines = [" ".join(each.cmdline()) for each in psutil.Process(job.running.pid).children(recursive=True)]
+        stop(job.running, STOP_TIMEOUT_S)
+
+        [model] = tenant.models
+        assert without_own_columns(job.rows(tenant, model)) == model.sorted_rows()
+        with catalog.load(place(job.place(tenant, model))) as table:
+            assert table.metadata.format_version == format_version
+            assert [str(field.transform) for field in table.spec().fields] == ["bucket[2]"]
+            assert [str(field.direction) for field in table.sort_order().fields] == ["DESC"]
+            assert int(table.properties["headwater.orphans-removed-at"]) > 0
+            assert len(table.metadata.snapshots) < 2 * KEPT["keep_snapshots"] + 2
+        assert any("SparkSubmit" in line for line in command_lines)
+        if catalog.gate is not None:
+            assert catalog.gate.passed > 0
+            assert found_in(tmp_path, command_lines, catalog.gate.hidden) == []
+
+
+def found_in(folder: Path, lines: list[str], hidden: tuple[str, ...]) -> list[str]:
+    """Where any of ``hidden`` stands, the files of ``folder`` and ``lines`` being looked through."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    told = {str(path.relative_to(folder)): path.read_bytes() for path in files}
+    told |= {line[:80]: line.encode() for line in lines}
+    return [place for place, content in told.items() if any(each.encode() in content for each in hidden)]

@@ -51,6 +51,35 @@ def place_of(harness: WarehouseHarness) -> str:
     return '"' + "_".join(harness.place(table()).namespace) + '".orders'
 
 
+def test_tables_that_move_together_are_written_whole_or_not_at_all(postgresql_server: PostgresqlServer) -> None:
+    """A batch that ends before it is shown leaves no row behind, and no identity; it comes again."""
+    harness = harness_of(postgresql_server)
+    orders, visits = table(), table(name="visits")
+    harness.apply_together([(orders, [put(1, 1, "a")]), (visits, [put(1, 1, "a")])], batch_id=1, shows=True)
+    second = [(orders, [put(2, 1, "b")]), (visits, [put(2, 1, "b"), put(2, 2, "b")])]
+
+    harness.apply_together(second, batch_id=2, shows=False)
+    before = [source_rows(harness, each) for each in (orders, visits)], harness.is_applied(orders, 2)
+    harness.apply_together(second, batch_id=2, shows=True)
+
+    assert before == ([[{"id": 1, "note": "a"}], [{"id": 1, "note": "a"}]], False)
+    assert source_rows(harness, orders) == [{"id": 1, "note": "b"}]
+    assert source_rows(harness, visits) == [{"id": 1, "note": "b"}, {"id": 2, "note": "b"}]
+    assert harness.is_applied(visits, 2)
+
+
+def test_a_job_begins_while_the_batch_of_another_is_open(postgresql_server: PostgresqlServer) -> None:
+    """A batch whose tables move together keeps its rows of the registry locked while Spark is at work; nobody waits for it."""
+    harness_of(postgresql_server).apply(table(), put(1, 1, "a"))
+    other = harness_of(postgresql_server, open_sink(postgresql_settings(postgresql_server, lock_timeout_s=1.0)))
+
+    with postgresql_server.connect() as connection, connection.transaction():
+        connection.execute("SELECT 1 FROM headwater.tables FOR UPDATE")
+        other.apply(table(), put(1, 1, "a"))
+
+    assert source_rows(other, table()) == [{"id": 1, "note": "a"}]
+
+
 def test_columns_have_postgresqls_own_types(postgresql_server: PostgresqlServer) -> None:
     """Also those that Spark has no type for: 65 digits are a number, a document is json; comments and the key are there."""
     harness = harness_of(postgresql_server)

@@ -46,6 +46,20 @@ def test_every_service_is_built_and_deployed() -> None:
     assert (REPOSITORY / release["chartPath"] / "Chart.yaml").is_file()
 
 
+@pytest.mark.parametrize(
+    "warehouse", [{"password": "x"}, {"catalog": {"credential": "a:x"}}, {"catalog": {"token": "x"}}]
+)
+def test_a_warehouse_secret_stands_in_no_value_of_the_chart(warehouse: dict[str, Any]) -> None:
+    """It would be rendered into a ConfigMap."""
+    sink = VALUES_SCHEMA | VALUES_SCHEMA["properties"]["sink"]
+    good = {"settings": {"warehouses": {"iceberg": {"warehouse_dir": "w", "catalog": {"kind": "rest", "uri": "u"}}}}}
+
+    jsonschema.validate(good, sink)
+
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"settings": {"warehouses": {"any": warehouse}}}, sink)
+
+
 @pytest.mark.parametrize("service", SERVICES)
 def test_an_image_holds_its_own_packages_by_hash_and_runs_without_root(service: str) -> None:
     image = service.replace("_", "-")

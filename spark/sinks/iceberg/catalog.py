@@ -20,7 +20,7 @@ _MAX_FLAT_CHARACTERS: Final = 128
 
 
 def catalog_config(settings: CatalogSettings, warehouse: str) -> Mapping[str, str]:
-    """Spark's settings; ``warehouse`` is the URI under which the tables lie."""
+    """Spark's settings; ``warehouse`` is the URI under which the tables lie, or what a REST catalog calls it."""
     prefix = f"spark.sql.catalog.{CATALOG}"
     own = {
         # A table that one session wrote must not look old to another.
@@ -64,8 +64,9 @@ def _reached_by(settings: CatalogSettings) -> dict[str, str]:
             password = {"jdbc.password": settings.password.reveal()} if settings.password is not None else {}
             return {"type": "jdbc", "uri": settings.uri or "", "jdbc.schema-version": "V1", **user, **password}
         case CatalogKind.REST:
-            credential = {"credential": settings.credential.reveal()} if settings.credential is not None else {}
-            return {"type": "rest", "uri": settings.uri or "", **credential}
+            given = {"credential": settings.credential, "token": settings.token}
+            told = {name: secret.reveal() for name, secret in given.items() if secret is not None}
+            return {"type": "rest", "uri": settings.uri or "", **({"rest.auth.type": "oauth2"} if told else {}), **told}
         case CatalogKind.HIVE:
             return {"type": "hive", "uri": settings.uri or ""}
         case CatalogKind.HADOOP | CatalogKind.GLUE:

@@ -1,7 +1,9 @@
 """Settings of the Iceberg sink: ``warehouses.iceberg`` of the job's settings."""
 
 import enum
+import re
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -17,6 +19,7 @@ class CatalogKind(enum.Enum):
     JDBC = "jdbc"
     """A database; its driver's jar lies in ``session.jars_dir`` (PostgreSQL's does)."""
     REST = "rest"
+    """A service that has the tables' places too: ``warehouse_dir`` is what it knows the warehouse by, a name mostly."""
     HADOOP = "hadoop"
     """No service at all, only the warehouse's folder; safe where renaming a file is atomic (HDFS, a local disk), not in S3."""
     HIVE = "hive"
@@ -25,6 +28,10 @@ class CatalogKind(enum.Enum):
 
 
 _WITH_URI = (CatalogKind.JDBC, CatalogKind.REST, CatalogKind.HIVE)
+_SECRET_PROPERTY: Final = re.compile(
+    r"(.*[.-])?(password|token|credential|authorization|account\.key)|.*(secret|sas-token).*", re.IGNORECASE
+)
+"""By Iceberg's names. ``client.credentials-provider`` is none: it names a class."""
 
 
 class CatalogSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,9 +47,12 @@ class CatalogSettings(msgspec.Struct, frozen=True, kw_only=True):
     password: Secret | None = None
     """Of ``jdbc``."""
     credential: Secret | None = None
-    """Of ``rest``: ``client:secret`` for OAuth2."""
+    """Of ``rest``: ``client:secret`` for OAuth2, for which the catalog gives tokens."""
+    token: Secret | None = None
+    """Of ``rest``, in its place: a bearer token that somebody else gave."""
     properties: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Further properties of the catalog by Iceberg's names (``oauth2-server-uri``, ``s3.endpoint`` …); no secrets."""
+    """Further properties of the catalog by Iceberg's names (``oauth2-server-uri``, ``s3.endpoint`` …). Secrets are refused: the
+    fields above are for the catalog's, the environment of the job (``AWS_SECRET_ACCESS_KEY`` …) for the storage's."""
     busy_timeout_ms: int = 30_000
     """Of ``sqlite``: how long a commit waits while another process holds the file, in milliseconds. Readers hold it for
     milliseconds; half a minute is a reader that was stopped in the middle."""
@@ -56,7 +66,12 @@ class CatalogSettings(msgspec.Struct, frozen=True, kw_only=True):
                 mistakes.append(f"{name}: is missing; a catalog of kind {kind.value} needs it")
             elif not is_wanted and getattr(self, name) is not None:
                 mistakes.append(f"{name}: a catalog of kind {kind.value} has none; leave it out")
-        of_kind = {"user": CatalogKind.JDBC, "password": CatalogKind.JDBC, "credential": CatalogKind.REST}
+        of_kind = {
+            "user": CatalogKind.JDBC,
+            "password": CatalogKind.JDBC,
+            "credential": CatalogKind.REST,
+            "token": CatalogKind.REST,
+        }
         mistakes += [
             f"{name}: is for a catalog of kind {owner.value}; leave it out"
             for name, owner in of_kind.items()
@@ -64,6 +79,15 @@ class CatalogSettings(msgspec.Struct, frozen=True, kw_only=True):
         ]
         if kind is CatalogKind.JDBC and self.uri is not None and not self.uri.startswith("jdbc:"):
             mistakes.append("uri: must begin with jdbc:, as in jdbc:postgresql://host:5432/database")
+        if self.credential is not None and self.token is not None:
+            mistakes.append("token: the catalog gives tokens for credential; leave one of both out")
+        mistakes += [
+            f"properties.{name}: is a secret, which stands in no file: a REST catalog's goes into credential or token, JDBC's "
+            "into password (each by the environment), the storage's into what its client looks for there "
+            "(AWS_SECRET_ACCESS_KEY ...)"
+            for name in self.properties
+            if _SECRET_PROPERTY.fullmatch(name)
+        ]
         if mistakes:
             raise InvalidSettings("catalog", mistakes)
 
@@ -72,7 +96,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the tables and their catalog lie, and how the tables are kept."""
 
     warehouse_dir: str
-    """Folder, or URI of an object store, under which each table has a folder of its own."""
+    """Folder, or URI of an object store, under which each table has a folder of its own; of a REST catalog its name for it."""
     catalog: CatalogSettings
     format_version: int = 2
     """Of tables that are created from now on: 2, or 3, whose deletes are deletion vectors, which fewer engines read."""
@@ -92,6 +116,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How often a table's folder is listed for files that no snapshot knows, left by tasks that were killed; 0: never."""
     orphans_older_than_hours: int = 72
     """Only such as are older than this go: a younger one may be a commit that is under way. At least 24."""
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the tables lie in a folder of this machine, or one that looks so."""
+        return self.catalog.kind is not CatalogKind.REST and "://" not in self.warehouse_dir
 
     def __post_init__(self) -> None:
         """Raises InvalidSettings with every value that makes no sense."""

@@ -7,9 +7,10 @@ Exactly once: the snapshot of each commit of rows names its micro-batch (``commi
 the last batch that the table took in. Whatever else commits (a fill, maintenance) names none.
 """
 
+import contextlib
 import dataclasses
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -94,7 +95,7 @@ log = structlog.get_logger()
 
 def open_sink(settings: Settings) -> Sink:
     """The sink over one warehouse folder and catalog; makes the folders."""
-    if "://" not in settings.warehouse_dir:
+    if settings.is_folder:
         Path(settings.warehouse_dir).mkdir(parents=True, exist_ok=True)
     if settings.catalog.file is not None:
         Path(settings.catalog.file).parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +116,7 @@ class IcebergSink:
 
     def session_config(self) -> Mapping[str, str]:
         directory = self._settings.warehouse_dir
-        warehouse = directory if "://" in directory else Path(directory).absolute().as_uri()
+        warehouse = Path(directory).absolute().as_uri() if self._settings.is_folder else directory
         return {
             "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
             **catalog_config(self._settings.catalog, warehouse),
@@ -247,8 +248,10 @@ class IcebergSink:
         files = TableFiles(bytes=state.bytes, data_files=state.data_files, delete_files=state.delete_files)
         return Maintained(files, was_due)
 
-    def stage_batch(self, spark: SparkSession) -> None:
+    @contextlib.contextmanager
+    def staged_batch(self, spark: SparkSession) -> Iterator[None]:
         stage(spark)
+        yield
 
     def show_together(self, spark: SparkSession, tenant: str, tables: Sequence[WarehouseTable]) -> None:
         waiting, rows = [], []

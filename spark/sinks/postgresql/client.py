@@ -4,6 +4,7 @@ import contextlib
 import select
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any, Final
 
 import psycopg
@@ -72,6 +73,14 @@ class Connections:
             raise
         self._give_back(connection)
 
+    def open_transaction(self, subject: str) -> "OpenTransaction":
+        """Begin one that several threads write in, and that ends when it is told to.
+
+        Raises:
+            TransientError, AccessDenied, DiskFull, PipelineHalted: see ``libs.postgresql.connection``.
+        """
+        return OpenTransaction(self, self._settings, subject)
+
     def close(self) -> None:
         """End the connections that wait."""
         with self._lock:
@@ -96,6 +105,48 @@ class Connections:
                 self._idle.append(connection)
                 return
         connection.close()
+
+
+class OpenTransaction:
+    """A transaction in parts, each of which may fail by itself."""
+
+    def __init__(self, connections: Connections, settings: Settings, subject: str) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._end = ExitStack()
+        self._connection = self._end.enter_context(connections.transaction(subject))
+        # Between two parts Spark is at work.
+        self._connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+
+    @contextlib.contextmanager
+    def part(self, subject: str) -> Iterator[Connection]:
+        """What the block does counts when it ends well, and is undone, alone, when not. One part at a time; others wait.
+
+        Raises:
+            TableRefused: PostgreSQL does not take what the block did to ``subject``, a table.
+            TransientError, DiskFull, PipelineHalted: see ``libs.postgresql.connection``; the whole transaction is lost.
+        """
+        with self._lock:
+            try:
+                with self._connection.transaction():
+                    yield self._connection
+            except psycopg.Error as error:
+                raise table_error(self._settings, subject, error) from error
+
+    def commit(self) -> None:
+        """All parts are there for everybody, at once. Raises as ``Connections.transaction``."""
+        with self._lock:
+            self._end.close()
+
+    def roll_back(self) -> None:
+        """As if no part had ever been; the connection ends."""
+        with self._lock:
+            given_up = _GivenUp()
+            self._end.__exit__(type(given_up), given_up, None)
+
+
+class _GivenUp(Exception):
+    """Tells a transaction's block that it did not end well."""
 
 
 def table_error(settings: Settings, subject: str, error: psycopg.Error) -> HeadwaterError:

@@ -4,12 +4,16 @@ Exactly once: ``headwater.tables`` holds for each table the last batch that it t
 transaction that writes the batch. The transaction locks the row first, so that of two sessions that write the same table one
 waits, and a batch that was overtaken (its session was believed dead) finds a later one there and writes nothing.
 
+Where a tenant's tables move together, all of a batch's are written in one transaction, each behind a savepoint.
+
 Columns and registry change in one transaction too: DDL is transactional in PostgreSQL.
 """
 
+import contextlib
 import hashlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -62,7 +66,7 @@ from spark.sinks.port import (
     TableRefused,
     Truncation,
 )
-from spark.sinks.postgresql.client import Connection, Connections
+from spark.sinks.postgresql.client import Connection, Connections, OpenTransaction
 from spark.sinks.postgresql.copy import Probe, StageTarget, copy_into_stages, find_refused_rows
 from spark.sinks.postgresql.copy_text import as_text
 from spark.sinks.postgresql.read import read_rows
@@ -104,25 +108,23 @@ _STATE: Final = (
         columns jsonb NOT NULL, schema_version bigint,
         batch_query text, batch_id bigint, batch_at timestamptz, reached_order text, reached_at timestamptz,
         reached_offsets jsonb, reached_positions jsonb, UNIQUE (schema_name, table_name))""",
-    *(
-        f"ALTER TABLE {REGISTRY} ADD COLUMN IF NOT EXISTS {column}"
-        for column in (
-            "schema_version bigint",
-            "reached_order text",
-            "reached_at timestamptz",
-            "reached_offsets jsonb",
-            "reached_positions jsonb",
-        )
-    ),
-    f"""CREATE OR REPLACE VIEW {quoted(STATE_SCHEMA, PROGRESS_VIEW)} AS
-        SELECT split_part(name, '.', 1) AS tenant, source, source_table AS "table",
-            p ->> 'source_partition' AS source_partition, p -> 'position' AS position, p ->> 'order' AS position_order,
-            reached_order AS "order", reached_at AS committed_at, reached_offsets AS offsets,
-            batch_query || ':' || batch_id AS batch, batch_at AS written_at
-        FROM {REGISTRY} LEFT JOIN LATERAL jsonb_array_elements(reached_positions) p ON true
-        WHERE batch_query IS NOT NULL""",
     f"COMMENT ON TABLE {REGISTRY} IS 'Tables that Headwater writes, and the last batch that each took in'",
 )
+_LATER_COLUMNS: Final = {
+    "schema_version": "bigint",
+    "reached_order": "text",
+    "reached_at": "timestamptz",
+    "reached_offsets": "jsonb",
+    "reached_positions": "jsonb",
+}
+"""Those that a registry of an older release lacks."""
+_VIEW: Final = f"""CREATE OR REPLACE VIEW {quoted(STATE_SCHEMA, PROGRESS_VIEW)} AS
+    SELECT split_part(name, '.', 1) AS tenant, source, source_table AS "table",
+        p ->> 'source_partition' AS source_partition, p -> 'position' AS position, p ->> 'order' AS position_order,
+        reached_order AS "order", reached_at AS committed_at, reached_offsets AS offsets,
+        batch_query || ':' || batch_id AS batch, batch_at AS written_at
+    FROM {REGISTRY} LEFT JOIN LATERAL jsonb_array_elements(reached_positions) p ON true
+    WHERE batch_query IS NOT NULL"""
 _LOCK_KEY: Final = "headwater"
 
 log = structlog.get_logger()
@@ -197,6 +199,8 @@ class PostgresqlSink:
         self._has_state = False
         self._key_stages: dict[WarehouseTable, list[str]] = {}
         """Of keys that ``rows`` staged; ``merge_versions`` drops them, or the next batch."""
+        self._together: dict[BatchIdentity, OpenTransaction] = {}
+        """Of batches whose tables move together, while they run."""
 
     @property
     def dialect(self) -> Dialect:
@@ -302,6 +306,24 @@ class PostgresqlSink:
         spark_types, own_types = _staged_types(stored, names)
         return find_refused_rows(changes, spark_types, Probe(self._settings, own_types, str(table.name), at_most))
 
+    @contextlib.contextmanager
+    def staged_batch(self, spark: SparkSession) -> Iterator[None]:
+        batch = _batch_of(spark)
+        self._together[batch] = self._connections.open_transaction(f"the tables of batch {batch}")
+        try:
+            yield
+        finally:
+            # Not shown: the batch ended before its time, and comes again.
+            if (left := self._together.pop(batch, None)) is not None:
+                left.roll_back()
+
+    def show_together(self, spark: SparkSession, tenant: str, tables: Sequence[WarehouseTable]) -> None:
+        """Nothing where no block is open: what was not committed with one is gone."""
+        if spark.conf.get(_BATCH, None) is None or (together := self._together.pop(_batch_of(spark), None)) is None:
+            return
+        failpoint("sink_before_commit")
+        together.commit()
+
     def maintain(self, spark: SparkSession, table: WarehouseTable) -> Maintained:
         """Changes nothing: the server's autovacuum does it."""
         with self._connections.transaction(str(table)) as connection:
@@ -320,14 +342,14 @@ class PostgresqlSink:
         if stored is None:
             raise _gone(table)
         stages = self._stage(table, stored, changes, batch)
-        with self._connections.transaction(str(table.name)) as connection:
+        with self._write_transaction(batch, str(table.name)) as connection:
             connection.execute(f"SELECT 1 FROM {REGISTRY} WHERE name = %s FOR UPDATE", (str(table.name),))
             stored = _load(connection, table.name)
             if stored is not None and not stored.has(batch):
                 for statement in statements(stored, changes.columns, stages):
                     connection.execute(statement)
                 connection.execute(
-                    f"UPDATE {REGISTRY} SET batch_query = %s, batch_id = %s, batch_at = now(), reached_order = %s, "
+                    f"UPDATE {REGISTRY} SET batch_query = %s, batch_id = %s, batch_at = clock_timestamp(), reached_order = %s, "
                     "reached_at = timestamptz 'epoch' + %s * interval '1 microsecond', reached_offsets = %s, "
                     "reached_positions = %s WHERE name = %s",
                     (
@@ -342,7 +364,12 @@ class PostgresqlSink:
                 )
             for stage in [*stages, *self._key_stages.pop(table.name, [])]:
                 connection.execute(f"DROP TABLE IF EXISTS {stage}")
-            failpoint("sink_before_commit")
+            if batch not in self._together:
+                failpoint("sink_before_commit")
+
+    def _write_transaction(self, batch: BatchIdentity, subject: str) -> AbstractContextManager[Connection]:
+        together = self._together.get(batch)
+        return self._connections.transaction(subject) if together is None else together.part(subject)
 
     def _stage(self, table: SinkTable, stored: _Stored, changes: DataFrame, batch: BatchIdentity) -> list[str]:
         spark_types, own_types = _staged_types(stored, changes.columns)
@@ -359,6 +386,9 @@ class PostgresqlSink:
                 _lock_name(connection, _LOCK_KEY)  # two at once would both find nothing
                 for statement in _STATE:
                     connection.execute(statement)
+                for statement in _lacking_columns(connection):
+                    connection.execute(statement)
+                connection.execute(_VIEW)
             self._has_state = True
 
     def _create(self, connection: Connection, table: SinkTable) -> None:
@@ -582,6 +612,19 @@ def _load(connection: Connection, table: WarehouseTable) -> _Stored | None:
         )
     batch = None if query_id is None else BatchIdentity(query_id, batch_id)
     return _Stored(quoted(schema, name), mode, deletes, tuple(key), notes, dict(types), version, batch)
+
+
+def _lacking_columns(connection: Connection) -> list[str]:
+    """Only those: ALTER waits for every batch that writes, and all wait for it, also where it changes nothing."""
+    columns = connection.execute(
+        "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+        (REGISTRY,),
+    ).fetchall()
+    return [
+        f"ALTER TABLE {REGISTRY} ADD COLUMN {name} {kind}"
+        for name, kind in _LATER_COLUMNS.items()
+        if (name,) not in columns
+    ]
 
 
 def _check_place(connection: Connection, table: SinkTable, schema: str, name: str) -> None:

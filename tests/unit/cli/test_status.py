@@ -62,8 +62,12 @@ def test_where_a_batch_went_and_what_a_table_takes() -> None:
     """A warehouse without files of its own shows none; a hop that is no sink has no line."""
 
     def of(hop: str, files: TableFiles | None) -> TableStatus:
-        last = TableTimings(rows=30_000, prepare_s=0.5, write_s=1.5, maintain_s=2.0)
-        stored = TableInWarehouse(last=last, read_s=1.0, files=files, maintained_at_us=1_700_000_000_000_000)
+        last = TableTimings(
+            rows=30_000, prepare_s=0.5, write_s=1.5, dedupe_s=0.3, merge_s=1.1, commit_s=0.1, maintain_s=2.0
+        )
+        stored = TableInWarehouse(
+            last=last, read_s=0.9, show_s=0.1, files=files, maintained_at_us=1_700_000_000_000_000
+        )
         return TableStatus(
             tenant="acme",
             source="shop",
@@ -84,9 +88,10 @@ def test_where_a_batch_went_and_what_a_table_takes() -> None:
     Console(file=page, width=PLAIN_WIDTH).print(warehouse_table(tables))
 
     _, iceberg, postgresql = page.getvalue().splitlines()
-    assert iceberg.split()[2:13] == ["10,000", "1.0", "s", "0.5", "s", "1.5", "s", "2.0", "s", "1,200", "3"]
+    phases = ["0.9", "s", "0.5", "s", "0.3", "s", "1.1", "s", "0.1", "s", "2.0", "s", "0.1", "s"]
+    assert iceberg.split()[2:19] == ["10,000", *phases, "1,200", "3"]
     assert "12.3 MB" in iceberg
-    assert postgresql.split()[11:13] == ["0.0", "MB"]
+    assert postgresql.split()[17:19] == ["0.0", "MB"]
 
 
 def test_the_tenants_that_took_most_of_the_router_are_first() -> None:

@@ -302,7 +302,7 @@ def test_layouts_are_icebergs() -> None:
 
 
 def test_tables_move_together_where_that_can_be_kept() -> None:
-    """One source, whose transactions' ends are written, into Iceberg; everything else is told at once."""
+    """One source, whose transactions' ends are written, into Iceberg or PostgreSQL; everything else is told at once."""
     mistakes: list[str] = []
     good = f"{ACME}sink: {{consistency: transaction}}\ntopics: {{transactions: true}}"
     bad = "tenant: acme\nsources: [{name: shop}, {name: crm}]\nsink: {warehouse: delta, consistency: transaction}"
@@ -310,8 +310,8 @@ def test_tables_move_together_where_that_can_be_kept() -> None:
     assert parse_tenant(good, mistakes=mistakes) is not None, mistakes
     assert parse_tenant(bad, mistakes=mistakes) is None
     assert without_lines(mistakes) == [
-        "sink.consistency: transaction is for warehouse iceberg; delta commits each table by itself: take iceberg, or leave it "
-        "out",
+        "sink.consistency: transaction is for warehouses iceberg and postgresql; delta commits each table by itself: take "
+        "one of these, or leave it out",
         "sink.consistency: transaction needs the END of each transaction; set topics.transactions: true",
         "sink.consistency: no transaction spans two sources; give each source a tenant of its own, or leave it out",
     ]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from typing import Any
 
 import pytest
 
@@ -89,10 +90,20 @@ def test_catalogs_of_one_level_keep_tables_apart() -> None:
         ({"kind": "rest", "file": "f"}, "catalog.uri: is missing"),
         ({"kind": "jdbc", "uri": "postgresql://h/d"}, "catalog.uri: must begin with jdbc:"),
         ({"kind": "hadoop", "password": "x"}, "catalog.password: is for a catalog of kind jdbc"),
+        (
+            {"kind": "rest", "uri": "u", "credential": "a:b", "token": "t"},
+            "catalog.token: the catalog gives tokens for",
+        ),
+        ({"kind": "glue", "token": "t"}, "catalog.token: is for a catalog of kind rest"),
+        (
+            {"kind": "hive", "uri": "u", "properties": {"s3.secret-access-key": "x"}},
+            "catalog.properties.s3.secret-access-key",
+        ),
+        ({"kind": "rest", "uri": "u", "properties": {"token": "x"}}, "catalog.properties.token: is a secret"),
         ({"kind": "sqlit", "file": "f"}, "catalog.kind: unknown value 'sqlit'; did you mean 'sqlite'?"),
     ],
 )
-def test_a_catalog_that_cannot_be_reached_is_refused(given: dict[str, str], mistake: str) -> None:
+def test_a_catalog_that_cannot_be_reached_is_refused(given: dict[str, Any], mistake: str) -> None:
     mistakes: list[str] = []
 
     assert convert_document(Settings, {"warehouse_dir": "w", "catalog": given}, place="", mistakes=mistakes) is None

@@ -252,6 +252,11 @@ def test_a_fault_in_an_event_is_no_fault_of_the_batch() -> None:
         ("delta", {"warehouse_dir": "/data/delta"}, ("file", "/data/delta/acme/shop/shop/orders")),
         ("iceberg", {"warehouse_dir": "s3://bucket"}, ("s3://bucket", "acme/shop/shop/orders")),
         (
+            "iceberg",
+            {"warehouse_dir": "lake", "catalog": {"kind": "rest", "uri": "https://catalog"}},
+            ("https://catalog", "acme.shop.shop.orders"),
+        ),
+        (
             "postgresql",
             {"database": "dwh", "host": "db", "schema": "{tenant}_x"},
             ("postgres://db:5432", "dwh.acme_x.orders"),

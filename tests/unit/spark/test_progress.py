@@ -3,6 +3,8 @@
 import random
 from pathlib import Path
 
+from prometheus_client import REGISTRY
+
 from libs.types.table import TableId
 from libs.types.warehouse import (
     BatchTimings,
@@ -15,7 +17,15 @@ from libs.types.warehouse import (
     newest_positions,
     warehouse_table,
 )
-from spark.jobs.progress import TableCommit, TableOutcome, load_progress, progress_path, store_progress, with_batch
+from spark.jobs.progress import (
+    TableCommit,
+    TableOutcome,
+    load_progress,
+    observe_batch,
+    progress_path,
+    store_progress,
+    with_batch,
+)
 from spark.sinks.port import BatchIdentity, Maintained
 
 NOW_US = 1_795_224_576_000_000
@@ -74,6 +84,29 @@ def test_what_is_known_of_a_tables_files_stays_known() -> None:
     assert (twice.tables["t"].files, twice.tables["t"].maintained_at_us) == (FILES, NOW_US)
 
 
+def test_the_phases_of_a_batch_are_observed_where_they_are_known() -> None:
+    """Of a write whose parts Spark did not tell, the others are; a batch whose tables do not move together shows nothing."""
+    told = TableTimings(rows=7, prepare_s=0.1, write_s=0.5, dedupe_s=0.3, merge_s=0.15, commit_s=0.05)
+    timings = BatchTimings(read_s=2.0, rows=14)
+    outcomes = [_outcome(7, timings=told), _outcome(7)]
+    progress = with_batch(
+        SinkProgress(tenant="phases"), BatchIdentity("q", 1), outcomes, timings=timings, now_us=NOW_US
+    )
+
+    observe_batch("iceberg", progress, outcomes)
+
+    def observed(phase: str) -> tuple[float | None, float | None]:
+        labels = {"tenant": "phases", "warehouse": "iceberg", "phase": phase}
+        name = "headwater_sink_phase_seconds"
+        return REGISTRY.get_sample_value(f"{name}_count", labels), REGISTRY.get_sample_value(f"{name}_sum", labels)
+
+    assert observed("read") == (1, 2.0)
+    assert observed("prepare") == (2, 0.2)
+    assert [observed(phase) for phase in ("dedupe", "merge", "commit")] == [(1, 0.3), (1, 0.15), (1, 0.05)]
+    assert observed("maintain") == (2, 0.0)
+    assert observed("show") == (None, None)
+
+
 def test_a_progress_file_is_replaced_whole(tmp_path: Path) -> None:
     """What is stored is what is loaded; a tenant that is new, or a file of another release, begins empty."""
     progress = _after(SinkProgress(tenant="acme"), BatchIdentity("q", 0), _outcome(rows=7, parked=PARKED))
@@ -128,6 +161,7 @@ def _outcome(
     parked: ParkedTable | None = None,
     maintained: Maintained | None = None,
     positions: tuple[ReachedPosition, ...] = (),
+    timings: TableTimings = TIMINGS,
 ) -> TableOutcome:
     return TableOutcome(
         topic="t",
@@ -138,6 +172,6 @@ def _outcome(
         newest_order=order,
         newest_committed_at_us=NOW_US - latency_s * 1_000_000,
         live_changes={NOW_US - latency_s * 1_000_000: rows},
-        commit=None if parked else TableCommit(NOW_US, timings=TIMINGS, maintained=maintained, positions=positions),
+        commit=None if parked else TableCommit(NOW_US, timings=timings, maintained=maintained, positions=positions),
         parked=parked,
     )
