@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from libs.events.run_rows import RunRows
+from libs.events.run_rows import RunRows, joined
 from libs.events.varint import varint
 from libs.types.order import EventOrder
 from libs.types.table import TableId
@@ -91,8 +91,8 @@ class BatchBuilder:
         self._start()
 
     def _start(self) -> None:
-        self._entries: list[bytes] = []
-        """Serialised, each behind its tag and length."""
+        self._entries: list[bytes | RunRows] = []
+        """Serialised, or to be, each behind its tag and length."""
         self._run: RowRun | None = None
         self.rows = 0
         """In closed runs."""
@@ -121,7 +121,7 @@ class BatchBuilder:
         return run
 
     def close_run(self) -> None:
-        """Copy the open run's rows into the batch; no row is appended to it afterwards."""
+        """The open run's rows are in the batch; none is appended to it afterwards."""
         run, self._run = self._run, None
         if run is not None and len(run.rows):
             self._add_run(run, run.rows)
@@ -145,8 +145,8 @@ class BatchBuilder:
             ops=gathered.ops,
             for_tenants=run.for_tenants,
         ).SerializeToString()
-        rows = gathered.encoded()
-        size = len(head) + len(rows)
+        rows = gathered if isinstance(gathered, RunRows) and gathered.is_large else gathered.encoded()
+        size = len(head) + (rows.size_bytes if isinstance(rows, RunRows) else len(rows))
         opening = _opening(Entry.RUN_FIELD_NUMBER, size)
         self._entries += (_opening(ChangeBatch.ENTRIES_FIELD_NUMBER, len(opening) + size), opening, head, rows)
         self.rows += len(gathered)
@@ -214,7 +214,7 @@ class BatchBuilder:
         if not self._entries:
             return b"", 0
         self._head.published_at_us = published_at_us
-        payload, rows = b"".join((self._head.SerializeToString(), *self._entries)), self.rows
+        payload, rows = joined((self._head.SerializeToString(), *self._entries)), self.rows
         self._start()
         return payload, rows
 

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """See ``json_text.pxd``. JSON is written as orjson writes it, byte for byte, so that rows from either are equal."""
 
-from libc.float cimport FLT_MAX
+from libc.float cimport FLT_MAX, LDBL_MANT_DIG
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -187,6 +187,24 @@ cdef bint read_decimal(
     return True
 
 
+cdef bint _divided(uint64_t digits, int fraction, double* quotient) noexcept:
+    """The double nearest to ``digits`` / 10 ** ``fraction``. False: it takes more than a division to know it."""
+    cdef long double longer
+    cdef long double beside
+    if digits <= _MOST_EXACT:
+        # Both are doubles without a remainder, so their quotient is rounded once: it is the nearest (Clinger, 1990).
+        quotient[0] = <double>digits / _POWERS_OF_10[fraction]
+        return True
+    if LDBL_MANT_DIG < 64:
+        return False
+    # The same with eleven bits more, in which every uint64_t has room; and then rounded once more, to a double. That is the
+    # nearest too, unless the quotient seems to lie halfway between two doubles: what it was rounded away from would decide.
+    longer = <long double>digits / <long double>_POWERS_OF_10[fraction]
+    quotient[0] = <double>longer
+    beside = longer + (longer - quotient[0])
+    return longer == quotient[0] or <double>beside != beside
+
+
 cdef bint _read_double(const uint8_t* text, Py_ssize_t size, double* number) except -1:
     cdef char[_LONGEST_DOUBLE] copied
     cdef char* end = NULL
@@ -212,9 +230,7 @@ cdef bint _read_double(const uint8_t* text, Py_ssize_t size, double* number) exc
     fraction = max(fraction, 0)
     if whole + fraction == 0:
         return False
-    if whole + fraction <= _SAFE_DIGITS and digits <= _MOST_EXACT:
-        # Both are doubles without a remainder, so their quotient is rounded once: it is the nearest (Clinger, 1990).
-        number[0] = <double>digits / _POWERS_OF_10[fraction]
+    if whole + fraction <= _SAFE_DIGITS and _divided(digits, fraction, number):
         if is_negative:
             number[0] = -number[0]
         return True

@@ -16,6 +16,12 @@ cdef enum:
     _LENGTH_DELIMITED = 2  # the wire type of bytes, text and messages
     _LONGEST_OPENING = 11  # a tag of one byte and a length of at most ten
     _FIRST_CAPACITY = 4096
+    _LARGE_BYTES = 65_536
+    _MOST_RESERVED_BYTES = 2_000_000
+
+cdef Py_ssize_t _usual_bytes = 0
+"""Of the values of the run before, and some more: what the next one reserves. A buffer that grows is copied each time that it
+doubles."""
 
 # One byte each, as long as the fields' numbers are below 16.
 cdef unsigned char _KEY_TAG = Run.KEYS_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
@@ -68,6 +74,9 @@ cdef class RunRows:
     """Operations, keys and values of a run's rows, in log order."""
 
     def __dealloc__(self):
+        global _usual_bytes
+        if self._values.size:
+            _usual_bytes = min(self._values.size + self._values.size // 8, <Py_ssize_t>_MOST_RESERVED_BYTES)
         free(self._ops.data)
         free(self._keys.data)
         free(self._values.data)
@@ -86,6 +95,8 @@ cdef class RunRows:
     ) except -1:
         reserve(&self._ops, 1)
         reserve(&self._keys, _LONGEST_OPENING + key_size)
+        if self._values.data == NULL:
+            grow(&self._values, max(_usual_bytes, _LONGEST_OPENING + value_size))
         reserve(&self._values, _LONGEST_OPENING + value_size)
         self._ops.data[self._ops.size] = <char>op
         self._ops.size += 1
@@ -113,10 +124,33 @@ cdef class RunRows:
         """Of keys and values in their wire form."""
         return self._keys.size + self._values.size
 
+    @property
+    def is_large(self) -> bool:
+        """Worth keeping for ``joined``, which saves the copy that ``encoded`` makes. The buffers of a small run are larger than it."""
+        return self._keys.size + self._values.size >= _LARGE_BYTES
+
     def encoded(self) -> bytes:
         """Keys and values: fields of a ``Run``, to stand behind its others."""
-        cdef bytes encoded = PyBytes_FromStringAndSize(NULL, self._keys.size + self._values.size)
-        cdef char* place = PyBytes_AS_STRING(encoded)
-        memcpy(place, self._keys.data, self._keys.size)
-        memcpy(place + self._keys.size, self._values.data, self._values.size)
-        return encoded
+        return joined((self,))
+
+
+def joined(tuple parts not None) -> bytes:
+    """All parts behind one another: bytes, and the ``encoded`` form of each ``RunRows``, which is copied this once."""
+    cdef Py_ssize_t size = 0
+    cdef bytes whole
+    cdef char* place
+    cdef RunRows run
+    for part in parts:
+        size += part.size_bytes if isinstance(part, RunRows) else PyBytes_GET_SIZE(<bytes?>part)
+    whole = PyBytes_FromStringAndSize(NULL, size)
+    place = PyBytes_AS_STRING(whole)
+    for part in parts:
+        if isinstance(part, RunRows):
+            run = part
+            memcpy(place, run._keys.data, run._keys.size)
+            memcpy(place + run._keys.size, run._values.data, run._values.size)
+            place += run._keys.size + run._values.size
+        else:
+            memcpy(place, PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part))
+            place += PyBytes_GET_SIZE(part)
+    return whole

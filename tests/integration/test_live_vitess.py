@@ -1,17 +1,19 @@
-"""A sharded keyspace from vtgate's VStream to a tenant's Iceberg table, through the whole stack: copied and followed through
-changes of keys, a kill -9 of the reader and a reshard.
+"""A sharded keyspace from vtgate's VStream to a tenant's Iceberg table, through the whole stack: copied and followed by several
+readers through changes of keys, a kill -9 of one of them, a reshard and another number of readers; checked, repaired, resynced.
 
 vtgate is the stand-in over real MySQL shards; everything behind it is what ``headwater up`` starts.
 """
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Message
 
@@ -21,7 +23,7 @@ from libs.local.kafka_broker import bootstrap_servers
 from libs.local.state import read_ports, running_state
 from libs.local.warehouse import load_table, open_catalog
 from libs.types.table import TableId
-from libs.types.warehouse import warehouse_table
+from libs.types.warehouse import WarehouseTable, warehouse_table
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in
 from tests.integration.router_rig import header, read_topic
@@ -32,11 +34,10 @@ from tests.vtgate.reshard import reshard
 from tests.vtgate.rules import row_values
 from tests.vtgate.service import VtgateServer
 
-UP_TIMEOUT_S: Final = 300.0
 SEEN_TIMEOUT_S: Final = 300.0
-COMMAND_TIMEOUT_S: Final = 240.0
+COMMAND_TIMEOUT_S: Final = 300.0
 CUSTOMERS: Final = 16  # enough that each of three shards has some
-COPIED_ROWS: Final = 60
+COPIED_ROWS: Final = 96
 
 pytestmark = pytest.mark.integration
 
@@ -137,34 +138,39 @@ def vtgate(
 
 @pytest.fixture
 def headwater(vtgate: VtgateServer, tmp_path: Path) -> Iterator[HeadwaterCommand]:
-    """A home with the keyspace as its source, and one tenant of all of it; nothing runs."""
-    keyspace = vtgate.topology.keyspaces[0].name
-    tables = f"include_tables: ['{keyspace}\\..*']"
+    """A home with the keyspace as its source, read by two tasks, and one tenant of all of it; nothing runs."""
     with headwater_in(tmp_path / "home") as command:
         write_examples(command.home)
-        (command.home.sources_dir / "shop.yaml").write_text(
-            f"kind: vitess\nvtgate: {{port: {vtgate.port}}}\nkeyspace: {keyspace}\n{tables}\n"
-        )
+        write_source(command, vtgate, tasks=2)
+        tables = f"include_tables: ['{vtgate.topology.keyspaces[0].name}\\..*']"
         (command.home.tenants_dir / "acme.yaml").write_text(
             f"tenant: acme\nsources: [{{name: shop, {tables}}}]\nsink: {{trigger_s: 1}}\n"
         )
         yield command
 
 
-@pytest.mark.timeout(1500)
-def test_a_keyspace_arrives_in_a_tenants_table_through_a_kill_and_a_reshard(
+def write_source(headwater: HeadwaterCommand, vtgate: VtgateServer, *, tasks: int) -> None:
+    keyspace = vtgate.topology.keyspaces[0].name
+    (headwater.home.sources_dir / "shop.yaml").write_text(
+        f"kind: vitess\nvtgate: {{port: {vtgate.port}}}\nkeyspace: {keyspace}\ntasks: {tasks}\n"
+        f"include_tables: ['{keyspace}\\..*']\n"
+    )
+
+
+@pytest.mark.timeout(2400)
+def test_a_keyspace_arrives_in_a_tenants_table_through_a_kill_a_reshard_and_other_tasks(
     headwater: HeadwaterCommand, vtgate: VtgateServer, shard_servers: Callable[[int], list[MysqlServer]]
 ) -> None:
-    """The topic holds every change of every key once and in order, and the table is the keyspace's."""
+    """The topic holds every change of every key once and in order, and the table is the keyspace's: found equal by ``check``,
+    and made equal again by ``check --repair`` and by ``resync``, whatever somebody wrote into it."""
     orders = Orders(vtgate)
     for number in range(COPIED_ROWS):
         orders.insert(number, is_copied=True)
-    exit_code, said = headwater.run("up", "--detach", timeout_s=UP_TIMEOUT_S)
-    assert exit_code == 0, said + headwater.logs()
+    done(headwater, "up", "--detach")
     wait_for_topic(headwater, orders)
 
     orders.change(0)
-    kill_reader(headwater)
+    kill_reader(headwater, "reader-shop.1")
     orders.change(16)
     targets = [
         new_shard(orders.keyspace, name, 900 + number, at.host, at.port)
@@ -174,30 +180,58 @@ def test_a_keyspace_arrives_in_a_tenants_table_through_a_kill_and_a_reshard(
     orders.change(32)
     wait_for_topic(headwater, orders)
     wait_for_table(headwater, orders)
+    assert running_state(headwater.home).service("reader-shop.1").restarts >= 1
+    damage(headwater, orders)
+    assert re.search(r"read again: \d+ row", done(headwater, "check", "acme", "--repair"))
 
+    done(headwater, "down")
+    orders.change(48)
+    write_source(headwater, vtgate, tasks=3)
+    done(headwater, "up", "--detach")
+    orders.change(64)
+    damage(headwater, orders)
+    orders.change(80)
+    assert ": built anew from " in done(headwater, "resync", "acme", "orders")
+    assert "0 difference(s)" in done(headwater, "check", "acme")
+
+    wait_for_topic(headwater, orders)
     messages = topic_of(headwater, orders)
     assert histories(messages) == orders.histories
     assert_orders_grow(messages)
     assert shards(messages) == {"-80", "80-", "-40", "40-80"}
-    assert running_state(headwater.home).service("reader-shop").restarts >= 1
-    exit_code, said = headwater.run("check", "acme", timeout_s=COMMAND_TIMEOUT_S)
-    assert exit_code == 0, said
-    exit_code, said = headwater.run("down", timeout_s=COMMAND_TIMEOUT_S)
-    assert exit_code == 0, said
+    done(headwater, "down")
     assert headwater.left_over() == []
 
 
-def kill_reader(headwater: HeadwaterCommand) -> None:
+def done(headwater: HeadwaterCommand, *arguments: str) -> str:
+    """What the command said, which must have succeeded."""
+    exit_code, said = headwater.run(*arguments, timeout_s=COMMAND_TIMEOUT_S)
+    assert exit_code == 0, said + headwater.logs()
+    return said
+
+
+def kill_reader(headwater: HeadwaterCommand, name: str) -> None:
     """As a power cut would; the supervisor starts it again."""
-    pid = running_state(headwater.home).service("reader-shop").pid
+    pid = running_state(headwater.home).service(name).pid
     assert pid is not None
     os.killpg(pid, signal.SIGKILL)
 
 
+def damage(headwater: HeadwaterCommand, orders: Orders) -> None:
+    """Rows of every shard get another value, others go. None of them is of its shard's newest transaction."""
+    table = load_table(open_catalog(headwater.home), place_of(orders))
+    assert table is not None
+    rows = table.scan("id < 30").to_arrow()
+    notes = pa.array(["spoilt"] * len(rows), rows.schema.field("note").type)
+    table.delete("id < 45")
+    table.append(rows.set_column(rows.schema.get_field_index("note"), "note", notes).cast(table.schema().as_arrow()))
+
+
 def topic_of(headwater: HeadwaterCommand, orders: Orders) -> list[Message]:
-    """What the tenant has got of the table so far."""
+    """What the tenant has got of the table so far, but for rows that were read again."""
     port = read_ports(headwater.home)["kafka"]
-    return read_topic(bootstrap_servers(port), f"acme.shop.{orders.keyspace}.orders")
+    messages = read_topic(bootstrap_servers(port), f"acme.shop.{orders.keyspace}.orders")
+    return [each for each in messages if b'"snapshot":"incremental"' not in (each.value() or b"")]
 
 
 def wait_for_topic(headwater: HeadwaterCommand, orders: Orders) -> None:
@@ -207,14 +241,17 @@ def wait_for_topic(headwater: HeadwaterCommand, orders: Orders) -> None:
 
 def wait_for_table(headwater: HeadwaterCommand, orders: Orders) -> None:
     """Until it has the keyspace's rows."""
-    place = warehouse_table("acme", "shop", TableId(database=orders.keyspace, table="orders"))
     stored = orders.stored()
 
     def rows() -> list[Row]:
-        table = load_table(open_catalog(headwater.home), place)
+        table = load_table(open_catalog(headwater.home), place_of(orders))
         return [] if table is None else without_own_columns(table.scan().to_arrow().to_pylist())
 
     _wait_until(headwater, rows, lambda rows: rows == stored)
+
+
+def place_of(orders: Orders) -> WarehouseTable:
+    return warehouse_table("acme", "shop", TableId(database=orders.keyspace, table="orders"))
 
 
 def _wait_until(headwater: HeadwaterCommand, look: Callable[[], Any], is_wanted: Callable[[Any], bool]) -> None:

@@ -1,24 +1,28 @@
 """Rows that differ are read again at the source: an incremental snapshot of just those keys.
 
 The re-read rows reach every tenant that has the table, as snapshot rows (``op`` r) whose order is the moment of their
-reading: they replace whatever older form a warehouse holds, and change nothing where it was right.
+reading: they replace whatever older form a warehouse holds, and change nothing where it was right. So rows beside them may
+be read too: of a keyspace they are, since vtgate cannot be asked for single keys.
 """
 
 import json
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from libs.config.connections import KafkaSettings
 from libs.local.catch_up import SentSignals, wait_for_copies
-from libs.local.check.compare import MISSING
+from libs.local.check.canonical_text import WHOLE_NUMBERS
+from libs.local.check.compare import MISSING, Row
+from libs.local.check.projection import ExpectedTable
 from libs.local.check.run import CheckReport, TableCheck
-from libs.local.documents import Documents, DtsDocument
+from libs.local.documents import Documents, DtsDocument, SourceDocument, VitessDocument
 from libs.local.home import Home
 from libs.local.plan import kafka_address
 from libs.local.state import read_ports
+from libs.mysql.identifiers import quote_identifier
 from libs.source.signal_topic import send_signal
 from libs.source.signals import EXECUTE
 
@@ -53,16 +57,16 @@ def repair(
     sent: dict[str, SentSignals] = {}
     left = [line for table in report.tables if (line := _not_mended(table, documents)) is not None]
     mended = [table for table in report.tables if table.conditions and _can_signal(table, documents)]
-    conditions: dict[tuple[str, str], dict[str, None]] = {}
+    by_table: dict[tuple[str, str], list[TableCheck]] = {}
     for check in mended:
-        place = (check.source, str(check.table.table_id))
-        conditions.setdefault(place, {}).update(dict.fromkeys(check.conditions))
-    for (source, table), rows in conditions.items():
+        by_table.setdefault((check.source, str(check.table.table_id)), []).append(check)
+    for (source, table), checks in by_table.items():
         signal_id = f"{_ID_PREFIX}{uuid.uuid4()}"
+        condition = _condition(documents.sources[source], checks)
         data = {
             "type": "INCREMENTAL",
             "data-collections": [re.escape(table)],
-            "additional-conditions": [{"data-collection": re.escape(table), "filter": " OR ".join(rows)}],
+            "additional-conditions": [{"data-collection": re.escape(table), "filter": condition}],
         }
         offset = send_signal(kafka, source, json.dumps({"id": signal_id, "type": EXECUTE, "data": data}))
         before = sent.get(source, SentSignals((), 0))
@@ -70,6 +74,25 @@ def repair(
     if sent:
         wait_for_copies(home, sent, timeout_s=timeout_s, on_progress=on_progress)
     return Repair(sum(table.comparison.rows_different for table in mended), tuple(left))
+
+
+def _condition(document: SourceDocument, checks: Sequence[TableCheck]) -> str:
+    """SQL that is true of the rows of one table that differ, for the reader of ``document``; empty: all of them."""
+    if isinstance(document, VitessDocument):
+        return enclosing_condition(checks[0].table, [key for check in checks for key in check.comparison.suspects])
+    return " OR ".join(dict.fromkeys(condition for check in checks for condition in check.conditions))
+
+
+def enclosing_condition(table: ExpectedTable, keys: Iterable[Row]) -> str:
+    """What vtgate filters by, comparisons with constants joined by AND: true of the rows of ``keys``, and of those between
+    them. Empty, which means all rows, where no column of the key is a whole number."""
+    types = {column.name: column.data_type for column in table.columns}
+    bounds = []
+    for name, values in zip(table.key, zip(*keys, strict=True), strict=True):
+        if types[name] in WHOLE_NUMBERS:
+            quoted = quote_identifier(name)
+            bounds.append(f"{quoted} >= {min(values)} AND {quoted} <= {max(values)}")
+    return " AND ".join(bounds)
 
 
 def _can_signal(table: TableCheck, documents: Documents) -> bool:

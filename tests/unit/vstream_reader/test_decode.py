@@ -609,7 +609,7 @@ def test_numbers_are_written_as_they_are(kind: tuple[int, str], text: str, expec
 
 
 def test_every_double_is_the_nearest_to_its_text() -> None:
-    """However many digits it has: short ones are divided, long ones are left to the library."""
+    """However many digits it has: they are divided where that is exact, and left to the library otherwise."""
     chance = random.Random(3)
     texts = [repr(chance.random() * 10 ** chance.randrange(6)) for _ in range(500)]
     texts += [f"{chance.randrange(10**6)}.{chance.randrange(10**width):0{width}d}" for width in range(1, 20)]
@@ -620,6 +620,10 @@ def test_every_double_is_the_nearest_to_its_text() -> None:
         "-" + "9" * 18,
         "9" * 19,
         "0." + "0" * 20 + "1",
+        # With 64 bits they seem to lie halfway between two doubles, and do not.
+        "546459716517.410614",
+        "5946952.64736356074",
+        "343.242843581153096",
     ]
     decoder = replay(ONE_SHARD).feed(
         transaction(
