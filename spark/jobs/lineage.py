@@ -19,8 +19,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from libs.config.connections import LineageSettings
-from libs.postgresql.names import identifier, schema_name
-from libs.postgresql.settings import PostgresqlWarehouse
+from libs.postgresql.names import SCHEMA_TEMPLATE, identifier, schema_name
 from libs.telemetry.metrics import SINK_LINEAGE_DROPPED
 from libs.types.tenant import SourceSelection, TenantSpec
 from libs.types.warehouse import WarehouseTable
@@ -193,7 +192,7 @@ def dataset_of(warehouse: str, settings: Mapping[str, Any], place: WarehouseTabl
     ('s3://bucket', 'w/acme/shop/s/t')
     """
     if warehouse == _POSTGRESQL:
-        template = settings.get("schema") or PostgresqlWarehouse.schema
+        template = settings.get("schema") or SCHEMA_TEMPLATE
         host, port = settings.get("host", "127.0.0.1"), settings.get("port", 5432)
         schema = schema_name(template, place)
         return f"postgres://{host}:{port}", f"{settings['database']}.{schema}.{identifier(place.name)}"
