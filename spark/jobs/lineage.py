@@ -25,11 +25,13 @@ from libs.types.tenant import SourceSelection, TenantSpec
 from libs.types.warehouse import WarehouseTable
 from spark.jobs.progress import TableOutcome
 from spark.jobs.settings import SinkJobSettings
+from spark.sinks.clickhouse.names import DATABASE_TEMPLATE, database_name
 from spark.sinks.port import TableColumn
 
 _PRODUCER: Final = "https://headwater.dev/sink"
 _ENGINE: Final = "spark"
 _CLOSE_S: Final = 2.0
+_CLICKHOUSE: Final = "clickhouse"
 _POSTGRESQL: Final = "postgresql"
 _FULL: Final = "queue_full"
 _REFUSED: Final = "refused"
@@ -186,7 +188,8 @@ def run_event(
 
 
 def dataset_of(warehouse: str, settings: Mapping[str, Any], place: WarehouseTable) -> tuple[str, str]:
-    """Namespace and name of a table, as OpenLineage's "Naming" has them: of a folder its path, of PostgreSQL its three levels.
+    """Namespace and name of a table, as OpenLineage's "Naming" has them: of a folder its path, of a server the levels
+    that it has.
 
     >>> dataset_of("iceberg", {"warehouse_dir": "s3://bucket/w"}, WarehouseTable(namespace=("acme", "shop", "s"), name="t"))
     ('s3://bucket', 'w/acme/shop/s/t')
@@ -196,6 +199,10 @@ def dataset_of(warehouse: str, settings: Mapping[str, Any], place: WarehouseTabl
         host, port = settings.get("host", "127.0.0.1"), settings.get("port", 5432)
         schema = schema_name(template, place)
         return f"postgres://{host}:{port}", f"{settings['database']}.{schema}.{identifier(place.name)}"
+    if warehouse == _CLICKHOUSE:
+        host, port = settings.get("host", "127.0.0.1"), settings.get("port", 8123)
+        database = database_name(settings.get("database") or DATABASE_TEMPLATE, place)
+        return f"clickhouse://{host}:{port}", f"{database}.{place.name}"
     folder = str(settings["warehouse_dir"])
     levels = "/".join(place.identifier)
     if "://" in folder and not folder.startswith("file:"):
