@@ -81,7 +81,7 @@ def test_an_older_event_of_a_deleted_row_does_not_bring_it_back(harness: Warehou
 
 
 def test_marks_of_deleted_rows_hold_no_values_and_are_removed(clickhouse_server: ClickhouseServer) -> None:
-    harness = harness_on(clickhouse_server, cleanup_every_commits=2, cleanup_at_share=0.5)
+    harness = harness_on(clickhouse_server, cleanup_every_commits=2, cleanup_at_share=0.4)
     harness.apply(ORDERS, *(contract.put(1, key, "secret") for key in range(4)))
     harness.apply(ORDERS, *(contract.gone(2, key) for key in range(3)))
     stored = f"SELECT count(), countIf(_headwater_gone = 1 AND note IS NOT NULL) FROM {place(harness)}"

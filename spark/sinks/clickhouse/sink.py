@@ -202,8 +202,9 @@ class ClickhouseSink:
             version = version_of(noted)
             check_settled(settled_of(noted), table, stored_key(columns, version, table), stored.types)
             changes = evolution(columns, version, table, self.dialect)
-            if changes:
-                self._evolve(spark, stored, table, changes)
+            if not changes:
+                return columns
+            self._evolve(spark, stored, table, changes)
         stored = self._load(table.name)
         assert stored is not None
         return stored.columns()
@@ -241,13 +242,11 @@ class ClickhouseSink:
 
     def maintain(self, spark: SparkSession, table: WarehouseTable) -> Maintained:
         """ClickHouse merges parts by itself; here go the marks of rows that are gone."""
-        stored = self._load(table)
-        if stored is None:
-            return Maintained()
         was_due = False
         self._commits[table] += 1
         is_counted = self._commits[table] % self._settings.cleanup_every_commits == 0
-        if self._settings.is_maintaining and is_counted and GONE_COLUMN in stored.types:
+        stored = self._load(table) if self._settings.is_maintaining and is_counted else None
+        if stored is not None and GONE_COLUMN in stored.types:
             [[gone, rows]] = self._rows(f"SELECT countIf({quoted(GONE_COLUMN)} = 1), count() FROM {stored.place}")
             if gone and gone >= rows * self._settings.cleanup_at_share:
                 started_s = time.monotonic()
@@ -367,11 +366,14 @@ class ClickhouseSink:
     def _load(self, table: WarehouseTable) -> _Stored | None:
         database, name = self._levels(table)
         where = f"database = {literal(database)} AND table = {literal(name)}"
-        rows = self._rows(f"SELECT comment FROM system.tables WHERE {where.replace('table =', 'name =', 1)}")
+        rows = self._rows(
+            f"SELECT comment, (SELECT groupArray((name, type)) FROM system.columns WHERE {where}) FROM system.tables "
+            f"WHERE database = {literal(database)} AND name = {literal(name)}"
+        )
         if not rows:
             return None
-        place = quoted(database, name)
-        noted = _decoded(rows[0][0])
+        comment, columns = rows[0]
+        place, noted, types = quoted(database, name), _decoded(comment), dict(columns)
         if noted is None:
             raise TableRefused(
                 f"{table}: a table {place} is there already and is not Headwater's, or somebody changed its comment; rename "
@@ -382,7 +384,6 @@ class ClickhouseSink:
                 f"{table}: its place {place} is {noted.name}'s already; choose a warehouses.clickhouse.database that keeps "
                 "them apart"
             )
-        types = dict(self._rows(f"SELECT name, type FROM system.columns WHERE {where}"))
         for column, own in noted.types.items():
             found, wanted = types.get(column), clickhouse_type(own)
             if found is None:
