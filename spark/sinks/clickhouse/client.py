@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import clickhouse_connect
 from clickhouse_connect.driver.client import Client
-from clickhouse_connect.driver.exceptions import ClickHouseError
+from clickhouse_connect.driver.exceptions import ClickHouseError, DataError, NotSupportedError, ProgrammingError
 
 from libs.errors import AccessDenied, DiskFull, HeadwaterError, PipelineHalted, TransientError
 from spark.sinks.clickhouse.settings import Settings
@@ -15,6 +15,8 @@ from spark.sinks.port import TableRefused
 # ClickHouse's source, src/Common/ErrorCodes.cpp.
 _DENIED: Final = frozenset({192, 193, 194, 497, 516})
 _DISK_FULL: Final = 243
+_OF_THE_DRIVER: Final = (DataError, NotSupportedError, ProgrammingError)
+"""What it refuses itself; without a code others are of the connection, or of a proxy between."""
 _TRANSIENT: Final = frozenset(
     {159, 160, 164, 202, 203, 209, 210, 216, 225, 236, 241, 242, 252, 394, 473, 517, 519, 999}
 )
@@ -72,8 +74,12 @@ def errors_named(settings: Settings, subject: str) -> Iterator[None]:
 
 def _named_error(settings: Settings, subject: str, error: Any) -> HeadwaterError:
     place, code = f"ClickHouse {settings.host}:{settings.port}", getattr(error, "code", None)
+    if code is None and isinstance(error, _OF_THE_DRIVER):
+        return PipelineHalted(f"{place}: {subject}: the driver has {type(error).__name__}; report it")
     if code is None:
-        return TransientError(f"{place}: does not answer; check host and port, and that the server runs")
+        return TransientError(
+            f"{place}: does not answer; check host and port, is_secure and tls_ca_file, and that the server runs"
+        )
     if code in _DENIED:
         return AccessDenied(
             f"{place}: refuses user {settings.user} what {subject} needs; check the password, and GRANT it CREATE, ALTER, "
