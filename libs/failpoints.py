@@ -37,7 +37,8 @@ NAMES: Final = frozenset(
         "sink_after_letters_before_parked_keys",
         "sink_after_parked_keys_before_merge",
         "sink_before_merge",
-        "sink_before_commit",  # rows written and the batch noted, the transaction open (PostgreSQL)
+        "sink_before_attach",  # the batch's parts are made, the table has none of them (ClickHouse)
+        "sink_before_commit",  # PostgreSQL: rows written, the batch noted, the transaction open; ClickHouse: not noted yet
         "sink_after_merge_before_next_table",
         "sink_after_swap_before_answer",
         "sink_after_cut_before_tables",

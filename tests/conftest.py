@@ -28,7 +28,9 @@ from libs.local import postgresql_server as postgresql
 from libs.local import valkey_server as valkey
 from libs.local.ports import LOOPBACK, free_port, free_ports
 from libs.local.process import ProcessSpec, Running, kill, start, stop, wait_ready
+from tests import clickhouse
 from tests import schema_registry as registry
+from tests.clickhouse import ClickhouseServer
 from tests.vtgate.cluster import topology_of
 from tests.vtgate.service import Security, VtgateServer
 from tests.vtgate.vstream import ServerOptions
@@ -224,6 +226,13 @@ def postgresql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Post
 
 
 @pytest.fixture(scope="session")
+def clickhouse_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickhouseServer]:
+    """The shared ClickHouse."""
+    with ExitStack() as servers:
+        yield start_clickhouse_in(tmp_path_factory.mktemp("clickhouse"), servers)
+
+
+@pytest.fixture(scope="session")
 def shard_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], list[MysqlServer]]]:
     """The first so many of the shared MySQL servers that hold shards; started when they are first asked for."""
     folder = tmp_path_factory.mktemp("shards")
@@ -353,6 +362,15 @@ def start_postgresql_in(
     spec = postgresql.prepare(folder / "data", port=port, password=password, extra_options=extra_options)
     settings = postgresql.connection_settings(port, password=password)
     server = PostgresqlServer(settings, _started(spec, folder))
+    servers.callback(lambda: kill(server.running))
+    wait_ready(server.running, READY_TIMEOUT_S)
+    return server
+
+
+def start_clickhouse_in(folder: Path, servers: ExitStack) -> ClickhouseServer:
+    """A ClickHouse on data of its own in ``folder``; ``servers`` ends it."""
+    port = free_port()
+    server = ClickhouseServer(port, _started(clickhouse.prepare(folder / "data", port=port), folder))
     servers.callback(lambda: kill(server.running))
     wait_ready(server.running, READY_TIMEOUT_S)
     return server

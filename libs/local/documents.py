@@ -177,6 +177,7 @@ _NOT_HERE: Final[Mapping[str, Mapping[str, str]]] = {
 """By kind: what it has under another name."""
 MOST_TASKS: Final = 64
 """Each is a process of the one machine, with a memory of its own."""
+CLICKHOUSE: Final = "clickhouse"
 DELTA: Final = "delta"
 ICEBERG: Final = "iceberg"
 POSTGRESQL: Final = "postgresql"
@@ -452,7 +453,12 @@ def mask_keys(home: Home) -> MaskKeys:
 def tenant_home_mistakes(spec: TenantSpec, known_sources: Sequence[str], home: Home) -> list[str]:
     """What does not fit the home that a document is to serve in, place first."""
     mistakes = []
-    if spec.sink is not None and spec.sink.warehouse not in WAREHOUSES:
+    if spec.sink is not None and spec.sink.warehouse == CLICKHOUSE:
+        mistakes.append(
+            "sink.warehouse: a stack of one machine has no clickhouse, nor reads one by its commands; run a sink job with "
+            f"warehouses.clickhouse (docs/sinks.md, 'ClickHouse'), or take one of {', '.join(WAREHOUSES)}"
+        )
+    elif spec.sink is not None and spec.sink.warehouse not in WAREHOUSES:
         mistakes.append(
             f"sink.warehouse: {spec.sink.warehouse!r} is no warehouse; {nearest(spec.sink.warehouse, WAREHOUSES)}"
         )

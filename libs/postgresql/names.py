@@ -7,6 +7,7 @@ from libs.types.warehouse import WarehouseTable
 
 MAX_BYTES: Final = 63
 """Of an identifier (PostgreSQL manual 4.1.1); the server would cut a longer one in silence."""
+SCHEMA_TEMPLATE: Final = "{tenant}_{source}_{database}"
 STATE_SCHEMA: Final = "headwater"
 REGISTRY: Final = f"{STATE_SCHEMA}.tables"
 """One row a table: where it lies, what it is of, and the last batch that it took in."""

@@ -2,13 +2,13 @@
 
 from libs.config.connections import PostgresqlSettings
 from libs.errors import InvalidSettings
-from libs.postgresql.names import template_mistake
+from libs.postgresql.names import SCHEMA_TEMPLATE, template_mistake
 
 
 class PostgresqlWarehouse(PostgresqlSettings, frozen=True, kw_only=True):
     """Where the tables lie, and how they are written."""
 
-    schema: str = "{tenant}_{source}_{database}"
+    schema: str = SCHEMA_TEMPLATE
     """Name of the schema in which a table lies. It should keep tenants, sources and databases apart: two tables that would
     share a place are refused, not mixed."""
     copy_connections: int = 4

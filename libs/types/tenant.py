@@ -341,7 +341,7 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Where a tenant's rows go, and how."""
 
     warehouse: str = "iceberg"
-    """``iceberg``, ``postgresql`` or ``delta``, as far as the installation has them."""
+    """``iceberg``, ``postgresql``, ``delta`` or ``clickhouse``, as far as the installation has them."""
     mode: SinkMode = SinkMode.MIRROR
     """What the tables hold."""
     deletes: Deletes = Deletes.HARD

@@ -9,7 +9,7 @@ from typing import Final
 
 from libs.types.table import Column
 from libs.types.value import LogicalType
-from libs.warehouse import delta, iceberg, postgresql
+from libs.warehouse import clickhouse, delta, iceberg, postgresql
 from libs.warehouse.spark_types import spark_type
 
 
@@ -43,6 +43,7 @@ def _sparks(sql_type: str, _: LogicalType | None) -> str:
 
 
 DIALECTS: Final[Mapping[str, Dialect]] = {
+    "clickhouse": Dialect(clickhouse.own_type, clickhouse.is_wider, clickhouse.clickhouse_type, keeps_versions=False),
     "delta": Dialect(_sparks, delta.is_wider),
     "iceberg": Dialect(_sparks, iceberg.is_wider, iceberg.iceberg_type, iceberg.METADATA_COLUMNS),
     "postgresql": Dialect(postgresql.own_type, postgresql.is_wider),

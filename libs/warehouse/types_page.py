@@ -142,8 +142,8 @@ but where the table says otherwise. `lossless` is about the value that a query o
 goes with its edges from a real MySQL through every mode into every warehouse, is read there by another engine, and compared
 with what MySQL prints.
 
-| MySQL | mode | in the events | Connect schema | Iceberg | Delta | PostgreSQL | lossless |
-|---|---|---|---|---|---|---|---|"""
+| MySQL | mode | in the events | Connect schema | Iceberg | Delta | PostgreSQL | ClickHouse | lossless |
+|---|---|---|---|---|---|---|---|---|"""
 
 _NOTES: Final = """
 ¹ A date without month or day (`0000-00-00`, `2024-00-10`) is NULL, and 1970-01-01 where the column may not be NULL; a day past
@@ -156,6 +156,7 @@ warehouse's date type has such days.
   `check` read, does not (delta-rs 1.6 was not tried). It is not lossless either: numbers of more than 38 digits become doubles,
   the order of names and repeated ones are lost. Convert where it is needed: `parse_json(doc)` in Spark, `doc::jsonb` in
   PostgreSQL.
+* **JSON in ClickHouse?** Its type sorts the names and gives each path a column of its own; `JSONExtract` reads the text.
 * **TIME as a time of day?** MySQL's reach from -838 to 838 hours.
 * **Geometry types?** Few engines read those of Iceberg v3 or of PostGIS; well-known binary is what each of them is made from.
 
@@ -166,7 +167,7 @@ warehouse's date type has such days.
 **Vitess** delivers them too. What differs: `decimal` and `unsigned_bigint` are `string` by default (the columns are the same);
 a FLOAT is a double in the events and `double` in the tables, and a row that is copied has six digits of it, since Vitess copies
 what MySQL prints; and in the mode `time_precision: isostring` a DATE, TIME and DATETIME are the text that MySQL prints,
-zero dates included, in columns of text (`string`, `string`, `text`).
+zero dates included, in columns of text (`string`, `string`, `text`, `String`).
 
 **Oracle** is not a source yet, so its types are not here.
 """
@@ -243,6 +244,7 @@ def _line(row: TypeRow) -> str:
     field = connect_field(row.column)
     connect = f"{field['type']}, {field['name']}" if "name" in field else field["type"]
     generic = {"decimal(38,10)": "decimal(p,s)", "numeric(38,10)": "numeric(p,s)", "numeric(65,30)": "numeric(p,s)"}
+    generic |= {"Decimal(38,10)": "Decimal(p,s)", "Decimal(65,30)": "Decimal(p,s)"}
     types = [dialect.shown(dialect.type_of(row.column)) for dialect in _in_order()]
     cells = [
         row.family.shown,
@@ -263,7 +265,7 @@ def _lossless(row: TypeRow) -> str:
 
 
 def _in_order() -> Iterator[Dialect]:
-    return (DIALECTS[name] for name in ("iceberg", "delta", "postgresql"))
+    return (DIALECTS[name] for name in ("iceberg", "delta", "postgresql", "clickhouse"))
 
 
 if __name__ == "__main__":

@@ -19,18 +19,19 @@ from urllib.parse import urlsplit
 import structlog
 
 from libs.config.connections import LineageSettings
-from libs.postgresql.names import identifier, schema_name
-from libs.postgresql.settings import PostgresqlWarehouse
+from libs.postgresql.names import SCHEMA_TEMPLATE, identifier, schema_name
 from libs.telemetry.metrics import SINK_LINEAGE_DROPPED
 from libs.types.tenant import SourceSelection, TenantSpec
 from libs.types.warehouse import WarehouseTable
 from spark.jobs.progress import TableOutcome
 from spark.jobs.settings import SinkJobSettings
+from spark.sinks.clickhouse.names import DATABASE_TEMPLATE, database_name
 from spark.sinks.port import TableColumn
 
 _PRODUCER: Final = "https://headwater.dev/sink"
 _ENGINE: Final = "spark"
 _CLOSE_S: Final = 2.0
+_CLICKHOUSE: Final = "clickhouse"
 _POSTGRESQL: Final = "postgresql"
 _REST: Final = "rest"
 _FULL: Final = "queue_full"
@@ -188,17 +189,21 @@ def run_event(
 
 
 def dataset_of(warehouse: str, settings: Mapping[str, Any], place: WarehouseTable) -> tuple[str, str]:
-    """Namespace and name of a table, as OpenLineage's "Naming" has them: of a folder its path, of PostgreSQL its three levels.
-    Where a REST catalog keeps it, only that knows: it is called as there.
+    """Namespace and name of a table, as OpenLineage's "Naming" has them: of a folder its path, of a server the levels
+    that it has. Where a REST catalog keeps it, only that knows: it is called as there.
 
     >>> dataset_of("iceberg", {"warehouse_dir": "s3://bucket/w"}, WarehouseTable(namespace=("acme", "shop", "s"), name="t"))
     ('s3://bucket', 'w/acme/shop/s/t')
     """
     if warehouse == _POSTGRESQL:
-        template = settings.get("schema") or PostgresqlWarehouse.schema
+        template = settings.get("schema") or SCHEMA_TEMPLATE
         host, port = settings.get("host", "127.0.0.1"), settings.get("port", 5432)
         schema = schema_name(template, place)
         return f"postgres://{host}:{port}", f"{settings['database']}.{schema}.{identifier(place.name)}"
+    if warehouse == _CLICKHOUSE:
+        host, port = settings.get("host", "127.0.0.1"), settings.get("port", 8123)
+        database = database_name(settings.get("database") or DATABASE_TEMPLATE, place)
+        return f"clickhouse://{host}:{port}", f"{database}.{place.name}"
     catalog = settings.get("catalog") or {}
     if catalog.get("kind") == _REST:
         return str(catalog["uri"]), ".".join(place.identifier)

@@ -8,6 +8,7 @@ from libs.config.load import convert_document
 from spark.sinks.port import Sink
 
 SINKS: Final[Mapping[str, str]] = {
+    "clickhouse": "spark.sinks.clickhouse",
     "delta": "spark.sinks.delta",
     "iceberg": "spark.sinks.iceberg",
     "postgresql": "spark.sinks.postgresql",

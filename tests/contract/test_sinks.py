@@ -20,12 +20,15 @@ from libs.testing.sink_contract import Row, SinkHarness
 from libs.types.table import Column, FormerName
 from libs.types.warehouse import WarehouseTable
 from spark.jobs.spark_errors import MALFORMED_RECORD, has_condition
+from spark.sinks.clickhouse.sink import open_sink as open_clickhouse_sink
 from spark.sinks.delta.settings import Settings as DeltaSettings
 from spark.sinks.delta.sink import open_sink as open_delta_sink
 from spark.sinks.port import KeepsVersions
 from spark.sinks.postgresql.settings import Settings
 from spark.sinks.postgresql.sink import open_sink
 from spark.sinks.registry import SINKS
+from tests import clickhouse
+from tests.clickhouse import ClickhouseServer
 from tests.conftest import PostgresqlServer
 from tests.contract.recorded_values import as_float32, expected
 from tests.contract.sink_harness import WarehouseHarness
@@ -74,6 +77,14 @@ def harness(request: pytest.FixtureRequest) -> WarehouseHarness:
     shared = shared_spark()
     tenant = f"contract-{next(_tenants)}"
     match request.param:
+        case "clickhouse":
+            clickhouse_server: ClickhouseServer = request.getfixturevalue("clickhouse_server")
+            clickhouse_sink = open_clickhouse_sink(
+                clickhouse.settings_of(clickhouse_server, cleanup_every_commits=2, cleanup_at_share=0.01)
+            )
+            return WarehouseHarness(
+                shared.session, clickhouse_sink, lambda table: clickhouse.rows_of(clickhouse_server, table), tenant
+            )
         case "delta":
             return WarehouseHarness(
                 shared.session, open_delta_sink(shared.delta), lambda table: delta_rows(shared.delta, table), tenant

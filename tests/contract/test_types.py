@@ -25,9 +25,12 @@ from libs.types.tenant import SourceSelection
 from libs.types.value_modes import TimePrecision, ValueModes
 from libs.types.warehouse import WarehouseTable
 from libs.warehouse.types_page import FAMILIES, loss
+from spark.sinks.clickhouse.sink import open_sink as open_clickhouse_sink
 from spark.sinks.delta.sink import open_sink as open_delta_sink
 from spark.sinks.postgresql.sink import open_sink as open_postgresql_sink
 from spark.sinks.registry import SINKS
+from tests import clickhouse
+from tests.clickhouse import ClickhouseServer
 from tests.conftest import MysqlServer, PostgresqlServer
 from tests.contract.sink_harness import WarehouseHarness
 from tests.contract.test_sinks import postgresql_settings
@@ -74,6 +77,11 @@ def warehouse(request: pytest.FixtureRequest) -> tuple[WarehouseHarness, ReadTab
     """A tenant of its own in each kind of warehouse, and another engine that reads it."""
     shared, tenant = shared_spark(), f"types-{request.param}"
     match request.param:
+        case "clickhouse":
+            clickhouse_server: ClickhouseServer = request.getfixturevalue("clickhouse_server")
+            clickhouse_sink = open_clickhouse_sink(clickhouse.settings_of(clickhouse_server))
+            harness = WarehouseHarness(shared.session, clickhouse_sink, _unused, tenant)
+            return harness, lambda place: clickhouse.arrow_table(clickhouse_server, place)
         case "delta":
 
             def read(place: WarehouseTable) -> pa.Table:

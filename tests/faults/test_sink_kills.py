@@ -11,6 +11,7 @@ import pytest
 
 from libs.events.names import resyncs_topic
 from libs.local.dead_letters import chosen_keys, read_letters, replay_requests, send_requests
+from libs.local.ports import LOOPBACK
 from libs.local.process import stop
 from libs.local.sink_requests import send_to_sink
 from libs.local.tenant_topics import end_offsets, open_consumer
@@ -21,6 +22,8 @@ from libs.types.table import TableSchema
 from libs.types.tenant import SinkMode
 from spark.sinks.delta.settings import Settings as DeltaSettings
 from spark.sinks.iceberg.settings import Settings
+from tests import clickhouse
+from tests.clickhouse import ClickhouseServer
 from tests.conftest import PostgresqlServer
 from tests.contract.test_sinks import delta_rows, postgresql_rows
 from tests.sink_job import LIFE_TIMEOUT_S, STOP_TIMEOUT_S, SinkJob, write_tenant
@@ -39,6 +42,8 @@ LETTER_FAILPOINTS = (
     "sink_after_batch_before_spark_commit",
 )
 FAILPOINTS = {
+    # Its own two, and one that all have: each life of a job costs seconds.
+    "clickhouse": ("sink_before_attach", "sink_before_commit", "sink_after_batch_before_spark_commit"),
     "delta": BETWEEN_COMMITS,
     "iceberg": BETWEEN_COMMITS,
     "postgresql": ("sink_before_commit", *BETWEEN_COMMITS),
@@ -48,7 +53,11 @@ FAILPOINTS = {
 @pytest.fixture(params=sorted(FAILPOINTS))
 def job(request: pytest.FixtureRequest, bootstrap_servers: str, tmp_path: Path) -> Iterator[SinkJob]:
     (tmp_path / "tenants").mkdir()
-    if request.param == "delta":
+    if request.param == "clickhouse":
+        clickhouse_server: ClickhouseServer = request.getfixturevalue("clickhouse_server")
+        where = {"host": LOOPBACK, "port": clickhouse_server.port}
+        job = SinkJob(tmp_path, bootstrap_servers, "clickhouse", where, partial(clickhouse.rows_of, clickhouse_server))
+    elif request.param == "delta":
         where = {"warehouse_dir": str(tmp_path / "warehouse")}
         job = SinkJob(tmp_path, bootstrap_servers, "delta", where, partial(delta_rows, DeltaSettings(**where)))
     elif request.param == "iceberg":
@@ -135,6 +144,7 @@ def test_killed_around_dead_letters_nothing_is_lost_or_twice(job: SinkJob) -> No
     assert not parked().tables[topic].keys
 
 
+@pytest.mark.parametrize("job", ["delta", "iceberg", "postgresql"], indirect=True)
 @pytest.mark.timeout(9 * LIFE_TIMEOUT_S)
 def test_killed_around_a_resync_the_table_is_exact(job: SinkJob) -> None:
     """A row that the source does not have is in a mirror, which is built anew from a copy: the job dies before the swap, within

@@ -18,9 +18,12 @@ from libs.types.warehouse import SinkProgress, WarehouseTable, warehouse_table
 from spark.jobs.progress import load_progress
 from spark.jobs.settings import SinkJobSettings
 from spark.jobs.tenant_query import TenantQuery
+from spark.sinks.clickhouse.sink import open_sink as open_clickhouse_sink
 from spark.sinks.delta.sink import open_sink as open_delta_sink
 from spark.sinks.port import Sink
 from spark.sinks.postgresql.sink import open_sink as open_postgresql_sink
+from tests import clickhouse
+from tests.clickhouse import ClickhouseServer
 from tests.conftest import PostgresqlServer
 from tests.contract.test_sinks import delta_rows, postgresql_rows, postgresql_settings
 from tests.sink_query import run_until
@@ -145,6 +148,10 @@ def start_tenants(bootstrap_servers: str, tmp_path: Path, request: pytest.Fixtur
 def _opened(kind: str, request: pytest.FixtureRequest) -> tuple[Sink, Callable[[WarehouseTable], list[dict[str, Any]]]]:
     shared = shared_spark()
     match kind:
+        case "clickhouse":
+            clickhouse_server: ClickhouseServer = request.getfixturevalue("clickhouse_server")
+            sink = open_clickhouse_sink(clickhouse.settings_of(clickhouse_server))
+            return sink, lambda table: clickhouse.rows_of(clickhouse_server, table)
         case "iceberg":
             return shared.sink, shared.rows
         case "delta":

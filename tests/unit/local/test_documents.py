@@ -404,6 +404,15 @@ def test_a_misspelt_warehouse_is_told_the_nearest(home: Home) -> None:
         load_documents(home)
 
 
+def test_a_warehouse_that_no_home_has_is_refused_with_what_to_do(home: Home) -> None:
+    put(home, tenant=GOOD_TENANT + "sink: {warehouse: clickhouse}\n")
+
+    [said] = read_documents(home).tenant_mistakes
+
+    assert "sink.warehouse: a stack of one machine has no clickhouse" in said
+    assert "run a sink job with warehouses.clickhouse" in said
+
+
 @pytest.mark.parametrize("kind", ["avro", "protobuf"])
 def test_a_binary_form_needs_to_know_where_the_registry_is(home: Home, kind: str) -> None:
     """Said of the tenant's document by its line, and of the file itself by name; a mistake there stops the start."""

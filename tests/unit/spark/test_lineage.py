@@ -261,6 +261,8 @@ def test_a_fault_in_an_event_is_no_fault_of_the_batch() -> None:
             {"database": "dwh", "host": "db", "schema": "{tenant}_x"},
             ("postgres://db:5432", "dwh.acme_x.orders"),
         ),
+        ("postgresql", {"database": "dwh"}, ("postgres://127.0.0.1:5432", "dwh.acme_shop_shop.orders")),
+        ("clickhouse", {"host": "ch"}, ("clickhouse://ch:8123", "acme_shop_shop.orders")),
     ],
 )
 def test_a_table_is_named_as_openlineage_names_it(

@@ -221,6 +221,8 @@ def test_a_key_is_not_left_out_nor_put_beside(policy: ChangePolicy) -> None:
         ("postgresql", "decimal(10,2)", "decimal(14,4)", False),
         ("postgresql", "json", "longtext", False),
         ("postgresql", "bigint", "bigint unsigned", True),
+        ("clickhouse", "decimal(10,2)", "decimal(14,4)", False),
+        ("clickhouse", "bigint", "bigint unsigned", False),
     ],
 )
 def test_a_narrow_column_takes_what_it_can_hold_to_the_last_digit(

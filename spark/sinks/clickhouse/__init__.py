@@ -1,0 +1,1 @@
+"""The ClickHouse sink: tables of the MergeTree family, written over HTTP."""

@@ -1,0 +1,536 @@
+"""The ClickHouse sink: a batch is staged as Arrow (``stage``), made into parts, and attached in one step.
+
+ClickHouse has no transaction over several statements. What readers see of a batch is one ``ATTACH PARTITION``: all of its
+parts or none. That a table has taken the batch in is noted behind it, in ``headwater.batches``; a job that dies between the two
+does the batch again, which changes nothing: a mirror's rows win or lose by their order, and an append table's rows say which
+batch brought them.
+
+What a table is, and how its columns came to be, stands in its comment, as JSON: one ``ALTER`` or ``EXCHANGE TABLES`` changes it
+together with the columns.
+"""
+
+import contextlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import structlog
+from clickhouse_connect.driver.client import Client
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from libs.errors import PipelineHalted
+from libs.failpoints import failpoint
+from libs.types.tenant import SinkMode
+from libs.types.warehouse import (
+    COMMITTED_AT_COLUMN,
+    DELETED_COLUMN,
+    OP_COLUMN,
+    ORDER_COLUMN,
+    OWN_SQL_TYPES,
+    UNAVAILABLE_COLUMN,
+    TableFiles,
+    WarehouseTable,
+    own_columns,
+)
+from libs.warehouse.clickhouse import clickhouse_type, sql_type
+from libs.warehouse.dialect import DIALECTS, Dialect
+from spark.sinks.clickhouse.client import connect, errors_named
+from spark.sinks.clickhouse.names import (
+    BATCH_COLUMN,
+    BATCHES,
+    GONE_COLUMN,
+    PROGRESS,
+    STATE_DATABASE,
+    VERSION_COLUMN,
+    copy_name,
+    database_name,
+    quoted,
+    stage_name,
+    stage_prefix,
+)
+from spark.sinks.clickhouse.settings import Settings
+from spark.sinks.clickhouse.stage import StageTarget, stage_rows
+from spark.sinks.clickhouse.statements import (
+    Target,
+    append_statement,
+    has_batch_query,
+    merge_statements,
+    replace_statements,
+    time_at,
+)
+from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
+from spark.sinks.port import (
+    BatchIdentity,
+    Maintained,
+    Sink,
+    SinkColumn,
+    SinkTable,
+    TableColumn,
+    TableRefused,
+    Truncation,
+)
+from spark.sinks.properties import (
+    column_of,
+    comment_of,
+    first_properties,
+    pending_of,
+    properties_after,
+    properties_before,
+    settled_of,
+    version_of,
+)
+from spark.sinks.settled import check_settled
+from spark.transforms.sql_text import literal
+
+_BATCH: Final = "headwater.clickhouse.batch"
+_STATE: Final = (
+    f"CREATE DATABASE IF NOT EXISTS {quoted(STATE_DATABASE)}",
+    f"""CREATE TABLE IF NOT EXISTS {BATCHES} (
+        name String, source String, source_table String, query_id String, batch_id Int64,
+        written_at DateTime64(6, 'UTC') DEFAULT now64(6, 'UTC'), reached_order String, reached_at DateTime64(6, 'UTC'),
+        reached_offsets String, reached_positions String)
+        ENGINE = ReplacingMergeTree ORDER BY name
+        COMMENT 'Tables that Headwater writes, and the last batch that each took in; read it with FINAL'""",
+    f"""CREATE OR REPLACE VIEW {PROGRESS} AS
+        SELECT splitByChar('.', name)[1] AS tenant, source, source_table AS table,
+            JSONExtractString(p, 'source_partition') AS source_partition, JSONExtractRaw(p, 'position') AS position,
+            JSONExtractString(p, 'order') AS position_order, reached_order AS order, reached_at AS committed_at,
+            reached_offsets AS offsets, concat(query_id, ':', toString(batch_id)) AS batch, written_at
+        FROM {BATCHES} FINAL LEFT ARRAY JOIN JSONExtractArrayRaw(reached_positions) AS p
+        WHERE query_id <> ''""",
+)
+_DAYS: Final = ("0001-01-01", "9999-12-31")
+"""Which MySQL's DATE has; older ClickHouse makes other days of them, in silence."""
+
+log = structlog.get_logger()
+
+
+def open_sink(settings: Settings) -> Sink:
+    """The sink over one server; it is reached for when the first batch comes."""
+    return ClickhouseSink(settings)
+
+
+class _Noted(msgspec.Struct, frozen=True):
+    """A table's comment."""
+
+    comment: str
+    """For people."""
+    name: str
+    """Of the ``WarehouseTable``."""
+    key: tuple[str, ...]
+    """By which rows of a mirror are ordered."""
+    types: dict[str, str]
+    """The dialect's, by column."""
+    properties: dict[str, str]
+    """As ``spark.sinks.properties`` has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A table as its comment and ClickHouse's catalog have it."""
+
+    place: str
+    """Quoted."""
+    noted: _Noted
+    types: Mapping[str, str]
+    """ClickHouse's, of all columns."""
+
+    def columns(self) -> dict[str, TableColumn]:
+        return {
+            name: column_of(self.noted.properties, name, own, sql_type(own)) for name, own in self.noted.types.items()
+        }
+
+    def is_optional(self, name: str) -> bool:
+        return self.types[name].startswith("Nullable(")
+
+    def target(self, table: SinkTable) -> Target:
+        by_lower = {name.lower(): name for name in self.noted.types}
+        key = tuple(by_lower.get(name.lower(), name) for name in table.key)
+        return Target(self.place, tuple(self.noted.types), key)
+
+
+class ClickhouseSink:
+    """See ``spark.sinks.port.Sink``, which has the promises."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+        self._commits: Counter[WarehouseTable] = Counter()
+
+    @property
+    def dialect(self) -> Dialect:
+        return DIALECTS["clickhouse"]
+
+    def session_config(self) -> Mapping[str, str]:
+        # Spark's Python workers import ``stage`` from where this module is.
+        return {"spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[3])}
+
+    def begin_batch(self, spark: SparkSession, batch: BatchIdentity) -> None:
+        spark.conf.set(_BATCH, str(batch))
+        prefix = stage_prefix(batch.query_id)
+        # Batches of a query follow one another: whatever is staged of this one was left behind. SYNC waits for statements that
+        # a job which died has left to the server, so that what they did is there when this job looks.
+        left = self._rows(
+            "SELECT name FROM system.tables "
+            f"WHERE database = {literal(STATE_DATABASE)} AND startsWith(name, {literal(prefix)})"
+        )
+        for (name,) in left:
+            self._run(STATE_DATABASE, f"DROP TABLE IF EXISTS {quoted(STATE_DATABASE, name)} SYNC")
+        if left:
+            log.info("sink_stages_dropped", stages=len(left), query_id=batch.query_id)
+
+    def is_applied(self, spark: SparkSession, table: WarehouseTable, batch: BatchIdentity) -> bool:
+        if self._load(table) is None:
+            return False
+        return self._has_noted(table, batch)
+
+    def ensure_table(self, spark: SparkSession, table: SinkTable) -> Mapping[str, TableColumn]:
+        stored = self._load(table.name)
+        if stored is None:
+            check_creation(table)
+            self._create(table)
+        else:
+            columns, noted = stored.columns(), stored.noted.properties
+            version = version_of(noted)
+            check_settled(settled_of(noted), table, stored_key(columns, version, table), stored.types)
+            changes = evolution(columns, version, table, self.dialect)
+            if not changes:
+                return columns
+            self._evolve(spark, stored, table, changes)
+        stored = self._load(table.name)
+        assert stored is not None
+        return stored.columns()
+
+    def merge_into(
+        self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncation: Truncation | None = None
+    ) -> None:
+        with self._staged(spark, table, changes) as (stored, stages, into):
+            target = stored.target(table)
+            statements = merge_statements(into, target, table, changes.columns, stages, truncation)
+            if statements:
+                self._run(table.name, f"CREATE TABLE {into} AS {stored.place}", *statements)
+                self._attach(table.name, stored, into)
+
+    def replace_rows(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
+        with self._staged(spark, table, changes) as (stored, stages, into):
+            target = stored.target(table)
+            statements = replace_statements(into, target, table, changes.columns, stages)
+            self._run(table.name, f"CREATE TABLE {into} AS {stored.place}", *statements)
+            [[rows]] = self._rows(f"SELECT count() FROM {into}")
+            # A server refuses to replace a partition by nothing.
+            swap = f"ALTER TABLE {stored.place} REPLACE PARTITION tuple() FROM {into}"
+            failpoint("sink_before_attach")
+            self._run(table.name, swap if rows else f"TRUNCATE TABLE {stored.place}")
+
+    def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
+        batch = str(_batch_of(spark))
+        with self._staged(spark, table, changes) as (stored, stages, into):
+            if stages:
+                [[rows]] = self._rows(has_batch_query(stored.target(table), stages, batch))
+                if not rows:
+                    insert = append_statement(into, changes.columns, stages, batch)
+                    self._run(table.name, f"CREATE TABLE {into} AS {stored.place}", insert)
+                    self._attach(table.name, stored, into)
+
+    def maintain(self, spark: SparkSession, table: WarehouseTable) -> Maintained:
+        """ClickHouse merges parts by itself; here go the marks of rows that are gone."""
+        was_due = False
+        self._commits[table] += 1
+        is_counted = self._commits[table] % self._settings.cleanup_every_commits == 0
+        stored = self._load(table) if self._settings.is_maintaining and is_counted else None
+        if stored is not None and GONE_COLUMN in stored.types:
+            [[gone, rows]] = self._rows(f"SELECT countIf({quoted(GONE_COLUMN)} = 1), count() FROM {stored.place}")
+            if gone and gone >= rows * self._settings.cleanup_at_share:
+                started_s = time.monotonic()
+                self._run(table, f"OPTIMIZE TABLE {stored.place} FINAL CLEANUP")
+                was_due = True
+                log.info("sink_table_rewritten", table=str(table), took_s=round(time.monotonic() - started_s, 2))
+        database, name = self._levels(table)
+        [[size, parts]] = self._rows(
+            "SELECT sum(bytes_on_disk), count() FROM system.parts "
+            f"WHERE active AND database = {literal(database)} AND table = {literal(name)}"
+        )
+        return Maintained(TableFiles(bytes=size, data_files=parts), was_due=was_due)
+
+    @contextlib.contextmanager
+    def _staged(
+        self, spark: SparkSession, table: SinkTable, changes: DataFrame
+    ) -> Iterator[tuple[_Stored, list[str], str]]:
+        """The table, the stages of ``changes``, and a name for the parts; behind the block the batch is noted."""
+        batch = _batch_of(spark)
+        stored = self._load(table.name)
+        if stored is None:
+            raise TableRefused(f"{table.name}: the table went away; restart the job, which makes it again")
+        prefix = stage_name(batch.query_id, table.name, "")
+        target = StageTarget(self._settings, prefix, _staged_types(stored, changes.columns), str(table.name))
+        stages = stage_rows(changes, target)
+        into = quoted(STATE_DATABASE, f"{prefix}parts")
+        yield stored, stages, into
+        failpoint("sink_before_commit")
+        self._note(table, batch)
+        for stage in [*stages, into]:
+            self._run(table.name, f"DROP TABLE IF EXISTS {stage} SYNC")
+
+    def _attach(self, table: WarehouseTable, stored: _Stored, into: str) -> None:
+        failpoint("sink_before_attach")
+        self._run(table, f"ALTER TABLE {stored.place} ATTACH PARTITION tuple() FROM {into}")
+
+    def _note(self, table: SinkTable, batch: BatchIdentity) -> None:
+        reached = table.reached
+        offsets, positions = (msgspec.json.encode(each).decode() for each in (reached.offsets, reached.positions))
+        values = [str(table.name), table.source, table.table, batch.query_id, reached.order, offsets, positions]
+        name, source, source_table, query_id, order, offsets, positions = map(literal, values)
+        self._run(
+            table.name,
+            f"INSERT INTO {BATCHES} (name, source, source_table, query_id, batch_id, reached_order, reached_at, "
+            f"reached_offsets, reached_positions) SELECT {name}, {source}, {source_table}, {query_id}, {batch.batch_id}, "
+            f"{order}, {time_at(reached.committed_at_us)}, {offsets}, {positions}",
+        )
+
+    def _has_noted(self, table: WarehouseTable, batch: BatchIdentity) -> bool:
+        rows = self._rows(
+            f"SELECT batch_id FROM {BATCHES} FINAL "
+            f"WHERE name = {literal(str(table))} AND query_id = {literal(batch.query_id)}"
+        )
+        return any(batch_id >= batch.batch_id for (batch_id,) in rows)
+
+    def _create(self, table: SinkTable) -> None:
+        database, name = self._levels(table.name)
+        types = {column.name: self._own_type(column) for column in table.columns}
+        noted = _Noted(comment_of(table), str(table.name), table.key, types, first_properties(table))
+        required = {column.name for column in table.columns if column.name in table.key and not column.is_optional}
+        self._run(
+            table.name,
+            f"CREATE DATABASE IF NOT EXISTS {quoted(database)}",
+            # Of a table that was here before, and that somebody dropped.
+            f"INSERT INTO {BATCHES} (name) SELECT {literal(str(table.name))}",
+            _definition(quoted(database, name), table, noted, required),
+        )
+        log.info("sink_table_created", table=str(table.name), mode=table.mode.value, key=list(table.key))
+
+    def _evolve(self, spark: SparkSession, stored: _Stored, table: SinkTable, changes: Evolution) -> None:
+        """Change columns and comment in one statement; where ClickHouse cannot, by a copy that is exchanged for the table."""
+        noted = _noted_after(stored, table, changes)
+        given = {
+            column.name: f"CAST({default}, {literal(_nullable(noted.types[column.name]))})"
+            for column, default in zip(changes.added, _defaults(spark, table, changes.added), strict=True)
+            if default is not None
+        }
+        if _needs_copy(stored, table, changes):
+            self._copy(stored, table, changes, noted, given)
+        else:
+            parts = [f"RENAME COLUMN {quoted(old)} TO {quoted(new)}" for old, new in changes.renamed.items()]
+            # The rows that are there have a column's default from then on, without one being written.
+            parts += [
+                f"ADD COLUMN {quoted(column.name)} {_nullable(noted.types[column.name])}"
+                + (f" DEFAULT {given[column.name]}" if column.name in given else "")
+                for column in changes.added
+            ]
+            parts += [
+                f"MODIFY COLUMN {quoted(column.name)} {_nullable(noted.types[column.name])}"
+                for column in changes.widened
+            ]
+            parts.append(f"MODIFY COMMENT {literal(_encoded(noted))}")
+            self._run(table.name, f"ALTER TABLE {stored.place} {', '.join(parts)} SETTINGS mutations_sync = 1")
+        log_evolution(table, changes)
+
+    def _copy(
+        self, stored: _Stored, table: SinkTable, changes: Evolution, noted: _Noted, given: Mapping[str, str]
+    ) -> None:
+        """All rows as they lie there, marks and old versions too. Cut off before the exchange, it is begun again."""
+        before = {changes.renamed.get(name, name): name for name in stored.noted.types}
+        required = {name for name, old in before.items() if not stored.is_optional(old)}
+        values = {
+            **{name: given.get(name, "NULL") for name in noted.types},
+            **{name: quoted(old) for name, old in before.items()},
+            **{name: quoted(name) for name in _own_of(table)},
+        }
+        copy = quoted(STATE_DATABASE, copy_name(table.name))
+        self._run(
+            table.name,
+            f"DROP TABLE IF EXISTS {copy} SYNC",
+            _definition(copy, table, noted, required),
+            f"INSERT INTO {copy} ({', '.join(map(quoted, values))}) SELECT {', '.join(values.values())} FROM {stored.place}",
+            f"EXCHANGE TABLES {stored.place} AND {copy}",
+            f"DROP TABLE IF EXISTS {copy} SYNC",
+        )
+
+    def _load(self, table: WarehouseTable) -> _Stored | None:
+        database, name = self._levels(table)
+        where = f"database = {literal(database)} AND table = {literal(name)}"
+        rows = self._rows(
+            f"SELECT comment, (SELECT groupArray((name, type)) FROM system.columns WHERE {where}) FROM system.tables "
+            f"WHERE database = {literal(database)} AND name = {literal(name)}"
+        )
+        if not rows:
+            return None
+        comment, columns = rows[0]
+        place, noted, types = quoted(database, name), _decoded(comment), dict(columns)
+        if noted is None:
+            raise TableRefused(
+                f"{table}: a table {place} is there already and is not Headwater's, or somebody changed its comment; rename "
+                "it or put the comment back, or choose another warehouses.clickhouse.database"
+            )
+        if noted.name != str(table):
+            raise TableRefused(
+                f"{table}: its place {place} is {noted.name}'s already; choose a warehouses.clickhouse.database that keeps "
+                "them apart"
+            )
+        for column, own in noted.types.items():
+            found, wanted = types.get(column), clickhouse_type(own)
+            if found is None:
+                raise TableRefused(
+                    f"{place}: somebody dropped or renamed column {column}; put it back, or write the tenant's tables anew "
+                    "(docs/sinks.md, 'Write tables anew')"
+                )
+            if _plain(found) not in (_plain(wanted), _plain(f"Nullable({wanted})")):
+                raise TableRefused(f"{place}: column {column} is of type {found}; set it back to {wanted}")
+        return _Stored(place, noted, types)
+
+    def _levels(self, table: WarehouseTable) -> tuple[str, str]:
+        return database_name(self._settings.database, table), table.name
+
+    def _own_type(self, column: SinkColumn) -> str:
+        return self.dialect.own_type(column.sql_type, column.logical_type)
+
+    def _run(self, subject: WarehouseTable | str, *statements: str) -> None:
+        client = self._connected()
+        with errors_named(self._settings, str(subject)):
+            for statement in statements:
+                client.command(statement)
+
+    def _rows(self, query: str) -> Sequence[Sequence[Any]]:
+        client = self._connected()
+        with errors_named(self._settings, STATE_DATABASE):
+            return client.query(query).result_rows
+
+    def _connected(self) -> Client:
+        """The client that all threads use; makes Headwater's state when it is new."""
+        with self._lock:
+            if self._client is None:
+                client = connect(self._settings, application="headwater-sink")
+                with errors_named(self._settings, STATE_DATABASE):
+                    days = ", ".join(f"toString(toDate32({literal(day)}))" for day in _DAYS)
+                    if tuple(client.query(f"SELECT {days}").result_rows[0]) != _DAYS:
+                        raise PipelineHalted(
+                            f"ClickHouse {self._settings.host}:{self._settings.port}: version {client.server_version} has no "
+                            "days before 1900 and after 2299 and would make others of them; take one that has (26.9 does)"
+                        )
+                    for statement in _STATE:
+                        client.command(statement)
+                self._client = client
+            return self._client
+
+
+def _definition(place: str, table: SinkTable, noted: _Noted, required: Collection[str]) -> str:
+    columns = [
+        f"{quoted(name)} {clickhouse_type(own) if name in required else _nullable(own)}"
+        for name, own in noted.types.items()
+    ]
+    columns += [f"{quoted(name)} {kind}" for name, kind in _own_of(table).items()]
+    settings = "allow_nullable_key = 1"
+    if table.mode is SinkMode.APPEND:
+        engine, order = "MergeTree", (ORDER_COLUMN,)
+    else:
+        # Ten, 26 and ten digits: a number of at most 153 bits, which grows as the text does.
+        number = f"toUInt256(replaceAll({quoted(ORDER_COLUMN)}, '.', ''))"
+        columns.append(f"{quoted(VERSION_COLUMN)} UInt256 MATERIALIZED {number}")
+        engine, order = f"ReplacingMergeTree({quoted(VERSION_COLUMN)}, {quoted(GONE_COLUMN)})", noted.key
+        settings += ", allow_experimental_replacing_merge_with_cleanup = 1"
+    return (
+        f"CREATE TABLE {place} ({', '.join(columns)}) ENGINE = {engine} ORDER BY ({', '.join(map(quoted, order))}) "
+        f"SETTINGS {settings} COMMENT {literal(_encoded(noted))}"
+    )
+
+
+def _own_of(table: SinkTable) -> dict[str, str]:
+    """ClickHouse's types of Headwater's columns, but for the one that is computed."""
+    types = {
+        name: kind if name in (ORDER_COLUMN, COMMITTED_AT_COLUMN, DELETED_COLUMN, OP_COLUMN) else f"Nullable({kind})"
+        for name in own_columns(table.mode, table.deletes)
+        for kind in [clickhouse_type(OWN_SQL_TYPES[name])]
+    }
+    if table.mode is SinkMode.APPEND:
+        return {**types, BATCH_COLUMN: "LowCardinality(String)"}
+    return {**types, GONE_COLUMN: "UInt8"}
+
+
+def _needs_copy(stored: _Stored, table: SinkTable, changes: Evolution) -> bool:
+    """Whether a column of the key changes, a name goes from one column to another, or a column gets another name and type."""
+    widened = {column.name for column in changes.widened}
+    ordering = set() if table.mode is SinkMode.APPEND else set(stored.noted.key)
+    return bool(
+        ordering & {*changes.renamed, *widened} or set(changes.renamed.values()) & {*stored.noted.types, *widened}
+    )
+
+
+def _noted_after(stored: _Stored, table: SinkTable, changes: Evolution) -> _Noted:
+    noted = dict(stored.noted.properties)
+    noted |= properties_before(stored.noted.properties, changes, table)
+    more, gone = properties_after(stored.noted.properties, changes, table)
+    noted |= more
+    # A fill is done by the statement that adds the column.
+    left = {*gone, *pending_of(noted)}
+    noted = {name: text for name, text in noted.items() if name not in left}
+    types = {name: column.type for name, column in changes.columns.items()}
+    key = tuple(changes.renamed.get(name, name) for name in stored.noted.key)
+    return _Noted(stored.noted.comment, stored.noted.name, key, types, noted)
+
+
+def _defaults(spark: SparkSession, table: SinkTable, columns: Sequence[SinkColumn]) -> list[str | None]:
+    """The constants that fill columns, as ClickHouse's SQL has them."""
+    if table.mode is SinkMode.APPEND or not any(column.fill for column in columns):
+        return [None] * len(columns)
+    constants = [
+        sf.lit(None).cast("string")
+        if column.fill is None
+        else _as_text(sf.expr(column.fill.expression).cast(column.sql_type), column.sql_type)
+        for column in columns
+    ]
+    [row] = spark.range(1).select(*constants).collect()
+    return [
+        None if text is None else f"unhex({literal(text)})" if column.sql_type == "binary" else literal(text)
+        for column, text in zip(columns, row, strict=True)
+    ]
+
+
+def _as_text(value: SparkColumn, spark_type: str) -> SparkColumn:
+    return sf.hex(value) if spark_type == "binary" else value.cast("string")
+
+
+def _staged_types(stored: _Stored, names: Sequence[str]) -> dict[str, str]:
+    """Of staged columns, in the order of ``names``."""
+    types = {**stored.types, OP_COLUMN: "String", UNAVAILABLE_COLUMN: "Array(String)"}
+    return {name: types[name] for name in names}
+
+
+def _nullable(own: str) -> str:
+    return f"Nullable({clickhouse_type(own)})"
+
+
+def _plain(own_type: str) -> str:
+    return own_type.replace(" ", "")
+
+
+def _encoded(noted: _Noted) -> str:
+    return msgspec.json.encode(noted).decode()
+
+
+def _decoded(comment: str) -> _Noted | None:
+    try:
+        return msgspec.json.decode(comment, type=_Noted)
+    except msgspec.DecodeError:
+        return None
+
+
+def _batch_of(spark: SparkSession) -> BatchIdentity:
+    query_id, _, batch_id = str(spark.conf.get(_BATCH)).rpartition(":")
+    return BatchIdentity(query_id, int(batch_id))

@@ -1,0 +1,194 @@
+"""What one batch does to a table, as SQL: plain functions from names to text.
+
+Nothing is changed in place. The rows that a batch makes, and the marks of those that it takes away, are put into a table of the
+same columns (``into``), whose parts are then attached to the real one in one step. ``ReplacingMergeTree`` keeps the newest of
+a key's rows.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from libs.types.tenant import Deletes
+from libs.types.warehouse import (
+    COMMITTED_AT_COLUMN,
+    DELETED_AT_COLUMN,
+    DELETED_COLUMN,
+    OP_COLUMN,
+    ORDER_COLUMN,
+    UNAVAILABLE_COLUMN,
+    own_columns,
+)
+from spark.sinks.clickhouse.names import BATCH_COLUMN, GONE_COLUMN, quoted
+from spark.sinks.port import SinkTable, Truncation
+from spark.transforms.cut_envelope import DELETE
+from spark.transforms.sql_text import literal
+
+_ORDER: Final = quoted(ORDER_COLUMN)
+_SETTINGS: Final = " SETTINGS join_use_nulls = 0, transform_null_in = 1"
+"""A stored row that is not there has the order ''; NULL is a value of a key as any other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table that is written."""
+
+    place: str
+    """Quoted."""
+    columns: tuple[str, ...]
+    """The source's, by their names there."""
+    key: tuple[str, ...]
+
+
+def append_statement(into: str, columns: Sequence[str], stages: Sequence[str], batch: str) -> str:
+    """Every staged row, and which batch brought it."""
+    names = ", ".join(map(quoted, columns))
+    return (
+        f"INSERT INTO {into} ({names}, {quoted(BATCH_COLUMN)}) "
+        f"SELECT {names}, {literal(batch)} FROM ({_staged(stages)})"
+    )
+
+
+def has_batch_query(target: Target, stages: Sequence[str], batch: str) -> str:
+    """Whether an append table has rows of the batch that is staged. It is ordered by the order, so few rows are read."""
+    ends = f"SELECT min({_ORDER}) AS low, max({_ORDER}) AS high FROM ({_staged(stages)})"
+    return (
+        f"WITH ends AS ({ends}) SELECT count() FROM {target.place} WHERE {_ORDER} >= (SELECT low FROM ends) "
+        f"AND {_ORDER} <= (SELECT high FROM ends) AND {quoted(BATCH_COLUMN)} = {literal(batch)}"
+    )
+
+
+def merge_statements(
+    into: str,
+    target: Target,
+    table: SinkTable,
+    columns: Sequence[str],
+    stages: Sequence[str],
+    truncation: Truncation | None,
+) -> list[str]:
+    """Newer rows, marks of those that went, and of those that ``truncation`` took. ``columns``: of the stages, in a mirror."""
+    statements = []
+    if truncation is not None:
+        statements.append(_truncate(into, target, table, stages, truncation))
+    if stages:
+        least = None if truncation is None or table.deletes is Deletes.SOFT else truncation.order
+        statements.append(_upsert(into, target, table, columns, stages, only_newer=True, stored_since=least))
+    return statements
+
+
+def replace_statements(
+    into: str, target: Target, table: SinkTable, columns: Sequence[str], stages: Sequence[str]
+) -> list[str]:
+    """What a mirror holds when it is built anew, whatever orders it has."""
+    statements = []
+    if stages:
+        statements.append(_upsert(into, target, table, columns, stages, only_newer=False, stored_since=None))
+    if table.deletes is Deletes.SOFT:
+        marked = {
+            DELETED_COLUMN: "true",
+            DELETED_AT_COLUMN: f"if(t.{quoted(DELETED_COLUMN)}, t.{quoted(DELETED_AT_COLUMN)}, "
+            f"{time_at(table.reached.committed_at_us)})",
+        }
+        statements.append(_stored_rows(into, target, table, stages, marked, "true"))
+    return statements
+
+
+def time_at(at_us: int) -> str:
+    """A moment, in microseconds since 1970."""
+    return f"fromUnixTimestamp64Micro(toInt64({at_us}), 'UTC')"
+
+
+def _upsert(
+    into: str,
+    target: Target,
+    table: SinkTable,
+    columns: Sequence[str],
+    stages: Sequence[str],
+    *,
+    only_newer: bool,
+    stored_since: str | None,
+) -> str:
+    """``stored_since``: rows of a smaller order count for nothing."""
+    is_soft, is_partial = table.deletes is Deletes.SOFT, UNAVAILABLE_COLUMN in columns
+    own = own_columns(table.mode, table.deletes)
+    kept = [name for name in columns if name not in (OP_COLUMN, UNAVAILABLE_COLUMN)]
+    is_gone = f"s.{quoted(OP_COLUMN)} = {literal(DELETE)}"
+
+    def given(name: str) -> str:
+        column = quoted(name)
+        if name in own or name in target.key:
+            return f"s.{column}"
+        value = f"s.{column}"
+        if is_partial:
+            value = f"if(has(s.{quoted(UNAVAILABLE_COLUMN)}, {literal(name)}), p.{column}, {value})"
+        if not is_soft:
+            return f"if({is_gone}, NULL, {value})"
+        if not only_newer:
+            return value
+        # What marks a row leaves its values.
+        return f"if(s.{quoted(DELETED_COLUMN)} AND p.{_ORDER} <> '', p.{column}, {value})"
+
+    names = ", ".join(map(quoted, kept))
+    values = ", ".join(map(given, kept))
+    gone = "0" if is_soft else is_gone
+    wanted = []
+    if only_newer:
+        wanted.append(f"(p.{_ORDER} = '' OR p.{_ORDER} < s.{_ORDER})")
+    elif not is_soft:
+        wanted.append(f"NOT ({is_gone})")
+    where = f" WHERE {' AND '.join(wanted)}" if wanted else ""
+    return (
+        f"INSERT INTO {into} ({names}, {quoted(GONE_COLUMN)}) SELECT {values}, {gone} FROM ({_staged(stages)}) AS s "
+        f"LEFT JOIN ({_stored_of(target, stages, stored_since)}) AS p ON {_same_key(target, table)}{where}{_SETTINGS}"
+    )
+
+
+def _stored_of(target: Target, stages: Sequence[str], since: str | None) -> str:
+    """The stored rows of the staged keys."""
+    least = "" if since is None else f" AND {_ORDER} >= {literal(since)}"
+    return f"SELECT * FROM {target.place} FINAL WHERE {_is_staged(target, stages)}{least}"
+
+
+def _truncate(into: str, target: Target, table: SinkTable, stages: Sequence[str], truncation: Truncation) -> str:
+    at, order = time_at(truncation.committed_at_us), literal(truncation.order)
+    is_older = f"t.{_ORDER} < {order}"
+    marked = {ORDER_COLUMN: order, COMMITTED_AT_COLUMN: at}
+    if table.deletes is Deletes.SOFT:
+        marked |= {DELETED_COLUMN: "true", DELETED_AT_COLUMN: at}
+        return _stored_rows(into, target, table, stages, marked, f"{is_older} AND NOT t.{quoted(DELETED_COLUMN)}")
+    # What is staged is newer than the truncation, so that both may be there.
+    names = [*target.key, *own_columns(table.mode, table.deletes)]
+    values = [marked.get(name, f"t.{quoted(name)}") for name in names]
+    return (
+        f"INSERT INTO {into} ({', '.join(map(quoted, names))}, {quoted(GONE_COLUMN)}) "
+        f"SELECT {', '.join(values)}, 1 FROM {target.place} AS t FINAL WHERE {is_older}"
+    )
+
+
+def _stored_rows(
+    into: str, target: Target, table: SinkTable, stages: Sequence[str], changed: Mapping[str, str], where: str
+) -> str:
+    """Stored rows that are not staged, with some columns changed."""
+    names = [*target.columns, *own_columns(table.mode, table.deletes)]
+    values = [changed.get(name, f"t.{quoted(name)}") for name in names]
+    is_other = f" AND NOT ({_is_staged(target, stages, 't.')})" if stages else ""
+    return (
+        f"INSERT INTO {into} ({', '.join(map(quoted, names))}, {quoted(GONE_COLUMN)}) "
+        f"SELECT {', '.join(values)}, 0 FROM {target.place} AS t FINAL WHERE {where}{is_other}{_SETTINGS}"
+    )
+
+
+def _is_staged(target: Target, stages: Sequence[str], side: str = "") -> str:
+    key = ", ".join(map(quoted, target.key))
+    return f"({', '.join(side + quoted(name) for name in target.key)}) IN (SELECT {key} FROM ({_staged(stages)}))"
+
+
+def _same_key(target: Target, table: SinkTable) -> str:
+    optional = {column.name for column in table.columns if column.is_optional}
+    return " AND ".join(
+        f"s.{quoted(name)} {'<=>' if name in optional else '='} p.{quoted(name)}" for name in target.key
+    )
+
+
+def _staged(stages: Sequence[str]) -> str:
+    return " UNION ALL ".join(f"SELECT * FROM {stage}" for stage in stages)

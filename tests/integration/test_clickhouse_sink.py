@@ -1,0 +1,191 @@
+"""What is ClickHouse's own: rows that are attached before their batch is noted, marks of deleted rows, and refusals by name."""
+
+import itertools
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.errors import InvalidSettings, PipelineHalted, TransientError
+from libs.local.ports import free_port
+from libs.mysql.logical import column
+from libs.testing import sink_contract as contract
+from libs.types.table import TableId, TableSchema
+from libs.types.tenant import SinkMode
+from spark.sinks.clickhouse import sink as clickhouse_sink
+from spark.sinks.clickhouse.settings import Settings
+from spark.sinks.clickhouse.sink import open_sink
+from tests import clickhouse
+from tests.clickhouse import ClickhouseServer
+from tests.conftest import start_clickhouse_in
+from tests.contract.sink_harness import WarehouseHarness
+from tests.spark_session import shared_spark
+
+pytestmark = pytest.mark.integration
+
+ORDERS = contract.table()
+_tenants = itertools.count()
+
+
+def harness_on(server: ClickhouseServer, **settings: Any) -> WarehouseHarness:
+    """A tenant of its own."""
+    sink = open_sink(clickhouse.settings_of(server, **settings))
+    tenant = f"ch{next(_tenants)}"
+    return WarehouseHarness(shared_spark().session, sink, lambda table: clickhouse.rows_of(server, table), tenant)
+
+
+@pytest.fixture
+def harness(clickhouse_server: ClickhouseServer) -> WarehouseHarness:
+    return harness_on(clickhouse_server)
+
+
+def place(harness: WarehouseHarness, schema: TableSchema = ORDERS) -> str:
+    return clickhouse.place_of(harness.place(schema))
+
+
+def forget_batches(server: ClickhouseServer, harness: WarehouseHarness) -> None:
+    """As a job leaves them that dies between a batch's rows and its note."""
+    server.execute(
+        "ALTER TABLE headwater.batches DELETE "
+        f"WHERE startsWith(name, '{harness.place(ORDERS).namespace[0]}.') SETTINGS mutations_sync = 1"
+    )
+
+
+def test_a_batch_that_was_not_noted_is_done_again_and_changes_nothing(
+    clickhouse_server: ClickhouseServer, harness: WarehouseHarness
+) -> None:
+    visits = contract.table(name="visits")
+    changes = (contract.put(1, 1, "one"), contract.put(2, 2, "two"), contract.gone(3, 3))
+    harness.apply(ORDERS, *changes, batch_id=1)
+    harness.apply(visits, *changes, mode=SinkMode.APPEND, batch_id=1)
+    before = [sorted(harness.rows(each), key=str) for each in (ORDERS, visits)]
+    forget_batches(clickhouse_server, harness)
+
+    assert harness.apply(ORDERS, *changes, batch_id=1)
+    assert harness.apply(visits, *changes, mode=SinkMode.APPEND, batch_id=1)
+
+    assert [sorted(harness.rows(each), key=str) for each in (ORDERS, visits)] == before
+    assert harness.is_applied(ORDERS, 1)
+    assert harness.is_applied(visits, 1)
+
+
+def test_an_older_event_of_a_deleted_row_does_not_bring_it_back(harness: WarehouseHarness) -> None:
+    harness.apply(ORDERS, contract.put(1, 1, "one"), contract.put(1, 2, "two"))
+    harness.apply(ORDERS, contract.gone(5, 1), truncated_at=4)
+
+    harness.apply(ORDERS, contract.put(3, 1, "late"), contract.put(3, 2, "late"))
+
+    assert contract.source_rows(harness, ORDERS) == []
+
+
+def test_marks_of_deleted_rows_hold_no_values_and_are_removed(clickhouse_server: ClickhouseServer) -> None:
+    harness = harness_on(clickhouse_server, cleanup_every_commits=2, cleanup_at_share=0.4)
+    harness.apply(ORDERS, *(contract.put(1, key, "secret") for key in range(4)))
+    harness.apply(ORDERS, *(contract.gone(2, key) for key in range(3)))
+    stored = f"SELECT count(), countIf(_headwater_gone = 1 AND note IS NOT NULL) FROM {place(harness)}"
+    [(_, marks_with_values)] = clickhouse_server.rows(stored)
+
+    harness.maintain(ORDERS)
+    harness.maintain(ORDERS)
+
+    assert marks_with_values == 0
+    assert clickhouse_server.rows(stored) == [(1, 0)]
+    assert contract.source_rows(harness, ORDERS) == [{"id": 3, "note": "secret"}]
+
+
+def test_nothing_stays_staged(clickhouse_server: ClickhouseServer, harness: WarehouseHarness) -> None:
+    """Neither of a batch nor of a table that was copied; what a killed job left goes with its next batch."""
+    harness.apply(ORDERS, contract.put(1, 1, "one"), batch_id=1)
+    wide = contract.table(column("id", "bigint", is_optional=False), contract.NOTE, version=2)
+    harness.apply(wide, contract.put(2, 2**40, "two"), batch_id=2)
+    staged = "SELECT name FROM system.tables WHERE database = 'headwater' AND match(name, '^(stage|copy)_')"
+    prefix = clickhouse_sink.stage_prefix(f"contract-query-{harness.place(ORDERS).namespace[0]}")
+    assert clickhouse_server.rows(staged) == []
+    clickhouse_server.execute(f"CREATE TABLE headwater.{prefix}left (a Int8) ENGINE = MergeTree ORDER BY a")
+
+    harness.apply(wide, batch_id=3)
+
+    assert clickhouse_server.rows(staged) == []
+    assert [row["id"] for row in contract.source_rows(harness, wide)] == [1, 2**40]
+
+
+def test_how_far_a_table_got_is_a_view(clickhouse_server: ClickhouseServer, harness: WarehouseHarness) -> None:
+    harness.apply(ORDERS, contract.put(1, 1, "one"), batch_id=7)
+
+    rows = clickhouse_server.rows(
+        'SELECT "table", source_partition, position, "order", offsets, batch FROM headwater._headwater_progress '
+        f"WHERE tenant = '{harness.place(ORDERS).namespace[0]}'"
+    )
+
+    batch = f"contract-query-{harness.place(ORDERS).namespace[0]}:7"
+    assert rows == [("shop.orders", "-80,80-", '{"vgtid":"[]"}', "0:9", '{"0":5,"1":7}', batch)]
+
+
+def test_what_somebody_else_did_to_a_table_is_refused_by_name(
+    clickhouse_server: ClickhouseServer, harness: WarehouseHarness
+) -> None:
+    harness.apply(ORDERS, contract.put(1, 1, "one"))
+
+    def said() -> str:
+        return contract.refusal(lambda: harness.apply(ORDERS, contract.put(2, 1, "two")))
+
+    clickhouse_server.execute(f"ALTER TABLE {place(harness)} RENAME COLUMN note TO remark")
+    renamed = said()
+    clickhouse_server.execute(
+        f"ALTER TABLE {place(harness)} RENAME COLUMN remark TO note",
+        f"ALTER TABLE {place(harness)} MODIFY COLUMN note Nullable(FixedString(9))",
+    )
+    retyped = said()
+    clickhouse_server.execute(f"ALTER TABLE {place(harness)} MODIFY COMMENT 'orders'")
+
+    assert "renamed column note; put it back" in renamed
+    assert "column note is of type Nullable(FixedString(9)); set it back to String" in retyped
+    assert "is there already and is not Headwater's" in said()
+
+
+def test_two_tables_of_one_place_are_not_mixed(clickhouse_server: ClickhouseServer) -> None:
+    harness = harness_on(clickhouse_server, database="{tenant}")
+    other = msgspec.structs.replace(ORDERS, table_id=TableId(database="other", table="orders"))
+    harness.apply(ORDERS, contract.put(1, 1, "one"))
+
+    said = contract.refusal(lambda: harness.apply(other, contract.put(1, 1, "other")))
+
+    assert f"is {harness.place(ORDERS)}'s already" in said
+
+
+def test_a_server_that_is_away_or_too_old_is_named(
+    clickhouse_server: ClickhouseServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one is tried again, the other halts the tenant."""
+    away = WarehouseHarness(shared_spark().session, open_sink(Settings(port=free_port())), lambda _: [], "away")
+    with pytest.raises(TransientError, match="does not answer"):
+        away.apply(ORDERS)
+
+    monkeypatch.setattr(clickhouse_sink, "_DAYS", ("0000-00-00", "9999-12-31"))
+    with pytest.raises(PipelineHalted, match=r"has no days before 1900 .* take one that has"):
+        harness_on(clickhouse_server).apply(ORDERS)
+
+
+def test_rows_and_batches_outlive_a_kill_of_the_server(tmp_path: Path) -> None:
+    with ExitStack() as servers:
+        server = start_clickhouse_in(tmp_path, servers)
+        harness = harness_on(server)
+        harness.apply(ORDERS, contract.put(1, 1, "one"), batch_id=1)
+
+        server.kill()
+        with pytest.raises(TransientError):
+            harness.apply(ORDERS, contract.put(2, 1, "two"), batch_id=2)
+        server.restart()
+        harness.apply(ORDERS, contract.put(2, 1, "two"), batch_id=2)
+
+        assert contract.source_rows(harness, ORDERS) == [{"id": 1, "note": "two"}]
+        assert harness.is_applied(ORDERS, 2)
+
+
+def test_every_mistake_of_the_settings_is_named() -> None:
+    with pytest.raises(InvalidSettings) as refused:
+        Settings(database="{who}", tls_ca_file="ca.pem", stage_connections=0, cleanup_at_share=2.0)
+
+    assert len(refused.value.mistakes) == 4
