@@ -70,8 +70,10 @@ def folder_inside() -> Path | None:
     return Path(told) if told else None
 
 
-def prepare(folder: Path) -> None:
+def prepare(folder: Path, *, host: str, address: str) -> None:
     """Make the mounts and control groups that a kubelet and containerd need; nobody outside sees the mounts.
+
+    ``host`` at ``address`` is what the machine calls itself, and where it asks for names.
 
     Raises:
         CalledProcessError: a mount was refused.
@@ -87,6 +89,13 @@ def prepare(folder: Path) -> None:
         stand_in = shown / setting.replace("/", ".")
         stand_in.write_text(f"{value}\n")
         _run("mount", "--bind", str(stand_in), f"/proc/sys/{setting}")
+    # Names are asked of the node, at once: a server that looks up its callers waits long for one that nobody reaches.
+    for name, text in (
+        ("hosts", f"127.0.0.1 localhost\n{address} {host}\n"),
+        ("resolv.conf", f"nameserver {address}\n"),
+    ):
+        (shown / name).write_text(text)
+        _run("mount", "--bind", str(shown / name), f"/etc/{name}")
     for group in _cgroups(folder.name):
         group.mkdir(exist_ok=True)
         for name in ("cpuset.cpus", "cpuset.mems"):  # empty in a new group, and then nothing may enter it

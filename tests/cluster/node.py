@@ -76,7 +76,7 @@ class Node:
 
 def start_node_in(folder: Path, servers: ExitStack) -> Node:
     """A cluster with one node, ready, in ``folder``; ``servers`` stops it. In namespaces of our own only."""
-    namespaces.prepare(folder)
+    namespaces.prepare(folder, host=NAME, address=ADDRESS)
     _set_up_network()
     found = node_programs()
     cluster = start_control_plane_in(folder / "control-plane", servers, node_address=ADDRESS, node_users=USERS)
