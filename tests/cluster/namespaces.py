@@ -37,7 +37,7 @@ def why_not() -> str | None:
     """Why no such machine can be had here; None: it can."""
     if os.geteuid() != 0:
         return "a node needs root"
-    for program in ("unshare", "ip", "iptables", "mount", "buildah", "debootstrap"):
+    for program in ("setpriv", "unshare", "ip", "iptables", "mount", "buildah", "debootstrap"):
         if shutil.which(program) is None:
             return f"the program {program} is missing"
     probe = "ip link set lo up && ip link add probe0 type veth peer name probe1 && mount -t tmpfs tmpfs /mnt"
@@ -55,7 +55,8 @@ def run_inside(command: Sequence[str]) -> int:
     try:
         # A shell is the first process, which waits for orphans' ends as an init does; exec would make it the command itself.
         return subprocess.run(
-            ["unshare", *UNSHARED, "sh", "-c", '"$@"; exit $?', "sh", *command],
+            # Killed with -9, this process takes the machine with it too, and leaves the folder and the control groups.
+            ["setpriv", "--pdeathsig", "KILL", "--", "unshare", *UNSHARED, "sh", "-c", '"$@"; exit $?', "sh", *command],
             env={**os.environ, INSIDE: str(folder)},
             check=False,
         ).returncode
