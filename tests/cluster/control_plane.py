@@ -33,6 +33,8 @@ from tests.cluster.programs import Programs, programs
 
 READY_TIMEOUT_S: Final = 120.0
 COMMAND_TIMEOUT_S: Final = 180.0
+HELM_TIMEOUT_S: Final = 1_200.0
+"""With ``--wait`` it waits for pods."""
 SERVICE_RANGE: Final = "10.96.0.0/16"
 ADMIN: Final = "admin"
 CONTROLLERS: Final = "system:kube-controller-manager"
@@ -108,7 +110,7 @@ class ControlPlane:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=COMMAND_TIMEOUT_S,
+            timeout=HELM_TIMEOUT_S if program == self.programs.helm else COMMAND_TIMEOUT_S,
             env=environ,
             check=False,
         )

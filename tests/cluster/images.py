@@ -25,7 +25,8 @@ TAG: Final = "e2e"
 BASE: Final = f"localhost/headwater-python:{debs.own_release()}"
 PAUSE: Final = "localhost/headwater-pause:test"
 """What holds a pod's namespaces: the base, asleep."""
-BASE_PACKAGES: Final = "python3.11,python3.11-venv,ca-certificates"
+BASE_PACKAGES: Final = "python3.11,python3.11-venv,python3-pip,ca-certificates"
+"""pip brings distutils, which venv needs and debootstrap does not find by itself."""
 BASE_TIMEOUT_S: Final = 1_800.0
 BUILD_TIMEOUT_S: Final = 3_600.0
 REMEDY: Final = "see above; check the network, and run `make images` again"
