@@ -182,6 +182,12 @@ class Mesh:
     def pod_uids(self) -> set[str]:
         return {pod["metadata"]["uid"] for pod in self.cluster.list("pods", MESH)}
 
+    def routers_know(self) -> set[str]:
+        """The tenants that a router was last told: what passes before has no place for others."""
+        told = self.cluster.kubectl_answers("logs", "-n", MESH, "-l", "headwater.dev/role=router", "--tail=-1")
+        lines = [line for line in told.splitlines() if '"tenants_loaded"' in line]
+        return set(json.loads(lines[-1])["tenants"]) if lines else set()
+
     def state_of(self, tenant: str) -> str:
         found = self.cluster.get("configmap", tenant, f"team-{tenant}")
         return "" if found is None else str(found["metadata"].get("annotations", {}).get("headwater.dev/state", ""))
@@ -350,6 +356,7 @@ async def test_rows_of_mysql_come_into_tables_of_config_maps_through_pods(mesh: 
     _tenant(mesh, GLOBEX, {"mode": "append"})
     for tenant in (ACME, GLOBEX):
         await eventually(lambda tenant=tenant: mesh.state_of(tenant) == "ready", WAIT_S)
+    await eventually(lambda: mesh.routers_know() == {ACME, GLOBEX}, WAIT_S)
 
     mesh.write(200)
 
