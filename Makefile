@@ -8,7 +8,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 	--no-emit-index-url --no-emit-find-links --no-header --custom-compile-command "make locks"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-sources up down status test test-unit test-integration differential vitess-differential cluster-programs kube-score fuzz lint format protos docs-metrics docs-types tenant-schema locks bench clean
+.PHONY: help setup demo demo-sources up down status test test-unit test-integration differential vitess-differential cluster-programs cluster-e2e images kube-score fuzz lint format protos docs-metrics docs-types tenant-schema locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,12 @@ vitess-differential: setup ## the same of the stand-in for Vitess alone
 
 cluster-programs: setup ## build the Kubernetes control plane that tests/cluster talks to (skipped when it is there; 4 min at first)
 	@$(PYTHON) -m tests.cluster.programs
+
+cluster-e2e: setup ## Headwater on a real Kubernetes node: images, chart, MySQL to Iceberg through pods (root; Debian; builds for half an hour at first)
+	@$(PYTHON) -m tests.cluster.e2e $(PYTEST_OPTIONS)
+
+images: setup ## build the Dockerfile's images by buildah on a base of Debian's packages, and tell their sizes (root)
+	@$(PYTHON) -m tests.cluster.images $(TARGETS)
 
 kube-score: cluster-programs ## what kube-score thinks of the chart (built in a minute at first)
 	@$(PYTHON) -m tests.cluster.kube_score

@@ -8,6 +8,7 @@ however it ends.
 """
 
 import itertools
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -315,9 +316,13 @@ def database(mysql_server: MysqlServer, unique_name: Callable[[str], str]) -> It
     mysql_server.execute(f"DROP DATABASE {name}")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Unit tests first; whatever lies in a folder of real servers carries its marker."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Unit tests first; whatever lies in a folder of real servers carries its marker. A node's are run by name alone."""
     tests = Path(__file__).parent
+    if not re.search(r"\bnode\b", config.option.markexpr):
+        on_a_node = [item for item in items if item.get_closest_marker("node") is not None]
+        config.hook.pytest_deselected(items=on_a_node)
+        items[:] = [item for item in items if item not in on_a_node]
 
     def kind(item: pytest.Item) -> str:
         return item.path.relative_to(tests).parts[0]

@@ -52,6 +52,8 @@ class Sasl:
     """Those of ``users`` who may do everything, as the open listener may."""
     denies_by_default: bool = False
     """Nobody holds anything that no ACL gives him; else only where a resource has any."""
+    host: str = LOOPBACK
+    """The address of this machine at which users come; the open listener stays on loopback."""
 
 
 def prepare(
@@ -96,7 +98,7 @@ def prepare(
         working_dir=data_dir,
         ready=lambda: (
             _serves(port, cluster_id)
-            and all(_is_listening(each) for each in ((sasl.port, sasl.tls_port) if sasl else ()))
+            and (sasl is None or all(_is_listening(sasl.host, each) for each in (sasl.port, sasl.tls_port)))
         ),
     )
 
@@ -144,7 +146,7 @@ def _settings(data_dir: Path, *, port: int, controller_port: int, sasl: Sasl | N
 def _sasl_settings(settings: Mapping[str, object], sasl: Sasl) -> dict[str, object]:
     """Kafka 4.3 documentation, chapter 7 "Security": two more listeners, and who may do what."""
     protocols = {"SASL_PLAINTEXT": sasl.port, "SASL_SSL": sasl.tls_port}
-    listeners = ",".join(f"{protocol}://{LOOPBACK}:{port}" for protocol, port in protocols.items())
+    listeners = ",".join(f"{protocol}://{sasl.host}:{port}" for protocol, port in protocols.items())
     added: dict[str, object] = {name: f"{settings[name]},{listeners}" for name in ("listeners", "advertised.listeners")}
     added["listener.security.protocol.map"] = ",".join(
         (str(settings["listener.security.protocol.map"]), *(f"{protocol}:{protocol}" for protocol in protocols))
@@ -196,10 +198,10 @@ def _format(command: list[str], data_dir: Path) -> None:
         )
 
 
-def _is_listening(port: int) -> bool:
+def _is_listening(host: str, port: int) -> bool:
     """The broker opens its listeners one by one, and ends when it cannot open one of them."""
     try:
-        socket.create_connection((LOOPBACK, port), timeout=PROBE_TIMEOUT_S).close()
+        socket.create_connection((host, port), timeout=PROBE_TIMEOUT_S).close()
     except OSError:
         return False
     return True

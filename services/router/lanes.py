@@ -34,6 +34,8 @@ class Lanes:
         self._lanes: dict[ChangesPartition, Lane] = {}
         self.empty_since_s: float | None = time.monotonic()
         """``time.monotonic()`` since when there is no lane; None while there is one."""
+        self.is_assigned = False
+        """Whether Kafka has told this process which partitions are its own, be it none."""
 
     def all(self) -> tuple[Lane, ...]:
         """The lanes now."""
@@ -64,6 +66,7 @@ class Lanes:
             source = self._sources_by_topic.get(partition.topic)
             if source is not None:
                 self._lanes[partition] = Lane(source, *partition, generation, self._shared)
+        self.is_assigned = True
         self._count()
 
     async def opened(self) -> None:
@@ -77,6 +80,7 @@ class Lanes:
     async def close(self) -> None:
         """Let running transactions end, and stop all lanes."""
         lanes, self._lanes = self.all(), {}
+        self.is_assigned = False
         self._count()
         await asyncio.gather(*(lane.close() for lane in lanes))
 

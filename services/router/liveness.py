@@ -61,11 +61,15 @@ class Liveness:
         return self._stalled
 
     def ready(self) -> str | None:
-        """None: every assigned lane is open."""
+        """None: every assigned lane is open, or others have all partitions.
+
+        A router without partitions waits for one to go. It counts as ready: a rollout, which ends the old router when the new
+        one is ready, would never end else.
+        """
         closed = [lane for lane in self._lanes.all() if lane.position is None]
         if closed:
             return f"{len(closed)} lane(s) are opening"
-        return "no partition is assigned" if not self._lanes.all() else None
+        return None if self._lanes.is_assigned else "Kafka has not said yet which partitions are ours"
 
     async def run(self) -> None:
         """Check until cancelled.

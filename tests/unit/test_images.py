@@ -9,6 +9,8 @@ import jsonschema
 import pytest
 import yaml
 
+from tests.cluster import images
+
 REPOSITORY = Path(__file__).parents[2]
 DOCKERFILE = (REPOSITORY / "Dockerfile").read_text()
 SKAFFOLD = yaml.safe_load((REPOSITORY / "skaffold.yaml").read_text())
@@ -41,6 +43,7 @@ def test_every_service_is_built_and_deployed() -> None:
     deployed = {name.removeprefix("images.") for name in release["setValueTemplates"]}
 
     assert built == {name: name for name in IMAGES}
+    assert set(images.targets()) == IMAGES
     assert deployed == IMAGES
     assert set(VALUES_SCHEMA["properties"]["images"]["properties"]) == IMAGES
     assert (REPOSITORY / release["chartPath"] / "Chart.yaml").is_file()

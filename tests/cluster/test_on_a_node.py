@@ -1,0 +1,453 @@
+"""The chart on a real node: rows of a real MySQL come into tenants' topics and tables through pods.
+
+`make cluster-e2e` runs it, and nothing else does: it needs root, and a machine of its own (``namespaces``). Kafka, MySQL and
+Valkey run on the node outside of pods. The tests build on one another, in their order.
+"""
+
+import dataclasses
+import json
+import secrets
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka.admin import AdminClient
+from pyiceberg.table import StaticTable
+
+from libs.local import valkey_server
+from libs.local.kafka_broker import Sasl
+from libs.local.ports import free_ports
+from libs.local.process import kill, start, wait_ready
+from libs.types.table import TableId
+from libs.types.warehouse import warehouse_table
+from tests.certificates import write_certificates
+from tests.cluster import images, namespaces
+from tests.cluster.chart import CHART, RELEASE, write_values
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.e2e import NEEDED
+from tests.cluster.node import ADDRESS, Node, start_node_in
+from tests.cluster.test_tenant_operator import LABEL, GuardedKafka
+from tests.conftest import READY_TIMEOUT_S, MysqlServer, start_kafka_in, start_mysql_in
+from tests.integration.service_process import eventually
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(3_000)]
+
+WAIT_S: Final = 900.0
+"""A Spark that starts cold on two busy cores."""
+MESH: Final = "headwater"
+ACME, GLOBEX = "acme", "globex"
+MESH_USER, READER_USER = "headwater", "headwater"
+POD_USER: Final = 10_001
+TABLE: Final = TableId(database="shop", table="orders")
+RESTRICTED: Final = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "audit", "warn")}
+
+Event = tuple[int, int]
+"""A row's id and version: each change of the test makes another."""
+
+
+@dataclass(slots=True)
+class Mesh:
+    """A release of the chart with two tenants, and what was written into the source."""
+
+    node: Node
+    kafka: GuardedKafka
+    mysql: MysqlServer
+    values: dict[str, Any]
+    warehouse: Path
+    passwords: Mapping[str, str]
+    written: list[Event] = field(default_factory=list)
+
+    @property
+    def cluster(self) -> ControlPlane:
+        return self.node.cluster
+
+    def write(self, rows: int) -> None:
+        """So many new rows, and a second version of each other one, in transactions of ten."""
+        first = max((row for row, _ in self.written), default=0) + 1
+        numbers = range(first, first + rows)
+        with self.mysql.connect("shop", autocommit=False) as connection, connection.cursor() as cursor:
+            for number in numbers:
+                cursor.execute("INSERT INTO orders VALUES (%s, 1, %s)", (number, f"order {number}"))
+                self.written.append((number, 1))
+                if number % 2:
+                    cursor.execute("UPDATE orders SET version = 2 WHERE id = %s", (number,))
+                    self.written.append((number, 2))
+                if number % 10 == 0:
+                    connection.commit()
+            connection.commit()
+
+    def topic(self, tenant: str) -> str:
+        return f"{tenant}.shop.{TABLE.database}.{TABLE.table}"
+
+    def events(self, tenant: str) -> "Counter[Event]":
+        """Every event of the tenant's topic that is committed, read as the tenant; none while there is no topic."""
+        config = self.kafka.client(
+            tenant,
+            self.passwords[tenant],
+            **{
+                "group.id": f"{tenant}.{secrets.token_hex(4)}",
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "allow.auto.create.topics": False,
+            },
+        )
+        if self.topic(tenant) not in self.kafka.topics(tenant):
+            return Counter()
+        found: Counter[Event] = Counter()
+        with ExitStack() as stack:
+            consumer = Consumer(config)
+            stack.callback(consumer.close)
+            partitions = set(consumer.list_topics(self.topic(tenant), timeout=60).topics[self.topic(tenant)].partitions)
+            consumer.subscribe([self.topic(tenant)])
+            while partitions:
+                message = consumer.poll(60)
+                assert message is not None, "Kafka answers no more"
+                error = message.error()
+                if error is not None:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    partitions.discard(message.partition())
+                elif value := message.value():
+                    row = json.loads(value)["after"]
+                    found[row["id"], row["version"]] += 1
+        return found
+
+    def table(self, tenant: str) -> list[dict[str, Any]]:
+        """The rows of the tenant's table as the source has them; none while there is no table."""
+        folder = self.warehouse.joinpath(*warehouse_table(tenant, "shop", TABLE).identifier) / "metadata"
+        if not (folder / "version-hint.text").exists():
+            return []
+        newest = (folder / "version-hint.text").read_text()
+        table = StaticTable.from_metadata(f"file://{folder}/v{newest}.metadata.json")
+        wanted = ("id", "version", "note")
+        return [
+            {name: row[name] for name in wanted} for row in table.scan(selected_fields=wanted).to_arrow().to_pylist()
+        ]
+
+    def source_rows(self) -> list[Event]:
+        return [(int(row), int(version)) for row, version in self.mysql.execute("SELECT id, version FROM shop.orders")]
+
+    def is_delivered(self) -> bool:
+        """Whether both tenants' tables hold what was written: the mirror the rows, the log every change."""
+        mirror = sorted((row["id"], row["version"]) for row in self.table(ACME))
+        return mirror == sorted(self.source_rows()) and len(self.table(GLOBEX)) >= len(self.written)
+
+    async def all_is_delivered_once(self) -> None:
+        """Waits until all is there; then nothing is there twice, neither in topics nor in the log."""
+        try:
+            await eventually(self.is_delivered, WAIT_S)
+        except AssertionError as error:
+            counts = {tenant: (len(self.table(tenant)), self.events(tenant).total()) for tenant in (ACME, GLOBEX)}
+            error.add_note(f"{len(self.written)} changes written; tables and topics have {counts}\n{self.state()}")
+            raise
+        once = Counter(self.written)
+        assert Counter((row["id"], row["version"]) for row in self.table(GLOBEX)) == once
+        assert self.events(ACME) == once
+        assert self.events(GLOBEX) == once
+
+    def state(self) -> str:
+        """Pods, and the ends of their logs."""
+        told = [self.cluster.kubectl_answers("get", "pods,events,configmaps", "-A", "-o", "wide")]
+        for pod in self.cluster.list("pods", MESH):
+            name = pod["metadata"]["name"]
+            told += [f"--- {name}", self.cluster.kubectl_answers("logs", "-n", MESH, name, "--tail=15")]
+        return "\n".join(told)
+
+    def helm(self, *arguments: str) -> None:
+        try:
+            self.cluster.helm(*arguments)
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            error.add_note(self.state())
+            raise
+
+    def install(self, command: str, chart: Path, **changed: Any) -> None:
+        """``helm install`` or ``upgrade``; returns when every pod is ready."""
+        values = write_values(self.cluster, {**self.values, **changed}, command)
+        self.helm(command, RELEASE, str(chart), "-n", MESH, "-f", str(values), "--wait", f"--timeout={WAIT_S:.0f}s")
+
+    def pod(self, **labels: str) -> str:
+        """The one pod with these labels."""
+        selector = ",".join(f"{key}={value}" for key, value in labels.items())
+        [found] = self.cluster.list("pods", MESH, "-l", selector)
+        return str(found["metadata"]["name"])
+
+    def pod_uids(self) -> set[str]:
+        return {pod["metadata"]["uid"] for pod in self.cluster.list("pods", MESH)}
+
+    def routers_know(self) -> set[str]:
+        """The tenants that a router was last told: what passes before has no place for others."""
+        told = self.cluster.kubectl_answers("logs", "-n", MESH, "-l", "headwater.dev/role=router", "--tail=-1")
+        lines = [line for line in told.splitlines() if '"tenants_loaded"' in line]
+        return set(json.loads(lines[-1])["tenants"]) if lines else set()
+
+    def state_of(self, tenant: str) -> str:
+        found = self.cluster.get("configmap", tenant, f"team-{tenant}")
+        return "" if found is None else str(found["metadata"].get("annotations", {}).get("headwater.dev/state", ""))
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    folder = namespaces.folder_inside()
+    if folder is None:
+        pytest.skip("a node needs a machine of its own: run `make cluster-e2e` as root")
+    with ExitStack() as servers:
+        node = start_node_in(folder, servers)
+        archive = folder / "image.tar"
+        for image in (images.PAUSE, *(images.reference(each) for each in NEEDED)):
+            images.write_archive(image, archive)
+            node.import_image(archive)
+            archive.unlink()
+        yield node
+
+
+@pytest.fixture(scope="module")
+def mesh(node: Node) -> Iterator[Mesh]:
+    """Servers, a namespace for the mesh and one for each team; nothing is installed yet."""
+    cluster, folder = node.cluster, node.folder
+    passwords = {name: secrets.token_hex(8) for name in (MESH_USER, ACME, GLOBEX, "mysql")}
+    with ExitStack() as servers:
+        port, tls_port, valkey_port = free_ports(3)
+        files = write_certificates(folder / "kafka-tls")
+        sasl = Sasl(
+            {MESH_USER: passwords[MESH_USER]},
+            port,
+            tls_port,
+            Path(files["both"]),
+            super_users=(MESH_USER,),
+            denies_by_default=True,
+            host=ADDRESS,
+        )
+        broker = start_kafka_in(folder / "kafka", servers, sasl=sasl)
+        kafka = GuardedKafka(broker, sasl, AdminClient({"bootstrap.servers": broker.bootstrap_servers}))
+        mysql = start_mysql_in(folder / "mysql", servers, extra_options=("--bind-address=0.0.0.0",))
+        mysql.execute(
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.orders (id BIGINT PRIMARY KEY, version INT NOT NULL, note VARCHAR(40) NOT NULL)",
+            f"CREATE USER {READER_USER}@'%' IDENTIFIED BY '{passwords['mysql']}'",
+            "GRANT SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT, LOCK TABLES "
+            f"ON *.* TO {READER_USER}@'%'",
+        )
+        spec = valkey_server.prepare(folder / "valkey", port=valkey_port)
+        reachable = ("--bind", f"127.0.0.1 {ADDRESS}", "--protected-mode", "no")
+        valkey = start(
+            dataclasses.replace(spec, command=(*spec.command, *reachable)), folder / "logs", dies_with_parent=True
+        )
+        servers.callback(lambda: kill(valkey))
+        wait_ready(valkey, READY_TIMEOUT_S)
+
+        for namespace in (MESH, f"team-{ACME}", f"team-{GLOBEX}"):
+            cluster.apply(
+                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}}
+            )
+        warehouse, state = folder / "warehouse", folder / "sink-state"
+        cluster.apply(
+            _secret("kafka", MESH, password=passwords[MESH_USER]),
+            _secret("shop-mysql", MESH, password=passwords["mysql"]),
+            _volume("warehouse", warehouse, claim="warehouse"),
+            _volume("state", state),
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": "warehouse", "namespace": MESH},
+                "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+            },
+        )
+        values = _values(kafka, mysql, valkey_port, warehouse)
+        yield Mesh(node, kafka, mysql, values, warehouse, passwords)
+
+
+def _secret(name: str, namespace: str, **entries: str) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": namespace, "labels": {} if namespace == MESH else LABEL}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": entries}
+
+
+def _volume(name: str, folder: Path, *, claim: str | None = None) -> dict[str, Any]:
+    """A folder of the node as a volume that a pod may write into."""
+    folder.mkdir()
+    shutil.chown(folder, POD_USER, POD_USER)
+    kept = {"claimRef": {"name": claim, "namespace": MESH}} if claim else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": "10Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "hostPath": {"path": str(folder), "type": "Directory"},
+            **kept,
+        },
+    }
+
+
+def _values(kafka: GuardedKafka, mysql: MysqlServer, valkey_port: int, warehouse: Path) -> dict[str, Any]:
+    return {
+        "image": {"registry": "localhost", "tag": images.TAG},
+        "kafka": {
+            "bootstrapServers": kafka.address,
+            "securityProtocol": "SASL_PLAINTEXT",
+            "saslMechanism": "PLAIN",
+            "username": MESH_USER,
+            "passwordSecret": {"name": "kafka", "key": "password"},
+            "replicationFactor": 1,
+        },
+        "redis": {"url": f"redis://{ADDRESS}:{valkey_port}/0"},
+        "sources": {
+            "shop": {
+                "kind": "mysql",
+                "settings": {
+                    "database": {"host": ADDRESS, "port": mysql.port, "user": READER_USER},
+                    "replica_server_id": 4711,
+                },
+                "secretEnv": {"HEADWATER_DATABASE__PASSWORD": {"name": "shop-mysql", "key": "password"}},
+            }
+        },
+        "router": {"replicas": 1, "autoscaling": {"enabled": False}},
+        "tenantOperator": {"replicas": 1, "tenantNamespaces": [f"team-{ACME}", f"team-{GLOBEX}"]},
+        "sink": {
+            "settings": {
+                "session": {"driver_memory": "768m"},
+                "warehouses": {"iceberg": {"warehouse_dir": str(warehouse), "catalog": {"kind": "hadoop"}}},
+            },
+            "stateSize": "1Gi",
+            "extraVolumes": [{"name": "warehouse", "persistentVolumeClaim": {"claimName": "warehouse"}}],
+            "extraVolumeMounts": [{"name": "warehouse", "mountPath": str(warehouse)}],
+            "resources": {
+                "requests": {"cpu": "100m", "memory": "1Gi", "ephemeral-storage": "64Mi"},
+                "limits": {"memory": "3Gi", "ephemeral-storage": "4Gi"},
+            },
+        },
+    }
+
+
+def _tenant(mesh: Mesh, name: str, sink: Mapping[str, Any]) -> None:
+    """A team applies its ConfigMap and its Secret."""
+    document = {"tenant": name, "sources": [{"name": "shop", "include_tables": [r"shop\.orders"]}], "sink": dict(sink)}
+    namespace = f"team-{name}"
+    metadata = {
+        "name": name,
+        "namespace": namespace,
+        "labels": LABEL,
+        "annotations": {"headwater.dev/on-delete": "delete"},
+    }
+    mesh.cluster.apply(
+        _secret(f"{name}-kafka", namespace, password=mesh.passwords[name]),
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata,
+            "data": {"tenant.yaml": yaml.safe_dump(document)},
+        },
+    )
+
+
+async def test_rows_of_mysql_come_into_tables_of_config_maps_through_pods(mesh: Mesh) -> None:
+    mesh.install("install", CHART)
+    mesh.helm("test", RELEASE, "-n", MESH)
+    _tenant(mesh, ACME, {"mode": "mirror"})
+    _tenant(mesh, GLOBEX, {"mode": "append"})
+    for tenant in (ACME, GLOBEX):
+        await eventually(lambda tenant=tenant: mesh.state_of(tenant) == "ready", WAIT_S)
+    await eventually(lambda: mesh.routers_know() == {ACME, GLOBEX}, WAIT_S)
+
+    mesh.write(200)
+
+    await mesh.all_is_delivered_once()
+
+
+async def test_pods_that_are_deleted_lose_nothing_and_repeat_nothing(mesh: Mesh) -> None:
+    for labels in ({"headwater.dev/role": "reader"}, {"headwater.dev/role": "sink"}, {"headwater.dev/role": "router"}):
+        mesh.write(40)
+        gone = mesh.pod(**labels)
+        mesh.cluster.kubectl("delete", "pod", gone, "-n", MESH, "--grace-period=0", "--force")
+        mesh.write(40)
+
+    await mesh.all_is_delivered_once()
+
+
+def test_a_tenant_reaches_neither_another_s_topic_nor_its_secret(mesh: Mesh) -> None:
+    own = mesh.kafka.reads(ACME, mesh.passwords[ACME], mesh.topic(ACME))
+    assert isinstance(own, str)
+    assert json.loads(own)["after"]["id"] == 1
+    refused = mesh.kafka.reads(ACME, mesh.passwords[ACME], mesh.topic(GLOBEX))
+    assert refused == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+    # As a team's own pods and people are let in: to their namespace.
+    mesh.cluster.kubectl("create", "rolebinding", "team", "--clusterrole=edit", f"--serviceaccount=team-{ACME}:default",
+                         "-n", f"team-{ACME}")  # fmt: skip
+    account = f"--as=system:serviceaccount:team-{ACME}:default"
+    for secret, namespace, is_allowed in (
+        (f"{ACME}-kafka", f"team-{ACME}", "yes"),
+        (f"{GLOBEX}-kafka", f"team-{GLOBEX}", "no"),
+        ("kafka", MESH, "no"),
+    ):
+        answer = mesh.cluster.kubectl_answers("auth", "can-i", "get", f"secret/{secret}", account, "-n", namespace)
+        assert answer == is_allowed, (secret, namespace)
+
+
+async def test_an_upgrade_of_chart_and_values_loses_nothing(mesh: Mesh, tmp_path: Path) -> None:
+    chart = tmp_path / "headwater"
+    shutil.copytree(CHART, chart)
+    told = yaml.safe_load((chart / "Chart.yaml").read_text())
+    (chart / "Chart.yaml").write_text(yaml.safe_dump(told | {"version": "99.0.0"}))
+    before = mesh.pod_uids()
+
+    mesh.write(60)
+    # Every pod of the mesh is made anew by this, the Spark job's by the operator.
+    mesh.install("upgrade", chart, podAnnotations={"upgraded": "yes"})
+    mesh.write(60)
+    await eventually(lambda: not before & mesh.pod_uids(), WAIT_S)
+    mesh.write(60)
+
+    await mesh.all_is_delivered_once()
+    [release] = json.loads(mesh.cluster.helm("list", "-n", MESH, "-o", "json"))
+    assert release["chart"] == "headwater-99.0.0"
+
+
+async def test_uninstalling_leaves_nothing(mesh: Mesh) -> None:
+    for tenant in (ACME, GLOBEX):
+        mesh.cluster.kubectl("delete", "configmap", tenant, "-n", f"team-{tenant}", f"--timeout={WAIT_S:.0f}s")
+    assert {name for name in mesh.kafka.users() if name.startswith("tenant.")} == set()
+    for tenant in (ACME, GLOBEX):
+        assert mesh.kafka.topics(tenant) == set()
+        assert mesh.kafka.acls(tenant) == set()
+
+    mesh.helm("uninstall", RELEASE, "-n", MESH, "--wait", f"--timeout={WAIT_S:.0f}s")
+    # As docs/kubernetes.md says, "Uninstalling".
+    mesh.cluster.kubectl("delete", "pvc", "-l", "headwater.dev/sink-job", "-n", MESH)
+    mesh.cluster.kubectl("delete", "lease", "headwater-tenant-operator", "-n", MESH)
+    operators = "app.kubernetes.io/managed-by=headwater-tenant-operator"
+    assert len(mesh.cluster.list("configmaps", MESH, "-l", operators)) == 1  # the sources; tenants were let go
+    mesh.cluster.kubectl("delete", "configmap", "-l", operators, "-n", MESH)
+
+    own = {
+        "configmap/kube-root-ca.crt",
+        "serviceaccount/default",
+        "persistentvolumeclaim/warehouse",
+        "secret/kafka",
+        "secret/shop-mysql",
+    }
+
+    def left() -> set[str]:
+        """What is in the namespace, and of the chart anywhere."""
+
+        def kinds(is_namespaced: str) -> str:
+            scope = ("--verbs=list,delete", f"--namespaced={is_namespaced}", "-o", "name")
+            listed = mesh.cluster.kubectl("api-resources", *scope).split()
+            return ",".join(kind for kind in listed if kind.split(".")[0] != "events")
+
+        chart = ("-l", "app.kubernetes.io/name=headwater", "-o", "name", "--ignore-not-found")
+        inside = mesh.cluster.kubectl("get", kinds("true"), "-n", MESH, "-o", "name", "--ignore-not-found").split()
+        teams = mesh.cluster.kubectl("get", kinds("true"), "-A", *chart).split()
+        anywhere = mesh.cluster.kubectl("get", kinds("false"), *chart).split()
+        return {*inside, *teams, *anywhere}
+
+    await eventually(lambda: left() == own, WAIT_S)
