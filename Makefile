@@ -11,7 +11,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 .PHONY: help setup demo demo-sources up down status test test-unit test-integration differential vitess-differential cluster-programs cluster-e2e images kube-score fuzz lint format protos docs-metrics docs-types tenant-schema locks bench clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## put everything in place: Python packages, compiled modules, Java, jars, MySQL, PostgreSQL (skipped when it is there)
 	@command -v $(PYTHON311) > /dev/null || { \
