@@ -14,9 +14,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from libs.local.cache import cache_dir
-from libs.local.jars import jars_dir
-from libs.local.java import find_java
+from libs.local.spark_toolchain import find_toolchain
 from libs.mysql.logical import column
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
@@ -96,10 +94,8 @@ def measure_maintenance(folder: Path, *, keys: int = KEYS, commits: int = COMMIT
     catalog = CatalogSettings(kind=CatalogKind.SQLITE, file=str(folder / "catalog.db"))
     settings = Settings(warehouse_dir=str(folder / "warehouse"), catalog=catalog)
     sink = open_sink(settings)
-    cache = cache_dir()
     session = SessionSettings(
-        java_home=str(find_java(cache).home),
-        jars_dir=str(jars_dir("spark", cache)),
+        **find_toolchain().session,
         config={"spark.local.dir": str(folder / "local")},
     )
     spark = open_session(session, [sink], name="bench")

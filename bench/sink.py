@@ -33,6 +33,7 @@ from libs.local.jars import jars_dir
 from libs.local.java import find_java
 from libs.local.ports import LOOPBACK, free_ports
 from libs.local.process import ProcessSpec, is_alive, last_log_lines, start, stop, wait_ready
+from libs.local.spark_toolchain import find_toolchain
 from libs.mysql.logical import column
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
@@ -379,7 +380,6 @@ def _measured(spec: ProcessSpec, folder: Path, last_commit: Callable[[], _Commit
 
 
 def _settings(folder: Path, bootstrap_servers: str) -> dict[str, Any]:
-    cache = cache_dir()
     catalog = {"kind": "sqlite", "file": str(folder / "catalog.db")}
     iceberg = {"warehouse_dir": str(folder / "warehouse"), "catalog": catalog}
     return {
@@ -389,8 +389,7 @@ def _settings(folder: Path, bootstrap_servers: str) -> dict[str, Any]:
         "state_dir": str(folder / "state"),
         "session": {
             "master": "local[2]",
-            "java_home": str(find_java(cache).home),
-            "jars_dir": str(jars_dir("spark", cache)),
+            **find_toolchain().session,
             "config": {"spark.local.dir": str(folder / "local")},
         },
     }

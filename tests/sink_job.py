@@ -11,10 +11,8 @@ from typing import Any
 
 import yaml
 
-from libs.local.cache import cache_dir
-from libs.local.jars import jars_dir
-from libs.local.java import find_java
 from libs.local.process import ProcessSpec, Running, is_alive, last_log_lines, start
+from libs.local.spark_toolchain import find_toolchain
 from libs.mysql.logical import column
 from libs.types.table import TableSchema
 from libs.types.tenant import SinkMode
@@ -67,14 +65,13 @@ class SinkJob:
 
     def start(self, *, failpoints: str = "") -> None:
         """Begin a life; the JVM of the one before may still be ending."""
-        cache = cache_dir()
         settings = self.folder / "sink_job.yaml"
         document = {
             "tenants_dir": str(self.folder / "tenants"),
             "kafka": {"bootstrap_servers": self.bootstrap_servers},
             "warehouses": {self.warehouse: self.warehouse_settings},
             "state_dir": str(self.folder / "state"),
-            "session": {"java_home": str(find_java(cache).home), "jars_dir": str(jars_dir("spark", cache))},
+            "session": find_toolchain().session,
             "max_offsets_per_trigger": 120,
         }
         settings.write_text(yaml.safe_dump(document))

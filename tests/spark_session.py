@@ -14,10 +14,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
-from libs.local.cache import cache_dir
-from libs.local.jars import jars_dir
-from libs.local.java import find_java
 from libs.local.plan import SINK_JAVA_OPTIONS
+from libs.local.spark_toolchain import find_toolchain
 from libs.types.warehouse import CATALOG, WarehouseTable
 from spark.jobs.session import open_session
 from spark.jobs.settings import SessionSettings
@@ -78,10 +76,8 @@ def shared_spark() -> SharedSpark:
 
 def session_settings(folder: Path) -> SessionSettings:
     """A session on the jars and the Java of this machine's set-up."""
-    cache = cache_dir()
     return SessionSettings(
-        java_home=str(find_java(cache).home),
-        jars_dir=str(jars_dir("spark", cache)),
+        **find_toolchain().session,
         java_options=SINK_JAVA_OPTIONS,
         config={"spark.sql.warehouse.dir": str(folder / "spark-warehouse"), "spark.local.dir": str(folder / "local")},
     )

@@ -31,6 +31,7 @@ from libs.local.home import Home
 from libs.local.ports import LOOPBACK
 from libs.local.process import ProcessSpec
 from libs.local.reader_tasks import Generations, settings_of, tasks_of
+from libs.local.spark_toolchain import SparkToolchain
 from libs.local.supervisor import Supervised, answers_ok
 from libs.postgresql.settings import PostgresqlWarehouse
 from libs.source.kinds import READER_OF_KIND
@@ -77,14 +78,6 @@ class PlannedProcess:
     unhealthy_after_s: float = 30.0
     working_dir: Path | None = None
     environ: Mapping[str, str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SparkToolchain:
-    """What set-up put in place for Spark."""
-
-    java_home: Path
-    jars_dir: Path
 
 
 def reader_name(source: str, number: int | None = None) -> str:
@@ -378,11 +371,7 @@ def iceberg_settings(home: Home) -> dict[str, Any]:
 
 def session_settings(toolchain: SparkToolchain) -> dict[str, Any]:
     """``session`` of a job of the home's."""
-    return {
-        "java_home": str(toolchain.java_home),
-        "jars_dir": str(toolchain.jars_dir),
-        "java_options": SINK_JAVA_OPTIONS,
-    }
+    return {**toolchain.session, "java_options": SINK_JAVA_OPTIONS}
 
 
 def _openlineage(documents: Documents) -> dict[str, Any]:

@@ -17,15 +17,13 @@ from typing import Final
 import msgspec
 
 from libs.errors import HeadwaterError, InvalidSettings
-from libs.local.cache import cache_dir
 from libs.local.dead_letters import parked_keys
 from libs.local.documents import ICEBERG, Documents
 from libs.local.home import Home
-from libs.local.jars import jars_dir
-from libs.local.java import find_java
-from libs.local.plan import IMPORT_ROOT, SparkToolchain, iceberg_settings, session_settings
+from libs.local.plan import IMPORT_ROOT, iceberg_settings, session_settings
 from libs.local.resync import choose_table
 from libs.local.sink_state import sink_progress
+from libs.local.spark_toolchain import find_toolchain
 from libs.local.stack import last_lines
 from libs.types.order import EventOrder
 from libs.types.rebuild import Moment, RebuildSettings, Rebuilt
@@ -82,13 +80,11 @@ def rebuild(
     chosen = choose_table(sink_progress(home, tenant), tenant, table)
     if mistakes := _mistakes(documents, tenant, chosen, into):
         raise InvalidSettings(f"rebuild {tenant} {table}", mistakes)
-    cache = cache_dir()
-    toolchain = SparkToolchain(java_home=find_java(cache).home, jars_dir=jars_dir("spark", cache))
     *namespace, name = chosen.warehouse_table.split(".")
     settings = RebuildSettings(
         warehouse=ICEBERG,
         warehouses={ICEBERG: iceberg_settings(home)},
-        session=session_settings(toolchain),
+        session=session_settings(find_toolchain()),
         namespace=tuple(namespace),
         table=name,
         into=into,

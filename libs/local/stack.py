@@ -23,12 +23,9 @@ import yaml
 
 from libs.errors import InvalidSettings, ServiceUnavailable
 from libs.local import kafka_broker, ports, postgresql_server, valkey_server
-from libs.local.cache import cache_dir
 from libs.local.compiled_modules import require_built
 from libs.local.documents import POSTGRESQL, Documents, read_documents
 from libs.local.home import Home, is_initialised
-from libs.local.jars import jars_dir
-from libs.local.java import find_java
 from libs.local.joining import note_beginnings, watched_joining
 from libs.local.own_servers import own_servers
 from libs.local.plan import (
@@ -37,7 +34,6 @@ from libs.local.plan import (
     KAFKA_CONTROLLER,
     STAGE_SERVERS,
     VALKEY,
-    SparkToolchain,
     choose_ports,
     kafka_address,
     plan_processes,
@@ -46,6 +42,7 @@ from libs.local.plan import (
 )
 from libs.local.reader_tasks import planned_generations, store_generations
 from libs.local.restart import RestartPolicy
+from libs.local.spark_toolchain import find_toolchain
 from libs.local.state import (
     AlreadyUp,
     ServicePhase,
@@ -120,9 +117,8 @@ def prepare(home: Home, documents: Documents) -> tuple[Supervised, ...]:
         InvalidSettings: see ``run_stack``.
     """
     chosen = choose_ports(port_names(documents), read_ports(home), is_free=ports.is_free, free_ports=ports.free_ports)
-    cache = cache_dir()
     require_built(Path(__file__).parents[2])
-    toolchain = SparkToolchain(java_home=find_java(cache).home, jars_dir=jars_dir("spark", cache))
+    toolchain = find_toolchain()
     generations = planned_generations(home, documents)
     processes = plan_processes(home, documents, chosen, toolchain, generations)
     store_generations(home, generations)

@@ -38,7 +38,7 @@ def open_session(settings: SessionSettings, sinks: Iterable[Sink], *, name: str)
     config = {
         "spark.jars": ",".join(str(jar) for jar in jars),
         "spark.driver.memory": settings.driver_memory,
-        "spark.driver.extraJavaOptions": settings.java_options,
+        "spark.driver.extraJavaOptions": java_options(settings),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
@@ -88,6 +88,15 @@ def _start_jvm(config: Mapping[str, str]) -> None:
         if not re.search(_HIDDEN, option):
             given.set(option, value)
     SparkContext._ensure_initialized(conf=given)
+
+
+def java_options(settings: SessionSettings) -> str:
+    """Of the JVM, with the archive of its classes where there is one."""
+    archive = None if settings.class_archive is None else Path(settings.class_archive)
+    if archive is None or not archive.is_file() or not archive.stat().st_size:
+        return settings.java_options
+    # Where it does not fit, Java says so in a warning for each jar.
+    return f'{settings.java_options} "-XX:SharedArchiveFile={archive}" -Xlog:cds=off -Xlog:cds+dynamic=off'
 
 
 def lock_state(spark: SparkSession, state_dir: Path, *, timeout_s: float) -> Any:

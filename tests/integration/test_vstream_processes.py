@@ -14,8 +14,9 @@ from libs.config.connections import KafkaSettings
 from libs.kafka.clients import ensure_topics
 from libs.local.documents import read_documents
 from libs.local.home import Home, home_at, write_examples
-from libs.local.plan import SparkToolchain, is_reader_of, plan_processes, port_names
+from libs.local.plan import is_reader_of, plan_processes, port_names
 from libs.local.reader_tasks import planned_generations, store_generations
+from libs.local.spark_toolchain import SparkToolchain
 from libs.source.signal_topic import beginning_of, keep_beginning, send_signal, signals_topic
 from libs.types.position import SourcePartition
 from tests.conftest import KafkaBroker, MysqlServer, StartVtgate, ValkeyServer
@@ -388,7 +389,7 @@ def _planned_readers(mesh: Mesh, home: Home, *, tasks: int) -> list[ServiceProce
         "checkpoint_committer-grpc": committer.grpc_port,
     }
     generations = planned_generations(home, documents)
-    toolchain = SparkToolchain(java_home=home.root, jars_dir=home.root)
+    toolchain = SparkToolchain(java_home=home.root, jars_dir=home.root, class_archive=home.root)
     planned = plan_processes(home, documents, ports, toolchain, generations)
     store_generations(home, generations)
     readers = [

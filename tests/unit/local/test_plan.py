@@ -13,13 +13,13 @@ from libs.local.home import Home, home_at, write_examples
 from libs.local.plan import (
     SINK,
     PlannedProcess,
-    SparkToolchain,
     choose_ports,
     plan_processes,
     port_names,
     supervised,
 )
 from libs.local.reader_tasks import planned_generations, store_generations
+from libs.local.spark_toolchain import SparkToolchain
 from libs.source.kinds import READER_OF_KIND
 from libs.source.mysql.settings import TlsMode
 from libs.source.vitess.settings import EventSettings, KeyspaceSettings, StreamSettings, VtgateSettings
@@ -34,7 +34,7 @@ from services.vstream_reader.settings import VstreamReaderSettings
 from spark.jobs.settings import SinkJobSettings
 from spark.sinks.registry import open_sinks
 
-TOOLCHAIN = SparkToolchain(java_home=Path("/java"), jars_dir=Path("/jars"))
+TOOLCHAIN = SparkToolchain(java_home=Path("/java"), jars_dir=Path("/jars"), class_archive=Path("/classes"))
 SETTINGS = {
     "schema_history": SchemaHistorySettings,
     "checkpoint_committer": CheckpointCommitterSettings,

@@ -1,0 +1,38 @@
+"""What set-up put in place for Spark."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from libs.local.cache import cache_dir
+from libs.local.class_archive import archive_path
+from libs.local.jars import jars_dir
+from libs.local.java import find_java
+
+_REPOSITORY = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkToolchain:
+    """Where it lies."""
+
+    java_home: Path
+    jars_dir: Path
+    class_archive: Path
+    """May be missing, or empty: Spark starts slower then."""
+
+    @property
+    def session(self) -> dict[str, Any]:
+        """As settings of a job's ``session``."""
+        return {
+            "java_home": str(self.java_home),
+            "jars_dir": str(self.jars_dir),
+            "class_archive": str(self.class_archive),
+        }
+
+
+def find_toolchain() -> SparkToolchain:
+    """Raises InvalidSettings when set-up has not put it there."""
+    cache = cache_dir()
+    java = find_java(cache)
+    return SparkToolchain(java.home, jars_dir("spark", cache), archive_path(_REPOSITORY, java))

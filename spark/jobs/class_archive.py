@@ -1,0 +1,86 @@
+"""An archive of the JVM's classes, so that a session starts with half of the CPU: ``python -m spark.jobs.class_archive``.
+
+A session loads some 15,000 classes out of 250 jars and checks each. An archive holds them as the JVM has them in memory
+(Java's documentation, "Class Data Sharing"). It fits one Java, one PySpark in one place; any other passes over it.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from spark.jobs.session import open_session
+from spark.jobs.settings import SessionSettings
+
+_ROWS = 1_000
+_BATCH_TIMEOUT_S = 120.0
+_DUMP_TIMEOUT_S = 300.0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m spark.jobs.class_archive", description=__doc__)
+    parser.add_argument("archive", type=Path, help="the file to write, 70 MB")
+    parser.add_argument("--java-home", help="the Java that will read it; by default JAVA_HOME's")
+    parser.add_argument("--jars-dir", required=True, help="folder with the jars of Spark's connectors and warehouses")
+    words = parser.parse_args(arguments)
+    settings = SessionSettings(java_home=words.java_home, jars_dir=words.jars_dir)
+    write_archive(words.archive.absolute(), settings)
+    return 0
+
+
+def write_archive(archive: Path, settings: SessionSettings) -> None:
+    """Run a session through what every job does, and keep the classes that it loaded. Takes half a minute.
+
+    Raises:
+        RuntimeError: the JVM ended without one; its output has the reason.
+    """
+    options = f'{settings.java_options} "-XX:ArchiveClassesAtExit={archive}"'
+    with tempfile.TemporaryDirectory() as folder:
+        config = {"spark.local.dir": f"{folder}/local", "spark.sql.warehouse.dir": f"{folder}/warehouse"}
+        wanted = msgspec.structs.replace(settings, java_options=options, config=config)
+        spark = open_session(wanted, [], name="class-archive")
+        _work(spark, Path(folder))
+        gateway = SparkContext._gateway
+        assert gateway is not None
+        spark.stop()
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # at which PySpark's JVM ends
+        exit_code = gateway.proc.wait(_DUMP_TIMEOUT_S)
+    if exit_code != 0 or not archive.is_file():
+        raise RuntimeError(f"{archive} was not written: the JVM ended with exit code {exit_code}")
+
+
+def _work(spark: SparkSession, folder: Path) -> None:
+    """What a micro-batch has: a stream's batch that is kept, counted, parsed, joined and written."""
+
+    def apply(batch: DataFrame, _number: int) -> None:
+        image = sf.to_json(sf.struct(sf.col("value").alias("id"), sf.lit("a").alias("note")))
+        events = batch.select("value", image.alias("image")).coalesce(2).persist()
+        events.groupBy((sf.col("value") % 2).alias("part")).agg(sf.count("*"), sf.max_by("image", "value")).collect()
+        rows = events.select("value", sf.from_json("image", "id BIGINT, note STRING").alias("row"))
+        rows.select("value", "row.*").write.mode("append").parquet(str(folder / "rows"))
+        written = spark.read.parquet(str(folder / "rows"))
+        written.join(rows.repartition(2, "value"), "value", "full").orderBy("value").limit(3).collect()
+        events.unpersist()
+
+    rows = spark.readStream.format("rate").option("rowsPerSecond", _ROWS).load()
+    query = (
+        rows.writeStream.foreachBatch(apply)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(_BATCH_TIMEOUT_S)
+    query.stop()
+    apply(spark.range(_ROWS).withColumnRenamed("id", "value"), 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
