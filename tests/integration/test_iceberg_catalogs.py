@@ -145,7 +145,7 @@ def test_a_job_lives_twice_on_another_catalog(
         job.start()
         job.wait_until(lambda: job.progress(tenant).rows >= tenant.changes)
         assert job.running is not None
-        command_lines = [" ".join(each.cmdline()) for each in psutil.Process(job.running.pid).children(recursive=True)]
+        command_lines = command_lines_below(job.running.pid)
         stop(job.running, STOP_TIMEOUT_S)
 
         [model] = tenant.models
@@ -160,6 +160,15 @@ def test_a_job_lives_twice_on_another_catalog(
         if catalog.gate is not None:
             assert catalog.gate.passed > 0
             assert found_in(tmp_path, command_lines, catalog.gate.hidden) == []
+
+
+def command_lines_below(pid: int) -> list[str]:
+    """Of the process's children that run; a shell of Hadoop's may end meanwhile."""
+    lines: list[str] = []
+    for child in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            lines.append(" ".join(child.cmdline()))
+    return lines
 
 
 def found_in(folder: Path, lines: list[str], hidden: tuple[str, ...]) -> list[str]:
