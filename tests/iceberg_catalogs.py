@@ -1,7 +1,8 @@
 """Real catalogs of Iceberg tables: Iceberg's own REST server, behind a gate that asks for OAuth2, and Hive's metastore.
 
 The REST server's jars are fetched with the first test that asks for it (14 MB, into the cache). Hive's metastore, and the Derby
-that it keeps its tables in, come with PySpark.
+that it keeps its tables in, come with PySpark. Both servers listen on all interfaces and cannot be told otherwise: each does
+so in a network of its own.
 """
 
 import contextlib
@@ -30,6 +31,7 @@ from libs.local.jars import jar_paths, jar_set
 from libs.local.java import find_java
 from libs.local.ports import LOOPBACK
 from libs.local.process import ProcessSpec
+from tests import own_network
 
 LOCKS_DIR = Path(__file__).parent / "locks"
 PROBE_TIMEOUT_S = 5.0
@@ -69,8 +71,11 @@ def prepare_rest_catalog(data_dir: Path, *, port: int) -> ProcessSpec:
     [sqlite] = [path for path in jar_paths("spark", cache_dir()) if path.name.startswith("sqlite-jdbc")]
     return ProcessSpec(
         name="rest-catalog",
-        command=_java(data_dir, f"{jars}/*", str(sqlite), main=("org.apache.iceberg.rest.RESTCatalogServer",)),
+        command=own_network.in_own_network(
+            port, _java(data_dir, f"{jars}/*", str(sqlite), main=("org.apache.iceberg.rest.RESTCatalogServer",))
+        ),
         environ={
+            **own_network.ENVIRON,
             "CATALOG_URI": f"jdbc:sqlite:{data_dir / 'catalog.db'}?busy_timeout=30000&journal_mode=WAL",
             "CATALOG_JDBC_SCHEMA__VERSION": "V1",
             "CATALOG_WAREHOUSE": (data_dir / "warehouse").as_uri(),
@@ -108,8 +113,10 @@ def prepare_hive_metastore(data_dir: Path, *, port: int) -> ProcessSpec:
     (data_dir / "hive-site.xml").write_text(f"<configuration>{''.join(lines)}</configuration>")
     return ProcessSpec(
         name="hive-metastore",
-        command=_java(data_dir, main=("org.apache.hadoop.hive.metastore.HiveMetaStore", "-p", str(port))),
-        environ={},
+        command=own_network.in_own_network(
+            port, _java(data_dir, main=("org.apache.hadoop.hive.metastore.HiveMetaStore", "-p", str(port)))
+        ),
+        environ=own_network.ENVIRON,
         working_dir=data_dir,
         ready=lambda: _serves_hive(port),
     )
