@@ -11,6 +11,7 @@ where all ranges come together.
 import asyncio
 import itertools
 import multiprocessing
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
@@ -443,6 +444,10 @@ class Readers:
         for worker in self._workers:
             worker.close()
         if self.view.connection.open:
+            # A thread may read from it yet: a copy that is broken off does not wait for its SELECT. Closed alone, the socket
+            # would keep that thread until its time is over.
+            with suppress(OSError):
+                self.view.connection._sock.shutdown(socket.SHUT_RDWR)  # type: ignore[attr-defined]
             self.view.connection.close()
 
 
