@@ -1,7 +1,7 @@
-"""An archive of the JVM's classes, so that a session starts with half of the CPU: ``python -m spark.jobs.class_archive``.
+"""An archive of the JVM's classes, so that a session starts with less CPU: ``python -m spark.jobs.class_archive``.
 
-A session loads some 15,000 classes out of 250 jars and checks each. An archive holds them as the JVM has them in memory
-(Java's documentation, "Class Data Sharing"). It fits one Java, one PySpark in one place; any other passes over it.
+A session loads thousands of classes out of hundreds of jars and checks each. An archive holds them as the JVM has them in
+memory (Java's documentation, "Class Data Sharing"). It fits one Java, one PySpark in one place; any other passes over it.
 """
 
 import argparse

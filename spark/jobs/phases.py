@@ -106,27 +106,27 @@ def _stages(spark: SparkSession, tag: str) -> list[Stage]:
 
 def _told(core: Any, tag: str) -> list[Stage] | None:
     """None: one is not told to have ended."""
-    store, cached = (
-        core.statusStore(),
-        {int(number) for number in core.getPersistentRDDs().keys().mkString(",").split(",") if number},
-    )
+    store, cached = core.statusStore(), _numbers(core.getPersistentRDDs().keys())
     jobs = [store.job(number) for number in core.statusTracker().getJobIdsForTag(tag)]
-    numbers = {int(number) for job in jobs for number in job.stageIds().mkString(",").split(",") if number}
     stages = []
-    for number in sorted(numbers):
+    for number in sorted(set().union(*(_numbers(job.stageIds()) for job in jobs))):
         stage = store.lastStageAttempt(number)
         status = stage.status().name()
         if status == "SKIPPED":
             continue
         if status != "COMPLETE":
             return None
-        reads = {int(each) for each in stage.rddIds().mkString(",").split(",") if each}
         stages.append(
             Stage(
                 begun_s=stage.submissionTime().get().getTime() / 1e3,
                 ended_s=stage.completionTime().get().getTime() / 1e3,
-                reads_batch=not reads.isdisjoint(cached),
+                reads_batch=not cached.isdisjoint(_numbers(stage.rddIds())),
                 writes=stage.outputBytes() > 0,
             )
         )
     return stages
+
+
+def _numbers(scala_collection: Any) -> set[int]:
+    """In one call, where each element would be one."""
+    return {int(number) for number in scala_collection.mkString(",").split(",") if number}

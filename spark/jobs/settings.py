@@ -30,7 +30,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     java_home: str | None = None
     """None: the environment's JAVA_HOME, else ``java`` on the PATH."""
     class_archive: str | None = None
-    """File of ``spark.jobs.class_archive``, with which the JVM starts in half of the CPU. One that is missing, or of another
+    """File of ``spark.jobs.class_archive``, with which the JVM starts with less CPU. One that is missing, or of another
     Java or PySpark, is passed over."""
     jars_dir: str
     """Folder with the jars of Spark's connectors and of the warehouses; all of them are taken."""
