@@ -7,6 +7,7 @@ be started fails the tests that need it; nothing is skipped. The kernel ends the
 however it ends.
 """
 
+import contextlib
 import itertools
 import re
 import secrets
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import psutil
 import psycopg
 import pymysql
 import pytest
@@ -28,7 +30,7 @@ from libs.local import mysql_server as mysql
 from libs.local import postgresql_server as postgresql
 from libs.local import valkey_server as valkey
 from libs.local.ports import LOOPBACK, free_port, free_ports
-from libs.local.process import ProcessSpec, Running, kill, start, stop, wait_ready
+from libs.local.process import KILL_TIMEOUT_S, ProcessSpec, Running, kill, start, stop, wait_ready
 from tests import clickhouse
 from tests import schema_registry as registry
 from tests.clickhouse import ClickhouseServer
@@ -132,8 +134,13 @@ class PostgresqlServer:
         return rows
 
     def kill(self) -> None:
-        """As a power cut would."""
+        """As a power cut would; its sessions, each a process group of its own, are gone too."""
+        sessions = psutil.Process(self.running.pid).children(recursive=True)
         kill(self.running)
+        for session in sessions:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                session.kill()
+        psutil.wait_procs(sessions, KILL_TIMEOUT_S)
 
     def restart(self) -> None:
         """On the same data and port, after ``kill``; returns when it serves."""

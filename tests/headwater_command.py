@@ -21,7 +21,7 @@ from tests.conftest import MysqlServer
 COMMAND = Path(__file__).parents[1] / "headwater"
 MARK = "MARK_OF_A_TEST"  # not HEADWATER_…: services refuse such names that they do not know
 LOG_LINES = 40
-END_TIMEOUT_S = 10.0
+END_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class HeadwaterCommand:
         for process in processes:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        psutil.wait_procs(processes, timeout=10.0)
+        psutil.wait_procs(processes, timeout=60.0)
 
     def logs(self) -> str:
         """The end of each log."""

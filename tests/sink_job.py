@@ -23,7 +23,7 @@ from tests.spark_session import Row
 
 REPOSITORY = Path(__file__).parents[1]
 LIFE_TIMEOUT_S = 360.0  # a cold Spark on two busy cores, which waits for its predecessor's JVM to end
-STOP_TIMEOUT_S = 15.0
+STOP_TIMEOUT_S = 60.0
 POLL_S = 0.2
 
 

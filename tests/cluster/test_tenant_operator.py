@@ -47,7 +47,7 @@ LABEL = {"headwater.dev/tenant": "true"}
 EXIT_FENCED = 4
 LEASE_S = 15
 """As the default: on a machine at work the API server was seen not to answer for seconds."""
-ASKED_S = 10.0
+ASKED_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)

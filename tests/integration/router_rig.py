@@ -30,7 +30,7 @@ from libs.types.value import LogicalKind, LogicalType
 
 REPOSITORY = Path(__file__).parents[2]
 READY_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 15.0
+STOP_TIMEOUT_S = 60.0
 SETTLE_TIMEOUT_S = 180.0
 ORDERS = TableId(database="shop", table="orders")
 

@@ -20,7 +20,7 @@ from libs.local.process import ProcessSpec, Running, kill, start, stop, wait_rea
 
 REPOSITORY = Path(__file__).parents[2]
 READY_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 15.0
+STOP_TIMEOUT_S = 60.0
 
 
 @dataclass(slots=True)

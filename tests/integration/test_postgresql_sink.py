@@ -322,9 +322,11 @@ def test_a_server_that_went_away_is_waited_for(guarded: PostgresqlServer) -> Non
     harness.apply(table(), put(1, 1, "one"), batch_id=1)
 
     guarded.kill()
-    with pytest.raises(TransientError, match="does not answer"):
-        harness.apply(table(), put(2, 1, "two"), batch_id=2)
-    guarded.restart()
+    try:
+        with pytest.raises(TransientError, match="does not answer"):
+            harness.apply(table(), put(2, 1, "two"), batch_id=2)
+    finally:
+        guarded.restart()
 
     assert harness.apply(table(), put(2, 1, "two"), batch_id=2)
     assert source_rows(harness, table()) == [{"id": 1, "note": "two"}]

@@ -79,7 +79,7 @@ def test_a_killed_holder_lets_go(tmp_path: Path) -> None:
         child.stdout.readline()
     held_by = holder(home)
     child.send_signal(signal.SIGKILL)
-    child.wait(10)
+    child.wait(60)
 
     assert held_by == child.pid
     assert holder(home) is None
@@ -105,10 +105,10 @@ def test_what_a_killed_stack_left_is_swept(tmp_path: Path) -> None:
     recorded = ServiceState(name="x", pid=left.pid, process_created_s=psutil.Process(left.pid).create_time())
 
     swept = sweep(StackState(supervisor_pid=1, phase=StackPhase.UP, started_at_s=0, services=(recorded,)))
-    left.wait(10)
+    left.wait(60)
     bystander_lived = bystander.poll() is None
     bystander.kill()
-    bystander.wait(10)
+    bystander.wait(60)
 
     assert swept == 2
     assert bystander_lived
@@ -121,6 +121,6 @@ def test_a_reused_pid_is_left_alone() -> None:
 
     found = leftovers(StackState(supervisor_pid=1, phase=StackPhase.UP, started_at_s=0, services=(recorded,)))
     other.kill()
-    other.wait(10)
+    other.wait(60)
 
     assert found == ()

@@ -137,7 +137,7 @@ async def start_with(files: dict[str, str]) -> tuple[RpcServer, GrpcClientSettin
     pair = {"tls_certificate_file": files["certificate"], "tls_key_file": files["key"]}
     server = await start(GrpcServerSettings(**pair, tls_client_ca_file=files["ca"]))
     address = f"127.0.0.1:{server.port}"
-    return server, GrpcClientSettings(address=address, tls_ca_file=files["ca"], timeout_s=2.0, **pair)
+    return server, GrpcClientSettings(address=address, tls_ca_file=files["ca"], timeout_s=20.0, **pair)
 
 
 @pytest.mark.usefixtures("always_looks")
