@@ -1,14 +1,14 @@
 """From an event's text to its parts, without a parse: ``op``, ``committed_at_us`` and the row's ``image``, still text.
 
 A parse costs by the byte, and two thirds of an event are the row's other image and the source block. Debezium's envelope
-is ``{"before":…,"after":…,"source":{…},…,"op":…}``, so it is cut at those names: from the first ``after`` to the ``source``
-that begins with a version. Within a value a quote is escaped, so only a column of such a name that holds an object looks like
-them. No object of a row begins with a version; a column named ``after`` would be cut at, and is known by how its object begins.
+is ``{"before":…,"after":…,"source":{…},…,"op":…}``, so it is cut at those names: at the ``source`` that begins with a
+version, and at the last ``after`` before it. Within a value a quote is escaped, so only a column of such a name that holds an
+object looks like them. No object of a row begins with a version; a column named ``after`` would be cut at, and is known by
+how its object begins.
 """
 
 import functools
 import operator
-import re
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -20,12 +20,12 @@ DELETE: Final = "d"
 TRUNCATE: Final = "t"
 UPDATE: Final = "u"
 _OPS: Final = ("c", UPDATE, "r", DELETE)
-_BEFORE: Final = '{"before":'
-_AFTER: Final = ',"after":'
-_SOURCE: Final = '},"source":{"version":"'
+_BEFORE: Final = '{"before":{"'
+_AFTER: Final = ',"after":{"'
+_SOURCE: Final = ',"source":{"version":"'
 # How the objects begin that a row may hold: Debezium's Geometry and Geography, Point, VariableScaleDecimal. A row that begins
 # so itself is parsed for its parts, which is slower and gives the same.
-_OBJECTS: Final = ('{"wkb":', '{"x":', '{"scale":')
+_OBJECTS: Final = ('wkb":', 'x":', 'scale":')
 # JsonConverter with schemas.enable writes {"schema":…,"payload":…}; Debezium's envelope begins with "before".
 _WRAPPED: Final = '{"schema":'
 _UNREADABLE: Final = "not an event"
@@ -36,25 +36,24 @@ def cut_envelope(events: DataFrame, *, with_before: bool = False) -> DataFrame:
 
     ``image`` is the row after the change, of a delete before it; NULL for a truncation only. ``is_partial``: the log does not
     hold all of its values (see ``partial_rows``). ``with_before``: ``before`` is there too, an update's row before it, NULL
-    where the log does not hold that one. An envelope with other spaces or
-    another order of its members is parsed for its parts. What is no event gets an image that fails the parse of the row.
+    where the log does not hold that one. An envelope with other spaces or another order of its members is parsed for its
+    parts. What is no event gets an image that fails the parse of the row.
     """
     others = [name for name in events.columns if name != "text"]
     # From the end, where both are near: the envelope ends in op and times of its own, the source's are right before it.
     op = sf.substring_index(sf.substring_index("text", '"op":"', -1), '"', 1)
     committed_at_us = sf.substring_index(sf.substring_index("text", '"ts_us":', -2), ",", 1)
-    is_object = functools.reduce(operator.or_, (sf.startswith("cut_image", sf.lit(begin)) for begin in _OBJECTS))
-    found = sf.startswith("cut_image", sf.lit('{"')) & sf.col("cut_op").isin(*_OPS) & ~is_object
-    before = sf.when(
-        sf.col("op") == UPDATE,
-        sf.when(sf.col("is_cut") & sf.startswith("text", sf.lit(_BEFORE)), _cut_before_update()).otherwise(
-            _parsed("before")
-        ),
-    )
+    # What is behind, then what is before the row is left out, and no place is counted: Java's expressions count in UTF-16, most
+    # of Spark's functions in characters, one by one; a cut by the one at a place of the other is wrong beyond U+FFFF.
+    is_delete = sf.col("cut_op") == DELETE
+    rows = sf.when(is_delete, sf.substring_index("text", f'}},"after":null{_SOURCE}', 1))
+    rows = rows.otherwise(sf.substring_index("text", f"}}{_SOURCE}", 1))
+    row = sf.when(is_delete, _bytes_of("rows", len(_BEFORE))).otherwise(sf.substring_index("rows", _AFTER, -1))
     cut = (
         events.withColumn("cut_op", op)
-        .withColumn("cut_image", sf.when(sf.col("cut_op") == DELETE, _cut_before()).otherwise(_cut_after()))
-        .withColumn("is_cut", found)
+        .withColumn("rows", rows)
+        .withColumn("row", row)
+        .withColumn("is_cut", _is_row())
         .select(
             *others,
             sf.when(sf.col("is_cut"), sf.col("cut_op")).otherwise(_parsed("op")).alias("op"),
@@ -62,41 +61,44 @@ def cut_envelope(events: DataFrame, *, with_before: bool = False) -> DataFrame:
             .otherwise(_parsed("source.ts_us"))
             .try_cast("bigint")
             .alias("committed_at_us"),
-            sf.when(sf.col("is_cut"), sf.col("cut_image")).otherwise(_parsed_image()).alias("image"),
-            *(["is_cut", "text"] if with_before else []),
+            sf.when(sf.col("is_cut"), sf.concat(sf.lit('{"'), "row", sf.lit("}")))
+            .otherwise(_parsed_image())
+            .alias("image"),
+            *(["is_cut", "text", "rows", "row"] if with_before else []),
         )
     )
     is_lacking = (sf.col("op") != DELETE) & is_partial(sf.col("image"))
     if with_before:
-        cut = cut.withColumn("before", before).drop("is_cut", "text")
+        before = sf.when(sf.col("op") == UPDATE, _before_of_update())
+        cut = cut.withColumn("before", before).drop("is_cut", "text", "rows", "row")
         is_lacking = is_lacking | sf.coalesce(is_partial(sf.col("before")), sf.lit(False))
     return cut.withColumn("is_partial", is_lacking)
 
 
-def _cut_before() -> Column:
-    end = _place_of(f"}}{_AFTER}null{_SOURCE.removeprefix('}')}")
-    image = sf.substr("text", sf.lit(len(_BEFORE) + 1), end - len(_BEFORE))
-    return sf.when(sf.startswith("text", sf.lit(_BEFORE)), image)
+def _is_row() -> Column:
+    """Whether ``row`` is one: both texts that it lies between were found, and it is none of a row's own objects."""
+    is_object = functools.reduce(operator.or_, (sf.startswith("row", sf.lit(begin)) for begin in _OBJECTS))
+    is_before = (sf.col("cut_op") != DELETE) | sf.startswith("text", sf.lit(_BEFORE))
+    is_found = (_bytes("rows") < _bytes("text")) & (_bytes("row") < _bytes("rows"))
+    return sf.col("cut_op").isin(*_OPS) & is_found & is_before & ~is_object
 
 
-def _cut_before_update() -> Column:
-    end = _place_of(f'{_AFTER}{{"')
-    image = sf.substr("text", sf.lit(len(_BEFORE) + 1), end - len(_BEFORE) - 1)
-    return sf.when(sf.startswith("text", sf.lit(_BEFORE + "{")), image)
+def _before_of_update() -> Column:
+    row_bytes = _bytes("rows") - _bytes("row") - len(_AFTER) - len(_BEFORE)
+    row = sf.concat(sf.lit('{"'), _bytes_of("rows", len(_BEFORE), row_bytes))
+    is_there = sf.startswith("text", sf.lit(_BEFORE))
+    is_null = sf.startswith("text", sf.lit('{"before":null,'))
+    is_cut = sf.col("is_cut")
+    return sf.when(is_cut & is_there, row).when(is_cut & is_null, None).otherwise(_parsed("before"))
 
 
-def _cut_after() -> Column:
-    begin, end = _place_of(f'{_AFTER}{{"') + len(_AFTER), _place_of(_SOURCE)
-    return sf.when(begin > len(_AFTER), sf.substr("text", begin, end - begin + 1))
+def _bytes(text: str) -> Column:
+    return sf.octet_length(text)
 
 
-def _place_of(name: str) -> Column:
-    """In characters from 1; 0: nowhere.
-
-    By an expression that is a mere text: Java skips ahead by its length, where Spark's own functions compare at every byte,
-    which costs as much as a parse.
-    """
-    return sf.regexp_instr("text", sf.lit(re.escape(name)))
+def _bytes_of(text: str, skipped: int, taken: Column | None = None) -> Column:
+    """What is behind so many bytes, or so many of that."""
+    return sf.substring(sf.col(text).cast("binary"), skipped + 1, 2**31 - 1 if taken is None else taken).cast("string")
 
 
 def payload_of(text: Column) -> Column:

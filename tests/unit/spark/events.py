@@ -112,4 +112,4 @@ def record(
 def json_bytes(payload: Any, *, is_wrapped: bool = False) -> bytes:
     """Compact JSON; with a Connect schema before the payload, if wanted."""
     wrapped = {"schema": {"type": "struct", "optional": False}, "payload": payload} if is_wrapped else payload
-    return json.dumps(wrapped, separators=(",", ":")).encode()
+    return json.dumps(wrapped, separators=(",", ":"), ensure_ascii=False).encode()

@@ -190,6 +190,29 @@ def test_objects_in_a_row_do_not_mislead_the_cut(shared: SharedSpark, op: str) -
     ]
 
 
+@pytest.mark.parametrize("op", ["c", "u", "r", "d"])
+@pytest.mark.parametrize("note", ["\U0001f600", "é", "\u2028"])
+def test_an_image_is_cut_out_whatever_its_characters_are(shared: SharedSpark, op: str, note: str) -> None:
+    """Java counts those beyond U+FFFF twice; here by as many as lie between a row and the next object of the event."""
+    row = {"id": 1, "note": "x"}
+    distance = len(json.dumps(row, separators=(",", ":")) + ',"source":')
+    before, after = {"id": 1, "note": note * distance}, {"id": 2, "note": f"{note}x"}
+    pairs = [(before, row), (row, before), (before, after)]
+    changes = [
+        Change(op=op, rank=1, before=b if op in "ud" else None, after=a if op in "cur" else None) for b, a in pairs
+    ]
+
+    found = events(shared.session, TOPIC, changes, with_before=True).collect()
+
+    wanted = [change.after or change.before or {} for change in changes]
+    assert [each["image"] for each in found] == [
+        json.dumps(row, separators=(",", ":"), ensure_ascii=False) for row in wanted
+    ]
+    assert [json.loads(each["before"] or "null") for each in found] == [
+        change.before if op == "u" else None for change in changes
+    ]
+
+
 @pytest.mark.parametrize("text", ["{", "[]", "null", "{}", '{"op":"u"}', '{"before":null,"after":null,"op":"u"}', ""])
 def test_what_is_no_event_fails_the_parse(shared: SharedSpark, text: str) -> None:
     """It must neither pass as a truncation nor as a row of NULLs."""
