@@ -11,7 +11,7 @@ CHECKPOINTS_TOPIC: Final = "headwater.checkpoints"
 SCHEMA_HISTORY_TOPIC: Final = "headwater.schema-history"
 SIGNALS_TOPIC: Final = "headwater.signals"
 SINK_HANDOVERS_TOPIC: Final = "headwater.sink-handovers"
-"""Compacted topic of what Spark jobs hand over of tenants that move, by tenant (see libs.types.sink_place.Handover)."""
+"""Compacted topic of what Spark jobs hand over of tenants that move (see libs.types.sink_place.Handover)."""
 
 ORDER_HEADER: Final = "headwater.order"
 """EventOrder.sort_key() as ASCII, on every row event."""

@@ -11,7 +11,7 @@ from libs.config.connections import KafkaSettings
 from libs.errors import AccessDenied, BrokerUnavailable, HeadwaterError
 from libs.events.names import SINK_HANDOVERS_TOPIC
 from libs.kafka.clients import TopicSpec, client_config
-from libs.types.sink_place import Handover, decode_handover
+from libs.types.sink_place import Handover, decode_handover, handover_key
 
 _TIMEOUT_S: Final = 10.0
 _POLL_S: Final = 0.5
@@ -26,7 +26,7 @@ def sink_handovers_topic(replication_factor: int) -> TopicSpec:
 
 
 def read_handovers(settings: KafkaSettings) -> dict[str, Handover]:
-    """What was said last of each tenant, before this was called. Blocks.
+    """What was said last of each tenancy, before this was called, by ``handover_key``. Blocks.
 
     Raises:
         BrokerUnavailable: Kafka does not answer, or there is no such topic; try again.
@@ -69,11 +69,11 @@ def read_handovers(settings: KafkaSettings) -> dict[str, Handover]:
         raise _named(error) from error
     finally:
         consumer.close()
-    return {tenant: handover for tenant, value in newest.items() if (handover := _decoded(tenant, value)) is not None}
+    return {key: handover for key, value in newest.items() if (handover := _decoded(key, value)) is not None}
 
 
-def forget_handover(settings: KafkaSettings, tenant: str) -> None:
-    """Nothing is said of ``tenant`` any more. Blocks.
+def forget_handover(settings: KafkaSettings, tenant: str, tenancy: str) -> None:
+    """Nothing is said of that tenancy any more. Blocks.
 
     Raises:
         BrokerUnavailable: Kafka did not take it; try again.
@@ -83,7 +83,7 @@ def forget_handover(settings: KafkaSettings, tenant: str) -> None:
     producer = Producer({**client_config(settings), "acks": "all", "enable.idempotence": True})
     producer.produce(
         SINK_HANDOVERS_TOPIC,
-        key=tenant.encode(),
+        key=handover_key(tenant, tenancy).encode(),
         value=None,
         partition=0,
         on_delivery=lambda error, _: done.append(1) if error is None else faults.append(error.str()),
@@ -95,11 +95,11 @@ def forget_handover(settings: KafkaSettings, tenant: str) -> None:
         )
 
 
-def _decoded(tenant: str, value: bytes) -> Handover | None:
+def _decoded(key: str, value: bytes) -> Handover | None:
     try:
         return decode_handover(value)
     except msgspec.DecodeError:
-        log.warning("sink_handover_unreadable", tenant_id=tenant)
+        log.warning("sink_handover_unreadable", key=key)
         return None
 
 

@@ -1,8 +1,8 @@
 """Which Spark job serves a tenant, and what one job hands over to the next; plain values and their bytes.
 
 tenant_operator decides, and tells each job of its tenants' places by the file ``places.json`` beside their documents. Jobs
-answer in the compacted topic ``headwater.sink-handovers``, under the tenant's name: its state itself, that it was taken, or why
-not. ``spark.jobs.moves`` is what a job does about them, ADR 35 why it is so.
+answer in the compacted topic ``headwater.sink-handovers``, under the tenant's name and tenancy: its state itself, that it was
+taken, or why not. ``spark.jobs.moves`` is what a job does about them, ADR 35 why it is so.
 """
 
 import enum
@@ -82,6 +82,8 @@ class Phase(enum.Enum):
     HANDING_OVER = "handing over"
     """Being written to Kafka, perhaps there already. The tenant is not served here any more."""
     GONE = "gone"
+    DROPPED = "dropped"
+    """With the tables; kept while the place says so, lest a job that begins again drops those of who has the name next."""
 
 
 class HeldState(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +98,11 @@ class HeldState(msgspec.Struct, frozen=True, kw_only=True):
 def held_path(state_dir: Path, tenant: str) -> Path:
     """The file of one tenant."""
     return state_dir / "places" / f"{tenant}.json"
+
+
+def handover_key(tenant: str, tenancy: str) -> str:
+    """The record's key: what is said of one tenancy never takes the place of what is said of another."""
+    return f"{tenant}/{tenancy}"
 
 
 def encode_places(places: Places) -> bytes:

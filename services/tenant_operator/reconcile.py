@@ -33,7 +33,7 @@ from libs.kafka.tenant_access import SetPassword
 from libs.source.signal_topic import send_signal
 from libs.source.signals import snapshot_for_tenant
 from libs.telemetry import metrics
-from libs.types.sink_place import Handover
+from libs.types.sink_place import Handover, handover_key
 from libs.types.table import TableId
 from services.tenant_operator.joining import Joining, asked, asks_for_tables, begun, captured, must_wait, noticed
 from services.tenant_operator.judge import InForce, Leaving, Standing, judge, parse_document
@@ -292,7 +292,11 @@ class Reconciler:
 
     async def _hear_from_jobs(self, standing: Standing, failures: Failures) -> Standing:
         """What jobs answered about tenants that move, and about those whose tables go; the others wait."""
-        moving = {each.tenant for each in standing.in_force if each.record.placement.came_from}
+        moving = {
+            each.tenant
+            for each in standing.in_force
+            if each.record.placement.came_from or each.record.placement.is_unreadable
+        }
         going = {each.tenant for each in standing.leaving if each.deletes_tables}
         self.awaits_jobs = False
         told: dict[str, Handover] = {}
@@ -306,7 +310,7 @@ class Reconciler:
                     failures.note(name, error)
 
         async def settled(each: InForce) -> InForce:
-            record = await self._answered(each.record, told.get(each.tenant), failures)
+            record = await self._answered(each.record, told.get(_key(each.record)), failures)
             if waits := awaits_handover(each.tenant, record.sink_job, record.placement):
                 self.awaits_jobs = True
                 failures.wait(each.tenant, waits)
@@ -318,14 +322,15 @@ class Reconciler:
             if self._settings.sink_jobs is None:
                 failures.wait(each.tenant, _NO_JOBS)
                 return each
-            record = await self._answered(each.record, told.get(each.tenant), failures)
-            if is_dropped(told.get(each.tenant), record.origin.uid):
+            said = told.get(_key(each.record))
+            record = await self._answered(each.record, said, failures)
+            if is_dropped(said, record.origin.uid):
                 return replace(each, record=record, has_let_go=True)
             self.awaits_jobs = True
             failures.wait(
                 each.tenant,
                 awaits_handover(each.tenant, record.sink_job, record.placement)
-                or awaits_drop(record.sink_job, told.get(each.tenant), record.origin.uid),
+                or awaits_drop(record.sink_job, said, record.origin.uid),
             )
             return replace(each, record=record)
 
@@ -557,7 +562,7 @@ class Reconciler:
                 # Not before: who asks for its tables' end once more would not be answered any more.
                 if each.deletes_tables or each.record.placement != NEVER_MOVED:
                     await self._make_handovers_topic()
-                    await asyncio.to_thread(forget_handover, self._settings.kafka, each.tenant)
+                    await asyncio.to_thread(forget_handover, self._settings.kafka, each.tenant, each.record.origin.uid)
                 await self._kubernetes.delete(f"/api/v1/namespaces/{self._own}/configmaps/{record_name(each.tenant)}")
                 log.info(
                     "tenant_left",
@@ -610,6 +615,11 @@ class Reconciler:
         for state in metrics.TENANT_STATES:
             metrics.OPERATOR_TENANTS.labels(state).set(sum(report.state == state for report in found))
         await _side_by_side(tell(report) for report in found if report.is_news)
+
+
+def _key(record: TenantRecord) -> str:
+    """Under which jobs tell of the tenant."""
+    return handover_key(record.tenant, record.origin.uid)
 
 
 def _path(config_map: TenantConfigMap) -> str:

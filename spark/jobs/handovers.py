@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from libs.config.connections import KafkaSettings
 from libs.errors import TransientError
 from libs.events.names import SINK_HANDOVERS_TOPIC
-from libs.types.sink_place import Handover, decode_handover, encode_handover
+from libs.types.sink_place import Handover, decode_handover, encode_handover, handover_key
 from spark.java import java_class
 from spark.jobs.jvm_consumer import client_properties, duration, jvm_consumer, topic_partition
 from spark.jobs.spark_errors import described
@@ -42,7 +42,7 @@ log = structlog.get_logger()
 
 
 class Handovers:
-    """What was said last of some tenants. Holds a consumer from ``read`` to ``close``; not for two threads at once."""
+    """What was said last of some tenancies. Holds a consumer from ``read`` to ``close``; not for two threads at once."""
 
     def __init__(self, spark: SparkSession, kafka: KafkaSettings) -> None:
         self._spark = spark
@@ -51,16 +51,17 @@ class Handovers:
         self._of: frozenset[str] = frozenset()
         self._known: dict[str, Handover] = {}
 
-    def read(self, tenants: Collection[str]) -> dict[str, Handover]:
-        """What was said last of each of ``tenants`` before this was called; nothing was of those that are missing.
+    def read(self, keys: Collection[str]) -> dict[str, Handover]:
+        """What was said last under each of ``keys`` (``handover_key``) before this was called; nothing was of those that are
+        missing.
 
         Raises:
             TransientError: Kafka does not answer, or there is no such topic; try again.
         """
-        if not self._of.issuperset(tenants):
+        if not self._of.issuperset(keys):
             self.close()
         try:
-            consumer = self._open(tenants)
+            consumer = self._open(keys)
             place = topic_partition(self._spark, SINK_HANDOVERS_TOPIC, 0)
             places = java_class(self._spark, "java.util.List").of(place)
             end = dict(consumer.endOffsets(places))[place]
@@ -73,7 +74,7 @@ class Handovers:
         except Py4JJavaError as error:
             self.close()
             raise TransientError(f"topic {SINK_HANDOVERS_TOPIC} cannot be read: {described(error)}") from error
-        return {tenant: self._known[tenant] for tenant in tenants if tenant in self._known}
+        return {key: self._known[key] for key in keys if key in self._known}
 
     def write(self, handover: Handover) -> None:
         """Durable when this returns. Where it raises, it may be there nonetheless.
@@ -85,15 +86,15 @@ class Handovers:
         try:
             properties = client_properties(self._spark, self._kafka, _WRITE_OPTIONS)
             producer = java_class(self._spark, "org.apache.kafka.clients.producer.KafkaProducer")(properties)
-            key, value = handover.tenant.encode(), encode_handover(handover)
+            key, value = handover_key(handover.tenant, handover.tenancy), encode_handover(handover)
             new_record = java_class(self._spark, "org.apache.kafka.clients.producer.ProducerRecord")
-            producer.send(new_record(SINK_HANDOVERS_TOPIC, key, value)).get()
+            producer.send(new_record(SINK_HANDOVERS_TOPIC, key.encode(), value)).get()
         except Py4JJavaError as error:
             raise TransientError(f"topic {SINK_HANDOVERS_TOPIC} cannot be written: {described(error)}") from error
         finally:
             if producer is not None:
                 producer.close(duration(self._spark, 0))
-        self._known[handover.tenant] = handover
+        self._known[key] = handover
 
     def close(self) -> None:
         """Nobody waits for anything."""
@@ -101,24 +102,24 @@ class Handovers:
         if consumer is not None:
             consumer.close()
 
-    def _open(self, tenants: Collection[str]) -> Any:
+    def _open(self, keys: Collection[str]) -> Any:
         if self._consumer is None:
             self._consumer = jvm_consumer(self._spark, self._kafka, _READ_OPTIONS)
             place = topic_partition(self._spark, SINK_HANDOVERS_TOPIC, 0)
             places = java_class(self._spark, "java.util.List").of(place)
             self._consumer.assign(places)
             self._consumer.seekToBeginning(places)
-            self._of = frozenset(tenants)
+            self._of = frozenset(keys)
         return self._consumer
 
     def _take_in(self, record: Any) -> None:
-        tenant = bytes(record.key() or b"").decode(errors="replace")
-        if tenant not in self._of:
+        key = bytes(record.key() or b"").decode(errors="replace")
+        if key not in self._of:
             return
-        self._known.pop(tenant, None)
+        self._known.pop(key, None)
         if record.value() is None:
             return
         try:
-            self._known[tenant] = decode_handover(bytes(record.value()))
+            self._known[key] = decode_handover(bytes(record.value()))
         except msgspec.DecodeError:
-            log.warning("sink_handover_unreadable", tenant=tenant, offset=record.offset())
+            log.warning("sink_handover_unreadable", key=key, offset=record.offset())

@@ -40,6 +40,7 @@ from libs.types.sink_place import (
     decode_places,
     encode_handover,
     encode_held,
+    handover_key,
     held_path,
 )
 from libs.types.tenant import TenantSpec
@@ -78,6 +79,7 @@ class Step(enum.Enum):
     CLEAR = "clear"
     """It was handed over; what is left here goes."""
     DROP = "drop"
+    TELL_DROPPED = "tell dropped"
     NOTHING = "nothing"
 
 
@@ -85,6 +87,7 @@ _LOST: Final = (
     "this job was to have its state, and has not: its volume is another one, or was emptied; put it back, or have the tenant "
     "begin anew (docs/kubernetes.md, 'From one Spark job to another')"
 )
+_HERE: Final = (Phase.HELD, Phase.REFUSED)
 _SERVED: Final = frozenset({Step.SERVE, Step.BEGIN, Step.TAKE, Step.TELL_TAKEN, Step.TELL_REFUSED})
 _WRITTEN_FOR: Final = frozenset({Step.TAKE, Step.HAND_OVER, Step.HAND_ON, Step.CLEAR, Step.DROP})
 """Only once nothing of the tenant is written any more."""
@@ -100,11 +103,13 @@ def next_step(own: str, place: Place, held: HeldState | None, told: Handover | N
     if told is not None and told.tenancy != place.tenancy:
         told = None
     outcome = told.outcome if told is not None and told.move == place.move else None
-    is_here = held is not None and held.phase in (Phase.HELD, Phase.REFUSED)
+    is_here = held is not None and held.phase in _HERE
     is_current = held is not None and is_here and held.move == place.move
     if place.job == own and place.drops_tables:
         if outcome is Outcome.DROPPED:
             return Step.NOTHING
+        if held is not None and held.phase is Phase.DROPPED:
+            return Step.TELL_DROPPED
         return Step.DROP if place.move == 0 or is_current or outcome in _LET_GO else Step.WAIT
     if place.job == own:
         if is_current:
@@ -123,7 +128,7 @@ def next_step(own: str, place: Place, held: HeldState | None, told: Handover | N
 
 def _departure(place: Place, held: HeldState | None, told: Handover | None) -> Step:
     """Of a tenant that this job has to hand over."""
-    is_here = held is not None and held.phase in (Phase.HELD, Phase.REFUSED)
+    is_here = held is not None and held.phase in _HERE
     if told is not None and told.move >= place.move:
         if told.move == place.move and told.outcome is Outcome.REFUSED:
             return Step.SERVE if is_here else Step.LOST
@@ -229,6 +234,9 @@ class Moves:
         self._stamp, self._places = stamp, places
         for name in self._tenants.keys() - places.tenants.keys():
             self._tell_served(name, self._tenants.pop(name))
+            held = self._held(name)
+            if held is not None and held.phase is Phase.DROPPED:
+                held_path(self._state_dir, name).unlink()
         for name, place in places.tenants.items():
             if name not in self._tenants or self._tenants[name].place != place:
                 before = self._tenants.get(name)
@@ -244,12 +252,14 @@ class Moves:
 
     def _told(self, names: list[str]) -> tuple[dict[str, Handover], str]:
         """What was said last of these; or why that is not known."""
-        if not names:
+        keys = {name: handover_key(name, self._tenants[name].place.tenancy) for name in names}
+        if not keys:
             return {}, ""
         if time.monotonic() < self._asked_not_before_s:
             return {}, "Kafka did not answer a moment ago"
         try:
-            return self._handovers.read(names), ""
+            found = self._handovers.read(keys.values())
+            return {name: found[key] for name, key in keys.items() if key in found}, ""
         except TransientError as error:
             self._asked_not_before_s = time.monotonic() + _PAUSE_S
             return {}, str(error)
@@ -294,6 +304,8 @@ class Moves:
                 case Step.DROP:
                     self._drop(name, tenant, told)
                     return
+                case Step.TELL_DROPPED:
+                    self._tell(name, place, Outcome.DROPPED)
                 case Step.LOST:
                     self._tell_waits(name, tenant, _LOST)
                     return
@@ -313,7 +325,7 @@ class Moves:
 
     def _begin(self, name: str, place: Place) -> None:
         before = self._held(name)
-        if before is not None and before.phase in (Phase.HANDING_OVER, Phase.GONE):
+        if before is not None and before.phase not in _HERE:
             remove_state(self._state_dir, name)
         self._store(name, HeldState(tenancy=place.tenancy, move=0, phase=Phase.HELD))
 
@@ -326,7 +338,7 @@ class Moves:
     def _hand_over(self, name: str, place: Place, spec: TenantSpec | None) -> None:
         handing_over = HeldState(tenancy=place.tenancy, move=place.move, phase=Phase.HANDING_OVER)
         before = self._held(name)
-        if before is not None and before.tenancy != place.tenancy and before.phase in (Phase.HANDING_OVER, Phase.GONE):
+        if before is not None and before.tenancy != place.tenancy and before.phase not in _HERE:
             remove_state(self._state_dir, name)
         # Once begun it is not refused any more: Kafka may have the state already.
         refusal = None if before == handing_over else self._refusal(name, spec)
@@ -378,12 +390,10 @@ class Moves:
         failed, tenant.dropping = tenant.dropping.exception(), None
         if failed is None:
             remove_state(self._state_dir, name)
-            held_path(self._state_dir, name).unlink(missing_ok=True)
-            failpoint("sink_drop_before_answer")
-            self._tell(name, tenant.place, Outcome.DROPPED)
+            dropped = HeldState(tenancy=tenant.place.tenancy, move=tenant.place.move, phase=Phase.DROPPED)
+            self._store(name, dropped)
             log.info("sink_tenant_dropped", tenant=name)
-            tenant.is_settled = True
-            self._tell_served(name, tenant)
+            failpoint("sink_drop_before_answer")
             return
         if not isinstance(failed, (HeadwaterError, PySparkException, Py4JError, OSError)):
             raise failed

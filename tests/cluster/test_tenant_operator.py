@@ -35,7 +35,7 @@ from libs.local.kafka_broker import Sasl
 from libs.local.ports import LOOPBACK, free_ports
 from libs.local.process import is_alive, last_log_lines
 from libs.rpc.tenants_client import TenantsClient
-from libs.types.sink_place import Handover, Outcome, Place, Places, decode_places, encode_handover
+from libs.types.sink_place import Handover, Outcome, Place, Places, decode_places, encode_handover, handover_key
 from tests.certificates import write_certificates
 from tests.cluster.chart import render
 from tests.cluster.control_plane import ControlPlane
@@ -305,7 +305,7 @@ class Mesh:
             because=because,
         )
         producer = Producer({"bootstrap.servers": self.kafka.broker.bootstrap_servers})
-        producer.produce(SINK_HANDOVERS_TOPIC, encode_handover(handover), key=tenant)
+        producer.produce(SINK_HANDOVERS_TOPIC, encode_handover(handover), key=handover_key(tenant, place.tenancy))
         assert producer.flush(30) == 0
 
     def in_force(self, tenant: str) -> str | None:
@@ -673,7 +673,8 @@ async def test_who_goes_with_its_tables_waits_for_its_spark_job(mesh: Mesh, tena
 
     assert mesh.kafka.topics(tenant) == set()
     await eventually(lambda: mesh.record(tenant) is None)
-    assert tenant not in read_handovers(KafkaSettings(bootstrap_servers=mesh.kafka.broker.bootstrap_servers))
+    told = read_handovers(KafkaSettings(bootstrap_servers=mesh.kafka.broker.bootstrap_servers))
+    assert handover_key(tenant, where.tenancy) not in told
     await eventually(lambda: mesh.cluster.list("statefulsets", mesh.own) == [])
 
 

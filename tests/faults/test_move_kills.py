@@ -14,7 +14,7 @@ from libs.durable_file import replace_durably
 from libs.kafka.clients import ensure_topics
 from libs.kafka.sink_handovers import read_handovers, sink_handovers_topic
 from libs.local.process import stop
-from libs.types.sink_place import PLACES_FILE, Outcome, Place, Places, encode_places
+from libs.types.sink_place import PLACES_FILE, Outcome, Place, Places, encode_places, handover_key
 from libs.types.stream_offsets import offsets_path
 from libs.types.tenant import SinkMode
 from spark.sinks.iceberg.settings import Settings
@@ -104,13 +104,16 @@ def test_killed_at_every_point_of_a_move_the_tables_are_exact(jobs: tuple[SinkJo
     assert not [
         tenant.name for tenant in both if (Path(new.warehouse_settings["warehouse_dir"]) / tenant.name).exists()
     ]
-    assert not [path for tenant in both for path in (new.folder / "state").rglob(f"{tenant.name}*")]
+    tell(new, Place(job="b", tenancy="t"))
+    new.wait_until(lambda: not [path for tenant in both for path in (new.folder / "state").rglob(f"{tenant.name}.*")])
+    assert not [tenant.name for tenant in both if (new.folder / "state" / "checkpoints" / tenant.name).exists()]
 
 
 def outcomes(job: SinkJob, *tenants: Tenant) -> list[Outcome | None]:
     """What was said last of each, as the operator reads it."""
     found = read_handovers(KafkaSettings(bootstrap_servers=job.bootstrap_servers))
-    return [found[tenant.name].outcome if tenant.name in found else None for tenant in tenants]
+    keys = [handover_key(tenant.name, "t") for tenant in tenants]
+    return [found[key].outcome if key in found else None for key in keys]
 
 
 def _query_id(job: SinkJob, tenant: Tenant) -> str:

@@ -58,7 +58,9 @@ def told(move: int, outcome: Outcome, *, job: str = "a", tenancy: str = T) -> Ha
         # Its tables go.
         (place("a", drops_tables=True), held(0), None, Step.DROP),
         (place("a", drops_tables=True), None, told(0, Outcome.NOT_DROPPED), Step.DROP),
-        (place("a", drops_tables=True), None, told(0, Outcome.DROPPED), Step.NOTHING),
+        (place("a", drops_tables=True), held(0, Phase.DROPPED), told(0, Outcome.DROPPED), Step.NOTHING),
+        (place("a", drops_tables=True), held(0, Phase.DROPPED), None, Step.TELL_DROPPED),
+        (place("a"), held(0, Phase.DROPPED, tenancy="before"), None, Step.BEGIN),
         (place("a", 1, "b", drops_tables=True), None, None, Step.WAIT),  # the other may write still
         (place("a", 1, "b", drops_tables=True), None, told(1, Outcome.HANDED_OVER), Step.DROP),
         (place("b", 1, "a", drops_tables=True), held(0), None, Step.HAND_OVER),

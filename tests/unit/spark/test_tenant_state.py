@@ -19,6 +19,7 @@ from libs.types.sink_place import (
     decode_held,
     encode_handover,
     encode_places,
+    handover_key,
     held_path,
 )
 from libs.types.tenant import SinkSettings, SourceSelection, TenantSpec
@@ -104,8 +105,8 @@ class Topic:
     def __init__(self) -> None:
         self.said: dict[str, Handover] = {}
 
-    def read(self, tenants: Collection[str]) -> dict[str, Handover]:
-        return {name: said for name, said in self.said.items() if name in tenants}
+    def read(self, keys: Collection[str]) -> dict[str, Handover]:
+        return {key: said for said in self.said.values() if (key := handover_key(said.tenant, said.tenancy)) in keys}
 
     def write(self, handover: Handover) -> None:
         self.said[handover.tenant] = handover
