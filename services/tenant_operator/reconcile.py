@@ -159,7 +159,7 @@ class Reconciler:
         failures = Failures()
         standing = self._judge()
         if with_drift:
-            standing = await self._promote(standing, failures)
+            standing = await self._promote(standing)
         new_sources = await self._new_sources()
         standing = await self._take_in(standing, new_sources, failures)
         await self._dismiss(standing, failures)
@@ -259,7 +259,7 @@ class Reconciler:
         kafka = self._settings.kafka
         await asyncio.to_thread(ensure_topics, kafka, [sink_handovers_topic(kafka.replication_factor)])
 
-    async def _promote(self, standing: Standing, failures: Failures) -> Standing:
+    async def _promote(self, standing: Standing) -> Standing:
         """Measure who shares a job, and have those in one of their own who get too much for too long."""
         jobs = self._settings.sink_jobs
         if jobs is None or jobs.own_job_at_events_s is None:
@@ -268,7 +268,8 @@ class Reconciler:
         try:
             events = await self._kafka.events_of(measured)
         except (TransientError, AccessDenied) as error:
-            failures.note_all(error)
+            # Nobody waits for it, and the next sample covers this one's time.
+            log.warning("tenants_not_measured", reason=str(error))
             return standing
         now_s, window_s = self._now().timestamp(), jobs.own_job_window_s
         self._samples = {

@@ -43,6 +43,7 @@ def tenant(asked: str | None, job: str, placement: Placement = NEVER_MOVED, more
         ("packed", "packed-0", Placement(promoted_because="large"), "packed-0"),  # a person's word goes before
         ("packed", "own-acme", Placement(promoted_because="large"), "packed-0"),
         ("own", "packed-0", Placement(refused_job="own-acme", refused_because="too large"), "packed-0"),
+        ("onw", "own-acme", NEVER_MOVED, "own-acme"),  # refused, and so nobody is moved by it
         ("packed", "own-acme", MOVING, "own-acme"),  # not before the job that it comes from has answered
         ("own", "packed-0", Placement(is_unreadable=True), "packed-0"),
     ],
