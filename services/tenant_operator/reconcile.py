@@ -255,7 +255,7 @@ class Reconciler:
         return replace(record, sink_job=job, placement=placement)
 
     async def _make_handovers_topic(self) -> None:
-        """By whom it is asked for first, before any job is told of a move."""
+        """Where it is not there: before any job is told of a move, and while one is awaited, should somebody delete it."""
         kafka = self._settings.kafka
         await asyncio.to_thread(ensure_topics, kafka, [sink_handovers_topic(kafka.replication_factor)])
 
@@ -303,8 +303,7 @@ class Reconciler:
         told: dict[str, Handover] = {}
         if self._settings.sink_jobs is not None and (moving or going):
             try:
-                if going:
-                    await self._make_handovers_topic()
+                await self._make_handovers_topic()
                 told = await asyncio.to_thread(read_handovers, self._settings.kafka)
             except HeadwaterError as error:
                 for name in moving | going:
