@@ -46,6 +46,12 @@ NAMES: Final = frozenset(
         "sink_between_shown_tables",
         "sink_after_showing_before_maintenance",
         "sink_after_batch_before_spark_commit",
+        "sink_move_before_handover",  # the tenant is stopped, and will not be served here again; nobody was told yet
+        "sink_move_after_handover",  # its state is in Kafka, and here too
+        "sink_move_after_taking_files",  # the state lies here, unfinished as far as the job knows
+        "sink_move_after_taking",  # ... and is taken; nobody was told yet
+        "sink_drop_between_tables_and_state",
+        "sink_drop_before_answer",
         # headwater erase
         "erase_after_document",
         "erase_after_kafka",
@@ -57,6 +63,7 @@ NAMES: Final = frozenset(
         # headwater up, and tenant_operator
         "joining_after_noting_before_sending",  # that a tenant joined is on disk, nobody was asked for its rows yet
         "joining_after_sending_before_noting",
+        "operator_after_recording_move",  # a tenant's record says that it moves, no job does
         # services
         "schema_history_after_kafka_before_answer",
         "checkpoint_committer_after_lease_before_answer",

@@ -61,6 +61,8 @@ class SinkJob:
     read_rows: Callable[[WarehouseTable], list[Row]]
     environ: Mapping[str, str] = field(default_factory=dict)
     """Of every life, besides."""
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """Further ones of the job."""
     running: Running | None = None
 
     def start(self, *, failpoints: str = "") -> None:
@@ -73,6 +75,7 @@ class SinkJob:
             "state_dir": str(self.folder / "state"),
             "session": find_toolchain().session,
             "max_offsets_per_trigger": 120,
+            **self.settings,
         }
         settings.write_text(yaml.safe_dump(document))
         spec = ProcessSpec(

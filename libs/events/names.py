@@ -10,6 +10,8 @@ from libs.types.tenant import TenantSpec, TopicLayout
 CHECKPOINTS_TOPIC: Final = "headwater.checkpoints"
 SCHEMA_HISTORY_TOPIC: Final = "headwater.schema-history"
 SIGNALS_TOPIC: Final = "headwater.signals"
+SINK_HANDOVERS_TOPIC: Final = "headwater.sink-handovers"
+"""Compacted topic of what Spark jobs hand over of tenants that move (see libs.types.sink_place.Handover)."""
 
 ORDER_HEADER: Final = "headwater.order"
 """EventOrder.sort_key() as ASCII, on every row event."""
@@ -87,6 +89,16 @@ def table_schemas_topic(tenant: str) -> str:
 def dead_letter_topic(tenant: str) -> str:
     """Topic of the events of a tenant that could not be delivered."""
     return f"{tenant}.dead-letter"
+
+
+def is_side_topic(name: str) -> bool:
+    """Whether a tenant's topic is one of letters, schemas or requests, by its name: not of rows, whoever wrote them.
+
+    >>> is_side_topic("acme.dead-letter"), is_side_topic("acme.shop.shop.orders")
+    (True, False)
+    """
+    tenant, _, rest = name.partition(".")
+    return name == dead_letter_topic(tenant) or rest.startswith("headwater.")
 
 
 def replays_topic(tenant: str) -> str:

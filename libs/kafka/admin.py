@@ -1,11 +1,11 @@
 """Kafka from the side of who may change it: what it holds of tenants, and actions done to it, many at a time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -15,6 +15,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    OffsetSpec,
     ResourcePatternType,
     ResourceType,
     ScramMechanism,
@@ -23,7 +24,7 @@ from confluent_kafka.admin import (
 
 from libs.config.connections import KafkaSettings
 from libs.errors import AccessDenied, BrokerUnavailable, HeadwaterError
-from libs.events.names import ROUTER_GROUP, straggler_group
+from libs.events.names import ROUTER_GROUP, is_side_topic, straggler_group
 from libs.kafka.broker_client import BrokerClient
 from libs.kafka.clients import client_config, create_topics
 from libs.kafka.passwords import set_passwords
@@ -138,6 +139,38 @@ class KafkaClient:
             if _code(error) == KafkaError.SECURITY_DISABLED:
                 return []
             raise
+
+    async def events_of(self, tenants: Collection[str]) -> dict[str, int]:
+        """How many records each tenant's row topics ever got, as their ends tell; by tenant.
+
+        Of what routers write in transactions Kafka counts one more for each transaction and Kafka partition.
+
+        Raises:
+            BrokerUnavailable: Kafka does not answer; try again.
+            AccessDenied: our user may not look.
+        """
+
+        def look() -> dict[str, int]:
+            counted = dict.fromkeys(tenants, 0)
+            topics = _asked(lambda: self._admin.list_topics(timeout=_TIMEOUT_S)).topics
+            places = [
+                TopicPartition(name, partition)
+                for name, topic in topics.items()
+                if name.partition(".")[0] in counted and not is_side_topic(name)
+                for partition in topic.partitions
+            ]
+            for begin in range(0, len(places), _ACTIONS_AT_ONCE):
+                asked: dict[TopicPartition, OffsetSpec] = {
+                    place: OffsetSpec.latest() for place in places[begin : begin + _ACTIONS_AT_ONCE]
+                }
+                answers = self._admin.list_offsets(
+                    asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_TIMEOUT_S
+                )
+                for place, future in answers.items():
+                    counted[place.topic.partition(".")[0]] += int(_answer(future).offset)
+            return counted
+
+        return await asyncio.to_thread(look)
 
     async def groups_of(self, tenant: str) -> list[str]:
         """The consumer groups that belong to ``tenant`` by their name, the router's for it among them.

@@ -805,6 +805,13 @@ SINK_SERVED = _gauge(
     "Still there a minute after a document was taken away: a batch hangs; restart the job.",
     ("tenant",),
 )
+SINK_WAITS = _gauge(
+    Area.SINK,
+    "headwater_sink_waits",
+    "1 while a tenant that this Spark job is to serve, to hand over or to drop waits for something; gone otherwise.",
+    "For more than some minutes: the log line sink_tenant_waits says for what, and so does the tenant's ConfigMap.",
+    ("tenant",),
+)
 
 # --- tenant_operator -------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ Spark. Kills are in ``tests/faults/test_sink_kills.py``, and the values of every
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 import msgspec
 
@@ -94,6 +94,14 @@ class SinkHarness(Protocol):
 
     def maintain(self, schema: TableSchema) -> None:
         """What the job does behind a commit."""
+        ...
+
+    def drop_tables(self) -> int:
+        """All of the tenant's tables go; how many there were."""
+        ...
+
+    def of_another_tenant(self) -> Self:
+        """The same sink, for a tenant whose name begins with this one's."""
         ...
 
     def rows(self, schema: TableSchema) -> list[Row]:
@@ -616,3 +624,19 @@ def maintenance_changes_no_row(harness: SinkHarness) -> None:
 
     assert source_rows(harness, orders) == before
     assert harness.is_applied(orders, 8)
+
+
+def a_tenants_tables_go_and_no_others(harness: SinkHarness) -> None:
+    """Their rows too, so that a table of the same name begins anew; and there is no harm in doing it again."""
+    orders, items = table(), table(name="items")
+    other = harness.of_another_tenant()
+    for each in (harness, other):
+        each.apply(orders, put(1, 1, "a"))
+        each.apply(items, put(1, 1, "b"), mode=SinkMode.APPEND)
+
+    dropped = [harness.drop_tables(), harness.drop_tables()]
+
+    assert dropped == [2, 0]
+    assert [row["note"] for row in other.rows(orders)] == ["a"]
+    assert harness.apply(orders, put(2, 2, "c"))
+    assert [row["note"] for row in harness.rows(orders)] == ["c"]

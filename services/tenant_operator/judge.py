@@ -13,6 +13,7 @@ from libs.config.tenants import CheckKey, key_mistakes, no_keys_checked, parse_t
 from libs.events.row_filter import condition_mistakes
 from libs.types.tenant import TenantSpec
 from services.tenant_operator.joining import NOTHING_NOTICED, joining_mistakes
+from services.tenant_operator.moves import NEVER_MOVED, own_job
 from services.tenant_operator.objects import (
     DOCUMENT_KEY,
     ON_DELETE_ANNOTATION,
@@ -33,6 +34,7 @@ Parse = Callable[[str], Parsed]
 
 KEEP: Final = "keep"
 DELETE: Final = "delete"
+DELETE_TOPICS: Final = "delete-topics"
 PACKED: Final = "packed"
 OWN: Final = "own"
 
@@ -60,6 +62,8 @@ class InForce:
     credentials: Credentials | None
     """None: the Secret is away; the user stays as it is."""
     wants_own_job: bool
+    is_free_to_promote: bool = False
+    """Nobody has said which job it is to have."""
 
     @property
     def tenant(self) -> str:
@@ -86,6 +90,9 @@ class Leaving:
     config_map: TenantConfigMap | None
     """None: it is gone, or carries our label no longer."""
     deletes_topics: bool
+    deletes_tables: bool
+    has_let_go: bool = True
+    """No Spark job writes its tables any more, and those that were to go are gone; its topics may go then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +101,8 @@ class Standing:
 
     in_force: tuple[InForce, ...] = ()
     """By name."""
+    left_out: tuple[InForce, ...] = ()
+    """Of whom this look does nothing: something failed. What there is of them stays."""
     refused: tuple[Refused, ...] = ()
     leaving: tuple[Leaving, ...] = ()
     released: tuple[TenantConfigMap, ...] = ()
@@ -149,13 +158,12 @@ def judge(
     going = {config_map.origin.uid: config_map for config_map in config_maps if config_map.is_leaving}
     for record in records:
         if record.origin.uid not in seen:
-            config_map_or_none = going.get(record.origin.uid)
-            leaving.append(Leaving(record.tenant, record, config_map_or_none, _deletes_topics(config_map_or_none)))
+            leaving.append(_leaving(record, going.get(record.origin.uid)))
     return Standing(
-        tuple(sorted(in_force, key=lambda each: each.tenant)),
-        tuple(refused),
-        tuple(sorted(leaving, key=lambda each: each.tenant)),
-        tuple(released),
+        in_force=tuple(sorted(in_force, key=lambda each: each.tenant)),
+        refused=tuple(refused),
+        leaving=tuple(sorted(leaving, key=lambda each: each.tenant)),
+        released=tuple(released),
     )
 
 
@@ -172,6 +180,7 @@ def _in_force(
         text=text,
         password_version="" if record is None else record.password_version,
         sink_job="" if record is None else record.sink_job,
+        placement=NEVER_MOVED if record is None else record.placement,
         joining=NOTHING_NOTICED if record is None else record.joining,
         resource_version="" if record is None else record.resource_version,
     )
@@ -181,8 +190,17 @@ def _in_force(
         is_recorded=wanted == record,
         config_map=config_map,
         credentials=found,
-        wants_own_job=config_map.annotations.get(SINK_JOB_ANNOTATION, PACKED) == OWN,
+        wants_own_job=_wants_own_job(config_map.annotations.get(SINK_JOB_ANNOTATION), wanted),
+        is_free_to_promote=SINK_JOB_ANNOTATION not in config_map.annotations,
     )
+
+
+def _wants_own_job(asked: str | None, record: TenantRecord) -> bool:
+    """What a person asks for goes before what was measured; where nobody asks, a tenant stays in the kind of job it is in."""
+    is_there = record.sink_job == own_job(record.tenant) and not record.placement.came_from
+    if asked not in (PACKED, OWN):  # what is refused moves nobody
+        return is_there or bool(record.placement.promoted_because)
+    return asked == OWN
 
 
 def _world_mistakes(
@@ -229,7 +247,10 @@ def _claim_mistakes(
 def _choice_mistakes(config_map: TenantConfigMap) -> list[str]:
     return [
         f"annotation {name}: {config_map.annotations[name]!r} is none of {', '.join(choices)}"
-        for name, choices in ((ON_DELETE_ANNOTATION, (KEEP, DELETE)), (SINK_JOB_ANNOTATION, (PACKED, OWN)))
+        for name, choices in (
+            (ON_DELETE_ANNOTATION, (KEEP, DELETE_TOPICS, DELETE)),
+            (SINK_JOB_ANNOTATION, (PACKED, OWN)),
+        )
         if config_map.annotations.get(name, choices[0]) not in choices
     ]
 
@@ -244,6 +265,15 @@ def _secret_mistake(config_map: TenantConfigMap, *, is_there: bool) -> str:
     )
 
 
-def _deletes_topics(config_map: TenantConfigMap | None) -> bool:
-    """Only who asked for it loses data: a ConfigMap that is gone without a word keeps its topics."""
-    return config_map is not None and config_map.annotations.get(ON_DELETE_ANNOTATION, KEEP) == DELETE
+def _leaving(record: TenantRecord, config_map: TenantConfigMap | None) -> Leaving:
+    """Only who asked for it loses data: of a ConfigMap that is gone without a word, topics and tables stay."""
+    choice = KEEP if config_map is None else config_map.annotations.get(ON_DELETE_ANNOTATION, KEEP)
+    deletes_tables = choice == DELETE and bool(record.sink_job)
+    return Leaving(
+        record.tenant,
+        record,
+        config_map,
+        deletes_topics=choice in (DELETE, DELETE_TOPICS),
+        deletes_tables=deletes_tables,
+        has_let_go=not deletes_tables,
+    )

@@ -83,7 +83,7 @@ def plan_kafka(
         actions.extend(Revoke(each.tenant, acl) for acl in sorted(there - wanted))
         actions.extend(_quota_actions(each.tenant, tenant_quotas.get(each.tenant, quotas), found))
     for gone in leaving:
-        actions.extend(farewell(gone.tenant, found, with_topics=gone.deletes_topics))
+        actions.extend(farewell(gone.tenant, found, with_topics=gone.deletes_topics and gone.has_let_go))
     return actions
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from libs.config.load import Secret
 from services.tenant_operator.joining import NOTHING_NOTICED, Joining
+from services.tenant_operator.moves import NEVER_MOVED, Placement
 
 Json = Mapping[str, Any]
 
@@ -21,16 +22,17 @@ TENANT_LABEL: Final = "headwater.dev/tenant"
 """``true`` on a tenant's ConfigMap and on its Secret."""
 DOCUMENT_KEY: Final = "tenant.yaml"
 JOINING_KEY: Final = "joining.json"
-"""Of a record."""
+PLACEMENT_KEY: Final = "placement.json"
+"""Of a record, both."""
 PASSWORD_KEY: Final = "password"  # noqa: S105 - the name of a key
 FINALIZER: Final = "headwater.dev/tenant"
 
 SECRET_ANNOTATION: Final = "headwater.dev/kafka-secret"  # noqa: S105 - the name of an annotation
 """On a tenant's ConfigMap: the Secret, in the same namespace, with the password of its Kafka user."""
 ON_DELETE_ANNOTATION: Final = "headwater.dev/on-delete"
-"""On a tenant's ConfigMap: what becomes of its topics when it goes."""
+"""On a tenant's ConfigMap: what becomes of its topics and tables when it goes."""
 SINK_JOB_ANNOTATION: Final = "headwater.dev/sink-job"
-"""On a tenant's ConfigMap: ``packed`` (the default) or ``own``. On a record: the job's name."""
+"""On a tenant's ConfigMap: ``packed`` or ``own``; without it the operator chooses. On a record: the job's name."""
 STATE_ANNOTATION: Final = "headwater.dev/state"
 MESSAGE_ANNOTATION: Final = "headwater.dev/message"
 
@@ -97,7 +99,9 @@ class TenantRecord:
     password_version: str = ""
     """Of the password that its Kafka user has; empty: none yet."""
     sink_job: str = ""
-    """Name of its Spark job; empty: it has none."""
+    """Name of its Spark job; empty: it never had one."""
+    placement: Placement = NEVER_MOVED
+    """Its moves between jobs."""
     joining: Joining = NOTHING_NOTICED
     """Which tables it was seen to get, and the copies of their rows that are due."""
     resource_version: str = ""
@@ -142,6 +146,7 @@ def tenant_record(found: Json) -> TenantRecord:
         text=(found.get("data") or {}).get(DOCUMENT_KEY, ""),
         password_version=annotations.get(_PASSWORD_VERSION_ANNOTATION, ""),
         sink_job=annotations.get(SINK_JOB_ANNOTATION, ""),
+        placement=_placement((found.get("data") or {}).get(PLACEMENT_KEY)),
         joining=_joining((found.get("data") or {}).get(JOINING_KEY)),
         resource_version=metadata["resourceVersion"],
     )
@@ -154,6 +159,14 @@ def _joining(text: str | None) -> Joining:
         return NOTHING_NOTICED if text is None else msgspec.json.decode(text, type=Joining)
     except msgspec.DecodeError:
         return NOTHING_NOTICED
+
+
+def _placement(text: str | None) -> Placement:
+    """Where somebody made it unreadable, the tenant waits for a person: whatever is guessed, two jobs might serve it."""
+    try:
+        return NEVER_MOVED if text is None else msgspec.json.decode(text, type=Placement)
+    except msgspec.DecodeError:
+        return Placement(is_unreadable=True)
 
 
 def record_name(tenant: str) -> str:
@@ -180,6 +193,8 @@ def record_manifest(record: TenantRecord, namespace: str) -> dict[str, Any]:
     data = {DOCUMENT_KEY: record.text}
     if record.joining != NOTHING_NOTICED:
         data[JOINING_KEY] = msgspec.json.encode(record.joining).decode()
+    if record.placement != NEVER_MOVED:
+        data[PLACEMENT_KEY] = msgspec.json.encode(record.placement).decode()
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 

@@ -139,7 +139,8 @@ class _Operator:
             self._look_began_s = None
             if with_drift and is_done:
                 drift_looked_s = time.monotonic()
-            await self._wait_for_change(self._settings.resync_s if is_done else self._settings.retry_s)
+            is_quiet = is_done and not self._reconciler.awaits_jobs
+            await self._wait_for_change(self._settings.resync_s if is_quiet else self._settings.retry_s)
 
     async def _wait_for_change(self, timeout_s: float) -> None:
         try:

@@ -2,8 +2,8 @@
 
 Nothing is remembered from one look to the next but what Kubernetes and Kafka hold, so a restart, a repeated look and a second
 operator come to the same. The order within a look makes each crash harmless: a ConfigMap gets our finalizer before anything is
-made for it; the record, which routers get the tenant by, comes before Kafka; a tenant that goes loses its record first, then
-what Kafka has of it, then the finalizer.
+made for it; the record, which routers get the tenant by, and which has its place among Spark jobs, comes before Kafka and jobs;
+a tenant that goes loses its record first, then its tables, then what Kafka has of it, then the finalizer.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from libs.config.tenants import CheckKey, no_keys_checked
@@ -26,10 +27,13 @@ from libs.errors import (
 )
 from libs.failpoints import failpoint
 from libs.kafka.admin import KafkaClient
+from libs.kafka.clients import ensure_topics
+from libs.kafka.sink_handovers import forget_handover, read_handovers, sink_handovers_topic
 from libs.kafka.tenant_access import SetPassword
 from libs.source.signal_topic import send_signal
 from libs.source.signals import snapshot_for_tenant
 from libs.telemetry import metrics
+from libs.types.sink_place import Handover, handover_key
 from libs.types.table import TableId
 from services.tenant_operator.joining import Joining, asked, asks_for_tables, begun, captured, must_wait, noticed
 from services.tenant_operator.judge import InForce, Leaving, Standing, judge, parse_document
@@ -37,6 +41,18 @@ from services.tenant_operator.kafka_plan import plan_kafka, topics_of
 from services.tenant_operator.kubernetes_client import Conflict, KubernetesClient
 from services.tenant_operator.mask_keys import router_keys
 from services.tenant_operator.mirror import Mirror
+from services.tenant_operator.moves import (
+    NEVER_MOVED,
+    Sample,
+    answered,
+    as_wanted,
+    awaits_drop,
+    awaits_handover,
+    is_dropped,
+    moved,
+    slowest_events_s,
+    with_sample,
+)
 from services.tenant_operator.objects import (
     FINALIZER,
     SOURCES_CONFIG_MAP,
@@ -56,14 +72,21 @@ from services.tenant_operator.sink_jobs import (
     JOB_LABEL,
     assign,
     is_as_noted,
+    is_measured,
     job_template,
     jobs_of,
+    jobs_with,
     manifests,
     object_name,
 )
 
 _WRITES_AT_ONCE: Final = 20
 """Requests to the API server that run side by side: a thousand new tenants take seconds, and it is not flooded."""
+
+_NO_JOBS: Final = (
+    "its tables are to go, and this operator has no Spark jobs (its setting `sink_jobs`) that could drop them: give it some, "
+    "or write `headwater.dev/on-delete: delete-topics` to leave them"
+)
 
 TablesOf = Callable[[str], Awaitable[Sequence[TableId]]]
 """The tables of a source that are there now; raises ServiceUnavailable."""
@@ -79,6 +102,10 @@ class Failures:
     of_all: list[str] = field(default_factory=list)
     waits: dict[str, list[str]] = field(default_factory=dict)
     """What is to come, by tenant; nothing failed."""
+
+    def wait(self, tenant: str, what: str) -> None:
+        """Of one tenant."""
+        self.waits.setdefault(tenant, []).append(what)
 
     def note(self, tenant: str, error: HeadwaterError) -> None:
         """Of one tenant."""
@@ -122,14 +149,21 @@ class Reconciler:
         self._identity = identity
         self._now = now
         self._own = settings.kubernetes.own_namespace
+        self._samples: dict[str, tuple[Sample, ...]] = {}
+        """Of tenants in packed jobs; measured, and no harm where it is lost."""
+        self.awaits_jobs = False
+        """Whether the last look left something to a Spark job, whose answer nobody tells of."""
 
     async def look(self, *, with_drift: bool) -> bool:
         """See to everything once; whether all was done. ``with_drift``: look also at what only others change."""
         failures = Failures()
         standing = self._judge()
+        if with_drift:
+            standing = await self._promote(standing)
         new_sources = await self._new_sources()
         standing = await self._take_in(standing, new_sources, failures)
         await self._dismiss(standing, failures)
+        standing = await self._hear_from_jobs(standing, failures)
         await self._in_kafka(standing, failures, with_drift=with_drift)
         jobs = await self._sink_jobs(standing, failures, with_drift=with_drift)
         await self._join(standing, failures)
@@ -187,14 +221,16 @@ class Reconciler:
         jobs = assign(standing.in_force, tenants_per_packed_job=self._tenants_per_packed_job)
 
         async def take_in(each: InForce) -> InForce | None:
-            job = jobs.get(each.tenant, "") if self._settings.sink_jobs is not None else ""
-            record = replace(each.record, sink_job=job, joining=self._joining_of(each, new_sources))
             try:
+                record = await self._placed(each, jobs.get(each.tenant))
+                record = replace(record, joining=self._joining_of(each, new_sources))
                 if not each.config_map.has_finalizer:
                     await self._set_finalizers(each.config_map, (*each.config_map.finalizers, FINALIZER))
                 if not each.is_recorded or record != each.record:
                     await self._store(record)
                     log.info("tenant_recorded", tenant_id=each.tenant, config_map=str(record.origin))
+                    if record.placement.move != each.record.placement.move:
+                        failpoint("operator_after_recording_move")
             except HeadwaterError as error:
                 failures.note(each.tenant, error)
                 return None
@@ -203,7 +239,123 @@ class Reconciler:
         taken = await _side_by_side(take_in(each) for each in standing.in_force)
         if new_sources:
             await self._note_sources()
-        return replace(standing, in_force=tuple(each for each in taken if each is not None))
+        left_out = tuple(each for each, found in zip(standing.in_force, taken, strict=True) if found is None)
+        return replace(standing, in_force=tuple(each for each in taken if each is not None), left_out=left_out)
+
+    async def _placed(self, each: InForce, job: str | None) -> TenantRecord:
+        """The tenant's record with the job that it is to be in. One without a sink keeps its job, whose tables are its own."""
+        record, now_in = each.record, each.record.sink_job
+        if self._settings.sink_jobs is None or job is None:
+            return record
+        placement = as_wanted(record.placement, now_in, each.tenant, wants_own_job=each.wants_own_job)
+        if now_in and job != now_in:
+            await self._make_handovers_topic()
+            placement = moved(placement, now_in)
+            log.info("tenant_moves", tenant_id=each.tenant, from_job=now_in, job=job, move=placement.move)
+        return replace(record, sink_job=job, placement=placement)
+
+    async def _make_handovers_topic(self) -> None:
+        """Where it is not there: before any job is told of a move, and while one is awaited, should somebody delete it."""
+        kafka = self._settings.kafka
+        await asyncio.to_thread(ensure_topics, kafka, [sink_handovers_topic(kafka.replication_factor)])
+
+    async def _promote(self, standing: Standing) -> Standing:
+        """Measure who shares a job, and have those in one of their own who get too much for too long."""
+        jobs = self._settings.sink_jobs
+        if jobs is None or jobs.own_job_at_events_s is None:
+            return standing
+        measured = {each.tenant for each in standing.in_force if is_measured(each)}
+        try:
+            events = await self._kafka.events_of(measured)
+        except (TransientError, AccessDenied) as error:
+            # Nobody waits for it, and the next sample covers this one's time.
+            log.warning("tenants_not_measured", reason=str(error))
+            return standing
+        now_s, window_s = self._now().timestamp(), jobs.own_job_window_s
+        self._samples = {
+            name: with_sample(self._samples.get(name, ()), Sample(at_s=now_s, events=events[name]), window_s=window_s)
+            for name in measured
+        }
+
+        def judged(each: InForce) -> InForce:
+            slowest = slowest_events_s(self._samples.get(each.tenant, ()), window_s=window_s)
+            if slowest is None or slowest <= (jobs.own_job_at_events_s or 0.0):
+                return each
+            because = (
+                f"it got {slowest:.0f} events a second and more for {window_s:.0f} s; own_job_at_events_s is "
+                f"{jobs.own_job_at_events_s:g}"
+            )
+            log.info("tenant_promoted", tenant_id=each.tenant, events_s=round(slowest))
+            placement = msgspec.structs.replace(each.record.placement, promoted_because=because)
+            return replace(each, record=replace(each.record, placement=placement), wants_own_job=True)
+
+        return replace(standing, in_force=tuple(judged(each) for each in standing.in_force))
+
+    async def _hear_from_jobs(self, standing: Standing, failures: Failures) -> Standing:
+        """What jobs answered about tenants that move, and about those whose tables go; the others wait."""
+        moving = {
+            each.tenant
+            for each in standing.in_force
+            if each.record.placement.came_from or each.record.placement.is_unreadable
+        }
+        going = {each.tenant for each in standing.leaving if each.deletes_tables}
+        self.awaits_jobs = False
+        told: dict[str, Handover] = {}
+        if self._settings.sink_jobs is not None and (moving or going):
+            try:
+                await self._make_handovers_topic()
+                told = await asyncio.to_thread(read_handovers, self._settings.kafka)
+            except HeadwaterError as error:
+                for name in moving | going:
+                    failures.note(name, error)
+
+        async def settled(each: InForce) -> InForce:
+            record = await self._answered(each.record, told.get(_key(each.record)), failures)
+            if waits := awaits_handover(each.tenant, record.sink_job, record.placement):
+                self.awaits_jobs = True
+                failures.wait(each.tenant, waits)
+            return replace(each, record=record, is_recorded=each.is_recorded and record == each.record)
+
+        async def let_go(each: Leaving) -> Leaving:
+            if not each.deletes_tables:
+                return each
+            if self._settings.sink_jobs is None:
+                failures.wait(each.tenant, _NO_JOBS)
+                return each
+            said = told.get(_key(each.record))
+            record = await self._answered(each.record, said, failures)
+            if is_dropped(said, record.origin.uid):
+                return replace(each, record=record, has_let_go=True)
+            self.awaits_jobs = True
+            failures.wait(
+                each.tenant,
+                awaits_handover(each.tenant, record.sink_job, record.placement)
+                or awaits_drop(record.sink_job, said, record.origin.uid),
+            )
+            return replace(each, record=record)
+
+        return replace(
+            standing,
+            in_force=tuple([await settled(each) if each.tenant in moving else each for each in standing.in_force]),
+            leaving=tuple([await let_go(each) for each in standing.leaving]),
+        )
+
+    async def _answered(self, record: TenantRecord, told: Handover | None, failures: Failures) -> TenantRecord:
+        job, placement = answered(record.sink_job, record.placement, record.origin.uid, told)
+        if (job, placement) == (record.sink_job, record.placement):
+            return record
+        found = replace(record, sink_job=job, placement=placement)
+        try:
+            await self._store(found)
+        except (
+            Conflict
+        ):  # it changed a moment ago, by this perhaps: the next look sees to it, and the answer is in Kafka
+            return found
+        except HeadwaterError as error:
+            failures.note(record.tenant, error)
+            return record
+        log.info("tenant_move_answered", tenant_id=record.tenant, job=job, refused_because=placement.refused_because)
+        return found
 
     def _joining_of(self, each: InForce, new_sources: set[str]) -> Joining:
         """What is known of a tenant's joining without asking anybody."""
@@ -269,7 +421,7 @@ class Reconciler:
         known = each.record.joining
         if must_wait(known, each.spec, settings, now_s=self._now().timestamp()):
             told = f"its rows are asked for {settings.mask_key_delay_s:.0f} s after it joined: routers have its keys by then"
-            failures.waits[each.tenant] = [told]
+            failures.wait(each.tenant, told)
             return
         for copy in known.noticed.due:
             failpoint("joining_after_noting_before_sending")
@@ -353,8 +505,14 @@ class Reconciler:
         """Spark's jobs as they should be; the job of each tenant."""
         if self._settings.sink_jobs is None:
             return {}
-        assigned = {each.tenant: each.record.sink_job for each in standing.in_force if each.record.sink_job}
-        jobs = jobs_of(standing.in_force, assigned)
+        assigned = {
+            each.tenant: each.record.sink_job
+            for each in standing.in_force
+            if each.record.sink_job and each.spec.sink is not None
+        }
+        jobs = jobs_of(standing.in_force, standing.leaving)
+        # As they are now, with whoever this look leaves out.
+        spared = {name for each in standing.left_out for name in jobs_with(each.record)}
         folders = {
             "ConfigMap": f"/api/v1/namespaces/{self._own}/configmaps",
             "StatefulSet": f"/apis/apps/v1/namespaces/{self._own}/statefulsets",
@@ -373,7 +531,7 @@ class Reconciler:
         except HeadwaterError as error:
             failures.note_all(error)
             return assigned
-        for job in jobs:
+        for job in (each for each in jobs if each.name not in spared):
             for manifest in manifests(job, template, self._own):
                 key = (manifest["kind"], manifest["metadata"]["name"])
                 if is_as_noted(manifest, found.pop(key, None)) and not with_drift:
@@ -381,9 +539,9 @@ class Reconciler:
                 try:
                     await self._kubernetes.apply(f"{folders[key[0]]}/{key[1]}", manifest)
                 except HeadwaterError as error:
-                    for tenant in job.documents:
+                    for tenant in job.tenants:
                         failures.note(tenant, error)
-        known = {object_name(job.name) for job in jobs}
+        known = {object_name(name) for name in (*(job.name for job in jobs), *spared)}
         for kind, name in found:
             if name not in known:
                 try:
@@ -397,12 +555,21 @@ class Reconciler:
         """Finalizers and records of those whose everything is cleared away."""
 
         async def let_go(each: Leaving) -> None:
-            if each.tenant in failures.by_tenant or failures.of_all:
+            if each.tenant in failures.by_tenant or failures.of_all or not each.has_let_go:
                 return
             try:
                 await self._release(each)
+                # Not before: who asks for its tables' end once more would not be answered any more.
+                if each.deletes_tables or each.record.placement != NEVER_MOVED:
+                    await self._make_handovers_topic()
+                    await asyncio.to_thread(forget_handover, self._settings.kafka, each.tenant, each.record.origin.uid)
                 await self._kubernetes.delete(f"/api/v1/namespaces/{self._own}/configmaps/{record_name(each.tenant)}")
-                log.info("tenant_left", tenant_id=each.tenant, topics="deleted" if each.deletes_topics else "kept")
+                log.info(
+                    "tenant_left",
+                    tenant_id=each.tenant,
+                    topics="deleted" if each.deletes_topics else "kept",
+                    tables="deleted" if each.deletes_tables else "kept",
+                )
             except HeadwaterError as error:
                 failures.note(each.tenant, error)
 
@@ -448,6 +615,11 @@ class Reconciler:
         for state in metrics.TENANT_STATES:
             metrics.OPERATOR_TENANTS.labels(state).set(sum(report.state == state for report in found))
         await _side_by_side(tell(report) for report in found if report.is_news)
+
+
+def _key(record: TenantRecord) -> str:
+    """Under which jobs tell of the tenant."""
+    return handover_key(record.tenant, record.origin.uid)
 
 
 def _path(config_map: TenantConfigMap) -> str:

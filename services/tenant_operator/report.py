@@ -7,8 +7,14 @@ from typing import Any, Final
 
 from libs.kafka.tenant_access import prefix_of, user_of
 from services.tenant_operator.joining import told
-from services.tenant_operator.judge import Leaving, Standing
-from services.tenant_operator.objects import MESSAGE_ANNOTATION, STATE_ANNOTATION, TenantConfigMap
+from services.tenant_operator.judge import DELETE, DELETE_TOPICS, InForce, Leaving, Standing
+from services.tenant_operator.moves import own_job
+from services.tenant_operator.objects import (
+    MESSAGE_ANNOTATION,
+    ON_DELETE_ANNOTATION,
+    STATE_ANNOTATION,
+    TenantConfigMap,
+)
 
 READY: Final = "ready"
 REFUSED: Final = "refused"
@@ -54,10 +60,12 @@ def reports(standing: Standing, failures: Mapping[str, Sequence[str]], jobs: Map
         if each.tenant in failures:
             found.append(Report(each.config_map, WAITING, _shortened(_waiting(failures[each.tenant]))))
             continue
-        job = f", its tables by Spark job {jobs[each.tenant]}" if each.tenant in jobs else ""
+        job = f", its tables by Spark job {jobs[each.tenant]}{_why_there(each)}" if each.tenant in jobs else ""
         copies = each.record.joining.asked
         rows = f"; asked for the rows of {told(copies)}" if copies else ""
-        message = _shortened(f"in force: user {user_of(each.tenant)} reads topics {prefix_of(each.tenant)}*{job}{rows}")
+        message = _shortened(
+            f"in force: user {user_of(each.tenant)} reads topics {prefix_of(each.tenant)}*{job}{rows}{_end(each)}"
+        )
         found.append(Report(each.config_map, READY, message))
     found += [
         Report(each.config_map, LEAVING, _farewell(each, failures.get(each.tenant, ())))
@@ -65,6 +73,20 @@ def reports(standing: Standing, failures: Mapping[str, Sequence[str]], jobs: Map
         if each.config_map is not None and each.tenant in failures
     ]
     return found
+
+
+def _why_there(each: InForce) -> str:
+    placement = each.record.placement
+    if placement.refused_job:
+        return f" (it could not move to {placement.refused_job}: {placement.refused_because})"
+    is_own = each.record.sink_job == own_job(each.tenant)
+    return f" ({placement.promoted_because})" if is_own and placement.promoted_because else ""
+
+
+def _end(each: InForce) -> str:
+    """What a deletion would take: nobody is to be surprised."""
+    ends = {DELETE: "; when it goes, its topics and its tables go", DELETE_TOPICS: "; when it goes, its topics go"}
+    return ends.get(each.config_map.annotations.get(ON_DELETE_ANNOTATION, ""), "")
 
 
 def _refusal(mistakes: Sequence[str], tenant: str | None) -> str:
@@ -79,6 +101,7 @@ def _waiting(failures: Sequence[str]) -> str:
 
 def _farewell(each: Leaving, failures: Sequence[str]) -> str:
     topics = "with its topics" if each.deletes_topics else "its topics stay"
+    topics = "with its topics and tables" if each.deletes_tables else topics
     return "\n".join([f"the tenant goes ({topics}); tried again", *(f"- {failure}" for failure in failures)])
 
 

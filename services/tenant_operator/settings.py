@@ -123,6 +123,25 @@ class SinkJobsSettings(msgspec.Struct, frozen=True, kw_only=True):
     Secrets. It owns the jobs: they go when it goes."""
     tenants_per_packed_job: int = 20
     """A Spark session costs 1 to 1.6 GB, whatever it does; so many small tenants share one."""
+    own_job_at_events_s: float | None = None
+    """A tenant of a packed job whose topics get more events a second than this, all through ``own_job_window_s``, is moved to a
+    job of its own. Kafka counts: records, and one for each transaction and Kafka partition. None, the default: nobody is moved,
+    since each job costs a pod and a volume."""
+    own_job_window_s: float = 600.0
+    """In seconds: longer than the copy of a small table takes. Each look for drift (``resync_s``) is a sample; an operator that
+    takes over begins anew."""
+
+    def __post_init__(self) -> None:
+        """Raises InvalidSettings with every value that makes no sense."""
+        mistakes = []
+        if self.tenants_per_packed_job < 1:
+            mistakes.append("tenants_per_packed_job: must be at least 1")
+        if self.own_job_at_events_s is not None and self.own_job_at_events_s <= 0:
+            mistakes.append("own_job_at_events_s: must be more than 0; leave it out to have nobody moved")
+        if self.own_job_window_s <= 0:
+            mistakes.append("own_job_window_s: must be more than 0")
+        if mistakes:
+            raise InvalidSettings("sink_jobs", mistakes)
 
 
 class TenantOperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,8 +175,6 @@ class TenantOperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises InvalidSettings with every mistake."""
         mistakes = []
-        if self.sink_jobs is not None and self.sink_jobs.tenants_per_packed_job < 1:
-            mistakes.append("sink_jobs.tenants_per_packed_job: must be at least 1")
         if not 0 < self.largest_document_bytes <= 1_000_000:
             mistakes.append("largest_document_bytes: must be 1 to 1000000; a ConfigMap holds no more")
         if mistakes:

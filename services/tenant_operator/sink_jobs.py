@@ -2,21 +2,23 @@
 
 A job is a StatefulSet of one pod, made from the chart's template, and a ConfigMap with its tenants' documents, which the pod
 mounts as its tenants folder. A StatefulSet, since a job's state (Spark's checkpoints) lies on a volume of its own, which comes
-back with the pod, and since two pods of one job never run at once. A tenant stays in the job that it began in: its checkpoint
-lies there.
+back with the pod, and since two pods of one job never run at once. A tenant's state lies there too, so that it moves to another
+job only by a hand-over (``moves``): both jobs are told of its place, and the old one stays until it has answered.
 """
 
 import copy
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import yaml
 
 from libs.errors import InvalidSettings
-from services.tenant_operator.judge import InForce
-from services.tenant_operator.objects import MANAGED_BY, SINK_JOB_ANNOTATION, canonical
+from libs.types.sink_place import PLACES_FILE, Place, Places, encode_places
+from services.tenant_operator.judge import InForce, Leaving
+from services.tenant_operator.moves import is_to_move, own_job, places_of
+from services.tenant_operator.objects import MANAGED_BY, SINK_JOB_ANNOTATION, TenantRecord, canonical
 
 JOB_LABEL: Final = SINK_JOB_ANNOTATION
 """On a job's objects: its name."""
@@ -26,6 +28,8 @@ TENANTS_VOLUME: Final = "tenants"
 _MADE_OF_ANNOTATION: Final = "headwater.dev/made-of"
 _LARGEST_DOCUMENTS_BYTES: Final = 900_000
 """Of one job: a ConfigMap holds 1 MiB."""
+_PLACE_BYTES: Final = 250
+"""Of a tenant's place among them, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,13 @@ class SinkJob:
     name: str
     documents: Mapping[str, str]
     """By tenant."""
+    places: Mapping[str, Place] = field(default_factory=dict)
+    """Of its tenants, those among them that it is to hand over."""
+
+    @property
+    def tenants(self) -> set[str]:
+        """Whoever is concerned by it."""
+        return {*self.documents, *self.places}
 
 
 def job_template(config_map: Mapping[str, Any]) -> JobTemplate:
@@ -72,9 +83,9 @@ def job_template(config_map: Mapping[str, Any]) -> JobTemplate:
 
 
 def assign(in_force: Sequence[InForce], *, tenants_per_packed_job: int) -> dict[str, str]:
-    """The job of each tenant that has a sink, by tenant. Who has one keeps it."""
+    """The job of each tenant that has a sink, by tenant: the one that it is in, or the one that it is to move to."""
     with_sink = [each for each in in_force if each.spec.sink is not None]
-    jobs = {each.tenant: each.record.sink_job for each in with_sink if each.record.sink_job}
+    jobs = {each.tenant: each.record.sink_job for each in with_sink if each.record.sink_job and not _is_to_move(each)}
     held: dict[str, int] = {}
     held_bytes: dict[str, int] = {}
     for each in with_sink:
@@ -83,12 +94,12 @@ def assign(in_force: Sequence[InForce], *, tenants_per_packed_job: int) -> dict[
     for each in with_sink:
         if each.tenant in jobs:
             continue
-        name = f"own-{each.tenant}" if each.wants_own_job else ""
+        name = own_job(each.tenant) if each.wants_own_job else ""
         number = 0
         while not name:
             candidate = f"packed-{number}"
             has_room = held.get(candidate, 0) < tenants_per_packed_job
-            size = held_bytes.get(candidate, 0) + len(each.record.text.encode())
+            size = held_bytes.get(candidate, 0) + _bytes_of(each)
             if has_room and (size <= _LARGEST_DOCUMENTS_BYTES or candidate not in held):
                 name = candidate
             number += 1
@@ -97,18 +108,52 @@ def assign(in_force: Sequence[InForce], *, tenants_per_packed_job: int) -> dict[
     return jobs
 
 
+def is_measured(each: InForce) -> bool:
+    """Whether the tenant is moved to a job of its own should it get too much: it shares one, and nobody said which to have."""
+    is_at_rest = bool(each.record.sink_job) and not each.record.placement.came_from
+    is_packed = each.record.sink_job != own_job(each.tenant)
+    return is_at_rest and is_packed and each.is_free_to_promote and not each.wants_own_job
+
+
+def _is_to_move(each: InForce) -> bool:
+    record = each.record
+    return is_to_move(each.tenant, record.sink_job, record.placement, wants_own_job=each.wants_own_job)
+
+
 def _hold(held: dict[str, int], held_bytes: dict[str, int], job: str, each: InForce) -> None:
     held[job] = held.get(job, 0) + 1
-    held_bytes[job] = held_bytes.get(job, 0) + len(each.record.text.encode())
+    held_bytes[job] = held_bytes.get(job, 0) + _bytes_of(each)
 
 
-def jobs_of(in_force: Sequence[InForce], assigned: Mapping[str, str]) -> list[SinkJob]:
-    """The jobs that should run, by name."""
+def _bytes_of(each: InForce) -> int:
+    return len(each.record.text.encode()) + _PLACE_BYTES
+
+
+def jobs_of(in_force: Sequence[InForce], leaving: Sequence[Leaving] = ()) -> list[SinkJob]:
+    """The jobs that should run, by name, as the tenants' records have it."""
     documents: dict[str, dict[str, str]] = {}
+    places: dict[str, dict[str, Place]] = {}
+
+    def place(record: TenantRecord, *, text: str, drops_tables: bool) -> None:
+        told = places_of(record.tenant, record.origin.uid, record.sink_job, record.placement, drops_tables=drops_tables)
+        for job, where in told.items():
+            places.setdefault(job, {})[record.tenant] = where
+            if text:
+                documents.setdefault(job, {})[record.tenant] = text
+
     for each in in_force:
-        if each.tenant in assigned:
-            documents.setdefault(assigned[each.tenant], {})[each.tenant] = each.record.text
-    return [SinkJob(name, documents[name]) for name in sorted(documents)]
+        # Who wants tables no more while it moves is handed over all the same.
+        if each.record.sink_job and (each.spec.sink is not None or each.record.placement.came_from):
+            place(each.record, text=each.record.text, drops_tables=False)
+    for gone in leaving:
+        if gone.deletes_tables and not gone.has_let_go:
+            place(gone.record, text="", drops_tables=True)
+    return [SinkJob(name, documents.get(name, {}), places[name]) for name in sorted(places)]
+
+
+def jobs_with(record: TenantRecord) -> set[str]:
+    """The jobs that are told of a tenant."""
+    return {name for name in (record.sink_job, record.placement.came_from) if name}
 
 
 def object_name(job: str) -> str:
@@ -125,7 +170,10 @@ def manifests(job: SinkJob, template: JobTemplate, namespace: str) -> tuple[dict
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata,
-        "data": {f"{tenant}.yaml": text for tenant, text in sorted(job.documents.items())},
+        "data": {
+            **{f"{tenant}.yaml": text for tenant, text in sorted(job.documents.items())},
+            PLACES_FILE: encode_places(Places(job=job.name, tenants=job.places)).decode(),
+        },
     }
     stateful_set = copy.deepcopy(dict(template.manifest))
     spec = stateful_set["spec"]

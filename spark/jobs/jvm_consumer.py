@@ -14,12 +14,18 @@ _BYTES_READER: Final = "org.apache.kafka.common.serialization.ByteArrayDeseriali
 
 def jvm_consumer(spark: SparkSession, kafka: KafkaSettings, options: Mapping[str, str]) -> Any:
     """A consumer that commits nothing; ``options`` come over those that the sink reads with. Close it."""
+    readers = {"key.deserializer": _BYTES_READER, "value.deserializer": _BYTES_READER, "enable.auto.commit": "false"}
+    properties = client_properties(spark, kafka, {**readers, **options})
+    return java_class(spark, "org.apache.kafka.clients.consumer.KafkaConsumer")(properties)
+
+
+def client_properties(spark: SparkSession, kafka: KafkaSettings, options: Mapping[str, str]) -> Any:
+    """Of a client that connects as the sink does; ``options`` come over its own."""
     properties = java_class(spark, "java.util.Properties")()
     own = {name: value for name, value in kafka_options(kafka).items() if name.startswith("kafka.")}
-    readers = {"key.deserializer": _BYTES_READER, "value.deserializer": _BYTES_READER, "enable.auto.commit": "false"}
-    for name, value in {**own, **readers, **options}.items():
+    for name, value in {**own, **options}.items():
         properties.put(name.removeprefix("kafka."), value)
-    return java_class(spark, "org.apache.kafka.clients.consumer.KafkaConsumer")(properties)
+    return properties
 
 
 def topic_partition(spark: SparkSession, topic: str, kafka_partition: int) -> Any:

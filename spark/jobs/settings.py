@@ -50,6 +50,9 @@ class SinkJobSettings(msgspec.Struct, frozen=True, kw_only=True):
     """By name (``iceberg``): settings of each warehouse that tenants' documents may name."""
     state_dir: str
     """Folder of the Spark checkpoints and progress files. One job at a time: it is locked while the session lives."""
+    own_volume: str | None = None
+    """Folder of which no other job sees what lies in it: a tenant whose warehouse lies there is not handed over to another job.
+    None: other jobs see what this one sees."""
     session: SessionSettings
     max_offsets_per_trigger: int = 250_000
     """How many events one micro-batch of one tenant holds at most: their row images lie in memory, or on disk where they do not

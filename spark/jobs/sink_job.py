@@ -25,9 +25,9 @@ from libs.config.tenants import TenantFolder, TenantSet
 from libs.errors import InvalidSettings, PipelineHalted, TransientError
 from libs.telemetry.endpoint import start_endpoint
 from libs.telemetry.log import configure_logging
-from libs.telemetry.metrics import SINK_SERVED
 from libs.types.tenant import TenantSpec
 from spark.jobs.lineage import open_lineage
+from spark.jobs.moves import Moves
 from spark.jobs.session import lock_state, open_session
 from spark.jobs.settings import SinkJobSettings
 from spark.jobs.tenant_query import TenantQuery
@@ -91,7 +91,8 @@ def serve(settings: SinkJobSettings, sinks: Mapping[str, Sink], stop: threading.
         while not stop.wait(_SUPERVISE_EVERY_S):
             tenants = folder.refresh()
             if tenants is not None:
-                fleet.serve_tenants(tenants)
+                fleet.take_in(tenants)
+            fleet.serve_tenants()
             fleet.supervise()
     finally:
         fleet.close()
@@ -122,19 +123,31 @@ class _Fleet:
         self._queries: dict[str, TenantQuery] = {}
         self._leaving: dict[str, TenantQuery] = {}
         """Of tenants whose document is away, until their last batch has ended."""
+        self._documents: dict[str, TenantSpec] = {}
+        self._moves: Moves | None = None
         self._is_told = False
         self._supervised_at_s = time.monotonic()
 
     def open(self) -> None:
         self._spark = open_session(self._settings.session, self._sinks.values(), name="headwater-sink")
         self._lock = lock_state(self._spark, Path(self._settings.state_dir), timeout_s=self._settings.lock_timeout_s)
+        self._moves = Moves(self._spark, self._settings, self._sinks)
 
-    def serve_tenants(self, tenants: TenantSet) -> None:
-        """Begin, restart and end queries, as the documents have it now."""
-        assert self._spark is not None
+    def take_in(self, tenants: TenantSet) -> None:
+        """The documents as they are now."""
         for refused in tenants.refused:
             log.warning("tenant_document_refused", file=refused.file.name, mistakes=list(refused.mistakes))
-        wanted = {spec.tenant: spec for spec in tenants.tenants if self._is_ours(spec)}
+        self._documents = {spec.tenant: spec for spec in tenants.tenants if self._is_ours(spec)}
+
+    def serve_tenants(self) -> None:
+        """Begin, restart and end queries, as documents and places have it now."""
+        assert self._spark is not None
+        assert self._moves is not None
+        try:
+            placed = self._moves.look(self._documents, self._is_at_rest)
+        except (Py4JError, ConnectionError) as error:
+            raise _session_gone() from error
+        wanted = {name: spec for name, spec in self._documents.items() if name in placed}
         for name, query in list(self._queries.items()):
             if wanted.get(name) != query.tenant:
                 query.stop()
@@ -145,6 +158,9 @@ class _Fleet:
                 sink, before = self._sinks[spec.sink.warehouse], self._leaving.pop(name, None)
                 self._queries[name] = TenantQuery(self._spark, self._settings, spec, sink, self._lineage, behind=before)
         self._is_told = True
+
+    def _is_at_rest(self, name: str) -> bool:
+        return name not in self._queries and name not in self._leaving
 
     def _is_ours(self, spec: TenantSpec) -> bool:
         if spec.sink is None or (self._settings.tenants and spec.tenant not in self._settings.tenants):
@@ -168,9 +184,7 @@ class _Fleet:
                 query.supervise()
             self._tell_let_go()
         except (Py4JError, ConnectionError) as error:
-            raise TransientError(
-                "the JVM of the Spark session is gone; out of memory? see session.driver_memory"
-            ) from error
+            raise _session_gone() from error
         if self._queries and all(query.is_halted for query in self._queries.values()):
             raise PipelineHalted(
                 "every tenant of this job is halted; each one's log line sink_query_halted has the remedy"
@@ -180,8 +194,7 @@ class _Fleet:
     def _tell_let_go(self) -> None:
         """Whoever erases a tenant waits for that."""
         for name in [name for name, query in self._leaving.items() if query.is_at_rest]:
-            del self._leaving[name]
-            SINK_SERVED.remove(name)
+            self._leaving.pop(name).forget()
             log.info("tenant_let_go", tenant=name)
 
     def stalled(self) -> str | None:
@@ -194,6 +207,7 @@ class _Fleet:
         if not self._is_told:
             return "the Spark session is starting"
         waiting = [name for name, query in self._queries.items() if not query.is_running]
+        waiting += sorted(self._moves.waiting) if self._moves is not None else []
         return f"not running: {', '.join(waiting)}" if waiting else None
 
     def close(self) -> None:
@@ -201,12 +215,18 @@ class _Fleet:
         try:
             for query in self._queries.values():
                 query.stop()
+            if self._moves is not None:
+                self._moves.close()
             if self._lineage is not None:
                 self._lineage.close()
             if self._spark is not None:
                 self._spark.stop()
         except (Py4JError, ConnectionError) as error:
             log.warning("session_stop_failed", reason=type(error).__name__)
+
+
+def _session_gone() -> TransientError:
+    return TransientError("the JVM of the Spark session is gone; out of memory? see session.driver_memory")
 
 
 if __name__ == "__main__":

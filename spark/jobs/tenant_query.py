@@ -17,7 +17,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from libs.errors import PipelineHalted
-from libs.telemetry.metrics import SINK_HALTED, SINK_INTERVAL, SINK_LAG, SINK_QUERY_FAILURES, SINK_SERVED
+from libs.telemetry.metrics import (
+    SINK_HALTED,
+    SINK_INTERVAL,
+    SINK_LAG,
+    SINK_PARKED_KEYS,
+    SINK_PARKED_TABLES,
+    SINK_QUERY_FAILURES,
+    SINK_SERVED,
+)
 from libs.types.tenant import Images, TenantSpec
 from spark.jobs.batch import apply_batch
 from spark.jobs.cut_file import CutFile
@@ -182,6 +190,12 @@ class TenantQuery:
         """Stopped, and the batch that was cut off has ended too: nothing of the tenant is written any more."""
         stands = self._run is not None or (self._stopped is not None and self._stopped.is_applying)
         return not stands and self._is_first_at_rest()
+
+    def forget(self) -> None:
+        """Nobody serves the tenant here any more: a gauge that stood still would tell of it for ever."""
+        SINK_SERVED.remove(self.tenant.tenant)
+        for gauge in (SINK_HALTED, SINK_INTERVAL, SINK_LAG, SINK_PARKED_KEYS, SINK_PARKED_TABLES):
+            gauge.remove(*self._labels)
 
     def _is_first_at_rest(self) -> bool:
         if self._behind is not None and self._behind.is_at_rest:

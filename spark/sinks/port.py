@@ -7,6 +7,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
 from pyspark.sql import DataFrame, SparkSession
@@ -324,4 +325,28 @@ class ShowsTogether(Protocol):
         """Show what waits of ``tables``, by one commit: to all, or where the warehouse has no such commit, to whoever asks
         which snapshots belong together, and then to all, table by table. Idempotent: a call that was cut off anywhere is
         completed by the next one, or by the batch that comes again."""
+        ...
+
+
+@runtime_checkable
+class KeepsFiles(Protocol):
+    """A sink whose tables may lie on the job's own machine."""
+
+    @property
+    def folders(self) -> Sequence[Path]:
+        """Folders and files of this machine without which nobody finds the tables; none where others have them too."""
+        ...
+
+
+@runtime_checkable
+class DropsTables(Protocol):
+    """A sink that lets a tenant's tables go."""
+
+    def drop_tables(self, spark: SparkSession, tenant: str) -> int:
+        """All tables of ``tenant``, with their rows, old versions and what is staged for them; how many there were. Nothing of
+        another tenant's. Fine where there are none; a call that was cut off is completed by the next one.
+
+        Raises:
+            HeadwaterError, PySparkException, Py4JError, OSError: the warehouse does not do it; try again.
+        """
         ...

@@ -27,12 +27,15 @@ from confluent_kafka.admin import (
 )
 
 from libs.config.connections import KafkaSettings
+from libs.events.names import SINK_HANDOVERS_TOPIC
 from libs.kafka.broker_client import BrokerClient
 from libs.kafka.quotas import alter_quotas, describe_quotas
+from libs.kafka.sink_handovers import read_handovers
 from libs.local.kafka_broker import Sasl
 from libs.local.ports import LOOPBACK, free_ports
 from libs.local.process import is_alive, last_log_lines
 from libs.rpc.tenants_client import TenantsClient
+from libs.types.sink_place import Handover, Outcome, Place, Places, decode_places, encode_handover, handover_key
 from tests.certificates import write_certificates
 from tests.cluster.chart import render
 from tests.cluster.control_plane import ControlPlane
@@ -142,6 +145,12 @@ class GuardedKafka:
         producer.flush(30)
         if errors:
             raise KafkaException(errors[0])
+
+    def writes_many(self, topic: str, count: int) -> None:
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap_servers})
+        for number in range(count):
+            producer.produce(topic, str(number))
+        assert producer.flush(30) == 0
 
 
 @pytest.fixture(scope="module")
@@ -269,6 +278,35 @@ class Mesh:
         assert record is not None
         found: dict[str, Any] = json.loads(record["data"]["joining.json"])
         return found
+
+    def uid(self, name: str) -> str:
+        """Of a ConfigMap: which of several tenants that had the name one after another."""
+        found = self.cluster.get("configmap", name, self.tenants)
+        assert found is not None, name
+        return str(found["metadata"]["uid"])
+
+    def job_data(self, job: str) -> dict[str, str]:
+        """What a Spark job is given."""
+        found = self.cluster.get("configmap", f"headwater-sink-{job}", self.own)
+        return {} if found is None else dict(found["data"])
+
+    def places(self, job: str) -> Places:
+        data = self.job_data(job)
+        return decode_places(data["places.json"].encode()) if data else Places(job=job)
+
+    def answers(self, tenant: str, place: Place, outcome: Outcome, because: str = "") -> None:
+        """As the Spark job says it whose turn it is."""
+        handover = Handover(
+            tenant=tenant,
+            tenancy=place.tenancy,
+            move=place.move,
+            outcome=outcome,
+            job=place.came_from or place.job,
+            because=because,
+        )
+        producer = Producer({"bootstrap.servers": self.kafka.broker.bootstrap_servers})
+        producer.produce(SINK_HANDOVERS_TOPIC, encode_handover(handover), key=handover_key(tenant, place.tenancy))
+        assert producer.flush(30) == 0
 
     def in_force(self, tenant: str) -> str | None:
         """The document that routers are told."""
@@ -555,6 +593,7 @@ async def test_tenants_share_spark_jobs_and_large_ones_have_their_own(mesh: Mesh
         mesh.cluster.kubectl("wait", "--for=create", f"pod/{job}-0", "-n", mesh.own, "--timeout=60s")
     documents = mesh.cluster.get("configmap", f"headwater-sink-own-{names[3]}", mesh.own)
     assert documents is not None
+    assert documents["data"].pop("places.json")
     assert documents["data"] == {f"{names[3]}.yaml": f"tenant: {names[3]}\nsources: [{{name: shop}}]\n"}
 
     own = f"headwater-sink-own-{names[3]}"
@@ -563,6 +602,79 @@ async def test_tenants_share_spark_jobs_and_large_ones_have_their_own(mesh: Mesh
     mesh.delete(names[3])
     await eventually(lambda: mesh.cluster.get("statefulset", own, mesh.own) is None)
     mesh.cluster.kubectl("delete", "configmap", "headwater-sink-template", "-n", mesh.own)  # as an uninstall does
+    await eventually(lambda: mesh.cluster.list("statefulsets", mesh.own) == [])
+
+
+async def test_a_tenant_moves_between_spark_jobs_when_it_is_asked_to_and_when_it_is_large(
+    mesh: Mesh, tenant: str
+) -> None:
+    """There is no node, so the test is the Spark jobs. The operator is killed between storing a move and telling jobs of it."""
+    mesh.cluster.apply(*render(mesh.cluster, {}, mesh.own, "sink"))
+    settings = {
+        "template_config_map": "headwater-sink-template",
+        "own_job_at_events_s": 20.0,
+        "own_job_window_s": 4.0,
+    }
+    mesh.start_operator(sink_jobs=settings, failpoints="operator_after_recording_move=kill@1")
+    large = f"{tenant}-large"
+    for name in (tenant, large):
+        mesh.tenant(name)
+        assert "by Spark job packed-0" in await mesh.is_told(name, "ready")
+    places = mesh.places("packed-0")
+    assert [places.tenants[name] for name in (tenant, large)] == [
+        Place(job="packed-0", tenancy=mesh.uid(name)) for name in (tenant, large)
+    ]
+
+    mesh.tenant(tenant, sink_job="own")
+    await eventually(lambda: not is_alive(mesh.operators[0].running))
+    assert tenant not in str(mesh.cluster.get("configmap", f"headwater-sink-own-{tenant}", mesh.own))
+    mesh.start_operator(sink_jobs=settings)
+    await mesh.is_told(tenant, "waiting", f"move from Spark job packed-0 to own-{tenant}")
+    moving = Place(job=f"own-{tenant}", tenancy=mesh.uid(tenant), move=1, came_from="packed-0")
+    assert [mesh.places(job).tenants[tenant] for job in ("packed-0", f"own-{tenant}")] == [moving, moving]
+    mesh.answers(tenant, moving, Outcome.HANDED_OVER)
+    await mesh.is_told(tenant, "ready", f"by Spark job own-{tenant}")
+    await eventually(lambda: tenant not in mesh.places("packed-0").tenants)
+
+    mesh.tenant(tenant, sink_job="packed")
+    await mesh.is_told(tenant, "waiting", f"from Spark job own-{tenant} to packed-0")
+    back = Place(job="packed-0", tenancy=mesh.uid(tenant), move=2, came_from=f"own-{tenant}")
+    mesh.answers(tenant, back, Outcome.REFUSED, "its state is too large")
+    await mesh.is_told(tenant, "ready", "could not move to packed-0: its state is too large")
+    assert mesh.places(f"own-{tenant}").tenants[tenant] == Place(job=f"own-{tenant}", tenancy=mesh.uid(tenant), move=2)
+
+    def is_promoted() -> bool:
+        mesh.kafka.writes_many(f"{large}.shop.orders", 100)
+        return "events a second" in mesh.told(large)[1]
+
+    await eventually(is_promoted)
+    assert f"from Spark job packed-0 to own-{large}" in mesh.told(large)[1]
+    events = [each["message"] for each in mesh.cluster.list("events", mesh.tenants) if "own_job_at" in each["message"]]
+    assert any(f"to own-{large}" in message for message in events)
+
+
+async def test_who_goes_with_its_tables_waits_for_its_spark_job(mesh: Mesh, tenant: str) -> None:
+    mesh.cluster.apply(*render(mesh.cluster, {}, mesh.own, "sink"))
+    mesh.start_operator(sink_jobs={"template_config_map": "headwater-sink-template"})
+    mesh.tenant(tenant, on_delete="delete")
+    assert "its topics and its tables go" in await mesh.is_told(tenant, "ready")
+    where = Place(job="packed-0", tenancy=mesh.uid(tenant), drops_tables=True)
+
+    mesh.delete(tenant)
+    await mesh.is_told(tenant, "leaving", "packed-0 has to drop its tables")
+    assert mesh.places("packed-0").tenants == {tenant: where}
+    assert f"{tenant}.yaml" not in mesh.job_data("packed-0")
+    assert f"tenant.{tenant}" not in mesh.kafka.users()
+    mesh.answers(tenant, where, Outcome.NOT_DROPPED, "the catalogue denies it")
+    await mesh.is_told(tenant, "leaving", "tries again: the catalogue denies it")
+    assert f"{tenant}.dead-letter" in mesh.kafka.topics(tenant)
+    mesh.answers(tenant, where, Outcome.DROPPED)
+    await mesh.is_gone(tenant)
+
+    assert mesh.kafka.topics(tenant) == set()
+    await eventually(lambda: mesh.record(tenant) is None)
+    told = read_handovers(KafkaSettings(bootstrap_servers=mesh.kafka.broker.bootstrap_servers))
+    assert handover_key(tenant, where.tenancy) not in told
     await eventually(lambda: mesh.cluster.list("statefulsets", mesh.own) == [])
 
 

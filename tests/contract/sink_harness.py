@@ -18,6 +18,7 @@ from libs.warehouse.spark_types import spark_type
 from spark.jobs.side_by_side import side_by_side
 from spark.sinks.port import (
     BatchIdentity,
+    DropsTables,
     Fill,
     Reached,
     ReplacesRows,
@@ -114,6 +115,13 @@ class WarehouseHarness:
 
     def maintain(self, schema: TableSchema) -> None:
         self.sink.maintain(self._spark, self.place(schema))
+
+    def drop_tables(self) -> int:
+        assert isinstance(self.sink, DropsTables)
+        return self.sink.drop_tables(self._spark, self._tenant)
+
+    def of_another_tenant(self) -> "WarehouseHarness":
+        return WarehouseHarness(self._spark, self.sink, self._read_rows, f"{self._tenant}-b", holds_nul=self.holds_nul)
 
     def rows(self, schema: TableSchema) -> list[Row]:
         return self._read_rows(self.place(schema))

@@ -67,6 +67,7 @@ PROMISES: list[Callable[[SinkHarness], None]] = [
     contract.a_table_that_is_built_anew_keeps_its_soft_deleted_rows,
     contract.what_the_log_does_not_hold_is_kept_in_a_table_that_is_built_anew,
     contract.maintenance_changes_no_row,
+    contract.a_tenants_tables_go_and_no_others,
 ]
 _tenants = itertools.count()
 

@@ -25,8 +25,9 @@ from libs.local.ports import free_port
 from libs.local.process import start, stop, wait_ready
 from libs.local.state import ServicePhase, read_ports, read_state
 from libs.postgresql.connection import connect, errors_named
-from libs.postgresql.names import REGISTRY, STATE_SCHEMA, quoted, stage_prefix
+from libs.postgresql.names import REGISTRY
 from libs.postgresql.settings import PostgresqlWarehouse
+from libs.postgresql.tenant_tables import drop_tables, registered, stages
 from libs.types.warehouse import CATALOG
 
 ICEBERG_TABLE: Final = "Iceberg table"
@@ -149,10 +150,10 @@ def held_in_postgresql(home: Home, documents: Documents, tenant: str, query_ids:
         with _connected(settings) as connection:
             tables = [
                 Held(kind=POSTGRESQL_TABLE, name=place, bytes=_relation_size(connection, place))
-                for place, _ in _registered(connection, tenant)
+                for place, _ in registered(connection, tenant)
             ]
-            stages = [Held(kind="PostgreSQL stage", name=name) for name in _stages(connection, query_ids)]
-        return [*tables, *stages]
+            staged = [Held(kind="PostgreSQL stage", name=name) for name in stages(connection, query_ids)]
+        return [*tables, *staged]
 
 
 def remove_from_postgresql(home: Home, documents: Documents, tenant: str, query_ids: Sequence[str]) -> None:
@@ -165,45 +166,9 @@ def remove_from_postgresql(home: Home, documents: Documents, tenant: str, query_
             return
         with _connected(settings) as connection:
             connection.execute(f"SET lock_timeout = '{settings.lock_timeout_s:.0f}s'")
-            registered = _registered(connection, tenant)
-            for place, _ in registered:
-                connection.execute(f"DROP TABLE IF EXISTS {place} CASCADE")
-            for name in _stages(connection, query_ids):
-                connection.execute(f"DROP TABLE IF EXISTS {quoted(STATE_SCHEMA, name)}")
-            if registered:
-                connection.execute(f"DELETE FROM {REGISTRY} WHERE split_part(name, '.', 1) = %s", (tenant,))
-            for schema in {schema for _, schema in registered}:
-                _drop_if_empty(connection, schema)
+            drop_tables(connection, tenant, query_ids)
             failpoint("erase_before_postgresql_commit")
             connection.commit()
-
-
-def _drop_if_empty(connection: "psycopg.Connection[Any]", schema: str) -> None:
-    """What somebody else put there stays, and the schema with it."""
-    [(others,)] = connection.execute(
-        "SELECT count(*) FROM pg_depend JOIN pg_namespace ON pg_namespace.oid = refobjid "
-        "WHERE refclassid = 'pg_namespace'::regclass AND nspname = %s",
-        (schema,),
-    ).fetchall()
-    if not others:
-        connection.execute(f"DROP SCHEMA IF EXISTS {quoted(schema)}")
-
-
-def _registered(connection: "psycopg.Connection[Any]", tenant: str) -> list[tuple[str, str]]:
-    """Each table's place, quoted, and its schema."""
-    [(found,)] = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (REGISTRY,)).fetchall()
-    if not found:
-        return []
-    rows = connection.execute(
-        f"SELECT schema_name, table_name FROM {REGISTRY} WHERE split_part(name, '.', 1) = %s ORDER BY name", (tenant,)
-    ).fetchall()
-    return [(quoted(schema, table), schema) for schema, table in rows]
-
-
-def _stages(connection: "psycopg.Connection[Any]", query_ids: Sequence[str]) -> list[str]:
-    rows = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (STATE_SCHEMA,)).fetchall()
-    prefixes = tuple(map(stage_prefix, query_ids))
-    return sorted(name for (name,) in rows if name.startswith(prefixes)) if prefixes else []
 
 
 def _relation_size(connection: "psycopg.Connection[Any]", place: str) -> int | None:

@@ -209,6 +209,29 @@ class ClickhouseSink:
         assert stored is not None
         return stored.columns()
 
+    def drop_tables(self, spark: SparkSession, tenant: str) -> int:
+        prefix = f"{tenant}."
+        found = [
+            (database, name, noted)
+            for database, name, comment in self._rows("SELECT database, name, comment FROM system.tables")
+            if (noted := _decoded(comment)) is not None and noted.name.startswith(prefix)
+        ]
+        mine = f"startsWith(name, {literal(prefix)})"
+        queries = self._rows(f"SELECT DISTINCT query_id FROM {BATCHES} FINAL WHERE {mine} AND query_id <> ''")
+        left = self._rows(f"SELECT name FROM system.tables WHERE database = {literal(STATE_DATABASE)}")
+        prefixes = (*(stage_prefix(query_id) for (query_id,) in queries),)
+        for (name,) in left:
+            if prefixes and name.startswith(prefixes):
+                self._run(STATE_DATABASE, f"DROP TABLE IF EXISTS {quoted(STATE_DATABASE, name)} SYNC")
+        for database, name, noted in found:
+            # One that is being made anew with other columns lies in the state's database, under the same comment.
+            self._run(noted.name, f"DROP TABLE IF EXISTS {quoted(database, name)} SYNC")
+        for database in {database for database, _, _ in found} - {STATE_DATABASE}:
+            if not self._rows(f"SELECT 1 FROM system.tables WHERE database = {literal(database)} LIMIT 1"):
+                self._run(database, f"DROP DATABASE IF EXISTS {quoted(database)} SYNC")
+        self._run(BATCHES, f"DELETE FROM {BATCHES} WHERE {mine}")
+        return len(found)
+
     def merge_into(
         self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncation: Truncation | None = None
     ) -> None:

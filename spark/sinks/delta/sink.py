@@ -8,13 +8,14 @@ runs in a session without it.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
+from libs.errors import TransientError
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import (
     IS_CURRENT_COLUMN,
@@ -83,6 +84,10 @@ class DeltaSink:
     @property
     def dialect(self) -> Dialect:
         return DIALECTS["delta"]
+
+    @property
+    def folders(self) -> Sequence[Path]:
+        return [Path(self._settings.warehouse_dir)] if "://" not in self._settings.warehouse_dir else []
 
     def session_config(self) -> Mapping[str, str]:
         return {
@@ -184,6 +189,17 @@ class DeltaSink:
             delete_files=vectors.get() if vectors.isDefined() else None,
         )
         return Maintained(files, was_due=bool(is_grown or is_vacuumed))
+
+    def drop_tables(self, spark: SparkSession, tenant: str) -> int:
+        """The tenant's folder, whole."""
+        path = java_class(spark, "org.apache.hadoop.fs.Path")
+        folder = path(self._path(WarehouseTable(namespace=(), name=tenant)))
+        files = folder.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        logs = files.globStatus(path(folder, "*/*/*/_delta_log")) or ()
+        if files.exists(folder) and not files.delete(folder, True):
+            raise TransientError(f"folder {folder.toString()} of the tenant's tables is not deleted; try again")
+        java_class(spark, "org.apache.spark.sql.delta.DeltaLog").clearCache()  # what it knows of them
+        return len(logs)
 
     def _append(self, table: WarehouseTable, rows: DataFrame) -> None:
         rows.write.format("delta").mode("append").save(self._path(table))

@@ -32,13 +32,18 @@ def catalog_config(settings: CatalogSettings, warehouse: str) -> Mapping[str, st
     return {prefix: "org.apache.iceberg.spark.SparkCatalog", **{f"{prefix}.{name}": own[name] for name in own}}
 
 
+def is_flat(settings: CatalogSettings) -> bool:
+    """Whether its databases lie side by side, none in another."""
+    return settings.kind in _FLAT
+
+
 def place_in(settings: CatalogSettings, table: WarehouseTable) -> WarehouseTable:
     """Where the table lies in such a catalog. Those of ``hive`` and ``glue`` know one level, and names in lower case.
 
     >>> place_in(CatalogSettings(kind=CatalogKind.GLUE), WarehouseTable(namespace=("acme", "shop", "shop"), name="orders"))
     WarehouseTable(namespace=('acme__shop__shop',), name='orders')
     """
-    if settings.kind not in _FLAT:
+    if not is_flat(settings):
         return table
     return WarehouseTable(namespace=(_flat_name(table.namespace),), name=_flat_name((table.name,)))
 

@@ -9,6 +9,7 @@ the last batch that the table took in. Whatever else commits (a fill, maintenanc
 
 import contextlib
 import dataclasses
+import shutil
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,8 +36,9 @@ from libs.warehouse.dialect import DIALECTS, Dialect
 from libs.warehouse.iceberg import iceberg_type, sql_type
 from spark.java import java_class
 from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
-from spark.sinks.iceberg.catalog import catalog_config, place_in
+from spark.sinks.iceberg.catalog import catalog_config, is_flat, place_in
 from spark.sinks.iceberg.commits import begin_batch, commit
+from spark.sinks.iceberg.farewell import drop_namespaces, tenant_tables
 from spark.sinks.iceberg.layout import follow_layout
 from spark.sinks.iceberg.maintenance import Due, due, maintain, newest_identity, newest_with_identity, state_of
 from spark.sinks.iceberg.publication import consistent_row, is_staging, prepare, show, stage, staged_snapshot, tell
@@ -113,6 +115,11 @@ class IcebergSink:
     @property
     def dialect(self) -> Dialect:
         return DIALECTS["iceberg"]
+
+    @property
+    def folders(self) -> Sequence[Path]:
+        found = [Path(self._settings.warehouse_dir)] if self._settings.is_folder else []
+        return [*found, *([Path(self._settings.catalog.file)] if self._settings.catalog.file is not None else [])]
 
     def session_config(self) -> Mapping[str, str]:
         directory = self._settings.warehouse_dir
@@ -274,6 +281,18 @@ class IcebergSink:
             show(iceberg_table)
             failpoint("sink_between_shown_tables")
         self._expire(spark, place)
+
+    def drop_tables(self, spark: SparkSession, tenant: str) -> int:
+        catalog = _catalog(spark)
+        found = tenant_tables(spark, catalog, self._settings.catalog, tenant)
+        for identifier in found:
+            catalog.dropTable(identifier, True)
+            log.info("sink_table_dropped", table=identifier.toString())
+        drop_namespaces(spark, catalog, self._settings.catalog, tenant, {each.namespace() for each in found})
+        folder = Path(self._settings.warehouse_dir) / tenant
+        if self._settings.is_folder and not is_flat(self._settings.catalog) and folder.exists():
+            shutil.rmtree(folder)  # what killed tasks left
+        return len(found)
 
     def _expire(self, spark: SparkSession, place: WarehouseTable) -> None:
         """Old snapshots of what is told go; that may fail, and is tried again after the next batch."""

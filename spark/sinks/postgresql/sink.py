@@ -27,6 +27,7 @@ from pyspark.sql import functions as sf
 
 from libs.failpoints import failpoint
 from libs.postgresql.names import REGISTRY, STATE_SCHEMA, column_name, identifier, quoted, schema_name, stage_prefix
+from libs.postgresql.tenant_tables import drop_tables, query_ids
 from libs.types.table import FormerName
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import (
@@ -249,6 +250,10 @@ class PostgresqlSink:
             stored = _load(connection, table.name)
         assert stored is not None
         return stored.columns()
+
+    def drop_tables(self, spark: SparkSession, tenant: str) -> int:
+        with self._connections.transaction(REGISTRY) as connection:
+            return drop_tables(connection, tenant, query_ids(connection, tenant))
 
     def merge_into(
         self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncation: Truncation | None = None

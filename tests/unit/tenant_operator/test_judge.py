@@ -90,14 +90,28 @@ def test_a_name_is_not_free_before_its_owner_is_cleared_away() -> None:
     assert "claimed" in mistakes(standing)["heir"]
 
 
-def test_topics_go_only_where_the_config_map_asks_for_it_to_the_end() -> None:
-    asked = {"headwater.dev/on-delete": "delete"}
+@pytest.mark.parametrize(
+    ("asked", "sink_job", "topics_and_tables_go"),
+    [
+        ("delete", "packed-0", (True, True)),
+        ("delete", "", (True, False)),  # it never had any
+        ("delete-topics", "packed-0", (True, False)),
+        ("keep", "packed-0", (False, False)),
+        (None, "packed-0", (False, False)),
+    ],
+)
+def test_topics_and_tables_go_only_where_the_config_map_asks_for_it_to_the_end(
+    asked: str | None, sink_job: str, topics_and_tables_go: tuple[bool, bool]
+) -> None:
+    annotations = {} if asked is None else {"headwater.dev/on-delete": asked}
+    records = (record("acme", sink_job=sink_job),)
 
-    [by_word] = judged(config_map("acme", is_leaving=True, annotations=asked), records=(record("acme"),)).leaving
-    [without] = judged(config_map("acme", is_leaving=True), records=(record("acme"),)).leaving
-    [vanished] = judged(records=(record("acme"),)).leaving
+    [by_word] = judged(config_map("acme", is_leaving=True, annotations=annotations), records=records).leaving
+    [vanished] = judged(records=records).leaving
 
-    assert (by_word.deletes_topics, without.deletes_topics, vanished.deletes_topics) == (True, False, False)
+    assert (by_word.deletes_topics, by_word.deletes_tables) == topics_and_tables_go
+    assert by_word.has_let_go is not by_word.deletes_tables
+    assert (vanished.deletes_topics, vanished.deletes_tables) == (False, False)
 
 
 def test_a_config_map_that_was_made_again_is_another_one() -> None:

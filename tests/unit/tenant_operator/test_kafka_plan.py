@@ -1,5 +1,7 @@
 """From documents and what Kafka holds to what is to be done."""
 
+from dataclasses import replace
+
 from libs.kafka.clients import TopicSpec
 from libs.kafka.tenant_access import (
     Acl,
@@ -123,6 +125,19 @@ def test_who_asks_for_it_loses_its_own_topics_only() -> None:
     actions = plan(SETTLED, judged(going, records=(record("acme"),)))
 
     assert {action.topic for action in actions if isinstance(action, DeleteTopic)} == TOPICS
+
+
+def test_topics_wait_for_the_tables_that_go_with_them() -> None:
+    """A sink that stands may make its dead-letter topic anew."""
+    going = config_map("acme", is_leaving=True, annotations={"headwater.dev/on-delete": "delete"})
+    standing = judged(going, records=(record("acme", sink_job="packed-0"),))
+    [leaving] = standing.leaving
+
+    waiting = plan(SETTLED, standing)
+    let_go = plan(SETTLED, replace(standing, leaving=(replace(leaving, has_let_go=True),)))
+
+    assert {type(action) for action in waiting} == {DeleteUser, Revoke, SetQuotas}
+    assert {action.topic for action in let_go if isinstance(action, DeleteTopic)} == TOPICS
 
 
 def test_what_was_cleared_away_is_not_cleared_away_again() -> None:

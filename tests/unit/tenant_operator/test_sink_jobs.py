@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from libs.errors import InvalidSettings
+from libs.types.sink_place import Place, Places, decode_places
 from services.tenant_operator.judge import InForce
 from services.tenant_operator.sink_jobs import assign, is_as_noted, job_template, jobs_of, manifests
 from tests.unit.tenant_operator.tenants import config_map, document, judged, record
@@ -77,12 +78,15 @@ def test_a_job_takes_no_more_documents_than_a_config_map_holds() -> None:
 
 
 def test_a_job_is_the_template_with_its_own_names_documents_and_owner() -> None:
-    in_force = tenants("a", "b")
-    [job] = jobs_of(in_force, {"a": "packed-0", "b": "packed-0"})
+    [job] = jobs_of(tenants("a", "b", jobs={"a": "packed-0", "b": "packed-0"}))
 
     documents, stateful_set = manifests(job, job_template(template_map(yaml.safe_dump(TEMPLATE))), "headwater")
 
+    places = decode_places(documents["data"].pop("places.json").encode())
     assert documents["data"] == {"a.yaml": document("a"), "b.yaml": document("b")}
+    assert places == Places(
+        job="packed-0", tenants={name: Place(job="packed-0", tenancy=f"uid-{name}") for name in ("a", "b")}
+    )
     assert stateful_set["metadata"]["name"] == "headwater-sink-packed-0"
     assert stateful_set["metadata"]["labels"]["team"] == "data"
     assert stateful_set["metadata"]["ownerReferences"][0]["uid"] == "u"
@@ -94,8 +98,10 @@ def test_a_job_is_the_template_with_its_own_names_documents_and_owner() -> None:
 def test_a_changed_document_changes_the_documents_and_not_the_pod() -> None:
     """The job reads its folder again by itself: a restart would cost all of its tenants half a minute."""
     template = job_template(template_map(yaml.safe_dump(TEMPLATE)))
-    [before] = jobs_of(tenants("a"), {"a": "packed-0"})
-    [after] = jobs_of(judged(config_map("a", document("a", "sink: {trigger_s: 9}\n"))).in_force, {"a": "packed-0"})
+    there = {"a": "packed-0"}
+    [before] = jobs_of(tenants("a", jobs=there))
+    changed = config_map("a", document("a", "sink: {trigger_s: 9}\n"))
+    [after] = jobs_of(judged(changed, records=(record("a", sink_job="packed-0"),)).in_force)
     old, new = manifests(before, template, "headwater"), manifests(after, template, "headwater")
 
     assert not is_as_noted(new[0], old[0])

@@ -1,0 +1,143 @@
+"""Which Spark job serves a tenant, and what one job hands over to the next; plain values and their bytes.
+
+tenant_operator decides, and tells each job of its tenants' places by the file ``places.json`` beside their documents. Jobs
+answer in the compacted topic ``headwater.sink-handovers``, under the tenant's name and tenancy: its state itself, that it was
+taken, or why not. ``spark.jobs.moves`` is what a job does about them, ADR 35 why it is so.
+"""
+
+import enum
+import gzip
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+PLACES_FILE: Final = "places.json"
+"""Beside a job's documents; no name of a document. Where there is none, a job serves every document."""
+MAX_HANDOVER_BYTES: Final = 900_000
+"""Compressed. Brokers take records of 1 MB by default (message.max.bytes)."""
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a tenant belongs."""
+
+    job: str
+    tenancy: str
+    """Which of several that had this name one after another: the uid of its ConfigMap."""
+    move: int = 0
+    """How often it has moved. It only grows, and names the state that the job is to begin with."""
+    came_from: str = ""
+    """The job that has to hand it over; empty: it has done so, or none has to."""
+    drops_tables: bool = False
+    """The tenant goes, and with it what is in the warehouses."""
+
+
+class Places(msgspec.Struct, frozen=True, kw_only=True):
+    """One job's file."""
+
+    job: str
+    """Whose."""
+    tenants: Mapping[str, Place] = {}
+    """Those that it has or is to have, and those that it is to hand over."""
+
+
+class Outcome(enum.Enum):
+    """What a job says of a tenant."""
+
+    HANDED_OVER = "handed over"
+    """Here is its state; who says so will not serve it again before it is handed back."""
+    TAKEN = "taken"
+    """Its state lies in this job now."""
+    REFUSED = "refused"
+    """It is not handed over, and served on."""
+    DROPPED = "dropped"
+    """Its tables and its state are gone."""
+    NOT_DROPPED = "not dropped"
+    """Not yet: it is tried again."""
+
+
+class Handover(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job says last of a tenant."""
+
+    tenant: str
+    tenancy: str
+    move: int
+    outcome: Outcome
+    job: str
+    """Which says so."""
+    because: str = ""
+    """Why not, with the remedy."""
+    files: Mapping[str, str] = {}
+    """Of HANDED_OVER: the tenant's state, by path below ``state_dir``; none: there was nothing yet."""
+
+
+class Phase(enum.Enum):
+    """What a job has of a tenant's state."""
+
+    HELD = "held"
+    REFUSED = "refused"
+    """Held, since the move of this number was refused; that is not taken back."""
+    HANDING_OVER = "handing over"
+    """Being written to Kafka, perhaps there already. The tenant is not served here any more."""
+    GONE = "gone"
+    DROPPED = "dropped"
+    """With the tables; kept while the place says so, lest a job that begins again drops those of who has the name next."""
+
+
+class HeldState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job knows of its own state of a tenant: the file ``<state_dir>/places/<tenant>.json``."""
+
+    tenancy: str
+    move: int
+    """HELD: which state it is; else the move that ended that."""
+    phase: Phase
+
+
+def held_path(state_dir: Path, tenant: str) -> Path:
+    """The file of one tenant."""
+    return state_dir / "places" / f"{tenant}.json"
+
+
+def handover_key(tenant: str, tenancy: str) -> str:
+    """The record's key: what is said of one tenancy never takes the place of what is said of another."""
+    return f"{tenant}/{tenancy}"
+
+
+def encode_places(places: Places) -> bytes:
+    """The file's content; the same for the same places."""
+    return msgspec.json.encode(places, order="sorted")
+
+
+def decode_places(content: bytes) -> Places:
+    """What ``encode_places`` wrote. Raises msgspec.DecodeError for anything else."""
+    return _places_decoder.decode(content)
+
+
+def encode_held(held: HeldState) -> bytes:
+    """The file's content."""
+    return msgspec.json.encode(held)
+
+
+def decode_held(content: bytes) -> HeldState:
+    """What ``encode_held`` wrote. Raises msgspec.DecodeError for anything else."""
+    return _held_decoder.decode(content)
+
+
+def encode_handover(handover: Handover) -> bytes:
+    """The record's value: JSON, by gzip, so that ``zcat`` shows it. The same for the same hand-over."""
+    return gzip.compress(msgspec.json.encode(handover), mtime=0)
+
+
+def decode_handover(value: bytes) -> Handover:
+    """What ``encode_handover`` wrote. Raises msgspec.DecodeError for anything else."""
+    try:
+        return _handover_decoder.decode(gzip.decompress(value))
+    except (OSError, EOFError, zlib.error) as error:
+        raise msgspec.DecodeError("no hand-over: not compressed by gzip") from error
+
+
+_places_decoder = msgspec.json.Decoder(Places)
+_held_decoder = msgspec.json.Decoder(HeldState)
+_handover_decoder = msgspec.json.Decoder(Handover)

@@ -1,0 +1,125 @@
+"""The topic of hand-overs as a job reads and writes it, by Kafka's own clients in the JVM."""
+
+import time
+from collections.abc import Collection
+from typing import Any, Final
+
+import msgspec
+import structlog
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from libs.config.connections import KafkaSettings
+from libs.errors import TransientError
+from libs.events.names import SINK_HANDOVERS_TOPIC
+from libs.types.sink_place import Handover, decode_handover, encode_handover, handover_key
+from spark.java import java_class
+from spark.jobs.jvm_consumer import client_properties, duration, jvm_consumer, topic_partition
+from spark.jobs.spark_errors import described
+
+_POLL_MS: Final = 200
+# The job's loop waits for these; it counts as hanging after 120 s.
+_TIMEOUT_S: Final = 15.0
+_REQUEST_MS: Final = "10000"
+_BYTES_WRITER: Final = "org.apache.kafka.common.serialization.ByteArraySerializer"
+_READ_OPTIONS: Final = {
+    "auto.offset.reset": "earliest",
+    "default.api.timeout.ms": _REQUEST_MS,
+    "request.timeout.ms": _REQUEST_MS,
+}
+_WRITE_OPTIONS: Final = {
+    "key.serializer": _BYTES_WRITER,
+    "value.serializer": _BYTES_WRITER,
+    "acks": "all",
+    "enable.idempotence": "true",
+    "max.block.ms": _REQUEST_MS,
+    "request.timeout.ms": _REQUEST_MS,
+    "delivery.timeout.ms": str(round(_TIMEOUT_S * 1000)),
+    "linger.ms": "0",
+}
+
+log = structlog.get_logger()
+
+
+class Handovers:
+    """What was said last of some tenancies. Holds a consumer from ``read`` to ``close``; not for two threads at once."""
+
+    def __init__(self, spark: SparkSession, kafka: KafkaSettings) -> None:
+        self._spark = spark
+        self._kafka = kafka
+        self._consumer: Any = None
+        self._of: frozenset[str] = frozenset()
+        self._known: dict[str, Handover] = {}
+
+    def read(self, keys: Collection[str]) -> dict[str, Handover]:
+        """What was said last under each of ``keys`` (``handover_key``) before this was called; nothing was of those that are
+        missing.
+
+        Raises:
+            TransientError: Kafka does not answer, or there is no such topic; try again.
+        """
+        if not self._of.issuperset(keys):
+            self.close()
+        try:
+            consumer = self._open(keys)
+            place = topic_partition(self._spark, SINK_HANDOVERS_TOPIC, 0)
+            places = java_class(self._spark, "java.util.List").of(place)
+            end = dict(consumer.endOffsets(places))[place]
+            deadline_s = time.monotonic() + _TIMEOUT_S
+            while consumer.position(place) < end:
+                if time.monotonic() > deadline_s:
+                    raise TransientError(f"topic {SINK_HANDOVERS_TOPIC} is not read to its end within {_TIMEOUT_S} s")
+                for record in consumer.poll(duration(self._spark, _POLL_MS)).iterator():
+                    self._take_in(record)
+        except Py4JJavaError as error:
+            self.close()
+            raise TransientError(f"topic {SINK_HANDOVERS_TOPIC} cannot be read: {described(error)}") from error
+        return {key: self._known[key] for key in keys if key in self._known}
+
+    def write(self, handover: Handover) -> None:
+        """Durable when this returns. Where it raises, it may be there nonetheless.
+
+        Raises:
+            TransientError: Kafka did not confirm it; try again.
+        """
+        producer = None
+        try:
+            properties = client_properties(self._spark, self._kafka, _WRITE_OPTIONS)
+            producer = java_class(self._spark, "org.apache.kafka.clients.producer.KafkaProducer")(properties)
+            key, value = handover_key(handover.tenant, handover.tenancy), encode_handover(handover)
+            new_record = java_class(self._spark, "org.apache.kafka.clients.producer.ProducerRecord")
+            producer.send(new_record(SINK_HANDOVERS_TOPIC, key.encode(), value)).get()
+        except Py4JJavaError as error:
+            raise TransientError(f"topic {SINK_HANDOVERS_TOPIC} cannot be written: {described(error)}") from error
+        finally:
+            if producer is not None:
+                producer.close(duration(self._spark, 0))
+        self._known[key] = handover
+
+    def close(self) -> None:
+        """Nobody waits for anything."""
+        consumer, self._consumer, self._of, self._known = self._consumer, None, frozenset(), {}
+        if consumer is not None:
+            consumer.close()
+
+    def _open(self, keys: Collection[str]) -> Any:
+        if self._consumer is None:
+            self._consumer = jvm_consumer(self._spark, self._kafka, _READ_OPTIONS)
+            place = topic_partition(self._spark, SINK_HANDOVERS_TOPIC, 0)
+            places = java_class(self._spark, "java.util.List").of(place)
+            self._consumer.assign(places)
+            self._consumer.seekToBeginning(places)
+            self._of = frozenset(keys)
+        return self._consumer
+
+    def _take_in(self, record: Any) -> None:
+        key = bytes(record.key() or b"").decode(errors="replace")
+        if key not in self._of:
+            return
+        self._known.pop(key, None)
+        if record.value() is None:
+            return
+        try:
+            self._known[key] = decode_handover(bytes(record.value()))
+        except msgspec.DecodeError:
+            log.warning("sink_handover_unreadable", key=key, offset=record.offset())
