@@ -44,6 +44,7 @@ from services.tenant_operator.objects import (
     TenantRecord,
     credentials,
     known_sources,
+    owners,
     record_manifest,
     record_name,
     sources_manifest,
@@ -122,10 +123,14 @@ class Reconciler:
         self._identity = identity
         self._now = now
         self._own = settings.kubernetes.own_namespace
+        self._records_owned_by: list[Mapping[str, Any]] = []
+        """As of this look."""
 
     async def look(self, *, with_drift: bool) -> bool:
         """See to everything once; whether all was done. ``with_drift``: look also at what only others change."""
         failures = Failures()
+        owner = await self._kubernetes.owner()
+        self._records_owned_by = [owner] if owner is not None and not self._settings.keeps_tenants else []
         standing = self._judge()
         new_sources = await self._new_sources()
         standing = await self._take_in(standing, new_sources, failures)
@@ -133,6 +138,7 @@ class Reconciler:
         await self._in_kafka(standing, failures, with_drift=with_drift)
         jobs = await self._sink_jobs(standing, failures, with_drift=with_drift)
         await self._join(standing, failures)
+        await self._own_what_is_kept(standing, owner, failures)
         await self._let_go(standing, failures)
         by_tenant = failures.waits | failures.by_tenant
         if failures.of_all:
@@ -292,7 +298,7 @@ class Reconciler:
 
     async def _store(self, record: TenantRecord) -> None:
         folder = f"/api/v1/namespaces/{self._own}/configmaps"
-        manifest = record_manifest(record, self._own)
+        manifest = record_manifest(record, self._own, self._records_owned_by)
         if record.resource_version:
             await self._kubernetes.replace(f"{folder}/{record_name(record.tenant)}", manifest)
         else:
@@ -432,6 +438,28 @@ class Reconciler:
         """With the version that was read: somebody else's finalizer is never lost."""
         metadata = {"resourceVersion": config_map.resource_version, "finalizers": list(finalizers)}
         await self._kubernetes.merge(_path(config_map), {"metadata": metadata})
+
+    async def _own_what_is_kept(self, standing: Standing, owner: Mapping[str, Any] | None, failures: Failures) -> None:
+        """What a release that is removed takes with it: of a mesh without tenants all; else, where ``keeps_tenants``, nothing
+        of theirs. The known sources are theirs too: they say who was there before a source was first read."""
+        if owner is None:
+            return
+        folder = f"/api/v1/namespaces/{self._own}/configmaps"
+        sources = await self._kubernetes.get(f"{folder}/{SOURCES_CONFIG_MAP}")
+        wanted = [(found, self._records_owned_by) for found in self._records.objects]
+        if sources is not None:
+            wanted.append((sources, self._records_owned_by if standing.in_force else [owner]))
+
+        async def own(found: Mapping[str, Any], owned_by: Sequence[Mapping[str, Any]]) -> None:
+            metadata = {"resourceVersion": found["metadata"]["resourceVersion"], "ownerReferences": owned_by or None}
+            try:
+                await self._kubernetes.merge(f"{folder}/{found['metadata']['name']}", {"metadata": metadata})
+            except Conflict:  # it was written since: the mirror tells, and brings the next look
+                return
+            except HeadwaterError as error:
+                failures.note_all(error)
+
+        await _side_by_side(own(found, owned_by) for found, owned_by in wanted if owners(found) != list(owned_by))
 
     async def _report(self, found: Sequence[Report]) -> None:
         async def tell(report: Report) -> None:

@@ -16,7 +16,7 @@ import yaml
 
 from libs.errors import InvalidSettings
 from services.tenant_operator.judge import InForce
-from services.tenant_operator.objects import MANAGED_BY, SINK_JOB_ANNOTATION, canonical
+from services.tenant_operator.objects import MANAGED_BY, SINK_JOB_ANNOTATION, canonical, owner_reference
 
 JOB_LABEL: Final = SINK_JOB_ANNOTATION
 """On a job's objects: its name."""
@@ -67,8 +67,7 @@ def job_template(config_map: Mapping[str, Any]) -> JobTemplate:
         ) from error
     if not has_place:
         raise InvalidSettings("sink_jobs", [f"{place}: has no volume {TENANTS_VOLUME!r}, which becomes the documents"])
-    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": metadata["name"], "uid": metadata["uid"]}
-    return JobTemplate(manifest, owner)
+    return JobTemplate(manifest, owner_reference(config_map))
 
 
 def assign(in_force: Sequence[InForce], *, tenants_per_packed_job: int) -> dict[str, str]:

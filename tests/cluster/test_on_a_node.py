@@ -423,10 +423,6 @@ async def test_uninstalling_leaves_nothing(mesh: Mesh) -> None:
     mesh.helm("uninstall", RELEASE, "-n", MESH, "--wait", f"--timeout={WAIT_S:.0f}s")
     # As docs/kubernetes.md says, "Uninstalling".
     mesh.cluster.kubectl("delete", "pvc", "-l", "headwater.dev/sink-job", "-n", MESH)
-    mesh.cluster.kubectl("delete", "lease", "headwater-tenant-operator", "-n", MESH)
-    operators = "app.kubernetes.io/managed-by=headwater-tenant-operator"
-    assert len(mesh.cluster.list("configmaps", MESH, "-l", operators)) == 1  # the sources; tenants were let go
-    mesh.cluster.kubectl("delete", "configmap", "-l", operators, "-n", MESH)
 
     own = {
         "configmap/kube-root-ca.crt",

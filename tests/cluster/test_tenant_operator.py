@@ -33,6 +33,7 @@ from libs.local.kafka_broker import Sasl
 from libs.local.ports import LOOPBACK, free_ports
 from libs.local.process import is_alive, last_log_lines
 from libs.rpc.tenants_client import TenantsClient
+from services.tenant_operator.objects import SOURCES_CONFIG_MAP
 from tests.certificates import write_certificates
 from tests.cluster.chart import render
 from tests.cluster.control_plane import ControlPlane
@@ -175,14 +176,12 @@ class Mesh:
 
     def start_operator(self, *, failpoints: str = "", **settings: object) -> ServiceProcess:
         number = len(self.operators)
-        token = self.cluster.service_account_token(self.own, "headwater-tenant-operator")
-        kubeconfig = self.cluster.kubeconfig(token, name=f"{self.own}-{number}", namespace=self.own)
         operator = ServiceProcess.of(
             "tenant_operator",
             self.folder / str(number),
             {
                 "kubernetes": {
-                    "kubeconfig_file": str(kubeconfig),
+                    "kubeconfig_file": self.kubeconfig(),
                     "own_namespace": self.own,
                     "tenant_namespaces": [self.tenants],
                 },
@@ -196,6 +195,12 @@ class Mesh:
         self.operators.append(operator)
         operator.start(failpoints=failpoints)
         return operator
+
+    def kubeconfig(self) -> str:
+        """By which an operator comes as its service account."""
+        token = self.cluster.service_account_token(self.own, "headwater-tenant-operator")
+        number = len(self.operators)
+        return str(self.cluster.kubeconfig(token, name=f"{self.own}-{number}", namespace=self.own))
 
     def tenant(self, name: str, document: str | None = None, password: str = "first", **annotations: str) -> None:
         """A team applies its ConfigMap and its Secret."""
@@ -564,6 +569,73 @@ async def test_tenants_share_spark_jobs_and_large_ones_have_their_own(mesh: Mesh
     await eventually(lambda: mesh.cluster.get("statefulset", own, mesh.own) is None)
     mesh.cluster.kubectl("delete", "configmap", "headwater-sink-template", "-n", mesh.own)  # as an uninstall does
     await eventually(lambda: mesh.cluster.list("statefulsets", mesh.own) == [])
+
+
+OWNER = "headwater-tenant-operator"
+KNOWN_SOURCES = {"schema_history": {"address": f"{LOOPBACK}:1"}, "sources": [{"name": "shop", "kind": "mysql"}]}
+
+
+def _install(mesh: Mesh, on_uninstall: str) -> dict[str, Any]:
+    """What the operator's own objects go with; the settings by which the chart has it so."""
+    values = {"onUninstall": on_uninstall, "tenantOperator": {"tenantNamespaces": [mesh.tenants]}}
+    objects = render(mesh.cluster, values, mesh.own, "tenant-operator", "sink")
+    mesh.cluster.apply(*(each for each in objects if each["kind"] == "ConfigMap"))
+    [text] = (each["data"]["settings.yaml"] for each in objects if each["metadata"]["name"] == OWNER and "data" in each)
+    told = yaml.safe_load(text)
+    kubernetes = {**told["kubernetes"], "kubeconfig_file": mesh.kubeconfig()}
+    return {"kubernetes": kubernetes, "keeps_tenants": told["keeps_tenants"], "sink_jobs": told["sink_jobs"]}
+
+
+async def _uninstall(mesh: Mesh, operator: ServiceProcess) -> None:
+    """As `helm uninstall` does; the cluster's garbage collector has been round when the lease and the jobs are gone."""
+    operator.stop()
+    mesh.cluster.kubectl("delete", "configmap", OWNER, "headwater-sink-template", "headwater-sink", "-n", mesh.own)
+    await eventually(lambda: mesh.cluster.list("leases,statefulsets", mesh.own) == [], 240.0)
+
+
+def _left(mesh: Mesh) -> set[str]:
+    kinds = "configmaps,statefulsets,leases,persistentvolumeclaims"
+    return {each["metadata"]["name"] for each in mesh.cluster.list(kinds, mesh.own)} - {"kube-root-ca.crt"}
+
+
+async def test_an_uninstalled_release_keeps_what_is_known_of_tenants_and_without_tenants_nothing(
+    mesh: Mesh, tenant: str
+) -> None:
+    """A release that is installed anew goes on where the first one stood: with a document that is good no more, too."""
+    operator = mesh.start_operator(joining=KNOWN_SOURCES, **_install(mesh, "keep"))
+    mesh.tenant(tenant)
+    await mesh.is_told(tenant, "ready")
+    mesh.cluster.kubectl("wait", "--for=create", "pod/headwater-sink-packed-0-0", "-n", mesh.own, "--timeout=240s")
+    await _uninstall(mesh, operator)
+    record, volume = f"headwater-tenant-{tenant}", "state-headwater-sink-packed-0-0"
+    assert _left(mesh) == {record, SOURCES_CONFIG_MAP, volume}
+    document = mesh.in_force(tenant)
+
+    mesh.config_map(tenant, "tenant: [")
+    operator = mesh.start_operator(joining=KNOWN_SOURCES, **_install(mesh, "keep"))
+    await mesh.is_told(tenant, "refused")
+    assert mesh.in_force(tenant) == document
+    mesh.cluster.kubectl("wait", "--for=create", "pod/headwater-sink-packed-0-0", "-n", mesh.own, "--timeout=240s")
+    mesh.delete(tenant)
+    await mesh.is_gone(tenant)
+    await _uninstall(mesh, operator)
+    await eventually(lambda: _left(mesh) == {volume}, 240.0)
+
+
+async def test_a_release_that_forgets_leaves_nothing(mesh: Mesh, tenant: str) -> None:
+    operator = mesh.start_operator(joining=KNOWN_SOURCES, **_install(mesh, "forget"))
+    mesh.tenant(tenant)
+    await mesh.is_told(tenant, "ready")
+    claim = "persistentvolumeclaim/state-headwater-sink-packed-0-0"
+    mesh.cluster.kubectl("wait", "--for=create", claim, "-n", mesh.own, "--timeout=240s")
+    owner = "jsonpath={.metadata.ownerReferences[0].kind}=StatefulSet"
+    mesh.cluster.kubectl("wait", f"--for={owner}", claim, "-n", mesh.own, "--timeout=240s")
+    assert f"headwater-tenant-{tenant}" in _left(mesh)
+
+    await _uninstall(mesh, operator)
+
+    # No node runs here, whose kubelet would let a pod go that was bound: this one never was, and its claim follows it.
+    await eventually(lambda: _left(mesh) == set(), 240.0)
 
 
 async def test_a_tenant_that_joins_gets_its_rows_within_seconds_of_its_config_map(
