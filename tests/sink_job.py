@@ -61,6 +61,8 @@ class SinkJob:
     read_rows: Callable[[WarehouseTable], list[Row]]
     environ: Mapping[str, str] = field(default_factory=dict)
     """Of every life, besides."""
+    session: Mapping[str, Any] = field(default_factory=dict)
+    """Further settings of it."""
     running: Running | None = None
 
     def start(self, *, failpoints: str = "") -> None:
@@ -71,7 +73,7 @@ class SinkJob:
             "kafka": {"bootstrap_servers": self.bootstrap_servers},
             "warehouses": {self.warehouse: self.warehouse_settings},
             "state_dir": str(self.folder / "state"),
-            "session": find_toolchain().session,
+            "session": {**find_toolchain().session, **self.session},
             "max_offsets_per_trigger": 120,
         }
         settings.write_text(yaml.safe_dump(document))

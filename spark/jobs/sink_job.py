@@ -25,8 +25,17 @@ from libs.config.tenants import TenantFolder, TenantSet
 from libs.errors import InvalidSettings, PipelineHalted, TransientError
 from libs.telemetry.endpoint import start_endpoint
 from libs.telemetry.log import configure_logging
-from libs.telemetry.metrics import SINK_SERVED
+from libs.telemetry.metrics import (
+    SINK_EXECUTOR_CORES,
+    SINK_EXECUTOR_FAILED_TASKS,
+    SINK_EXECUTOR_STORAGE,
+    SINK_EXECUTOR_STORAGE_USED,
+    SINK_EXECUTOR_TASKS,
+    SINK_EXECUTORS,
+    SINK_SERVED,
+)
 from libs.types.tenant import TenantSpec
+from spark.jobs.executors import ExecutorCounts, delete_left, executor_counts
 from spark.jobs.lineage import open_lineage
 from spark.jobs.session import lock_state, open_session
 from spark.jobs.settings import SinkJobSettings
@@ -58,7 +67,8 @@ def main(argv: Sequence[str]) -> int:
         settings = load_settings(SinkJobSettings, path=arguments.settings, environ=os.environ, subject=NAME)
         configure_logging(NAME, settings.telemetry)
         mistakes: list[str] = []
-        sinks = open_sinks(settings.warehouses, mistakes=mistakes)
+        shared_dirs = settings.session.shared_dirs if settings.session.has_executors else None
+        sinks = open_sinks(settings.warehouses, mistakes=mistakes, shared_dirs=shared_dirs)
         if mistakes:
             raise InvalidSettings(NAME, mistakes)
         serve(settings, sinks, stop)
@@ -123,11 +133,15 @@ class _Fleet:
         self._leaving: dict[str, TenantQuery] = {}
         """Of tenants whose document is away, until their last batch has ended."""
         self._is_told = False
+        self._has_executors = not settings.session.has_executors
+        """One at least; where there are none by its settings the driver works itself."""
         self._supervised_at_s = time.monotonic()
 
     def open(self) -> None:
         self._spark = open_session(self._settings.session, self._sinks.values(), name="headwater-sink")
         self._lock = lock_state(self._spark, Path(self._settings.state_dir), timeout_s=self._settings.lock_timeout_s)
+        if self._settings.session.executors is not None:
+            delete_left(self._spark, self._settings.session.executors)
 
     def serve_tenants(self, tenants: TenantSet) -> None:
         """Begin, restart and end queries, as the documents have it now."""
@@ -167,6 +181,8 @@ class _Fleet:
             for query in self._queries.values():
                 query.supervise()
             self._tell_let_go()
+            if self._settings.session.has_executors:
+                self._tell_executors(executor_counts(self._spark))
         except (Py4JError, ConnectionError) as error:
             raise TransientError(
                 "the JVM of the Spark session is gone; out of memory? see session.driver_memory"
@@ -184,6 +200,15 @@ class _Fleet:
             SINK_SERVED.remove(name)
             log.info("tenant_let_go", tenant=name)
 
+    def _tell_executors(self, found: ExecutorCounts) -> None:
+        self._has_executors = found.executors > 0
+        SINK_EXECUTORS.set(found.executors)
+        SINK_EXECUTOR_CORES.set(found.cores)
+        SINK_EXECUTOR_TASKS.set(found.running_tasks)
+        SINK_EXECUTOR_FAILED_TASKS.set(found.failed_tasks)
+        SINK_EXECUTOR_STORAGE_USED.set(found.storage_used_bytes)
+        SINK_EXECUTOR_STORAGE.set(found.storage_bytes)
+
     def stalled(self) -> str | None:
         """For /healthz: why a restart would help."""
         silent_s = time.monotonic() - self._supervised_at_s
@@ -193,6 +218,8 @@ class _Fleet:
         """For /readyz: what does not run."""
         if not self._is_told:
             return "the Spark session is starting"
+        if not self._has_executors:
+            return "no executor has come yet: `kubectl get pods -l headwater.dev/role=sink-executor` tells why"
         waiting = [name for name, query in self._queries.items() if not query.is_running]
         return f"not running: {', '.join(waiting)}" if waiting else None
 
