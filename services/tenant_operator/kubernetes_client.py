@@ -80,12 +80,22 @@ class KubernetesClient:
 
     async def list(self, path: str, *, labels: str = "", fields: str = "") -> Listed:
         """The objects that carry ``labels`` and have ``fields`` (selectors)."""
+        listed = await self.list_if_known(path, labels=labels, fields=fields)
+        if listed is None:
+            raise PipelineHalted(
+                f"Kubernetes: LIST {path}: the cluster knows no such kind of object; install what brings it"
+            )
+        return listed
+
+    async def list_if_known(self, path: str, *, labels: str = "", fields: str = "") -> Listed | None:
+        """The same; None: the cluster does not know this kind of object."""
         items: list[dict[str, Any]] = []
         more = ""
         while True:
             query = {"labelSelector": labels, "fieldSelector": fields, "limit": _PAGE, "continue": more}
-            answer = await self._ask("GET", path, query=query)
-            assert answer is not None
+            answer = await self._ask("GET", path, query=query, is_missing_fine=True)
+            if answer is None:
+                return None
             items.extend(answer["items"])
             more = answer["metadata"].get("continue", "")
             if not more:

@@ -54,13 +54,16 @@ from services.tenant_operator.objects import (
 from services.tenant_operator.report import Report, annotations, event, reports
 from services.tenant_operator.settings import JoiningSettings, TenantOperatorSettings
 from services.tenant_operator.sink_jobs import (
+    CLAIM,
     JOB_LABEL,
+    SPARK_OPERATOR,
+    JobTemplate,
     assign,
+    folders,
     is_as_noted,
     job_template,
     jobs_of,
     manifests,
-    object_name,
 )
 
 _WRITES_AT_ONCE: Final = 20
@@ -361,43 +364,58 @@ class Reconciler:
             return {}
         assigned = {each.tenant: each.record.sink_job for each in standing.in_force if each.record.sink_job}
         jobs = jobs_of(standing.in_force, assigned)
-        folders = {
-            "ConfigMap": f"/api/v1/namespaces/{self._own}/configmaps",
-            "StatefulSet": f"/apis/apps/v1/namespaces/{self._own}/statefulsets",
-        }
+        paths = folders(self._own)
         try:
             name = self._settings.sink_jobs.template_config_map
-            template_map = await self._kubernetes.get(f"{folders['ConfigMap']}/{name}")
+            template_map = await self._kubernetes.get(f"{paths['ConfigMap']}/{name}")
             if template_map is None:
                 raise InvalidSettings("sink_jobs", [f"template_config_map: {self._own}/{name} does not exist"])
             template = job_template(template_map)
-            found = {
-                (kind, item["metadata"]["name"]): item
-                for kind, folder in folders.items()
-                for item in (await self._kubernetes.list(folder, labels=JOB_LABEL)).items
-            }
+            found = await self._objects_of_jobs(template, paths)
         except HeadwaterError as error:
             failures.note_all(error)
             return assigned
-        for job in jobs:
-            for manifest in manifests(job, template, self._own):
-                key = (manifest["kind"], manifest["metadata"]["name"])
-                if is_as_noted(manifest, found.pop(key, None)) and not with_drift:
-                    continue
-                try:
-                    await self._kubernetes.apply(f"{folders[key[0]]}/{key[1]}", manifest)
-                except HeadwaterError as error:
-                    for tenant in job.documents:
-                        failures.note(tenant, error)
-        known = {object_name(job.name) for job in jobs}
-        for kind, name in found:
-            if name not in known:
-                try:
-                    await self._kubernetes.delete(f"{folders[kind]}/{name}")
-                    log.info("sink_job_deleted", kind=kind, name=name)
-                except HeadwaterError as error:
-                    failures.note_all(error)
+        wanted = [(job, manifest) for job in jobs for manifest in manifests(job, template, self._own)]
+        known = {_key(manifest) for _, manifest in wanted}
+        # First what is not to be: a job that is run in another way from now on must not run twice.
+        for kind, name in found.keys() - known:
+            if kind == CLAIM and not template.claim_goes:
+                continue
+            try:
+                await self._kubernetes.delete(f"{paths[kind]}/{name}")
+                log.info("sink_job_deleted", kind=kind, name=name)
+            except HeadwaterError as error:
+                failures.note_all(error)
+        for job, manifest in wanted:
+            kind, name = _key(manifest)
+            is_there = (kind, name) in found
+            if is_there and (kind == CLAIM or (is_as_noted(manifest, found[kind, name]) and not with_drift)):
+                continue  # a claim is made once: what is asked for of a volume hardly changes
+            try:
+                await self._kubernetes.apply(f"{paths[kind]}/{name}", manifest)
+            except HeadwaterError as error:
+                for tenant in job.documents:
+                    failures.note(tenant, error)
         return assigned
+
+    async def _objects_of_jobs(
+        self, template: JobTemplate, paths: Mapping[str, str]
+    ) -> dict[tuple[str, str], dict[str, Any]]:
+        """What is there of Spark jobs, by kind and name: of another kind too, by which they were run before.
+
+        Raises:
+            InvalidSettings: the template is of a kind that the cluster does not know.
+        """
+        found = {}
+        for kind, path in paths.items():
+            if kind == CLAIM and template.claim is None:
+                continue  # a StatefulSet's own
+            listed = await self._kubernetes.list_if_known(path, labels=JOB_LABEL)
+            if listed is None and kind == template.kind:
+                remedy = "install the Spark Operator with its CRDs, or set sink.kind: StatefulSet"
+                raise InvalidSettings("sink_jobs", [f"the cluster knows no {kind} ({SPARK_OPERATOR}): {remedy}"])
+            found.update({(kind, item["metadata"]["name"]): item for item in (listed.items if listed else ())})
+        return found
 
     async def _let_go(self, standing: Standing, failures: Failures) -> None:
         """Finalizers and records of those whose everything is cleared away."""
@@ -476,6 +494,10 @@ class Reconciler:
         for state in metrics.TENANT_STATES:
             metrics.OPERATOR_TENANTS.labels(state).set(sum(report.state == state for report in found))
         await _side_by_side(tell(report) for report in found if report.is_news)
+
+
+def _key(manifest: Mapping[str, Any]) -> tuple[str, str]:
+    return manifest["kind"], manifest["metadata"]["name"]
 
 
 def _path(config_map: TenantConfigMap) -> str:

@@ -122,8 +122,8 @@ class SinkJobsSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The tenants' Spark jobs."""
 
     template_config_map: str
-    """Name of a ConfigMap in ``own_namespace`` whose ``statefulset.yaml`` every job is made from: image, resources, volumes,
-    Secrets. It owns the jobs: they go when it goes."""
+    """Name of a ConfigMap in ``own_namespace`` whose ``statefulset.yaml``, or ``sparkapplication.yaml`` and ``claim.yaml``,
+    every job is made from: image, resources, volumes, Secrets. It owns the jobs: they go when it goes."""
     tenants_per_packed_job: int = 20
     """A Spark session costs 1 to 1.6 GB, whatever it does; so many small tenants share one."""
 

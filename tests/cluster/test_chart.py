@@ -23,7 +23,7 @@ from services.tenant_operator.settings import TenantOperatorSettings
 from services.tenant_operator.sink_jobs import SinkJob, job_template, manifests
 from services.vstream_reader.settings import VstreamReaderSettings, mistakes_in
 from spark.jobs.settings import SinkJobSettings
-from tests.cluster.chart import CHART, FULL, RELEASE, SHOP, SMALL, VALUES, render, write_values
+from tests.cluster.chart import CHART, EXECUTORS, FULL, RELEASE, SHOP, SMALL, VALUES, render, write_values
 from tests.cluster.control_plane import ControlPlane
 
 KUBERNETES = "1.34"
@@ -303,6 +303,7 @@ def test_no_password_stands_in_what_is_rendered(cluster: ControlPlane) -> None:
         ({"tls": {"enabled": True}}, "tls.secret"),
         ({"router": {"maskKeys": {"../acme": "keys"}}}, r"\.\./acme"),
         ({"sink": {"executors": {"resources": {"requests": {"memory": "1Gi"}}}}}, "executors/resources/requests"),
+        ({"sink": {"kind": "SparkApplication"}}, "sink.executors.instances: is 0"),
         ({"sink": {"executors": {"podTemplate": {"spec": {"containers": []}}}}}, "podTemplate/spec"),
         ({"sink": {"podTemplate": {"spec": {"securityContext": {"runAsNonRoot": False}}}}}, "runAsNonRoot"),
         (
@@ -456,6 +457,31 @@ def selects(peers: list[Object], pod: Object) -> bool:
 
 def ports(rule: Object) -> set[int]:
     return {port["port"] for port in rule["ports"]}
+
+
+def test_a_spark_application_is_of_the_images_spark_and_the_job_takes_its_settings(cluster: ControlPlane) -> None:
+    values = {**EXECUTORS, "sink": {**EXECUTORS["sink"], "kind": "SparkApplication"}}
+    objects = {(each["kind"], each["metadata"]["name"]): each for each in render(cluster, values, "any", "sink")}
+    made = yaml.safe_load(objects["ConfigMap", "headwater-sink-template"]["data"]["sparkapplication.yaml"])
+    text = objects["ConfigMap", "headwater-sink"]["data"]["settings.yaml"]
+    file = cluster.folder / "submitted.settings.yaml"
+    file.write_text(text)
+
+    driver, executor = made["spec"]["driver"], made["spec"]["executor"]
+    environ = environment(driver["template"]["spec"])
+    settings = load_settings(SinkJobSettings, path=file, environ=environ, subject="sink")
+    assert settings.session.is_submitted
+    assert settings.session.shared_dirs == ("/warehouse",)
+    assert settings.session.shuffle_partitions == 8
+    [locked] = re.findall(
+        r"^pyspark==([\d.]+)", (CHART.parents[1] / "requirements/spark.txt").read_text(), re.MULTILINE
+    )
+    assert made["spec"]["sparkVersion"] == locked
+    assert (executor["instances"], executor["cores"], executor["memory"]) == (4, 2, "2g")
+    assert (executor["coreRequest"], executor["coreLimit"]) == ("2", "3")
+    assert driver["template"]["spec"]["automountServiceAccountToken"] is True
+    assert executor["template"]["spec"]["automountServiceAccountToken"] is False
+    assert "executor.yaml" not in objects["ConfigMap", "headwater-sink"]["data"]
 
 
 def test_a_driver_may_see_to_pods_and_nothing_else(cluster: ControlPlane, namespace: str) -> None:

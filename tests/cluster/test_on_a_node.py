@@ -313,6 +313,11 @@ def _values(kafka: GuardedKafka, mysql: MysqlServer, valkey_port: int, warehouse
         "router": {"replicas": 1, "autoscaling": {"enabled": False}},
         "tenantOperator": {"replicas": 1, "tenantNamespaces": [f"team-{ACME}", f"team-{GLOBEX}"]},
         "sink": {
+            "executors": {
+                "instances": 1,
+                "memory": "512m",
+                "resources": {"requests": {"cpu": "100m"}, "limits": {"ephemeral-storage": "4Gi"}},
+            },
             "settings": {
                 "session": {"driver_memory": "768m"},
                 "warehouses": {"iceberg": {"warehouse_dir": str(warehouse), "catalog": {"kind": "hadoop"}}},

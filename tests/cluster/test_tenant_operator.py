@@ -37,6 +37,7 @@ from services.tenant_operator.objects import SOURCES_CONFIG_MAP
 from tests.certificates import write_certificates
 from tests.cluster.chart import render
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.programs import spark_operator_crd
 from tests.conftest import KafkaBroker, MysqlServer, ValkeyServer, start_kafka_in
 from tests.integration.reader_pipeline import start_pipeline
 from tests.integration.router_rig import ChangesSource, RouterProcess, orders_schema, read_topic, record_schema
@@ -569,6 +570,72 @@ async def test_tenants_share_spark_jobs_and_large_ones_have_their_own(mesh: Mesh
     await eventually(lambda: mesh.cluster.get("statefulset", own, mesh.own) is None)
     mesh.cluster.kubectl("delete", "configmap", "headwater-sink-template", "-n", mesh.own)  # as an uninstall does
     await eventually(lambda: mesh.cluster.list("statefulsets", mesh.own) == [])
+
+
+async def test_a_job_is_a_spark_application_where_the_cluster_knows_them(mesh: Mesh, tenant: str) -> None:
+    """As the Spark Operator's CRD has it, which refuses what it does not know; refused by name before. The state stays in its
+    place when a job is run in another way."""
+    sink = {"executors": {"instances": 2}}
+    told = {"template_config_map": "headwater-sink-template"}
+    submitted = {"sink": {**sink, "kind": "SparkApplication"}, "tenantOperator": {"tenantNamespaces": [mesh.tenants]}}
+    templates = ("sink", "tenant-operator-rbac", "service-account")
+    mesh.cluster.apply(*render(mesh.cluster, submitted, mesh.own, *templates))
+    mesh.start_operator(sink_jobs=told)
+    mesh.tenant(tenant)
+    message = await mesh.is_told(tenant, "waiting")
+    assert "the cluster knows no SparkApplication" in message
+    assert "install the Spark Operator" in message
+
+    crd = spark_operator_crd()
+    assert crd is not None
+    mesh.cluster.kubectl("create", "-f", str(crd))
+    try:
+        await mesh.is_told(tenant, "ready", "job packed-0")
+        name, claim = "headwater-sink-packed-0", "state-headwater-sink-packed-0-0"
+        made = mesh.cluster.get("sparkapplication", name, mesh.own)
+        assert made is not None
+        driver, executor = made["spec"]["driver"]["template"], made["spec"]["executor"]["template"]
+        assert {"name": "tenants", "configMap": {"name": name}}.items() <= _volume(driver, "tenants").items()
+        assert _volume(driver, "state")["persistentVolumeClaim"]["claimName"] == claim
+        assert driver["metadata"]["labels"]["headwater.dev/sink-job"] == "packed-0"
+        assert made["spec"]["restartPolicy"]["type"] == "Always"
+        assert mesh.cluster.get("persistentvolumeclaim", claim, mesh.own) is not None
+        assert mesh.cluster.list("statefulsets", mesh.own) == []
+        _can_be_pods(mesh, driver, executor)
+
+        mesh.cluster.apply(*render(mesh.cluster, {**submitted, "sink": sink}, mesh.own, "sink", "tenant-operator-rbac"))
+        await eventually(lambda: mesh.cluster.get("sparkapplication", name, mesh.own) is None)
+        await eventually(lambda: mesh.cluster.get("statefulset", name, mesh.own) is not None)
+        mesh.cluster.kubectl("wait", "--for=create", f"pod/{name}-0", "-n", mesh.own, "--timeout=240s")
+        pod = mesh.cluster.get("pod", f"{name}-0", mesh.own)
+        assert pod is not None
+        assert _volume(pod, "state")["persistentVolumeClaim"]["claimName"] == claim
+    finally:
+        mesh.cluster.kubectl("delete", "crd", CRD)
+
+
+CRD = "sparkapplications.sparkoperator.k8s.io"
+
+
+def _volume(pod: Mapping[str, Any], name: str) -> dict[str, Any]:
+    [found] = [each for each in pod["spec"]["volumes"] if each["name"] == name]
+    return dict(found)
+
+
+def _can_be_pods(mesh: Mesh, driver: Mapping[str, Any], executor: Mapping[str, Any]) -> None:
+    """With what Spark puts in, the API server takes them, as `restricted`."""
+    mesh.cluster.kubectl("label", "namespace", mesh.own, "pod-security.kubernetes.io/enforce=restricted")
+    for name, template in (("driver", driver), ("executor", executor)):
+        [container] = template["spec"]["containers"]
+        assert container["name"] == f"spark-kubernetes-{name}"
+        assert "args" not in container  # Spark adds its own behind
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {**template["metadata"], "name": name, "namespace": mesh.own},
+            "spec": {**template["spec"], "containers": [{"image": "spark", **container}]},
+        }
+        mesh.cluster.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(pod))
 
 
 OWNER = "headwater-tenant-operator"
