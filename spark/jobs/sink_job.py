@@ -48,6 +48,8 @@ EXIT_RESTART: Final = 1
 EXIT_INVALID_SETTINGS: Final = 2
 EXIT_HALTED: Final = 3
 _SUPERVISE_EVERY_S: Final = 1.0
+# They tell how they fare that often; asking the JVM takes milliseconds for each.
+_COUNT_EXECUTORS_EVERY_S: Final = 10.0
 # The loop waits for nothing longer than the start of a query; a session that hangs for this long will not come back.
 _STALLED_AFTER_S: Final = 120.0
 # Of the 10 s that a supervisor gives. Nothing is lost by leaving in the middle: a batch that is cut off comes again.
@@ -135,6 +137,7 @@ class _Fleet:
         self._is_told = False
         self._has_executors = not settings.session.has_executors
         """One at least; where there are none by its settings the driver works itself."""
+        self._counted_at_s = 0.0
         self._supervised_at_s = time.monotonic()
 
     def open(self) -> None:
@@ -181,7 +184,10 @@ class _Fleet:
             for query in self._queries.values():
                 query.supervise()
             self._tell_let_go()
-            if self._settings.session.has_executors:
+            now_s = time.monotonic()
+            is_due = not self._has_executors or now_s - self._counted_at_s >= _COUNT_EXECUTORS_EVERY_S
+            if self._settings.session.has_executors and is_due:
+                self._counted_at_s = now_s
                 self._tell_executors(executor_counts(self._spark))
         except (Py4JError, ConnectionError) as error:
             raise TransientError(
