@@ -161,5 +161,10 @@ COPY --from=spark-packages /opt/headwater /opt/headwater
 COPY --from=jars /jars /opt/headwater/jars
 COPY --from=code /src/libs libs
 COPY --from=code /src/spark spark
+# Spark's Python workers import what their tasks call, wherever they are started.
+ENV PYTHONPATH=/app
+# With this Java, these jars and their times, as they lie in this image: no other archive would fit. It is written whole, and a JVM has taken
+# it, or the build ends.
+RUN python -m spark.jobs.class_archive /opt/headwater/spark-classes.jsa --jars-dir /opt/headwater/jars && rm -rf /tmp/hsperfdata_root
 USER 10001:10001
-ENTRYPOINT ["python", "-m", "spark.jobs.sink_job"]
+ENTRYPOINT ["python", "-m", "spark.jobs.container"]

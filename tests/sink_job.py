@@ -63,6 +63,8 @@ class SinkJob:
     """Of every life, besides."""
     settings: Mapping[str, object] = field(default_factory=dict)
     """Further ones of the job."""
+    session: Mapping[str, Any] = field(default_factory=dict)
+    """Further settings of it."""
     running: Running | None = None
 
     def start(self, *, failpoints: str = "") -> None:
@@ -73,7 +75,7 @@ class SinkJob:
             "kafka": {"bootstrap_servers": self.bootstrap_servers},
             "warehouses": {self.warehouse: self.warehouse_settings},
             "state_dir": str(self.folder / "state"),
-            "session": find_toolchain().session,
+            "session": {**find_toolchain().session, **self.session},
             "max_offsets_per_trigger": 120,
             **self.settings,
         }

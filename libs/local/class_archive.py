@@ -13,12 +13,14 @@ from libs.local.step import Progress, SetupFailed, run
 
 WRITE_TIMEOUT_S = 900.0
 _MODULE = "spark.jobs.class_archive"
+_LAYOUT = 2
+"""Of the class path that it fits (``spark.jobs.session``); one of another layout is no use, and is left where it is."""
 
 
 def archive_path(repository: Path, java: Java) -> Path:
     """Where it lies: in the environment whose jars it is of, and goes with."""
     release = java.home / "release"
-    described = f"{java.home} {release.read_text() if release.is_file() else java.version}"
+    described = f"{_LAYOUT} {java.home} {release.read_text() if release.is_file() else java.version}"
     return repository / ".venv" / f"spark-classes-{hashlib.sha256(described.encode()).hexdigest()[:12]}.jsa"
 
 

@@ -813,6 +813,44 @@ SINK_WAITS = _gauge(
     ("tenant",),
 )
 
+SINK_EXECUTORS = _gauge(
+    Area.SINK,
+    "headwater_sink_executors",
+    "Executors that work for the job now; 0 where the job's own pod does all of it.",
+    "Below sink.executors.instances for minutes: `kubectl get pods -l headwater.dev/role=sink-executor`; Pending: the nodes "
+    "have no room; none at all: the job's log says which right it lacks.",
+)
+SINK_EXECUTOR_CORES = _gauge(
+    Area.SINK,
+    "headwater_sink_executor_cores",
+    "Tasks that the executors can run at once.",
+    "No remedy: instances by cores.",
+)
+SINK_EXECUTOR_TASKS = _gauge(
+    Area.SINK,
+    "headwater_sink_executor_tasks",
+    "Tasks that the executors run now.",
+    "As many as headwater_sink_executor_cores all the time while headwater_sink_lag_seconds rises: more executors, or cores.",
+)
+SINK_EXECUTOR_FAILED_TASKS = _gauge(
+    Area.SINK,
+    "headwater_sink_executor_failed_tasks",
+    "Tasks that failed on the executors that are there now. Spark runs each again, three times.",
+    "Rising: the executors' logs have the reason; killed for memory: sink.executors.memory, memoryOverhead.",
+)
+SINK_EXECUTOR_STORAGE_USED = _gauge(
+    Area.SINK,
+    "headwater_sink_executor_storage_used_bytes",
+    "Of the executors' heaps, what batches are kept in now.",
+    "Near headwater_sink_executor_storage_bytes all the time: parts of batches go to disk; raise sink.executors.memory.",
+)
+SINK_EXECUTOR_STORAGE = _gauge(
+    Area.SINK,
+    "headwater_sink_executor_storage_bytes",
+    "Of the executors' heaps, what batches may be kept in.",
+    "No remedy: a part of sink.executors.memory.",
+)
+
 # --- tenant_operator -------------------------------------------------------------------------------------------------
 
 TENANT_STATES = ("ready", "refused", "waiting", "leaving")

@@ -24,6 +24,7 @@ from libs.errors import (
     ServiceUnavailable,
     TransientError,
 )
+from services.tenant_operator.objects import owner_reference
 from services.tenant_operator.settings import KubernetesSettings
 
 _PAGE: Final = 500
@@ -60,14 +61,41 @@ class KubernetesClient:
         """An object; None where there is none."""
         return await self._ask("GET", path, is_missing_fine=True)
 
+    async def owner(self) -> dict[str, str] | None:
+        """What carries this goes with ``owner_config_map``; None: the settings name none. Asked for each time: one that was
+        made anew is another, and what carries the old one would be swept away.
+
+        Raises:
+            ServiceUnavailable: it is not there; the release is being removed, or the setting names another.
+        """
+        name, namespace = self._settings.owner_config_map, self._settings.own_namespace
+        if name is None:
+            return None
+        found = await self.get(f"/api/v1/namespaces/{namespace}/configmaps/{name}")
+        if found is None:
+            raise ServiceUnavailable(
+                f"ConfigMap {namespace}/{name} is not there (kubernetes.owner_config_map): nothing is kept without it"
+            )
+        return owner_reference(found)
+
     async def list(self, path: str, *, labels: str = "", fields: str = "") -> Listed:
         """The objects that carry ``labels`` and have ``fields`` (selectors)."""
+        listed = await self.list_if_known(path, labels=labels, fields=fields)
+        if listed is None:
+            raise PipelineHalted(
+                f"Kubernetes: LIST {path}: the cluster knows no such kind of object; install what brings it"
+            )
+        return listed
+
+    async def list_if_known(self, path: str, *, labels: str = "", fields: str = "") -> Listed | None:
+        """The same; None: the cluster does not know this kind of object."""
         items: list[dict[str, Any]] = []
         more = ""
         while True:
             query = {"labelSelector": labels, "fieldSelector": fields, "limit": _PAGE, "continue": more}
-            answer = await self._ask("GET", path, query=query)
-            assert answer is not None
+            answer = await self._ask("GET", path, query=query, is_missing_fine=True)
+            if answer is None:
+                return None
             items.extend(answer["items"])
             more = answer["metadata"].get("continue", "")
             if not more:

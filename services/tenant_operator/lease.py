@@ -88,7 +88,7 @@ class Leadership:
         path = f"{self._folder}/{self._settings.name}"
         found = await self._client.get(path)
         if found is None:
-            await self._client.create(self._folder, self._lease({}, transitions=0))
+            await self._client.create(self._folder, self._lease(await self._owned({}), transitions=0))
             return True
         spec = found.get("spec") or {}
         if spec.get("holderIdentity") == self.identity:
@@ -98,8 +98,13 @@ class Leadership:
         if not self._is_over(spec):
             return False
         transitions = int(spec.get("leaseTransitions") or 0) + 1
-        await self._client.replace(path, self._lease(found["metadata"], transitions=transitions))
+        await self._client.replace(path, self._lease(await self._owned(found["metadata"]), transitions=transitions))
         return True
+
+    async def _owned(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        """It goes with the release: a lease remembers nothing."""
+        owner = await self._client.owner()
+        return metadata if owner is None else {**metadata, "ownerReferences": [owner]}
 
     def _is_over(self, spec: dict[str, Any]) -> bool:
         """Nobody holds it, or its holder has been silent for its whole time while we watched."""

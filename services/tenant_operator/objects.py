@@ -6,7 +6,7 @@ Plain functions from the API's JSON to records. Names of labels and annotations 
 import base64
 import binascii
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -108,6 +108,17 @@ class TenantRecord:
     """Empty: not in Kubernetes yet."""
 
 
+def owner_reference(config_map: Json) -> dict[str, str]:
+    """What an object carries that is to go with this ConfigMap."""
+    metadata = config_map["metadata"]
+    return {"apiVersion": "v1", "kind": "ConfigMap", "name": metadata["name"], "uid": metadata["uid"]}
+
+
+def owners(found: Json) -> list[Json]:
+    """The owners that an object has."""
+    return list(found["metadata"].get("ownerReferences") or ())
+
+
 def tenant_config_map(found: Json) -> TenantConfigMap:
     """A ConfigMap with the tenants' label."""
     metadata = found["metadata"]
@@ -174,7 +185,7 @@ def record_name(tenant: str) -> str:
     return f"headwater-tenant-{tenant}"
 
 
-def record_manifest(record: TenantRecord, namespace: str) -> dict[str, Any]:
+def record_manifest(record: TenantRecord, namespace: str, owned_by: Sequence[Json] = ()) -> dict[str, Any]:
     """The ConfigMap that holds a record. With its version, so that a write on top of another's is refused."""
     metadata: dict[str, Any] = {
         "name": record_name(record.tenant),
@@ -188,6 +199,8 @@ def record_manifest(record: TenantRecord, namespace: str) -> dict[str, Any]:
             SINK_JOB_ANNOTATION: record.sink_job,
         },
     }
+    if owned_by:
+        metadata["ownerReferences"] = list(owned_by)
     if record.resource_version:
         metadata["resourceVersion"] = record.resource_version
     data = {DOCUMENT_KEY: record.text}

@@ -60,6 +60,7 @@ from services.tenant_operator.objects import (
     TenantRecord,
     credentials,
     known_sources,
+    owners,
     record_manifest,
     record_name,
     sources_manifest,
@@ -69,15 +70,18 @@ from services.tenant_operator.objects import (
 from services.tenant_operator.report import Report, annotations, event, reports
 from services.tenant_operator.settings import JoiningSettings, TenantOperatorSettings
 from services.tenant_operator.sink_jobs import (
+    CLAIM,
     JOB_LABEL,
+    SPARK_OPERATOR,
+    JobTemplate,
     assign,
+    folders,
     is_as_noted,
     is_measured,
     job_template,
     jobs_of,
     jobs_with,
     manifests,
-    object_name,
 )
 
 _WRITES_AT_ONCE: Final = 20
@@ -153,10 +157,14 @@ class Reconciler:
         """Of tenants in packed jobs; measured, and no harm where it is lost."""
         self.awaits_jobs = False
         """Whether the last look left something to a Spark job, whose answer nobody tells of."""
+        self._records_owned_by: list[Mapping[str, Any]] = []
+        """As of this look."""
 
     async def look(self, *, with_drift: bool) -> bool:
         """See to everything once; whether all was done. ``with_drift``: look also at what only others change."""
         failures = Failures()
+        owner = await self._kubernetes.owner()
+        self._records_owned_by = [owner] if owner is not None and not self._settings.keeps_tenants else []
         standing = self._judge()
         if with_drift:
             standing = await self._promote(standing)
@@ -167,6 +175,7 @@ class Reconciler:
         await self._in_kafka(standing, failures, with_drift=with_drift)
         jobs = await self._sink_jobs(standing, failures, with_drift=with_drift)
         await self._join(standing, failures)
+        await self._own_what_is_kept(standing, owner, failures)
         await self._let_go(standing, failures)
         by_tenant = failures.waits | failures.by_tenant
         if failures.of_all:
@@ -444,7 +453,7 @@ class Reconciler:
 
     async def _store(self, record: TenantRecord) -> None:
         folder = f"/api/v1/namespaces/{self._own}/configmaps"
-        manifest = record_manifest(record, self._own)
+        manifest = record_manifest(record, self._own, self._records_owned_by)
         if record.resource_version:
             await self._kubernetes.replace(f"{folder}/{record_name(record.tenant)}", manifest)
         else:
@@ -513,43 +522,64 @@ class Reconciler:
         jobs = jobs_of(standing.in_force, standing.leaving)
         # As they are now, with whoever this look leaves out.
         spared = {name for each in standing.left_out for name in jobs_with(each.record)}
-        folders = {
-            "ConfigMap": f"/api/v1/namespaces/{self._own}/configmaps",
-            "StatefulSet": f"/apis/apps/v1/namespaces/{self._own}/statefulsets",
-        }
+        paths = folders(self._own)
         try:
             name = self._settings.sink_jobs.template_config_map
-            template_map = await self._kubernetes.get(f"{folders['ConfigMap']}/{name}")
+            template_map = await self._kubernetes.get(f"{paths['ConfigMap']}/{name}")
             if template_map is None:
                 raise InvalidSettings("sink_jobs", [f"template_config_map: {self._own}/{name} does not exist"])
             template = job_template(template_map)
-            found = {
-                (kind, item["metadata"]["name"]): item
-                for kind, folder in folders.items()
-                for item in (await self._kubernetes.list(folder, labels=JOB_LABEL)).items
-            }
+            found = await self._objects_of_jobs(template, paths)
         except HeadwaterError as error:
             failures.note_all(error)
             return assigned
-        for job in (each for each in jobs if each.name not in spared):
-            for manifest in manifests(job, template, self._own):
-                key = (manifest["kind"], manifest["metadata"]["name"])
-                if is_as_noted(manifest, found.pop(key, None)) and not with_drift:
-                    continue
-                try:
-                    await self._kubernetes.apply(f"{folders[key[0]]}/{key[1]}", manifest)
-                except HeadwaterError as error:
-                    for tenant in job.tenants:
-                        failures.note(tenant, error)
-        known = {object_name(name) for name in (*(job.name for job in jobs), *spared)}
-        for kind, name in found:
-            if name not in known:
-                try:
-                    await self._kubernetes.delete(f"{folders[kind]}/{name}")
-                    log.info("sink_job_deleted", kind=kind, name=name)
-                except HeadwaterError as error:
-                    failures.note_all(error)
+        wanted = [
+            (job, manifest)
+            for job in jobs
+            if job.name not in spared
+            for manifest in manifests(job, template, self._own)
+        ]
+        known = {_place(manifest) for _, manifest in wanted}
+        # First what is not to be: a job that is run in another way from now on must not run twice.
+        for kind, name in found.keys() - known:
+            is_spared = found[kind, name]["metadata"]["labels"][JOB_LABEL] in spared
+            if is_spared or (kind == CLAIM and not template.claim_goes):
+                continue
+            try:
+                await self._kubernetes.delete(f"{paths[kind]}/{name}")
+                log.info("sink_job_deleted", kind=kind, name=name)
+            except HeadwaterError as error:
+                failures.note_all(error)
+        for job, manifest in wanted:
+            kind, name = _place(manifest)
+            is_there = (kind, name) in found
+            if is_there and (kind == CLAIM or (is_as_noted(manifest, found[kind, name]) and not with_drift)):
+                continue  # a claim is made once: what is asked for of a volume hardly changes
+            try:
+                await self._kubernetes.apply(f"{paths[kind]}/{name}", manifest)
+            except HeadwaterError as error:
+                for tenant in job.tenants:
+                    failures.note(tenant, error)
         return assigned
+
+    async def _objects_of_jobs(
+        self, template: JobTemplate, paths: Mapping[str, str]
+    ) -> dict[tuple[str, str], dict[str, Any]]:
+        """What is there of Spark jobs, by kind and name: of another kind too, by which they were run before.
+
+        Raises:
+            InvalidSettings: the template is of a kind that the cluster does not know.
+        """
+        found = {}
+        for kind, path in paths.items():
+            if kind == CLAIM and template.claim is None:
+                continue  # a StatefulSet's own
+            listed = await self._kubernetes.list_if_known(path, labels=JOB_LABEL)
+            if listed is None and kind == template.kind:
+                remedy = "install the Spark Operator with its CRDs, or set sink.kind: StatefulSet"
+                raise InvalidSettings("sink_jobs", [f"the cluster knows no {kind} ({SPARK_OPERATOR}): {remedy}"])
+            found.update({(kind, item["metadata"]["name"]): item for item in (listed.items if listed else ())})
+        return found
 
     async def _let_go(self, standing: Standing, failures: Failures) -> None:
         """Finalizers and records of those whose everything is cleared away."""
@@ -600,6 +630,28 @@ class Reconciler:
         metadata = {"resourceVersion": config_map.resource_version, "finalizers": list(finalizers)}
         await self._kubernetes.merge(_path(config_map), {"metadata": metadata})
 
+    async def _own_what_is_kept(self, standing: Standing, owner: Mapping[str, Any] | None, failures: Failures) -> None:
+        """What a release that is removed takes with it: of a mesh without tenants all; else, where ``keeps_tenants``, nothing
+        of theirs. The known sources are theirs too: they say who was there before a source was first read."""
+        if owner is None:
+            return
+        folder = f"/api/v1/namespaces/{self._own}/configmaps"
+        sources = await self._kubernetes.get(f"{folder}/{SOURCES_CONFIG_MAP}")
+        wanted = [(found, self._records_owned_by) for found in self._records.objects]
+        if sources is not None:
+            wanted.append((sources, self._records_owned_by if standing.in_force else [owner]))
+
+        async def own(found: Mapping[str, Any], owned_by: Sequence[Mapping[str, Any]]) -> None:
+            metadata = {"resourceVersion": found["metadata"]["resourceVersion"], "ownerReferences": owned_by or None}
+            try:
+                await self._kubernetes.merge(f"{folder}/{found['metadata']['name']}", {"metadata": metadata})
+            except Conflict:  # it was written since: the mirror tells, and brings the next look
+                return
+            except HeadwaterError as error:
+                failures.note_all(error)
+
+        await _side_by_side(own(found, owned_by) for found, owned_by in wanted if owners(found) != list(owned_by))
+
     async def _report(self, found: Sequence[Report]) -> None:
         async def tell(report: Report) -> None:
             try:
@@ -620,6 +672,10 @@ class Reconciler:
 def _key(record: TenantRecord) -> str:
     """Under which jobs tell of the tenant."""
     return handover_key(record.tenant, record.origin.uid)
+
+
+def _place(manifest: Mapping[str, Any]) -> tuple[str, str]:
+    return manifest["kind"], manifest["metadata"]["name"]
 
 
 def _path(config_map: TenantConfigMap) -> str:

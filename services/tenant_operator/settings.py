@@ -13,6 +13,9 @@ class KubernetesSettings(msgspec.Struct, frozen=True, kw_only=True):
     """None: the cluster that the process runs in, as its pod's service account."""
     own_namespace: str
     """Where the operator keeps its records, its lease and the tenants' Spark jobs."""
+    owner_config_map: str | None = None
+    """Name of a ConfigMap in ``own_namespace`` with which everything goes that the operator keeps for itself: the chart's own,
+    so that an uninstalled release leaves nothing. None: somebody deletes it."""
     tenant_namespaces: tuple[str, ...] = ()
     """Where tenants' ConfigMaps and Secrets are looked for; empty: in every namespace."""
     request_timeout_s: float = 15.0
@@ -119,8 +122,8 @@ class SinkJobsSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The tenants' Spark jobs."""
 
     template_config_map: str
-    """Name of a ConfigMap in ``own_namespace`` whose ``statefulset.yaml`` every job is made from: image, resources, volumes,
-    Secrets. It owns the jobs: they go when it goes."""
+    """Name of a ConfigMap in ``own_namespace`` whose ``statefulset.yaml``, or ``sparkapplication.yaml`` and ``claim.yaml``,
+    every job is made from: image, resources, volumes, Secrets. It owns the jobs: they go when it goes."""
     tenants_per_packed_job: int = 20
     """A Spark session costs 1 to 1.6 GB, whatever it does; so many small tenants share one."""
     own_job_at_events_s: float | None = None
@@ -162,6 +165,9 @@ class TenantOperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """None: a document with ``snapshot.on_joining`` is refused."""
     sink_jobs: SinkJobsSettings | None = None
     """None: no Spark job is made; topics only."""
+    keeps_tenants: bool = True
+    """What is known of tenants that were not let go (records, known sources) outlives ``kubernetes.owner_config_map``: an
+    operator that is installed anew goes on with it. False: it goes too."""
     largest_document_bytes: int = 262_144
     """A larger document is refused: a ConfigMap may have a megabyte, a router holds every tenant's."""
     resync_s: float = 30.0

@@ -2,8 +2,9 @@
 
 A job is a StatefulSet of one pod, made from the chart's template, and a ConfigMap with its tenants' documents, which the pod
 mounts as its tenants folder. A StatefulSet, since a job's state (Spark's checkpoints) lies on a volume of its own, which comes
-back with the pod, and since two pods of one job never run at once. A tenant's state lies there too, so that it moves to another
-job only by a hand-over (``moves``): both jobs are told of its place, and the old one stays until it has answered.
+back with the pod, and since two pods of one job never run at once. Where the template is a SparkApplication, it is one, and a
+claim of that volume beside it. A tenant's state lies there too, so that it moves to another job only by a hand-over
+(``moves``): both jobs are told of its place, and the old one stays until it has answered.
 """
 
 import copy
@@ -18,13 +19,23 @@ from libs.errors import InvalidSettings
 from libs.types.sink_place import PLACES_FILE, Place, Places, encode_places
 from services.tenant_operator.judge import InForce, Leaving
 from services.tenant_operator.moves import is_to_move, own_job, places_of
-from services.tenant_operator.objects import MANAGED_BY, SINK_JOB_ANNOTATION, TenantRecord, canonical
+from services.tenant_operator.objects import MANAGED_BY, SINK_JOB_ANNOTATION, TenantRecord, canonical, owner_reference
 
 JOB_LABEL: Final = SINK_JOB_ANNOTATION
 """On a job's objects: its name."""
-TEMPLATE_KEY: Final = "statefulset.yaml"
+TEMPLATE_KEYS: Final = {"StatefulSet": "statefulset.yaml", "SparkApplication": "sparkapplication.yaml"}
+"""By the kind of object that runs a job."""
+CLAIM: Final = "PersistentVolumeClaim"
+SPARK_OPERATOR: Final = "sparkoperator.k8s.io/v1beta2"
+"""Of the Spark Operator (github.com/kubeflow/spark-operator)."""
+CLAIM_KEY: Final = "claim.yaml"
+"""Beside a SparkApplication: the claim of its state."""
 TENANTS_VOLUME: Final = "tenants"
 """The volume of the template that becomes the job's documents."""
+STATE_VOLUME: Final = "state"
+"""Of a SparkApplication's driver: the volume that becomes the claim."""
+GOES_ANNOTATION: Final = "headwater.dev/goes-with-release"
+"""``true`` on the template's claim: with the release, and with its job."""
 _MADE_OF_ANNOTATION: Final = "headwater.dev/made-of"
 _LARGEST_DOCUMENTS_BYTES: Final = 900_000
 """Of one job: a ConfigMap holds 1 MiB."""
@@ -34,11 +45,20 @@ _PLACE_BYTES: Final = 250
 
 @dataclass(frozen=True, slots=True)
 class JobTemplate:
-    """The chart's StatefulSet, and the ConfigMap that it came in."""
+    """The chart's StatefulSet or SparkApplication, and the ConfigMap that it came in."""
 
+    kind: str
     manifest: Mapping[str, Any]
     owner: Mapping[str, Any]
     """An owner reference."""
+    claim: Mapping[str, Any] | None = None
+    """Of a SparkApplication: the volume of a job's state."""
+
+    @property
+    def claim_goes(self) -> bool:
+        """Whether the claim goes with its job, and with the release."""
+        metadata = (self.claim or {}).get("metadata") or {}
+        return bool((metadata.get("annotations") or {}).get(GOES_ANNOTATION) == "true")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +83,28 @@ def job_template(config_map: Mapping[str, Any]) -> JobTemplate:
     Raises:
         InvalidSettings: it holds none, or one that has no place for the documents.
     """
-    metadata = config_map["metadata"]
-    place = f"ConfigMap {metadata['name']}: {TEMPLATE_KEY}"
-    text = (config_map.get("data") or {}).get(TEMPLATE_KEY)
+    metadata, data = config_map["metadata"], config_map.get("data") or {}
+    kind = next((kind for kind, key in TEMPLATE_KEYS.items() if key in data), "StatefulSet")
+    place = f"ConfigMap {metadata['name']}: {TEMPLATE_KEYS[kind]}"
+    text = data.get(TEMPLATE_KEYS[kind])
     if text is None:
         raise InvalidSettings("sink_jobs", [f"{place}: is missing"])
     try:
         manifest = yaml.safe_load(text)
-        volumes = manifest["spec"]["template"]["spec"]["volumes"]
+        volumes = _pod(kind, manifest)["spec"]["volumes"]
         has_place = any(volume["name"] == TENANTS_VOLUME for volume in volumes)
+        claim = yaml.safe_load(data[CLAIM_KEY]) if kind == "SparkApplication" else None
     except (yaml.YAMLError, KeyError, TypeError) as error:
-        raise InvalidSettings(
-            "sink_jobs", [f"{place}: is no StatefulSet with volumes ({type(error).__name__})"]
-        ) from error
+        raise InvalidSettings("sink_jobs", [f"{place}: is no {kind} with volumes ({type(error).__name__})"]) from error
     if not has_place:
         raise InvalidSettings("sink_jobs", [f"{place}: has no volume {TENANTS_VOLUME!r}, which becomes the documents"])
-    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": metadata["name"], "uid": metadata["uid"]}
-    return JobTemplate(manifest, owner)
+    return JobTemplate(kind, manifest, owner_reference(config_map), claim)
+
+
+def _pod(kind: str, manifest: Mapping[str, Any]) -> Any:
+    """The template of a job's own pod."""
+    spec = manifest["spec"]
+    return spec["template"] if kind == "StatefulSet" else spec["driver"]["template"]
 
 
 def assign(in_force: Sequence[InForce], *, tenants_per_packed_job: int) -> dict[str, str]:
@@ -156,13 +181,28 @@ def jobs_with(record: TenantRecord) -> set[str]:
     return {name for name in (record.sink_job, record.placement.came_from) if name}
 
 
+def folders(namespace: str) -> dict[str, str]:
+    """Where the objects of jobs are, by kind."""
+    return {
+        "ConfigMap": f"/api/v1/namespaces/{namespace}/configmaps",
+        CLAIM: f"/api/v1/namespaces/{namespace}/persistentvolumeclaims",
+        "StatefulSet": f"/apis/apps/v1/namespaces/{namespace}/statefulsets",
+        "SparkApplication": f"/apis/{SPARK_OPERATOR}/namespaces/{namespace}/sparkapplications",
+    }
+
+
 def object_name(job: str) -> str:
-    """Of a job's StatefulSet and ConfigMap."""
+    """Of what runs a job, and of its ConfigMap."""
     return f"headwater-sink-{job}"
 
 
-def manifests(job: SinkJob, template: JobTemplate, namespace: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A job's ConfigMap and StatefulSet."""
+def claim_name(job: str) -> str:
+    """Of a job's volume, as a StatefulSet calls it: what is run in another way finds the state where it was."""
+    return f"state-{object_name(job)}-0"
+
+
+def manifests(job: SinkJob, template: JobTemplate, namespace: str) -> tuple[dict[str, Any], ...]:
+    """A job's ConfigMap, and its StatefulSet; or its claim and its SparkApplication."""
     name = object_name(job.name)
     labels = {**MANAGED_BY, "app.kubernetes.io/component": "sink", JOB_LABEL: job.name}
     metadata = {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": [dict(template.owner)]}
@@ -175,20 +215,31 @@ def manifests(job: SinkJob, template: JobTemplate, namespace: str) -> tuple[dict
             PLACES_FILE: encode_places(Places(job=job.name, tenants=job.places)).decode(),
         },
     }
-    stateful_set = copy.deepcopy(dict(template.manifest))
-    spec = stateful_set["spec"]
-    stateful_set["metadata"] = metadata | {"labels": {**stateful_set.get("metadata", {}).get("labels", {}), **labels}}
-    spec["selector"] = {"matchLabels": {JOB_LABEL: job.name}}
-    pod = spec["template"]
+    runs = copy.deepcopy(dict(template.manifest))
+    runs["metadata"] = metadata | {"labels": {**runs.get("metadata", {}).get("labels", {}), **labels}}
+    pod, volumes = _pod(template.kind, runs), {TENANTS_VOLUME: {"configMap": {"name": name}}}
+    made = [documents]
+    if template.claim is None:
+        runs["spec"]["selector"] = {"matchLabels": {JOB_LABEL: job.name}}
+    else:
+        made.append(_claim(job, template, namespace, labels))
+        volumes[STATE_VOLUME] = {"persistentVolumeClaim": {"claimName": claim_name(job.name)}}
     pod["metadata"] = {
         **pod.get("metadata", {}),
         "labels": {**pod.get("metadata", {}).get("labels", {}), **labels},
     }
     pod["spec"]["volumes"] = [
-        {"name": TENANTS_VOLUME, "configMap": {"name": name}} if volume["name"] == TENANTS_VOLUME else volume
+        {"name": volume["name"], **volumes[volume["name"]]} if volume["name"] in volumes else volume
         for volume in pod["spec"]["volumes"]
     ]
-    return _noted(documents), _noted(stateful_set)
+    return tuple(_noted(each) for each in (*made, runs))
+
+
+def _claim(job: SinkJob, template: JobTemplate, namespace: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    """The volume of a job's state. It goes with the release where the template says so."""
+    metadata = {"name": claim_name(job.name), "namespace": namespace, "labels": dict(labels)}
+    owned_by = {"ownerReferences": [dict(template.owner)]} if template.claim_goes else {}
+    return {**copy.deepcopy(dict(template.claim or {})), "metadata": {**metadata, **owned_by}}
 
 
 def is_as_noted(wanted: Mapping[str, Any], found: Mapping[str, Any] | None) -> bool:

@@ -5,6 +5,8 @@ memory (Java's documentation, "Class Data Sharing"). It fits one Java, one PySpa
 """
 
 import argparse
+import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -15,7 +17,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from spark.jobs.session import open_session
+from spark.jobs.session import class_path, open_session
 from spark.jobs.settings import SessionSettings
 
 _ROWS = 1_000
@@ -26,7 +28,7 @@ _DUMP_TIMEOUT_S = 300.0
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m spark.jobs.class_archive", description=__doc__)
-    parser.add_argument("archive", type=Path, help="the file to write, 70 MB")
+    parser.add_argument("archive", type=Path, help="the file to write, 170 MB")
     parser.add_argument("--java-home", help="the Java that will read it; by default JAVA_HOME's")
     parser.add_argument("--jars-dir", required=True, help="folder with the jars of Spark's connectors and warehouses")
     words = parser.parse_args(arguments)
@@ -41,9 +43,11 @@ def write_archive(archive: Path, settings: SessionSettings) -> None:
     Raises:
         RuntimeError: the JVM ended without one; its output has the reason.
     """
-    options = f'{settings.java_options} "-XX:ArchiveClassesAtExit={archive}"'
+    staged = archive.with_name(f".{archive.name}.{os.getpid()}")
+    options = f'{settings.java_options} "-XX:ArchiveClassesAtExit={staged}"'
     with tempfile.TemporaryDirectory() as folder:
         config = {"spark.local.dir": f"{folder}/local", "spark.sql.warehouse.dir": f"{folder}/warehouse"}
+        config["spark.driver.extraClassPath"] = class_path()
         wanted = msgspec.structs.replace(settings, java_options=options, config=config)
         spark = open_session(wanted, [], name="class-archive")
         _work(spark, Path(folder))
@@ -53,8 +57,33 @@ def write_archive(archive: Path, settings: SessionSettings) -> None:
         gateway.shutdown()
         gateway.proc.stdin.close()  # at which PySpark's JVM ends
         exit_code = gateway.proc.wait(_DUMP_TIMEOUT_S)
-    if exit_code != 0 or not archive.is_file():
-        raise RuntimeError(f"{archive} was not written: the JVM ended with exit code {exit_code}")
+    try:
+        if exit_code != 0 or not staged.is_file():
+            raise RuntimeError(f"{archive} was not written: the JVM ended with exit code {exit_code}")
+        check_archive(staged, settings)
+        staged.rename(archive)
+    finally:
+        staged.unlink(missing_ok=True)
+
+
+def check_archive(archive: Path, settings: SessionSettings) -> None:
+    """Have a JVM take it, its checksums included.
+
+    Raises:
+        RuntimeError: it does not; a JVM that came upon the gap of one that was cut off would end there.
+    """
+    java = f"{settings.java_home}/bin/java" if settings.java_home is not None else "java"
+    options = (
+        f"-XX:SharedArchiveFile={archive}",
+        "-Xshare:on",
+        "-XX:+VerifySharedSpaces",
+        *settings.java_options.split(),
+    )
+    words = [java, *options, "-cp", class_path(), "-version"]
+    with tempfile.TemporaryDirectory() as folder:  # for what a JVM writes down that ends
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_DUMP_TIMEOUT_S, check=False, cwd=folder)
+    if done.returncode != 0:
+        raise RuntimeError(f"{archive} was written, and is not taken: {done.stderr or done.stdout}")
 
 
 def _work(spark: SparkSession, folder: Path) -> None:

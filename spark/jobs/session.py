@@ -8,16 +8,26 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from libs.errors import InvalidSettings, TransientError
 from spark.java import java_class
+from spark.jobs.executors import executor_config, pod_config
 from spark.jobs.settings import SessionSettings
 from spark.sinks.port import Sink
 
 _HIDDEN: Final = "(?i)secret|password|token|access[.]?key|credential|authorization"
 """Names of settings whose values nobody is shown: Spark's own pattern knows no credentials."""
+_OF_SUBMIT: Final = frozenset(
+    {
+        *("spark.master", "spark.app.name", "spark.jars"),
+        *("spark.driver.memory", "spark.driver.host", "spark.driver.bindAddress"),
+        *("spark.driver.extraClassPath", "spark.driver.extraJavaOptions"),
+    }
+)
+"""What a session is told by who submitted it: its JVM runs already."""
 _LOCK_POLL_S = 0.2
 _EXTENSIONS = "spark.sql.extensions"  # several warehouses may have some
 
@@ -31,7 +41,8 @@ def open_session(settings: SessionSettings, sinks: Iterable[Sink], *, name: str)
     jars = sorted(Path(settings.jars_dir).glob("*.jar"))
     if not jars:
         raise InvalidSettings("sink_job", [f"session.jars_dir: {settings.jars_dir} holds no jars; run `make setup`"])
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if not settings.has_executors:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if settings.java_home is not None:
         os.environ["JAVA_HOME"] = settings.java_home
@@ -64,6 +75,8 @@ def open_session(settings: SessionSettings, sinks: Iterable[Sink], *, name: str)
         "spark.ui.retainedStages": "120",
         "spark.redaction.regex": _HIDDEN,
     }
+    if class_archive(settings) is not None:
+        config["spark.driver.extraClassPath"] = class_path()
     extensions = []
     for sink in sinks:
         wanted = dict(sink.session_config())
@@ -71,7 +84,16 @@ def open_session(settings: SessionSettings, sinks: Iterable[Sink], *, name: str)
         config.update(wanted)
     if extensions:
         config[_EXTENSIONS] = ",".join(extensions)
-    config = {"spark.master": settings.master, "spark.app.name": name, **config, **settings.config}
+    config = {"spark.master": settings.master, "spark.app.name": name, **config}
+    if settings.has_executors:
+        config.update(pod_config(settings.java_options))
+    if settings.executors is not None:
+        # The executors' image has them in the same place.
+        config["spark.jars"] = ",".join(f"local://{jar.absolute()}" for jar in jars)
+        config.update(executor_config(settings.executors))
+    if settings.is_submitted:
+        config = {option: value for option, value in config.items() if option not in _OF_SUBMIT}
+    config.update(settings.config)
     _start_jvm(config)
     builder = SparkSession.builder
     for option, value in config.items():
@@ -90,10 +112,22 @@ def _start_jvm(config: Mapping[str, str]) -> None:
     SparkContext._ensure_initialized(conf=given)
 
 
+def class_path() -> str:
+    """PySpark's jars by name. An archive of classes fits jars in one order, and Java takes a folder's as the disk has them: an
+    image that is unpacked elsewhere has another order."""
+    return os.pathsep.join(sorted(str(jar) for jar in (Path(pyspark.__file__).parent / "jars").glob("*.jar")))
+
+
+def class_archive(settings: SessionSettings) -> Path | None:
+    """The archive of the JVM's classes; None: there is none."""
+    archive = None if settings.class_archive is None else Path(settings.class_archive)
+    return archive if archive is not None and archive.is_file() and archive.stat().st_size else None
+
+
 def java_options(settings: SessionSettings) -> str:
     """Of the JVM, with the archive of its classes where there is one."""
-    archive = None if settings.class_archive is None else Path(settings.class_archive)
-    if archive is None or not archive.is_file() or not archive.stat().st_size:
+    archive = class_archive(settings)
+    if archive is None:
         return settings.java_options
     # Where it does not fit, Java says so in a warning for each jar.
     return f'{settings.java_options} "-XX:SharedArchiveFile={archive}" -Xlog:cds=off -Xlog:cds+dynamic=off'

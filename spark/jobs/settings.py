@@ -6,12 +6,60 @@ from typing import Any
 import msgspec
 
 from libs.config.connections import KafkaSettings, LineageSettings, TelemetrySettings
+from libs.errors import InvalidSettings
+
+
+class ExecutorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Pods that the job makes to work for it (``spark.jobs.executors``); the job's own pod is their driver, in client mode."""
+
+    instances: int
+    """How many. One that ends is made anew."""
+    cores: int = 1
+    """Tasks that each runs at once."""
+    memory: str = "1g"
+    """Heap of each one's JVM."""
+    memory_overhead: str = "512m"
+    """What a pod has besides its heap: the JVM's own, and Python workers of the sinks that have some."""
+    cpu_request: str | None = None
+    """As Kubernetes writes it; None: ``cores``."""
+    cpu_limit: str | None = None
+    """None: no limit."""
+    image: str
+    """The driver's own, so that code, jars and Python are the same."""
+    image_pull_policy: str = "IfNotPresent"
+    pod_template_file: str
+    """A Pod whose container is called ``executor``: security, volumes, resources besides CPU and memory."""
+    namespace: str
+    job: str
+    """The job's name; executors carry it as a label, and those that a killed driver left are found by it."""
+    driver_pod: str
+    """The job's own pod: it owns the executors, which go when it goes."""
+    driver_address: str
+    """Where executors reach the driver: its pod's IP address, as a name would be known some seconds later."""
+    driver_port: int = 7_078
+    block_manager_port: int = 7_079
+    """Of the driver and of executors: where they fetch one another's data."""
+
+    def __post_init__(self) -> None:
+        """Raises InvalidSettings with every number that makes no sense."""
+        numbers = {"instances": self.instances, "cores": self.cores}
+        mistakes = [f"{name}: must be at least 1" for name, value in numbers.items() if value < 1]
+        if mistakes:
+            raise InvalidSettings("executors", mistakes)
 
 
 class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The Spark session that serves all tenants of the job."""
 
     master: str = "local[2]"
+    """``local[n]``: n threads of the job's own process; ``k8s://…``: ``executors``."""
+    executors: ExecutorSettings | None = None
+    is_submitted: bool = False
+    """`spark-submit` runs the job, as a SparkApplication has it: master, executors, memory, Java's options and jars are what
+    that was told, and stand in no setting here."""
+    shared_dirs: tuple[str, ...] = ()
+    """Folders that each executor has as the driver has them, on one volume. Of a warehouse in any other folder an executor
+    would write files that nobody else sees."""
     driver_memory: str = "1g"
     """Heap of the JVM. 250,000 events of 1 KB a trigger fit; of larger ones part goes to disk: raise it, or lower the limit."""
     shuffle_partitions: int = 2
@@ -36,6 +84,22 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Folder with the jars of Spark's connectors and of the warehouses; all of them are taken."""
     config: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Further Spark settings; they win over ours."""
+
+    @property
+    def has_executors(self) -> bool:
+        """Whether tasks run elsewhere than in the job's own process."""
+        return self.is_submitted or self.executors is not None
+
+    def __post_init__(self) -> None:
+        """Raises InvalidSettings where master and executors do not go together."""
+        is_cluster = self.master.startswith("k8s://")
+        if is_cluster and self.executors is None:
+            raise InvalidSettings(
+                "session", [f"executors: is missing, and master {self.master} has no other; tell them"]
+            )
+        if self.executors is not None and not is_cluster:
+            mistake = f"executors: master {self.master} makes none; it must be k8s://https://..., or leave them out"
+            raise InvalidSettings("session", [mistake])
 
 
 class SinkJobSettings(msgspec.Struct, frozen=True, kw_only=True):

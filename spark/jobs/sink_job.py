@@ -25,7 +25,16 @@ from libs.config.tenants import TenantFolder, TenantSet
 from libs.errors import InvalidSettings, PipelineHalted, TransientError
 from libs.telemetry.endpoint import start_endpoint
 from libs.telemetry.log import configure_logging
+from libs.telemetry.metrics import (
+    SINK_EXECUTOR_CORES,
+    SINK_EXECUTOR_FAILED_TASKS,
+    SINK_EXECUTOR_STORAGE,
+    SINK_EXECUTOR_STORAGE_USED,
+    SINK_EXECUTOR_TASKS,
+    SINK_EXECUTORS,
+)
 from libs.types.tenant import TenantSpec
+from spark.jobs.executors import ExecutorCounts, delete_left, executor_counts
 from spark.jobs.lineage import open_lineage
 from spark.jobs.moves import Moves
 from spark.jobs.session import lock_state, open_session
@@ -39,6 +48,8 @@ EXIT_RESTART: Final = 1
 EXIT_INVALID_SETTINGS: Final = 2
 EXIT_HALTED: Final = 3
 _SUPERVISE_EVERY_S: Final = 1.0
+# They tell how they fare that often; asking the JVM takes milliseconds for each.
+_COUNT_EXECUTORS_EVERY_S: Final = 10.0
 # The loop waits for nothing longer than the start of a query; a session that hangs for this long will not come back.
 _STALLED_AFTER_S: Final = 120.0
 # Of the 10 s that a supervisor gives. Nothing is lost by leaving in the middle: a batch that is cut off comes again.
@@ -58,7 +69,8 @@ def main(argv: Sequence[str]) -> int:
         settings = load_settings(SinkJobSettings, path=arguments.settings, environ=os.environ, subject=NAME)
         configure_logging(NAME, settings.telemetry)
         mistakes: list[str] = []
-        sinks = open_sinks(settings.warehouses, mistakes=mistakes)
+        shared_dirs = settings.session.shared_dirs if settings.session.has_executors else None
+        sinks = open_sinks(settings.warehouses, mistakes=mistakes, shared_dirs=shared_dirs)
         if mistakes:
             raise InvalidSettings(NAME, mistakes)
         serve(settings, sinks, stop)
@@ -126,12 +138,17 @@ class _Fleet:
         self._documents: dict[str, TenantSpec] = {}
         self._moves: Moves | None = None
         self._is_told = False
+        self._has_executors = not settings.session.has_executors
+        """One at least; where there are none by its settings the driver works itself."""
+        self._counted_at_s = 0.0
         self._supervised_at_s = time.monotonic()
 
     def open(self) -> None:
         self._spark = open_session(self._settings.session, self._sinks.values(), name="headwater-sink")
         self._lock = lock_state(self._spark, Path(self._settings.state_dir), timeout_s=self._settings.lock_timeout_s)
         self._moves = Moves(self._spark, self._settings, self._sinks)
+        if self._settings.session.executors is not None:
+            delete_left(self._spark, self._settings.session.executors)
 
     def take_in(self, tenants: TenantSet) -> None:
         """The documents as they are now."""
@@ -183,6 +200,11 @@ class _Fleet:
             for query in self._queries.values():
                 query.supervise()
             self._tell_let_go()
+            now_s = time.monotonic()
+            is_due = not self._has_executors or now_s - self._counted_at_s >= _COUNT_EXECUTORS_EVERY_S
+            if self._settings.session.has_executors and is_due:
+                self._counted_at_s = now_s
+                self._tell_executors(executor_counts(self._spark))
         except (Py4JError, ConnectionError) as error:
             raise _session_gone() from error
         if self._queries and all(query.is_halted for query in self._queries.values()):
@@ -197,6 +219,15 @@ class _Fleet:
             self._leaving.pop(name).forget()
             log.info("tenant_let_go", tenant=name)
 
+    def _tell_executors(self, found: ExecutorCounts) -> None:
+        self._has_executors = found.executors > 0
+        SINK_EXECUTORS.set(found.executors)
+        SINK_EXECUTOR_CORES.set(found.cores)
+        SINK_EXECUTOR_TASKS.set(found.running_tasks)
+        SINK_EXECUTOR_FAILED_TASKS.set(found.failed_tasks)
+        SINK_EXECUTOR_STORAGE_USED.set(found.storage_used_bytes)
+        SINK_EXECUTOR_STORAGE.set(found.storage_bytes)
+
     def stalled(self) -> str | None:
         """For /healthz: why a restart would help."""
         silent_s = time.monotonic() - self._supervised_at_s
@@ -206,6 +237,8 @@ class _Fleet:
         """For /readyz: what does not run."""
         if not self._is_told:
             return "the Spark session is starting"
+        if not self._has_executors:
+            return "no executor has come yet: `kubectl get pods -l headwater.dev/role=sink-executor` tells why"
         waiting = [name for name, query in self._queries.items() if not query.is_running]
         waiting += sorted(self._moves.waiting) if self._moves is not None else []
         return f"not running: {', '.join(waiting)}" if waiting else None

@@ -85,7 +85,31 @@ FULL: Final[Mapping[str, Any]] = {
     "tolerations": [{"key": "cdc", "operator": "Exists"}],
     "podAnnotations": {"team": "data"},
 }
-VALUES: Final = {"least": LEAST, "small": SMALL, "full": FULL}
+EXECUTORS: Final[Mapping[str, Any]] = {
+    **FULL,
+    "onUninstall": "forget",
+    "sink": {
+        **FULL["sink"],
+        "executors": {
+            "instances": 4,
+            "cores": 2,
+            "memory": "2g",
+            "resources": {"requests": {"cpu": 2, "ephemeral-storage": "4Gi"}, "limits": {"cpu": "3"}},
+            "podTemplate": {
+                "metadata": {"labels": {"team": "data"}},
+                "spec": {"tolerations": [{"operator": "Exists"}]},
+            },
+        },
+        "podTemplate": {"spec": {"priorityClassName": "mesh"}},
+        "secretEnv": {"AWS_SECRET_ACCESS_KEY": {"name": "lake", "key": "secret"}, **FULL["sink"]["secretEnv"]},
+    },
+    "networkPolicy": {
+        **FULL["networkPolicy"],
+        "kubernetesApi": [{"to": [{"ipBlock": {"cidr": "10.0.0.1/32"}}], "ports": [{"port": 6443}]}],
+    },
+}
+"""Spark jobs that have executors, beside all that a mesh may have."""
+VALUES: Final = {"least": LEAST, "small": SMALL, "full": FULL, "executors": EXECUTORS}
 
 
 def write_values(cluster: ControlPlane, values: Mapping[str, Any], name: str) -> Path:

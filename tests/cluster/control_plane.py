@@ -40,6 +40,8 @@ ADMIN: Final = "admin"
 CONTROLLERS: Final = "system:kube-controller-manager"
 API_SERVICE: Final = "10.96.0.1"
 """The first of ``SERVICE_RANGE``: the API, for pods."""
+API_NAMES: Final = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+"""By which they call it, as in any cluster's certificate."""
 
 
 NO_USERS: Final[Mapping[str, str]] = {}
@@ -302,7 +304,10 @@ def _write_keys(folder: Path, node_address: str | None) -> dict[str, Path]:
     identifier = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
     addresses = [LOOPBACK, *((API_SERVICE, node_address) if node_address else ())]
     names = x509.SubjectAlternativeName(
-        [*(x509.IPAddress(ipaddress.ip_address(each)) for each in addresses), x509.DNSName("localhost")]
+        [
+            *(x509.IPAddress(ipaddress.ip_address(each)) for each in addresses),
+            *(x509.DNSName(name) for name in API_NAMES),
+        ]
     )
     contents = {
         "ca.crt": certificate(

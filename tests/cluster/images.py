@@ -61,7 +61,9 @@ def build(wanted: Sequence[str], progress: Progress) -> None:
             _make_base(progress)
         if not _is_there(PAUSE):
             container = _buildah("from", "--pull-never", BASE, purpose="beginning the pause image").strip()
-            _buildah("config", "--entrypoint", '["sleep", "infinity"]', container, purpose="naming its command")
+            _buildah(
+                "config", "--entrypoint", '["/usr/bin/sleep", "infinity"]', container, purpose="naming its command"
+            )
             _buildah("commit", "--quiet", "--rm", container, PAUSE, purpose="writing the pause image")
         for target in wanted:
             progress.now(f"image {target}")

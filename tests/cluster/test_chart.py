@@ -23,7 +23,7 @@ from services.tenant_operator.settings import TenantOperatorSettings
 from services.tenant_operator.sink_jobs import SinkJob, job_template, manifests
 from services.vstream_reader.settings import VstreamReaderSettings, mistakes_in
 from spark.jobs.settings import SinkJobSettings
-from tests.cluster.chart import CHART, FULL, RELEASE, SHOP, SMALL, VALUES, render, write_values
+from tests.cluster.chart import CHART, EXECUTORS, FULL, RELEASE, SHOP, SMALL, VALUES, render, write_values
 from tests.cluster.control_plane import ControlPlane
 
 KUBERNETES = "1.34"
@@ -48,6 +48,8 @@ def pod_specs(objects: list[Object]) -> dict[str, Object]:
         each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in objects if each["kind"] == "Deployment"
     }
     found |= {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "Pod"}
+    for each in executor_pods(objects):
+        found["headwater-sink-executor"] = each["spec"]
     return found | {job["metadata"]["name"]: job["spec"]["template"]["spec"] for job in sink_jobs(objects)}
 
 
@@ -61,6 +63,16 @@ def sink_jobs(objects: list[Object]) -> list[Object]:
         for each in objects
         if each["metadata"]["name"] == "headwater-sink-template"
     ]
+
+
+def executor_pods(objects: list[Object]) -> list[Object]:
+    """What Spark makes executors' pods from."""
+    found = [
+        each["data"].get("executor.yaml")
+        for each in objects
+        if each["metadata"]["name"] == "headwater-sink" and "data" in each
+    ]
+    return [yaml.safe_load(text) for text in found if text]
 
 
 def environment(spec: Object) -> dict[str, str]:
@@ -191,16 +203,18 @@ def test_every_pod_is_confined(cluster: ControlPlane, values: Mapping[str, Any])
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }, name
-        assert "memory" in container["resources"]["limits"], name
+        is_executor = name == "headwater-sink-executor"  # whose memory its driver says
+        assert is_executor or "memory" in container["resources"]["limits"], name
         # Services' variables begin with HEADWATER_ too, and a service refuses those that are no settings.
         assert spec["enableServiceLinks"] is False, name
-        assert spec["automountServiceAccountToken"] == (name == "headwater-tenant-operator"), name
+        asks_kubernetes = ("headwater-tenant-operator", "headwater-sink")
+        assert spec["automountServiceAccountToken"] == (spec["serviceAccountName"] in asks_kubernetes), name
 
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
 def test_probes_ask_what_a_supervisor_is_to_know(cluster: ControlPlane, values: Mapping[str, Any]) -> None:
     for name, spec in pod_specs(render(cluster, values, "any")).items():
-        if name == "headwater-test-ready":
+        if name in ("headwater-test-ready", "headwater-sink-executor"):  # an executor's driver watches it
             continue
         [container] = spec["containers"]
         assert container["livenessProbe"]["httpGet"]["path"] == "/healthz", name
@@ -288,6 +302,17 @@ def test_no_password_stands_in_what_is_rendered(cluster: ControlPlane) -> None:
         ({"sources": {"shop": SHOP | {"secretEnv": {"PASSWORD": {"name": "a", "key": "b"}}}}}, "PASSWORD"),
         ({"tls": {"enabled": True}}, "tls.secret"),
         ({"router": {"maskKeys": {"../acme": "keys"}}}, r"\.\./acme"),
+        ({"sink": {"executors": {"resources": {"requests": {"memory": "1Gi"}}}}}, "executors/resources/requests"),
+        ({"sink": {"kind": "SparkApplication"}}, "sink.executors.instances: is 0"),
+        ({"sink": {"executors": {"podTemplate": {"spec": {"containers": []}}}}}, "podTemplate/spec"),
+        ({"sink": {"podTemplate": {"spec": {"securityContext": {"runAsNonRoot": False}}}}}, "runAsNonRoot"),
+        (
+            {
+                "sink": {"executors": {"instances": 1}},
+                "networkPolicy": {"sinkEgress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]},
+            },
+            "networkPolicy.kubernetesApi",
+        ),
     ],
 )
 def test_wrong_values_are_refused_by_name(cluster: ControlPlane, values: Mapping[str, Any], place: str) -> None:
@@ -391,6 +416,92 @@ def test_spark_jobs_without_rules_of_their_own_are_held_to_those_of_all(
     assert policy["ingress"] == []
     assert ("Egress" in policy["policyTypes"]) == (egress is not None)
     assert policy.get("egress") == (None if egress is None else [DNS, *egress])
+
+
+def test_executors_and_their_drivers_reach_one_another_and_nobody_else_does(cluster: ControlPlane) -> None:
+    limits = {name: FULL["networkPolicy"][name] for name in ("egress", "sinkEgress", "metricsFrom")}
+    api = {"to": [{"ipBlock": {"cidr": "10.0.0.1/32"}}], "ports": [{"port": 6443}]}
+    policy = {**limits, "kubernetesApi": [api]}
+    objects = render(cluster, {"sink": {"executors": {"instances": 2}}, "networkPolicy": policy}, "any")
+    [job], [executor] = sink_jobs(objects), executor_pods(objects)
+    [of_driver] = policies_of(job["spec"]["template"], objects)
+    [of_executor] = policies_of(executor, objects)
+
+    metrics, from_executors = of_driver["ingress"]
+    assert metrics["from"] == limits["metricsFrom"]
+    assert selects(from_executors["from"], executor)
+    assert ports(from_executors) == {7078, 7079}
+    [into_executor] = of_executor["ingress"]
+    assert selects(into_executor["from"], job["spec"]["template"])
+    assert selects(into_executor["from"], executor)
+    assert ports(into_executor) == {7079}
+    assert api in of_driver["egress"]
+    assert api not in of_executor["egress"]
+    to_sinks = [rule for rule in of_executor["egress"] if selects(rule.get("to", []), executor)]
+    assert [ports(rule) for rule in to_sinks] == [{7078, 7079}]
+    for name, spec in pod_specs(objects).items():
+        if spec["automountServiceAccountToken"]:
+            assert name in ("headwater-tenant-operator", "headwater-sink-packed-0")
+
+
+def selects(peers: list[Object], pod: Object) -> bool:
+    """Whether one of a policy's peers is this pod, of the same namespace."""
+    labels = pod["metadata"]["labels"]
+    selectors = [peer["podSelector"] for peer in peers if "podSelector" in peer]
+    return any(
+        all(labels.get(key) == value for key, value in each.get("matchLabels", {}).items())
+        and all(labels.get(term["key"]) in term["values"] for term in each.get("matchExpressions", ()))
+        for each in selectors
+    )
+
+
+def ports(rule: Object) -> set[int]:
+    return {port["port"] for port in rule["ports"]}
+
+
+def test_a_spark_application_is_of_the_images_spark_and_the_job_takes_its_settings(cluster: ControlPlane) -> None:
+    values = {**EXECUTORS, "sink": {**EXECUTORS["sink"], "kind": "SparkApplication"}}
+    objects = {(each["kind"], each["metadata"]["name"]): each for each in render(cluster, values, "any", "sink")}
+    made = yaml.safe_load(objects["ConfigMap", "headwater-sink-template"]["data"]["sparkapplication.yaml"])
+    text = objects["ConfigMap", "headwater-sink"]["data"]["settings.yaml"]
+    file = cluster.folder / "submitted.settings.yaml"
+    file.write_text(text)
+
+    driver, executor = made["spec"]["driver"], made["spec"]["executor"]
+    environ = environment(driver["template"]["spec"])
+    settings = load_settings(SinkJobSettings, path=file, environ=environ, subject="sink")
+    assert settings.session.is_submitted
+    assert settings.session.shared_dirs == ("/warehouse",)
+    assert settings.session.shuffle_partitions == 8
+    [locked] = re.findall(
+        r"^pyspark==([\d.]+)", (CHART.parents[1] / "requirements/spark.txt").read_text(), re.MULTILINE
+    )
+    assert made["spec"]["sparkVersion"] == locked
+    assert (executor["instances"], executor["cores"], executor["memory"]) == (4, 2, "2g")
+    assert (executor["coreRequest"], executor["coreLimit"]) == ("2", "3")
+    assert driver["template"]["spec"]["automountServiceAccountToken"] is True
+    assert executor["template"]["spec"]["automountServiceAccountToken"] is False
+    assert "executor.yaml" not in objects["ConfigMap", "headwater-sink"]["data"]
+
+
+def test_a_driver_may_see_to_pods_and_nothing_else(cluster: ControlPlane, namespace: str) -> None:
+    cluster.apply(*render(cluster, {"sink": {"executors": {"instances": 1}}}, namespace, "sink"))
+    account = f"system:serviceaccount:{namespace}:headwater-sink"
+
+    def may(verb: str, what: str, where: str = namespace) -> bool:
+        return cluster.kubectl_answers("auth", "can-i", verb, what, "-n", where, f"--as={account}") == "yes"
+
+    assert all(may(verb, "pods") for verb in ("get", "list", "watch", "create", "delete", "deletecollection"))
+    assert not may("create", "pods", "default")
+    assert not may("patch", "pods")
+    assert (
+        cluster.kubectl_answers(
+            "auth", "can-i", "create", "pods", "--subresource=exec", "-n", namespace, f"--as={account}"
+        )
+        == "no"
+    )
+    assert not any(may(verb, "secrets") for verb in ("get", "list", "watch"))
+    assert not any(may("get", kind) for kind in ("configmaps", "services", "persistentvolumeclaims"))
 
 
 def test_the_operator_may_do_what_it_must_and_no_more(cluster: ControlPlane, namespace: str) -> None:

@@ -313,6 +313,11 @@ def _values(kafka: GuardedKafka, mysql: MysqlServer, valkey_port: int, warehouse
         "router": {"replicas": 1, "autoscaling": {"enabled": False}},
         "tenantOperator": {"replicas": 1, "tenantNamespaces": [f"team-{ACME}", f"team-{GLOBEX}"]},
         "sink": {
+            "executors": {
+                "instances": 1,
+                "memory": "512m",
+                "resources": {"requests": {"cpu": "100m"}, "limits": {"ephemeral-storage": "4Gi"}},
+            },
             "settings": {
                 "session": {"driver_memory": "768m"},
                 "warehouses": {"iceberg": {"warehouse_dir": str(warehouse), "catalog": {"kind": "hadoop"}}},
@@ -423,10 +428,6 @@ async def test_uninstalling_leaves_nothing(mesh: Mesh) -> None:
     mesh.helm("uninstall", RELEASE, "-n", MESH, "--wait", f"--timeout={WAIT_S:.0f}s")
     # As docs/kubernetes.md says, "Uninstalling".
     mesh.cluster.kubectl("delete", "pvc", "-l", "headwater.dev/sink-job", "-n", MESH)
-    mesh.cluster.kubectl("delete", "lease", "headwater-tenant-operator", "-n", MESH)
-    operators = "app.kubernetes.io/managed-by=headwater-tenant-operator"
-    assert len(mesh.cluster.list("configmaps", MESH, "-l", operators)) == 1  # the sources; tenants were let go
-    mesh.cluster.kubectl("delete", "configmap", "-l", operators, "-n", MESH)
 
     own = {
         "configmap/kube-root-ca.crt",

@@ -36,9 +36,11 @@ from libs.local.ports import LOOPBACK, free_ports
 from libs.local.process import is_alive, last_log_lines
 from libs.rpc.tenants_client import TenantsClient
 from libs.types.sink_place import Handover, Outcome, Place, Places, decode_places, encode_handover, handover_key
+from services.tenant_operator.objects import SOURCES_CONFIG_MAP
 from tests.certificates import write_certificates
 from tests.cluster.chart import render
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.programs import spark_operator_crd
 from tests.conftest import KafkaBroker, MysqlServer, ValkeyServer, start_kafka_in
 from tests.integration.reader_pipeline import start_pipeline
 from tests.integration.router_rig import ChangesSource, RouterProcess, orders_schema, read_topic, record_schema
@@ -184,14 +186,12 @@ class Mesh:
 
     def start_operator(self, *, failpoints: str = "", **settings: object) -> ServiceProcess:
         number = len(self.operators)
-        token = self.cluster.service_account_token(self.own, "headwater-tenant-operator")
-        kubeconfig = self.cluster.kubeconfig(token, name=f"{self.own}-{number}", namespace=self.own)
         operator = ServiceProcess.of(
             "tenant_operator",
             self.folder / str(number),
             {
                 "kubernetes": {
-                    "kubeconfig_file": str(kubeconfig),
+                    "kubeconfig_file": self.kubeconfig(),
                     "own_namespace": self.own,
                     "tenant_namespaces": [self.tenants],
                 },
@@ -205,6 +205,12 @@ class Mesh:
         self.operators.append(operator)
         operator.start(failpoints=failpoints)
         return operator
+
+    def kubeconfig(self) -> str:
+        """By which an operator comes as its service account."""
+        token = self.cluster.service_account_token(self.own, "headwater-tenant-operator")
+        number = len(self.operators)
+        return str(self.cluster.kubeconfig(token, name=f"{self.own}-{number}", namespace=self.own))
 
     def tenant(self, name: str, document: str | None = None, password: str = "first", **annotations: str) -> None:
         """A team applies its ConfigMap and its Secret."""
@@ -676,6 +682,139 @@ async def test_who_goes_with_its_tables_waits_for_its_spark_job(mesh: Mesh, tena
     told = read_handovers(KafkaSettings(bootstrap_servers=mesh.kafka.broker.bootstrap_servers))
     assert handover_key(tenant, where.tenancy) not in told
     await eventually(lambda: mesh.cluster.list("statefulsets", mesh.own) == [])
+
+
+async def test_a_job_is_a_spark_application_where_the_cluster_knows_them(mesh: Mesh, tenant: str) -> None:
+    """As the Spark Operator's CRD has it, which refuses what it does not know; refused by name before. The state stays in its
+    place when a job is run in another way."""
+    sink = {"executors": {"instances": 2}}
+    told = {"template_config_map": "headwater-sink-template"}
+    submitted = {"sink": {**sink, "kind": "SparkApplication"}, "tenantOperator": {"tenantNamespaces": [mesh.tenants]}}
+    templates = ("sink", "tenant-operator-rbac", "service-account")
+    mesh.cluster.apply(*render(mesh.cluster, submitted, mesh.own, *templates))
+    mesh.start_operator(sink_jobs=told)
+    mesh.tenant(tenant)
+    message = await mesh.is_told(tenant, "waiting")
+    assert "the cluster knows no SparkApplication" in message
+    assert "install the Spark Operator" in message
+
+    crd = spark_operator_crd()
+    assert crd is not None
+    mesh.cluster.kubectl("create", "-f", str(crd))
+    try:
+        await mesh.is_told(tenant, "ready", "job packed-0")
+        name, claim = "headwater-sink-packed-0", "state-headwater-sink-packed-0-0"
+        made = mesh.cluster.get("sparkapplication", name, mesh.own)
+        assert made is not None
+        driver, executor = made["spec"]["driver"]["template"], made["spec"]["executor"]["template"]
+        assert {"name": "tenants", "configMap": {"name": name}}.items() <= _volume(driver, "tenants").items()
+        assert _volume(driver, "state")["persistentVolumeClaim"]["claimName"] == claim
+        assert driver["metadata"]["labels"]["headwater.dev/sink-job"] == "packed-0"
+        assert made["spec"]["restartPolicy"]["type"] == "Always"
+        assert mesh.cluster.get("persistentvolumeclaim", claim, mesh.own) is not None
+        assert mesh.cluster.list("statefulsets", mesh.own) == []
+        _can_be_pods(mesh, driver, executor)
+
+        mesh.cluster.apply(*render(mesh.cluster, {**submitted, "sink": sink}, mesh.own, "sink", "tenant-operator-rbac"))
+        await eventually(lambda: mesh.cluster.get("sparkapplication", name, mesh.own) is None)
+        await eventually(lambda: mesh.cluster.get("statefulset", name, mesh.own) is not None)
+        mesh.cluster.kubectl("wait", "--for=create", f"pod/{name}-0", "-n", mesh.own, "--timeout=240s")
+        pod = mesh.cluster.get("pod", f"{name}-0", mesh.own)
+        assert pod is not None
+        assert _volume(pod, "state")["persistentVolumeClaim"]["claimName"] == claim
+    finally:
+        mesh.cluster.kubectl("delete", "crd", CRD)
+
+
+CRD = "sparkapplications.sparkoperator.k8s.io"
+
+
+def _volume(pod: Mapping[str, Any], name: str) -> dict[str, Any]:
+    [found] = [each for each in pod["spec"]["volumes"] if each["name"] == name]
+    return dict(found)
+
+
+def _can_be_pods(mesh: Mesh, driver: Mapping[str, Any], executor: Mapping[str, Any]) -> None:
+    """With what Spark puts in, the API server takes them, as `restricted`."""
+    mesh.cluster.kubectl("label", "namespace", mesh.own, "pod-security.kubernetes.io/enforce=restricted")
+    for name, template in (("driver", driver), ("executor", executor)):
+        [container] = template["spec"]["containers"]
+        assert container["name"] == f"spark-kubernetes-{name}"
+        assert "args" not in container  # Spark adds its own behind
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {**template["metadata"], "name": name, "namespace": mesh.own},
+            "spec": {**template["spec"], "containers": [{"image": "spark", **container}]},
+        }
+        mesh.cluster.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(pod))
+
+
+OWNER = "headwater-tenant-operator"
+KNOWN_SOURCES = {"schema_history": {"address": f"{LOOPBACK}:1"}, "sources": [{"name": "shop", "kind": "mysql"}]}
+
+
+def _install(mesh: Mesh, on_uninstall: str) -> dict[str, Any]:
+    """What the operator's own objects go with; the settings by which the chart has it so."""
+    values = {"onUninstall": on_uninstall, "tenantOperator": {"tenantNamespaces": [mesh.tenants]}}
+    objects = render(mesh.cluster, values, mesh.own, "tenant-operator", "sink")
+    mesh.cluster.apply(*(each for each in objects if each["kind"] == "ConfigMap"))
+    [text] = (each["data"]["settings.yaml"] for each in objects if each["metadata"]["name"] == OWNER and "data" in each)
+    told = yaml.safe_load(text)
+    kubernetes = {**told["kubernetes"], "kubeconfig_file": mesh.kubeconfig()}
+    return {"kubernetes": kubernetes, "keeps_tenants": told["keeps_tenants"], "sink_jobs": told["sink_jobs"]}
+
+
+async def _uninstall(mesh: Mesh, operator: ServiceProcess) -> None:
+    """As `helm uninstall` does; the cluster's garbage collector has been round when the lease and the jobs are gone."""
+    operator.stop()
+    mesh.cluster.kubectl("delete", "configmap", OWNER, "headwater-sink-template", "headwater-sink", "-n", mesh.own)
+    await eventually(lambda: mesh.cluster.list("leases,statefulsets", mesh.own) == [], 240.0)
+
+
+def _left(mesh: Mesh) -> set[str]:
+    kinds = "configmaps,statefulsets,leases,persistentvolumeclaims"
+    return {each["metadata"]["name"] for each in mesh.cluster.list(kinds, mesh.own)} - {"kube-root-ca.crt"}
+
+
+async def test_an_uninstalled_release_keeps_what_is_known_of_tenants_and_without_tenants_nothing(
+    mesh: Mesh, tenant: str
+) -> None:
+    """A release that is installed anew goes on where the first one stood: with a document that is good no more, too."""
+    operator = mesh.start_operator(joining=KNOWN_SOURCES, **_install(mesh, "keep"))
+    mesh.tenant(tenant)
+    await mesh.is_told(tenant, "ready")
+    mesh.cluster.kubectl("wait", "--for=create", "pod/headwater-sink-packed-0-0", "-n", mesh.own, "--timeout=240s")
+    await _uninstall(mesh, operator)
+    record, volume = f"headwater-tenant-{tenant}", "state-headwater-sink-packed-0-0"
+    assert _left(mesh) == {record, SOURCES_CONFIG_MAP, volume}
+    document = mesh.in_force(tenant)
+
+    mesh.config_map(tenant, "tenant: [")
+    operator = mesh.start_operator(joining=KNOWN_SOURCES, **_install(mesh, "keep"))
+    await mesh.is_told(tenant, "refused")
+    assert mesh.in_force(tenant) == document
+    mesh.cluster.kubectl("wait", "--for=create", "pod/headwater-sink-packed-0-0", "-n", mesh.own, "--timeout=240s")
+    mesh.delete(tenant)
+    await mesh.is_gone(tenant)
+    await _uninstall(mesh, operator)
+    await eventually(lambda: _left(mesh) == {volume}, 240.0)
+
+
+async def test_a_release_that_forgets_leaves_nothing(mesh: Mesh, tenant: str) -> None:
+    operator = mesh.start_operator(joining=KNOWN_SOURCES, **_install(mesh, "forget"))
+    mesh.tenant(tenant)
+    await mesh.is_told(tenant, "ready")
+    claim = "persistentvolumeclaim/state-headwater-sink-packed-0-0"
+    mesh.cluster.kubectl("wait", "--for=create", claim, "-n", mesh.own, "--timeout=240s")
+    owner = "jsonpath={.metadata.ownerReferences[0].kind}=StatefulSet"
+    mesh.cluster.kubectl("wait", f"--for={owner}", claim, "-n", mesh.own, "--timeout=240s")
+    assert f"headwater-tenant-{tenant}" in _left(mesh)
+
+    await _uninstall(mesh, operator)
+
+    # No node runs here, whose kubelet would let a pod go that was bound: this one never was, and its claim follows it.
+    await eventually(lambda: _left(mesh) == set(), 240.0)
 
 
 async def test_a_tenant_that_joins_gets_its_rows_within_seconds_of_its_config_map(

@@ -23,3 +23,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     keep_hours: int = 168
     """For how long files that were replaced stay, for readers that began with an older version. Below 168 a long query, or a
     writer that stands, may lose its files; Delta asks for that to be confirmed, and the sink does so."""
+
+    @property
+    def places(self) -> dict[str, str]:
+        """Where it lies, a folder or a URI, by the name of the field."""
+        return {"warehouse_dir": self.warehouse_dir}

@@ -122,6 +122,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the tables lie in a folder of this machine, or one that looks so."""
         return self.catalog.kind is not CatalogKind.REST and "://" not in self.warehouse_dir
 
+    @property
+    def places(self) -> dict[str, str]:
+        """Where it lies, folders or URIs, by the name of the field."""
+        found = {"warehouse_dir": self.warehouse_dir} if self.catalog.kind is not CatalogKind.REST else {}
+        return found if self.catalog.file is None else {**found, "catalog.file": self.catalog.file}
+
     def __post_init__(self) -> None:
         """Raises InvalidSettings with every value that makes no sense."""
         mistakes = []

@@ -1,12 +1,16 @@
 """The archive of Spark's classes: where it lies, and what is left where none can be made."""
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from libs.local.class_archive import archive_path, is_there, write
 from libs.local.java import Java
+from libs.local.spark_toolchain import find_toolchain
 from libs.local.step import Progress
+from spark.jobs.class_archive import check_archive
 from spark.jobs.session import java_options
 from spark.jobs.settings import SessionSettings
 
@@ -58,6 +62,28 @@ def test_a_job_that_fails_leaves_none_and_is_not_tried_again(tmp_path: Path, jav
 def test_the_java_of_a_package_has_none(tmp_path: Path, java: Java) -> None:
     assert is_there(tmp_path, Java(java.home, 21, is_from_package=True))
     assert is_there(tmp_path, None)
+
+
+def test_an_archive_that_was_cut_off_or_changed_is_not_taken(tmp_path: Path) -> None:
+    toolchain = find_toolchain()
+    if not toolchain.class_archive.is_file() or not toolchain.class_archive.stat().st_size:
+        pytest.skip("set-up could make no archive with this Java")
+    settings = SessionSettings(java_home=str(toolchain.java_home), jars_dir="unused")
+    check_archive(toolchain.class_archive, settings)
+    archive = tmp_path / "classes.jsa"
+    shutil.copyfile(toolchain.class_archive, archive)
+    size = archive.stat().st_size
+
+    with archive.open("r+b") as file:
+        file.seek(size // 2)
+        (byte,) = file.read(1)
+        file.seek(size // 2)
+        file.write(bytes([byte ^ 0xFF]))
+    with pytest.raises(RuntimeError, match="is not taken"):
+        check_archive(archive, settings)
+    os.truncate(archive, size // 2)
+    with pytest.raises(RuntimeError, match="is not taken"):
+        check_archive(archive, settings)
 
 
 def test_a_session_takes_an_archive_that_is_there(tmp_path: Path) -> None:

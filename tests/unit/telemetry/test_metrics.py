@@ -32,6 +32,10 @@ COUNTS = {
     "headwater_reader_shard_position_transactions",
     "headwater_reader_shard_server_transactions",
     "headwater_reader_shard_epoch",
+    "headwater_sink_executors",
+    "headwater_sink_executor_cores",
+    "headwater_sink_executor_tasks",
+    "headwater_sink_executor_failed_tasks",
 }
 """Their name is what they count."""
 

@@ -119,3 +119,61 @@ def test_a_changed_document_changes_the_documents_and_not_the_pod() -> None:
 def test_a_template_that_is_none_is_refused(text: str, words: str) -> None:
     with pytest.raises(InvalidSettings, match=words):
         job_template(template_map(text))
+
+
+APPLICATION = {
+    "apiVersion": "sparkoperator.k8s.io/v1beta2",
+    "kind": "SparkApplication",
+    "spec": {
+        "driver": {
+            "template": {
+                "spec": {
+                    "containers": [{"name": "spark-kubernetes-driver"}],
+                    "volumes": [{"name": "settings"}, {"name": "tenants"}, {"name": "state"}],
+                }
+            }
+        }
+    },
+}
+
+
+def application_map(goes: str) -> dict[str, object]:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"annotations": {"headwater.dev/goes-with-release": goes}},
+        "spec": {"resources": {"requests": {"storage": "1Gi"}}},
+    }
+    data = {"sparkapplication.yaml": yaml.safe_dump(APPLICATION), "claim.yaml": yaml.safe_dump(claim)}
+    return {"metadata": {"name": "template", "uid": "u"}, "data": data}
+
+
+@pytest.mark.parametrize(("goes", "owners"), [("true", ["template"]), ("false", [])])
+def test_a_spark_application_has_the_claim_that_a_stateful_set_would_make(goes: str, owners: list[str]) -> None:
+    """And it goes with the release only where that is asked for."""
+    [job] = jobs_of(tenants("acme", own="acme", jobs={"acme": "own-acme"}))
+
+    documents, claim, application = manifests(job, job_template(application_map(goes)), "headwater")
+
+    assert documents["data"].keys() == {"acme.yaml", "places.json"}
+    assert claim["metadata"]["name"] == "state-headwater-sink-own-acme-0"
+    assert [each["name"] for each in claim["metadata"].get("ownerReferences", ())] == owners
+    assert claim["spec"] == {"resources": {"requests": {"storage": "1Gi"}}}
+    assert application["metadata"]["name"] == "headwater-sink-own-acme"
+    pod = application["spec"]["driver"]["template"]
+    assert pod["metadata"]["labels"]["headwater.dev/sink-job"] == "own-acme"
+    assert pod["spec"]["volumes"] == [
+        {"name": "settings"},
+        {"name": "tenants", "configMap": {"name": "headwater-sink-own-acme"}},
+        {"name": "state", "persistentVolumeClaim": {"claimName": "state-headwater-sink-own-acme-0"}},
+    ]
+
+
+def test_a_spark_application_without_a_claim_beside_it_is_refused() -> None:
+    found = application_map("true")
+    found["data"] = {"sparkapplication.yaml": yaml.safe_dump(APPLICATION)}
+
+    with pytest.raises(InvalidSettings) as refused:
+        job_template(found)
+
+    assert "sparkapplication.yaml: is no SparkApplication with volumes" in str(refused.value)
