@@ -23,6 +23,7 @@ from bench.debezium_vitess import vitess_peer_jars
 from bench.fairness import BOUND_RATIO as BOUND_FAIRNESS_RATIO
 from bench.fairness import NOISY_LIMIT_PER_S, QUIET_TENANTS, FairnessRun, measure_fairness
 from bench.history import TABLES, Start, measure_history
+from bench.large_table import LargeTableFigures, TableRun, UpdateRun, measure_large_table
 from bench.latency import LOAD_ROWS, QUIET_COMMITS_PER_S, WRITERS, LatencyRun, Spread, measure_latency
 from bench.maintenance import measure_maintenance
 from bench.many_tables import TABLES as SMALL_TABLES
@@ -40,6 +41,8 @@ from libs.local.cache import cache_dir
 RESULTS: Final = Path(__file__).with_name("RESULTS.md")
 ROW_EVENTS: Final = 500_000
 LATENCY_RUN_S: Final = 60
+RATIO_KEYS: Final = 2_000_000
+LARGE_KEYS: Final = 20_000_000
 PARTS: Final = {
     "catch-up": "MySQL's log, a statement a row, to a tenant's topic, beside Debezium",
     "multi-row": "the same with 100 rows a statement",
@@ -47,6 +50,8 @@ PARTS: Final = {
     "snapshot": "a table of MySQL's that is there already, by one and several processes, beside Debezium",
     "history": f"a restart with {TABLES:,} tables",
     "sink": "a tenant's topic into Iceberg as mirror, log and history, beside a plain MERGE",
+    "update-ratio": f"updates of 1, 10 and 50 % of a mirror's {RATIO_KEYS:,} rows, beside a plain MERGE",
+    "large-table": f"the copy of {LARGE_KEYS:,} rows, then updates of 1 % of them",
     "many-tables": f"a micro-batch over {SMALL_TABLES} small tables, beside one of a single table",
     "maintenance": "an Iceberg mirror after a day of commits, beside a fresh copy of it",
     "dts": "a Tencent DTS subscription's bytes, decoded",
@@ -61,6 +66,8 @@ BOUND_P50_MS: Final = 50
 BOUND_P99_MS: Final = 250
 BOUND_RESTART_S: Final = 30
 BOUND_MIRROR_PER_S: Final = 45_000
+BOUND_LARGE_PER_S: Final = 20_000
+BOUND_FIRST_ROWS_S: Final = 30
 BOUND_APPEND_PER_S: Final = 80_000
 BOUND_HISTORY_PER_S: Final = 20_000
 BOUND_MANY_TABLES_RATIO: Final = 3
@@ -107,6 +114,8 @@ def main() -> int:
         "snapshot": lambda: _run_snapshot(arguments.row_events, with_peer=with_peer),
         "history": _run_history,
         "sink": lambda: _run_sink(with_peer=with_peer),
+        "update-ratio": lambda: _run_update_ratio(with_peer=with_peer),
+        "large-table": _run_large_table,
         "many-tables": _run_many_tables,
         "maintenance": _run_maintenance,
         "dts": _run_dts,
@@ -491,6 +500,59 @@ def _mode_row(mode: str, run: SinkRun, bound_per_s: int) -> str:
         f"| {mode} | {run.sustained_per_s:,.0f} | {bound_per_s:,} | {run.changes_per_s:,.0f} | {run.wall_s:.1f} "
         f"| {run.cpu_s:.1f} | {run.peak_rss_mb:.0f} |"
     )
+
+
+def _run_update_ratio(*, with_peer: bool) -> str:
+    _say(f"update-ratio: {RATIO_KEYS:,} rows and their updates, by either job, take ten minutes")
+    with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
+        figures = measure_large_table(Path(folder), keys=RATIO_KEYS, shares=(0.01, 0.1, 0.5), with_peer=with_peer)
+    _say("update-ratio: " + ", ".join(f"{_per_s(run):,.0f}/s at {run.share:.0%}" for run in figures.ours.updates))
+    return f"""## Update ratio: updates of a share of a mirror's rows
+
+{figures.keys:,} rows of ten columns that a copy brought into an Iceberg mirror, then updates of a share of them, random ones,
+each share at once; from when they can be read to the last commit. Spark local[2].
+
+| | wall s | changes/s | CPU s |
+|---|---|---|---|
+{_table_rows("Headwater", figures, figures.ours)}
+{_table_rows("plain MERGE", figures, figures.peer) if figures.peer else ""}
+
+The plain MERGE is that of the sink's section; both tables held the same rows. A copy is timed from the job's start.
+"""
+
+
+def _run_large_table() -> str:
+    _say(f"large-table: {LARGE_KEYS:,} rows and 1 % updates take half an hour, and 20 GB of disk")
+    with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
+        figures = measure_large_table(Path(folder), keys=LARGE_KEYS, shares=(0.01,), with_peer=False)
+    [updates] = figures.ours.updates
+    _say(f"large-table: {_per_s(updates):,.0f} changes/s")
+    return f"""## Large table: a mirror of {LARGE_KEYS:,} rows
+
+The copy of a table that is there already waits in the topic when the job starts; then 1 % of its rows are updated, random
+ones, at once. An Iceberg mirror, Spark local[2].
+
+| | | bound |
+|---|---|---|
+| first rows in the warehouse, s after the job's start | {figures.ours.first_rows_s:.1f} | {BOUND_FIRST_ROWS_S} |
+| the copy, rows/s, the job's start counted in | {figures.keys / figures.ours.copy_s:,.0f} | |
+| updates, changes/s | {_per_s(updates):,.0f} | {BOUND_LARGE_PER_S:,} |
+| CPU s of the copy, of the updates | {figures.ours.copy_cpu_s:.0f}, {updates.cpu_s:.1f} | |
+| peak RSS, MB | {figures.ours.peak_rss_mb:.0f} | |
+"""
+
+
+def _table_rows(who: str, figures: LargeTableFigures, run: TableRun) -> str:
+    copy = f"| {who}, the copy | {run.copy_s:.1f} | {figures.keys / run.copy_s:,.0f} | {run.copy_cpu_s:.1f} |"
+    updates = (
+        f"| {who}, {each.share:.0%} updated | {each.wall_s:.1f} | {_per_s(each):,.0f} | {each.cpu_s:.1f} |"
+        for each in run.updates
+    )
+    return "\n".join((copy, *updates))
+
+
+def _per_s(run: UpdateRun) -> float:
+    return run.changes / run.wall_s
 
 
 def _run_many_tables() -> str:

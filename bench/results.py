@@ -27,11 +27,11 @@ def measured_now(section: str, *, load_before: float) -> str:
 
 
 def with_sections(document: str, measured: Mapping[str, str], order: Sequence[str]) -> str:
-    """``document`` with the sections ``measured`` (by the first word of their titles, in lower case), in ``order``."""
+    """``document`` with the sections ``measured``, in ``order``: both by titles up to the colon, as ``many-tables``."""
     kept = {_name(section): section for section in re.split(r"(?m)^(?=## )", document) if section.startswith("## ")}
     sections = {**kept, **measured}
     return "\n".join([_HEAD, *(sections[name].rstrip() + "\n" for name in order if name in sections)])
 
 
 def _name(section: str) -> str:
-    return section.removeprefix("## ").partition(":")[0].lower()
+    return section.removeprefix("## ").partition(":")[0].lower().replace(" ", "-")

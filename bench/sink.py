@@ -44,8 +44,8 @@ from spark.jobs.settings import SinkJobSettings
 
 SOURCE: Final = "bench"
 TENANT: Final = "acme"
-_TABLE_ID: Final = TableId(database=DATABASE, table=TABLE)
-_TOPIC: Final = row_topic(TENANT, SOURCE, _TABLE_ID)
+TABLE_ID: Final = TableId(database=DATABASE, table=TABLE)
+TOPIC: Final = row_topic(TENANT, SOURCE, TABLE_ID)
 _CHANGES_PER_TRANSACTION: Final = 100
 _SHARE_OF_DELETES: Final = 0.1
 _READY_TIMEOUT_S: Final = 90.0
@@ -55,7 +55,7 @@ _STOP_TIMEOUT_S: Final = 20.0
 
 # As bench/workload.py creates it at the source.
 SCHEMA: Final = TableSchema(
-    table_id=_TABLE_ID,
+    table_id=TABLE_ID,
     columns=(
         column("id", "bigint", is_optional=False),
         column("customer_id", "int", is_optional=False),
@@ -181,10 +181,7 @@ def running_kafka(folder: Path) -> Iterator[str]:
 
 def _write_topic(bootstrap_servers: str, changes: int, keys: int, *, seed: int = 7) -> _Topic:
     """Inserts, updates and deletes of random keys, as the router writes them."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    topics = [NewTopic(_TOPIC, 1, 1), NewTopic(table_schemas_topic(TENANT), 1, 1)]
-    for created in admin.create_topics(topics).values():
-        created.result(_READY_TIMEOUT_S)
+    make_topic(bootstrap_servers)
     producer = Producer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -194,9 +191,6 @@ def _write_topic(bootstrap_servers: str, changes: int, keys: int, *, seed: int =
             "enable.idempotence": True,
         }
     )
-    delivered = DeliveredSchema(topic=_TOPIC, source=SOURCE, table_schema=SCHEMA)
-    schema_key = delivered_schema_key(_TOPIC, SCHEMA.version)
-    producer.produce(table_schemas_topic(TENANT), encode_delivered_schema(delivered), schema_key)
     chance = random.Random(seed)
     version = (SCHEMA_VERSION_HEADER, str(SCHEMA.version).encode())
     rows: dict[int, dict[str, Any]] = {}
@@ -216,13 +210,27 @@ def _write_topic(bootstrap_servers: str, changes: int, keys: int, *, seed: int =
         for value in values:
             while True:
                 try:
-                    producer.produce(_TOPIC, value, key, headers=headers)
+                    producer.produce(TOPIC, value, key, headers=headers)
                     break
                 except BufferError:
                     producer.poll(0.1)
     if unsent := producer.flush(_READY_TIMEOUT_S):
         raise RuntimeError(f"{unsent} records were not written to Kafka")
     return _Topic(len(rows), versions)
+
+
+def make_topic(bootstrap_servers: str) -> None:
+    """Of the bench's one table, empty, its schema known to the sink."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    topics = [NewTopic(TOPIC, 1, 1), NewTopic(table_schemas_topic(TENANT), 1, 1)]
+    for created in admin.create_topics(topics).values():
+        created.result(_READY_TIMEOUT_S)
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    delivered = DeliveredSchema(topic=TOPIC, source=SOURCE, table_schema=SCHEMA)
+    schema_key = delivered_schema_key(TOPIC, SCHEMA.version)
+    producer.produce(table_schemas_topic(TENANT), encode_delivered_schema(delivered), schema_key)
+    if producer.flush(_READY_TIMEOUT_S):
+        raise RuntimeError("the table's schema was not written to Kafka")
 
 
 def random_row(row_id: int, chance: random.Random) -> dict[str, Any]:
@@ -241,7 +249,9 @@ def random_row(row_id: int, chance: random.Random) -> dict[str, Any]:
     }
 
 
-def envelope(table: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> dict[str, Any]:
+def envelope(
+    table: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, *, is_snapshot: bool = False
+) -> dict[str, Any]:
     """An event's value, as the router writes it."""
     now_us = time.time_ns() // 1_000
     times = {"ts_ms": now_us // 1_000, "ts_us": now_us, "ts_ns": now_us * 1_000}
@@ -249,11 +259,11 @@ def envelope(table: str, before: Mapping[str, Any] | None, after: Mapping[str, A
         "version": "3.6.0",
         "connector": "mysql",
         "name": SOURCE,
-        "snapshot": "false",
+        "snapshot": "true" if is_snapshot else "false",
         "db": DATABASE,
     }
     source |= {"sequence": None, "table": table, "server_id": 1, "gtid": None, "file": "binlog.000001", "pos": 4}
-    op = "d" if after is None else "c" if before is None else "u"
+    op = "r" if is_snapshot else "d" if after is None else "c" if before is None else "u"
     event = {"before": before, "after": after, "source": {**source, **times}, "transaction": None, "op": op}
     return {**event, **times}
 
@@ -301,13 +311,41 @@ def sink_job(folder: Path, bootstrap_servers: str, mode: SinkMode) -> ProcessSpe
 
 def _run_peer(folder: Path, bootstrap_servers: str, changes: int, *, mirror_folder: Path) -> PeerFigures:
     """A plain MERGE of the whole topic; its table must equal the mirror in ``mirror_folder``."""
+    end = topic_end(bootstrap_servers)
+
+    def last_commit() -> _Commit | None:
+        progress = plain_merge.load_progress(folder)
+        if progress is None:
+            return None
+        return _Commit(progress.begun_at_s, progress.written_at_s, share=progress.to_offset / end)
+
+    run = _measured(peer_job(folder, bootstrap_servers), folder, last_commit)
+    check_peer(folder, mirror_folder)
+    return PeerFigures(
+        wall_s=run.wall_s,
+        sustained_per_s=run.sustained_share_per_s * changes,
+        cpu_s=run.usage.cpu_s,
+        peak_rss_mb=run.usage.peak_rss_mb,
+    )
+
+
+def topic_end(bootstrap_servers: str) -> int:
+    """The offset behind the topic's last record."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "bench"})
+    _, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), _READY_TIMEOUT_S)
+    consumer.close()
+    return end
+
+
+def peer_job(folder: Path, bootstrap_servers: str) -> ProcessSpec:
+    """The plain MERGE with its files in ``folder``, and the settings that ours has."""
     folder.mkdir(parents=True)
     cache = cache_dir()
-    ours = msgspec.convert(_settings(mirror_folder, bootstrap_servers), SinkJobSettings)
+    ours = msgspec.convert(_settings(folder, bootstrap_servers), SinkJobSettings)
     session = ours.session
     settings = plain_merge.Settings(
         bootstrap_servers=bootstrap_servers,
-        topic=_TOPIC,
+        topic=TOPIC,
         folder=str(folder),
         jars_dir=str(jars_dir("spark", cache)),
         java_options=session.java_options,
@@ -319,10 +357,7 @@ def _run_peer(folder: Path, bootstrap_servers: str, changes: int, *, mirror_fold
     )
     path = folder / "settings.json"
     path.write_bytes(msgspec.json.encode(settings))
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "bench"})
-    _, end = consumer.get_watermark_offsets(TopicPartition(_TOPIC, 0), _READY_TIMEOUT_S)
-    consumer.close()
-    spec = ProcessSpec(
+    return ProcessSpec(
         name="plain_merge",
         command=(sys.executable, "-m", "bench.plain_merge", str(path)),
         environ={"PYTHONPATH": str(REPOSITORY), **find_java(cache).environ, "SPARK_LOCAL_IP": LOOPBACK},
@@ -330,22 +365,12 @@ def _run_peer(folder: Path, bootstrap_servers: str, changes: int, *, mirror_fold
         ready=None,
     )
 
-    def last_commit() -> _Commit | None:
-        progress = plain_merge.load_progress(folder)
-        if progress is None:
-            return None
-        return _Commit(progress.begun_at_s, progress.written_at_s, share=progress.to_offset / end)
 
-    run = _measured(spec, folder, last_commit)
-    theirs = _rows(folder, plain_merge.CATALOG, (plain_merge.NAMESPACE, plain_merge.TABLE))
-    if not theirs.equals(_rows(mirror_folder, CATALOG, warehouse_table(TENANT, SOURCE, _TABLE_ID).identifier)):
+def check_peer(folder: Path, mirror_folder: Path) -> None:
+    """Raises RuntimeError: its table in ``folder`` is not equal to ours."""
+    theirs = table_rows(folder, plain_merge.CATALOG, (plain_merge.NAMESPACE, plain_merge.TABLE))
+    if not theirs.equals(mirror_rows(mirror_folder)):
         raise RuntimeError("the plain MERGE's table is not equal to the mirror")
-    return PeerFigures(
-        wall_s=run.wall_s,
-        sustained_per_s=run.sustained_share_per_s * changes,
-        cpu_s=run.usage.cpu_s,
-        peak_rss_mb=run.usage.peak_rss_mb,
-    )
 
 
 def _measured(spec: ProcessSpec, folder: Path, last_commit: Callable[[], _Commit | None]) -> _Run:
@@ -411,12 +436,17 @@ def job_usage(pid: int) -> Usage:
 
 def _check(folder: Path, progress: SinkProgress, changes: int, rows_after: int) -> None:
     """A figure for a table that is wrong is none."""
-    rows = _rows(folder, CATALOG, warehouse_table(TENANT, SOURCE, _TABLE_ID).identifier, "id").num_rows
+    rows = mirror_rows(folder, "id").num_rows
     if (progress.rows, rows) != (changes, rows_after):
         raise RuntimeError(f"{progress.rows} of {changes} changes gave {rows} rows instead of {rows_after}")
 
 
-def _rows(folder: Path, catalog_name: str, identifier: tuple[str, ...], *columns: str) -> pa.Table:
+def mirror_rows(folder: Path, *columns: str) -> pa.Table:
+    """What the job in ``folder`` wrote; see ``table_rows``."""
+    return table_rows(folder, CATALOG, warehouse_table(TENANT, SOURCE, TABLE_ID).identifier, *columns)
+
+
+def table_rows(folder: Path, catalog_name: str, identifier: tuple[str, ...], *columns: str) -> pa.Table:
     """A table's rows, by id; all of the source's columns by default."""
     catalog = SqlCatalog(
         catalog_name, uri=f"sqlite:///{folder / 'catalog.db'}", warehouse=(folder / "warehouse").as_uri()

@@ -36,6 +36,12 @@ def test_a_new_section_stands_at_its_place() -> None:
     ]
 
 
+def test_a_title_of_several_words_is_that_of_its_part() -> None:
+    page = with_sections(PAGE, {"many-tables": "## Many tables: a batch\n\nfigures\n"}, (*ORDER, "many-tables"))
+
+    assert "## Many tables: a batch" in with_sections(page, {}, (*ORDER, "many-tables"))
+
+
 def test_a_section_says_what_it_was_measured_on() -> None:
     title, empty, line, *rest = measured_now("## Sink: a topic\n\nfigures\n", load_before=0.25).splitlines()
 
