@@ -100,6 +100,8 @@ class Follower:
         self.ends = False
         self.times_lost = 0
         """How often the main stream was."""
+        self.pause_s = 0.0
+        """Before each further batch: what the reader may have under way is bounded, so it waits too."""
         self.rows: dict[int, tuple[tuple[int, int, int], dict[str, Any] | None]] = {}
         """By key: the newest order, and the row; None: deleted."""
 
@@ -124,6 +126,7 @@ class Follower:
                     aclosing(change_log.batches()) as batches,
                 ):  # type: ignore[type-var]
                     async for batch in batches:
+                        await asyncio.sleep(self.pause_s)
                         self._take(batch)
                         if batch.resume is not None:
                             self.checkpoint = msgspec.structs.replace(
@@ -536,18 +539,22 @@ class Signalled:
         await self.follower.read(lambda f: len(f.reads) >= 20)
         assert self.copying.tables
 
-    async def read_once(self, action: Callable[[], None], is_enough: Callable[[], bool]) -> None:
-        """Read on, and act once some more rows were copied, while the reader runs."""
+    async def read_once(
+        self, action: Callable[[], None], is_enough: Callable[[], bool], *, pause_s: float = 0.1
+    ) -> None:
+        """Read on, and act once some more rows were copied, while the reader runs; slowly then, for it hears a signal some time
+        after it was sent, and the copy is not to end before."""
         before, done = len(self.follower.reads), False
 
         def check(follower: Follower) -> bool:
             nonlocal done
             if not done and len(follower.reads) >= before + 20:
-                done = True
+                done, follower.pause_s = True, pause_s
                 action()
             return done and is_enough()
 
         await self.follower.read(check)
+        self.follower.pause_s = 0.0
 
     async def copy_the_rest(self) -> None:
         """Read until nothing more is asked for, and behind that what the shards have now."""
@@ -763,7 +770,7 @@ async def test_a_copy_that_breaks_goes_on_beside_the_stream(
         server.faults.arm(fault)
         await mesh.follower.read(lambda f: not mesh.copying.tables)
     else:
-        await mesh.read_once(lambda: server.faults.arm(fault), lambda: not mesh.copying.tables)
+        await mesh.read_once(lambda: server.faults.arm(fault), lambda: not mesh.copying.tables, pause_s=0.0)
 
     assert not server.faults.armed
     assert mesh.follower.times_lost == 0
