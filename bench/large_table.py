@@ -27,6 +27,7 @@ from bench.sink import (
     make_topic,
     mirror_rows,
     peer_job,
+    produce,
     random_row,
     running_kafka,
     sink_job,
@@ -221,12 +222,7 @@ class _Rows:
             order = EventOrder(epoch=0, rank=self._transactions, tx_ordinal=ordinal).sort_key()
             headers: list[tuple[str, str | bytes]] = [(ORDER_HEADER, order.encode()), version]
             value, key = msgspec.json.encode(event), b'{"id":%d}' % row_id
-            while True:
-                try:
-                    self._producer.produce(TOPIC, value, key, headers=headers)
-                    break
-                except BufferError:
-                    self._producer.poll(0.1)
+            produce(self._producer, TOPIC, value, key, headers)
             self._producer.poll(0)
             self._changes += 1
         self._producer.commit_transaction(_TRANSACTION_TIMEOUT_S)

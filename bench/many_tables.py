@@ -14,7 +14,7 @@ import msgspec
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.sink import SCHEMA, SOURCE, TENANT, envelope, job_usage, random_row, running_kafka, sink_job
+from bench.sink import SCHEMA, SOURCE, TENANT, envelope, job_usage, produce, random_row, running_kafka, sink_job
 from bench.stack import wait_until
 from bench.workload import DATABASE
 from libs.events.delivered_schema import DeliveredSchema, delivered_schema_key, encode_delivered_schema
@@ -132,11 +132,6 @@ def _write_batch(
         order = EventOrder(epoch=0, rank=batch + 1, tx_ordinal=number + 1).sort_key()
         value = msgspec.json.encode(envelope(table.table, row if batch else None, row))
         headers: list[tuple[str, str | bytes]] = [(ORDER_HEADER, order.encode()), version]
-        while True:
-            try:
-                producer.produce(row_topic(TENANT, SOURCE, table), value, b'{"id":%d}' % row_id, headers=headers)
-                break
-            except BufferError:
-                producer.poll(0.1)
+        produce(producer, row_topic(TENANT, SOURCE, table), value, b'{"id":%d}' % row_id, headers)
         producer.poll(0)
     producer.commit_transaction(60.0)

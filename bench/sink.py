@@ -208,15 +208,22 @@ def _write_topic(bootstrap_servers: str, changes: int, keys: int, *, seed: int =
         headers: list[tuple[str, str | bytes]] = [(ORDER_HEADER, order.encode()), version]
         values = [msgspec.json.encode(envelope(TABLE, before, after)), *([None] if after is None else [])]
         for value in values:
-            while True:
-                try:
-                    producer.produce(TOPIC, value, key, headers=headers)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
+            produce(producer, TOPIC, value, key, headers)
     if unsent := producer.flush(_READY_TIMEOUT_S):
         raise RuntimeError(f"{unsent} records were not written to Kafka")
     return _Topic(len(rows), versions)
+
+
+def produce(
+    producer: Producer, topic: str, value: bytes | None, key: bytes, headers: list[tuple[str, str | bytes]]
+) -> None:
+    """Hand it to ``producer``, once that has room."""
+    while True:
+        try:
+            producer.produce(topic, value, key, headers=headers)
+            return
+        except BufferError:
+            producer.poll(0.1)
 
 
 def make_topic(bootstrap_servers: str) -> None:

@@ -356,9 +356,8 @@ class Reconciler:
         found = replace(record, sink_job=job, placement=placement)
         try:
             await self._store(found)
-        except (
-            Conflict
-        ):  # it changed a moment ago, by this perhaps: the next look sees to it, and the answer is in Kafka
+        except Conflict:
+            # It changed a moment ago, by this perhaps: the next look sees to it, and the answer is in Kafka.
             return found
         except HeadwaterError as error:
             failures.note(record.tenant, error)
@@ -539,7 +538,7 @@ class Reconciler:
             if job.name not in spared
             for manifest in manifests(job, template, self._own)
         ]
-        known = {_place(manifest) for _, manifest in wanted}
+        known = {_kind_and_name(manifest) for _, manifest in wanted}
         # First what is not to be: a job that is run in another way from now on must not run twice.
         for kind, name in found.keys() - known:
             is_spared = found[kind, name]["metadata"]["labels"][JOB_LABEL] in spared
@@ -551,7 +550,7 @@ class Reconciler:
             except HeadwaterError as error:
                 failures.note_all(error)
         for job, manifest in wanted:
-            kind, name = _place(manifest)
+            kind, name = _kind_and_name(manifest)
             is_there = (kind, name) in found
             if is_there and (kind == CLAIM or (is_as_noted(manifest, found[kind, name]) and not with_drift)):
                 continue  # a claim is made once: what is asked for of a volume hardly changes
@@ -674,7 +673,7 @@ def _key(record: TenantRecord) -> str:
     return handover_key(record.tenant, record.origin.uid)
 
 
-def _place(manifest: Mapping[str, Any]) -> tuple[str, str]:
+def _kind_and_name(manifest: Mapping[str, Any]) -> tuple[str, str]:
     return manifest["kind"], manifest["metadata"]["name"]
 
 
