@@ -4,9 +4,9 @@ import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from libs.config.load import convert_document
+from spark.sinks.places import local_folders
 from spark.sinks.port import Sink
 
 SINKS: Final[Mapping[str, str]] = {
@@ -46,12 +46,7 @@ def open_sinks(
 
 def _unseen(settings: Any, shared_dirs: Sequence[str]) -> list[str]:
     """The folders that executors do not see, and what to do."""
-    places: Mapping[str, str] = getattr(settings, "places", {})
-    folders = {
-        name: Path(urlsplit(place).path).absolute()
-        for name, place in places.items()
-        if urlsplit(place).scheme in ("", "file")
-    }
+    folders = local_folders(getattr(settings, "places", {}))
     shared = [Path(each) for each in shared_dirs]
     return [
         f"{name}: {folder} is a folder of the driver's pod, and executors would each write into one of their own; name an "

@@ -29,6 +29,7 @@ from spark.java import java_class
 from spark.sinks.delta.settings import Settings
 from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
 from spark.sinks.merge import first_rows, first_versions, merge_changes, merge_versions, rows_anew
+from spark.sinks.places import local_folders
 from spark.sinks.port import (
     BatchIdentity,
     Maintained,
@@ -87,7 +88,7 @@ class DeltaSink:
 
     @property
     def folders(self) -> Sequence[Path]:
-        return [Path(self._settings.warehouse_dir)] if "://" not in self._settings.warehouse_dir else []
+        return [*local_folders(self._settings.places).values()]
 
     def session_config(self) -> Mapping[str, str]:
         return {

@@ -45,6 +45,7 @@ from spark.sinks.iceberg.publication import consistent_row, is_staging, prepare,
 from spark.sinks.iceberg.schema import identifier_columns
 from spark.sinks.iceberg.settings import Settings
 from spark.sinks.merge import first_rows, first_versions, merge_changes, merge_versions, rows_anew
+from spark.sinks.places import local_folders
 from spark.sinks.port import (
     BatchIdentity,
     Maintained,
@@ -118,8 +119,7 @@ class IcebergSink:
 
     @property
     def folders(self) -> Sequence[Path]:
-        found = [Path(self._settings.warehouse_dir)] if self._settings.is_folder else []
-        return [*found, *([Path(self._settings.catalog.file)] if self._settings.catalog.file is not None else [])]
+        return [*local_folders(self._settings.places).values()]
 
     def session_config(self) -> Mapping[str, str]:
         directory = self._settings.warehouse_dir

@@ -2,12 +2,14 @@
 
 import random
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
 from libs.types.sink_place import Handover, HeldState, Outcome, Phase, Place
 from services.tenant_operator.moves import NEVER_MOVED, Placement, answered, moved, places_of
 from spark.jobs.moves import Step, next_step
+from spark.sinks.places import local_folders
 
 T = "uid-1"
 
@@ -174,3 +176,9 @@ def test_no_order_of_kills_and_news_has_a_tenant_served_from_old_state(seed: int
             world.run()
         world.job, world.placement = answered(world.job, world.placement, T, world.topic[0] if world.topic else None)
     assert world.written > before
+
+
+@pytest.mark.parametrize("place", ["/data/lake", "file:///data/lake", "file:/data/lake"])
+def test_a_folder_is_one_however_it_is_written(place: str) -> None:
+    """A warehouse in it is on the job's own volume, and its tenant is not handed over."""
+    assert local_folders({"warehouse_dir": place, "other": "s3://lake/data"}) == {"warehouse_dir": Path("/data/lake")}
