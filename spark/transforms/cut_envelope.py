@@ -32,17 +32,18 @@ _UNREADABLE: Final = "not an event"
 
 
 def cut_envelope(events: DataFrame, *, with_before: bool = False) -> DataFrame:
-    """``text`` gives way to ``op``, ``committed_at_us`` (``source.ts_us``), ``image`` and ``is_partial``; others stay.
+    """``text`` gives way to ``op``, ``committed_at_us``, ``image`` and ``is_partial``; others stay.
 
+    ``committed_at_us`` is ``source.ts_us``, or, where a source's ``events.remove_fields`` takes that out, ``source.ts_ms``.
     ``image`` is the row after the change, of a delete before it; NULL for a truncation only. ``is_partial``: the log does not
     hold all of its values (see ``partial_rows``). ``with_before``: ``before`` is there too, an update's row before it, NULL
     where the log does not hold that one. An envelope with other spaces or another order of its members is parsed for its
     parts. What is no event gets an image that fails the parse of the row.
     """
     others = [name for name in events.columns if name != "text"]
-    # From the end, where both are near: the envelope ends in op and times of its own, the source's are right before it.
+    # From the end, where both are near: what is behind the source block is short.
     op = sf.substring_index(sf.substring_index("text", '"op":"', -1), '"', 1)
-    committed_at_us = sf.substring_index(sf.substring_index("text", '"ts_us":', -2), ",", 1)
+    source = sf.substring_index(sf.substring_index("text", _SOURCE, -1), ',"op":"', 1)
     # What is behind, then what is before the row is left out, and no place is counted: Java's expressions count in UTF-16, most
     # of Spark's functions in characters, one by one; a cut by the one at a place of the other is wrong beyond U+FFFF.
     is_delete = sf.col("cut_op") == DELETE
@@ -53,14 +54,12 @@ def cut_envelope(events: DataFrame, *, with_before: bool = False) -> DataFrame:
         events.withColumn("cut_op", op)
         .withColumn("rows", rows)
         .withColumn("row", row)
+        .withColumn("source", source)
         .withColumn("is_cut", _is_row())
         .select(
             *others,
             sf.when(sf.col("is_cut"), sf.col("cut_op")).otherwise(_parsed("op")).alias("op"),
-            sf.when(sf.col("is_cut"), committed_at_us)
-            .otherwise(_parsed("source.ts_us"))
-            .try_cast("bigint")
-            .alias("committed_at_us"),
+            sf.coalesce(_committed_at("ts_us"), 1_000 * _committed_at("ts_ms")).alias("committed_at_us"),
             sf.when(sf.col("is_cut"), sf.concat(sf.lit('{"'), "row", sf.lit("}")))
             .otherwise(_parsed_image())
             .alias("image"),
@@ -73,6 +72,12 @@ def cut_envelope(events: DataFrame, *, with_before: bool = False) -> DataFrame:
         cut = cut.withColumn("before", before).drop("is_cut", "text", "rows", "row")
         is_lacking = is_lacking | sf.coalesce(is_partial(sf.col("before")), sf.lit(False))
     return cut.withColumn("is_partial", is_lacking)
+
+
+def _committed_at(name: str) -> Column:
+    """A time of the source block; NULL where it has none of that name. The envelope has times of the same names behind it."""
+    time = sf.substring_index(sf.substring_index("source", f'"{name}":', -1), ",", 1)
+    return sf.when(sf.col("is_cut"), time).otherwise(_parsed(f"source.{name}")).try_cast("bigint")
 
 
 def _is_row() -> Column:
