@@ -17,9 +17,11 @@ from pyspark.sql import functions as sf
 from spark.transforms.partial_rows import is_partial
 
 DELETE: Final = "d"
+INSERT: Final = "c"
+SNAPSHOT: Final = "r"
 TRUNCATE: Final = "t"
 UPDATE: Final = "u"
-_OPS: Final = ("c", UPDATE, "r", DELETE)
+_OPS: Final = (INSERT, UPDATE, SNAPSHOT, DELETE)
 _BEFORE: Final = '{"before":{"'
 _AFTER: Final = ',"after":{"'
 _SOURCE: Final = ',"source":{"version":"'
