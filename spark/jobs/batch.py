@@ -69,6 +69,7 @@ from spark.jobs.table_batch import (
     TenantSink,
     changes_of,
     joined_offsets,
+    key_bounds,
     latest_changes_of,
     logged_changes_of,
     truncations_of,
@@ -400,6 +401,7 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
     wanted = replace(wanted, reached=replace(wanted.reached, positions=positions))
     failpoint("sink_before_merge")
     wanted, columns = ready_table(spark, context.sink, _versions(wanted, table))
+    wanted = replace(wanted, key_bounds=key_bounds(table, columns, wanted.key))
     ignored = left_out(stored_columns(columns), table.newest.table_schema, context.sink.dialect)
     prepared_s = time.monotonic()
     try:

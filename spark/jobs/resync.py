@@ -152,6 +152,8 @@ def _nothing(context: TenantSink, spark: SparkSession, topic: str, known: TableP
         newest_keyless=None,
         oldest_keyless=None,
         partial_rows=0,
+        first_rows=0,
+        numbers=None,
         live_changes={},
     )
 

@@ -1,5 +1,6 @@
 """The Spark session of a job, and the lock that makes it the only writer of its state."""
 
+import importlib
 import os
 import re
 import sys
@@ -28,6 +29,7 @@ _OF_SUBMIT: Final = frozenset(
     }
 )
 """What a session is told by who submitted it: its JVM runs already."""
+_MALLOC_ARENAS: Final = "2"
 _LOCK_POLL_S = 0.2
 _EXTENSIONS = "spark.sql.extensions"  # several warehouses may have some
 
@@ -41,6 +43,9 @@ def open_session(settings: SessionSettings, sinks: Iterable[Sink], *, name: str)
     jars = sorted(Path(settings.jars_dir).glob("*.jar"))
     if not jars:
         raise InvalidSettings("sink_job", [f"session.jars_dir: {settings.jars_dir} holds no jars; run `make setup`"])
+    _spare_pandas()
+    # Each thread that compresses or compiles had a heap of glibc's to itself, and kept what it once was given.
+    os.environ.setdefault("MALLOC_ARENA_MAX", _MALLOC_ARENAS)
     if not settings.has_executors:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -101,6 +106,18 @@ def open_session(settings: SessionSettings, sinks: Iterable[Sink], *, name: str)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     return session
+
+
+def _spare_pandas() -> None:
+    """``lit``, and each list that goes to Java, ask the module of PySpark's test helpers whether there is NumPy. To know if
+    pandas and Arrow are there it imports them, half of a driver's memory: for it, and for nobody else, they are not."""
+    hidden = {name: None for name in ("pandas", "pyarrow", "google.rpc") if name not in sys.modules}
+    sys.modules.update(hidden)  # type: ignore[arg-type]  # None: as Python's import has it, such a module cannot be imported
+    try:
+        importlib.import_module("pyspark.testing.utils")
+    finally:
+        for name in hidden:
+            del sys.modules[name]
 
 
 def _start_jvm(config: Mapping[str, str]) -> None:

@@ -19,6 +19,7 @@ from libs.types.parked_keys import ParkedKey
 from libs.types.table import TableSchema
 from libs.types.tenant import Consistency, Images, SinkSettings, TenantSpec
 from libs.types.warehouse import ORDER_COLUMN, ParkedTable, ReachedPosition
+from libs.warehouse.spark_types import UNSIGNED_BIGINT
 from spark.jobs.cut_file import CutFile
 from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.newest_events import NewestEvents
@@ -26,16 +27,17 @@ from spark.jobs.parked_keys import ParkedKeysFile
 from spark.jobs.progress import TableOutcome
 from spark.jobs.resync_answers import ResyncAnswers
 from spark.jobs.retries import Retries
-from spark.sinks.port import Sink, TableColumn, Truncation
+from spark.sinks.port import KeyBounds, Sink, TableColumn, Truncation
 from spark.transforms.conform_to import conform_to
 from spark.transforms.latest_per_key import latest_per_key
 from spark.transforms.log_images import before_images, name_before_image, name_image
 from spark.transforms.parse_events import parse_events
-from spark.transforms.parse_keys import key_columns, parse_keys
+from spark.transforms.parse_keys import has_whole_number_key, key_columns, parse_keys
 from spark.transforms.partial_rows import latest_known_per_key, split_unavailable
 from spark.transforms.survey import Slice
 
 _ONE_TASK_ROWS: Final = 10_000
+_WHOLE_NUMBERS: Final = frozenset({"smallint", "int", "bigint"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +226,24 @@ def _latest_known(
             )
         )
     return functools.reduce(DataFrame.unionByName, parts).transform(latest_known_per_key(key=key))
+
+
+def key_bounds(table: TableBatch, columns: Mapping[str, TableColumn], key: Sequence[str]) -> KeyBounds | None:
+    """Where the keys of all events lie; None where that is not known. ``key``: as the warehouse's table has it."""
+    parts = parts_of(table)
+    numbers = [part.numbers for part, _ in parts if part.numbers is not None]
+    if len(numbers) < len(parts) or not all(
+        schema.key == tuple(key) and has_whole_number_key(schema) for _, schema in parts
+    ):
+        return None
+    [name] = key
+    least, greatest = min(low for low, _ in numbers), max(high for _, high in numbers)
+    # A BIGINT UNSIGNED beyond 2**63-1 is negative in events, and is not in the table.
+    is_as_written = columns[name].sql_type in _WHOLE_NUMBERS or (
+        columns[name].sql_type == UNSIGNED_BIGINT and least >= 0
+    )
+    are_first = all(part.first_rows == part.rows for part in table.slices)
+    return KeyBounds(name, least, greatest, are_first) if is_as_written else None
 
 
 def is_whole_mirror(table: TableBatch) -> bool:

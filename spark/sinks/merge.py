@@ -27,7 +27,7 @@ from spark.transforms.versions import IS_GONE_COLUMN, STORED_COLUMN
 
 
 def first_rows(table: SinkTable, changes: DataFrame) -> DataFrame:
-    """What an empty table takes of ``changes``: no join is needed, which a first batch, as large as the source's table, would
+    """What a table that has none of their keys takes of ``changes``: no join is needed, which each batch of a snapshot would
     otherwise pay for."""
     rows = changes if table.deletes is Deletes.SOFT else changes.where(sf.col(OP_COLUMN) != DELETE)
     return rows.drop(OP_COLUMN, UNAVAILABLE_COLUMN)
@@ -158,7 +158,9 @@ def _versions_statement(
 
 def _same_key(table: SinkTable) -> str:
     optional = {column.name for column in table.columns if column.is_optional}
-    return " AND ".join(f"t.{quoted(name)} {'<=>' if name in optional else '='} s.{quoted(name)}" for name in table.key)
+    same = [f"t.{quoted(name)} {'<=>' if name in optional else '='} s.{quoted(name)}" for name in table.key]
+    # By what is said of stored rows alone, files that hold no such key are not opened.
+    return " AND ".join([*same, *([table.key_bounds.condition] if table.key_bounds else [])])
 
 
 def _insert(names: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from libs.types.value import LogicalType
 from libs.types.warehouse import OWN_COLUMN_PREFIX, ReachedPosition, TableFiles, WarehouseTable
 from libs.warehouse.dialect import Dialect
 from libs.warehouse.schema_changes import StoredColumn
+from spark.transforms.sql_text import quoted
 
 KAFKA_PARTITION_COLUMN: Final = f"{OWN_COLUMN_PREFIX}kafka_partition"
 OFFSET_COLUMN: Final = f"{OWN_COLUMN_PREFIX}offset"
@@ -112,6 +113,23 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyBounds:
+    """Where the keys of a batch lie, of a table whose key is one whole number."""
+
+    column: str
+    """The key, as the warehouse's table has it."""
+    least: int
+    greatest: int
+    are_first: bool
+    """Every event is an insert or a row of a snapshot: where the table has no key within, there is nothing to merge with."""
+
+    @property
+    def condition(self) -> str:
+        """Of stored rows that may have such a key, in Spark SQL; the table's alias is ``t``."""
+        return f"t.{quoted(self.column)} BETWEEN {self.least} AND {self.greatest}"
+
+
+@dataclass(frozen=True, slots=True)
 class SinkTable:
     """A table as a batch needs it."""
 
@@ -138,6 +156,8 @@ class SinkTable:
     """None: as the warehouse has it."""
     sort_by: tuple[OrderedTerm, ...] | None = None
     """None: as the warehouse has it."""
+    key_bounds: KeyBounds | None = None
+    """Of every event of the batch; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

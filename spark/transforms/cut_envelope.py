@@ -17,12 +17,18 @@ from pyspark.sql import functions as sf
 from spark.transforms.partial_rows import is_partial
 
 DELETE: Final = "d"
+INSERT: Final = "c"
+SNAPSHOT: Final = "r"
 TRUNCATE: Final = "t"
 UPDATE: Final = "u"
-_OPS: Final = ("c", UPDATE, "r", DELETE)
+_OPS: Final = (INSERT, UPDATE, SNAPSHOT, DELETE)
 _BEFORE: Final = '{"before":{"'
+_BEFORE_NULL: Final = '{"before":null,'
 _AFTER: Final = ',"after":{"'
+_AFTER_NULL: Final = ',"after":null'
+_NEW: Final = '{"before":null,"after":{"'
 _SOURCE: Final = ',"source":{"version":"'
+_OP: Final = ',"op":"'
 # How the objects begin that a row may hold: Debezium's Geometry and Geography, Point, VariableScaleDecimal. A row that begins
 # so itself is parsed for its parts, which is slower and gives the same.
 _OBJECTS: Final = ('wkb":', 'x":', 'scale":')
@@ -32,38 +38,31 @@ _UNREADABLE: Final = "not an event"
 
 
 def cut_envelope(events: DataFrame, *, with_before: bool = False) -> DataFrame:
-    """``text`` gives way to ``op``, ``committed_at_us`` (``source.ts_us``), ``image`` and ``is_partial``; others stay.
+    """``text`` gives way to ``op``, ``committed_at_us``, ``image`` and ``is_partial``; others stay.
 
+    ``committed_at_us`` is ``source.ts_us``, or, where a source's ``events.remove_fields`` takes that out, ``source.ts_ms``.
     ``image`` is the row after the change, of a delete before it; NULL for a truncation only. ``is_partial``: the log does not
     hold all of its values (see ``partial_rows``). ``with_before``: ``before`` is there too, an update's row before it, NULL
     where the log does not hold that one. An envelope with other spaces or another order of its members is parsed for its
     parts. What is no event gets an image that fails the parse of the row.
     """
     others = [name for name in events.columns if name != "text"]
-    # From the end, where both are near: the envelope ends in op and times of its own, the source's are right before it.
-    op = sf.substring_index(sf.substring_index("text", '"op":"', -1), '"', 1)
-    committed_at_us = sf.substring_index(sf.substring_index("text", '"ts_us":', -2), ",", 1)
-    # What is behind, then what is before the row is left out, and no place is counted: Java's expressions count in UTF-16, most
-    # of Spark's functions in characters, one by one; a cut by the one at a place of the other is wrong beyond U+FFFF.
-    is_delete = sf.col("cut_op") == DELETE
-    rows = sf.when(is_delete, sf.substring_index("text", f'}},"after":null{_SOURCE}', 1))
-    rows = rows.otherwise(sf.substring_index("text", f"}}{_SOURCE}", 1))
-    row = sf.when(is_delete, _bytes_of("rows", len(_BEFORE))).otherwise(sf.substring_index("rows", _AFTER, -1))
+    # Texts are looked for from the end, and each byte on the way costs: the row's other image is never gone through. What was
+    # found is left out by its bytes. Characters are not counted: Java's expressions count in UTF-16, most of Spark's functions
+    # in characters, one by one; a cut by the one at a place of the other is wrong beyond U+FFFF.
     cut = (
-        events.withColumn("cut_op", op)
-        .withColumn("rows", rows)
-        .withColumn("row", row)
+        events.withColumn("behind_op", sf.substring_index("text", _OP, -1))
+        .withColumn("behind_rows", sf.substring_index("text", _SOURCE, -1))
+        .withColumn("rows", _bytes_of("text", 0, _bytes("text") - _bytes("behind_rows") - len(_SOURCE)))
+        .withColumn("source", _bytes_of("behind_rows", 0, _bytes("behind_rows") - _bytes("behind_op") - len(_OP)))
+        .withColumn("cut_op", sf.substring_index("behind_op", '"', 1))
+        .withColumn("row", _row())
         .withColumn("is_cut", _is_row())
         .select(
             *others,
             sf.when(sf.col("is_cut"), sf.col("cut_op")).otherwise(_parsed("op")).alias("op"),
-            sf.when(sf.col("is_cut"), committed_at_us)
-            .otherwise(_parsed("source.ts_us"))
-            .try_cast("bigint")
-            .alias("committed_at_us"),
-            sf.when(sf.col("is_cut"), sf.concat(sf.lit('{"'), "row", sf.lit("}")))
-            .otherwise(_parsed_image())
-            .alias("image"),
+            sf.coalesce(_committed_at("ts_us"), 1_000 * _committed_at("ts_ms")).alias("committed_at_us"),
+            sf.when(sf.col("is_cut"), sf.concat(sf.lit('{"'), "row")).otherwise(_parsed_image()).alias("image"),
             *(["is_cut", "text", "rows", "row"] if with_before else []),
         )
     )
@@ -75,19 +74,34 @@ def cut_envelope(events: DataFrame, *, with_before: bool = False) -> DataFrame:
     return cut.withColumn("is_partial", is_lacking)
 
 
+def _committed_at(name: str) -> Column:
+    """A time of the source block; NULL where it has none of that name. The envelope has times of the same names behind it."""
+    time = sf.substring_index(sf.substring_index("source", f'"{name}":', -1), ",", 1)
+    return sf.when(sf.col("is_cut"), time).otherwise(_parsed(f"source.{name}")).try_cast("bigint")
+
+
+def _row() -> Column:
+    """Of ``rows``, the one that counts, without what it begins with."""
+    deleted = _bytes_of("rows", len(_BEFORE), _bytes("rows") - len(_BEFORE) - len(_AFTER_NULL))
+    new = sf.when(sf.startswith("rows", sf.lit(_NEW)), _bytes_of("rows", len(_NEW)))
+    return sf.when(sf.col("cut_op") == DELETE, deleted).otherwise(new.otherwise(sf.substring_index("rows", _AFTER, -1)))
+
+
 def _is_row() -> Column:
-    """Whether ``row`` is one: both texts that it lies between were found, and it is none of a row's own objects."""
+    """Whether ``row`` is one: the texts that it lies between were found, and it is none of a row's own objects."""
     is_object = functools.reduce(operator.or_, (sf.startswith("row", sf.lit(begin)) for begin in _OBJECTS))
-    is_before = (sf.col("cut_op") != DELETE) | sf.startswith("text", sf.lit(_BEFORE))
-    is_found = (_bytes("rows") < _bytes("text")) & (_bytes("row") < _bytes("rows"))
-    return sf.col("cut_op").isin(*_OPS) & is_found & is_before & ~is_object
+    is_deleted = sf.startswith("rows", sf.lit(_BEFORE)) & sf.endswith("rows", sf.lit(f"}}{_AFTER_NULL}"))
+    is_after = sf.endswith("rows", sf.lit("}")) & (_bytes("row") < _bytes("rows"))
+    is_row = sf.when(sf.col("cut_op") == DELETE, is_deleted).otherwise(is_after)
+    is_in_order = _bytes("behind_op") < _bytes("behind_rows")
+    return sf.col("cut_op").isin(*_OPS) & is_in_order & is_row & ~is_object
 
 
 def _before_of_update() -> Column:
     row_bytes = _bytes("rows") - _bytes("row") - len(_AFTER) - len(_BEFORE)
     row = sf.concat(sf.lit('{"'), _bytes_of("rows", len(_BEFORE), row_bytes))
     is_there = sf.startswith("text", sf.lit(_BEFORE))
-    is_null = sf.startswith("text", sf.lit('{"before":null,'))
+    is_null = sf.startswith("text", sf.lit(_BEFORE_NULL))
     is_cut = sf.col("is_cut")
     return sf.when(is_cut & is_there, row).when(is_cut & is_null, None).otherwise(_parsed("before"))
 

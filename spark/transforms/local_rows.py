@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -15,6 +14,8 @@ def local_rows(spark: SparkSession, rows: Sequence[Sequence[Any]], schema: str |
     Of a list, ``createDataFrame`` makes an RDD that Python workers read first: half a second wherever the frame is used, and
     processes of 60 MB each.
     """
+    import pyarrow as pa  # a sixth of the driver's memory, which most jobs never need
+
     fields = to_arrow_schema(StructType.fromDDL(schema) if isinstance(schema, str) else schema)
     columns = [pa.array([row[number] for row in rows], type=field.type) for number, field in enumerate(fields)]
     return spark.createDataFrame(pa.Table.from_arrays(columns, schema=fields))

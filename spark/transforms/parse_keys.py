@@ -6,6 +6,7 @@ from typing import Final
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
+from pyspark.sql.types import DataType, LongType
 
 from libs.types.table import TableSchema
 from libs.types.value import LogicalKind
@@ -15,6 +16,18 @@ from spark.transforms.parse_events import STRICT
 from spark.transforms.value_types import decoded, row_type
 
 _WHOLE_NUMBERS: Final = frozenset({LogicalKind.INT16, LogicalKind.INT32, LogicalKind.INT64})
+_BIGINT: Final = LongType()
+
+
+def has_whole_number_key(schema: TableSchema) -> bool:
+    """Whether the key is one whole number, written as such."""
+    kinds = [column.logical_type.kind for column in schema.columns if column.name in schema.key]
+    return len(kinds) == 1 and kinds[0] in _WHOLE_NUMBERS
+
+
+def last_number(key: str, number_type: DataType = _BIGINT) -> SparkColumn:
+    """7 of a key ``{"id":7}``; NULL where that is no whole number of the type. Of a key of other columns it means nothing."""
+    return sf.substring_index(sf.substring_index(key, ":", -1), "}", 1).try_cast(number_type)
 
 
 def key_columns(schema: TableSchema) -> dict[str, str]:
@@ -31,15 +44,14 @@ def parse_keys(columns: Mapping[str, TableColumn], schema: TableSchema) -> Calla
     names = key_columns(schema)
     parts = [column for column in schema.columns if column.name in names]
     json_type = row_type(parts)
-    is_number = len(parts) == 1 and parts[0].logical_type.kind in _WHOLE_NUMBERS
+    is_number = has_whole_number_key(schema)
 
     def wire_value(name: str) -> SparkColumn:
         parsed = sf.col("parsed_key").getField(name)
         if not is_number:
             return parsed
-        # {"id":7}: a JSON parser for each such key costs five times as much as cutting it out.
-        number = sf.substring_index(sf.substring_index("key", ":", -1), "}", 1)
-        return sf.coalesce(number.try_cast(json_type[0].dataType), parsed)
+        # A JSON parser for each such key costs five times as much as cutting it out.
+        return sf.coalesce(last_number("key", json_type[0].dataType), parsed)
 
     def parse(events: DataFrame) -> DataFrame:
         others = [name for name in events.columns if name != "key"]

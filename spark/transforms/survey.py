@@ -12,6 +12,8 @@ from pyspark.sql import functions as sf
 from libs.errors import PipelineHalted
 from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER
 from spark.sinks.port import Truncation
+from spark.transforms.cut_envelope import INSERT, SNAPSHOT
+from spark.transforms.parse_keys import last_number
 
 # Commit times of live events as quantiles: the middle of each of 50 equal shares.
 _SHARES: Final = 50
@@ -42,6 +44,10 @@ class Slice:
     oldest_keyless: Truncation | None
     partial_rows: int
     """Events that lack the values of some columns (``cut_envelope``)."""
+    first_rows: int
+    """Events that are the first of their row, or may be: inserts and rows of snapshots."""
+    numbers: tuple[int, int] | None
+    """The least and the greatest last number in the events' keys, if each key ends in one (``key_bounds``)."""
     live_changes: Mapping[int, int]
     """How many changes, snapshot rows aside, the source committed when (microseconds since 1970); about right."""
 
@@ -67,6 +73,10 @@ def survey(events: DataFrame) -> list[Slice]:
             sf.max(_keyless()).alias("newest_keyless"),
             sf.min(_keyless()).alias("oldest_keyless"),
             sf.count(sf.when(sf.col("is_partial"), sf.lit(1))).alias("partial_rows"),
+            sf.count(sf.when(sf.col("op").isin(INSERT, SNAPSHOT), sf.lit(1))).alias("first_rows"),
+            sf.count(last_number("key")).alias("numbered_rows"),
+            sf.min(last_number("key")).alias("least_number"),
+            sf.max(last_number("key")).alias("greatest_number"),
             sf.count(sf.when(is_live, sf.col("committed_at_us"))).alias("live_rows"),
             sf.percentile_approx(sf.when(is_live, sf.col("committed_at_us")), _QUANTILES, _ACCURACY).alias(
                 "live_times"
@@ -107,8 +117,16 @@ def _joined(portions: list[Row]) -> Slice:
         newest_keyless=max(newest, key=attrgetter("order"), default=None),
         oldest_keyless=min(oldest, key=attrgetter("order"), default=None),
         partial_rows=sum(portion.partial_rows for portion in portions),
+        first_rows=sum(portion.first_rows for portion in portions),
+        numbers=_numbers(portions),
         live_changes=_live_changes(portions),
     )
+
+
+def _numbers(portions: Iterable[Row]) -> tuple[int, int] | None:
+    if any(portion.numbered_rows < portion.rows for portion in portions):
+        return None
+    return min(portion.least_number for portion in portions), max(portion.greatest_number for portion in portions)
 
 
 def _live_changes(portions: Iterable[Row]) -> dict[int, int]:

@@ -1,7 +1,8 @@
 """Real sinks over real warehouses, for ``libs.testing.sink_contract``."""
 
+import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -20,12 +21,14 @@ from spark.sinks.port import (
     BatchIdentity,
     DropsTables,
     Fill,
+    KeyBounds,
     Reached,
     ReplacesRows,
     ShowsTogether,
     Sink,
     SinkColumn,
     SinkTable,
+    TableColumn,
     Truncation,
 )
 from spark.sinks.ready_table import ready_table
@@ -183,6 +186,9 @@ class WarehouseHarness:
         if mode is SinkMode.APPEND:
             self.sink.append_to(self._spark, table, rows.transform(name_image))
             return True
+        table = dataclasses.replace(
+            table, key_bounds=None if truncated_at else _key_bounds(table.key, columns, changes)
+        )
         truncation = None
         if truncated_at is not None:
             order = EventOrder(epoch=0, rank=truncated_at, tx_ordinal=1).sort_key()
@@ -211,6 +217,18 @@ def _change(change: RowChange, schema: TableSchema) -> Change:
         key=key or None,
         version=schema.version,
     )
+
+
+def _key_bounds(
+    key: Sequence[str], columns: Mapping[str, TableColumn], changes: Sequence[RowChange]
+) -> KeyBounds | None:
+    """As the job knows them from the events."""
+    if not changes or len(key) != 1 or key[0] not in columns or columns[key[0]].sql_type not in ("int", "bigint"):
+        return None
+    numbers = [change.row[key[0]] for change in changes if type(change.row.get(key[0])) is int]
+    if len(numbers) < len(changes):
+        return None
+    return KeyBounds(key[0], min(numbers), max(numbers), are_first=all(change.op in "cr" for change in changes))
 
 
 def _sink_column(item: Column, since_version: int) -> SinkColumn:

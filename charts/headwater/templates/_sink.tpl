@@ -206,7 +206,7 @@ spec:
     {{- with ($driver.limits | default dict).cpu }}
     coreLimit: {{ . | toString | quote }}
     {{- end }}
-    memory: {{ $session.driver_memory | default "1g" }}
+    memory: {{ $session.driver_memory | default "896m" }}
     memoryOverhead: {{ $.root.Values.sink.driverMemoryOverhead }}
     javaOptions: "-XX:+UseParallelGC"
     serviceAccount: headwater-sink

@@ -136,7 +136,7 @@ class DeltaSink:
     def merge_into(
         self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncation: Truncation | None = None
     ) -> None:
-        if self._snapshot(spark, table.name).numOfFiles() == 0:
+        if self._has_none_of(spark, table):
             self._append(table.name, first_rows(table, changes))
         else:
             merge_changes(spark, self._sql_name(table.name), table, changes, truncation)
@@ -201,6 +201,16 @@ class DeltaSink:
             raise TransientError(f"folder {folder.toString()} of the tenant's tables is not deleted; try again")
         java_class(spark, "org.apache.spark.sql.delta.DeltaLog").clearCache()  # what it knows of them
         return len(logs)
+
+    def _has_none_of(self, spark: SparkSession, table: SinkTable) -> bool:
+        """Whether no stored row has a key of the batch; files whose bounds do not meet the batch's are not opened."""
+        if self._snapshot(spark, table.name).numOfFiles() == 0:
+            return True
+        bounds = table.key_bounds
+        if bounds is None or not bounds.are_first:
+            return False
+        stored = spark.read.format("delta").load(self._path(table.name)).alias("t")
+        return stored.where(bounds.condition).isEmpty()
 
     def _append(self, table: WarehouseTable, rows: DataFrame) -> None:
         rows.write.format("delta").mode("append").save(self._path(table))

@@ -168,7 +168,7 @@ class IcebergSink:
     ) -> None:
         table = self._placed(table)
         name = table.name.quoted()
-        if _newest(spark, load_table(spark, table.name)) is None:
+        if _has_none_of(spark, table):
             commit(spark, table.reached, first_rows(table, changes).writeTo(name).append)
         else:
             commit(spark, table.reached, lambda: merge_changes(spark, name, table, changes, truncation))
@@ -316,6 +316,29 @@ def _newest(spark: SparkSession, iceberg_table: Any) -> Any | None:
     """The snapshot that ``spark`` writes upon; None: nothing was ever written. Nobody else writes: the session has the lock."""
     staged = staged_snapshot(iceberg_table) if is_staging(spark) else None
     return staged or iceberg_table.currentSnapshot()
+
+
+def _has_none_of(spark: SparkSession, table: SinkTable) -> bool:
+    """Whether no stored row has a key of the batch: nothing was ever written, or no file's bounds meet the batch's."""
+    iceberg_table = load_table(spark, table.name)
+    newest = _newest(spark, iceberg_table)
+    if newest is None:
+        return True
+    bounds = table.key_bounds
+    if bounds is None or not bounds.are_first:
+        return False
+    expressions = java_class(spark, "org.apache.iceberg.expressions.Expressions")
+    scan = (
+        iceberg_table.newScan()
+        .useSnapshot(newest.snapshotId())
+        .filter(expressions.greaterThanOrEqual(bounds.column, bounds.least))
+        .filter(expressions.lessThanOrEqual(bounds.column, bounds.greatest))
+    )
+    files = scan.planFiles()
+    try:
+        return not files.iterator().hasNext()
+    finally:
+        files.close()
 
 
 def _create(spark: SparkSession, table: SinkTable, format_version: int) -> Any:

@@ -168,6 +168,27 @@ def test_an_image_is_cut_out_as_a_parse_would_find_it(shared: SharedSpark, op: s
     assert images_before == [before if op == "u" else None] * len(texts)
 
 
+@pytest.mark.parametrize("removed", [("ts_us",), ("source.ts_us",), ("ts_us", "source.ts_us")])
+def test_an_event_without_some_times_keeps_its_commit_time(shared: SharedSpark, removed: tuple[str, ...]) -> None:
+    """As `events.remove_fields` leaves it; without the microseconds the milliseconds tell. Compact, and spaced."""
+    row = {"id": 1, "ts_us": 5, "ts_ms": 6}
+    texts = []
+    for op in "curdt":
+        value = Change(op=op, rank=1, before=row if op in "ud" else None, after=row if op in "cur" else None).value()
+        times = {"ts_ms": COMMITTED_AT_US // 1_000}
+        source = {"version": "3.6.1", **times, **value["source"], "table": "orders"}
+        value["source"] = {name: each for name, each in source.items() if f"source.{name}" not in removed}
+        kept = {name: each for name, each in value.items() if name not in removed}
+        texts += [json_bytes(kept), json.dumps(kept).encode()]
+    headers = [("headwater.order", b"1"), ("headwater.schema-version", b"1")]
+    records = local_rows(shared.session, [(TOPIC, 0, 0, None, text, headers) for text in texts], RECORD_COLUMNS)
+
+    found = [each["committed_at_us"] for each in records.transform(events_of).collect()]
+
+    wanted = times["ts_ms"] * 1_000 if "source.ts_us" in removed else COMMITTED_AT_US + 1
+    assert found == [wanted] * len(texts)
+
+
 POINT = {"x": 1.0, "y": 2.0, "wkb": "AQ==", "srid": None}
 GEOMETRY = {"wkb": "AQ==", "srid": 4326}
 

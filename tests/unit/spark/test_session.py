@@ -1,0 +1,42 @@
+"""A session, in a process of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from libs.local.plan import SINK_JAVA_OPTIONS
+
+REPOSITORY = Path(__file__).parents[3]
+SCRIPT = f"""
+import sys
+
+from pyspark.sql import functions as sf
+
+from libs.local.spark_toolchain import find_toolchain
+from spark.jobs.session import open_session
+from spark.jobs.settings import SessionSettings
+from spark.jobs.tenant_query import TenantQuery
+from spark.transforms.local_rows import local_rows
+
+settings = SessionSettings(**find_toolchain().session, java_options={SINK_JAVA_OPTIONS!r})
+spark = open_session(settings, [], name="lean")
+assert spark.range(3).where(sf.col("id") > sf.lit(1)).count() == 1
+print(sorted({{"pandas", "pyarrow"}} & sys.modules.keys()))
+print([row["name"] for row in local_rows(spark, [("a",), ("b",)], "name string").collect()])
+"""
+
+
+def test_a_driver_loads_neither_pandas_nor_arrow_before_it_needs_them(tmp_path: Path) -> None:
+    """They are half of its memory. Rows of its own go through Arrow still."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["[]", "['a', 'b']"]
