@@ -32,6 +32,8 @@ _STATUS_NAME, _STATUS_ROWS = 0, 4
 """Columns of SHOW TABLE STATUS (MySQL manual, 15.7.7.39)."""
 _FIRST_BACKOFF_MS: Final = 200
 _LAST_BACKOFF_MS: Final = 10_000
+_AHEAD_BYTES: Final = 1 << 20
+"""What vtgate may send of a stream before it is asked for: four of a tablet's packets, 100 MB/s at a round trip of 10 ms."""
 
 
 class ShardsNotInStream(PipelineHalted):
@@ -224,4 +226,7 @@ def _options(settings: VtgateSettings) -> Sequence[tuple[str, int]]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.initial_reconnect_backoff_ms", _FIRST_BACKOFF_MS),
         ("grpc.max_reconnect_backoff_ms", _LAST_BACKOFF_MS),
+        # Left to itself gRPC measures the way and takes in what it could carry: tens of MB that wait for the decoder.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", _AHEAD_BYTES),
     )

@@ -74,8 +74,9 @@ from services.vstream_reader.vgtid import inherited_epoch, shard_gtid_from_proto
 
 log = structlog.get_logger()
 
-_ANSWERS_AHEAD: Final = 32
-"""Answers between vtgate and the decoder; a tablet's packet is 250 KB unless one row is larger."""
+_ANSWERS_AHEAD: Final = 8
+"""Answers between vtgate and the decoder; a tablet's packet is 250 KB unless one row is larger. More would only be memory: both
+ends are in one thread."""
 _MAX_GATHERING_S: Final = 0.1
 """While more of the stream comes, a batch is gathered until it is full, but no longer than this: it bounds latency."""
 _QUIET_S: Final = 0.002
