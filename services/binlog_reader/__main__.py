@@ -4,6 +4,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import libs.telemetry.without_rich  # noqa: F401  # before anything loads structlog
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.rpc.lifecycle import run_service
 from libs.rpc.schema_history_client import SchemaHistoryClient

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 
+import libs.telemetry.without_rich  # noqa: F401  # before anything loads structlog
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.rpc.lifecycle import run_service
 from libs.rpc.schema_history_client import SchemaHistoryClient

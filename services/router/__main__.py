@@ -2,6 +2,7 @@
 
 import sys
 
+import libs.telemetry.without_rich  # noqa: F401  # before anything loads structlog
 from libs.rpc.lifecycle import run_service
 from services.router.service import route
 from services.router.settings import RouterSettings

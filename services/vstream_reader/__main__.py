@@ -4,6 +4,7 @@ import asyncio
 import sys
 from functools import partial
 
+import libs.telemetry.without_rich  # noqa: F401  # before anything loads structlog
 from libs.errors import InvalidSettings
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.rpc.lifecycle import run_service

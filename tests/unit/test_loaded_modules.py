@@ -1,0 +1,50 @@
+"""What a reader and a router load at their start: memory that each of them holds for as long as it runs."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+REPOSITORY: Final = Path(__file__).parents[2]
+NOT_LOADED: Final = {
+    "rich": "structlog takes it for coloured tracebacks, where it finds it: 4 MB",
+    "pygments": "comes with rich",
+    "sqlglot": "is loaded with the first row filter: 29 MB",
+    "confluent_kafka.schema_registry": "is loaded where a registry is set: 16 MB with its HTTP client",
+    "httpx2": "comes with the schema registry's client",
+    "cryptography": "is loaded with the first mask that wants it",
+    "redis": "is the view's of other services",
+    "pymysql": "is binlog_reader's",
+    "pyarrow": "is the sinks'",
+    "kubernetes": "is tenant_operator's",
+    "jsonschema": "is the tests'",
+}
+FAUST: Final = {
+    "faust": "is the router's: 15 MB",
+    "aiokafka": "is the router's",
+    "aiohttp": "comes with Faust",
+}
+
+
+def loaded_by(service: str) -> set[str]:
+    """The modules of a fresh process that has imported all that the service does at its start."""
+    code = f"import sys, services.{service}.__main__\nprint(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY, capture_output=True, text=True)
+    return set(loaded.stdout.split())
+
+
+@pytest.mark.parametrize(("service", "not_loaded"), [("vstream_reader", NOT_LOADED | FAUST), ("router", NOT_LOADED)])
+def test_a_service_does_not_load_what_it_may_never_need(service: str, not_loaded: dict[str, str]) -> None:
+    loaded = loaded_by(service)
+
+    assert f"services.{service}.settings" in loaded
+    assert {module: why for module, why in not_loaded.items() if module in loaded} == {}
+
+
+def test_rich_can_be_loaded_behind_a_service() -> None:
+    """The headwater command's tests have both in one process."""
+    code = "import services.router.__main__, rich.console, structlog.dev\nassert structlog.dev.rich is None"
+
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
