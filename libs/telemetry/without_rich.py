@@ -1,4 +1,4 @@
-"""Loads structlog without rich, which it takes where it finds it, for coloured tracebacks: 4 MB that a service never uses.
+"""Loads structlog without rich, which it takes where it finds it, for coloured tracebacks, which a service never shows.
 
 A service's ``__main__`` imports it before all else of ours. The images do not have rich; where the services share the headwater
 command's environment, which needs it, this makes both alike. Whoever imports rich later gets it.
