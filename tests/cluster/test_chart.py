@@ -396,6 +396,8 @@ def test_spark_jobs_reach_kafka_dns_and_the_warehouse_alone_and_give_metrics_alo
                 found for found in policies_of(each["spec"]["template"], objects) if "Egress" in found["policyTypes"]
             ]
             assert FULL["networkPolicy"]["egress"][0] in general["egress"]
+            assert selects(general["ingress"][0]["from"], each["spec"]["template"])
+            assert not selects(general["ingress"][0]["from"], job["spec"]["template"])
 
 
 @pytest.mark.parametrize(
@@ -450,7 +452,10 @@ def selects(peers: list[Object], pod: Object) -> bool:
     selectors = [peer["podSelector"] for peer in peers if "podSelector" in peer]
     return any(
         all(labels.get(key) == value for key, value in each.get("matchLabels", {}).items())
-        and all(labels.get(term["key"]) in term["values"] for term in each.get("matchExpressions", ()))
+        and all(
+            (labels.get(term["key"]) in term["values"]) == {"In": True, "NotIn": False}[term["operator"]]
+            for term in each.get("matchExpressions", ())
+        )
         for each in selectors
     )
 
