@@ -313,6 +313,7 @@ def test_no_password_stands_in_what_is_rendered(cluster: ControlPlane) -> None:
             },
             "networkPolicy.kubernetesApi",
         ),
+        ({"networkPolicy": {"isolateTenants": True}}, "networkPolicy.isolateTenants"),
     ],
 )
 def test_wrong_values_are_refused_by_name(cluster: ControlPlane, values: Mapping[str, Any], place: str) -> None:
@@ -444,6 +445,28 @@ def test_executors_and_their_drivers_reach_one_another_and_nobody_else_does(clus
     for name, spec in pod_specs(objects).items():
         if spec["automountServiceAccountToken"]:
             assert name in ("headwater-tenant-operator", "headwater-sink-packed-0")
+
+
+def test_a_team_s_pods_are_isolated_where_that_is_asked_for(cluster: ControlPlane) -> None:
+    ingress_controller = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}
+    teams = ["team-acme", "team-globex"]
+    values = {
+        "tenantOperator": {"tenantNamespaces": [*teams, "any"]},
+        "networkPolicy": {"isolateTenants": True, "tenantsFrom": [ingress_controller]},
+    }
+
+    def made(values: Object) -> Object:
+        """By namespace. The mesh's own is none of them, where it would add to what others allow."""
+        return {
+            each["metadata"]["namespace"]: each["spec"]
+            for each in render(cluster, values, "any", "network-policies")
+            if each["metadata"]["name"] == "headwater-tenant"
+        }
+
+    own_and_named = {"from": [{"podSelector": {}}, ingress_controller]}
+    policy = {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [own_and_named]}
+    assert made(values) == dict.fromkeys(teams, policy)
+    assert made(values | {"networkPolicy": {}}) == {}
 
 
 def selects(peers: list[Object], pod: Object) -> bool:
