@@ -3,7 +3,7 @@
 Nothing is remembered from one look to the next but what Kubernetes and Kafka hold, so a restart, a repeated look and a second
 operator come to the same. The order within a look makes each crash harmless: a ConfigMap gets our finalizer before anything is
 made for it; the record, which routers get the tenant by, and which has its place among Spark jobs, comes before Kafka and jobs;
-a tenant that goes loses its record first, then its tables, then what Kafka has of it, then the finalizer.
+a tenant that goes is out of force first, then loses its tables, then what Kafka has of it, then its record, then the finalizer.
 """
 
 import asyncio
@@ -586,13 +586,19 @@ class Reconciler:
         async def let_go(each: Leaving) -> None:
             if each.tenant in failures.by_tenant or failures.of_all or not each.has_let_go:
                 return
+            path = f"/api/v1/namespaces/{self._own}/configmaps/{record_name(each.tenant)}"
             try:
-                await self._release(each)
-                # Not before: who asks for its tables' end once more would not be answered any more.
+                # Whose ConfigMap is in no list of ours is found by the record alone.
+                if each.config_map is None:
+                    await self._release(each)
+                # Before the job's answer: who asks for its tables' end once more would not be answered any more.
+                await self._kubernetes.delete(path)
                 if each.deletes_tables or each.record.placement != NEVER_MOVED:
                     await self._make_handovers_topic()
                     await asyncio.to_thread(forget_handover, self._settings.kafka, each.tenant, each.record.origin.uid)
-                await self._kubernetes.delete(f"/api/v1/namespaces/{self._own}/configmaps/{record_name(each.tenant)}")
+                # Last: who waited for it may remove the release at once. A ConfigMap without a record is released by any look.
+                if each.config_map is not None:
+                    await self._release(each)
                 log.info(
                     "tenant_left",
                     tenant_id=each.tenant,

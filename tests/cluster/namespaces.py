@@ -40,12 +40,15 @@ def why_not() -> str | None:
     for program in ("setpriv", "unshare", "ip", "iptables", "mount", "buildah", "debootstrap"):
         if shutil.which(program) is None:
             return f"the program {program} is missing"
-    probe = "ip link set lo up && ip link add probe0 type veth peer name probe1 && mount -t tmpfs tmpfs /mnt"
+    probe = (
+        "ip link set lo up && ip link add probe0 type veth peer name probe1 && mount -t tmpfs tmpfs /mnt"
+        " && iptables -t mangle -A INPUT -p tcp -m conntrack --ctstate NEW -j NFQUEUE"
+    )
     tried = subprocess.run(
         ["unshare", *UNSHARED, "sh", "-c", probe], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
     )
     if tried.returncode != 0:
-        return f"namespaces are not permitted here: {(tried.stderr or tried.stdout).strip()}"
+        return f"namespaces, or what a node needs in them, are not to be had here: {(tried.stderr or tried.stdout).strip()}"
     return None
 
 

@@ -1,14 +1,18 @@
 """A real node for the control plane: containerd, kubelet, kube-proxy, kube-scheduler and CoreDNS, in namespaces of our own.
 
 Pods get addresses of ``POD_RANGE`` by the CNI plugin ptp, so that all their traffic is routed; Services are kube-proxy's. There
-is no way out of the node: images are imported. NetworkPolicies are not enforced.
+is no way out of the node: images are imported.
+
+NetworkPolicies are enforced by the engine of kube-network-policies: it is asked about each new TCP connection of a pod, and
+each new flow of UDP, behind kube-proxy's translation. What it refuses is dropped, and so is everything while it is away. What
+begins on the node itself passes, as Kubernetes has it (a kubelet's probes); connections that stand are not judged anew.
 """
 
 import json
 import os
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,32 +29,27 @@ from tests.cluster.programs import NodePrograms, node_programs
 NAME: Final = "node0"
 ADDRESS: Final = "10.200.0.1"
 POD_RANGE: Final = "10.244.0.0/16"
+POLICY_QUEUE: Final = 100
+"""Of the kernel: where packets wait for what NetworkPolicies say."""
+POLICY_PORT: Final = 9_080
 READY_TIMEOUT_S: Final = 300.0
 IMPORT_TIMEOUT_S: Final = 900.0
 KUBELET, PROXY, SCHEDULER, DNS = f"system:node:{NAME}", "system:kube-proxy", "system:kube-scheduler", "system:dns"
+POLICIES: Final = "system:network-policies"
 USERS: Final = {
     KUBELET: "system:nodes",
     PROXY: "system:node-proxier",
     SCHEDULER: "system:schedulers",
     DNS: "system:dns",
+    POLICIES: "system:network-policies",
 }
 DNS_RIGHTS: Final[tuple[Mapping[str, Any], ...]] = (
-    {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": DNS},
-        "rules": [
-            {"apiGroups": [""], "resources": ["services", "namespaces", "pods"], "verbs": ["list", "watch"]},
-            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
-        ],
-    },
-    {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": DNS},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": DNS},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": DNS}],
-    },
+    {"apiGroups": [""], "resources": ["services", "namespaces", "pods"], "verbs": ["list", "watch"]},
+    {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+)
+POLICY_RIGHTS: Final[tuple[Mapping[str, Any], ...]] = (
+    {"apiGroups": [""], "resources": ["namespaces", "pods"], "verbs": ["list", "watch"]},
+    {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"]},
 )
 
 
@@ -80,7 +79,7 @@ def start_node_in(folder: Path, servers: ExitStack) -> Node:
     _set_up_network()
     found = node_programs()
     cluster = start_control_plane_in(folder / "control-plane", servers, node_address=ADDRESS, node_users=USERS)
-    cluster.apply(*DNS_RIGHTS)
+    cluster.apply(*_rights(DNS, DNS_RIGHTS), *_rights(POLICIES, POLICY_RIGHTS))
     node = Node(cluster, folder, found)
     configs = {user: cluster.kubeconfig(cluster.node_tokens[user], name=user.replace(":", "-")) for user in USERS}
     containerd = start(_containerd(node), folder / "logs", dies_with_parent=True)
@@ -90,12 +89,28 @@ def start_node_in(folder: Path, servers: ExitStack) -> Node:
         _scheduler(node, configs[SCHEDULER]),
         _proxy(node, configs[PROXY]),
         _dns(node, configs[DNS]),
+        _policies(node, configs[POLICIES]),
         _kubelet(node, configs[KUBELET]),
     ):
         running = start(spec, folder / "logs", dies_with_parent=True)
         servers.callback(lambda running=running: kill(running))
         wait_ready(running, READY_TIMEOUT_S)
     return node
+
+
+def _rights(user: str, rules: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """A ClusterRole of a user of the node, and its binding."""
+    group = "rbac.authorization.k8s.io"
+    return (
+        {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": user}, "rules": [*rules]},
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": user},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": user},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+        },
+    )
 
 
 def _set_up_network() -> None:
@@ -107,6 +122,15 @@ def _set_up_network() -> None:
         # So that there is one at all, which programs look for.
         ("ip", "route", "add", "default", "dev", NAME),
         ("sysctl", "-q", "-w", "net.ipv4.ip_forward=1"),
+        # From pod to pod, and from a pod to the node: by then kube-proxy has put a pod's address in a Service's place.
+        *(
+            (
+                *("iptables", "-t", "mangle", "-A", chain, "!", "-i", "lo", "-p", protocol),
+                *("-m", "conntrack", "--ctstate", "NEW", "-j", "NFQUEUE", "--queue-num", str(POLICY_QUEUE)),
+            )
+            for chain in ("FORWARD", "INPUT")
+            for protocol in ("tcp", "udp")
+        ),
     ):
         subprocess.run(command, check=True, capture_output=True, text=True)
 
@@ -289,6 +313,22 @@ def _dns(node: Node, kubeconfig: Path) -> ProcessSpec:
         environ={},
         working_dir=node.folder,
         ready=lambda: _serves(8_181),
+    )
+
+
+def _policies(node: Node, kubeconfig: Path) -> ProcessSpec:
+    return ProcessSpec(
+        name="network-policies",
+        command=(
+            str(node.programs.network_policies),
+            f"--kubeconfig={kubeconfig}",
+            f"--node={NAME}",
+            f"--queue={POLICY_QUEUE}",
+            f"--listen=127.0.0.1:{POLICY_PORT}",
+        ),
+        environ={},
+        working_dir=node.folder,
+        ready=lambda: _serves(POLICY_PORT),
     )
 
 

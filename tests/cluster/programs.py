@@ -31,8 +31,8 @@ REPOSITORY: Final = Path(__file__).resolve().parents[2]
 SOURCES: Final = Path(__file__).parent / "go"
 BUILD_TIMEOUT_S: Final = 2_400.0
 """Ten times what it takes alone: other builds may run beside it."""
-OLDEST_GO: Final = (1, 24)
-"""What Kubernetes 1.34 and etcd 3.6 ask for."""
+OLDEST_GO: Final = (1, 26)
+"""What kube-network-policies asks for; Kubernetes 1.34 and etcd 3.6 ask for 1.24."""
 GO_REMEDY: Final = "check the network and run `make cluster-programs` again"
 SMALL: Final = "-s -w"
 """No symbols for a debugger."""
@@ -63,6 +63,7 @@ class NodePrograms:
     kube_proxy: Path
     kube_scheduler: Path
     coredns: Path
+    network_policies: Path
     containerd: Path
     """The folder of Debian's containerd and runc, and of what they start."""
     cni: Path
@@ -110,14 +111,15 @@ def node_programs() -> NodePrograms:
     Raises:
         InvalidSettings: they are not there; `make cluster-e2e` puts them there.
     """
-    node, cluster_dns, runtime = (folder.path for folder in _node_folders())
-    if not all(path.is_dir() for path in (node, cluster_dns, runtime)):
+    node, cluster_dns, network_policies, runtime = (folder.path for folder in _node_folders())
+    if not all(path.is_dir() for path in (node, cluster_dns, network_policies, runtime)):
         raise InvalidSettings("Kubernetes for tests", ["a node's programs are not built: run `make cluster-e2e`"])
     return NodePrograms(
         kubelet=node / "kubelet",
         kube_proxy=node / "kube-proxy",
         kube_scheduler=node / "kube-scheduler",
         coredns=cluster_dns / "coredns",
+        network_policies=network_policies / "network-policies",
         containerd=runtime / "usr" / "bin",
         cni=runtime / "usr" / "lib" / "cni",
     )
@@ -217,8 +219,8 @@ def _folders() -> tuple[_Folder, _Folder, _Folder]:
     )
 
 
-def _node_folders() -> tuple[_Folder, _Folder, _Folder]:
-    node, cluster_dns = SOURCES / "node", SOURCES / "cluster_dns"
+def _node_folders() -> tuple[_Folder, _Folder, _Folder, _Folder]:
+    node, cluster_dns, network_policies = (SOURCES / name for name in ("node", "cluster_dns", "network_policies"))
     versioned = f"{SMALL} {_version_flags(node / 'go.mod')}"
 
     def build(staging: Path, progress: Progress) -> None:
@@ -228,6 +230,9 @@ def _node_folders() -> tuple[_Folder, _Folder, _Folder]:
 
     def build_dns(staging: Path, progress: Progress) -> None:
         _build(cluster_dns, staging / "coredns", SMALL, progress)
+
+    def build_network_policies(staging: Path, progress: Progress) -> None:
+        _build(network_policies, staging / "network-policies", SMALL, progress)
 
     def unpack_runtime(staging: Path, progress: Progress) -> None:
         debs.unpack(
@@ -242,6 +247,7 @@ def _node_folders() -> tuple[_Folder, _Folder, _Folder]:
     return (
         _Folder("node", _sources(node), versioned, build),
         _Folder("cluster-dns", _sources(cluster_dns), SMALL, build_dns),
+        _Folder("network-policies", _sources(network_policies), SMALL, build_network_policies),
         _Folder("node-runtime", (debs.RELEASE_FILE,), " ".join(RUNTIME_PACKAGES), unpack_runtime),
     )
 

@@ -313,6 +313,7 @@ def test_no_password_stands_in_what_is_rendered(cluster: ControlPlane) -> None:
             },
             "networkPolicy.kubernetesApi",
         ),
+        ({"networkPolicy": {"isolateTenants": True}}, "networkPolicy.isolateTenants"),
     ],
 )
 def test_wrong_values_are_refused_by_name(cluster: ControlPlane, values: Mapping[str, Any], place: str) -> None:
@@ -396,6 +397,8 @@ def test_spark_jobs_reach_kafka_dns_and_the_warehouse_alone_and_give_metrics_alo
                 found for found in policies_of(each["spec"]["template"], objects) if "Egress" in found["policyTypes"]
             ]
             assert FULL["networkPolicy"]["egress"][0] in general["egress"]
+            assert selects(general["ingress"][0]["from"], each["spec"]["template"])
+            assert not selects(general["ingress"][0]["from"], job["spec"]["template"])
 
 
 @pytest.mark.parametrize(
@@ -444,13 +447,38 @@ def test_executors_and_their_drivers_reach_one_another_and_nobody_else_does(clus
             assert name in ("headwater-tenant-operator", "headwater-sink-packed-0")
 
 
+def test_a_team_s_pods_are_isolated_where_that_is_asked_for(cluster: ControlPlane) -> None:
+    ingress_controller = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}
+    teams = ["team-acme", "team-globex"]
+    values = {
+        "tenantOperator": {"tenantNamespaces": [*teams, "any"]},
+        "networkPolicy": {"isolateTenants": True, "tenantsFrom": [ingress_controller]},
+    }
+
+    def made(values: Object) -> Object:
+        """By namespace. The mesh's own is none of them, where it would add to what others allow."""
+        return {
+            each["metadata"]["namespace"]: each["spec"]
+            for each in render(cluster, values, "any", "network-policies")
+            if each["metadata"]["name"] == "headwater-tenant"
+        }
+
+    own_and_named = {"from": [{"podSelector": {}}, ingress_controller]}
+    policy = {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [own_and_named]}
+    assert made(values) == dict.fromkeys(teams, policy)
+    assert made(values | {"networkPolicy": {}}) == {}
+
+
 def selects(peers: list[Object], pod: Object) -> bool:
     """Whether one of a policy's peers is this pod, of the same namespace."""
     labels = pod["metadata"]["labels"]
     selectors = [peer["podSelector"] for peer in peers if "podSelector" in peer]
     return any(
         all(labels.get(key) == value for key, value in each.get("matchLabels", {}).items())
-        and all(labels.get(term["key"]) in term["values"] for term in each.get("matchExpressions", ()))
+        and all(
+            (labels.get(term["key"]) in term["values"]) == {"In": True, "NotIn": False}[term["operator"]]
+            for term in each.get("matchExpressions", ())
+        )
         for each in selectors
     )
 

@@ -42,13 +42,35 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(3_000)]
 
 WAIT_S: Final = 900.0
 """A Spark that starts cold on two busy cores."""
-MESH: Final = "headwater"
+MESH, MONITORING = "headwater", "monitoring"
 ACME, GLOBEX = "acme", "globex"
 MESH_USER, READER_USER = "headwater", "headwater"
 POD_USER: Final = 10_001
 TABLE: Final = TableId(database="shop", table="orders")
+METRICS, GRPC, DRIVER, SERVED = 8_080, 7_000, 7_078, 9_000
+"""Ports of the chart's pods, and of those that the tests make."""
+CONNECT: Final = """
+import concurrent.futures, socket, sys
+
+def outcome(target):
+    host, port = target.split(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=float(sys.argv[1])).close()
+    except TimeoutError:
+        return "dropped"
+    except ConnectionRefusedError:
+        return "nobody listens"
+    return "connected"
+
+with concurrent.futures.ThreadPoolExecutor() as pool:
+    print(*pool.map(outcome, sys.argv[2:]), sep=chr(10))
+"""
+CONNECT_TIMEOUT_S: Final = 15.0
+"""A packet that is dropped is known by nothing else; what is let through is answered by the kernel, in milliseconds."""
 RESTRICTED: Final = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "audit", "warn")}
 
+Pod = tuple[str, str]
+"""Its namespace and name."""
 Event = tuple[int, int]
 """A row's id and version: each change of the test makes another."""
 
@@ -243,7 +265,7 @@ def mesh(node: Node) -> Iterator[Mesh]:
         servers.callback(lambda: kill(valkey))
         wait_ready(valkey, READY_TIMEOUT_S)
 
-        for namespace in (MESH, f"team-{ACME}", f"team-{GLOBEX}"):
+        for namespace in (MESH, MONITORING, f"team-{ACME}", f"team-{GLOBEX}"):
             cluster.apply(
                 {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}}
             )
@@ -260,7 +282,11 @@ def mesh(node: Node) -> Iterator[Mesh]:
                 "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
             },
         )
-        values = _values(kafka, mysql, valkey_port, warehouse)
+        api_port = int(cluster.url.rpartition(":")[2])
+        values = {
+            **_values(kafka, mysql, valkey_port, warehouse),
+            "networkPolicy": _limits(port, mysql.port, valkey_port, api_port),
+        }
         yield Mesh(node, kafka, mysql, values, warehouse, passwords)
 
 
@@ -333,6 +359,69 @@ def _values(kafka: GuardedKafka, mysql: MysqlServer, valkey_port: int, warehouse
     }
 
 
+def _limits(kafka_port: int, mysql_port: int, valkey_port: int, api_port: int) -> dict[str, Any]:
+    """Every pod reaches what it needs, and nothing else: all of it is on the node, outside of pods."""
+
+    def rule(*ports: int) -> dict[str, Any]:
+        return {"to": [{"ipBlock": {"cidr": f"{ADDRESS}/32"}}], "ports": [{"port": port} for port in ports]}
+
+    return {
+        "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": MONITORING}}}],
+        "egress": [rule(kafka_port, mysql_port, valkey_port, api_port)],
+        "sinkEgress": [rule(kafka_port)],
+        "kubernetesApi": [rule(api_port)],
+        "isolateTenants": True,
+    }
+
+
+def _connect(cluster: ControlPlane, client: Pod, *targets: str) -> dict[str, str]:
+    """What comes of connections from a pod, by target (``address:port``): ``connected``, ``dropped`` or ``nobody listens``."""
+    namespace, name = client
+    command = ("python3", "-c", CONNECT, str(CONNECT_TIMEOUT_S), *targets)
+    told = cluster.kubectl("exec", "-n", namespace, name, "--", *command)
+    return dict(zip(targets, told.splitlines(), strict=True))
+
+
+def _address(cluster: ControlPlane, pod: Pod) -> str:
+    namespace, name = pod
+    found = cluster.get("pod", name, namespace)
+    assert found is not None, pod
+    return str(found["status"]["podIP"])
+
+
+def _start_servers(cluster: ControlPlane, pods: Mapping[Pod, Mapping[str, str]]) -> None:
+    """Pods, each with its labels, that serve ``SERVED``; returns when the kubelet's probes find them ready."""
+    cluster.apply(*(_server(name, namespace, labels) for (namespace, name), labels in pods.items()))
+    for namespace, name in pods:
+        cluster.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "-n", namespace, "--timeout=150s")
+
+
+def _server(name: str, namespace: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    """A pod that serves ``SERVED``, as any may be there."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": dict(labels)},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": POD_USER,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [
+                {
+                    "name": "server",
+                    "image": images.PAUSE,
+                    "command": ["python3", "-m", "http.server", str(SERVED), "--directory", "/tmp"],
+                    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                    "readinessProbe": {"tcpSocket": {"port": SERVED}, "periodSeconds": 1},
+                }
+            ],
+        },
+    }
+
+
 def _tenant(mesh: Mesh, name: str, sink: Mapping[str, Any]) -> None:
     """A team applies its ConfigMap and its Secret."""
     document = {"tenant": name, "sources": [{"name": "shop", "include_tables": [r"shop\.orders"]}], "sink": dict(sink)}
@@ -352,6 +441,36 @@ def _tenant(mesh: Mesh, name: str, sink: Mapping[str, Any]) -> None:
             "data": {"tenant.yaml": yaml.safe_dump(document)},
         },
     )
+
+
+async def test_the_node_enforces_a_policy_from_when_it_is_there_to_when_it_goes(node: Node) -> None:
+    """Without this, what others are let through to would say nothing of the chart's policies."""
+    cluster, namespace = node.cluster, "policies"
+    server, named, other = ((namespace, name) for name in ("server", "named", "other"))
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}})
+    _start_servers(cluster, {pod: {"name": pod[1]} for pod in (server, named, other)})
+    served = f"{_address(cluster, server)}:{SERVED}"
+
+    def outcomes() -> tuple[str, str]:
+        return _connect(cluster, named, served)[served], _connect(cluster, other, served)[served]
+
+    assert outcomes() == ("connected", "connected")
+    cluster.apply(
+        {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": {"name": "named", "namespace": namespace},
+            "spec": {
+                "podSelector": {"matchLabels": {"name": "server"}},
+                "policyTypes": ["Ingress"],
+                "ingress": [{"from": [{"podSelector": {"matchLabels": {"name": "named"}}}]}],
+            },
+        }
+    )
+    await eventually(lambda: outcomes() == ("connected", "dropped"), WAIT_S)
+    cluster.kubectl("delete", "networkpolicy", "named", "-n", namespace)
+    await eventually(lambda: outcomes() == ("connected", "connected"), WAIT_S)
+    cluster.kubectl("delete", "namespace", namespace, "--timeout=150s")
 
 
 async def test_rows_of_mysql_come_into_tables_of_config_maps_through_pods(mesh: Mesh) -> None:
@@ -396,6 +515,41 @@ def test_a_tenant_reaches_neither_another_s_topic_nor_its_secret(mesh: Mesh) -> 
     ):
         answer = mesh.cluster.kubectl_answers("auth", "can-i", "get", f"secret/{secret}", account, "-n", namespace)
         assert answer == is_allowed, (secret, namespace)
+
+
+def test_a_pod_reaches_no_other_that_the_policies_do_not_name(mesh: Mesh) -> None:
+    """Each connection that is refused beside one to the same port that is not."""
+    acme, globex, other_globex, prometheus = (
+        (f"team-{ACME}", "shop"),
+        (f"team-{GLOBEX}", "shop"),
+        (f"team-{GLOBEX}", "billing"),
+        (MONITORING, "prometheus"),
+    )
+    # With the labels of one who may: they count in the mesh's namespace alone.
+    may = {"headwater.dev/part-of": "mesh", "headwater.dev/role": "router"}
+    _start_servers(mesh.cluster, dict.fromkeys((acme, globex, other_globex, prometheus), may))
+    history, router, operator, reader, driver, executor = (
+        (MESH, mesh.pod(**{"headwater.dev/role": role}))
+        for role in ("schema-history", "router", "tenant-operator", "reader", "sink", "sink-executor")
+    )
+
+    outcomes: dict[Pod, dict[str, str]] = {}
+    for target, port, allowed, refused in (
+        (history, GRPC, router, (acme, prometheus, driver)),
+        (operator, GRPC, router, (acme, reader)),
+        (router, METRICS, prometheus, (acme, driver, executor)),
+        (driver, METRICS, prometheus, (acme, router)),
+        (driver, DRIVER, executor, (acme, prometheus, router)),
+        (globex, SERVED, other_globex, (acme, prometheus, router)),
+    ):
+        address = f"{_address(mesh.cluster, target)}:{port}"
+        for client in (allowed, *refused):
+            outcomes.setdefault(client, {})[address] = "connected" if client == allowed else "dropped"
+    # Outside of pods: both reach Kafka, as the rows show, and the Spark job does not reach the database.
+    database = f"{ADDRESS}:{mesh.mysql.port}"
+    outcomes[reader][database], outcomes[driver][database] = "connected", "dropped"
+
+    assert {client: _connect(mesh.cluster, client, *targets) for client, targets in outcomes.items()} == outcomes
 
 
 async def test_an_upgrade_of_chart_and_values_loses_nothing(mesh: Mesh, tmp_path: Path) -> None:
