@@ -32,6 +32,8 @@ CLAIM_KEY: Final = "claim.yaml"
 """Beside a SparkApplication: the claim of its state."""
 TENANTS_VOLUME: Final = "tenants"
 """The volume of the template that becomes the job's documents."""
+EXECUTOR_LABEL: Final = "headwater.dev/executor-of"
+"""On executors' pods: their job, whoever makes them (``spark.jobs.executors``)."""
 STATE_VOLUME: Final = "state"
 """Of a SparkApplication's driver: the volume that becomes the claim."""
 GOES_ANNOTATION: Final = "headwater.dev/goes-with-release"
@@ -224,6 +226,9 @@ def manifests(job: SinkJob, template: JobTemplate, namespace: str) -> tuple[dict
     else:
         made.append(_claim(job, template, namespace, labels))
         volumes[STATE_VOLUME] = {"persistentVolumeClaim": {"claimName": claim_name(job.name)}}
+        # The Spark Operator has them bear the SparkApplication's labels too, and that one is of the job's own pod.
+        executor = runs["spec"].setdefault("executor", {})
+        executor["labels"] = executor.get("labels", {}) | {JOB_LABEL: "", EXECUTOR_LABEL: job.name}
     pod["metadata"] = {
         **pod.get("metadata", {}),
         "labels": {**pod.get("metadata", {}).get("labels", {}), **labels},

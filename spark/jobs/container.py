@@ -42,8 +42,10 @@ def command(arguments: Sequence[str], environ: Mapping[str, str], spark_home: Pa
             return _executor(environ, spark_home)
         case ["driver", *rest]:
             told = _told({"": _BIND_ADDRESS}, environ)[1]
-            submit = str(spark_home / "bin" / "spark-submit")
-            return [submit, "--conf", f"spark.driver.bindAddress={told}", "--deploy-mode", "client", *rest]
+            # By itself it would tell executors the name of its Service, which is known only when the driver is ready, and it is
+            # ready when executors have come.
+            address = [word for name in ("bindAddress", "host") for word in ("--conf", f"spark.driver.{name}={told}")]
+            return [str(spark_home / "bin" / "spark-submit"), *address, "--deploy-mode", "client", *rest]
         case _:
             return [sys.executable, "-m", "spark.jobs.sink_job", *arguments]
 

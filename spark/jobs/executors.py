@@ -1,7 +1,8 @@
 """Executors as pods of Kubernetes: what Spark is told of them, those that were left behind, and how they fare.
 
 The job's pod is the driver, in client mode: Spark makes the executors' pods by the API, with the driver's pod as their owner,
-and makes another for each that ends. A driver that ends in order deletes them; with its pod the cluster does.
+and makes another for each that ends. A driver that ends in order deletes them; with its pod the cluster does, unless a Spark
+Operator has made its SparkApplication own them too.
 """
 
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ JOB_LABEL: Final = "headwater.dev/executor-of"
 """On executors: their job. Another label than the job's own pod has, by which its StatefulSet knows it."""
 CONTAINER: Final = "executor"
 """Of the pod template."""
+_NAMESPACE: Final = "spark.kubernetes.namespace"
+_LABELS: Final = "spark.kubernetes.executor.label."
 _APPLICATION_LABEL: Final = "spark-app-selector"
 """Spark's own: which session made a pod."""
 
@@ -73,29 +76,34 @@ def executor_config(settings: ExecutorSettings) -> dict[str, str]:
         "spark.executor.cores": str(settings.cores),
         "spark.executor.memory": settings.memory,
         "spark.executor.memoryOverhead": settings.memory_overhead,
-        f"{kubernetes}.namespace": settings.namespace,
+        _NAMESPACE: settings.namespace,
         f"{kubernetes}.driver.pod.name": settings.driver_pod,
         f"{kubernetes}.executor.container.image": settings.image,
         f"{kubernetes}.container.image.pullPolicy": settings.image_pull_policy,
         f"{kubernetes}.executor.podTemplateFile": settings.pod_template_file,
         f"{kubernetes}.executor.podTemplateContainerName": CONTAINER,
-        f"{kubernetes}.executor.label.{JOB_LABEL}": settings.job,
+        f"{_LABELS}{JOB_LABEL}": settings.job,
         **{name: value for name, value in optional.items() if value is not None},
     }
 
 
-def delete_left(spark: SparkSession, settings: ExecutorSettings) -> None:
-    """Delete the executors that an earlier session of this job left: its driver was killed, and its pod lives on.
+def delete_left(spark: SparkSession) -> None:
+    """Delete the executors that an earlier session of this job left: its driver was killed, and what owns them lives on.
 
     They end by themselves when they miss their driver, but their pods stay. Call it while the job is the only one that writes.
+    A session that was submitted without a label for its executors' job leaves them.
 
     Raises:
         ServiceUnavailable: the API server does not answer, or refuses; its words say which right is missing.
     """
+    told = spark.sparkContext.getConf()
+    namespace, job = told.get(_NAMESPACE), told.get(f"{_LABELS}{JOB_LABEL}")
+    if namespace is None or job is None:
+        return
     try:
         client = java_class(spark, "io.fabric8.kubernetes.client.KubernetesClientBuilder")().build()
         try:
-            pods = client.pods().inNamespace(settings.namespace).withLabel(JOB_LABEL, settings.job)
+            pods = client.pods().inNamespace(namespace).withLabel(JOB_LABEL, job)
             pods.withLabelNotIn(_APPLICATION_LABEL, _strings(spark, spark.sparkContext.applicationId)).delete()
         finally:
             client.close()

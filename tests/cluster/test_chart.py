@@ -506,6 +506,14 @@ def test_a_spark_application_is_of_the_images_spark_and_the_job_takes_its_settin
     )
     assert made["spec"]["sparkVersion"] == locked
     assert (executor["instances"], executor["cores"], executor["memory"]) == (4, 2, "2g")
+    # The Spark Operator gives pods the application's labels, and what a template says besides is kept.
+    roles = [each["template"]["metadata"]["labels"]["headwater.dev/role"] for each in (driver, executor)]
+    assert roles == ["sink", "sink-executor"]
+    assert "headwater.dev/role" not in made["metadata"]["labels"]
+    policies = {each["metadata"]["name"]: each["spec"] for each in render(cluster, values, "any", "network-policies")}
+    assert ports(policies["headwater-sink-executor"]["ingress"][0]) == {
+        int(made["spec"]["sparkConf"]["spark.blockManager.port"])
+    }
     assert (executor["coreRequest"], executor["coreLimit"]) == ("2", "3")
     assert driver["template"]["spec"]["automountServiceAccountToken"] is True
     assert executor["template"]["spec"]["automountServiceAccountToken"] is False

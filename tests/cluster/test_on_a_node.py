@@ -10,7 +10,7 @@ import secrets
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +34,7 @@ from tests.cluster.chart import CHART, RELEASE, write_values
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.e2e import NEEDED
 from tests.cluster.node import ADDRESS, Node, start_node_in
+from tests.cluster.spark_operator import start_spark_operator_in
 from tests.cluster.test_tenant_operator import LABEL, GuardedKafka
 from tests.conftest import READY_TIMEOUT_S, MysqlServer, start_kafka_in, start_mysql_in
 from tests.integration.service_process import eventually
@@ -67,6 +68,8 @@ with concurrent.futures.ThreadPoolExecutor() as pool:
 """
 CONNECT_TIMEOUT_S: Final = 15.0
 """A packet that is dropped is known by nothing else; what is let through is answered by the kernel, in milliseconds."""
+SUBMITTED: Final = ("-l", "sparkoperator.k8s.io/launched-by-spark-operator=true")
+"""Pods that a Spark Operator's `spark-submit`, or the driver that it made, has made."""
 RESTRICTED: Final = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "audit", "warn")}
 
 Pod = tuple[str, str]
@@ -86,6 +89,9 @@ class Mesh:
     warehouse: Path
     passwords: Mapping[str, str]
     written: list[Event] = field(default_factory=list)
+    """Since the tenants are there."""
+    first_row: int = 1
+    """Of those."""
 
     @property
     def cluster(self) -> ControlPlane:
@@ -93,7 +99,7 @@ class Mesh:
 
     def write(self, rows: int) -> None:
         """So many new rows, and a second version of each other one, in transactions of ten."""
-        first = max((row for row, _ in self.written), default=0) + 1
+        first = max((row + 1 for row, _ in self.written), default=self.first_row)
         numbers = range(first, first + rows)
         with self.mysql.connect("shop", autocommit=False) as connection, connection.cursor() as cursor:
             for number in numbers:
@@ -155,20 +161,29 @@ class Mesh:
         ]
 
     def source_rows(self) -> list[Event]:
-        return [(int(row), int(version)) for row, version in self.mysql.execute("SELECT id, version FROM shop.orders")]
+        found = self.mysql.execute(f"SELECT id, version FROM shop.orders WHERE id >= {self.first_row}")
+        return [(int(row), int(version)) for row, version in found]
 
     def is_delivered(self) -> bool:
         """Whether both tenants' tables hold what was written: the mirror the rows, the log every change."""
         mirror = sorted((row["id"], row["version"]) for row in self.table(ACME))
         return mirror == sorted(self.source_rows()) and len(self.table(GLOBEX)) >= len(self.written)
 
+    async def eventually(self, is_so: Callable[[], bool]) -> None:
+        """Waits until it is; else the error tells how the mesh stands."""
+        try:
+            await eventually(is_so, WAIT_S)
+        except AssertionError as error:
+            error.add_note(self.state())
+            raise
+
     async def all_is_delivered_once(self) -> None:
         """Waits until all is there; then nothing is there twice, neither in topics nor in the log."""
         try:
-            await eventually(self.is_delivered, WAIT_S)
+            await self.eventually(self.is_delivered)
         except AssertionError as error:
             counts = {tenant: (len(self.table(tenant)), self.events(tenant).total()) for tenant in (ACME, GLOBEX)}
-            error.add_note(f"{len(self.written)} changes written; tables and topics have {counts}\n{self.state()}")
+            error.add_note(f"{len(self.written)} changes written; tables and topics have {counts}")
             raise
         once = Counter(self.written)
         assert Counter((row["id"], row["version"]) for row in self.table(GLOBEX)) == once
@@ -177,7 +192,10 @@ class Mesh:
 
     def state(self) -> str:
         """Pods, and the ends of their logs."""
-        told = [self.cluster.kubectl_answers("get", "pods,events,configmaps", "-A", "-o", "wide")]
+        told = [
+            self.cluster.kubectl_answers("get", "pods,events,configmaps", "-A", "-o", "wide"),
+            self.cluster.kubectl_answers("get", "sparkapplications", "-n", MESH, "-o", "jsonpath={.items[*].status}"),
+        ]
         for pod in self.cluster.list("pods", MESH):
             name = pod["metadata"]["name"]
             told += [f"--- {name}", self.cluster.kubectl_answers("logs", "-n", MESH, name, "--tail=15")]
@@ -201,8 +219,33 @@ class Mesh:
         [found] = self.cluster.list("pods", MESH, "-l", selector)
         return str(found["metadata"]["name"])
 
-    def pod_uids(self) -> set[str]:
-        return {pod["metadata"]["uid"] for pod in self.cluster.list("pods", MESH)}
+    def submitted(self) -> dict[str, str]:
+        """What pods that the Spark Operator had made, and are ready, are to the mesh, by what they are to Spark."""
+        found = self.cluster.list("pods", MESH, *SUBMITTED)
+        ready = [pod["metadata"]["labels"] for pod in found if _is_ready(pod)]
+        return {labels["spark-role"]: labels["headwater.dev/role"] for labels in ready}
+
+    def runs_by(self, kind: str) -> bool:
+        """Whether the tenants' job is run so, and by nothing else."""
+        others = {"statefulsets", "sparkapplications"} - {kind}
+        is_alone = not any(self.cluster.list(other, MESH) for other in others)
+        return is_alone and len(self.cluster.list(kind, MESH)) == 1
+
+    def state_volume(self) -> str:
+        """The claim of the job's state: another one has another."""
+        [claim] = self.cluster.list("persistentvolumeclaims", MESH, "-l", "headwater.dev/sink-job")
+        return str(claim["metadata"]["uid"])
+
+    async def take_tenants_in(self) -> None:
+        """Both teams apply their tenants; returns when what is written from now on is for them."""
+        _tenant(self, ACME, {"mode": "mirror"})
+        _tenant(self, GLOBEX, {"mode": "append"})
+        for tenant in (ACME, GLOBEX):
+            await self.eventually(lambda tenant=tenant: self.state_of(tenant) == "ready")
+        await self.eventually(lambda: self.routers_know() == {ACME, GLOBEX})
+
+    def pod_uids(self, *selector: str) -> set[str]:
+        return {pod["metadata"]["uid"] for pod in self.cluster.list("pods", MESH, *selector)}
 
     def routers_know(self) -> set[str]:
         """The tenants that a router was last told: what passes before has no place for others."""
@@ -312,6 +355,11 @@ def _volume(name: str, folder: Path, *, claim: str | None = None) -> dict[str, A
             **kept,
         },
     }
+
+
+def _is_ready(pod: Mapping[str, Any]) -> bool:
+    conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions", ())}
+    return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
 
 
 def _values(kafka: GuardedKafka, mysql: MysqlServer, valkey_port: int, warehouse: Path) -> dict[str, Any]:
@@ -476,11 +524,7 @@ async def test_the_node_enforces_a_policy_from_when_it_is_there_to_when_it_goes(
 async def test_rows_of_mysql_come_into_tables_of_config_maps_through_pods(mesh: Mesh) -> None:
     mesh.install("install", CHART)
     mesh.helm("test", RELEASE, "-n", MESH)
-    _tenant(mesh, ACME, {"mode": "mirror"})
-    _tenant(mesh, GLOBEX, {"mode": "append"})
-    for tenant in (ACME, GLOBEX):
-        await eventually(lambda tenant=tenant: mesh.state_of(tenant) == "ready", WAIT_S)
-    await eventually(lambda: mesh.routers_know() == {ACME, GLOBEX}, WAIT_S)
+    await mesh.take_tenants_in()
 
     mesh.write(200)
 
@@ -571,7 +615,87 @@ async def test_an_upgrade_of_chart_and_values_loses_nothing(mesh: Mesh, tmp_path
     assert release["chart"] == "headwater-99.0.0"
 
 
+@pytest.fixture(scope="module")
+def spark_operator(node: Node) -> Iterator[None]:
+    """One that runs; before, the cluster knows no SparkApplication."""
+    with ExitStack() as servers:
+        folder = node.folder / "spark-operator"
+        start_spark_operator_in(folder, servers, node.cluster, node.programs.spark_operator)
+        yield
+
+
+def _by_the_spark_operator(mesh: Mesh) -> dict[str, Any]:
+    return {**mesh.values["sink"], "kind": "SparkApplication"}
+
+
+@pytest.mark.usefixtures("spark_operator")
+async def test_the_spark_operator_goes_on_with_a_job_where_its_stateful_set_stood(mesh: Mesh) -> None:
+    volume = mesh.state_volume()
+
+    mesh.write(40)
+    mesh.install("upgrade", CHART, sink=_by_the_spark_operator(mesh))
+    mesh.write(40)
+    await mesh.eventually(lambda: mesh.runs_by("sparkapplications"))
+    await mesh.eventually(lambda: mesh.submitted() == {"driver": "sink", "executor": "sink-executor"})
+    mesh.write(40)
+
+    await mesh.all_is_delivered_once()
+    assert mesh.state_volume() == volume
+
+
+@pytest.mark.usefixtures("spark_operator")
+async def test_a_driver_of_the_spark_operator_s_that_is_deleted_loses_nothing_and_repeats_nothing(mesh: Mesh) -> None:
+    before = mesh.pod_uids()
+
+    mesh.write(40)
+    mesh.cluster.kubectl(
+        "delete", "pod", mesh.pod(**{"spark-role": "driver"}), "-n", MESH, "--grace-period=0", "--force"
+    )
+    mesh.write(40)
+    await mesh.eventually(lambda: mesh.submitted().keys() == {"driver", "executor"})
+    mesh.write(40)
+
+    await mesh.all_is_delivered_once()
+    # Its executors too: the SparkApplication owns them as well, so that nobody but the next session clears them away.
+    await mesh.eventually(lambda: mesh.pod_uids(*SUBMITTED).isdisjoint(before))
+
+
+@pytest.mark.usefixtures("spark_operator")
+async def test_a_stateful_set_goes_on_with_a_job_of_the_spark_operator_s(mesh: Mesh) -> None:
+    volume = mesh.state_volume()
+
+    mesh.write(40)
+    mesh.install("upgrade", CHART)
+    mesh.write(40)
+    await mesh.eventually(lambda: mesh.runs_by("statefulsets"))
+    await mesh.eventually(lambda: mesh.cluster.list("pods", MESH, *SUBMITTED) == [])
+    mesh.write(40)
+
+    await mesh.all_is_delivered_once()
+    assert mesh.state_volume() == volume
+
+
 async def test_uninstalling_leaves_nothing(mesh: Mesh) -> None:
+    await _leaves_nothing(mesh)
+
+
+@pytest.mark.usefixtures("spark_operator")
+async def test_a_release_that_begins_with_the_spark_operator_delivers_and_leaves_nothing(mesh: Mesh) -> None:
+    mesh.first_row = max(row for row, _ in mesh.written) + 1
+    mesh.written.clear()
+    mesh.cluster.apply(_volume("state-anew", mesh.node.folder / "sink-state-anew"))
+
+    mesh.install("install", CHART, sink=_by_the_spark_operator(mesh))
+    await mesh.take_tenants_in()
+    mesh.write(100)
+
+    await mesh.all_is_delivered_once()
+    assert mesh.runs_by("sparkapplications")
+    await _leaves_nothing(mesh)
+
+
+async def _leaves_nothing(mesh: Mesh) -> None:
+    """Once the tenants are let go, with their topics and tables, and the release is uninstalled."""
     for tenant in (ACME, GLOBEX):
         mesh.cluster.kubectl("delete", "configmap", tenant, "-n", f"team-{tenant}", f"--timeout={WAIT_S:.0f}s")
     assert {name for name in mesh.kafka.users() if name.startswith("tenant.")} == set()

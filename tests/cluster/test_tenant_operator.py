@@ -40,7 +40,7 @@ from services.tenant_operator.objects import SOURCES_CONFIG_MAP
 from tests.certificates import write_certificates
 from tests.cluster.chart import render
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.programs import spark_operator_crd
+from tests.cluster.programs import spark_operator_chart
 from tests.conftest import KafkaBroker, MysqlServer, ValkeyServer, start_kafka_in
 from tests.integration.reader_pipeline import start_pipeline
 from tests.integration.router_rig import ChangesSource, RouterProcess, orders_schema, read_topic, record_schema
@@ -699,9 +699,9 @@ async def test_a_job_is_a_spark_application_where_the_cluster_knows_them(mesh: M
     assert "the cluster knows no SparkApplication" in message
     assert "install the Spark Operator" in message
 
-    crd = spark_operator_crd()
-    assert crd is not None
-    mesh.cluster.kubectl("create", "-f", str(crd))
+    chart = spark_operator_chart()
+    assert chart is not None
+    mesh.cluster.kubectl("create", "-f", str(chart / "crds"))
     try:
         await mesh.is_told(tenant, "ready", "job packed-0")
         name, claim = "headwater-sink-packed-0", "state-headwater-sink-packed-0-0"
@@ -724,10 +724,7 @@ async def test_a_job_is_a_spark_application_where_the_cluster_knows_them(mesh: M
         assert pod is not None
         assert _volume(pod, "state")["persistentVolumeClaim"]["claimName"] == claim
     finally:
-        mesh.cluster.kubectl("delete", "crd", CRD)
-
-
-CRD = "sparkapplications.sparkoperator.k8s.io"
+        mesh.cluster.kubectl("delete", "-f", str(chart / "crds"))
 
 
 def _volume(pod: Mapping[str, Any], name: str) -> dict[str, Any]:

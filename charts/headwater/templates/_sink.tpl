@@ -186,7 +186,8 @@ spec:
 {{- with .root.Values.sink.executors -}}
 apiVersion: sparkoperator.k8s.io/v1beta2
 kind: SparkApplication
-metadata: {labels: {app.kubernetes.io/name: headwater, headwater.dev/part-of: mesh, headwater.dev/role: sink}}
+# The Spark Operator has the driver and executors bear all of these, so that the role of each stands in its pod's template.
+metadata: {labels: {app.kubernetes.io/name: headwater, headwater.dev/part-of: mesh}}
 spec:
   type: Python
   pythonVersion: "3"
@@ -200,6 +201,7 @@ spec:
   sparkConf:
     spark.driver.extraClassPath: /opt/headwater/jars/*
     spark.executor.extraClassPath: /opt/headwater/jars/*
+    spark.blockManager.port: "7079"  # executors' own, which is any port without this, and the NetworkPolicies name it
   driver:
     cores: 1
     coreRequest: {{ ($driver.requests | default dict).cpu | default 1 | toString | quote }}

@@ -43,7 +43,8 @@ def test_a_driver_is_submitted_in_its_own_container() -> None:
     words = command(["driver", "--class", "x"], {"SPARK_DRIVER_BIND_ADDRESS": "10.0.0.7"}, HOME)
 
     assert words[0] == "/spark/bin/spark-submit"
-    assert words[1:] == ["--conf", "spark.driver.bindAddress=10.0.0.7", "--deploy-mode", "client", "--class", "x"]
+    assert words[-4:] == ["--deploy-mode", "client", "--class", "x"]
+    assert set(words[2:-4:2]) == {"spark.driver.bindAddress=10.0.0.7", "spark.driver.host=10.0.0.7"}
 
 
 def test_other_words_are_the_sink_jobs() -> None:

@@ -132,7 +132,8 @@ APPLICATION = {
                     "volumes": [{"name": "settings"}, {"name": "tenants"}, {"name": "state"}],
                 }
             }
-        }
+        },
+        "executor": {"instances": 1},
     },
 }
 
@@ -160,6 +161,11 @@ def test_a_spark_application_has_the_claim_that_a_stateful_set_would_make(goes: 
     assert [each["name"] for each in claim["metadata"].get("ownerReferences", ())] == owners
     assert claim["spec"] == {"resources": {"requests": {"storage": "1Gi"}}}
     assert application["metadata"]["name"] == "headwater-sink-own-acme"
+    assert application["spec"]["executor"] == {
+        "instances": 1,
+        # As the Spark Operator gives the application's labels to executors, and a StatefulSet knows its pods by this one.
+        "labels": {"headwater.dev/sink-job": "", "headwater.dev/executor-of": "own-acme"},
+    }
     pod = application["spec"]["driver"]["template"]
     assert pod["metadata"]["labels"]["headwater.dev/sink-job"] == "own-acme"
     assert pod["spec"]["volumes"] == [
