@@ -358,8 +358,9 @@ def test_minimize_skew_holds_the_newer_shard_back(start_vtgate: StartVtgate) -> 
         events = stream.until(count(VEventType.ROW, 60))
 
     order = [event.shard for event in events if event.type == VEventType.ROW]
-    last_of_old = max(place for place, shard in enumerate(order) if shard == "80-")
-    assert order[: last_of_old + 1].count("-80") <= 1
+    # One that has told nothing yet is waited for only so long: on a busy machine rows may come before it begins.
+    of_old = [place for place, shard in enumerate(order) if shard == "80-"]
+    assert order[of_old[0] : of_old[-1] + 1].count("-80") <= 1
 
 
 def test_a_purged_position_is_refused(start_mysql: StartMysql) -> None:
