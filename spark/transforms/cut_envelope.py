@@ -26,7 +26,7 @@ _BEFORE: Final = '{"before":{"'
 _BEFORE_NULL: Final = '{"before":null,'
 _AFTER: Final = ',"after":{"'
 _AFTER_NULL: Final = ',"after":null'
-_NEW: Final = '{"before":null,"after":{"'
+_NEW: Final = _BEFORE_NULL.removesuffix(",") + _AFTER
 _SOURCE: Final = ',"source":{"version":"'
 _OP: Final = ',"op":"'
 # How the objects begin that a row may hold: Debezium's Geometry and Geography, Point, VariableScaleDecimal. A row that begins
