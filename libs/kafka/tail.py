@@ -39,6 +39,8 @@ RECORDS_PER_POLL: Final = 1_000
 FETCH_WAIT_MS: Final = 50
 # A process that was asked to stop while Kafka is away waits for a running request: this must end within its 9 s.
 REQUEST_TIMEOUT_S: Final = 5.0
+# librdkafka was told of by others to stand for ever in a consumer's close; nothing is lost by leaving one unclosed.
+CLOSE_TIMEOUT_S: Final = 5.0
 RETRY_PAUSE_S: Final = 0.2
 # A starved broker was seen to take longer than 20 s until it led each partition of a topic that it had just created.
 IDENTIFY_TIMEOUT_S: Final = 60.0
@@ -267,8 +269,10 @@ class LogTail:
             raise BrokerUnavailable(f"no end of topic {self._topic} within {timeout_s} s: {reason}") from error
 
     async def close(self) -> None:
-        """Leave the topic; call it after ``follow`` was cancelled."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._consumer.close)
+        """Leave the topic, within ``CLOSE_TIMEOUT_S``; call it after ``follow`` was cancelled."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._consumer.close)
         self._thread.shutdown(wait=False)
 
 

@@ -19,6 +19,8 @@ COMMIT_TIMEOUT_S: Final = 20.0
 # Above COMMIT_TIMEOUT_S, or the broker would abort what is still being committed; low, since until it ends an
 # abandoned transaction holds every read_committed consumer of the topic back.
 TRANSACTION_TIMEOUT_MS: Final = 30_000
+# A commit and an abort, and some: only a call that librdkafka does not come back from takes longer.
+WRITE_TIMEOUT_S: Final = 2 * COMMIT_TIMEOUT_S + 10.0
 
 
 class OutcomeUnknown(BrokerUnavailable):
@@ -68,7 +70,11 @@ class TransactionalWriter:
             OutcomeUnknown: stop the process: only a new start can tell.
             Fenced: another instance took over: stop the process.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._write, records)
+        try:
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                return await asyncio.get_running_loop().run_in_executor(self._thread, self._write, records)
+        except TimeoutError as error:
+            raise OutcomeUnknown(f"a transaction on {self._topic} stands for {WRITE_TIMEOUT_S:.0f} s") from error
 
     def _init(self) -> None:
         try:

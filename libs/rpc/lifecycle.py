@@ -89,33 +89,41 @@ async def _serve_until_signal(settings: _Settings, serve: Serve[_Settings]) -> N
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ask_to_stop)
+    exit_code = EXIT_RESTART
     try:
         await serve(settings, stop)
+    except Exception as error:
+        exit_code = _code_of(first_cause(error))
+        raise
     finally:
-        _limit_draining()
+        _limit_draining(exit_code)
 
 
-def _limit_draining() -> None:
-    timer = threading.Timer(DRAIN_TIMEOUT_S, os._exit, args=(EXIT_RESTART,))
+def _limit_draining(exit_code: int = EXIT_RESTART) -> None:
+    timer = threading.Timer(DRAIN_TIMEOUT_S, os._exit, args=(exit_code,))
     timer.daemon = True
     timer.start()
 
 
 def _exit_code(error: BaseException) -> int:
     cause = first_cause(error)
-    match cause:
-        case Fenced():
-            code = EXIT_FENCED
-        case InvalidSettings():
-            code = EXIT_INVALID_SETTINGS
-        case PipelineHalted():
-            code = EXIT_HALTED
-        case _:
-            code = EXIT_RESTART
+    code = _code_of(cause)
     # Our own errors say all there is to say; a traceback is for those that nobody foresaw.
     unforeseen = None if isinstance(cause, HeadwaterError) else error
     log.error("service_failed", error=type(cause).__name__, reason=str(cause), exit_code=code, exc_info=unforeseen)
     return code
+
+
+def _code_of(cause: BaseException) -> int:
+    match cause:
+        case Fenced():
+            return EXIT_FENCED
+        case InvalidSettings():
+            return EXIT_INVALID_SETTINGS
+        case PipelineHalted():
+            return EXIT_HALTED
+        case _:
+            return EXIT_RESTART
 
 
 def first_cause(error: BaseException) -> BaseException:

@@ -1,7 +1,9 @@
 """A gRPC server as every service of Headwater runs it: health checking, reflection, TLS by settings, a drained stop."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -24,6 +26,7 @@ CONCURRENT_CALLS = 2_000
 
 # Clients ping every 20 s (libs.rpc.client); a server closes the connection of one that pings oftener than this.
 _SHORTEST_PING_INTERVAL_MS = 10_000
+_STOP_MARGIN_S = 5.0
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", MESSAGE_LIMIT_BYTES),
@@ -56,7 +59,9 @@ class RpcServer:
     async def stop(self, grace_s: float) -> None:
         """Take no new call, let the running ones end within ``grace_s`` seconds, then cut them off."""
         await self._health_checks.enter_graceful_shutdown()
-        await self._server.stop(grace_s)
+        with suppress(TimeoutError):  # a server that does not come to its end must not hold the process
+            async with asyncio.timeout(grace_s + _STOP_MARGIN_S):
+                await self._server.stop(grace_s)
 
 
 async def start_server(settings: GrpcServerSettings, services: Mapping[str, Register]) -> RpcServer:

@@ -6,15 +6,17 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
+import pytest
 import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from libs.config.connections import GrpcClientSettings
+from libs.errors import ServiceUnavailable
 from libs.local.ports import LOOPBACK, free_ports
 from libs.local.process import ProcessSpec, Running, kill, start, stop, wait_ready
 
@@ -105,6 +107,23 @@ class ServiceProcess:
             except grpc.RpcError:
                 return False
             return answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def refused_until_ended(
+    service: ServiceProcess, call: Callable[[], Awaitable[object]], within_s: float = 120.0
+) -> None:
+    """Call until the service has ended, and see every call refused.
+
+    Again and again: where Kafka stands still for a while, the first call's transaction fails for that, and only a
+    later one is told that another instance has taken over.
+    """
+    deadline_s = time.monotonic() + within_s
+    while True:
+        with pytest.raises(ServiceUnavailable):
+            await call()
+        if await asyncio.to_thread(service.has_ended, within_s=5.0):
+            return
+        assert time.monotonic() < deadline_s, f"the service did not end within {within_s:.0f} s:\n{service.log_text}"
 
 
 async def eventually(holds: Callable[[], bool], within_s: float = 240.0) -> None:

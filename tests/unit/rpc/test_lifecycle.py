@@ -4,6 +4,8 @@ import asyncio
 import logging
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +29,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 @pytest.fixture(autouse=True)
 def restored_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Without the timer that ends the process, and with pytest's logging back afterwards."""
-    monkeypatch.setattr(lifecycle, "_limit_draining", lambda: None)
+    monkeypatch.setattr(lifecycle, "_limit_draining", lambda exit_code=1: None)
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -85,3 +87,23 @@ def test_settings_come_from_the_file_and_a_mistake_in_them_is_code_2(
     assert run_service("demo", Settings, serve, ["--settings", str(bad)]) == 2
     assert seen == ["welcome"]
     assert "did you mean 'greeting'?" in capsys.readouterr().err
+
+
+def test_a_thread_that_never_returns_does_not_change_the_exit_code() -> None:
+    """Python joins its threads at the end: the process is ended all the same, by the error's code."""
+    program = """
+import asyncio, sys, threading, time
+from libs.errors import Fenced
+from libs.rpc import lifecycle
+from tests.unit.rpc.test_lifecycle import Settings
+
+async def serve(settings, stop):
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    raise Fenced("another owner")
+
+lifecycle.DRAIN_TIMEOUT_S = 0.2
+sys.exit(lifecycle.run_service("demo", Settings, serve, []))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], check=False, timeout=120, capture_output=True)
+
+    assert ended.returncode == 4, ended.stderr
