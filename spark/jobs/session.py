@@ -5,7 +5,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from libs.errors import InvalidSettings, TransientError
 from spark.java import java_class
 from spark.jobs.executors import executor_config, pod_config
 from spark.jobs.settings import SessionSettings
-from spark.sinks.port import Sink
+from spark.sinks.port import NeedsClasses, Sink
 
 _HIDDEN: Final = "(?i)secret|password|token|access[.]?key|credential|authorization"
 """Names of settings whose values nobody is shown: Spark's own pattern knows no credentials."""
@@ -34,15 +34,13 @@ _LOCK_POLL_S = 0.2
 _EXTENSIONS = "spark.sql.extensions"  # several warehouses may have some
 
 
-def open_session(settings: SessionSettings, sinks: Iterable[Sink], *, name: str) -> SparkSession:
-    """Start the JVM and the session; takes 5 to 20 s. No jar is looked for elsewhere than in ``jars_dir``.
+def open_session(settings: SessionSettings, sinks: Collection[Sink], *, name: str) -> SparkSession:
+    """Start the JVM and the session; takes 5 to 20 s. Jars are looked for in the settings' folders alone.
 
     Raises:
-        InvalidSettings: the folder holds no jars.
+        InvalidSettings: one of them holds no jars, or none has a class that a warehouse needs.
     """
-    jars = sorted(Path(settings.jars_dir).glob("*.jar"))
-    if not jars:
-        raise InvalidSettings("sink_job", [f"session.jars_dir: {settings.jars_dir} holds no jars; run `make setup`"])
+    jars = _jars(settings)
     _spare_pandas()
     # Each thread that compresses or compiles had a heap of glibc's to itself, and kept what it once was given.
     os.environ.setdefault("MALLOC_ARENA_MAX", _MALLOC_ARENAS)
@@ -109,7 +107,36 @@ def open_session(settings: SessionSettings, sinks: Iterable[Sink], *, name: str)
         builder = builder.config(option, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
+    _check_classes(session, sinks)
     return session
+
+
+def _check_classes(session: SparkSession, sinks: Iterable[Sink]) -> None:
+    """Else each batch would fail, by an error that names neither the setting nor the jar."""
+    is_there = java_class(session, "org.apache.spark.util.Utils").classIsLoadable
+    needed = [each for sink in sinks if isinstance(sink, NeedsClasses) for each in sink.needed_classes().items()]
+    mistakes = [
+        f"session.more_jars_dir: no jar has {name}; put {jar} there (docs/sinks.md, Tables in S3)"
+        for name, jar in needed
+        if not is_there(name)
+    ]
+    if mistakes:
+        session.stop()
+        raise InvalidSettings("sink_job", mistakes)
+
+
+def _jars(settings: SessionSettings) -> list[Path]:
+    remedies = {"jars_dir": "run `make setup`", "more_jars_dir": "put them there, or leave it out"}
+    found: list[Path] = []
+    for name, remedy in remedies.items():
+        folder = getattr(settings, name)
+        if folder is None:
+            continue
+        jars = sorted(Path(folder).glob("*.jar"))
+        if not jars:
+            raise InvalidSettings("sink_job", [f"session.{name}: {folder} holds no jars; {remedy}"])
+        found += jars
+    return found
 
 
 def _spare_pandas() -> None:

@@ -230,6 +230,15 @@ class Sink(Protocol):
 
 
 @runtime_checkable
+class NeedsClasses(Protocol):
+    """A sink that needs classes which are not among the job's own jars."""
+
+    def needed_classes(self) -> Mapping[str, str]:
+        """Full names, each with the jar that has it."""
+        ...
+
+
+@runtime_checkable
 class KeepsVersions(Protocol):
     """A sink that has mode ``history`` too."""
 

@@ -1,7 +1,8 @@
-"""The programs of a Kubernetes control plane, put into the cache by ``python -m tests.cluster.programs``.
+"""Programs of a Kubernetes control plane and of an object store, put into the cache by ``python -m tests.cluster.programs``.
 
 ``make cluster-programs`` runs it. kube-apiserver and kube-controller-manager are one binary, built of the Go modules that
-``go/control_plane`` pins by hash; etcd is another. kubectl and helm come out of a Python package (requirements/kubectl.txt),
+``go/control_plane`` pins by hash; etcd is another, and versitygw, which
+serves a folder as S3. kubectl and helm come out of a Python package (requirements/kubectl.txt),
 built by its makers. Each lies in a folder of its own in the cache, named after what it is made of, whole or absent. From an
 empty cache the build takes four minutes of two cores; it is asked for before the tests begin, since no test waits that long.
 """
@@ -39,6 +40,7 @@ SMALL: Final = "-s -w"
 KUBE_SCORE_PACKAGE: Final = "github.com/zegl/kube-score/cmd/kube-score"
 SPARK_OPERATOR_MODULE: Final = "github.com/kubeflow/spark-operator/v2"
 SPARK_OPERATOR_PACKAGE: Final = f"{SPARK_OPERATOR_MODULE}/cmd/operator"
+OBJECT_STORE_PACKAGE: Final = "github.com/versity/versitygw/cmd/versitygw"
 SPARK_OPERATOR_CHART: Final = "charts/spark-operator-chart"
 RUNTIME_PACKAGES: Final = ("containerd", "runc", "containernetworking-plugins")
 """Debian's. Of libraries they need the C library and libseccomp, which apt needs too."""
@@ -144,6 +146,12 @@ def build_kube_score() -> Path | None:
     return None if _fill_missing((folder,)) else folder.path / "kube-score"
 
 
+def build_object_store() -> Path | None:
+    """versitygw in the cache; None: it could not be built, and stderr says why. Two minutes at first."""
+    folder = _object_store_folder()
+    return None if _fill_missing((folder,)) else folder.path / "versitygw"
+
+
 def spark_operator_chart() -> Path | None:
     """The Spark Operator's own chart, as its module has it: CRDs and rights; None: it cannot be had, and stderr says why.
 
@@ -176,7 +184,7 @@ def spark_operator_chart() -> Path | None:
 
 def main() -> int:
     """Build what is missing; the exit code."""
-    return _fill_missing(_folders())
+    return _fill_missing((*_folders(), _object_store_folder()))
 
 
 def _fill_missing(folders: Sequence[_Folder]) -> int:
@@ -265,6 +273,15 @@ def _node_folders() -> tuple[_Folder, _Folder, _Folder, _Folder, _Folder]:
         _Folder("node-runtime", (debs.RELEASE_FILE,), " ".join(RUNTIME_PACKAGES), unpack_runtime),
         _Folder("spark-operator", (spark_operator / "go.mod", spark_operator / "go.sum"), SMALL, build_spark_operator),
     )
+
+
+def _object_store_folder() -> _Folder:
+    source = SOURCES / "object_store"
+
+    def fill(staging: Path, progress: Progress) -> None:
+        _build(source, staging / "versitygw", SMALL, progress, package=OBJECT_STORE_PACKAGE)
+
+    return _Folder("object-store", (source / "go.mod", source / "go.sum"), SMALL, fill)
 
 
 def _version_flags(go_mod: Path) -> str:

@@ -1,5 +1,6 @@
 """The chart against Kubernetes' own schemas, a real API server, and the services that it configures."""
 
+import copy
 import json
 import re
 from collections.abc import Mapping
@@ -488,7 +489,9 @@ def ports(rule: Object) -> set[int]:
 
 
 def test_a_spark_application_is_of_the_images_spark_and_the_job_takes_its_settings(cluster: ControlPlane) -> None:
-    values = {**EXECUTORS, "sink": {**EXECUTORS["sink"], "kind": "SparkApplication"}}
+    settings = copy.deepcopy(EXECUTORS["sink"]["settings"])
+    settings.setdefault("session", {})["more_jars_dir"] = "/opt/headwater/more-jars"
+    values = {**EXECUTORS, "sink": {**EXECUTORS["sink"], "kind": "SparkApplication", "settings": settings}}
     objects = {(each["kind"], each["metadata"]["name"]): each for each in render(cluster, values, "any", "sink")}
     made = yaml.safe_load(objects["ConfigMap", "headwater-sink-template"]["data"]["sparkapplication.yaml"])
     text = objects["ConfigMap", "headwater-sink"]["data"]["settings.yaml"]
@@ -515,6 +518,9 @@ def test_a_spark_application_is_of_the_images_spark_and_the_job_takes_its_settin
         int(made["spec"]["sparkConf"]["spark.blockManager.port"])
     }
     assert (executor["coreRequest"], executor["coreLimit"]) == ("2", "3")
+    # What a session is told of jars has no effect on one that is submitted.
+    class_paths = [made["spec"]["sparkConf"][f"spark.{pod}.extraClassPath"] for pod in ("driver", "executor")]
+    assert class_paths == 2 * ["/opt/headwater/jars/*:/opt/headwater/more-jars/*"]
     assert driver["template"]["spec"]["automountServiceAccountToken"] is True
     assert executor["template"]["spec"]["automountServiceAccountToken"] is False
     assert "executor.yaml" not in objects["ConfigMap", "headwater-sink"]["data"]

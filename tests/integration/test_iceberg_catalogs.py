@@ -1,6 +1,7 @@
-"""Catalogs other than the embedded stack's: a job over a real one, restarted, and its tables read by pyiceberg."""
+"""Catalogs and storage other than the embedded stack's: a job over real ones, restarted, and its tables read by pyiceberg."""
 
 import contextlib
+import os
 import random
 import secrets
 from collections.abc import Callable, Iterator
@@ -18,6 +19,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable, Table
 
 from libs.config.load import convert_document
+from libs.local import jar_download
+from libs.local.cache import cache_dir
+from libs.local.jars import jar_set
 from libs.local.ports import LOOPBACK, free_port, free_ports
 from libs.local.process import stop
 from libs.types.tenant import SinkMode
@@ -25,8 +29,10 @@ from libs.types.warehouse import CATALOG, WarehouseTable
 from spark.sinks.iceberg.catalog import place_in
 from spark.sinks.iceberg.settings import Settings
 from tests import own_network
+from tests.cluster import programs
 from tests.conftest import PostgresqlServer, started
-from tests.iceberg_catalogs import Gate, opened, prepare_hive_metastore, prepare_rest_catalog
+from tests.iceberg_catalogs import LOCKS_DIR, Gate, opened, prepare_hive_metastore, prepare_rest_catalog
+from tests.object_store import ObjectStore
 from tests.sink_job import LIFE_TIMEOUT_S, STOP_TIMEOUT_S, SinkJob, write_tenant
 from tests.sink_topics import without_own_columns
 from tests.spark_session import Row
@@ -45,7 +51,16 @@ class Known:
     load: Load
     environ: dict[str, str] = field(default_factory=dict)
     """Of the job: what stands in no file."""
+    session: dict[str, str] = field(default_factory=dict)
+    """Of the job, besides."""
     gate: Gate | None = None
+    store: ObjectStore | None = None
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """What may stand in no log, file or command line."""
+        of_store = () if self.store is None else (self.store.secret,)
+        return of_store if self.gate is None else (*of_store, *self.gate.hidden)
 
 
 def catalog_of(kind: str, folder: Path, servers: ExitStack, request: pytest.FixtureRequest) -> Known:
@@ -56,6 +71,8 @@ def catalog_of(kind: str, folder: Path, servers: ExitStack, request: pytest.Fixt
             return postgresql_catalog(request.getfixturevalue("postgresql_server"))
         case "rest":
             return rest_catalog(folder, servers)
+        case "jdbc and s3":
+            return in_object_store(folder, servers, request.getfixturevalue("postgresql_server"))
         case _:
             return hive_metastore(folder, servers)
 
@@ -79,12 +96,36 @@ def loads(open_catalog: Callable[[], Catalog]) -> Load:
     return load
 
 
-def postgresql_catalog(server: PostgresqlServer) -> Known:
+def postgresql_catalog(server: PostgresqlServer, storage: dict[str, str] | None = None) -> Known:
+    """``storage``: how pyiceberg reaches the files."""
     where = server.settings
     address = f"{where.host}:{where.port}/{where.database}"
     uri = f"postgresql+psycopg://{where.user}@{address}"
     settings = {"kind": "jdbc", "uri": f"jdbc:postgresql://{address}", "user": where.user}
-    return Known({"catalog": settings}, loads(lambda: SqlCatalog(CATALOG, uri=uri, init_catalog_tables="false")))
+    options = {"uri": uri, "init_catalog_tables": "false", **(storage or {})}
+    return Known({"catalog": settings}, loads(lambda: SqlCatalog(CATALOG, **options)))
+
+
+def in_object_store(folder: Path, servers: ExitStack, server: PostgresqlServer) -> Known:
+    """The tables' files lie in S3, their list in PostgreSQL; the key comes by the environment."""
+    program = programs.build_object_store()
+    if program is None:
+        pytest.fail("the object store cannot be built: see above; `make cluster-programs` tries again")
+    store = ObjectStore(program, folder / "store", free_port())
+    started(store.spec(), folder / "store-logs", servers)
+    store.make_bucket("lake")
+    listed = postgresql_catalog(
+        server, {"s3.access-key-id": store.key, "s3.secret-access-key": store.secret, **store.properties}
+    )
+    catalog = {**listed.settings["catalog"], "properties": store.properties}
+    aws = jar_download.fetched(jar_set("iceberg-aws", LOCKS_DIR), cache_dir())
+    return Known(
+        {"catalog": catalog, "warehouse_dir": "s3://lake/warehouse"},
+        listed.load,
+        store.environ,
+        {"more_jars_dir": str(aws)},
+        store=store,
+    )
 
 
 def rest_catalog(folder: Path, servers: ExitStack) -> Known:
@@ -97,7 +138,7 @@ def rest_catalog(folder: Path, servers: ExitStack) -> Known:
     settings = {"catalog": {"kind": "rest", "uri": gate.uri, "properties": properties}, "warehouse_dir": "lake"}
     known = loads(lambda: RestCatalog(CATALOG, uri=gate.uri, credential=gate.credential, **properties))
     environ = {"HEADWATER_WAREHOUSES__ICEBERG__CATALOG__CREDENTIAL": gate.credential}
-    return Known(settings, known, environ, gate)
+    return Known(settings, known, environ, gate=gate)
 
 
 def hive_metastore(folder: Path, servers: ExitStack) -> Known:
@@ -109,12 +150,15 @@ def hive_metastore(folder: Path, servers: ExitStack) -> Known:
 
 
 @pytest.mark.timeout(4 * LIFE_TIMEOUT_S)
-@pytest.mark.parametrize(("kind", "format_version"), [("hadoop", 3), ("jdbc", 2), ("rest", 3), ("hive", 2)])
+@pytest.mark.parametrize(
+    ("kind", "format_version"), [("hadoop", 3), ("jdbc", 2), ("rest", 3), ("hive", 2), ("jdbc and s3", 2)]
+)
 def test_a_job_lives_twice_on_another_catalog(
     kind: str, format_version: int, bootstrap_servers: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Tables, maintenance and the batch's identity are there as in the catalog that is a file; of both formats. What the job
-    proves itself with is in none of its files and logs, nor on its command lines.
+    """Tables, maintenance and the batch's identity are there as in the catalog that is a file; of both formats. In an object
+    store a file that no snapshot knows goes when it is old, and stays while it is young. What the job proves itself with is in
+    none of its files and logs, nor on its command lines.
     """
     if kind in ("rest", "hive") and (reason := own_network.why_not()):
         pytest.skip(f"its server listens on all interfaces, and may have no network of its own here: {reason}")
@@ -133,7 +177,9 @@ def test_a_job_lives_twice_on_another_catalog(
             with catalog.load(place(table)) as found:
                 return found.scan().to_arrow().to_pylist()
 
-        job = SinkJob(tmp_path, bootstrap_servers, "iceberg", document, rows, environ=catalog.environ)
+        job = SinkJob(
+            tmp_path, bootstrap_servers, "iceberg", document, rows, environ=catalog.environ, session=catalog.session
+        )
         chance = random.Random(7)
         layout = {"partition_by": ["bucket(2, id)"], "sort_by": ["note desc"]}
         tenant = write_tenant(job, f"k{secrets.token_hex(3)}", SinkMode.MIRROR, "orders", layouts=[layout])
@@ -141,6 +187,16 @@ def test_a_job_lives_twice_on_another_catalog(
         tenant.write(chance, transactions=15)
         job.start(failpoints="sink_after_merge_before_next_table=kill@2")
         job.wait_until_killed()
+        [model] = tenant.models
+        orphans: list[Path] = []
+        if catalog.store is not None:
+            with catalog.load(place(job.place(tenant, model))) as table:
+                orphans = [
+                    catalog.store.file_of(f"{table.location()}/data/{name}.parquet") for name in ("old", "young")
+                ]
+            for orphan in orphans:
+                orphan.write_bytes(b"left by a task that was killed")
+            os.utime(orphans[0], (0, 0))
         tenant.write(chance, transactions=15)
         job.start()
         job.wait_until(lambda: job.progress(tenant).rows >= tenant.changes)
@@ -148,7 +204,6 @@ def test_a_job_lives_twice_on_another_catalog(
         command_lines = command_lines_below(job.running.pid)
         stop(job.running, STOP_TIMEOUT_S)
 
-        [model] = tenant.models
         assert without_own_columns(job.rows(tenant, model)) == model.sorted_rows()
         with catalog.load(place(job.place(tenant, model))) as table:
             assert table.metadata.format_version == format_version
@@ -157,9 +212,10 @@ def test_a_job_lives_twice_on_another_catalog(
             assert int(table.properties["headwater.orphans-removed-at"]) > 0
             assert len(table.metadata.snapshots) < 2 * KEPT["keep_snapshots"] + 2
         assert any("SparkSubmit" in line for line in command_lines)
+        assert [orphan.exists() for orphan in orphans] == [False, True][: len(orphans)]
         if catalog.gate is not None:
             assert catalog.gate.passed > 0
-            assert found_in(tmp_path, command_lines, catalog.gate.hidden) == []
+        assert found_in(tmp_path, command_lines, catalog.hidden) == []
 
 
 def command_lines_below(pid: int) -> list[str]:

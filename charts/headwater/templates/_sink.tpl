@@ -183,6 +183,8 @@ spec:
 {{- define "headwater.sparkApplication" -}}
 {{- $driver := .root.Values.sink.resources -}}
 {{- $session := .root.Values.sink.settings.session | default dict -}}
+{{- $jars := "/opt/headwater/jars/*" -}}
+{{- with $session.more_jars_dir }}{{ $jars = printf "%s:%s/*" $jars . }}{{ end -}}
 {{- with .root.Values.sink.executors -}}
 apiVersion: sparkoperator.k8s.io/v1beta2
 kind: SparkApplication
@@ -199,8 +201,8 @@ spec:
   arguments: [--settings, /etc/headwater/settings/settings.yaml]
   restartPolicy: {type: Always, onFailureRetryInterval: 10, onSubmissionFailureRetryInterval: 30}
   sparkConf:
-    spark.driver.extraClassPath: /opt/headwater/jars/*
-    spark.executor.extraClassPath: /opt/headwater/jars/*
+    spark.driver.extraClassPath: {{ $jars }}
+    spark.executor.extraClassPath: {{ $jars }}
     spark.blockManager.port: "7079"  # executors' own, which is any port without this, and the NetworkPolicies name it
   driver:
     cores: 1

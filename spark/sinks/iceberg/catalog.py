@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Final
 
 from libs.types.warehouse import CATALOG, WarehouseTable
-from spark.sinks.iceberg.settings import CatalogKind, CatalogSettings
+from spark.sinks.iceberg.settings import CatalogKind, CatalogSettings, is_s3
 
 _FLAT: Final = (CatalogKind.HIVE, CatalogKind.GLUE)
 """Their databases lie side by side, none in another."""
 _FLAT_LEVEL: Final = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
 _BETWEEN_LEVELS: Final = "__"
+S3_CLIENT: Final = "software.amazon.awssdk.services.s3.S3Client"
+"""Amazon's, by which Iceberg's own reaches S3; of the two only the latter is in Iceberg's jar for Spark."""
 _MAX_FLAT_CHARACTERS: Final = 128
 
 
@@ -23,6 +25,7 @@ def catalog_config(settings: CatalogSettings, warehouse: str) -> Mapping[str, st
     """Spark's settings; ``warehouse`` is the URI under which the tables lie, or what a REST catalog calls it."""
     prefix = f"spark.sql.catalog.{CATALOG}"
     own = {
+        **_storage(settings, warehouse),
         # A table that one session wrote must not look old to another.
         "cache-enabled": "false",
         "warehouse": warehouse,
@@ -55,6 +58,13 @@ def _flat_name(levels: Sequence[str]) -> str:
         return joined
     digest = hashlib.sha256("\0".join(levels).encode()).hexdigest()[:8]
     return f"{re.sub('[^a-z0-9_]', '_', joined.lower())[: _MAX_FLAT_CHARACTERS - 9]}_{digest}"
+
+
+def _storage(settings: CatalogSettings, warehouse: str) -> dict[str, str]:
+    """Iceberg's own client where tables lie in S3: Hadoop's, which is taken by default, is not among Spark's jars."""
+    if not is_s3(warehouse) or settings.kind in (CatalogKind.REST, CatalogKind.GLUE):  # these two know by themselves
+        return {}
+    return {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
 
 
 def _reached_by(settings: CatalogSettings) -> dict[str, str]:

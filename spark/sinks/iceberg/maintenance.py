@@ -132,7 +132,9 @@ def maintain(spark: SparkSession, settings: Settings, place: WarehouseTable, ice
         # A procedure takes constants: the session's zone is UTC.
         oldest = datetime.now(UTC) - timedelta(hours=settings.orphans_older_than_hours)
         age = f"older_than => TIMESTAMP '{oldest:%Y-%m-%d %H:%M:%S}'"
-        removed = session.sql(f"CALL {CATALOG}.system.remove_orphan_files({name}, {age})").count()
+        # An object store is listed by the client that writes to it; Iceberg's own way wants a file system of Hadoop's for it.
+        how = f"prefix_listing => {str(not settings.is_folder).lower()}"
+        removed = session.sql(f"CALL {CATALOG}.system.remove_orphan_files({name}, {age}, {how})").count()
         iceberg_table.refresh()
         sequence = iceberg_table.currentSnapshot().sequenceNumber()
         iceberg_table.updateProperties().set(ORPHANS_REMOVED_AT, str(sequence)).commit()

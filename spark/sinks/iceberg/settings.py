@@ -17,14 +17,14 @@ class CatalogKind(enum.Enum):
     SQLITE = "sqlite"
     """A file: the job and its readers are on one machine."""
     JDBC = "jdbc"
-    """A database; its driver's jar lies in ``session.jars_dir`` (PostgreSQL's does)."""
+    """A database; PostgreSQL's driver is there, another's jar lies in ``session.more_jars_dir``."""
     REST = "rest"
     """A service that has the tables' places too: ``warehouse_dir`` is what it knows the warehouse by, a name mostly."""
     HADOOP = "hadoop"
     """No service at all, only the warehouse's folder; safe where renaming a file is atomic (HDFS, a local disk), not in S3."""
     HIVE = "hive"
     GLUE = "glue"
-    """Its jars (``iceberg-aws-bundle``) lie in ``session.jars_dir``."""
+    """Its jars (``iceberg-aws-bundle``) lie in ``session.more_jars_dir``."""
 
 
 _WITH_URI = (CatalogKind.JDBC, CatalogKind.REST, CatalogKind.HIVE)
@@ -32,6 +32,11 @@ _SECRET_PROPERTY: Final = re.compile(
     r"(.*[.-])?(password|token|credential|authorization|account\.key)|.*(secret|sas-token).*", re.IGNORECASE
 )
 """By Iceberg's names. ``client.credentials-provider`` is none: it names a class."""
+
+
+def is_s3(place: str) -> bool:
+    """Whether it is a URI in S3, by whatever name Hadoop or Iceberg have for it."""
+    return place.partition("://")[0] in ("s3", "s3a", "s3n")
 
 
 class CatalogSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +136,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Raises InvalidSettings with every value that makes no sense."""
         mistakes = []
+        if self.catalog.kind is CatalogKind.HADOOP and is_s3(self.warehouse_dir):
+            mistakes.append(
+                "catalog.kind: hadoop commits by renaming a file, which S3 does by copying it, and one could be lost; take "
+                "jdbc, rest or glue"
+            )
         if self.format_version not in (2, 3):
             mistakes.append("format_version: must be 2 or 3: merges need one of these")
         if self.orphans_older_than_hours < 24:

@@ -36,14 +36,14 @@ from libs.warehouse.dialect import DIALECTS, Dialect
 from libs.warehouse.iceberg import iceberg_type, sql_type
 from spark.java import java_class
 from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
-from spark.sinks.iceberg.catalog import catalog_config, is_flat, place_in
+from spark.sinks.iceberg.catalog import S3_CLIENT, catalog_config, is_flat, place_in
 from spark.sinks.iceberg.commits import begin_batch, commit
 from spark.sinks.iceberg.farewell import drop_namespaces, tenant_tables
 from spark.sinks.iceberg.layout import follow_layout
 from spark.sinks.iceberg.maintenance import Due, due, maintain, newest_identity, newest_with_identity, state_of
 from spark.sinks.iceberg.publication import consistent_row, is_staging, prepare, show, stage, staged_snapshot, tell
 from spark.sinks.iceberg.schema import identifier_columns
-from spark.sinks.iceberg.settings import Settings
+from spark.sinks.iceberg.settings import Settings, is_s3
 from spark.sinks.merge import first_rows, first_versions, merge_changes, merge_versions, rows_anew
 from spark.sinks.places import local_folders
 from spark.sinks.port import (
@@ -128,6 +128,9 @@ class IcebergSink:
             "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
             **catalog_config(self._settings.catalog, warehouse),
         }
+
+    def needed_classes(self) -> Mapping[str, str]:
+        return {S3_CLIENT: "iceberg-aws-bundle"} if is_s3(self._settings.warehouse_dir) else {}
 
     def begin_batch(self, spark: SparkSession, batch: BatchIdentity) -> None:
         begin_batch(spark, batch)

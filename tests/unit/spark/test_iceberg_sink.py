@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from libs.config.load import convert_document
+from libs.errors import InvalidSettings
 from libs.mysql.logical import column
 from libs.testing.sink_contract import ID, NOTE, put, source_rows, table
 from libs.types.table import TableSchema
 from libs.types.table_layout import parse_ordered_term, parse_term
 from libs.types.tenant import Deletes, SinkMode
-from libs.types.warehouse import WarehouseTable, encode_positions
-from spark.sinks.iceberg.catalog import place_in
+from libs.types.warehouse import CATALOG, WarehouseTable, encode_positions
+from spark.sinks.iceberg.catalog import catalog_config, place_in
 from spark.sinks.iceberg.settings import CatalogKind, CatalogSettings, Settings
 from spark.sinks.port import TableRefused
 from tests.contract.sink_harness import REACHED, WarehouseHarness
@@ -108,6 +109,25 @@ def test_a_catalog_that_cannot_be_reached_is_refused(given: dict[str, Any], mist
 
     assert convert_document(Settings, {"warehouse_dir": "w", "catalog": given}, place="", mistakes=mistakes) is None
     assert [each for each in mistakes if each.startswith(mistake)], mistakes
+
+
+def test_tables_in_s3_are_reached_by_icebergs_client_and_need_a_catalog_that_can_commit_there() -> None:
+    """Hadoop's client is not there, and a rename is two steps in S3. What somebody says himself stands."""
+    jdbc = CatalogSettings(kind=CatalogKind.JDBC, uri="jdbc:postgresql://h/d")
+    own = CatalogSettings(kind=CatalogKind.JDBC, uri="jdbc:postgresql://h/d", properties={"io-impl": "mine"})
+    clients = [
+        catalog_config(settings, place).get(f"spark.sql.catalog.{CATALOG}.io-impl")
+        for settings, place in (
+            (jdbc, "s3://lake/w"),
+            (jdbc, "s3a://lake/w"),
+            (jdbc, "file:///w"),
+            (own, "s3://lake/w"),
+        )
+    ]
+
+    assert clients == [*2 * ["org.apache.iceberg.aws.s3.S3FileIO"], None, "mine"]
+    with pytest.raises(InvalidSettings, match="take jdbc, rest or glue"):
+        Settings(warehouse_dir="s3://lake/w", catalog=CatalogSettings(kind=CatalogKind.HADOOP))
 
 
 def test_a_layout_is_followed_from_then_on_and_refused_by_name(shared: SharedSpark) -> None:

@@ -25,18 +25,42 @@ print(sorted({{"pandas", "pyarrow"}} & sys.modules.keys()))
 print([row["name"] for row in local_rows(spark, [("a",), ("b",)], "name string").collect()])
 """
 
+WITHOUT_A_JAR = """
+from libs.local.spark_toolchain import find_toolchain
+from spark.jobs.session import open_session
+from spark.jobs.settings import SessionSettings
+from spark.sinks.iceberg.settings import CatalogKind, CatalogSettings, Settings
+from spark.sinks.iceberg.sink import open_sink
+
+catalog = CatalogSettings(kind=CatalogKind.JDBC, uri="jdbc:postgresql://127.0.0.1:1/none")
+sink = open_sink(Settings(warehouse_dir="s3://lake/warehouse", catalog=catalog))
+open_session(SessionSettings(**find_toolchain().session), [sink], name="none")
+"""
+
 
 def test_a_driver_loads_neither_pandas_nor_arrow_before_it_needs_them(tmp_path: Path) -> None:
     """They are half of its memory. Rows of its own go through Arrow still."""
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        cwd=tmp_path,
+    done = _run(SCRIPT, tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["[]", "['a', 'b']"]
+
+
+def test_tables_in_s3_without_the_jar_of_its_client_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    done = _run(WITHOUT_A_JAR, tmp_path)
+
+    assert done.returncode == 1
+    assert "session.more_jars_dir: no jar has software.amazon.awssdk" in done.stderr
+    assert "put iceberg-aws-bundle there" in done.stderr
+
+
+def _run(script: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=folder,
         env={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
-
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["[]", "['a', 'b']"]
