@@ -16,6 +16,8 @@ import msgspec
 
 PLACES_FILE: Final = "places.json"
 """Beside a job's documents; no name of a document. Where there is none, a job serves every document."""
+EXECUTOR_LABEL: Final = "headwater.dev/executor-of"
+"""On executors' pods: their job, whoever makes them. The job's own pod has another label, by which its StatefulSet knows it."""
 MAX_HANDOVER_BYTES: Final = 900_000
 """Compressed. Brokers take records of 1 MB by default (message.max.bytes)."""
 

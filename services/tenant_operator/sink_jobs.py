@@ -16,7 +16,7 @@ from typing import Any, Final
 import yaml
 
 from libs.errors import InvalidSettings
-from libs.types.sink_place import PLACES_FILE, Place, Places, encode_places
+from libs.types.sink_place import EXECUTOR_LABEL, PLACES_FILE, Place, Places, encode_places
 from services.tenant_operator.judge import InForce, Leaving
 from services.tenant_operator.moves import is_to_move, own_job, places_of
 from services.tenant_operator.objects import MANAGED_BY, SINK_JOB_ANNOTATION, TenantRecord, canonical, owner_reference
@@ -32,8 +32,6 @@ CLAIM_KEY: Final = "claim.yaml"
 """Beside a SparkApplication: the claim of its state."""
 TENANTS_VOLUME: Final = "tenants"
 """The volume of the template that becomes the job's documents."""
-EXECUTOR_LABEL: Final = "headwater.dev/executor-of"
-"""On executors' pods: their job, whoever makes them (``spark.jobs.executors``)."""
 STATE_VOLUME: Final = "state"
 """Of a SparkApplication's driver: the volume that becomes the claim."""
 GOES_ANNOTATION: Final = "headwater.dev/goes-with-release"

@@ -12,11 +12,10 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from libs.errors import ServiceUnavailable
+from libs.types.sink_place import EXECUTOR_LABEL
 from spark.java import java_class
 from spark.jobs.settings import ExecutorSettings
 
-JOB_LABEL: Final = "headwater.dev/executor-of"
-"""On executors: their job. Another label than the job's own pod has, by which its StatefulSet knows it."""
 CONTAINER: Final = "executor"
 """Of the pod template."""
 _NAMESPACE: Final = "spark.kubernetes.namespace"
@@ -82,7 +81,7 @@ def executor_config(settings: ExecutorSettings) -> dict[str, str]:
         f"{kubernetes}.container.image.pullPolicy": settings.image_pull_policy,
         f"{kubernetes}.executor.podTemplateFile": settings.pod_template_file,
         f"{kubernetes}.executor.podTemplateContainerName": CONTAINER,
-        f"{_LABELS}{JOB_LABEL}": settings.job,
+        f"{_LABELS}{EXECUTOR_LABEL}": settings.job,
         **{name: value for name, value in optional.items() if value is not None},
     }
 
@@ -97,13 +96,13 @@ def delete_left(spark: SparkSession) -> None:
         ServiceUnavailable: the API server does not answer, or refuses; its words say which right is missing.
     """
     told = spark.sparkContext.getConf()
-    namespace, job = told.get(_NAMESPACE), told.get(f"{_LABELS}{JOB_LABEL}")
+    namespace, job = told.get(_NAMESPACE), told.get(f"{_LABELS}{EXECUTOR_LABEL}")
     if namespace is None or job is None:
         return
     try:
         client = java_class(spark, "io.fabric8.kubernetes.client.KubernetesClientBuilder")().build()
         try:
-            pods = client.pods().inNamespace(namespace).withLabel(JOB_LABEL, job)
+            pods = client.pods().inNamespace(namespace).withLabel(EXECUTOR_LABEL, job)
             pods.withLabelNotIn(_APPLICATION_LABEL, _strings(spark, spark.sparkContext.applicationId)).delete()
         finally:
             client.close()
