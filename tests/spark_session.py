@@ -56,6 +56,7 @@ def shared_spark() -> SharedSpark:
         catalog=CatalogSettings(kind=CatalogKind.SQLITE, file=str(folder / "catalog.db")),
         rewrite_at_delete_files=4,
         keep_snapshots=3,
+        filter_merges_at_rows=1,
     )
     sink = open_sink(iceberg)
     # Its settings say where, which the session need not know.

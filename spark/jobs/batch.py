@@ -401,7 +401,8 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
     wanted = replace(wanted, reached=replace(wanted.reached, positions=positions))
     failpoint("sink_before_merge")
     wanted, columns = ready_table(spark, context.sink, _versions(wanted, table))
-    wanted = replace(wanted, key_bounds=key_bounds(table, columns, wanted.key))
+    bounds, changes = key_bounds(table, columns, wanted.key), sum(part.rows for part in table.slices)
+    wanted = replace(wanted, key_bounds=bounds, changes=changes)
     ignored = left_out(stored_columns(columns), table.newest.table_schema, context.sink.dialect)
     prepared_s = time.monotonic()
     try:

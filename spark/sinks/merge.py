@@ -71,11 +71,16 @@ def _completed(table: SinkTable, changes: DataFrame, stored: DataFrame) -> DataF
 
 
 def merge_changes(
-    spark: SparkSession, target: str, table: SinkTable, changes: DataFrame, truncation: Truncation | None
+    spark: SparkSession,
+    target: str,
+    table: SinkTable,
+    changes: DataFrame,
+    truncation: Truncation | None,
+    of_keys: str | None = None,
 ) -> None:
-    """``Sink.merge_into`` as one MERGE."""
+    """``Sink.merge_into`` as one MERGE. ``of_keys``: true of each stored row, ``t``, with one of their keys."""
     view = f"changes_{uuid4().hex}"
-    _run_on(spark, changes, view, _changes_statement(target, table, changes.columns, view, truncation))
+    _run_on(spark, changes, view, _changes_statement(target, table, changes.columns, view, truncation, of_keys))
 
 
 def merge_versions(
@@ -101,7 +106,12 @@ def _run_on(spark: SparkSession, rows: DataFrame, view: str, statement: str) -> 
 
 
 def _changes_statement(
-    target: str, table: SinkTable, columns: Sequence[str], view: str, truncation: Truncation | None
+    target: str,
+    table: SinkTable,
+    columns: Sequence[str],
+    view: str,
+    truncation: Truncation | None,
+    of_keys: str | None,
 ) -> str:
     """``view`` has one row a key, ``columns`` and the op among them."""
     stored = [name for name in columns if name not in (OP_COLUMN, UNAVAILABLE_COLUMN)]
@@ -111,8 +121,9 @@ def _changes_statement(
     is_delete = f"s.{OP_COLUMN} = '{DELETE}'"
     own = own_columns(table.mode, table.deletes)
     when_deleted = f"UPDATE SET {_assignments([name for name in stored if name in own])}" if is_soft else "DELETE"
+    filtered = f" AND {of_keys}" if of_keys else ""
     clauses = [
-        f"MERGE INTO {target} t USING {view} s ON {_same_key(table)}",
+        f"MERGE INTO {target} t USING {view} s ON {_same_key(table)}{filtered}",
         f"WHEN MATCHED AND {is_newer} AND {is_delete} THEN {when_deleted}",
         f"WHEN MATCHED AND {is_newer} THEN UPDATE SET {_assignments(stored, kept=own if is_partial else None)}",
         f"WHEN NOT MATCHED {'' if is_soft else f'AND NOT {is_delete} '}THEN {_insert(stored)}",

@@ -158,6 +158,8 @@ class SinkTable:
     """None: as the warehouse has it."""
     key_bounds: KeyBounds | None = None
     """Of every event of the batch; None: not known."""
+    changes: int = 0
+    """How many events of the batch are the table's; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)

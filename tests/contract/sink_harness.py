@@ -186,9 +186,8 @@ class WarehouseHarness:
         if mode is SinkMode.APPEND:
             self.sink.append_to(self._spark, table, rows.transform(name_image))
             return True
-        table = dataclasses.replace(
-            table, key_bounds=None if truncated_at else _key_bounds(table.key, columns, changes)
-        )
+        bounds = None if truncated_at else _key_bounds(table.key, columns, changes)
+        table = dataclasses.replace(table, key_bounds=bounds, changes=len(changes))
         truncation = None
         if truncated_at is not None:
             order = EventOrder(epoch=0, rank=truncated_at, tx_ordinal=1).sort_key()

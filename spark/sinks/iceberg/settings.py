@@ -108,6 +108,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     is_maintaining: bool = True
     """Rewrite small files into large ones, expire old snapshots, and remove what no snapshot needs. False where another job
     does."""
+    filter_merges_at_rows: int = 1_000_000
+    """A mirror with so many rows is merged by a filter over the batch's keys, which costs a small job and spares the sort of
+    the whole table; where the batch has more than a quarter as many changes it is not."""
     rewrite_at_delete_files: int = 64
     """A table's files are rewritten when it has this many delete files: each merge adds up to one for each task, and every
     read and merge opens all of them."""

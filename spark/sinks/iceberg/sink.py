@@ -39,6 +39,7 @@ from spark.sinks.evolution import Evolution, check_creation, evolution, log_evol
 from spark.sinks.iceberg.catalog import S3_CLIENT, catalog_config, is_flat, place_in
 from spark.sinks.iceberg.commits import begin_batch, commit
 from spark.sinks.iceberg.farewell import drop_namespaces, tenant_tables
+from spark.sinks.iceberg.key_filter import MOST_CHANGED, key_filter
 from spark.sinks.iceberg.layout import follow_layout
 from spark.sinks.iceberg.maintenance import Due, due, maintain, newest_identity, newest_with_identity, state_of
 from spark.sinks.iceberg.publication import consistent_row, is_staging, prepare, show, stage, staged_snapshot, tell
@@ -48,6 +49,7 @@ from spark.sinks.merge import first_rows, first_versions, merge_changes, merge_v
 from spark.sinks.places import local_folders
 from spark.sinks.port import (
     BatchIdentity,
+    KeyBounds,
     Maintained,
     Sink,
     SinkColumn,
@@ -171,10 +173,16 @@ class IcebergSink:
     ) -> None:
         table = self._placed(table)
         name = table.name.quoted()
-        if _has_none_of(spark, table):
+        iceberg_table = load_table(spark, table.name)
+        newest = _newest(spark, iceberg_table)
+        if newest is None or _has_none_of(spark, iceberg_table, newest, table.key_bounds):
             commit(spark, table.reached, first_rows(table, changes).writeTo(name).append)
-        else:
-            commit(spark, table.reached, lambda: merge_changes(spark, name, table, changes, truncation))
+            return
+        rows = int(newest.summary().get("total-records") or 0)
+        is_large = rows >= max(self._settings.filter_merges_at_rows, MOST_CHANGED * table.changes)
+        # A truncation is about all rows.
+        of_keys = key_filter(spark, spark.table(name), table, changes) if is_large and truncation is None else None
+        commit(spark, table.reached, lambda: merge_changes(spark, name, table, changes, truncation, of_keys))
 
     def rows(self, spark: SparkSession, table: SinkTable, keys: DataFrame) -> DataFrame:
         return spark.table(self._place(table.name).quoted())
@@ -321,13 +329,8 @@ def _newest(spark: SparkSession, iceberg_table: Any) -> Any | None:
     return staged or iceberg_table.currentSnapshot()
 
 
-def _has_none_of(spark: SparkSession, table: SinkTable) -> bool:
-    """Whether no stored row has a key of the batch: nothing was ever written, or no file's bounds meet the batch's."""
-    iceberg_table = load_table(spark, table.name)
-    newest = _newest(spark, iceberg_table)
-    if newest is None:
-        return True
-    bounds = table.key_bounds
+def _has_none_of(spark: SparkSession, iceberg_table: Any, newest: Any, bounds: KeyBounds | None) -> bool:
+    """Whether no row of the snapshot ``newest`` has a key of the batch: no file's bounds meet the batch's."""
     if bounds is None or not bounds.are_first:
         return False
     expressions = java_class(spark, "org.apache.iceberg.expressions.Expressions")

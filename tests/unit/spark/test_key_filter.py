@@ -1,0 +1,120 @@
+"""The filter by which a merge leaves out rows that have none of its keys: what is merged is the same with it and without it."""
+
+import dataclasses
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.mysql.logical import column
+from libs.testing.sink_contract import NOTE, RowChange, put, source_rows, table
+from libs.types.table import Column
+from libs.types.tenant import Deletes, SinkMode
+from spark.sinks.iceberg import sink as iceberg_sink
+from spark.sinks.iceberg.key_filter import key_filter
+from tests.contract.sink_harness import WarehouseHarness
+from tests.spark_session import SharedSpark
+
+STORED = 40
+SHOP = column("shop", "varchar(5)", charset="utf8mb4")  # part of the key, and may be NULL
+
+
+@pytest.fixture
+def filters(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """What each merge that asked for one was given."""
+    given: list[str | None] = []
+
+    def noted(*arguments: Any) -> str | None:
+        given.append(key_filter(*arguments))
+        return given[-1]
+
+    monkeypatch.setattr(iceberg_sink, "key_filter", noted)
+    return given
+
+
+@pytest.mark.parametrize(
+    ("name", "id_column", "ids", "has_filter"),
+    [
+        ("int", column("id", "int", is_optional=False), range(STORED), True),
+        (
+            "unsigned",
+            column("id", "bigint unsigned", is_optional=False),
+            [2**63 - 1 - each for each in range(STORED)],
+            True,
+        ),
+        (
+            "text",
+            column("id", "varchar(20)", is_optional=False, charset="utf8mb4"),
+            [f"😀 it's \\{each}" for each in range(STORED)],
+            True,
+        ),
+        ("date", column("id", "date", is_optional=False), range(STORED), True),
+        ("double", column("id", "double", is_optional=False), [each / 2 for each in range(STORED)], False),
+    ],
+)
+@pytest.mark.parametrize("deletes", [Deletes.HARD, Deletes.SOFT])
+def test_rows_come_out_the_same(
+    shared: SharedSpark,
+    filters: list[str | None],
+    name: str,
+    id_column: Column,
+    ids: list[Any],
+    has_filter: bool,
+    deletes: Deletes,
+) -> None:
+    """An update, a delete, a row that comes back, new ones, and one that is older than what is stored."""
+    orders = table(id_column, SHOP, NOTE, key=("id", "shop"))
+    shops = [None if number % 2 else "a" for number in range(STORED)]
+
+    def of(rank: int, number: int, note: str, op: str = "u") -> RowChange:
+        return RowChange(op, rank, {"id": ids[number], "shop": shops[number], "note": note})
+
+    def written(at_rows: int) -> list[dict[str, Any]]:
+        sink = iceberg_sink.IcebergSink(msgspec.structs.replace(shared.iceberg, filter_merges_at_rows=at_rows))
+        harness = WarehouseHarness(shared.session, sink, shared.rows, f"filter-{name}-{deletes.value}-{at_rows}")
+        harness.apply(orders, *(of(10, number, "first") for number in range(STORED)), deletes=deletes)
+        harness.apply(orders, of(11, 0, "second"), of(11, 1, "gone", "d"), deletes=deletes)
+        harness.apply(orders, of(12, 1, "again"), of(9, 2, "old"), of(11, 39, "gone", "d"), deletes=deletes)
+        harness.apply(orders, put(13, ids[3], "new", shop="b"), put(13, ids[4], "new", shop="b"), deletes=deletes)
+        return source_rows(harness, orders)
+
+    filtered = written(at_rows=1)
+    given = list(filters)
+    plain = written(at_rows=10**9)
+
+    assert filtered == plain
+    assert len(plain) == STORED + 2 - (deletes is Deletes.HARD)
+    assert [each is not None for each in given] == 3 * [has_filter]
+    assert len(filters) == len(given)
+
+
+def test_a_filter_lets_through_what_has_a_key_and_little_else(shared: SharedSpark) -> None:
+    """A hundredth of the others."""
+    orders = table()
+    harness = WarehouseHarness(shared.session, shared.sink, shared.rows, "key-filter-share")
+    harness.apply(orders, *(put(1, number, "first") for number in range(2_000)))
+    stored = shared.session.table(harness.place(orders).quoted())
+    wanted = harness.sink_table(orders, SinkMode.MIRROR, Deletes.HARD)
+    wanted = dataclasses.replace(wanted, changes=100)
+
+    condition = key_filter(shared.session, stored, wanted, stored.where("id >= 1900"))
+
+    assert condition is not None
+    passed = {row["id"] for row in stored.alias("t").where(condition).collect()}
+    assert passed >= set(range(1_900, 2_000))
+    assert len(passed) < 200
+
+
+def test_a_batch_that_says_no_keys_or_too_many_has_none(shared: SharedSpark) -> None:
+    orders = table()
+    harness = WarehouseHarness(shared.session, shared.sink, shared.rows, "key-filter-none")
+    harness.apply(orders, put(1, 1, "first"))
+    stored = shared.session.table(harness.place(orders).quoted())
+    wanted = harness.sink_table(orders, SinkMode.MIRROR, Deletes.HARD)
+    counts = (0, 2_000_001)
+
+    found = [
+        key_filter(shared.session, stored, dataclasses.replace(wanted, changes=changes), stored) for changes in counts
+    ]
+
+    assert found == [None, None]
