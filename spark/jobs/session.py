@@ -1,6 +1,7 @@
 """The Spark session of a job, and the lock that makes it the only writer of its state."""
 
 import importlib
+import logging
 import os
 import re
 import sys
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 import pyspark
 from pyspark import SparkConf, SparkContext
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from libs.errors import InvalidSettings, TransientError
@@ -21,6 +23,9 @@ from spark.sinks.port import NeedsClasses, Sink
 
 _HIDDEN: Final = "(?i)secret|password|token|access[.]?key|credential|authorization"
 """Names of settings whose values nobody is shown: Spark's own pattern knows no credentials."""
+_LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
+_TELL_TEXTS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""PySpark's loggers of errors that Java raised: their texts may hold rows' values."""
 _OF_SUBMIT: Final = frozenset(
     {
         *("spark.master", "spark.app.name", "spark.jars"),
@@ -93,7 +98,7 @@ def open_session(settings: SessionSettings, sinks: Collection[Sink], *, name: st
         config[_EXTENSIONS] = ",".join(extensions)
     config = {"spark.master": settings.master, "spark.app.name": name, **config}
     if settings.has_executors:
-        config.update(pod_config(settings.java_options))
+        config.update(pod_config(_with_log_settings(settings.java_options)))
     if settings.executors is not None:
         # The executors' image has them in the same place.
         config["spark.jars"] = ",".join(f"local://{jar.absolute()}" for jar in jars)
@@ -101,6 +106,8 @@ def open_session(settings: SessionSettings, sinks: Collection[Sink], *, name: st
     if settings.is_submitted:
         config = {option: value for option, value in config.items() if option not in _OF_SUBMIT}
     config.update(settings.config)
+    for name in _TELL_TEXTS:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
     _start_jvm(config)
     builder = SparkSession.builder
     for option, value in config.items():
@@ -175,10 +182,16 @@ def class_archive(settings: SessionSettings) -> Path | None:
 def java_options(settings: SessionSettings) -> str:
     """Of the JVM, with the archive of its classes where there is one."""
     archive = class_archive(settings)
+    options = _with_log_settings(settings.java_options)
     if archive is None:
-        return settings.java_options
+        return options
     # Where it does not fit, Java says so in a warning for each jar.
-    return f'{settings.java_options} "-XX:SharedArchiveFile={archive}" -Xlog:cds=off -Xlog:cds+dynamic=off'
+    return f'{options} "-XX:SharedArchiveFile={archive}" -Xlog:cds=off -Xlog:cds+dynamic=off'
+
+
+def _with_log_settings(java_options: str) -> str:
+    """A later option of the same name wins with Java: who has settings of his own keeps them."""
+    return f'"-Dlog4j2.configurationFile={_LOG_SETTINGS}" {java_options}'
 
 
 def lock_state(spark: SparkSession, state_dir: Path, *, timeout_s: float) -> Any:

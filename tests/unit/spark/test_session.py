@@ -37,6 +37,39 @@ sink = open_sink(Settings(warehouse_dir="s3://lake/warehouse", catalog=catalog))
 open_session(SessionSettings(**find_toolchain().session), [sink], name="none")
 """
 
+FAILS = """
+from pyspark.errors import PySparkException
+
+from libs.local.spark_toolchain import find_toolchain
+from spark.java import java_class
+from spark.jobs.session import open_session
+from spark.jobs.settings import SessionSettings
+
+spark = open_session(SessionSettings(**find_toolchain().session), [], name="fails")
+try:
+    spark.range(2).selectExpr("CAST(concat('a row has ', id) AS INT)").write.format("noop").mode("overwrite").save()
+except PySparkException as error:
+    assert "a row has" in str(error)
+log = java_class(spark, "org.apache.logging.log4j.LogManager").getLogger("org.example.Writer")
+cause = java_class(spark, "java.lang.Exception")("a row has that")
+broken = java_class(spark, "java.lang.IllegalStateException")("a row has this", cause)
+log.warn("not written: " + str(broken.toString()), broken)
+log.warn("left alone", java_class(spark, "java.util.concurrent.TimeoutException")("for 30 s"))
+"""
+
+
+def test_logs_of_spark_tell_errors_without_the_values_that_their_texts_have(tmp_path: Path) -> None:
+    """Spark's condition, the classes and the places are there, and the text where a machine or a network is told of."""
+    done = _run(FAILS, tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert "a row has" not in done.stdout + done.stderr
+    assert "SparkNumberFormatException: [CAST_INVALID_INPUT]\n" in done.stderr
+    assert "at org.apache.spark.sql.errors.QueryExecutionErrors$.invalidInputInCastToNumberError(" in done.stderr
+    assert "WARN Writer: not written: java.lang.IllegalStateException" in done.stderr
+    assert "Caused by: java.lang.Exception\n" in done.stderr
+    assert "java.util.concurrent.TimeoutException: for 30 s" in done.stderr
+
 
 def test_a_driver_loads_neither_pandas_nor_arrow_before_it_needs_them(tmp_path: Path) -> None:
     """They are half of its memory. Rows of its own go through Arrow still."""
