@@ -22,6 +22,7 @@ MOST_CHANGED: Final = 4
 _MOST_CHANGES: Final = 2_000_000
 """A filter of them has 2.4 MB, which each task is sent."""
 _FALSE_POSITIVES: Final = 0.01
+_HASH: Final = "hash"
 _FUNCTION: Final = "headwater_might_contain"
 _EXPRESSION: Final = "org.apache.spark.sql.catalyst.expressions.BloomFilterMightContain"
 _HASHED_TYPES: Final = ("tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp", "decimal")
@@ -33,8 +34,10 @@ def key_filter(spark: SparkSession, stored: DataFrame, table: SinkTable, changes
     nothing, or there are too many. ``stored``: the table."""
     if not 0 < table.changes <= _MOST_CHANGES or not _are_hashed_alike(stored, changes, table.key):
         return None
-    hashed = sf.xxhash64(*(sf.col(quoted(name)) for name in table.key))
-    built = changes._jdf.stat().bloomFilter(hashed._jc, table.changes, _FALSE_POSITIVES)  # type: ignore[attr-defined]
+    hashes = changes.select(sf.xxhash64(*(sf.col(quoted(name)) for name in table.key)).alias(_HASH))
+    # Of nothing at all, where every key of the batch is parked, Spark makes no filter.
+    hashes = hashes.union(spark.range(1).toDF(_HASH))
+    built = hashes._jdf.stat().bloomFilter(_HASH, table.changes, _FALSE_POSITIVES)  # type: ignore[attr-defined]
     written = java_class(spark, "java.io.ByteArrayOutputStream")()
     built.writeTo(written)
     _make_function(spark)

@@ -105,6 +105,20 @@ def test_a_filter_lets_through_what_has_a_key_and_little_else(shared: SharedSpar
     assert len(passed) < 200
 
 
+def test_a_batch_whose_rows_are_all_set_aside_is_merged_too(shared: SharedSpark) -> None:
+    """Each of its keys is parked: nothing is left for the table, which is told of the batch all the same."""
+    orders = table()
+    harness = WarehouseHarness(shared.session, shared.sink, shared.rows, "key-filter-empty")
+    harness.apply(orders, put(1, 1, "first"))
+    stored = shared.session.table(harness.place(orders).quoted())
+    wanted = dataclasses.replace(harness.sink_table(orders, SinkMode.MIRROR, Deletes.HARD), changes=3)
+
+    condition = key_filter(shared.session, stored, wanted, stored.where("false"))
+
+    assert condition is not None
+    assert stored.alias("t").where(condition).count() == 0
+
+
 def test_a_batch_that_says_no_keys_or_too_many_has_none(shared: SharedSpark) -> None:
     orders = table()
     harness = WarehouseHarness(shared.session, shared.sink, shared.rows, "key-filter-none")
