@@ -1,10 +1,10 @@
 """Programs of a Kubernetes control plane and of an object store, put into the cache by ``python -m tests.cluster.programs``.
 
 ``make cluster-programs`` runs it. kube-apiserver and kube-controller-manager are one binary, built of the Go modules that
-``go/control_plane`` pins by hash; etcd is another, and versitygw, which
-serves a folder as S3. kubectl and helm come out of a Python package (requirements/kubectl.txt),
-built by its makers. Each lies in a folder of its own in the cache, named after what it is made of, whole or absent. From an
-empty cache the build takes four minutes of two cores; it is asked for before the tests begin, since no test waits that long.
+``go/control_plane`` pins by hash; etcd is another, and versitygw, which serves a folder as S3. kubectl and helm come out of a
+Python package (requirements/kubectl.txt), built by its makers. Each lies in a folder of its own in the cache, named after what
+it is made of, whole or absent. From an empty cache the build takes some six minutes of two cores, beside the tests, of which
+those that need a program wait for it.
 """
 
 import hashlib
