@@ -1,4 +1,5 @@
-"""A mirror of many keys: the copy of a table that is there already, then updates of a share of its rows, beside a plain MERGE.
+"""A table of many keys: the copy of one that is there already, then updates of a share of its rows, into a mirror and into a
+history, beside a plain MERGE.
 
 The copy waits in the topic before the job starts. The updates of a share are one Kafka transaction each, so that the job sees
 them at once; they are timed from the transaction's commit to the last one in the warehouse. Each job has a Kafka of its own
@@ -77,6 +78,8 @@ class LargeTableFigures:
 
     keys: int
     ours: TableRun
+    history: TableRun | None
+    """The same rows into a history, each update a version. None: left out."""
     peer: TableRun | None
     """A plain MERGE, whose table was found equal to ours. None: left out."""
 
@@ -95,7 +98,7 @@ class _Job:
 
 
 def measure_large_table(
-    folder: Path, *, keys: int, shares: Sequence[float], with_peer: bool = True
+    folder: Path, *, keys: int, shares: Sequence[float], with_history: bool = True, with_peer: bool = True
 ) -> LargeTableFigures:
     """Copy ``keys`` rows, then update each share of them.
 
@@ -103,23 +106,32 @@ def measure_large_table(
         RuntimeError: a table does not hold what it should, or a job ended by itself.
     """
     ours, theirs = folder / "mirror", folder / "peer"
-    run = _run(folder / "ours", lambda servers: _mirror(ours, servers), keys, shares)
-    if (found := mirror_rows(ours, "id").num_rows) != keys:
-        raise RuntimeError(f"{keys} rows gave {found}")
+    run = _run_ours(ours, folder / "ours", SinkMode.MIRROR, keys, shares)
+    history = (
+        _run_ours(folder / "history", folder / "versions", SinkMode.HISTORY, keys, shares) if with_history else None
+    )
     peer = None
     if with_peer:
         peer = _run(folder / "theirs", lambda servers: _plain(theirs, servers), keys, shares)
         check_peer(theirs, ours)
-    return LargeTableFigures(keys, run, peer)
+    return LargeTableFigures(keys, run, history, peer)
 
 
-def _mirror(folder: Path, bootstrap_servers: str) -> _Job:
+def _run_ours(folder: Path, servers_folder: Path, mode: SinkMode, keys: int, shares: Sequence[float]) -> TableRun:
+    run = _run(servers_folder, lambda servers: _ours(folder, servers, mode), keys, shares)
+    rows = keys + (sum(each.changes for each in run.updates) if mode is SinkMode.HISTORY else 0)
+    if (found := mirror_rows(folder, "id").num_rows) != rows:
+        raise RuntimeError(f"{keys} rows and their updates gave {found} rows in mode {mode.value}")
+    return run
+
+
+def _ours(folder: Path, bootstrap_servers: str, mode: SinkMode) -> _Job:
     def committed_at(written: _Written | None) -> float | None:
         progress = load_progress(folder / "state", TENANT)
         is_there = progress.batch_id >= 0 and progress.rows >= (written.changes if written else 1)
         return progress.written_at_us / 1e6 if is_there else None
 
-    return _Job(sink_job(folder, bootstrap_servers, SinkMode.MIRROR), committed_at)
+    return _Job(sink_job(folder, bootstrap_servers, mode), committed_at)
 
 
 def _plain(folder: Path, bootstrap_servers: str) -> _Job:

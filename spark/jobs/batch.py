@@ -81,6 +81,7 @@ from spark.sinks.port import (
     Fill,
     KeepsVersions,
     Maintained,
+    NewVersions,
     Reached,
     ReplacesRows,
     ShowsTogether,
@@ -522,24 +523,27 @@ def _write_versions(
     changes = changes_of(table, columns, is_partial=any(part.partial_rows for part in table.slices))
     assert isinstance(context.sink, KeepsVersions)  # ``sink_table`` has seen to it
     keys = changes.where(sf.col(OP_COLUMN) != TRUNCATE).select(*map(quoted, wanted.key)).distinct()
-    stored = context.sink.rows(spark, wanted, keys)
-    current = stored.where(IS_CURRENT_COLUMN)
-    is_late = min(part.oldest_order for part in table.slices) <= table.known_order and has_late_changes(
-        changes, current, key=wanted.key, known_order=table.known_order
-    )
     tracked = [
         name
         for name, column in columns.items()
         if name not in wanted.key and context.tracks(f"{wanted.table}.{_source_name(name, column)}")
     ]
-    versions = versions_of(
-        changes,
-        stored if is_late else current,
-        key=wanted.key,
-        tracked=tracked,
-        has_truncations=oldest is not None,
-    )
-    context.sink.merge_versions(spark, wanted, versions, only_current=not is_late, truncation=oldest)
+
+    def new_versions(stored: DataFrame) -> NewVersions:
+        current = stored.where(IS_CURRENT_COLUMN)
+        is_late = min(part.oldest_order for part in table.slices) <= table.known_order and has_late_changes(
+            changes, current, key=wanted.key, known_order=table.known_order
+        )
+        rows = versions_of(
+            changes,
+            stored if is_late else current,
+            key=wanted.key,
+            tracked=tracked,
+            has_truncations=oldest is not None,
+        )
+        return NewVersions(rows, only_current=not is_late)
+
+    context.sink.merge_versions(spark, wanted, keys, new_versions, truncation=oldest)
 
 
 def _source_name(name: str, column: TableColumn) -> str:

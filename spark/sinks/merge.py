@@ -20,7 +20,7 @@ from libs.types.warehouse import (
     VALID_TO_COLUMN,
     own_columns,
 )
-from spark.sinks.port import SinkTable, Truncation
+from spark.sinks.port import NewVersions, SinkTable, Truncation
 from spark.transforms.cut_envelope import DELETE
 from spark.transforms.sql_text import literal, quoted
 from spark.transforms.versions import IS_GONE_COLUMN, STORED_COLUMN
@@ -87,14 +87,14 @@ def merge_versions(
     spark: SparkSession,
     target: str,
     table: SinkTable,
-    versions: DataFrame,
-    only_current: bool,
+    versions: NewVersions,
     truncation: Truncation | None,
+    of_keys: str | None = None,
 ) -> None:
-    """``KeepsVersions.merge_versions`` as one MERGE."""
+    """``KeepsVersions.merge_versions`` as one MERGE. ``of_keys``: as of ``merge_changes``."""
     view = f"versions_{uuid4().hex}"
-    statement = _versions_statement(target, table, versions.columns, view, only_current, truncation)
-    _run_on(spark, versions, view, statement)
+    statement = _versions_statement(target, table, versions, view, truncation, of_keys)
+    _run_on(spark, versions.rows, view, statement)
 
 
 def _run_on(spark: SparkSession, rows: DataFrame, view: str, statement: str) -> None:
@@ -121,9 +121,8 @@ def _changes_statement(
     is_delete = f"s.{OP_COLUMN} = '{DELETE}'"
     own = own_columns(table.mode, table.deletes)
     when_deleted = f"UPDATE SET {_assignments([name for name in stored if name in own])}" if is_soft else "DELETE"
-    filtered = f" AND {of_keys}" if of_keys else ""
     clauses = [
-        f"MERGE INTO {target} t USING {view} s ON {_same_key(table)}{filtered}",
+        f"MERGE INTO {target} t USING {view} s ON {_same_key(table)}{_and(of_keys)}",
         f"WHEN MATCHED AND {is_newer} AND {is_delete} THEN {when_deleted}",
         f"WHEN MATCHED AND {is_newer} THEN UPDATE SET {_assignments(stored, kept=own if is_partial else None)}",
         f"WHEN NOT MATCHED {'' if is_soft else f'AND NOT {is_delete} '}THEN {_insert(stored)}",
@@ -143,17 +142,18 @@ def _changes_statement(
 def _versions_statement(
     target: str,
     table: SinkTable,
-    columns: Sequence[str],
+    versions: NewVersions,
     view: str,
-    only_current: bool,
     truncation: Truncation | None,
+    of_keys: str | None,
 ) -> str:
-    """``view`` has versions as ``spark.transforms.versions`` makes them."""
-    stored = [name for name in columns if name not in (STORED_COLUMN, IS_GONE_COLUMN)]
+    """``view`` has the rows of ``versions``."""
+    stored = [name for name in versions.rows.columns if name not in (STORED_COLUMN, IS_GONE_COLUMN)]
     is_same = f"{_same_key(table)} AND t.{OPENED_BY_COLUMN} = s.{STORED_COLUMN}"
+    # Tables are partitioned by it: versions that ended are not even opened.
+    is_current = f" AND t.{IS_CURRENT_COLUMN}" if versions.only_current else ""
     clauses = [
-        # Tables are partitioned by it: versions that ended are not even opened.
-        f"MERGE INTO {target} t USING {view} s ON {is_same}" + (f" AND t.{IS_CURRENT_COLUMN}" if only_current else ""),
+        f"MERGE INTO {target} t USING {view} s ON {is_same}{is_current}{_and(of_keys)}",
         f"WHEN MATCHED AND s.{IS_GONE_COLUMN} THEN DELETE",
         f"WHEN MATCHED THEN UPDATE SET {_assignments(stored)}",
         f"WHEN NOT MATCHED THEN {_insert(stored)}",
@@ -172,6 +172,10 @@ def _same_key(table: SinkTable) -> str:
     same = [f"t.{quoted(name)} {'<=>' if name in optional else '='} s.{quoted(name)}" for name in table.key]
     # By what is said of stored rows alone, files that hold no such key are not opened.
     return " AND ".join([*same, *([table.key_bounds.condition] if table.key_bounds else [])])
+
+
+def _and(condition: str | None) -> str:
+    return f" AND {condition}" if condition else ""
 
 
 def _insert(names: Sequence[str]) -> str:

@@ -240,29 +240,35 @@ class NeedsClasses(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class NewVersions:
+    """What a batch makes of the versions that a table holds."""
+
+    rows: DataFrame
+    """As ``spark.transforms.versions`` has them: each replaces the stored one that ``STORED_COLUMN`` names, or is new; those
+    with ``IS_GONE_COLUMN`` only go."""
+    only_current: bool
+    """No other stored version is named than current ones, so others need not be read."""
+
+
 @runtime_checkable
 class KeepsVersions(Protocol):
     """A sink that has mode ``history`` too."""
-
-    def rows(self, spark: SparkSession, table: SinkTable, keys: DataFrame) -> DataFrame:
-        """What the table holds of ``keys``, perhaps of others too; it was created. ``keys``: the columns of ``SinkTable.key``,
-        none twice. To be read before ``merge_versions`` of the same batch."""
-        ...
 
     def merge_versions(
         self,
         spark: SparkSession,
         table: SinkTable,
-        versions: DataFrame,
+        keys: DataFrame,
+        versions_of: Callable[[DataFrame], NewVersions],
         *,
-        only_current: bool,
         truncation: Truncation | None = None,
     ) -> None:
-        """Write versions of rows (``spark.transforms.versions``), one commit: each replaces the stored one that
-        ``STORED_COLUMN`` names, or is new; those with ``IS_GONE_COLUMN`` only go.
+        """Write versions of rows, one commit; the table was created.
 
-        ``only_current``: no other stored version is named than current ones, so others need not be read. ``truncation``
-        ends the current versions of a smaller order, save those that ``versions`` replace.
+        ``keys``: those of the batch, the columns of ``SinkTable.key``, none twice. ``versions_of`` is given what the table
+        holds of them, perhaps of others too, and says what to write. ``truncation`` ends the current versions of a smaller
+        order, save those that are replaced.
         """
         ...
 

@@ -8,7 +8,7 @@ runs in a session without it.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ from spark.sinks.places import local_folders
 from spark.sinks.port import (
     BatchIdentity,
     Maintained,
+    NewVersions,
     Sink,
     SinkColumn,
     SinkTable,
@@ -141,22 +142,20 @@ class DeltaSink:
         else:
             merge_changes(spark, self._sql_name(table.name), table, changes, truncation)
 
-    def rows(self, spark: SparkSession, table: SinkTable, keys: DataFrame) -> DataFrame:
-        return spark.read.format("delta").load(self._path(table.name))
-
     def merge_versions(
         self,
         spark: SparkSession,
         table: SinkTable,
-        versions: DataFrame,
+        keys: DataFrame,
+        versions_of: Callable[[DataFrame], NewVersions],
         *,
-        only_current: bool,
         truncation: Truncation | None = None,
     ) -> None:
+        versions = versions_of(spark.read.format("delta").load(self._path(table.name)))
         if self._snapshot(spark, table.name).numOfFiles() == 0:
-            self._append(table.name, first_versions(versions))
+            self._append(table.name, first_versions(versions.rows))
         else:
-            merge_versions(spark, self._sql_name(table.name), table, versions, only_current, truncation)
+            merge_versions(spark, self._sql_name(table.name), table, versions, truncation)
 
     def replace_rows(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         path = self._path(table.name)

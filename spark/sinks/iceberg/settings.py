@@ -109,8 +109,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Rewrite small files into large ones, expire old snapshots, and remove what no snapshot needs. False where another job
     does."""
     filter_merges_at_rows: int = 1_000_000
-    """A mirror with so many rows is merged by a filter over the batch's keys, which costs a small job and spares the sort of
-    the whole table; where the batch has more than a quarter as many changes it is not."""
+    """A mirror or history with so many rows is merged by a filter over the batch's keys, which costs a small job and spares the
+    sort of the whole table; where the batch has more than a quarter as many changes it is not."""
     rewrite_at_delete_files: int = 64
     """A table's files are rewritten when it has this many delete files: each merge adds up to one for each task, and every
     read and merge opens all of them."""
@@ -148,7 +148,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             mistakes.append("format_version: must be 2 or 3: merges need one of these")
         if self.orphans_older_than_hours < 24:
             mistakes.append("orphans_older_than_hours: must be at least 24: younger files may be of a commit under way")
-        for name in ("rewrite_at_delete_files", "rewrite_at_files", "target_file_mb", "keep_snapshots"):
+        for name in (
+            "filter_merges_at_rows",
+            "rewrite_at_delete_files",
+            "rewrite_at_files",
+            "target_file_mb",
+            "keep_snapshots",
+        ):
             if getattr(self, name) < 1:
                 mistakes.append(f"{name}: must be at least 1")
         if self.orphans_every_commits < 0:

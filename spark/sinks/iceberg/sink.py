@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import shutil
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,6 +51,7 @@ from spark.sinks.port import (
     BatchIdentity,
     KeyBounds,
     Maintained,
+    NewVersions,
     Sink,
     SinkColumn,
     SinkTable,
@@ -178,30 +179,29 @@ class IcebergSink:
         if newest is None or _has_none_of(spark, iceberg_table, newest, table.key_bounds):
             commit(spark, table.reached, first_rows(table, changes).writeTo(name).append)
             return
-        rows = int(newest.summary().get("total-records") or 0)
-        is_large = rows >= max(self._settings.filter_merges_at_rows, MOST_CHANGED * table.changes)
         # A truncation is about all rows.
-        of_keys = key_filter(spark, spark.table(name), table, changes) if is_large and truncation is None else None
+        of_keys = self._filter(spark, newest, table, changes) if truncation is None else None
         commit(spark, table.reached, lambda: merge_changes(spark, name, table, changes, truncation, of_keys))
-
-    def rows(self, spark: SparkSession, table: SinkTable, keys: DataFrame) -> DataFrame:
-        return spark.table(self._place(table.name).quoted())
 
     def merge_versions(
         self,
         spark: SparkSession,
         table: SinkTable,
-        versions: DataFrame,
+        keys: DataFrame,
+        versions_of: Callable[[DataFrame], NewVersions],
         *,
-        only_current: bool,
         truncation: Truncation | None = None,
     ) -> None:
         table = self._placed(table)
         name = table.name.quoted()
-        if _newest(spark, load_table(spark, table.name)) is None:
-            commit(spark, table.reached, first_versions(versions).writeTo(name).append)
-        else:
-            commit(spark, table.reached, lambda: merge_versions(spark, name, table, versions, only_current, truncation))
+        newest, stored = _newest(spark, load_table(spark, table.name)), spark.table(name)
+        if newest is None:
+            commit(spark, table.reached, first_versions(versions_of(stored).rows).writeTo(name).append)
+            return
+        of_keys = self._filter(spark, newest, table, keys)
+        versions = versions_of(stored if of_keys is None else stored.alias("t").where(of_keys))
+        merged_by = of_keys if truncation is None else None  # it ends versions of all keys
+        commit(spark, table.reached, lambda: merge_versions(spark, name, table, versions, truncation, merged_by))
 
     def replace_rows(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         table = self._placed(table)
@@ -315,6 +315,12 @@ class IcebergSink:
                 maintain(spark, self._settings, place, iceberg_table, due_now)
             except (PySparkException, Py4JJavaError) as error:
                 log.warning("sink_maintenance_failed", table=str(place), reason=type(error).__name__)
+
+    def _filter(self, spark: SparkSession, newest: Any, table: SinkTable, changes: DataFrame) -> str | None:
+        """``key_filter`` of the batch, where the table, as of ``newest``, is large enough for one."""
+        rows = int(newest.summary().get("total-records") or 0)
+        is_large = rows >= max(self._settings.filter_merges_at_rows, MOST_CHANGED * table.changes)
+        return key_filter(spark, spark.table(table.name.quoted()), table, changes) if is_large else None
 
     def _place(self, table: WarehouseTable) -> WarehouseTable:
         return place_in(self._settings.catalog, table)

@@ -59,6 +59,7 @@ from spark.sinks.port import (
     BatchIdentity,
     Fill,
     Maintained,
+    NewVersions,
     RefusedRow,
     Sink,
     SinkColumn,
@@ -198,8 +199,6 @@ class PostgresqlSink:
         self._connections = Connections(settings)
         self._lock = threading.Lock()
         self._has_state = False
-        self._key_stages: dict[WarehouseTable, list[str]] = {}
-        """Of keys that ``rows`` staged; ``merge_versions`` drops them, or the next batch."""
         self._together: dict[BatchIdentity, OpenTransaction] = {}
         """Of batches whose tables move together, while they run."""
 
@@ -272,33 +271,30 @@ class PostgresqlSink:
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         self.merge_into(spark, table, changes)
 
-    def rows(self, spark: SparkSession, table: SinkTable, keys: DataFrame) -> DataFrame:
-        """Only those of ``keys``, which are staged for it: a table may be much larger than a batch."""
-        with self._connections.transaction(str(table.name)) as connection:
-            stored = _load(connection, table.name)
-        if stored is None:
-            raise _gone(table)
-        stages = self._stage(table, stored, keys, _batch_of(spark))
-        self._key_stages.setdefault(table.name, []).extend(stages)
-        types = {name: column.sql_type for name, column in stored.columns().items()}
-        types |= {name: OWN_SQL_TYPES[name] for name in own_columns(table.mode, table.deletes)}
-        staged = " UNION ALL ".join(f"TABLE {stage}" for stage in stages)
-        of_keys = f"JOIN ({staged}) s ON {_same_key(stored, table)}" if stages else "WHERE false"
-        return read_rows(spark, self._settings, types, f"{stored.place} t {of_keys}")
-
     def merge_versions(
         self,
         spark: SparkSession,
         table: SinkTable,
-        versions: DataFrame,
+        keys: DataFrame,
+        versions_of: Callable[[DataFrame], NewVersions],
         *,
-        only_current: bool,
         truncation: Truncation | None = None,
     ) -> None:
         def statements(stored: _Stored, columns: Sequence[str], stages: Sequence[str]) -> list[sql.SQL]:
             return write_statements(stored, table, columns, stages, truncation)
 
-        self._write(spark, table, versions, statements)
+        stored = self._stored(table)
+        key_stages = self._stage(table, stored, keys, _batch_of(spark))
+        versions = versions_of(self._rows_of(spark, table, stored, key_stages))
+        self._write(spark, table, versions.rows, statements, key_stages)
+
+    def _rows_of(self, spark: SparkSession, table: SinkTable, stored: _Stored, key_stages: Sequence[str]) -> DataFrame:
+        """Of the keys that are staged alone: a table may be much larger than a batch."""
+        types = {name: column.sql_type for name, column in stored.columns().items()}
+        types |= {name: OWN_SQL_TYPES[name] for name in own_columns(table.mode, table.deletes)}
+        staged = " UNION ALL ".join(f"TABLE {stage}" for stage in key_stages)
+        of_keys = f"JOIN ({staged}) s ON {_same_key(stored, table)}" if key_stages else "WHERE false"
+        return read_rows(spark, self._settings, types, f"{stored.place} t {of_keys}")
 
     def refused_rows(
         self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, at_most: int
@@ -339,14 +335,18 @@ class PostgresqlSink:
             ).fetchone()
         return Maintained(None if row is None or row[0] is None else TableFiles(bytes=row[0]))
 
-    def _write(self, spark: SparkSession, table: SinkTable, changes: DataFrame, statements: _Statements) -> None:
-        """Stage, then change the table and note the batch in one transaction."""
+    def _write(
+        self,
+        spark: SparkSession,
+        table: SinkTable,
+        changes: DataFrame,
+        statements: _Statements,
+        key_stages: Sequence[str] = (),
+    ) -> None:
+        """Stage, then change the table and note the batch in one transaction, with which ``key_stages`` go too; those of a
+        batch that fails go with the next."""
         batch = _batch_of(spark)
-        with self._connections.transaction(str(table.name)) as connection:
-            stored = _load(connection, table.name)
-        if stored is None:
-            raise _gone(table)
-        stages = self._stage(table, stored, changes, batch)
+        stages = self._stage(table, self._stored(table), changes, batch)
         with self._write_transaction(batch, str(table.name)) as connection:
             connection.execute(f"SELECT 1 FROM {REGISTRY} WHERE name = %s FOR UPDATE", (str(table.name),))
             stored = _load(connection, table.name)
@@ -367,10 +367,17 @@ class PostgresqlSink:
                         str(table.name),
                     ),
                 )
-            for stage in [*stages, *self._key_stages.pop(table.name, [])]:
+            for stage in (*stages, *key_stages):
                 connection.execute(f"DROP TABLE IF EXISTS {stage}")
             if batch not in self._together:
                 failpoint("sink_before_commit")
+
+    def _stored(self, table: SinkTable) -> _Stored:
+        with self._connections.transaction(str(table.name)) as connection:
+            stored = _load(connection, table.name)
+        if stored is None:
+            raise _gone(table)
+        return stored
 
     def _write_transaction(self, batch: BatchIdentity, subject: str) -> AbstractContextManager[Connection]:
         together = self._together.get(batch)

@@ -4,7 +4,7 @@ import dataclasses
 import datetime
 import itertools
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,8 @@ from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.retries import Retries
 from spark.jobs.table_batch import TableBatch, TenantSink
 from spark.sinks.delta.sink import open_sink as open_delta_sink
+from spark.sinks.iceberg import sink as iceberg_sink
+from spark.sinks.iceberg.key_filter import key_filter
 from spark.sinks.port import BatchIdentity, Sink, TableRefused
 from spark.sinks.postgresql.sink import open_sink as open_postgresql_sink
 from spark.sinks.ready_table import ready_table
@@ -36,6 +38,9 @@ SCHEMA = orders_schema(
     column("seen", "int"),
 )
 UNKNOWN = "__debezium_unavailable_value"
+KINDS = [name for name in sorted(SINKS) if DIALECTS[name].keeps_versions]
+FILTERED = "iceberg, by a filter"
+"""As large tables are merged: of what is stored, only what may have one of the batch's keys is read."""
 _tenants = itertools.count()
 
 
@@ -47,18 +52,32 @@ class Warehouse:
     rows: Callable[[WarehouseTable], list[Row]]
 
 
-@pytest.fixture(params=[name for name in sorted(SINKS) if DIALECTS[name].keeps_versions])
-def warehouse(request: pytest.FixtureRequest, shared: SharedSpark) -> Warehouse:
+@pytest.fixture(params=KINDS)
+def warehouse(
+    request: pytest.FixtureRequest, shared: SharedSpark, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Warehouse]:
     """Every kind that has the mode, its times with a zone."""
     match request.param:
         case "delta":
-            return Warehouse(open_delta_sink(shared.delta), lambda place: delta_rows(shared.delta, place))
+            yield Warehouse(open_delta_sink(shared.delta), lambda place: delta_rows(shared.delta, place))
         case "iceberg":
-            return Warehouse(shared.sink, shared.rows)
-        case _:
+            yield Warehouse(shared.sink, shared.rows)
+        case "postgresql":
             server: PostgresqlServer = request.getfixturevalue("postgresql_server")
             sink = open_postgresql_sink(postgresql_settings(server))
-            return Warehouse(sink, lambda place: postgresql_rows(server, place))
+            yield Warehouse(sink, lambda place: postgresql_rows(server, place))
+        case _:
+            filters: list[str | None] = []
+
+            def noted(*arguments: Any) -> str | None:
+                filters.append(key_filter(*arguments))
+                return filters[-1]
+
+            monkeypatch.setattr(iceberg_sink, "key_filter", noted)
+            monkeypatch.setattr(iceberg_sink, "MOST_CHANGED", 0)
+            yield Warehouse(shared.sink, shared.rows)
+            assert filters
+            assert None not in filters
 
 
 class Tables:
@@ -108,7 +127,7 @@ class Tables:
             known_order=self._known_order,
         )
         self._known_order = max(self._known_order, *(part.newest_order for part in table.slices))
-        wanted = sink_table(self._context, table)
+        wanted = dataclasses.replace(sink_table(self._context, table), changes=len(changes))
         spark = self._shared.session
         self._sink.begin_batch(spark, BatchIdentity(self._context.tenant.tenant, next(self._batches)))
         write_batch(self._context, table, *ready_table(spark, self._sink, [wanted]))
@@ -187,6 +206,7 @@ def test_columns_that_are_not_tracked_rewrite_the_version(shared: SharedSpark, w
     assert versions(third)[1:] == [(1, "b", 5, 3, 6, False), (1, "c", 6, 6, None, True)]
 
 
+@pytest.mark.parametrize("warehouse", [*KINDS, FILTERED], indirect=True)
 def test_repeats_change_nothing_and_late_changes_find_their_place(shared: SharedSpark, warehouse: Warehouse) -> None:
     history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY)
     stored = history.apply(put(1, 1, "a", op="c"), put(5, 1, "e"), put(9, 1, "i"), put(4, 2, "x", op="c"))
@@ -218,6 +238,7 @@ def test_a_key_that_is_null_is_a_row_like_any_other(shared: SharedSpark, warehou
     assert versions(rows) == [(1, None, 1, 1, 3, False), (1, None, 2, 3, None, True), (2, "b", 1, 2, None, True)]
 
 
+@pytest.mark.parametrize("warehouse", [*KINDS, FILTERED], indirect=True)
 def test_a_truncation_ends_every_version(shared: SharedSpark, warehouse: Warehouse) -> None:
     """Of rows that the batch has and of others, of versions that the batch itself opened, by the first that came."""
     history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY)
@@ -245,6 +266,7 @@ def test_what_the_log_does_not_hold_is_that_of_the_version_before(shared: Shared
     assert versions(rows) == [(1, "a", 1, 1, 2, False), (1, "a", 2, 2, 3, False), (1, "c", 2, 3, None, True)]
 
 
+@pytest.mark.parametrize("warehouse", [*KINDS, FILTERED], indirect=True)
 @pytest.mark.parametrize("seed", range(2))
 def test_any_batches_give_the_versions_of_the_whole(shared: SharedSpark, warehouse: Warehouse, seed: int) -> None:
     """However the changes are cut into batches; some come late, to rows that are never deleted."""
