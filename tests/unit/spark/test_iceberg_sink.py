@@ -111,6 +111,24 @@ def test_a_catalog_that_cannot_be_reached_is_refused(given: dict[str, Any], mist
     assert [each for each in mistakes if each.startswith(mistake)], mistakes
 
 
+@pytest.mark.parametrize(
+    ("given", "mistakes"),
+    [
+        ({"filter_merges_at_rows": 0, "keep_snapshots": 0}, ["filter_merges_at_rows: must", "keep_snapshots: must"]),
+        ({"orphans_older_than_hours": 1}, ["orphans_older_than_hours: must be at least 24"]),
+        ({"format_version": 1, "orphans_every_commits": -1}, ["format_version: must", "orphans_every_commits: must"]),
+        ({"filter_merge_at_rows": 5}, ["filter_merge_at_rows: unknown name; did you mean 'filter_merges_at_rows'?"]),
+    ],
+)
+def test_values_that_make_no_sense_are_all_told(given: dict[str, Any], mistakes: list[str]) -> None:
+    document = {"warehouse_dir": "w", "catalog": {"kind": "sqlite", "file": "f"}, **given}
+    found: list[str] = []
+
+    assert convert_document(Settings, document, place="", mistakes=found) is None
+    for mistake in mistakes:
+        assert [each for each in found if mistake in each], found
+
+
 def test_tables_in_s3_are_reached_by_icebergs_client_and_need_a_catalog_that_can_commit_there() -> None:
     """Hadoop's client is not there, and a rename is two steps in S3. What somebody says himself stands."""
     jdbc = CatalogSettings(kind=CatalogKind.JDBC, uri="jdbc:postgresql://h/d")
