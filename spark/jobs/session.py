@@ -81,6 +81,9 @@ def open_session(settings: SessionSettings, sinks: Collection[Sink], *, name: st
         "spark.sql.streaming.stopTimeout": "8s",
         "spark.sql.streaming.metricsEnabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "5",
+        # For its errors PySpark notes which line of Python made each column, and asks the JVM several times a column for it:
+        # where tables are many and small, more than their rows cost. Ours are told by class and condition.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.ui.retainedExecutions": "10",
         # Those of a batch's writes, of a few tenants: ``phases`` asks for them.
         "spark.ui.retainedJobs": "60",
