@@ -9,6 +9,7 @@ the last batch that the table took in. Whatever else commits (a fill, maintenanc
 
 import contextlib
 import dataclasses
+import json
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -148,9 +149,9 @@ class IcebergSink:
         if iceberg_table is None:
             check_creation(table)
             iceberg_table = _create(spark, table, self._settings.format_version)
-            properties, types = _properties(iceberg_table), _types(iceberg_table)
+            properties, types = _properties(spark, iceberg_table), _types(spark, iceberg_table)
         else:
-            properties, types = _properties(iceberg_table), _types(iceberg_table)
+            properties, types = _properties(spark, iceberg_table), _types(spark, iceberg_table)
             settled = settled_of(properties)
             columns = {} if settled is None else _columns(types, properties)
             version = version_of(properties)
@@ -160,7 +161,7 @@ class IcebergSink:
             changes = evolution(columns, version, table, self.dialect)
             if changes:
                 _evolve(spark, iceberg_table, changes, table, properties)
-                properties, types = _properties(iceberg_table), _types(iceberg_table)
+                properties, types = _properties(spark, iceberg_table), _types(spark, iceberg_table)
         if is_staging(spark):
             prepare(iceberg_table)
         if follow_layout(spark, iceberg_table, table):
@@ -218,7 +219,7 @@ class IcebergSink:
         iceberg_table = load_table(spark, place)
         if iceberg_table is None:
             raise TableRefused(f"{table}: there is no such table")
-        properties = _properties(iceberg_table)
+        properties = _properties(spark, iceberg_table)
         settled = settled_of(properties)
         if settled is None or settled.mode != SinkMode.APPEND.value:
             raise TableRefused(
@@ -401,13 +402,23 @@ def _columns(types: Mapping[str, str], properties: Mapping[str, str]) -> dict[st
     return {name: column_of(properties, name, each, each) for name, each in spark_types.items()}
 
 
-def _types(iceberg_table: Any) -> dict[str, str]:
-    """Of all its columns. Each name and type is a call to Java, as is each property: both are asked for once a batch."""
-    return {field.name(): field.type().toString() for field in iceberg_table.schema().columns()}
+def _types(spark: SparkSession, iceberg_table: Any) -> dict[str, str]:
+    """Of all its columns, as Iceberg writes them. As JSON, since each item of a Java collection is two calls to Java, and its
+    end an error there."""
+    schema = iceberg_table.schema()
+    fields = json.loads(java_class(spark, "org.apache.iceberg.SchemaParser").toJson(schema))["fields"]
+    return {
+        # A struct, list or map, which somebody else has added, is an object there.
+        field["name"]: field["type"] if isinstance(field["type"], str) else schema.findType(field["name"]).toString()
+        for field in fields
+    }
 
 
-def _properties(iceberg_table: Any) -> dict[str, str]:
-    return dict(iceberg_table.properties())
+def _properties(spark: SparkSession, iceberg_table: Any) -> dict[str, str]:
+    """As JSON, as ``_types``."""
+    mapper = java_class(spark, "org.apache.iceberg.util.JsonUtil").mapper()
+    properties: dict[str, str] = json.loads(mapper.writeValueAsString(iceberg_table.properties()))
+    return properties
 
 
 def _evolve(
