@@ -3,7 +3,7 @@
     read_topics ▶ parse_keys ▶ latest_per_key ▶ parse_events ▶ conform_to ▶ merge_into ▶ record_progress
 
 ``tenant_query`` hands ``apply_batch`` to Spark's foreachBatch. The batch is read from Kafka once, surveyed, and split by
-topic; each table is then committed by itself, two at a time. Spark commits the batch when all are done. A crash before
+topic; each table is then committed by itself, a few at a time. Spark commits the batch when all are done. A crash before
 that replays the whole batch, and tables that hold it already are passed over (``Sink.is_applied``).
 """
 

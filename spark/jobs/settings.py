@@ -124,8 +124,9 @@ class SinkJobSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_offsets_per_trigger: int = 250_000
     """How many events one micro-batch of one tenant holds at most: their row images lie in memory, or on disk where they do not
     fit. Of a backlog, fewer and larger batches cost less: what each costs by itself, and rows that change several times."""
-    tables_in_parallel: int = 2
-    """How many tables of one micro-batch are merged at once; planning and commits of one overlap the work of another."""
+    tables_in_parallel: int = 4
+    """How many tables of one micro-batch are merged at once; planning and commits of one overlap the work of another. Twice as
+    many as cores: a merge of few rows waits more than it works."""
     max_parked_keys: int = 1_000
     """How many keys of one table may wait behind an event that the warehouse refused; with more the table is parked."""
     lock_timeout_s: float = 60.0
