@@ -36,6 +36,7 @@ _OF_SUBMIT: Final = frozenset(
 """What a session is told by who submitted it: its JVM runs already."""
 _MALLOC_ARENAS: Final = "2"
 _LOCK_POLL_S = 0.2
+_FUNCTIONS: Final = "org.apache.spark.sql.functions"  # PySpark has the JVM look for it with each function that is called
 _EXTENSIONS = "spark.sql.extensions"  # several warehouses may have some
 
 
@@ -117,6 +118,7 @@ def open_session(settings: SessionSettings, sinks: Collection[Sink], *, name: st
         builder = builder.config(option, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
+    java_class(session, _FUNCTIONS)
     _check_classes(session, sinks)
     return session
 

@@ -146,7 +146,9 @@ def _decimal(unscaled: SparkColumn, precision: int, scale: int, *, is_strict: bo
     """
     length = sf.unhex(sf.lpad(sf.hex(sf.length(unscaled) * 2), 2, "0"))
     avro_type = f'{{"type":"bytes","logicalType":"decimal","precision":{precision},"scale":{scale}}}'
-    options = {} if is_strict else {"mode": "PERMISSIVE"}
+    # Said in either case: without options Spark 4.1 makes a literal NULL for them, each time by Scala's reflection, which looks
+    # through all jars.
+    options = {"mode": "FAILFAST" if is_strict else "PERMISSIVE"}
     return sf.when(unscaled.isNotNull(), from_avro(sf.concat(length, unscaled), avro_type, options))
 
 
