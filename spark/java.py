@@ -10,7 +10,7 @@ def java_class(spark: SparkSession, name: str) -> Any:
 
     Asked for whole: py4j asks the JVM once for each part of a name with dots, and the JVM looks through all its jars for a
     class ``org``, a class ``org.apache`` and so on, a tenth of a job's time where tables are many and small. And asked for
-    once a session: py4j itself asks each time.
+    once a session, by whoever: py4j itself, and so PySpark, asks each time.
     """
     jvm: Any = spark.sparkContext._jvm
     found = getattr(jvm, name)

@@ -107,7 +107,8 @@ def _stages(spark: SparkSession, tag: str) -> list[Stage]:
 def _told(core: Any, tag: str) -> list[Stage] | None:
     """None: one is not told to have ended."""
     store, cached = core.statusStore(), _numbers(core.getPersistentRDDs().keys())
-    jobs = [store.job(number) for number in core.statusTracker().getJobIdsForTag(tag)]
+    numbers = core.statusTracker().getJobIdsForTag(tag)
+    jobs = [store.job(numbers[place]) for place in range(len(numbers))]  # py4j learns of an array's end by an error
     stages = []
     for number in sorted(set().union(*(_numbers(job.stageIds()) for job in jobs))):
         stage = store.lastStageAttempt(number)

@@ -36,7 +36,13 @@ _OF_SUBMIT: Final = frozenset(
 """What a session is told by who submitted it: its JVM runs already."""
 _MALLOC_ARENAS: Final = "2"
 _LOCK_POLL_S = 0.2
-_FUNCTIONS: Final = "org.apache.spark.sql.functions"  # PySpark has the JVM look for it with each function that is called
+_ASKED_FOR_OFTEN: Final = (
+    "functions",
+    "PythonUtils",
+    "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.avro.functions",
+)
+"""Classes that PySpark has the JVM look for with each column and each list of columns; by their short names in every jar."""
 _EXTENSIONS = "spark.sql.extensions"  # several warehouses may have some
 
 
@@ -118,7 +124,8 @@ def open_session(settings: SessionSettings, sinks: Collection[Sink], *, name: st
         builder = builder.config(option, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
-    java_class(session, _FUNCTIONS)
+    for each in _ASKED_FOR_OFTEN:
+        java_class(session, each)
     _check_classes(session, sinks)
     return session
 
