@@ -231,6 +231,11 @@ class Mesh:
         is_alone = not any(self.cluster.list(other, MESH) for other in others)
         return is_alone and len(self.cluster.list(kind, MESH)) == 1
 
+    def jobs(self) -> set[str]:
+        """The Spark jobs that are run as StatefulSets."""
+        found = self.cluster.list("statefulsets", MESH, "-l", "headwater.dev/sink-job")
+        return {each["metadata"]["labels"]["headwater.dev/sink-job"] for each in found}
+
     def state_volume(self) -> str:
         """The claim of the job's state: another one has another."""
         [claim] = self.cluster.list("persistentvolumeclaims", MESH, "-l", "headwater.dev/sink-job")
@@ -254,8 +259,15 @@ class Mesh:
         return set(json.loads(lines[-1])["tenants"]) if lines else set()
 
     def state_of(self, tenant: str) -> str:
+        return self._annotation(tenant, "state")
+
+    def told(self, tenant: str) -> str:
+        """What its ConfigMap says of how it stands."""
+        return self._annotation(tenant, "message")
+
+    def _annotation(self, tenant: str, name: str) -> str:
         found = self.cluster.get("configmap", tenant, f"team-{tenant}")
-        return "" if found is None else str(found["metadata"].get("annotations", {}).get("headwater.dev/state", ""))
+        return "" if found is None else str(found["metadata"].get("annotations", {}).get(f"headwater.dev/{name}", ""))
 
 
 @pytest.fixture(scope="module")
@@ -539,6 +551,34 @@ async def test_pods_that_are_deleted_lose_nothing_and_repeat_nothing(mesh: Mesh)
         mesh.write(40)
 
     await mesh.all_is_delivered_once()
+
+
+async def test_a_tenant_moves_to_a_job_of_its_own_and_back_and_loses_and_repeats_nothing(mesh: Mesh) -> None:
+    """Of its log no change may be there twice. The other tenant's job goes on meanwhile, and the one that is left goes."""
+    [packed] = mesh.jobs()
+    mesh.cluster.apply(_volume("state-own", mesh.node.folder / "sink-state-own"))
+
+    for wanted, jobs in (("own", {packed, f"own-{GLOBEX}"}), ("packed", {packed})):
+        mesh.write(40)
+        mesh.cluster.kubectl(
+            "annotate", "--overwrite", "configmap", GLOBEX, f"headwater.dev/sink-job={wanted}", "-n", f"team-{GLOBEX}"
+        )
+        await mesh.eventually(lambda: mesh.state_of(GLOBEX) == "waiting")
+        mesh.write(40)
+        await mesh.eventually(lambda: mesh.state_of(GLOBEX) == "ready")
+        job = f"own-{GLOBEX}" if wanted == "own" else packed
+        assert f"by Spark job {job}" in mesh.told(GLOBEX)
+        mesh.write(40)
+
+        await mesh.all_is_delivered_once()
+        await mesh.eventually(lambda jobs=jobs: mesh.jobs() == jobs)
+
+    for role in ("sink", "sink-executor"):
+        await mesh.eventually(
+            lambda role=role: len(mesh.cluster.list("pods", MESH, "-l", f"headwater.dev/role={role}")) == 1
+        )
+    # Its volume stays, as docs/kubernetes.md says; the tests that follow know of one.
+    mesh.cluster.kubectl("delete", "pvc", "-l", f"headwater.dev/sink-job=own-{GLOBEX}", "-n", MESH)
 
 
 def test_a_tenant_reaches_neither_another_s_topic_nor_its_secret(mesh: Mesh) -> None:
