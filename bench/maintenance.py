@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from libs.local.spark_toolchain import find_toolchain
@@ -110,7 +110,11 @@ def measure_maintenance(folder: Path, *, keys: int = KEYS, commits: int = COMMIT
         commit(0, _changes(spark, spark.range(keys), number=0))
         started_s = time.monotonic()
         for number in range(1, commits + 1):
-            ids = spark.range(CHANGES_PER_COMMIT).select((sf.rand(number) * keys).cast("bigint").alias("id")).distinct()
+            ids = (
+                spark.range(CHANGES_PER_COMMIT)
+                .select((sf.rand(100 * number) * keys).cast("bigint").alias("id"))
+                .distinct()
+            )
             commit(number, _changes(spark, ids, number=number))
         took_s = time.monotonic() - started_s
         return _figures(spark, keys, commits, took_s / commits)
@@ -120,14 +124,19 @@ def measure_maintenance(folder: Path, *, keys: int = KEYS, commits: int = COMMIT
 
 def _changes(spark: SparkSession, ids: DataFrame, *, number: int) -> DataFrame:
     """An upsert or a delete of each id."""
+
+    def chance(which: int) -> Column:
+        """Other numbers with each commit: values that come again would make the table smaller by the day."""
+        return sf.rand(100 * number + which)
+
     order = EventOrder(epoch=0, rank=number + 1, tx_ordinal=1).sort_key()
-    is_delete = sf.rand(number + 1) < (_SHARE_OF_DELETES if number else 0.0)
+    is_delete = chance(1) < (_SHARE_OF_DELETES if number else 0.0)
     return ids.select(
         "id",
-        (sf.rand(3) * 50_000).cast("int").alias("customer_id"),
-        (sf.rand(5) * 10**8).cast("decimal(12,2)").alias("amount"),
-        sf.concat(sf.lit("note "), (sf.rand(7) * 10**9).cast("bigint").cast("string")).alias("note"),
-        sf.concat(*(sf.sha2((sf.rand(9 + part) * 1e18).cast("string"), 256) for part in range(2))).alias("payload"),
+        (chance(3) * 50_000).cast("int").alias("customer_id"),
+        (chance(5) * 10**8).cast("decimal(12,2)").alias("amount"),
+        sf.concat(sf.lit("note "), (chance(7) * 10**9).cast("bigint").cast("string")).alias("note"),
+        sf.concat(*(sf.sha2((chance(9 + part) * 1e18).cast("string"), 256) for part in range(2))).alias("payload"),
         sf.when(is_delete, "d").otherwise("u").alias(OP_COLUMN),
         sf.lit(order).alias(ORDER_COLUMN),
         sf.current_timestamp().alias(COMMITTED_AT_COLUMN),
@@ -143,7 +152,8 @@ def _figures(spark: SparkSession, keys: int, commits: int, s_per_commit: float) 
     sizes = [row.bytes for row in files if row.content == 0]
     rewrites = spark.sql(
         "SELECT summary['total-data-files'] AS files, summary['total-files-size'] AS bytes "
-        f"FROM {name}.snapshots WHERE operation = 'replace' ORDER BY committed_at"
+        # Manifests that were rewritten are a `replace` too.
+        f"FROM {name}.snapshots WHERE operation = 'replace' AND summary['deleted-data-files'] > 0 ORDER BY committed_at"
     ).collect()
     spark.sql(f"CREATE TABLE {_COPY} USING iceberg AS SELECT /*+ COALESCE(2) */ * FROM {name}")
     scan_s, copy_scan_s = _in_turn([lambda: _scan(spark, name), lambda: _scan(spark, _COPY)])
