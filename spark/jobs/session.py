@@ -41,8 +41,10 @@ _ASKED_FOR_OFTEN: Final = (
     "PythonUtils",
     "org.apache.spark.sql.functions",
     "org.apache.spark.sql.avro.functions",
+    "org.apache.spark.sql.classic.SparkSession",
 )
-"""Classes that PySpark has the JVM look for with each column and each list of columns; by their short names in every jar."""
+"""Classes that PySpark has the JVM look for with each column, each list of columns and each schema; those with short names in
+every jar."""
 _EXTENSIONS = "spark.sql.extensions"  # several warehouses may have some
 
 
