@@ -110,11 +110,8 @@ def measure_maintenance(folder: Path, *, keys: int = KEYS, commits: int = COMMIT
         commit(0, _changes(spark, spark.range(keys), number=0))
         started_s = time.monotonic()
         for number in range(1, commits + 1):
-            ids = (
-                spark.range(CHANGES_PER_COMMIT)
-                .select((sf.rand(100 * number) * keys).cast("bigint").alias("id"))
-                .distinct()
-            )
+            chosen = (_chance(number, 0) * keys).cast("bigint")
+            ids = spark.range(CHANGES_PER_COMMIT).select(chosen.alias("id")).distinct()
             commit(number, _changes(spark, ids, number=number))
         took_s = time.monotonic() - started_s
         return _figures(spark, keys, commits, took_s / commits)
@@ -122,21 +119,23 @@ def measure_maintenance(folder: Path, *, keys: int = KEYS, commits: int = COMMIT
         spark.stop()
 
 
+def _chance(number: int, which: int) -> Column:
+    """From 0 to 1, by row; other ones with each commit: values that come again would make the table smaller by the day."""
+    return sf.rand(100 * number + which)
+
+
 def _changes(spark: SparkSession, ids: DataFrame, *, number: int) -> DataFrame:
     """An upsert or a delete of each id."""
-
-    def chance(which: int) -> Column:
-        """Other numbers with each commit: values that come again would make the table smaller by the day."""
-        return sf.rand(100 * number + which)
-
     order = EventOrder(epoch=0, rank=number + 1, tx_ordinal=1).sort_key()
-    is_delete = chance(1) < (_SHARE_OF_DELETES if number else 0.0)
+    is_delete = _chance(number, 1) < (_SHARE_OF_DELETES if number else 0.0)
     return ids.select(
         "id",
-        (chance(3) * 50_000).cast("int").alias("customer_id"),
-        (chance(5) * 10**8).cast("decimal(12,2)").alias("amount"),
-        sf.concat(sf.lit("note "), (chance(7) * 10**9).cast("bigint").cast("string")).alias("note"),
-        sf.concat(*(sf.sha2((chance(9 + part) * 1e18).cast("string"), 256) for part in range(2))).alias("payload"),
+        (_chance(number, 3) * 50_000).cast("int").alias("customer_id"),
+        (_chance(number, 5) * 10**8).cast("decimal(12,2)").alias("amount"),
+        sf.concat(sf.lit("note "), (_chance(number, 7) * 10**9).cast("bigint").cast("string")).alias("note"),
+        sf.concat(*(sf.sha2((_chance(number, 9 + part) * 1e18).cast("string"), 256) for part in range(2))).alias(
+            "payload"
+        ),
         sf.when(is_delete, "d").otherwise("u").alias(OP_COLUMN),
         sf.lit(order).alias(ORDER_COLUMN),
         sf.current_timestamp().alias(COMMITTED_AT_COLUMN),
