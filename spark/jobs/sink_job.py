@@ -117,10 +117,10 @@ def _stop_on_signals(stop: threading.Event) -> None:
 
 
 def _ask_to_stop(stop: threading.Event) -> None:
-    stop.set()
     last_resort = threading.Timer(_STOP_WITHIN_S, os._exit, args=(0,))
     last_resort.daemon = True
     last_resort.start()
+    stop.set()  # last: a signal that comes while this very thread is inside ``stop.wait`` would wait for itself
 
 
 class _Fleet:

@@ -20,9 +20,8 @@ The first line of output is ``listening on HOST:PORT``; SIGTERM ends it. ``--rep
 import argparse
 import contextlib
 import signal
-import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -32,10 +31,14 @@ from tests.vtgate.schema_tracker import tracked_schemas
 from tests.vtgate.service import Security, VtgateServer
 from tests.vtgate.topology import Keyspace, Topology
 
+_ENDING: Final = frozenset({signal.SIGTERM, signal.SIGINT})
+
 
 def main() -> None:
     """Serve until SIGTERM or SIGINT."""
-
+    # Blocked, and taken by ``sigwait``: Python runs a handler in its main thread alone, which does not wake from a lock when
+    # the kernel gives the signal to one of gRPC's threads. Threads inherit the mask, so this comes before the first.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     parser = argparse.ArgumentParser(prog="python -m tests.vtgate")
     parser.add_argument("cluster", type=Path, nargs="?", help="YAML that names the keyspaces and their MySQL servers")
     parser.add_argument("--replay", type=Path, help="a recorded stream to serve instead")
@@ -52,11 +55,8 @@ def main() -> None:
         else:
             server = _cluster_server(yaml.safe_load(arguments.cluster.read_text()), arguments.port, stack)
         stack.callback(server.start().stop)
-        over = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: over.set())
         print(f"listening on {server.address}", flush=True)  # noqa: T201 - what the starter waits for
-        over.wait()
+        signal.sigwait(_ENDING)
 
 
 def _cluster_server(document: dict[str, Any], port: int | None, stack: contextlib.ExitStack) -> VtgateServer:
