@@ -888,6 +888,12 @@ OPERATOR_FAILED_ACTIONS = _counter(
     "Rising: the tenant's annotation headwater.dev/message and the log line reconcile_incomplete have Kafka's reason.",
     ("kind",),
 )
+OPERATOR_REFUSED_NAMESPACES = _gauge(
+    Area.TENANT_OPERATOR,
+    "headwater_operator_refused_namespaces",
+    "Namespaces of teams in which the operator may not look at ConfigMaps or Secrets. Their tenants stay as they are.",
+    "Above 0: the log line namespace_refused and /readyz name each, and what to do; docs/failure_modes.md has more.",
+)
 OPERATOR_WATCHERS = _gauge(
     Area.TENANT_OPERATOR,
     "headwater_operator_watchers",

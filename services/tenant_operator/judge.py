@@ -4,7 +4,7 @@ A document with mistakes is refused with every one of them, and its last good ve
 stays in force. Who holds a tenant's name keeps it against a newcomer. No document stops another.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -103,6 +103,8 @@ class Standing:
     """By name."""
     left_out: tuple[InForce, ...] = ()
     """Of whom this look does nothing: something failed. What there is of them stays."""
+    kept: tuple[TenantRecord, ...] = ()
+    """Of whom nothing can be judged: their topics, users and places in Spark jobs stay as they are."""
     refused: tuple[Refused, ...] = ()
     leaving: tuple[Leaving, ...] = ()
     released: tuple[TenantConfigMap, ...] = ()
@@ -117,13 +119,16 @@ def judge(
     parse: Parse,
     check_key: CheckKey = no_keys_checked,
     joining: JoiningSettings | None = None,
+    unseen: Set[str] = frozenset(),
     largest_document_bytes: int,
 ) -> Standing:
     """How the tenants stand. ``secrets`` are by namespace and name; None: it holds no password. ``check_key``: why routers
-    have not got the key of a tenant's mask."""
+    have not got the key of a tenant's mask. ``unseen``: namespaces of which nothing is known: an absence means nothing there.
+    """
+    config_maps = [each for each in config_maps if each.origin.namespace not in unseen]
     recorded = {record.origin.uid: record for record in records}
     owners: dict[str, Origin] = {record.tenant: record.origin for record in records}
-    in_force, refused, leaving, released = [], [], [], []
+    in_force, refused, leaving, kept, released = [], [], [], [], []
     seen = set()
     for config_map in sorted(
         config_maps, key=lambda each: (each.origin.uid not in recorded, each.created_at, each.origin.uid)
@@ -157,12 +162,15 @@ def judge(
         refused.append(Refused(config_map, tuple(mistakes), None if last_good is None else last_good.tenant))
     going = {config_map.origin.uid: config_map for config_map in config_maps if config_map.is_leaving}
     for record in records:
-        if record.origin.uid not in seen:
+        if record.origin.namespace in unseen:
+            kept.append(record)
+        elif record.origin.uid not in seen:
             leaving.append(_leaving(record, going.get(record.origin.uid)))
     return Standing(
         in_force=tuple(sorted(in_force, key=lambda each: each.tenant)),
         refused=tuple(refused),
         leaving=tuple(sorted(leaving, key=lambda each: each.tenant)),
+        kept=tuple(sorted(kept, key=lambda each: each.tenant)),
         released=tuple(released),
     )
 

@@ -28,6 +28,7 @@ GRACE_S: Final = 1.0
 """Streams have no end of their own; the lease is to be handed over within the rest of a supervisor's 10 s."""
 STALLED_AFTER_S: Final = 300.0
 """A look asks Kafka a dozen times, each with a time-out of 30 s: one that takes longer than all of them hangs."""
+_FAULTS_TOLD: Final = 4
 
 log = structlog.get_logger()
 
@@ -51,9 +52,13 @@ class _Operator:
         namespaces = settings.kubernetes.tenant_namespaces
 
         def mirrors(kind: str) -> list[Mirror]:
-            paths = [f"/api/v1/namespaces/{name}/{kind}" for name in namespaces] or [f"/api/v1/{kind}"]
-            label = f"{TENANT_LABEL}=true"
-            return [Mirror(kubernetes, path, labels=label, on_change=self._changed.set) for path in paths]
+            label, on_change = f"{TENANT_LABEL}=true", self._tenants_changed
+            return [
+                Mirror(
+                    kubernetes, f"/api/v1/namespaces/{name}/{kind}", labels=label, namespace=name, on_change=on_change
+                )
+                for name in namespaces
+            ] or [Mirror(kubernetes, f"/api/v1/{kind}", labels=label, on_change=on_change)]
 
         self._config_maps, self._secrets = mirrors("configmaps"), mirrors("secrets")
         own = f"/api/v1/namespaces/{settings.kubernetes.own_namespace}"
@@ -99,7 +104,7 @@ class _Operator:
         try:
             async with asyncio.TaskGroup() as tasks:
                 running = [tasks.create_task(mirror.run()) for mirror in self._mirrors]
-                waiting = tasks.create_task(self._all_listed())
+                waiting = tasks.create_task(self._all_answered())
                 await waiting
                 running.append(tasks.create_task(self._leadership.run()))
                 running.append(tasks.create_task(self._lead()))
@@ -117,9 +122,13 @@ class _Operator:
                 await self._schema_history.close()
             endpoint.close()
 
-    async def _all_listed(self) -> None:
+    async def _all_answered(self) -> None:
+        """Raises AccessDenied where no namespace of a team lets us look: it is not theirs, then."""
         for mirror in self._mirrors:
-            await mirror.is_listed.wait()
+            await mirror.answered.wait()
+        refusals = [mirror.refusal for mirror in self._config_maps if mirror.refusal is not None]
+        if len(refusals) == len(self._config_maps):
+            raise refusals[0]
 
     async def _lead(self) -> None:
         """Look whenever something changed, and now and then for drift; while this one leads."""
@@ -149,6 +158,11 @@ class _Operator:
             return
         await asyncio.sleep(self._settings.debounce_s)
 
+    def _tenants_changed(self) -> None:
+        refused = {mirror.namespace for mirror in (*self._config_maps, *self._secrets) if mirror.refusal is not None}
+        metrics.OPERATOR_REFUSED_NAMESPACES.set(len(refused))
+        self._changed.set()
+
     def _records_changed(self) -> None:
         self._changed.set()
         self._service.wake()
@@ -165,10 +179,12 @@ class _Operator:
         return f"one look at the tenants has taken {took_s:.0f} s" if took_s > STALLED_AFTER_S else None
 
     def _not_ready(self) -> str | None:
-        """For /readyz: whether routers can be told of the tenants."""
-        missing = [mirror.path for mirror in self._mirrors if not mirror.is_listed.is_set()]
+        """For /readyz: whether routers can be told of the tenants. Those of a namespace that refuses do not wait for it."""
+        missing = [mirror.path for mirror in self._mirrors if not mirror.answered.is_set()]
         return f"not listed yet: {', '.join(missing)}" if missing else None
 
     def _fault(self) -> str | None:
         """For /readyz: what is answered may be old."""
-        return next((mirror.fault for mirror in self._mirrors if mirror.fault is not None), None)
+        faults = [mirror.fault for mirror in self._mirrors if mirror.fault is not None]
+        more = f"; and {len(faults) - _FAULTS_TOLD} more" if len(faults) > _FAULTS_TOLD else ""
+        return "; ".join(faults[:_FAULTS_TOLD]) + more if faults else None

@@ -56,6 +56,7 @@ from services.tenant_operator.moves import (
 from services.tenant_operator.objects import (
     FINALIZER,
     SOURCES_CONFIG_MAP,
+    Origin,
     TenantConfigMap,
     TenantRecord,
     credentials,
@@ -90,6 +91,10 @@ _WRITES_AT_ONCE: Final = 20
 _NO_JOBS: Final = (
     "its tables are to go, and this operator has no Spark jobs (its setting `sink_jobs`) that could drop them: give it some, "
     "or write `headwater.dev/on-delete: delete-topics` to leave them"
+)
+_NOT_RELEASED: Final = (
+    "grant patch on ConfigMaps in its namespace; in one that is Terminating nobody can: then take our finalizer off by hand "
+    f"(kubectl patch configmap ... --type=json; docs/failure_modes.md, finalizer {FINALIZER})"
 )
 
 TablesOf = Callable[[str], Awaitable[Sequence[TableId]]]
@@ -189,6 +194,8 @@ class Reconciler:
         return not failures.is_any
 
     def _judge(self) -> Standing:
+        mirrors = (*self._config_maps, *self._secrets)
+        unseen = {each.namespace for each in mirrors if each.namespace is not None and not each.is_listed.is_set()}
         secrets = {
             (found["metadata"]["namespace"], found["metadata"]["name"]): credentials(found)
             for mirror in self._secrets
@@ -201,6 +208,7 @@ class Reconciler:
             parse=parse_document,
             check_key=self._check_key(),
             joining=self._settings.joining,
+            unseen=unseen,
             largest_document_bytes=self._settings.largest_document_bytes,
         )
 
@@ -227,7 +235,7 @@ class Reconciler:
 
     async def _take_in(self, standing: Standing, new_sources: set[str], failures: Failures) -> Standing:
         """Finalizers and records of those in force. Who could not be taken in is left for the next look."""
-        jobs = assign(standing.in_force, tenants_per_packed_job=self._tenants_per_packed_job)
+        jobs = assign(standing.in_force, standing.kept, tenants_per_packed_job=self._tenants_per_packed_job)
 
         async def take_in(each: InForce) -> InForce | None:
             try:
@@ -518,7 +526,7 @@ class Reconciler:
             for each in standing.in_force
             if each.record.sink_job and each.spec.sink is not None
         }
-        jobs = jobs_of(standing.in_force, standing.leaving)
+        jobs = jobs_of(standing.in_force, standing.leaving, standing.kept)
         # As they are now, with whoever this look leaves out.
         spared = {name for each in standing.left_out for name in jobs_with(each.record)}
         paths = folders(self._own)
@@ -612,8 +620,8 @@ class Reconciler:
             try:
                 if config_map.has_finalizer:
                     await self._set_finalizers(config_map, _without_ours(config_map.finalizers))
-            except TransientError as error:  # the next look does it
-                log.warning("config_map_not_released", config_map=str(config_map.origin), reason=str(error))
+            except HeadwaterError as error:  # the next look does it
+                _log_not_released(config_map.origin, error)
 
         await _side_by_side(let_go(each) for each in standing.leaving)
         await _side_by_side(release(each) for each in standing.released)
@@ -623,12 +631,22 @@ class Reconciler:
         config_map = each.config_map
         if config_map is None:
             path = f"/api/v1/namespaces/{each.record.origin.namespace}/configmaps/{each.record.origin.name}"
-            found = await self._kubernetes.get(path)
+            try:
+                found = await self._kubernetes.get(path)
+            except AccessDenied as error:
+                if self._looks_in(each.record.origin.namespace):
+                    raise
+                # Its namespace is none of the teams' any more, or gone: there is nobody to ask, and nothing left to clear away.
+                _log_not_released(each.record.origin, error)
+                return
             if found is None or found["metadata"]["uid"] != each.record.origin.uid:
                 return
             config_map = tenant_config_map(found)
         if config_map.has_finalizer:
             await self._set_finalizers(config_map, _without_ours(config_map.finalizers))
+
+    def _looks_in(self, namespace: str) -> bool:
+        return any(mirror.namespace in (None, namespace) for mirror in self._config_maps)
 
     async def _set_finalizers(self, config_map: TenantConfigMap, finalizers: Sequence[str]) -> None:
         """With the version that was read: somebody else's finalizer is never lost."""
@@ -644,7 +662,7 @@ class Reconciler:
         sources = await self._kubernetes.get(f"{folder}/{SOURCES_CONFIG_MAP}")
         wanted = [(found, self._records_owned_by) for found in self._records.objects]
         if sources is not None:
-            wanted.append((sources, self._records_owned_by if standing.in_force else [owner]))
+            wanted.append((sources, self._records_owned_by if standing.in_force or standing.kept else [owner]))
 
         async def own(found: Mapping[str, Any], owned_by: Sequence[Mapping[str, Any]]) -> None:
             metadata = {"resourceVersion": found["metadata"]["resourceVersion"], "ownerReferences": owned_by or None}
@@ -685,6 +703,11 @@ def _kind_and_name(manifest: Mapping[str, Any]) -> tuple[str, str]:
 
 def _path(config_map: TenantConfigMap) -> str:
     return f"/api/v1/namespaces/{config_map.origin.namespace}/configmaps/{config_map.origin.name}"
+
+
+def _log_not_released(origin: Origin, error: HeadwaterError) -> None:
+    remedy = _NOT_RELEASED if isinstance(error, AccessDenied) else "none: it is tried again"
+    log.warning("config_map_not_released", config_map=str(origin), reason=str(error), remedy=remedy)
 
 
 def _without_ours(finalizers: Sequence[str]) -> list[str]:

@@ -107,15 +107,17 @@ def _pod(kind: str, manifest: Mapping[str, Any]) -> Any:
     return spec["template"] if kind == "StatefulSet" else spec["driver"]["template"]
 
 
-def assign(in_force: Sequence[InForce], *, tenants_per_packed_job: int) -> dict[str, str]:
-    """The job of each tenant that has a sink, by tenant: the one that it is in, or the one that it is to move to."""
+def assign(
+    in_force: Sequence[InForce], kept: Sequence[TenantRecord] = (), *, tenants_per_packed_job: int
+) -> dict[str, str]:
+    """The job of each tenant that has a sink, by tenant: the one that it is in, or the one that it is to move to. Those in
+    ``kept`` have their room in theirs."""
     with_sink = [each for each in in_force if each.spec.sink is not None]
     jobs = {each.tenant: each.record.sink_job for each in with_sink if each.record.sink_job and not _is_to_move(each)}
     held: dict[str, int] = {}
     held_bytes: dict[str, int] = {}
-    for each in with_sink:
-        if each.tenant in jobs:
-            _hold(held, held_bytes, jobs[each.tenant], each)
+    for record in (*kept, *(each.record for each in with_sink if each.tenant in jobs)):
+        _hold(held, held_bytes, record.sink_job, record)
     for each in with_sink:
         if each.tenant in jobs:
             continue
@@ -124,12 +126,12 @@ def assign(in_force: Sequence[InForce], *, tenants_per_packed_job: int) -> dict[
         while not name:
             candidate = f"packed-{number}"
             has_room = held.get(candidate, 0) < tenants_per_packed_job
-            size = held_bytes.get(candidate, 0) + _bytes_of(each)
+            size = held_bytes.get(candidate, 0) + _bytes_of(each.record)
             if has_room and (size <= _LARGEST_DOCUMENTS_BYTES or candidate not in held):
                 name = candidate
             number += 1
         jobs[each.tenant] = name
-        _hold(held, held_bytes, name, each)
+        _hold(held, held_bytes, name, each.record)
     return jobs
 
 
@@ -145,16 +147,18 @@ def _is_to_move(each: InForce) -> bool:
     return is_to_move(each.tenant, record.sink_job, record.placement, wants_own_job=each.wants_own_job)
 
 
-def _hold(held: dict[str, int], held_bytes: dict[str, int], job: str, each: InForce) -> None:
+def _hold(held: dict[str, int], held_bytes: dict[str, int], job: str, record: TenantRecord) -> None:
     held[job] = held.get(job, 0) + 1
-    held_bytes[job] = held_bytes.get(job, 0) + _bytes_of(each)
+    held_bytes[job] = held_bytes.get(job, 0) + _bytes_of(record)
 
 
-def _bytes_of(each: InForce) -> int:
-    return len(each.record.text.encode()) + _PLACE_BYTES
+def _bytes_of(record: TenantRecord) -> int:
+    return len(record.text.encode()) + _PLACE_BYTES
 
 
-def jobs_of(in_force: Sequence[InForce], leaving: Sequence[Leaving] = ()) -> list[SinkJob]:
+def jobs_of(
+    in_force: Sequence[InForce], leaving: Sequence[Leaving] = (), kept: Sequence[TenantRecord] = ()
+) -> list[SinkJob]:
     """The jobs that should run, by name, as the tenants' records have it."""
     documents: dict[str, dict[str, str]] = {}
     places: dict[str, dict[str, Place]] = {}
@@ -170,6 +174,9 @@ def jobs_of(in_force: Sequence[InForce], leaving: Sequence[Leaving] = ()) -> lis
         # Who wants tables no more while it moves is handed over all the same.
         if each.record.sink_job and (each.spec.sink is not None or each.record.placement.came_from):
             place(each.record, text=each.record.text, drops_tables=False)
+    for record in kept:
+        if record.sink_job and record.text:
+            place(record, text=record.text, drops_tables=False)
     for gone in leaving:
         if gone.deletes_tables and not gone.has_let_go:
             place(gone.record, text="", drops_tables=True)

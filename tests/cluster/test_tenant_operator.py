@@ -9,7 +9,7 @@ import secrets
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ from tests.integration.test_router import started_services
 
 OPERATOR, OPERATOR_PASSWORD = "operator", "0perat0r"
 LABEL = {"headwater.dev/tenant": "true"}
+EXIT_HALTED = 3
 EXIT_FENCED = 4
 LEASE_S = 15
 """As the default: on a machine at work the API server was seen not to answer for seconds."""
@@ -184,7 +185,7 @@ class Mesh:
     folder: Path
     operators: list[ServiceProcess] = field(default_factory=list)
 
-    def start_operator(self, *, failpoints: str = "", **settings: object) -> ServiceProcess:
+    def start_operator(self, *, failpoints: str = "", waits: bool = True, **settings: object) -> ServiceProcess:
         number = len(self.operators)
         operator = ServiceProcess.of(
             "tenant_operator",
@@ -203,7 +204,7 @@ class Mesh:
             },
         )
         self.operators.append(operator)
-        operator.start(failpoints=failpoints)
+        operator.start(failpoints=failpoints, waits=waits)
         return operator
 
     def kubeconfig(self) -> str:
@@ -565,6 +566,68 @@ async def test_who_goes_leaves_nothing_but_the_topics_that_it_wants_to_keep(
         pass
     assert mesh.record(tenant) is None
     assert mesh.kafka.topics(tenant) == (topics if on_delete == "keep" else set())
+
+
+async def test_a_namespace_that_is_deleted_takes_down_nobody_else(
+    mesh: Mesh, tenant: str, unique_name: Callable[[str], str]
+) -> None:
+    """With the rights that the operator has there, which go before its tenant is let go; then by hand, as documented."""
+    gone = unique_name("gone").replace("_", "-")
+    mesh.cluster.kubectl("create", "namespace", gone)
+    values = {"tenantOperator": {"tenantNamespaces": [gone, mesh.tenants]}}
+    mesh.cluster.apply(*render(mesh.cluster, values, mesh.own, "tenant-operator-rbac"))
+    kubernetes = {
+        "kubeconfig_file": mesh.kubeconfig(),
+        "own_namespace": mesh.own,
+        "tenant_namespaces": [gone, mesh.tenants],
+        "watch_timeout_s": 2,  # a watch that stands is not asked whether it may
+    }
+    operator = mesh.start_operator(kubernetes=kubernetes)
+    there, old = replace(mesh, tenants=gone), f"{tenant}-old"
+    there.tenant(old)
+    mesh.tenant(tenant)
+    await there.is_told(old, "ready")
+    await mesh.is_told(tenant, "ready")
+
+    mesh.cluster.kubectl("delete", "rolebinding", "headwater-tenants", "-n", gone)
+    await eventually(lambda: "namespace_refused" in operator.log_text)
+    assert mesh.in_force(old) is not None
+    assert f"tenant.{old}" in mesh.kafka.users()
+    operator.stop()
+    operator.start()  # it knows of the tenant by its record alone
+    mesh.tenant(f"{tenant}-late")
+    await mesh.is_told(f"{tenant}-late", "ready")
+    status, told = operator.get("/readyz")
+    assert (status, f"namespace {gone} refuses the operator" in told) == (200, True)
+    assert _count(operator, "headwater_operator_refused_namespaces") == 1
+    assert mesh.in_force(old) is not None
+    assert f"tenant.{old}" in mesh.kafka.users()
+
+    mesh.cluster.apply(*render(mesh.cluster, values, mesh.own, "tenant-operator-rbac"))
+    await eventually(lambda: _count(operator, "headwater_operator_refused_namespaces") == 0)
+    looks = json.dumps([{"op": "replace", "path": "/rules/0/verbs", "value": ["get", "list", "watch"]}])
+    mesh.cluster.kubectl("patch", "role", "headwater-tenants", "-n", gone, "--type=json", "-p", looks)
+    there.delete(old)
+    await eventually(lambda: "config_map_not_released" in operator.log_text)
+    told_before = operator.log_text.count("namespace_refused")
+    mesh.cluster.kubectl("delete", "namespace", gone, "--wait=false")
+    await eventually(lambda: operator.log_text.count("namespace_refused") > told_before)
+    assert mesh.record(old) is None
+    assert f"tenant.{old}" not in mesh.kafka.users()
+    mesh.config_map(tenant, f"tenant: {tenant}\nsources: [{{name: shop}}, {{name: crm}}]\n")
+    await eventually(lambda: f"{tenant}.crm" in mesh.kafka.topics(tenant))
+    patch = json.dumps([{"op": "remove", "path": "/metadata/finalizers"}])
+    mesh.cluster.kubectl("patch", "configmap", old, "-n", gone, "--type=json", "-p", patch)
+    mesh.cluster.kubectl("wait", "--for=delete", f"namespace/{gone}", "--timeout=240s")
+    assert is_alive(operator.running)
+
+
+async def test_an_operator_that_every_namespace_refuses_ends_and_says_so(mesh: Mesh) -> None:
+    mesh.cluster.kubectl("delete", "rolebinding", "headwater-tenants", "-n", mesh.tenants)
+    operator = mesh.start_operator(waits=False)
+
+    assert operator.wait_for_exit(60) == EXIT_HALTED
+    assert "grant it to the operator's service account" in operator.log_text
 
 
 async def test_a_config_map_that_loses_its_label_is_let_go_with_its_topics_kept(mesh: Mesh, tenant: str) -> None:

@@ -25,6 +25,7 @@ UNITS = (
 )
 COUNTS = {
     "headwater_tenants",
+    "headwater_operator_refused_namespaces",
     "headwater_operator_tenants",
     "headwater_operator_watchers",
     "headwater_reader_shards",

@@ -56,6 +56,15 @@ def test_a_tenant_stays_where_its_checkpoint_lies() -> None:
     assert assign(tenants("a", "b", "c", jobs=there), tenants_per_packed_job=2) == {"a": "packed-0", **there}
 
 
+def test_who_cannot_be_judged_keeps_its_room_and_its_place() -> None:
+    kept = (record("b", sink_job="packed-0"), record("c"))
+
+    assert assign(tenants("a", "d"), kept, tenants_per_packed_job=2) == {"a": "packed-0", "d": "packed-1"}
+    [job] = jobs_of((), (), kept)
+    assert job.documents == {"b": document("b")}
+    assert job.places == {"b": Place(job="packed-0", tenancy="uid-b")}
+
+
 def test_room_that_became_free_is_used() -> None:
     there = {"b": "packed-1", "c": "packed-1"}
 

@@ -1,0 +1,218 @@
+"""One look, at a Kubernetes and a Kafka that are made up."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import yaml
+
+from libs.errors import AccessDenied
+from libs.kafka.admin import KafkaClient
+from libs.kafka.tenant_access import DeleteUser, KafkaAction, KafkaState
+from services.tenant_operator.kubernetes_client import KubernetesClient, Listed
+from services.tenant_operator.mirror import Mirror
+from services.tenant_operator.objects import FINALIZER, Origin, TenantRecord, record_manifest
+from services.tenant_operator.reconcile import Reconciler
+from services.tenant_operator.settings import KubernetesSettings, SinkJobsSettings, TenantOperatorSettings
+from tests.unit.tenant_operator.tenants import document, record
+from tests.unit.tenant_operator.test_sink_jobs import TEMPLATE
+
+OWN = "/api/v1/namespaces/headwater/configmaps"
+TEAMS = ("teams", "gone")
+
+
+def found_map(
+    name: str, namespace: str = "teams", text: str | None = None, *, is_leaving: bool = False
+) -> dict[str, Any]:
+    """A tenant's ConfigMap as the API server has it."""
+    metadata: dict[str, Any] = {
+        "namespace": namespace,
+        "name": name,
+        "uid": f"uid-{name}",
+        "resourceVersion": "1",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "finalizers": [FINALIZER],
+    }
+    if is_leaving:
+        metadata["deletionTimestamp"] = "2026-01-02T00:00:00Z"
+    return {"metadata": metadata, "data": {"tenant.yaml": document(name) if text is None else text}}
+
+
+def found_secret(name: str) -> dict[str, Any]:
+    metadata = {"namespace": "teams", "name": f"{name}-kafka", "uid": f"secret-{name}", "resourceVersion": "1"}
+    return {"metadata": metadata, "data": {"password": "cGFzc3dvcmQ="}}
+
+
+class World:
+    """What Kubernetes and Kafka hold, and what was done in them. ``refused``: paths that begin so are none of ours."""
+
+    def __init__(self, *, refused: str = "/api/v1/namespaces/gone/") -> None:
+        self.refused = refused
+        self.merged: dict[str, dict[str, Any]] = {}
+        self.deleted: list[str] = []
+        self.applied: dict[str, Mapping[str, Any]] = {}
+        self.actions: list[KafkaAction] = []
+        self.state = KafkaState()
+
+    # Kubernetes
+
+    async def owner(self) -> None:
+        return None
+
+    async def get(self, path: str) -> dict[str, Any] | None:
+        self._may(path)
+        if path == f"{OWN}/template":
+            return {
+                "metadata": {"name": "template", "uid": "u"},
+                "data": {"statefulset.yaml": yaml.safe_dump(TEMPLATE)},
+            }
+        return None
+
+    async def list_if_known(self, path: str, *, labels: str) -> Listed:
+        return Listed((), "1")
+
+    async def create(self, path: str, body: Mapping[str, Any]) -> None:
+        self._may(path)
+
+    async def replace(self, path: str, body: Mapping[str, Any]) -> None:
+        self._may(path)
+
+    async def merge(self, path: str, body: dict[str, Any]) -> bool:
+        self._may(path)
+        self.merged.setdefault(path, {}).update(body["metadata"])
+        return True
+
+    async def apply(self, path: str, body: Mapping[str, Any]) -> None:
+        self.applied[path] = body
+
+    async def delete(self, path: str) -> None:
+        self._may(path)
+        self.deleted.append(path)
+
+    def _may(self, path: str) -> None:
+        if path.startswith(self.refused):
+            raise AccessDenied(f"{path} is forbidden")
+
+    # Kafka
+
+    async def observe(self, configured: Sequence[str] = ()) -> KafkaState:
+        return self.state
+
+    async def apply_in_kafka(self, actions: Sequence[KafkaAction]) -> list[Any]:
+        self.actions.extend(actions)
+        return []
+
+    # A look
+
+    async def look(
+        self,
+        config_maps: Sequence[dict[str, Any]],
+        records: Sequence[TenantRecord] = (),
+        *,
+        unlisted: Sequence[str] = (),
+        namespaces: Sequence[str] = TEAMS,
+    ) -> bool:
+        """With a Secret for each in ``teams``."""
+        settings = TenantOperatorSettings(
+            kubernetes=KubernetesSettings(own_namespace="headwater", tenant_namespaces=tuple(namespaces)),
+            sink_jobs=SinkJobsSettings(template_config_map="template"),
+        )
+        secrets = [found_secret(each["metadata"]["name"]) for each in config_maps]
+        manifests = [record_manifest(each, "headwater") for each in records]
+        reconciler = Reconciler(
+            settings,
+            cast(KubernetesClient, self),
+            cast(KafkaClient, _Kafka(self)),
+            config_maps=[mirror(config_maps, each, is_listed=each not in unlisted) for each in namespaces],
+            secrets=[mirror(secrets, each, is_listed=each not in unlisted) for each in namespaces],
+            mask_keys=(),
+            tables_of=_no_tables,
+            records=mirror(manifests, None),
+            identity="test",
+        )
+        return await reconciler.look(with_drift=True)
+
+    def documents(self, job: str) -> set[str]:
+        """Whose documents a Spark job was given."""
+        data = self.applied.get(f"{OWN}/headwater-sink-{job}", {"data": {}})["data"]
+        return {name.removesuffix(".yaml") for name in data if name.endswith(".yaml")}
+
+    def state_of(self, name: str) -> tuple[str, str]:
+        told = self.merged.get(f"/api/v1/namespaces/teams/configmaps/{name}", {}).get("annotations", {})
+        return told.get("headwater.dev/state", ""), told.get("headwater.dev/message", "")
+
+
+class _Kafka:
+    def __init__(self, world: World) -> None:
+        self.observe, self.apply = world.observe, world.apply_in_kafka
+
+
+async def _no_tables(source: str) -> list[Any]:
+    return []
+
+
+def mirror(objects: Sequence[Mapping[str, Any]], namespace: str | None, *, is_listed: bool = True) -> Mirror:
+    """As one is behind a list of ``namespace``; None: of ours."""
+    made = Mirror(cast(KubernetesClient, None), "any", namespace=namespace, on_change=lambda: None)
+    here = [each for each in objects if namespace in (None, each["metadata"]["namespace"])]
+    made._objects = {f"{number}": dict(each) for number, each in enumerate(here)}
+    if is_listed:
+        made.is_listed.set()
+    return made
+
+
+async def test_a_release_that_is_refused_stops_nobody_else() -> None:
+    """A namespace that is deleted takes our rights there first: its ConfigMaps wait for us, and we may not let them go."""
+    world = World()
+    gone = found_map("old", "gone", is_leaving=True)
+
+    assert await world.look([found_map("acme"), gone])
+
+    assert world.state_of("acme")[0] == "ready"
+    assert not any("/gone/" in path for path in world.merged)
+
+
+async def test_a_release_that_was_refused_is_done_by_the_next_look_that_may() -> None:
+    world = World()
+    gone = found_map("old", "gone", is_leaving=True)
+    await world.look([gone])
+    world.refused = "/nothing/"
+
+    await world.look([gone])
+
+    assert world.merged["/api/v1/namespaces/gone/configmaps/old"]["finalizers"] == []
+
+
+async def test_a_tenant_of_a_deleted_namespace_loses_what_it_has_in_kafka_though_its_finalizer_stays() -> None:
+    world = World()
+    world.state = KafkaState(users=frozenset({"tenant.old"}))
+    old = record("old", origin=Origin("gone", "old", "uid-old"))
+
+    await world.look([found_map("acme"), found_map("old", "gone", is_leaving=True)], [old])
+
+    assert DeleteUser("old", "tenant.old") in world.actions
+    assert f"{OWN}/headwater-tenant-old" in world.deleted
+    assert world.state_of("acme")[0] == "ready"
+
+
+async def test_a_namespace_that_was_never_seen_loses_nothing() -> None:
+    """An operator that starts without rights there knows of its tenants by their records alone: an absence means nothing."""
+    world = World()
+    world.state = KafkaState(users=frozenset({"tenant.old"}))
+    old = record("old", origin=Origin("gone", "old", "uid-old"), sink_job="packed-0")
+
+    assert await world.look([found_map("acme")], [old], unlisted=["gone"])
+
+    assert [action for action in world.actions if action.tenant == "old"] == []
+    assert world.deleted == []
+    assert world.documents("packed-0") == {"acme", "old"}
+    assert world.state_of("acme")[0] == "ready"
+
+
+async def test_a_namespace_that_is_gone_and_named_no_more_leaves_no_record() -> None:
+    """The remedy for one that refuses for good: without the record nothing is tried in it any more."""
+    world = World()
+    old = record("old", origin=Origin("gone", "old", "uid-old"))
+
+    assert await world.look([], [old], namespaces=["teams"])
+
+    assert world.deleted == [f"{OWN}/headwater-tenant-old"]
