@@ -20,6 +20,8 @@ from libs.config.connections import KafkaAccess, LineageSettings, SchemaRegistry
 from libs.config.load import convert_document
 from libs.config.mask_keys import MaskKeys
 from libs.config.patterns import pattern_mistakes
+from libs.config.tenant_place import nearest as nearest
+from libs.config.tenant_place import source_mistakes, warehouse_mistakes
 from libs.config.tenants import TenantFolder, TenantSet
 from libs.config.yaml_text import DocumentLines, YamlDocument, read_yaml_file
 from libs.errors import InvalidSettings
@@ -279,14 +281,6 @@ def _shared_server_ids(home: Home, sources: Mapping[str, SourceDocument]) -> Ite
             )
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
-    """A clause for an error message: the known name that ``name`` resembles, else all of them."""
-    close = difflib.get_close_matches(name, known, n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return f"known: {', '.join(sorted(known))}" if known else "there is none yet"
-
-
 def _read_source(path: Path, mistakes: list[str]) -> SourceDocument | None:
     unreadable: list[str] = []
     read = read_yaml_file(path, shown_as=str(path), mistakes=unreadable)
@@ -458,20 +452,16 @@ def tenant_home_mistakes(spec: TenantSpec, known_sources: Sequence[str], home: H
             "sink.warehouse: a stack of one machine has no clickhouse, nor reads one by its commands; run a sink job with "
             f"warehouses.clickhouse (docs/sinks.md, 'ClickHouse'), or take one of {', '.join(WAREHOUSES)}"
         )
-    elif spec.sink is not None and spec.sink.warehouse not in WAREHOUSES:
-        mistakes.append(
-            f"sink.warehouse: {spec.sink.warehouse!r} is no warehouse; {nearest(spec.sink.warehouse, WAREHOUSES)}"
-        )
+    else:
+        mistakes.extend(warehouse_mistakes(spec, WAREHOUSES))
     if spec.format.kind is not EventFormat.JSON and not home.schema_registry_file.exists():
         mistakes.append(
             f"format.kind: {spec.format.kind.value} needs a schema registry; say where it is in "
             f"{home.schema_registry_file.name}: 'url: http://…'"
         )
-    for index, selection in enumerate(spec.sources):
+    mistakes.extend(source_mistakes(spec, known_sources, where="in sources/"))
+    for selection in spec.sources:
         if selection.name not in known_sources:
-            mistakes.append(
-                f"sources[{index}].name: no source {selection.name!r} in sources/; {nearest(selection.name, known_sources)}"
-            )
             continue
         said = _said_of(home, selection.name)
         if spec.snapshot.on_joining and said.get("kind") == "dts":

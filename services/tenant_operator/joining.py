@@ -43,8 +43,10 @@ class Joining(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING_NOTICED: Final = Joining()
 
 
-def joining_mistakes(spec: TenantSpec, settings: JoiningSettings | None) -> list[str]:
-    """Why the rows that a document asks for cannot be had."""
+def joining_mistakes(
+    spec: TenantSpec, settings: JoiningSettings | None, *, known: Sequence[str] | None = None
+) -> list[str]:
+    """Why the rows that a document asks for cannot be had. A source that is none of ``known`` is told of by who knows them."""
     if not spec.snapshot.on_joining:
         return []
     if settings is None:
@@ -55,6 +57,8 @@ def joining_mistakes(spec: TenantSpec, settings: JoiningSettings | None) -> list
     kinds = {source.name: source.kind for source in settings.sources}
     mistakes = []
     for index, selection in enumerate(spec.sources):
+        if known is not None and selection.name not in known:
+            continue
         if selection.name not in kinds:
             mistakes.append(
                 f"sources[{index}].name: {selection.name!r} is no source of this mesh "

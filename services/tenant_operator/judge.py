@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from libs.config.tenant_place import source_mistakes, warehouse_mistakes
 from libs.config.tenants import CheckKey, key_mistakes, no_keys_checked, parse_tenant, read_tenant
 from libs.events.row_filter import condition_mistakes
 from libs.types.tenant import TenantSpec
@@ -37,6 +38,7 @@ DELETE: Final = "delete"
 DELETE_TOPICS: Final = "delete-topics"
 PACKED: Final = "packed"
 OWN: Final = "own"
+_OF_JOBS: Final = " of this mesh's Spark jobs ('sink: null' has topics alone)"
 
 
 @lru_cache(maxsize=10_000)  # every document is asked for at every look: read once each, as long as there are not more
@@ -119,11 +121,14 @@ def judge(
     parse: Parse,
     check_key: CheckKey = no_keys_checked,
     joining: JoiningSettings | None = None,
+    sources: Sequence[str] | None = None,
+    warehouses: Sequence[str] | None = None,
     unseen: Set[str] = frozenset(),
     largest_document_bytes: int,
 ) -> Standing:
     """How the tenants stand. ``secrets`` are by namespace and name; None: it holds no password. ``check_key``: why routers
-    have not got the key of a tenant's mask. ``unseen``: namespaces of which nothing is known: an absence means nothing there.
+    have not got the key of a tenant's mask. ``sources`` and ``warehouses``: those that there are; None: nobody knows.
+    ``unseen``: namespaces of which nothing is known: an absence means nothing there.
     """
     config_maps = [each for each in config_maps if each.origin.namespace not in unseen]
     recorded = {record.origin.uid: record for record in records}
@@ -144,7 +149,9 @@ def judge(
         if config_map.text is not None and not mistakes:
             spec, found_mistakes = parse(config_map.text)
             if spec is not None:
-                found_mistakes = _world_mistakes(config_map.text, spec, check_key, joining)
+                found_mistakes = _world_mistakes(
+                    config_map.text, spec, check_key, joining, sources=sources, warehouses=warehouses
+                )
             mistakes.extend(f"{DOCUMENT_KEY}: {mistake}" for mistake in found_mistakes)
         mistakes.extend(_claim_mistakes(config_map, spec, record, owners))
         mistakes.extend(_choice_mistakes(config_map))
@@ -212,10 +219,21 @@ def _wants_own_job(asked: str | None, record: TenantRecord) -> bool:
 
 
 def _world_mistakes(
-    text: str, spec: TenantSpec, check_key: CheckKey, joining: JoiningSettings | None
+    text: str,
+    spec: TenantSpec,
+    check_key: CheckKey,
+    joining: JoiningSettings | None,
+    *,
+    sources: Sequence[str] | None,
+    warehouses: Sequence[str] | None,
 ) -> tuple[str, ...]:
-    """What a good document asks for and cannot have here: keys of masks, rows of sources."""
-    found = (*key_mistakes(spec, check_key), *joining_mistakes(spec, joining))
+    """What a good document asks for and cannot have here: sources, a warehouse, keys of masks, rows of sources."""
+    found = (
+        *(() if sources is None else source_mistakes(spec, sources, where="in this mesh")),
+        *(() if warehouses is None else warehouse_mistakes(spec, warehouses, where=_OF_JOBS)),
+        *key_mistakes(spec, check_key),
+        *joining_mistakes(spec, joining, known=sources),
+    )
     return _located(text, found) if found else ()
 
 

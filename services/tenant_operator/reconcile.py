@@ -208,6 +208,8 @@ class Reconciler:
             parse=parse_document,
             check_key=self._check_key(),
             joining=self._settings.joining,
+            sources=self._settings.sources,
+            warehouses=None if self._settings.sink_jobs is None else self._settings.sink_jobs.warehouses,
             unseen=unseen,
             largest_document_bytes=self._settings.largest_document_bytes,
         )

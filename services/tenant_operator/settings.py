@@ -124,6 +124,8 @@ class SinkJobsSettings(msgspec.Struct, frozen=True, kw_only=True):
     template_config_map: str
     """Name of a ConfigMap in ``own_namespace`` whose ``statefulset.yaml``, or ``sparkapplication.yaml`` and ``claim.yaml``,
     every job is made from: image, resources, volumes, Secrets. It owns the jobs: they go when it goes."""
+    warehouses: tuple[str, ...] | None = None
+    """Those that the jobs write into: a document that names another is refused. None: it is not looked for."""
     tenants_per_packed_job: int = 20
     """A Spark session costs 1 to 1.6 GB, whatever it does; so many small tenants share one."""
     own_job_at_events_s: float | None = None
@@ -161,6 +163,8 @@ class TenantOperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     tenant_quotas: tuple[TenantQuotas, ...] = ()
     mask_keys: MaskKeySettings | None = None
     """None: keys are not looked for, and routers alone refuse a document whose key they lack."""
+    sources: tuple[str, ...] | None = None
+    """The sources that this mesh reads: a document that names another is refused. None: it is not looked for."""
     joining: JoiningSettings | None = None
     """None: a document with ``snapshot.on_joining`` is refused."""
     sink_jobs: SinkJobsSettings | None = None

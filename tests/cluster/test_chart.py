@@ -286,6 +286,24 @@ def test_the_operator_is_told_which_tables_each_reader_reads(cluster: ControlPla
     ]
 
 
+def test_the_operator_is_told_which_sources_and_warehouses_there_are(cluster: ControlPlane) -> None:
+    """By which it refuses documents that name others; a warehouse may stand in the environment alone."""
+    values = {
+        "sources": {"shop": {"kind": "mysql"}, "ledger": {"kind": "dts"}},
+        "sink": {"secretEnv": {"HEADWATER_WAREHOUSES__POSTGRESQL__PASSWORD": {"name": "pg", "key": "password"}}},
+    }
+
+    (text,) = (
+        each["data"]["settings.yaml"]
+        for each in render(cluster, values, "any", "tenant-operator")
+        if each["kind"] == "ConfigMap"
+    )
+
+    told = yaml.safe_load(text)
+    assert told["sources"] == ["ledger", "shop"]
+    assert told["sink_jobs"]["warehouses"] == ["iceberg", "postgresql"]
+
+
 def test_no_password_stands_in_what_is_rendered(cluster: ControlPlane) -> None:
     rendered = yaml.safe_dump_all(render(cluster, FULL, "any"))
 

@@ -42,11 +42,13 @@ def record(tenant: str, **fields: Any) -> TenantRecord:
     return TenantRecord(**(given | fields))
 
 
-def judged(*config_maps: TenantConfigMap, records: tuple[TenantRecord, ...] = (), without_secret: str = "") -> Standing:
-    """With a Secret for each but ``without_secret``."""
+def judged(
+    *config_maps: TenantConfigMap, records: tuple[TenantRecord, ...] = (), without_secret: str = "", **known: Any
+) -> Standing:
+    """With a Secret for each but ``without_secret``; ``known``: what more ``judge`` is told."""
     secrets = {
         (each.origin.namespace, each.secret_name): Credentials(f"{each.origin.name}/1", Secret("password"))
         for each in config_maps
         if each.origin.name != without_secret
     }
-    return judge(config_maps, secrets, records, parse=parse_document, largest_document_bytes=10_000)
+    return judge(config_maps, secrets, records, parse=parse_document, largest_document_bytes=10_000, **known)

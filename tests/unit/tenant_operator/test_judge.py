@@ -2,8 +2,10 @@
 
 import pytest
 
+from libs.config.connections import GrpcClientSettings
 from services.tenant_operator.judge import Standing
 from services.tenant_operator.objects import Origin
+from services.tenant_operator.settings import JoiningSettings
 from tests.unit.tenant_operator.tenants import config_map, document, judged, record
 
 BAD = "tenant: acme\nsources: [{nam: shop}]\n"
@@ -177,3 +179,47 @@ def test_a_config_map_without_the_key_is_refused() -> None:
 def _fields(name: str) -> dict[str, object]:
     made = config_map(name)
     return {key: getattr(made, key) for key in made.__slots__}
+
+
+def test_a_source_that_the_mesh_has_not_is_refused_with_its_line_and_the_nearest_name() -> None:
+    text = "tenant: acme\nsources:\n- {name: shop}\n- {name: shpo}\n"
+    standing = judged(config_map("acme", text), records=(record("acme"),), sources=("ledger", "shop"))
+
+    assert in_force(standing) == {"acme": document("acme")}
+    assert mistakes(standing) == {
+        "acme": "tenant.yaml: line 4: sources[1].name: no source 'shpo' in this mesh; did you mean 'shop'?"
+    }
+
+
+def test_a_source_that_is_missing_is_told_of_once_where_its_rows_are_asked_for_too() -> None:
+    joining = JoiningSettings(schema_history=GrpcClientSettings(address="any:1"), sources=())
+    joins = config_map("acme", document("acme", "snapshot: {on_joining: true}\n"))
+
+    [refused] = judged(joins, sources=("crm",), joining=joining).refused
+    [by_joining] = judged(joins, joining=joining).refused
+
+    assert [each.partition("no source")[2] for each in refused.mistakes] == [" 'shop' in this mesh; known: crm"]
+    assert "nobody can be asked for its rows" in by_joining.mistakes[0]
+
+
+def test_a_warehouse_that_no_spark_job_has_is_refused_and_topics_alone_are_not() -> None:
+    text = document("acme", "sink:\n  warehouse: icberg\n")
+    topics = config_map("globex", document("globex", "sink: null\n"))
+
+    standing = judged(config_map("acme", text), topics, warehouses=("iceberg", "postgresql"))
+
+    assert list(in_force(standing)) == ["globex"]
+    assert "line 4: sink.warehouse: 'icberg' is no warehouse of this mesh's Spark jobs" in mistakes(standing)["acme"]
+    assert "did you mean 'iceberg'?" in mistakes(standing)["acme"]
+
+
+def test_who_is_ready_when_a_source_goes_stays_in_force() -> None:
+    standing = judged(config_map("acme"), records=(record("acme"),), sources=())
+
+    assert in_force(standing) == {"acme": document("acme")}
+    assert "no source 'shop' in this mesh; there is none yet" in mistakes(standing)["acme"]
+
+
+def test_where_nobody_knows_the_sources_none_is_refused() -> None:
+    assert judged(config_map("acme")).refused == ()
+    assert judged(config_map("acme"), sources=("shop",), warehouses=("iceberg",)).refused == ()
