@@ -81,6 +81,8 @@ class Refused:
     mistakes: tuple[str, ...]
     tenant: str | None
     """Whose last good version stays in force; None: there is none."""
+    is_kept: bool = False
+    """There was one, and it is good no more, as a release judges that is stricter than the one that took it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,12 @@ def judge(
         last_good = None if record is None else parse(record.text)[0]
         if record is not None and last_good is not None:
             in_force.append(_in_force(config_map, last_good, record.text, record, found))
-        refused.append(Refused(config_map, tuple(mistakes), None if last_good is None else last_good.tenant))
+        # By an earlier release it was good: what it has is kept for the day when it is mended.
+        is_kept = record is not None and bool(record.text) and last_good is None
+        if record is not None and is_kept:
+            kept.append(record)
+        told_of = None if last_good is None else last_good.tenant
+        refused.append(Refused(config_map, tuple(mistakes), told_of, is_kept=is_kept))
     going = {config_map.origin.uid: config_map for config_map in config_maps if config_map.is_leaving}
     for record in records:
         if record.origin.namespace in unseen:

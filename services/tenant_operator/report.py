@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from libs.kafka.tenant_access import prefix_of, user_of
 from services.tenant_operator.joining import told
-from services.tenant_operator.judge import DELETE, DELETE_TOPICS, InForce, Leaving, Standing
+from services.tenant_operator.judge import DELETE, DELETE_TOPICS, InForce, Leaving, Refused, Standing
 from services.tenant_operator.moves import own_job
 from services.tenant_operator.objects import (
     MESSAGE_ANNOTATION,
@@ -51,9 +51,7 @@ class Report:
 def reports(standing: Standing, failures: Mapping[str, Sequence[str]], jobs: Mapping[str, str]) -> list[Report]:
     """One for each ConfigMap that is still there. ``failures`` by tenant: what could not be done, and is tried again."""
     refused = {each.config_map.origin.uid for each in standing.refused}
-    found = [
-        Report(each.config_map, REFUSED, _shortened(_refusal(each.mistakes, each.tenant))) for each in standing.refused
-    ]
+    found = [Report(each.config_map, REFUSED, _shortened(_refusal(each))) for each in standing.refused]
     for each in standing.in_force:
         if each.config_map.origin.uid in refused:
             continue
@@ -89,9 +87,15 @@ def _end(each: InForce) -> str:
     return ends.get(each.config_map.annotations.get(ON_DELETE_ANNOTATION, ""), "")
 
 
-def _refusal(mistakes: Sequence[str], tenant: str | None) -> str:
+def _refusal(refused: Refused) -> str:
+    mistakes = refused.mistakes
     count = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
-    behind = "its last good version stays in force" if tenant else "nothing of it is in force"
+    behind = "its last good version stays in force" if refused.tenant else "nothing of it is in force"
+    if refused.is_kept:
+        behind = (
+            "its last good version is good no more by this release: what starts anew delivers nothing of it until it is "
+            "mended; its topics, Kafka user and rights, and its Spark job with its state, stay as they are"
+        )
     return "\n".join([f"{count}; {behind}", *(f"- {mistake}" for mistake in mistakes)])
 
 

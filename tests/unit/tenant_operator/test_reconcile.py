@@ -216,3 +216,46 @@ async def test_a_namespace_that_is_gone_and_named_no_more_leaves_no_record() -> 
     assert await world.look([], [old], namespaces=["teams"])
 
     assert world.deleted == [f"{OWN}/headwater-tenant-old"]
+
+
+async def test_a_document_that_a_stricter_release_takes_no_more_keeps_its_job_and_kafka_and_is_told_so() -> None:
+    """Its last good version too is none any more. Others in the same job are told to it as ever."""
+    world = World()
+    text = document("acme", "field_of_an_earlier_release: true\n")
+    acme, other = record("acme", text=text, sink_job="packed-0"), record("globex", sink_job="packed-0")
+    changed = found_map("globex", text=document("globex", "snapshot: {on_joining: false}\n"))
+
+    await world.look([found_map("acme", text=text), changed, found_map("late")], [acme, other])
+
+    job = world.applied[f"{OWN}/headwater-sink-packed-0"]["data"]
+    assert job["acme.yaml"] == text
+    assert job["globex.yaml"] == changed["data"]["tenant.yaml"]
+    assert world.documents("packed-0") == {"acme", "globex", "late"}
+    assert [action for action in world.actions if action.tenant == "acme"] == []
+    assert world.deleted == []
+    state, message = world.state_of("acme")
+    assert state == "refused"
+    assert "its last good version is good no more by this release" in message
+    assert "field_of_an_earlier_release: unknown name" in message
+
+
+async def test_it_has_its_place_again_once_it_is_mended() -> None:
+    world = World()
+    acme = record("acme", text=document("acme", "field_of_an_earlier_release: true\n"), sink_job="packed-3")
+
+    assert await world.look([found_map("acme")], [acme])
+
+    assert world.documents("packed-3") == {"acme"}
+    assert "by Spark job packed-3" in world.state_of("acme")[1]
+
+
+async def test_it_goes_when_it_is_deleted() -> None:
+    world = World()
+    world.state = KafkaState(users=frozenset({"tenant.acme"}))
+    text = document("acme", "field_of_an_earlier_release: true\n")
+
+    await world.look([found_map("acme", text=text, is_leaving=True)], [record("acme", text=text, sink_job="packed-0")])
+
+    assert DeleteUser("acme", "tenant.acme") in world.actions
+    assert world.applied == {}
+    assert world.merged["/api/v1/namespaces/teams/configmaps/acme"]["finalizers"] == []
