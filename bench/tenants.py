@@ -5,8 +5,9 @@ operator. A tenant has joined when its ConfigMap says that it is ready: document
 """
 
 import asyncio
+import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,8 @@ class TenantsFigures:
     late_s: Sequence[float]
     """Of those that came one after another, when the others were there."""
     restart_s: float
-    """From the start of another operator process behind one that was killed until one more tenant was ready."""
+    """From the start of another operator process behind one that was killed until one more tenant was ready: with what was
+    left of the killed one's lease."""
     usage: Usage
     """Of the operator up to its kill."""
 
@@ -60,21 +62,28 @@ def measure_tenants(folder: Path, tenants: int, *, say: Callable[[str], None]) -
         values = {"tenantOperator": {"tenantNamespaces": [_NAMESPACE]}}
         cluster.apply(*render(cluster, values, _OWN, "tenant-operator-rbac", "service-account"))
         token = cluster.service_account_token(_OWN, "headwater-tenant-operator")
-        settings = {
+        kubeconfig = str(cluster.kubeconfig(token, name="operator", namespace=_OWN))
+        settings = settings_of_operators(kubeconfig, kafka_broker.bootstrap_servers(kafka_port))
+
+        def start_operator() -> Service:
+            return start_service_in(folder, begin, "tenant_operator", next(settings))
+
+        return asyncio.run(_measured(cluster, start_operator, tenants, say))
+
+
+def settings_of_operators(kubeconfig_file: str, bootstrap_servers: str) -> Iterator[dict[str, Any]]:
+    """Of one operator process after another. Each is another to the lease, as pods are: a successor waits for its end."""
+    for number in itertools.count():
+        yield {
             "kubernetes": {
-                "kubeconfig_file": str(cluster.kubeconfig(token, name="operator", namespace=_OWN)),
+                "kubeconfig_file": kubeconfig_file,
                 "own_namespace": _OWN,
                 "tenant_namespaces": [_NAMESPACE],
             },
-            "kafka": {"bootstrap_servers": kafka_broker.bootstrap_servers(kafka_port)},
-            "lease": {"identity": "bench"},
+            "kafka": {"bootstrap_servers": bootstrap_servers},
+            "lease": {"identity": f"bench-{number}"},
             "quotas": {"consumer_bytes_per_s": 10_000_000},
         }
-
-        def start_operator() -> Service:
-            return start_service_in(folder, begin, "tenant_operator", settings)
-
-        return asyncio.run(_measured(cluster, start_operator, tenants, say))
 
 
 def _begin_kafka(folder: Path, begin: Callable[[ProcessSpec], Running]) -> int:
