@@ -109,7 +109,16 @@ EXECUTORS: Final[Mapping[str, Any]] = {
     },
 }
 """Spark jobs that have executors, beside all that a mesh may have."""
-VALUES: Final = {"least": LEAST, "small": SMALL, "full": FULL, "executors": EXECUTORS}
+CERT_MANAGER: Final[Mapping[str, Any]] = {
+    **FULL,
+    "sources": {
+        **FULL["sources"],
+        "web": {"kind": "vitess", "settings": {"vtgate": {"host": "vtgate"}, "keyspace": "web"}, "tasks": 2},
+    },
+    "tls": {"enabled": True, "certManager": {"enabled": True, "issuerRef": {"name": "mesh"}}},
+}
+"""Certificates by cert-manager, of several readers of one source too."""
+VALUES: Final = {"least": LEAST, "small": SMALL, "full": FULL, "executors": EXECUTORS, "cert-manager": CERT_MANAGER}
 
 
 def write_values(cluster: ControlPlane, values: Mapping[str, Any], name: str) -> Path:

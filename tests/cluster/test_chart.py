@@ -24,7 +24,7 @@ from services.tenant_operator.settings import TenantOperatorSettings
 from services.tenant_operator.sink_jobs import SinkJob, job_template, manifests
 from services.vstream_reader.settings import VstreamReaderSettings, mistakes_in
 from spark.jobs.settings import SinkJobSettings
-from tests.cluster.chart import CHART, EXECUTORS, FULL, RELEASE, SHOP, SMALL, VALUES, render, write_values
+from tests.cluster.chart import CERT_MANAGER, CHART, EXECUTORS, FULL, RELEASE, SHOP, SMALL, VALUES, render, write_values
 from tests.cluster.control_plane import ControlPlane
 
 KUBERNETES = "1.34"
@@ -36,9 +36,11 @@ SETTINGS_OF: Mapping[str, type[msgspec.Struct]] = {
     "reader-shop": BinlogReaderSettings,
     "reader-big-keyspace": VstreamReaderSettings,
     "reader-ledger": DtsDecoderSettings,
+    "reader-web-0": VstreamReaderSettings,
+    "reader-web-1": VstreamReaderSettings,
     "sink": SinkJobSettings,
 }
-CUSTOM_KINDS = ("ServiceMonitor", "PrometheusRule")
+CUSTOM_KINDS = ("ServiceMonitor", "PrometheusRule", "Certificate")
 
 Object = dict[str, Any]
 
@@ -304,6 +306,50 @@ def test_the_operator_is_told_which_sources_and_warehouses_there_are(cluster: Co
     assert told["sink_jobs"]["warehouses"] == ["iceberg", "postgresql"]
 
 
+MESH_ISSUER = CERT_MANAGER["tls"]["certManager"]
+
+
+def test_every_pod_has_the_certificate_that_cert_manager_makes_for_its_service(cluster: ControlPlane) -> None:
+    """Whatever address callers have of it: that in their settings, and the longer forms of the Service's name."""
+    objects = render(cluster, CERT_MANAGER, "any")
+    certificates = {each["spec"]["secretName"]: each["spec"] for each in objects if each["kind"] == "Certificate"}
+    services = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "Service"}
+    names_of_callee, files, called = {}, {}, set()
+    for each in (each for each in objects if each["kind"] == "Deployment"):
+        name, pod = each["metadata"]["name"], each["spec"]["template"]
+        [volume] = [volume for volume in pod["spec"]["volumes"] if volume["name"] == "tls"]
+        [mount] = [mount for mount in pod["spec"]["containers"][0]["volumeMounts"] if mount["name"] == "tls"]
+        assert services[name]["selector"].items() <= pod["metadata"]["labels"].items()
+        names_of_callee[name] = certificates.pop(volume["secret"]["secretName"])["dnsNames"]
+        files[name] = {f"{mount['mountPath']}/{key}" for key in ("tls.crt", "tls.key", "ca.crt")}
+
+    assert certificates == {}  # none for nobody, and none for two
+    assert len(names_of_callee) == 9
+    for name, dns_names in names_of_callee.items():
+        assert dns_names == [f"{name}{rest}" for rest in ("", ".any", ".any.svc", ".any.svc.cluster.local")]
+        [text] = [
+            each["data"]["settings.yaml"]
+            for each in objects
+            if each["kind"] == "ConfigMap" and each["metadata"]["name"] == name
+        ]
+        for host in re.findall(r"address: ([\w.-]+):7000", text):
+            called.add(host)
+            assert host in names_of_callee[host], name
+        assert set(re.findall(r"tls_\w+: (\S+)", text)) == files[name], name
+    assert called == {"headwater-schema-history", "headwater-checkpoint-committer", "headwater-tenant-operator"}
+
+
+def test_a_certificate_is_for_servers_and_clients(cluster: ControlPlane) -> None:
+    """A component calls and is called; its key is another with each certificate."""
+    made = [each for each in render(cluster, CERT_MANAGER, "any") if each["kind"] == "Certificate"]
+
+    assert len(made) == 9
+    for each in (each["spec"] for each in made):
+        assert {"server auth", "client auth"} <= set(each["usages"])
+        assert each["privateKey"]["rotationPolicy"] == "Always"
+        assert each["issuerRef"] == {"name": "mesh", "kind": "Issuer", "group": "cert-manager.io"}
+
+
 def test_no_password_stands_in_what_is_rendered(cluster: ControlPlane) -> None:
     rendered = yaml.safe_dump_all(render(cluster, FULL, "any"))
 
@@ -320,6 +366,15 @@ def test_no_password_stands_in_what_is_rendered(cluster: ControlPlane) -> None:
         ({"redis": {"url": "redis://:secret@redis:6379/0"}}, "url"),
         ({"sources": {"shop": SHOP | {"secretEnv": {"PASSWORD": {"name": "a", "key": "b"}}}}}, "PASSWORD"),
         ({"tls": {"enabled": True}}, "tls.secret"),
+        ({"tls": {"certManager": MESH_ISSUER}}, "tls.enabled: true"),
+        ({"tls": {"enabled": True, "certManager": {"enabled": True}}}, "tls.certManager.issuerRef.name: is missing"),
+        ({"tls": {"enabled": True, "secret": "mesh", "certManager": MESH_ISSUER}}, "leave those empty"),
+        ({"tls": {"enabled": True, "secrets": {"router": "r"}, "certManager": MESH_ISSUER}}, "leave those empty"),
+        (
+            {"tls": {"enabled": True, "certManager": MESH_ISSUER | {"renewBefore": "2160h"}}},
+            "tls.certManager.renewBefore",
+        ),
+        ({"tls": {"enabled": True, "certManager": MESH_ISSUER | {"duration": "90d"}}}, "certManager/duration"),
         ({"router": {"maskKeys": {"../acme": "keys"}}}, r"\.\./acme"),
         ({"sink": {"executors": {"resources": {"requests": {"memory": "1Gi"}}}}}, "executors/resources/requests"),
         ({"sink": {"kind": "SparkApplication"}}, "sink.executors.instances: is 0"),

@@ -35,11 +35,57 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{- /* The Secret with a component's certificate; empty without TLS. */ -}}
+{{- /* The Secret with a component's certificate, given or cert-manager's; empty without TLS. */ -}}
 {{- define "headwater.tlsSecret" -}}
-{{- if .root.Values.tls.enabled -}}
-{{- $secret := get .root.Values.tls.secrets (.role | default .component) | default .root.Values.tls.secret -}}
-{{- required (printf "tls.secret, or tls.secrets.%s: names no Secret, and tls is enabled" (.role | default .component)) $secret -}}
+{{- $tls := .root.Values.tls -}}
+{{- if and $tls.certManager.enabled (not $tls.enabled) -}}
+{{- fail "tls.certManager.enabled: has certificates made that nobody would use; set tls.enabled: true too" -}}
+{{- end -}}
+{{- if and $tls.certManager.enabled (or $tls.secret $tls.secrets) -}}
+{{- fail "tls.certManager.enabled: makes every component's Secret, and tls.secret or tls.secrets names one too; leave those empty" -}}
+{{- end -}}
+{{- if $tls.certManager.enabled -}}
+{{- include "headwater.name" .component }}-tls
+{{- else if $tls.enabled -}}
+{{- $secret := get $tls.secrets (.role | default .component) | default $tls.secret -}}
+{{- required (printf "tls.secret, or tls.secrets.%s: names no Secret, and tls is enabled; name one, or set tls.certManager" (.role | default .component)) $secret -}}
+{{- end -}}
+{{- end -}}
+
+{{- /*
+What has cert-manager make a component's certificate, into the Secret that its pods mount. It serves and calls with the same one. Probes
+are plain HTTP, so that no certificate is for the loopback.
+*/ -}}
+{{- define "headwater.certificate" -}}
+{{- $name := include "headwater.name" .component -}}
+{{- $namespace := .root.Release.Namespace -}}
+{{- with .root.Values.tls.certManager -}}
+{{- if not .issuerRef.name -}}
+{{- fail "tls.certManager.issuerRef.name: is missing; name the Issuer that is to sign, and its kind (Issuer or ClusterIssuer)" -}}
+{{- end -}}
+{{- if ge (.renewBefore | trimSuffix "h" | int) (.duration | trimSuffix "h" | int) -}}
+{{- fail (printf "tls.certManager.renewBefore: %s is no less than duration (%s); a certificate would never be old enough" .renewBefore .duration) -}}
+{{- end -}}
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata:
+  name: {{ $name }}
+  namespace: {{ $namespace }}
+  labels: {{- include "headwater.labels" $ | nindent 4 }}
+spec:
+  secretName: {{ $name }}-tls
+  # cert-manager leaves Secrets behind: by this label they are found.
+  secretTemplate: {labels: {headwater.dev/part-of: mesh}}
+  issuerRef: {{- toYaml .issuerRef | nindent 4 }}
+  dnsNames:
+    - {{ $name }}
+    - {{ $name }}.{{ $namespace }}
+    - {{ $name }}.{{ $namespace }}.svc
+    - {{ $name }}.{{ $namespace }}.svc.cluster.local
+  usages: [digital signature, server auth, client auth]
+  duration: {{ .duration }}
+  renewBefore: {{ .renewBefore }}
+  privateKey: {algorithm: ECDSA, size: 256, encoding: PKCS8, rotationPolicy: Always}
 {{- end -}}
 {{- end -}}
 
@@ -169,7 +215,7 @@ container-image-pull-policy{{ if eq (.strategy | default "") "Recreate" }},deplo
 {{- end -}}
 
 {{- /*
-One service: its settings file, its Deployment and, with `grpc`, its Service.
+One service: its settings file, its Deployment, its Service and, with cert-manager, its certificate.
 
 root, component, image, settings (a dict), resources; role, replicas, strategy, apart, redis, secretEnv, grpc, account, stateSize, maskKeys (Secrets by tenant) are optional.
 */ -}}
@@ -284,6 +330,10 @@ spec:
     {{- if .grpc }}
     - {name: grpc, port: 7000, targetPort: grpc}
     {{- end }}
+{{- if .root.Values.tls.certManager.enabled }}
+---
+{{ include "headwater.certificate" . }}
+{{- end }}
 {{- end -}}
 
 {{- define "headwater.budget" -}}
