@@ -214,6 +214,47 @@ def test_every_pod_is_confined(cluster: ControlPlane, values: Mapping[str, Any])
         assert spec["automountServiceAccountToken"] == (spec["serviceAccountName"] in asks_kubernetes), name
 
 
+def test_a_developers_pods_take_files_in_and_are_as_confined(cluster: ControlPlane, namespace: str) -> None:
+    """Code is in a volume, a copy of the image's, and what runs is what the image would run; the root stays read-only."""
+    values = {"development": True, "sources": {**FULL["sources"]}}
+    objects = render(cluster, values, namespace)
+    dockerfile = (CHART.parents[1] / "Dockerfile").read_text()
+    entrypoints = dict(
+        re.findall(r"^FROM \S+ AS ([\w-]+)\n(?:(?!FROM ).*\n)*?ENTRYPOINT (\[.*\])$", dockerfile, re.MULTILINE)
+    )
+    specs = pod_specs(objects)
+    specs.pop("headwater-test-ready")
+
+    assert len(specs) == 8
+    for name, spec in specs.items():
+        [init], [container] = spec["initContainers"], spec["containers"]
+        assert init["image"] == container["image"], name
+        for each in (init, container):
+            assert each["securityContext"]["readOnlyRootFilesystem"] is True, name
+        assert init["command"][-1] == "cp -R --preserve=mode,timestamps /app/* /code/"
+        assert {"name": "code", "mountPath": "/code"} in init["volumeMounts"]
+        assert {"name": "code", "mountPath": "/app"} in container["volumeMounts"], name
+        [code] = [volume for volume in spec["volumes"] if volume["name"] == "code"]
+        assert "emptyDir" in code
+        shell, option, script, _, *command = container["command"]
+        assert (shell, option) == ("/bin/sh", "-c")
+        assert script == (CHART / "development.sh").read_text()
+        assert command == json.loads(entrypoints[container["image"].split("headwater-")[1].split(":")[0]]), name
+        assert container["args"][0] == "--settings"
+        # A service that does not start is mended by files, which a container that is gone cannot take in.
+        assert not {"livenessProbe", "startupProbe"} & container.keys()
+        assert "readinessProbe" in container
+    for spec in pod_specs(render(cluster, {"sources": FULL["sources"]}, "any")).values():
+        assert "initContainers" not in spec
+        assert "/app" not in yaml.safe_dump(spec)
+    cluster.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/warn=restricted")
+    cluster.apply(*render(cluster, values, namespace, "service-account"))
+    documents = [*objects, *sink_jobs(objects)]
+    for each in documents:
+        each["metadata"].pop("ownerReferences", None)
+    cluster.kubectl("apply", "--dry-run=server", "--warnings-as-errors", "-f", "-", stdin=yaml.safe_dump_all(documents))
+
+
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
 def test_probes_ask_what_a_supervisor_is_to_know(cluster: ControlPlane, values: Mapping[str, Any]) -> None:
     for name, spec in pod_specs(render(cluster, values, "any")).items():
@@ -378,6 +419,7 @@ def test_no_password_stands_in_what_is_rendered(cluster: ControlPlane) -> None:
         ({"router": {"maskKeys": {"../acme": "keys"}}}, r"\.\./acme"),
         ({"sink": {"executors": {"resources": {"requests": {"memory": "1Gi"}}}}}, "executors/resources/requests"),
         ({"sink": {"kind": "SparkApplication"}}, "sink.executors.instances: is 0"),
+        ({"development": True, "sink": {"executors": {"instances": 1}}}, "set sink.executors.instances: 0"),
         ({"sink": {"executors": {"podTemplate": {"spec": {"containers": []}}}}}, "podTemplate/spec"),
         ({"sink": {"podTemplate": {"spec": {"securityContext": {"runAsNonRoot": False}}}}}, "runAsNonRoot"),
         (

@@ -1,5 +1,6 @@
 """Dockerfile, skaffold.yaml and the chart name the same images; skaffold.yaml is valid by skaffold's own schema."""
 
+import copy
 import json
 import re
 from pathlib import Path
@@ -16,7 +17,42 @@ DOCKERFILE = (REPOSITORY / "Dockerfile").read_text()
 SKAFFOLD = yaml.safe_load((REPOSITORY / "skaffold.yaml").read_text())
 VALUES_SCHEMA = json.loads((REPOSITORY / "charts" / "headwater" / "values.schema.json").read_text())
 SERVICES = sorted(path.parent.name for path in (REPOSITORY / "services").glob("*/__main__.py"))
+RESTART = 'kill -TERM "$(cat /tmp/service.pid)" || true'
 IMAGES = {*(name.replace("_", "-") for name in SERVICES), "spark"}
+
+
+OPTIONAL = {
+    "dev-mysql": "binlog-reader",
+    "dev-vitess": "vstream-reader",
+    "dev-dts": "dts-decoder",
+    "dev-spark": "spark",
+}
+"""Profiles for what not every mesh has, with their images."""
+
+
+def with_profiles(*names: str) -> Any:
+    """skaffold.yaml as these profiles make it: what one says replaces, lists whole, then its patches come."""
+    config = copy.deepcopy(SKAFFOLD)
+    for name in names:
+        [profile] = [each for each in config["profiles"] if each["name"] == name]
+        config["build"] |= copy.deepcopy(profile.get("build", {}))
+        for patch in profile["patches"]:
+            *way, last = patch["path"].strip("/").split("/")
+            place = config
+            for step in way:
+                place = place[int(step) if isinstance(place, list) else step]
+            match patch["op"], last:
+                case "add", "-":
+                    place.append(copy.deepcopy(patch["value"]))
+                case "add", _:
+                    assert last not in place, patch
+                    place[last] = copy.deepcopy(patch["value"])
+                case "replace", _:
+                    assert last in place, patch
+                    place[last] = patch["value"]
+                case "remove", _:
+                    del place[last]
+    return config
 
 
 def stage(name: str) -> str:
@@ -30,6 +66,7 @@ def test_skaffold_is_valid_by_its_schema() -> None:
     schema: Any = json.loads((REPOSITORY / "tests" / "golden" / "skaffold" / "v4beta13.schema.json").read_text())
 
     jsonschema.validate(SKAFFOLD, schema)
+    jsonschema.validate(with_profiles("dev", *OPTIONAL, "mine"), schema)
 
     with pytest.raises(jsonschema.ValidationError):  # the schema refuses at all
         jsonschema.validate(SKAFFOLD | {"built": {}}, schema)
@@ -47,6 +84,46 @@ def test_every_service_is_built_and_deployed() -> None:
     assert deployed == IMAGES
     assert set(VALUES_SCHEMA["properties"]["images"]["properties"]) == IMAGES
     assert (REPOSITORY / release["chartPath"] / "Chart.yaml").is_file()
+
+
+def test_a_developer_s_profiles_build_deploy_and_sync_the_same_images() -> None:
+    """As they are without profiles but for the sync, which copies every Python file of an image to its place there."""
+    plain = {each["image"]: each for each in SKAFFOLD["build"]["artifacts"]}
+    [workdir] = re.findall(r"^WORKDIR (/app)$", DOCKERFILE, re.MULTILINE)
+    copied = {path for path in re.findall(r"^COPY (?!--from)(\S+)", DOCKERFILE, re.MULTILINE) if "/" not in path}
+    for optional in ((), ("dev-mysql",), tuple(OPTIONAL)):
+        config = with_profiles("dev", *optional, "mine")
+        [release] = config["deploy"]["helm"]["releases"]
+        synced = {each["image"]: each.pop("sync") for each in config["build"]["artifacts"]}
+
+        wanted = IMAGES - {image for profile, image in OPTIONAL.items() if profile not in optional}
+        assert {each["image"]: each for each in config["build"]["artifacts"]} == {
+            f"headwater-{name}": plain[f"headwater-{name}"] for name in wanted
+        }
+        assert {name.removeprefix("images.") for name in release["setValueTemplates"]} == wanted
+        assert release["setValues"] == {"development": True, "sink.enabled": "dev-spark" in optional}
+        for sync in synced.values():
+            assert {(rule["src"], rule["dest"]) for rule in sync["manual"]} == {
+                (f"{folder}/**/*.py", workdir) for folder in copied
+            }
+            assert sync["hooks"] == {"after": [{"container": {"command": ["/bin/sh", "-c", RESTART]}}]}
+
+
+def test_without_the_profile_nothing_is_synced() -> None:
+    """Into pods that cannot be written into."""
+    assert not any("sync" in each for each in with_profiles("mine")["build"]["artifacts"])
+
+
+def test_what_is_forwarded_is_a_service_of_the_chart_on_a_port_of_its_own() -> None:
+    forwarded = [(each["resourceName"], each["port"]) for each in SKAFFOLD["portForward"]]
+    local = [each["localPort"] for each in SKAFFOLD["portForward"]]
+
+    callees = ("schema-history", "checkpoint-committer", "tenant-operator")
+    assert forwarded == [
+        *((f"headwater-{name}", 8080) for name in (*callees, "router", "sink")),
+        *((f"headwater-{name}", 7000) for name in callees),
+    ]
+    assert len(set(local)) == len(local)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,31 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
+{{- /* With values.development: the image's code in a volume that can be written into; the root file system still cannot. Takes root, image. */ -}}
+{{- define "headwater.codeCopy" -}}
+initContainers:
+  - name: code
+    image: {{ include "headwater.image" . }}
+    imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+    # With their times, by which Python knows what it has compiled.
+    command: [/bin/sh, -c, "cp -R --preserve=mode,timestamps /app/* /code/"]
+    resources: {requests: {cpu: 50m, memory: 32Mi, ephemeral-storage: 64Mi}, limits: {memory: 64Mi, ephemeral-storage: 256Mi}}
+    securityContext: {{- include "headwater.containerSecurity" . | nindent 6 }}
+    volumeMounts:
+      - {name: code, mountPath: /code}
+{{- end -}}
+
+{{- define "headwater.codeCommand" -}}
+command:
+  - /bin/sh
+  - -c
+  - | {{- .root.Files.Get "development.sh" | nindent 4 }}
+  - development.sh
+  - python
+  - -m
+  - {{ eq .image "spark" | ternary "spark.jobs.container" (printf "services.%s" (replace "-" "_" .image)) }}
+{{- end -}}
+
 {{- /* The Secret with a component's certificate, given or cert-manager's; empty without TLS. */ -}}
 {{- define "headwater.tlsSecret" -}}
 {{- $tls := .root.Values.tls -}}
@@ -147,7 +172,9 @@ tls_key_file: /etc/headwater/tls/tls.key
 {{- end }}
 {{- end -}}
 
+{{- /* With `development` a service that does not come up is left alone: its container is to be there for the next files. */ -}}
 {{- define "headwater.probes" -}}
+{{- if not .development -}}
 startupProbe:
   # Only whether it answers: what it needs may come later than it.
   httpGet: {path: /healthz, port: http}
@@ -160,6 +187,7 @@ livenessProbe:
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 3
+{{ end -}}
 readinessProbe:
   httpGet: {path: /readyz, port: http}
   periodSeconds: 5
@@ -264,10 +292,16 @@ spec:
       {{- with include "headwater.affinity" . }}
       {{- . | nindent 6 }}
       {{- end }}
+      {{- if .root.Values.development }}
+      {{- include "headwater.codeCopy" . | nindent 6 }}
+      {{- end }}
       containers:
         - name: {{ .image }}
           image: {{ include "headwater.image" . }}
           imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+          {{- if .root.Values.development }}
+          {{- include "headwater.codeCommand" . | nindent 10 }}
+          {{- end }}
           args: [--settings, /etc/headwater/settings/settings.yaml]
           {{- with include "headwater.secretEnv" . | trim }}
           env: {{- . | nindent 12 }}
@@ -277,13 +311,16 @@ spec:
             {{- if .grpc }}
             - {name: grpc, containerPort: 7000}
             {{- end }}
-          {{- include "headwater.probes" . | nindent 10 }}
+          {{- include "headwater.probes" (dict "development" .root.Values.development) | nindent 10 }}
           resources: {{- toYaml .resources | nindent 12 }}
           securityContext: {{- include "headwater.containerSecurity" . | nindent 12 }}
           volumeMounts:
             - {name: settings, mountPath: /etc/headwater/settings, readOnly: true}
             - {name: tmp, mountPath: /tmp}
             - {name: state, mountPath: /var/lib/headwater}
+            {{- if .root.Values.development }}
+            - {name: code, mountPath: /app}
+            {{- end }}
             {{- if $tls }}
             - {name: tls, mountPath: /etc/headwater/tls, readOnly: true}
             {{- end }}
@@ -300,6 +337,10 @@ spec:
           emptyDir: {sizeLimit: 256Mi}
         - name: state
           emptyDir: {sizeLimit: {{ .stateSize | default "1Gi" }}}
+        {{- if .root.Values.development }}
+        - name: code
+          emptyDir: {sizeLimit: 256Mi}
+        {{- end }}
         {{- if $tls }}
         - name: tls
           secret: {secretName: {{ $tls }}, defaultMode: 288}

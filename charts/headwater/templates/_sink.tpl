@@ -139,10 +139,16 @@ spec:
   {{- with include "headwater.affinity" (dict "root" .) }}
   {{- . | nindent 2 }}
   {{- end }}
+  {{- if .Values.development }}
+  {{- include "headwater.codeCopy" (dict "root" . "image" "spark") | nindent 2 }}
+  {{- end }}
   containers:
     - name: {{ ternary "spark-kubernetes-driver" "sink" $isSubmitted }}
       image: {{ include "headwater.image" (dict "root" . "image" "spark") }}
       imagePullPolicy: {{ .Values.image.pullPolicy }}
+      {{- if .Values.development }}
+      {{- include "headwater.codeCommand" (dict "root" . "image" "spark") | nindent 6 }}
+      {{- end }}
       {{- if not $isSubmitted }}
       args: [--settings, /etc/headwater/settings/settings.yaml]
       {{- end }}
@@ -155,13 +161,16 @@ spec:
       ports:
         - {name: http, containerPort: 8080}
         {{- if and $hasExecutors (not $isSubmitted) }}{{- include "headwater.sinkPorts" . | nindent 8 }}{{- end }}
-      {{- include "headwater.probes" (dict "startupFailures" 150) | nindent 6 }}
+      {{- include "headwater.probes" (dict "startupFailures" 150 "development" .Values.development) | nindent 6 }}
       resources: {{- toYaml .Values.sink.resources | nindent 8 }}
       securityContext: {{- include "headwater.containerSecurity" . | nindent 8 }}
       volumeMounts:
         - {name: settings, mountPath: /etc/headwater/settings, readOnly: true}
         - {name: tenants, mountPath: /etc/headwater/tenants, readOnly: true}
         - {name: state, mountPath: /var/lib/headwater}
+        {{- if .Values.development }}
+        - {name: code, mountPath: /app}
+        {{- end }}
         {{- if $isSubmitted }}
         - {name: spark-local-dir-1, mountPath: /var/data/spark}
         {{- end }}
@@ -170,6 +179,10 @@ spec:
     - name: settings
       configMap: {name: headwater-sink}
     - name: tenants  # tenant_operator's
+    {{- if .Values.development }}
+    - name: code
+      emptyDir: {sizeLimit: 256Mi}
+    {{- end }}
     {{- if $isSubmitted }}
     - name: state    # tenant_operator's, a claim
     - name: spark-local-dir-1
