@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from libs.config.load import convert_document
-from libs.config.patterns import pattern_mistakes
+from libs.config.patterns import count_mistakes, pattern_mistakes
 from libs.config.yaml_text import DocumentLines, parse_yaml, read_text
 from libs.durable_file import replace_durably
 from libs.errors import InvalidSettings
@@ -56,6 +56,14 @@ _LEAST_DOTS_FOR_SINKS: Final = 3
 """``topic_pattern`` of the Spark job."""
 _OWN_COLUMN_PREFIX: Final = "_headwater_"
 _WAYS: Final = ("hash", "constant", "truncate_chars", "keep_last", "set_null", "hmac", "format_preserving", "encrypt")
+_LISTS_OF_PATTERNS: Final = (
+    "include_tables",
+    "exclude_tables",
+    "row_filters",
+    "exclude_columns",
+    "masks",
+    "rename_columns",
+)
 _HASH_ALGORITHMS: Final = ("sha256", "sha512")
 
 
@@ -281,6 +289,9 @@ def parse_tenant(
 
 
 def _tenant_mistakes(spec: TenantSpec, check_condition: CheckCondition) -> Iterable[str]:
+    if too_many := [*count_mistakes(_patterns_of(spec))]:  # judging each would take long
+        yield from too_many
+        return
     if not re.fullmatch(TENANT_NAME, spec.tenant) or spec.tenant in _RESERVED_NAMES:
         yield (
             f"tenant: {spec.tenant!r} is no tenant's name; take 1 to 40 lower-case letters, digits and '-', "
@@ -310,6 +321,25 @@ def _tenant_mistakes(spec: TenantSpec, check_condition: CheckCondition) -> Itera
             yield f"limits.{name}: must be more than 0; leave it out for no limit"
     if not 0 < spec.limits.weight < math.inf:
         yield "limits.weight: must be more than 0"
+
+
+def _patterns_of(spec: TenantSpec) -> Mapping[str, int]:
+    """How many regular expressions each list of a document holds; what it leaves out is not its own."""
+    unsaid = SourceSelection(name="")
+    counts = {
+        f"sources[{index}].{name}": len(getattr(source, name))
+        for index, source in enumerate(spec.sources)
+        for name in _LISTS_OF_PATTERNS
+        if getattr(source, name) != getattr(unsaid, name)
+    }
+    counts |= {
+        f"format.source_types.{name}": len(getattr(spec.format.source_types, name)) for name in ("columns", "types")
+    }
+    if spec.sink is not None:
+        counts["sink.tracked_columns"] = len(spec.sink.tracked_columns)
+        counts["sink.layouts"] = len(spec.sink.layouts)
+        counts["sink.schema_changes.rules"] = len(spec.sink.schema_changes.rules)
+    return counts
 
 
 def _topic_mistakes(spec: TenantSpec) -> Iterable[str]:

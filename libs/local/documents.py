@@ -19,7 +19,7 @@ import msgspec
 from libs.config.connections import KafkaAccess, LineageSettings, SchemaRegistrySettings, TelemetrySettings
 from libs.config.load import convert_document
 from libs.config.mask_keys import MaskKeys
-from libs.config.patterns import pattern_mistakes
+from libs.config.patterns import count_mistakes, pattern_mistakes
 from libs.config.tenant_place import nearest as nearest
 from libs.config.tenant_place import source_mistakes, warehouse_mistakes
 from libs.config.tenants import TenantFolder, TenantSet
@@ -346,6 +346,9 @@ def _without_other_kinds(
 
 def _mistakes_in(document: SourceDocument) -> Iterator[str]:
     """What no single field's type shows."""
+    if too_many := [*count_mistakes(_patterns_of(document))]:  # judging each would take long
+        yield from too_many
+        return
     match document:
         case MysqlDocument():
             yield from _bad_database("database", document.database)
@@ -533,6 +536,18 @@ def _read_openlineage(home: Home, mistakes: list[str]) -> LineageSettings | None
         found.append(f"file: {settings.file!r} is no absolute path, and the sink runs in a folder of its own")
     mistakes.extend(read.lines.locate([mistake.lstrip(".") for mistake in found]))
     return None if found else settings
+
+
+def _patterns_of(document: SourceDocument) -> Mapping[str, int]:
+    """How many regular expressions each list of a document holds."""
+    counts = {"include_tables": len(document.include_tables), "exclude_tables": len(document.exclude_tables)}
+    match document:
+        case MysqlDocument():
+            counts["gtid_source_includes"] = len(document.gtid_source_includes)
+            counts["gtid_source_excludes"] = len(document.gtid_source_excludes)
+        case VitessDocument():
+            counts["snapshot.include_tables"] = len(document.snapshot.include_tables)
+    return counts
 
 
 def _pattern_mistakes(place: str, patterns: Sequence[str]) -> Iterator[str]:

@@ -37,6 +37,20 @@ def without_lines(mistakes: Sequence[str]) -> list[str]:
     return [mistake.partition(": ")[2] for mistake in mistakes]
 
 
+def test_a_document_of_too_many_patterns_is_told_its_longest_list_alone() -> None:
+    """By line; the thousand are not judged as well, which would take long."""
+    mistakes: list[str] = []
+    names = ", ".join(["'(a+)+'"] * 991)
+    sink = f"sink: {{tracked_columns: [{', '.join(['a'] * 10)}]}}"
+    text = f"tenant: acme\nsources:\n- name: shop\n  exclude_columns: [{names}]\n{sink}\n"
+
+    assert parse_tenant(text, mistakes=mistakes) is None
+    assert mistakes == [
+        "line 4: sources[0].exclude_columns: the document has 1,001 regular expressions, 991 of them here, and may have 1,000; "
+        "join names into one, as in 'shop\\.(orders|items)'"
+    ]
+
+
 def test_both_layouts_are_read(tmp_path: Path) -> None:
     """``<tenant>/tenant.yaml`` and ``<tenant>.yaml`` count; hidden files and others do not."""
     write(tmp_path, "acme", ACME)

@@ -36,6 +36,17 @@ def test_examples_are_not_documents(home: Home) -> None:
     assert (found.sources, found.tenants) == ({}, {})
 
 
+def test_a_source_of_too_many_patterns_is_told(home: Home) -> None:
+    """The list that has the most is named."""
+    tables = ", ".join(f"shop.t{number}" for number in range(1_000))
+    put(home, source=f"{GOOD_SOURCE}exclude_tables: [{tables}]\n")
+
+    with pytest.raises(InvalidSettings) as error:
+        load_documents(home)
+
+    assert "exclude_tables: the document has 1,001 regular expressions, 1,000 of them here" in str(error.value)
+
+
 def test_examples_are_good_once_copied(home: Home) -> None:
     """`init`, two copies, no edit: no mistake."""
     for example in (home.sources_dir / "shop.yaml.example", home.tenants_dir / "acme.yaml.example"):
