@@ -60,6 +60,7 @@ _LISTS_OF_PATTERNS: Final = (
     "include_tables",
     "exclude_tables",
     "row_filters",
+    "include_columns",
     "exclude_columns",
     "masks",
     "rename_columns",
@@ -491,7 +492,7 @@ def _registered_mistakes(spec: TenantSpec) -> Iterable[str]:
 def _source_mistakes(source: SourceSelection, check_condition: CheckCondition) -> Iterable[str]:
     if not source.name:
         yield "name: must not be empty"
-    for name in ("include_tables", "exclude_tables", "exclude_columns"):
+    for name in ("include_tables", "exclude_tables", "include_columns", "exclude_columns"):
         for index, pattern in enumerate(getattr(source, name)):
             yield from pattern_mistakes(f"{name}[{index}]", pattern)
     for index, row_filter in enumerate(source.row_filters):

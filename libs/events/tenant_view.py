@@ -37,11 +37,31 @@ def is_selected(selection: SourceSelection, table_id: TableId) -> bool:
     return _is_any(selection.include_tables, name) and not _is_any(selection.exclude_tables, name)
 
 
+@dataclass(frozen=True, slots=True)
+class WithheldBy:
+    """The list of a selection that keeps a column back."""
+
+    name: str
+    """``exclude_columns``, or ``include_columns``: none of it matches."""
+    index: int | None
+    """Which of its patterns; None of ``include_columns``."""
+
+
+def withheld_by(selection: SourceSelection, table_id: TableId, column: str) -> WithheldBy | None:
+    """What keeps a column from the tenant; None: it is delivered. What excludes it is told before what does not include it."""
+    qualified = f"{table_id}.{column}"
+    for index, pattern in enumerate(selection.exclude_columns):
+        if re.fullmatch(pattern, qualified):
+            return WithheldBy("exclude_columns", index)
+    return None if _is_any(selection.include_columns, qualified) else WithheldBy("include_columns", None)
+
+
 def tenant_view(
     table: TableSchema, selection: SourceSelection, field_names: NameAdjustment = NameAdjustment.NONE
 ) -> TenantView:
     """The view of ``table`` that ``selection`` describes, its columns named as ``field_names`` says."""
-    excluded = frozenset(column.name for column in table.columns if _is_excluded(table, column.name, selection))
+    withheld = {column.name: withheld_by(selection, table.table_id, column.name) for column in table.columns}
+    excluded = frozenset(name for name, by in withheld.items() if by is not None)
     masks = {
         column.name: mask
         for column in table.columns
@@ -52,7 +72,7 @@ def tenant_view(
         for column in table.columns
         if column.name not in excluded
     }
-    mistakes = (*_key_mistakes(table, excluded, masks), *_text_mistakes(table, masks), *_collisions(names))
+    mistakes = (*_key_mistakes(table, withheld, masks), *_text_mistakes(table, masks), *_collisions(names))
     if mistakes:
         return TenantView(table, excluded, masks, names, mistakes)
     columns = tuple(
@@ -78,10 +98,6 @@ def _is_any(patterns: Iterable[str], name: str) -> bool:
     return any(re.fullmatch(pattern, name) for pattern in patterns)
 
 
-def _is_excluded(table: TableSchema, column: str, selection: SourceSelection) -> bool:
-    return _is_any(selection.exclude_columns, f"{table.table_id}.{column}")
-
-
 def _mask_of(table: TableSchema, column: str, selection: SourceSelection) -> ColumnMask | None:
     """The first mask that names the column."""
     return next((mask for mask in selection.masks if re.fullmatch(mask.columns, f"{table.table_id}.{column}")), None)
@@ -100,7 +116,8 @@ def _former_names(
     called the same all along."""
     mask = _mask_of(table, column.name, selection)
     for former in column.former_names:
-        if _is_excluded(table, former.name, selection) or _mask_of(table, former.name, selection) != mask:
+        is_withheld = withheld_by(selection, table.table_id, former.name) is not None
+        if is_withheld or _mask_of(table, former.name, selection) != mask:
             return ()
 
     def seen(name: str) -> str:
@@ -110,9 +127,14 @@ def _former_names(
     return () if all(former.name == seen(column.name) for former in called) else tuple(called)
 
 
-def _key_mistakes(table: TableSchema, excluded: frozenset[str], masks: Mapping[str, ColumnMask]) -> Iterator[str]:
+def _key_mistakes(
+    table: TableSchema, withheld: Mapping[str, WithheldBy | None], masks: Mapping[str, ColumnMask]
+) -> Iterator[str]:
     for name in table.key:
-        if name in excluded:
+        by = withheld[name]
+        if by is not None and by.name == "include_columns":
+            yield f"include_columns: {name!r} is part of the key; include it, and mask it by a hash where it must not show"
+        elif by is not None:
             yield f"exclude_columns: {name!r} is part of the key; mask it by a hash instead"
         elif name in masks and masks[name].constant is not None:
             yield f"masks: a constant in key column {name!r} would make all rows one; mask it by a hash"

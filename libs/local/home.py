@@ -198,6 +198,9 @@ sources:
     #   - tables: 'shop\\.orders'
     #     where: "tenant_code = 'acme'"
 
+    # Columns that leave, and no others (key columns among them):
+    # include_columns: ['shop\\.customers\\.(id|name|email)']
+
     # Columns that do not leave:
     # exclude_columns: ['shop\\.customers\\.notes']
 

@@ -13,7 +13,7 @@ from libs.config.yaml_text import DocumentLines
 from libs.errors import AccessDenied, InvalidSettings, TransientError
 from libs.events.names import tenant_row_topic
 from libs.events.row_filter import InvalidCondition, compile_filter
-from libs.events.tenant_view import is_selected, tenant_view
+from libs.events.tenant_view import is_selected, tenant_view, withheld_by
 from libs.local.documents import Documents, SourceDocument, nearest
 from libs.local.home import Home
 from libs.local.source_tables import is_captured, source_tables
@@ -218,14 +218,8 @@ def _column_fates(spec: TenantSpec, index: int, lines: DocumentLines, schema: Ta
     selection, place = spec.sources[index], f"sources[{index}]"
     view = tenant_view(schema, selection, spec.format.names_of_fields)
     for column in schema.columns:
-        qualified = f"{schema.table_id}.{column.name}"
-        if column.name in view.excluded:
-            number, pattern = next(
-                (n, each) for n, each in enumerate(selection.exclude_columns) if re.fullmatch(each, qualified)
-            )
-            because = Rule(
-                says=f"exclude_columns '{pattern}'", where=_where(lines, f"{place}.exclude_columns[{number}]")
-            )
+        because = _against_column(selection, place, lines, schema.table_id, column.name)
+        if because is not None:
             yield ColumnFate(name=column.name, fate="left out", seen_as=None, because=because)
             continue
         seen_as, mask = view.names[column.name], view.masks.get(column.name)
@@ -234,12 +228,26 @@ def _column_fates(spec: TenantSpec, index: int, lines: DocumentLines, schema: Ta
             because = Rule(says=f"masks '{mask.columns}'", where=_where(lines, f"{place}.masks[{number}]"))
             yield ColumnFate(name=column.name, fate=f"masked: {mask_text(mask)}", seen_as=seen_as, because=because)
         else:
+            qualified = f"{schema.table_id}.{column.name}"
             renames = [n for n, each in enumerate(selection.rename_columns) if re.fullmatch(each.columns, qualified)]
             renamed = None
             if renames:
                 says = f"rename_columns '{selection.rename_columns[renames[0]].columns}'"
                 renamed = Rule(says=says, where=_where(lines, f"{place}.rename_columns[{renames[0]}]"))
             yield ColumnFate(name=column.name, fate="delivered", seen_as=seen_as, because=renamed)
+
+
+def _against_column(
+    selection: SourceSelection, place: str, lines: DocumentLines, table_id: TableId, column: str
+) -> Rule | None:
+    by = withheld_by(selection, table_id, column)
+    if by is None:
+        return None
+    if by.index is None:
+        patterns = ", ".join(f"'{pattern}'" for pattern in selection.include_columns) or "nothing"
+        return Rule(says=f"no include_columns matches it: {patterns}", where=_where(lines, f"{place}.include_columns"))
+    pattern = selection.exclude_columns[by.index]
+    return Rule(says=f"exclude_columns '{pattern}'", where=_where(lines, f"{place}.exclude_columns[{by.index}]"))
 
 
 def _refusals(spec: TenantSpec, selection: SourceSelection, schema: TableSchema) -> Iterator[str]:

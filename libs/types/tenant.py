@@ -181,8 +181,10 @@ class SourceSelection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """``database.table``: of those, the ones that it does not get."""
     row_filters: tuple[RowFilter, ...] = ()
     """Which rows it gets; of a table that several match, all must hold."""
+    include_columns: tuple[str, ...] = (".*",)
+    """``database.table.column``: the columns that the tenant gets, of every table; a key column must be among them."""
     exclude_columns: tuple[str, ...] = ()
-    """``database.table.column``; a key column cannot be excluded."""
+    """``database.table.column``: of those, the ones that it does not get; a key column cannot be excluded."""
     masks: tuple[ColumnMask, ...] = ()
     """What stands in place of values; of a column that several match, the first counts."""
     rename_columns: tuple[ColumnRename, ...] = ()

@@ -140,6 +140,7 @@ def test_a_new_tenant_and_one_that_gives_a_table_up(home: Home, database: str) -
         ("  row_filters: [{tables: '.*orders', where: 'ownr = 1'}]\n", "has no such column; did you mean 'owner'?"),
         ("  row_filters: [{tables: '.*orders', where: \"total = DATE '2024-01-01'\"}]\n", "cannot compare"),
         ("  exclude_columns: ['.*\\.id']\n", "'id' is part of the key"),
+        ("  include_columns: ['.*\\.owner']\n", "'id' is part of the key; include it"),
         ("  masks: [{columns: '.*\\.total', truncate_chars: 3}]\n", "only a text can be cut short"),
         ("  include_tables: ['.*visits']\n", "has no primary key"),
     ],

@@ -215,15 +215,17 @@ def _expected(
                 b"" if mask is None or mask.key_from is None else key_of(mask.key_from),
             )
             for column, data_type in table.columns
-            if not _is_excluded(selection, f"{name}.{column}")
+            if _is_delivered(selection, f"{name}.{column}")
         ),
         where=" AND ".join(conditions) or None,
-        withheld=tuple(column for column, _ in table.columns if _is_excluded(selection, f"{name}.{column}")),
+        withheld=tuple(column for column, _ in table.columns if not _is_delivered(selection, f"{name}.{column}")),
     )
 
 
-def _is_excluded(selection: SourceSelection, column: str) -> bool:
-    return any(re.fullmatch(pattern, column) for pattern in selection.exclude_columns)
+def _is_delivered(selection: SourceSelection, column: str) -> bool:
+    return any(re.fullmatch(pattern, column) for pattern in selection.include_columns) and not any(
+        re.fullmatch(pattern, column) for pattern in selection.exclude_columns
+    )
 
 
 def _renamed(selection: SourceSelection, column: str, name: str) -> str:

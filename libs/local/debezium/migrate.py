@@ -170,8 +170,8 @@ def _tenant_line(key: str, family: str, value: str, ours: str) -> str:
     """A property of a tenant's document. A salt stands in the property's own name: it is not repeated."""
     shown = family if "salt" in key else key
     if shown == "column.include.list":
-        names = "|".join(part.strip() for part in value.split(","))
-        return f"column.include.list: sources[].exclude_columns: ['^(?!(?:{names})$).*$']"
+        names = ", ".join(f"'{part.strip()}'" for part in value.split(","))
+        return f"column.include.list: sources[].include_columns: [{names}]; name key columns too, which Debezium always keeps"
     stars = re.fullmatch(r"column\.mask\.with\.(\d+)\.chars", key)
     if stars:
         return f"{key}: sources[].masks: {{columns: '{_joined(value)}', constant: '{'*' * int(stars[1])}'}}"

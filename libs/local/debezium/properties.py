@@ -147,7 +147,7 @@ PROPERTIES: Final = (
     *rows(
         Where.TENANT,
         ("column.exclude.list", "sources.exclude_columns", "per tenant; the same regular expressions"),
-        ("column.include.list", "sources.exclude_columns", "an expression that excludes the others: ^(?!(a|b)$).*$"),
+        ("column.include.list", "sources.include_columns", "per tenant; the same, and key columns must match"),
         (
             "column.mask.hash.<algorithm>.with.salt.<salt>",
             "sources.masks.hash",

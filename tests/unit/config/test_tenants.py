@@ -51,6 +51,19 @@ def test_a_document_of_too_many_patterns_is_told_its_longest_list_alone() -> Non
     ]
 
 
+def test_columns_are_included_by_patterns_that_are_judged() -> None:
+    """As those that exclude; without any all columns come."""
+    mistakes: list[str] = []
+    good = parse_tenant("tenant: acme\nsources: [{name: shop, include_columns: ['a\\.b\\..*']}]", mistakes=mistakes)
+    silent = parse_tenant("tenant: acme\nsources: [{name: shop}]", mistakes=mistakes)
+
+    assert good is not None
+    assert silent is not None
+    assert [spec.sources[0].include_columns for spec in (good, silent)] == [(r"a\.b\..*",), (".*",)]
+    assert parse_tenant("tenant: a\nsources: [{name: s, include_columns: [a, '(a+)+']}]", mistakes=mistakes) is None
+    assert without_lines(mistakes)[0].startswith("sources[0].include_columns[1]: could run away: ")
+
+
 def test_both_layouts_are_read(tmp_path: Path) -> None:
     """``<tenant>/tenant.yaml`` and ``<tenant>.yaml`` count; hidden files and others do not."""
     write(tmp_path, "acme", ACME)

@@ -91,6 +91,22 @@ def test_no_property_is_named_that_the_vitess_connector_does_not_have(pattern: s
     assert any(_is_of(pattern, name) for name in VITESS_LISTED)
 
 
+def test_an_include_list_of_columns_is_the_tenants_own() -> None:
+    """As a list of its patterns; what Debezium keeps without a word is told."""
+    config = {**CONNECTOR, "column.include.list": "shop.orders.id, shop.orders.(total|note)"}
+
+    (line,) = [
+        each
+        for each in migrate(json.dumps(config), subject="connector.json").tenant
+        if each.startswith("column.include.list")
+    ]
+
+    assert line == (
+        "column.include.list: sources[].include_columns: ['shop.orders.id', 'shop.orders.(total|note)']; name key columns too, "
+        "which Debezium always keeps"
+    )
+
+
 def test_the_page_is_what_the_table_says() -> None:
     """Written by ``python -m libs.local.debezium.properties > docs/debezium-properties.md``."""
     assert (ROOT / "docs" / "debezium-properties.md").read_text(encoding="utf-8") == page()

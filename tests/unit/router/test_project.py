@@ -300,6 +300,7 @@ def test_first_mask_that_names_a_column_counts() -> None:
     ("selection", "reason"),
     [
         (SourceSelection(name="s", exclude_columns=(".*email",)), "'email' is part of the key"),
+        (SourceSelection(name="s", include_columns=(".*secret",)), "'email' is part of the key; include it"),
         (SourceSelection(name="s", masks=(ColumnMask(columns=".*email", constant="x"),)), "would make all rows one"),
         (SourceSelection(name="s", row_filters=(RowFilter(tables=".*", where="emial = 'x'"),)), "did you mean 'email'"),
     ],

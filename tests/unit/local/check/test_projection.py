@@ -69,6 +69,18 @@ def test_columns_and_rows_are_narrowed() -> None:
     assert not table.is_key_masked
 
 
+def test_only_included_columns_are_expected() -> None:
+    """An exclusion wins; all others must not be there."""
+    selection = SourceSelection(
+        name="shop", include_columns=(r".*\.(id|email|note)", r".*\.tot"), exclude_columns=(r".*\.note",)
+    )
+
+    (table,) = expected_tables(selection, [ORDERS])
+
+    assert [column.name for column in table.columns] == ["id", "email"]
+    assert table.withheld == ("note", "total")
+
+
 def test_columns_are_expected_under_the_tenants_names() -> None:
     """What the source is asked by, and what the warehouse is asked by."""
     prices = SourceTable(ORDERS.table_id, (("id", "bigint"), ("unit-price", "decimal")), ("id",))
