@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from libs.types.deleted_range import DeletedRange
 from libs.types.table import TableId
 from libs.types.tenant import Deletes, SinkMode
 
@@ -272,6 +273,10 @@ class TableProgress(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: int = 0
     """Events of those keys that are set aside."""
     parked: ParkedTable | None = None
+    deleted: tuple[DeletedRange, ...] = ()
+    """Of a mirror, oldest first: where an older event that comes late finds that its row is gone."""
+    truncated_order: str = ""
+    """Of a mirror: sort key of the newest TRUNCATE that it has taken in; empty: none."""
 
 
 class BatchTimings(msgspec.Struct, frozen=True, kw_only=True):

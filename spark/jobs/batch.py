@@ -48,6 +48,7 @@ from libs.types.warehouse import (
 from libs.warehouse.fitness import unfit_because
 from libs.warehouse.schema_changes import left_out
 from libs.warehouse.spark_types import spark_type
+from spark.jobs.late_events import deleted_range, without_late_events
 from spark.jobs.letters import read_letters, read_requests
 from spark.jobs.phases import measured
 from spark.jobs.progress import (
@@ -271,6 +272,8 @@ def _table_batch(
         )
         slices = survey(events)
     versions = _required(context, spark, topic, slices)
+    # A query whose checkpoint is another reads the topic from its begin; one of that name may have been made anew.
+    is_other_query = progress.query_id != batch.query_id
     table = TableBatch(
         topic=topic,
         slices=slices,
@@ -281,6 +284,8 @@ def _table_batch(
         known_order="" if known is None else known.order,
         known_positions=() if known is None else known.positions,
         known_ignored=() if known is None else known.ignored,
+        known_deleted=() if known is None or is_other_query else known.deleted,
+        known_truncated="" if known is None or is_other_query else known.truncated_order,
         replay=replay,
         own_slices=slices,
     )
@@ -492,6 +497,8 @@ def write_batch(context: TenantSink, table: TableBatch, wanted: SinkTable, colum
         case SinkMode.APPEND:
             context.sink.append_to(spark, wanted, logged_changes_of(table, columns, context.settings.images))
         case SinkMode.MIRROR:
+            if wanted.deletes is Deletes.HARD:
+                table = without_late_events(context, table)
             _, newest = truncations_of(table)
             latest = _latest_rows(table, wanted, columns, newest)
             context.sink.merge_into(spark, wanted, latest, truncation=newest)
@@ -623,6 +630,8 @@ def _outcome(
     for part in counted:
         for committed_at_us, changes in part.live_changes.items():
             live_changes[committed_at_us] = live_changes.get(committed_at_us, 0) + changes
+    forgets_rows = context.settings.mode is SinkMode.MIRROR and context.settings.deletes is Deletes.HARD
+    _, truncation = truncations_of(table)
     return TableOutcome(
         topic=table.topic,
         source=newest.source,
@@ -634,4 +643,6 @@ def _outcome(
         live_changes=live_changes,
         commit=commit,
         parked=parked,
+        deleted=deleted_range(table) if forgets_rows else None,
+        truncated_order=truncation.order if forgets_rows and truncation is not None else "",
     )

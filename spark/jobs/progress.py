@@ -18,6 +18,7 @@ from libs.telemetry.metrics import (
     SINK_REPLAYED_BATCHES,
     SINK_ROWS,
 )
+from libs.types.deleted_range import DeletedRange, remembered
 from libs.types.warehouse import (
     BatchTimings,
     ParkedTable,
@@ -81,6 +82,10 @@ class TableOutcome:
     commit: TableCommit | None = None
     """None: it is parked."""
     parked: ParkedTable | None = None
+    deleted: DeletedRange | None = None
+    """Its deletes, of a mirror that keeps nothing of deleted rows."""
+    truncated_order: str = ""
+    """Its newest truncation, of such a mirror."""
 
     @property
     def place(self) -> WarehouseTable:
@@ -155,6 +160,8 @@ def with_batch(
             parked_keys=commit.aside.parked_keys,
             dead_letters=commit.aside.parked_letters,
             parked=None,
+            deleted=known.deleted if is_repeat else remembered(known.deleted, outcome.deleted),
+            truncated_order=max(known.truncated_order, outcome.truncated_order),
         )
         if not is_repeat:
             latency = latency.plus(_latencies_s(outcome, commit.written_at_us))

@@ -151,6 +151,7 @@ def _nothing(context: TenantSink, spark: SparkSession, topic: str, known: TableP
         newest_committed_at_us=known.committed_at_us if known is not None else 0,
         newest_keyless=None,
         oldest_keyless=None,
+        newest_delete=None,
         partial_rows=0,
         first_rows=0,
         numbers=None,

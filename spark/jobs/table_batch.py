@@ -15,6 +15,7 @@ from libs.config.connections import KafkaSettings
 from libs.events.dead_letter import ReplayRequest
 from libs.events.delivered_schema import DeliveredSchema
 from libs.types.consistency import Cut
+from libs.types.deleted_range import DeletedRange
 from libs.types.parked_keys import ParkedKey
 from libs.types.table import TableSchema
 from libs.types.tenant import Consistency, Images, SinkSettings, TenantSpec
@@ -103,6 +104,10 @@ class TableBatch:
     """Of the batches before."""
     known_ignored: tuple[str, ...] = ()
     """What the batches before did not deliver, by policy."""
+    known_deleted: tuple[DeletedRange, ...] = ()
+    """Deletes of the batches before."""
+    known_truncated: str = ""
+    """The order of their newest truncation; empty: there was none."""
     replay: Replay | None = None
     """If given, ``events`` hold dead letters besides."""
     own_slices: Sequence[Slice] | None = None

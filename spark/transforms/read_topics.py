@@ -72,9 +72,12 @@ def read_range(
     to_offsets: Mapping[int, int],
     *,
     with_before: bool,
+    fails_on_loss: bool = True,
 ) -> DataFrame:
-    """The events of one topic between two offsets a Kafka partition, the end excluded."""
-    return read_records(spark, kafka, topic, from_offsets, to_offsets).transform(events_of, with_before=with_before)
+    """The events of one topic between two offsets a Kafka partition, the end excluded. ``fails_on_loss``: see
+    ``read_records``."""
+    records = read_records(spark, kafka, topic, from_offsets, to_offsets, fails_on_loss=fails_on_loss)
+    return records.transform(events_of, with_before=with_before)
 
 
 def read_records(
@@ -83,8 +86,13 @@ def read_records(
     topic: str,
     from_offsets: Mapping[int, int],
     to_offsets: Mapping[int, int],
+    *,
+    fails_on_loss: bool = True,
 ) -> DataFrame:
-    """The same as they lie in Kafka: ``key``, ``value``, ``headers``, ``partition``, ``offset`` …"""
+    """The same as they lie in Kafka: ``key``, ``value``, ``headers``, ``partition``, ``offset`` …
+
+    Records that Kafka has no more fail it; without ``fails_on_loss`` there are only those that it has.
+    """
     starting = {str(partition): from_offsets.get(partition, EARLIEST) for partition in to_offsets}
     ending = {str(partition): offset for partition, offset in to_offsets.items()}
     return (
@@ -93,7 +101,7 @@ def read_records(
         .option("assign", json.dumps({topic: sorted(to_offsets)}))
         .option("startingOffsets", json.dumps({topic: starting}))
         .option("endingOffsets", json.dumps({topic: ending}))
-        .option("failOnDataLoss", "true")
+        .option("failOnDataLoss", str(fails_on_loss).lower())
         .load()
     )
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as sf
 from libs.errors import PipelineHalted
 from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER
 from spark.sinks.port import Truncation
-from spark.transforms.cut_envelope import INSERT, SNAPSHOT
+from spark.transforms.cut_envelope import DELETE, INSERT, SNAPSHOT
 from spark.transforms.parse_keys import last_number
 
 # Commit times of live events as quantiles: the middle of each of 50 equal shares.
@@ -42,6 +42,8 @@ class Slice:
     newest_keyless: Truncation | None
     """The newest event without a key: in a table that has a key, that is a truncation."""
     oldest_keyless: Truncation | None
+    newest_delete: str | None
+    """The newest order of a delete; None: there is none."""
     partial_rows: int
     """Events that lack the values of some columns (``cut_envelope``)."""
     first_rows: int
@@ -72,6 +74,7 @@ def survey(events: DataFrame) -> list[Slice]:
             sf.max("committed_at_us").alias("newest_committed_at_us"),
             sf.max(_keyless()).alias("newest_keyless"),
             sf.min(_keyless()).alias("oldest_keyless"),
+            sf.max(sf.when(sf.col("op") == DELETE, sf.col("order"))).alias("newest_delete"),
             sf.count(sf.when(sf.col("is_partial"), sf.lit(1))).alias("partial_rows"),
             sf.count(sf.when(sf.col("op").isin(INSERT, SNAPSHOT), sf.lit(1))).alias("first_rows"),
             sf.count(last_number("key")).alias("numbered_rows"),
@@ -116,6 +119,7 @@ def _joined(portions: list[Row]) -> Slice:
         newest_committed_at_us=max(portion.newest_committed_at_us or 0 for portion in portions),
         newest_keyless=max(newest, key=attrgetter("order"), default=None),
         oldest_keyless=min(oldest, key=attrgetter("order"), default=None),
+        newest_delete=max((each.newest_delete for each in portions if each.newest_delete is not None), default=None),
         partial_rows=sum(portion.partial_rows for portion in portions),
         first_rows=sum(portion.first_rows for portion in portions),
         numbers=_numbers(portions),

@@ -3,8 +3,10 @@
 import random
 from pathlib import Path
 
+import msgspec
 from prometheus_client import REGISTRY
 
+from libs.types.deleted_range import DeletedRange
 from libs.types.table import TableId
 from libs.types.warehouse import (
     BatchTimings,
@@ -68,6 +70,21 @@ def test_each_source_partition_keeps_its_newest_position() -> None:
 
 def position(source_partition: str, order: str) -> ReachedPosition:
     return ReachedPosition(source_partition=source_partition, order=order, position={"vgtid": f"at {order}"})
+
+
+def test_deletes_are_remembered_once() -> None:
+    """A replay adds none, a batch without any leaves what is known, and an older truncation sets none back."""
+    deleted = DeletedRange(newest_order="2", from_offsets={0: 3}, to_offsets={0: 9}, schema_versions=(1,))
+    later = msgspec.structs.replace(deleted, newest_order="4")
+    once = _after(SinkProgress(tenant="acme"), BatchIdentity("q", 0), _outcome(7, deleted=deleted, truncated_order="3"))
+    replayed = _after(once, BatchIdentity("q", 0), _outcome(7, deleted=deleted, truncated_order="3"))
+    another = _after(replayed, BatchIdentity("q", 1), _outcome(7, truncated_order="1"))
+    last = _after(another, BatchIdentity("q", 2), _outcome(7, deleted=later))
+
+    assert (once.tables["t"].deleted, once.tables["t"].truncated_order) == ((deleted,), "3")
+    assert replayed.tables["t"] == once.tables["t"]
+    assert (another.tables["t"].deleted, another.tables["t"].truncated_order) == ((deleted,), "3")
+    assert last.tables["t"].deleted == (deleted, later)
 
 
 def test_what_is_known_of_a_tables_files_stays_known() -> None:
@@ -162,6 +179,8 @@ def _outcome(
     maintained: Maintained | None = None,
     positions: tuple[ReachedPosition, ...] = (),
     timings: TableTimings = TIMINGS,
+    deleted: DeletedRange | None = None,
+    truncated_order: str = "",
 ) -> TableOutcome:
     return TableOutcome(
         topic="t",
@@ -174,4 +193,6 @@ def _outcome(
         live_changes={NOW_US - latency_s * 1_000_000: rows},
         commit=None if parked else TableCommit(NOW_US, timings=timings, maintained=maintained, positions=positions),
         parked=parked,
+        deleted=deleted,
+        truncated_order=truncated_order,
     )

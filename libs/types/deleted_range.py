@@ -1,0 +1,66 @@
+"""Where a mirror's deletes stand in Kafka: what is left of rows that are gone.
+
+The mirror keeps nothing of a deleted row, its order neither. The delete itself stays in the table's topic, so that it is enough
+to know in which stretches of it deletes are: an event that is older than one of these looks there (``spark.jobs.late_events``).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+_MOST_RANGES: Final = 32
+"""Each is some 200 bytes of a file that is written with every batch."""
+_MOST_EVENTS: Final = 2_000_000
+"""Reading so many again takes as long as a few full batches."""
+
+
+class DeletedRange(msgspec.Struct, frozen=True, kw_only=True):
+    """A stretch of a table's topic with deletes that the table has taken in."""
+
+    newest_order: str
+    """Sort key of the newest delete within."""
+    from_offsets: Mapping[int, int]
+    """By Kafka partition."""
+    to_offsets: Mapping[int, int]
+    """By Kafka partition: behind the last event."""
+    schema_versions: tuple[int, ...]
+    """Those that its deletes were written under."""
+
+    @property
+    def events(self) -> int:
+        """How many at most."""
+        return sum(end - self.from_offsets.get(partition, end) for partition, end in self.to_offsets.items())
+
+
+def remembered(known: Sequence[DeletedRange], found: DeletedRange | None) -> tuple[DeletedRange, ...]:
+    """``known``, oldest first, with that of a further batch: at most 32 stretches of at most 2,000,000 events, the newest
+    whatever its size.
+
+    Beyond so many stretches the two oldest are one, with what lies between; beyond so many events the oldest is forgotten.
+
+    >>> first = DeletedRange(newest_order="1", from_offsets={0: 0}, to_offsets={0: 10}, schema_versions=(1,))
+    >>> last = DeletedRange(newest_order="2", from_offsets={0: 10}, to_offsets={0: 3_000_000}, schema_versions=(1,))
+    >>> remembered([first], last) == (last,)
+    True
+    """
+    ranges = [*known] if found is None else [*known, found]
+    if len(ranges) > _MOST_RANGES:
+        ranges[:2] = [_joined(ranges[0], ranges[1])]
+    while len(ranges) > 1 and sum(each.events for each in ranges) > _MOST_EVENTS:
+        del ranges[0]
+    return tuple(ranges)
+
+
+def _joined(one: DeletedRange, other: DeletedRange) -> DeletedRange:
+    from_offsets, to_offsets = dict(one.from_offsets), dict(one.to_offsets)
+    for partition, offset in other.from_offsets.items():
+        from_offsets[partition] = min(offset, from_offsets.get(partition, offset))
+    for partition, offset in other.to_offsets.items():
+        to_offsets[partition] = max(offset, to_offsets.get(partition, offset))
+    return DeletedRange(
+        newest_order=max(one.newest_order, other.newest_order),
+        from_offsets=from_offsets,
+        to_offsets=to_offsets,
+        schema_versions=tuple(sorted({*one.schema_versions, *other.schema_versions})),
+    )
