@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
+from typing import Final
 
 import msgspec
 import structlog
@@ -102,6 +103,8 @@ from spark.transforms.read_topics import events_of, parts_of_batch, read_range
 from spark.transforms.sql_text import quoted
 from spark.transforms.survey import Slice, survey
 from spark.transforms.versions import has_late_changes, versions_of
+
+_RESYNC: Final = "where Kafka has deleted some of them, have the table built anew: headwater resync"
 
 log = structlog.get_logger()
 
@@ -266,11 +269,18 @@ def _table_batch(
     spark = events.sparkSession
     if parked is not None and is_retry:
         to_offsets = joined_offsets(parked.to_offsets, *(part.to_offsets for part in slices), choose=max)
-        events = passing(
+        again = passing(
             context.cut,
             read_range(spark, context.kafka, topic, parked.from_offsets, to_offsets, with_before=with_before),
         )
-        slices = survey(events)
+        try:
+            events, slices = again, survey(again)
+        except (PySparkException, Py4JJavaError) as error:
+            # This table's own: the others need none of what is read here.
+            log.error("sink_parked_events_unread", topic=topic, reason=described(error), remedy=_RESYNC)
+            is_retry = False
+            if not slices:
+                return None
     versions = _required(context, spark, topic, slices)
     # A query whose checkpoint is another reads the topic from its begin; one of that name may have been made anew.
     is_other_query = progress.query_id != batch.query_id
@@ -331,9 +341,53 @@ def _required(
 def _apply_tables(
     context: TenantSink, spark: SparkSession, batch: BatchIdentity, parts: Sequence[_Part]
 ) -> list[TableOutcome]:
-    """Commit each table, a few at a time. All are waited for; then the first failure is raised."""
-    outcomes = side_by_side(spark, functools.partial(_apply_part, context, batch), parts, context.tables_in_parallel)
-    return [outcome for outcome in outcomes if outcome is not None]
+    """Commit each table, a few at a time. All are waited for.
+
+    One that fails while others are written is its own fault: it is parked when it has failed so a few times, and stays
+    parked where it was. Else the first failure is raised, and the batch comes again.
+    """
+    ended = side_by_side(spark, functools.partial(_tried, context, batch), parts, context.tables_in_parallel)
+    failed = [each for each in ended if isinstance(each, _Failed)]
+    outcomes = [each for each in ended if each is not None and not isinstance(each, _Failed)]
+    for outcome in outcomes:
+        context.failures.ended(outcome.topic)
+    if failed and context.is_stopping():
+        raise failed[0].error
+    is_any_written = any(outcome.commit is not None for outcome in outcomes)
+    for each in failed:
+        if each.table.parked is None and not (is_any_written and context.failures.failed(each.table.topic)):
+            raise each.error
+    return [*outcomes, *(_parked_for_failing(context, batch, each) for each in failed)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """A table could not be written, for no reason that a sink or its policies know."""
+
+    table: TableBatch
+    error: BaseException
+
+
+def _tried(context: TenantSink, batch: BatchIdentity, part: _Part) -> TableOutcome | _Failed | None:
+    try:
+        return _apply_part(context, batch, part)
+    except (PySparkException, Py4JJavaError) as error:
+        if part.own is None or part.anew is not None or not part.own.fresh:
+            raise
+        return _Failed(part.own, error)
+
+
+def _parked_for_failing(context: TenantSink, batch: BatchIdentity, failed: _Failed) -> TableOutcome:
+    table = failed.table
+    context.failures.ended(table.topic)
+    context.parked_keys.take_back(table.topic, batch)
+    name = table.newest.table_schema.table_id
+    because = (
+        f"{name}: writing it failed again and again while other tables were written, at last with: "
+        f"{described(failed.error)}; mend the table in the warehouse, or have it built anew: headwater resync"
+    )
+    log.error("sink_table_parked", table=str(name), reason=because)
+    return _outcome(context, table, parked=_parked(table, because))
 
 
 def _apply_part(context: TenantSink, batch: BatchIdentity, part: _Part) -> TableOutcome | None:

@@ -28,6 +28,7 @@ from spark.jobs.parked_keys import ParkedKeysFile
 from spark.jobs.progress import TableOutcome
 from spark.jobs.resync_answers import ResyncAnswers
 from spark.jobs.retries import Retries
+from spark.jobs.table_failures import TableFailures
 from spark.sinks.port import KeyBounds, Sink, TableColumn, Truncation
 from spark.transforms.conform_to import conform_to
 from spark.transforms.latest_per_key import latest_per_key
@@ -60,6 +61,9 @@ class TenantSink:
     cut_file: CutFile
     tell_applied: Callable[[Sequence[TableOutcome]], None] = lambda _: None
     """Called with what became of each table of a batch, when all are committed; it does not raise."""
+    failures: TableFailures = field(default_factory=TableFailures)
+    is_stopping: Callable[[], bool] = lambda: False
+    """Whether the query is being stopped, so that jobs fail for that alone."""
     cut: Cut = field(default_factory=Cut)
     """Of the batch that runs; where tables do not move together, nothing is cut off."""
 

@@ -6,6 +6,7 @@
 import threading
 import time
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +41,7 @@ from spark.jobs.retries import Retries
 from spark.jobs.settings import SinkJobSettings
 from spark.jobs.spark_errors import described
 from spark.jobs.table_batch import TenantSink
+from spark.jobs.table_failures import TableFailures
 from spark.sinks.port import BatchIdentity, Sink
 from spark.transforms.read_topics import read_topics
 
@@ -61,11 +63,11 @@ class _Run:
     """One start of the query, up to its end."""
 
     def __init__(self, context: TenantSink, lineage: TenantLineage | None, *, limit: int) -> None:
-        self._context = context
+        self._is_over = threading.Event()
+        self._context = replace(context, is_stopping=self._is_over.is_set)
         self.lineage = lineage
         self._limit = limit
         self._pace = first_pace(context.settings)
-        self._is_over = threading.Event()
         self._query: Future[StreamingQuery] = Future()
         self.applied_batches = 0
         self.is_applying = False
@@ -137,6 +139,7 @@ class TenantQuery:
         self._run: _Run | None = None
         self._stopped: _Run | None = None
         self._failures = 0
+        self._table_failures = TableFailures()
         self._start_at_s = 0.0
         self._halted_because: str | None = None
         self._labels = (tenant.tenant, tenant.sink.warehouse)
@@ -220,6 +223,7 @@ class TenantQuery:
             resyncs=ResyncAnswers(state_dir, name),
             newest_events=NewestEvents(self._settings.kafka),
             cut_file=CutFile(state_dir, name),
+            failures=self._table_failures,
             **({} if lineage is None else {"tell_applied": lineage.applied}),
         )
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)

@@ -501,6 +501,48 @@ def test_a_table_that_cannot_be_kept_waits_while_others_go_on(start_tenant: Star
     assert all(table.parked is None for table in restarted.progress.tables.values())
 
 
+@pytest.mark.timeout(600)
+def test_a_table_that_fails_again_and_again_waits_while_others_go_on(start_tenant: StartTenant) -> None:
+    """Its files are gone from the warehouse: nothing else of the tenant stops for that, and nothing of it is missing once they
+    are back."""
+    tenant = start_tenant(f"f{secrets.token_hex(3)}")
+    items, orders = schema_of("items"), schema_of("orders")
+    for schema in (items, orders):
+        tenant.topics.create_table(schema)
+    with tenant.topics.transaction() as first:
+        for schema in (items, orders):
+            first.schema(schema)
+            first.change(schema, op="c", after={"id": 1, "note": "one"})
+    tenant.run_until_noted(2)
+    levels = warehouse_table(tenant.spec.tenant, SOURCE, table_id("orders")).identifier
+    data = Path(tenant.shared.iceberg.warehouse_dir, *levels, "data")
+    away = data.rename(data.with_name("away"))
+    with tenant.topics.transaction() as second:
+        for schema in (items, orders):
+            second.change(schema, op="u", after={"id": 1, "note": "uno"})
+    failing = tenant.restarted()
+    failing.run_until(lambda progress: any(table.parked for table in progress.tables.values()))
+
+    progress = {table.table: table for table in failing.progress.tables.values()}
+    assert progress["shop.items"].parked is None
+    assert progress["shop.orders"].parked is not None
+    assert "failed again and again" in progress["shop.orders"].parked.because
+    assert without_own_columns(failing.rows("items")) == [{"id": 1, "note": "uno"}]
+
+    for file in data.glob("*") if data.exists() else ():
+        file.rename(away / file.name)
+    if data.exists():
+        data.rmdir()
+    away.rename(data)
+    with tenant.topics.transaction() as third:
+        third.change(orders, op="c", after={"id": 2, "note": "two"})
+    mended = tenant.restarted()
+    mended.run_until(lambda progress: progress.rows >= 5)
+
+    assert without_own_columns(mended.rows("orders")) == [{"id": 1, "note": "uno"}, {"id": 2, "note": "two"}]
+    assert all(table.parked is None for table in mended.progress.tables.values())
+
+
 def test_an_event_that_fits_no_schema_parks_its_key_only(start_tenant: StartTenant) -> None:
     """A number out of range must not become NULL, nor stop the table; here it is the key's own."""
     tenant = start_tenant(f"e{secrets.token_hex(3)}")
