@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 
+from libs.types.stream_offsets import joined_offsets
+
 _MOST_RANGES: Final = 32
 """Each is some 200 bytes of a file that is written with every batch."""
 _MOST_EVENTS: Final = 2_000_000
@@ -53,14 +55,9 @@ def remembered(known: Sequence[DeletedRange], found: DeletedRange | None) -> tup
 
 
 def _joined(one: DeletedRange, other: DeletedRange) -> DeletedRange:
-    from_offsets, to_offsets = dict(one.from_offsets), dict(one.to_offsets)
-    for partition, offset in other.from_offsets.items():
-        from_offsets[partition] = min(offset, from_offsets.get(partition, offset))
-    for partition, offset in other.to_offsets.items():
-        to_offsets[partition] = max(offset, to_offsets.get(partition, offset))
     return DeletedRange(
         newest_order=max(one.newest_order, other.newest_order),
-        from_offsets=from_offsets,
-        to_offsets=to_offsets,
+        from_offsets=joined_offsets(one.from_offsets, other.from_offsets, choose=min),
+        to_offsets=joined_offsets(one.to_offsets, other.to_offsets, choose=max),
         schema_versions=tuple(sorted({*one.schema_versions, *other.schema_versions})),
     )

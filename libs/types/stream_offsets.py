@@ -4,7 +4,7 @@ Spark keeps one file a micro-batch: ``offsets/N`` is written before batch N runs
 Streaming guide, "Recovery Semantics"); the third line of ``offsets/N`` holds the offsets.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -24,3 +24,12 @@ def decode_stream_offsets(content: bytes) -> StreamOffsets:
 
 
 _decoder = msgspec.json.Decoder(dict[str, dict[int, int]])
+
+
+def joined_offsets(*offsets: Mapping[int, int], choose: Callable[[int, int], int]) -> dict[int, int]:
+    """The least or the greatest of each Kafka partition."""
+    joined: dict[int, int] = {}
+    for part in offsets:
+        for partition, offset in part.items():
+            joined[partition] = choose(joined.get(partition, offset), offset)
+    return joined

@@ -30,6 +30,7 @@ from libs.events.names import replays_topic, resyncs_topic
 from libs.failpoints import failpoint
 from libs.telemetry.metrics import SINK_FAILED_MAINTENANCE
 from libs.types.resync import ResyncRequest
+from libs.types.stream_offsets import joined_offsets
 from libs.types.table import Column
 from libs.types.table_layout import parse_ordered_term, parse_term
 from libs.types.tenant import Deletes, Images, SinkMode
@@ -70,7 +71,6 @@ from spark.jobs.table_batch import (
     TableBatch,
     TenantSink,
     changes_of,
-    joined_offsets,
     key_bounds,
     latest_changes_of,
     logged_changes_of,

@@ -6,15 +6,18 @@ bring it back, a batch whose oldest event is older than the newest delete that i
 order, and a log or a history keeps every change.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 import structlog
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from libs.types.deleted_range import DeletedRange
-from spark.jobs.table_batch import TableBatch, TenantSink, joined_offsets
+from libs.types.stream_offsets import joined_offsets
+from spark.jobs.table_batch import TableBatch, TenantSink
 from spark.transforms.cut_envelope import DELETE
 from spark.transforms.key_text import KEY_TEXT_COLUMN, key_text
 from spark.transforms.passing import passing
@@ -22,7 +25,7 @@ from spark.transforms.read_topics import read_range
 
 log = structlog.get_logger()
 
-_DELETED_BY = "deleted_by"
+_DELETED_BY: Final = "deleted_by"
 
 
 def deleted_range(table: TableBatch) -> DeletedRange | None:
@@ -75,10 +78,7 @@ def _without_deleted(
         ).where((sf.col("op") == DELETE) & sf.col("schema_version").isin(*versions))
         for each in ranges
     ]
-    gone = None
-    for each in deletes:
-        gone = each if gone is None else gone.unionByName(each)
-    assert gone is not None
+    gone = functools.reduce(DataFrame.unionByName, deletes)
     newest = gone.groupBy(key_text(schemas).alias(KEY_TEXT_COLUMN)).agg(sf.max("order").alias(_DELETED_BY))
     keyed = events.withColumn(KEY_TEXT_COLUMN, key_text(schemas))
     is_late = (keyed[KEY_TEXT_COLUMN] == newest[KEY_TEXT_COLUMN]) & (keyed["order"] < newest[_DELETED_BY])

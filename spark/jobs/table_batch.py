@@ -17,6 +17,7 @@ from libs.events.delivered_schema import DeliveredSchema
 from libs.types.consistency import Cut
 from libs.types.deleted_range import DeletedRange
 from libs.types.parked_keys import ParkedKey
+from libs.types.stream_offsets import joined_offsets
 from libs.types.table import TableSchema
 from libs.types.tenant import Consistency, Images, SinkSettings, TenantSpec
 from libs.types.warehouse import ORDER_COLUMN, ParkedTable, ReachedPosition
@@ -295,12 +296,3 @@ def _events_of(table: TableBatch, part: Slice, *more: str) -> DataFrame:
     ).select("key", "order", "op", "committed_at_us", "image", *more)
     # A task costs more than a few rows do, and where there is one only, nothing is shuffled behind it.
     return events.coalesce(1) if part.rows <= _ONE_TASK_ROWS else events
-
-
-def joined_offsets(*offsets: Mapping[int, int], choose: Callable[[int, int], int]) -> dict[int, int]:
-    """The least or the greatest of each Kafka partition."""
-    joined: dict[int, int] = {}
-    for part in offsets:
-        for partition, offset in part.items():
-            joined[partition] = choose(joined.get(partition, offset), offset)
-    return joined
