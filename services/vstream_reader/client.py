@@ -136,7 +136,12 @@ class Vtgate(OwnsChannel):
         return error_of(error.code(), details, where=self._where)
 
 
-_PURGED: Final = re.compile(r"errno 1236|errno 1789|purged (?:required )?binary logs", re.IGNORECASE)
+_PURGED: Final = re.compile(
+    r"errno 1789|purged (?:required )?binary logs|could not find first log file|impossible position|position > file size",
+    re.IGNORECASE,
+)
+_CANNOT_SEND_LOG: Final = re.compile(r"errno 1236", re.IGNORECASE)
+"""Everything that ends a shard's dump; its text alone tells what it is (MySQL source, sql/rpl_binlog_sender.cc)."""
 _TOO_LARGE: Final = re.compile(r"larger than max \((\d+) vs\.? \d+\)", re.IGNORECASE)
 _UNKNOWN_NAME: Final = re.compile(
     r"node doesn't exist|unknown database|keyspace .* not found|no keyspace matches|no shards? found|not present in the "
@@ -164,6 +169,11 @@ def error_of(code: grpc.StatusCode, details: str, *, where: str) -> HeadwaterErr
         return AccessDenied(f"vtgate at {where}: {refusal}")
     if _PURGED.search(details):
         return PositionPurged(f"{text}; the shard no longer holds the log to resume from: re-snapshot the source")
+    if _CANNOT_SEND_LOG.search(details):
+        return PipelineHalted(
+            f"{text}; the shard's MySQL cannot send its log on from here: where the text says so, raise max_allowed_packet, "
+            "else repair the tablet, or read from another (stream.tablet_type, stream.cells)"
+        )
     if too_large := _TOO_LARGE.search(details):
         return PipelineHalted(
             f"{text}; one answer has {too_large[1]} bytes: raise vtgate.max_message_bytes above that, or exclude the table"

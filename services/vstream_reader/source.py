@@ -1,7 +1,7 @@
 """The Vitess source: a copy where one is due, then the stream, as batches.
 
-This module wires: ``client`` reads answers, ``decode`` makes rows of them, ``snapshot`` says what to ask for, schema_history
-keeps the columns that FIELD events tell of.
+This module wires: ``client`` and ``answers`` read answers, ``decode`` makes rows of them, ``snapshot`` says what to ask for,
+schema_history keeps the columns that FIELD events tell of.
 """
 
 import asyncio
@@ -9,9 +9,8 @@ import dataclasses
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import structlog
@@ -19,6 +18,7 @@ import structlog
 from libs.errors import (
     DiskFull,
     HeadwaterError,
+    InvalidEvent,
     PipelineHalted,
     PositionPurged,
     SchemaUnknown,
@@ -45,7 +45,8 @@ from libs.telemetry import metrics
 from libs.types.checkpoint import Checkpoint, SnapshotProgress
 from libs.types.position import SourcePartition
 from libs.types.table import TableId, TableSchema
-from protos.vitess import binlogdata_pb2, vtgate_pb2
+from protos.vitess import binlogdata_pb2
+from services.vstream_reader.answers import ANSWERS_AHEAD, Answers, Arrived
 from services.vstream_reader.client import Vtgate
 from services.vstream_reader.decode import (
     DdlStatement,
@@ -74,15 +75,14 @@ from services.vstream_reader.vgtid import inherited_epoch, shard_gtid_from_proto
 
 log = structlog.get_logger()
 
-_ANSWERS_AHEAD: Final = 8
-"""Answers between vtgate and the decoder; a tablet's packet is 250 KB unless one row is larger. More would only be memory: both
-ends are in one thread."""
 _MAX_GATHERING_S: Final = 0.1
 """While more of the stream comes, a batch is gathered until it is full, but no longer than this: it bounds latency."""
 _QUIET_S: Final = 0.002
 """No more comes when nothing has arrived for so long. An empty queue tells nothing: only a wait lets it fill."""
-_MISSED_HEARTBEATS: Final = 3
+_SHARDS_TOLD: Final = 4
+"""Of an error's place: a keyspace may have hundreds."""
 _SIGNAL_POLL_S: Final = 0.2
+_Error = TypeVar("_Error", bound=HeadwaterError)
 TakeOver = Callable[[tuple[Sequence[str], Sequence[str]]], Awaitable[Beginning | None]]
 """From the task's own shards and all that serve to where they stand, and what is yet to be copied of them."""
 
@@ -112,14 +112,16 @@ class VstreamSource:
         async with Vtgate(self._settings.vtgate, has_answered=self._vtgate_has_answered) as vtgate:
             serving, tables = await require_sound_source(self._settings, vtgate)
             self._vtgate_has_answered = True
-            shards = dealt_shards(self._settings.tasks, serving)
+            progress = SnapshotProgress()
             if resume_from is None:
-                beginning = await self._beginning(shards, serving)
+                beginning = await self._beginning(dealt_shards(self._settings.tasks, serving), serving)
             else:
                 beginning = _resumed(resume_from, self._settings)
                 if self._copies_anew:
-                    position = anew(self._settings, beginning.position, shards)
+                    position = anew(self._settings, beginning.position, serving)
                     beginning = dataclasses.replace(beginning, position=position, is_copying=True)
+                else:
+                    progress = resume_from.snapshot or progress
             self._copies_anew = False
             change_log = VstreamChangeLog(
                 self._settings,
@@ -127,9 +129,8 @@ class VstreamSource:
                 vtgate,
                 identity,
                 beginning,
-                shards=shards,
                 tables=tables,
-                progress=(resume_from.snapshot if resume_from is not None else None) or SnapshotProgress(),
+                progress=progress,
                 tally=self._tally,
                 tally_metrics=self._tally_metrics,
             )
@@ -207,7 +208,6 @@ class VstreamChangeLog:
         identity: BatchIdentity,
         beginning: Beginning,
         *,
-        shards: Sequence[str],
         tables: Sequence[str],
         progress: SnapshotProgress,
         tally: StreamTally,
@@ -217,7 +217,6 @@ class VstreamChangeLog:
         self._schema_history = schema_history
         self._vtgate = vtgate
         self._position = beginning.position
-        self._shards = shards
         self._tables = tables
         self._progress = progress
         self._is_copying = beginning.is_copying
@@ -230,8 +229,8 @@ class VstreamChangeLog:
         )
         self._labels = (settings.source, identity.source_partition)
         self._bytes_read = metrics.READER_BYTES.labels(*self._labels)
-        metrics.READER_QUEUE_ANSWERS_CAPACITY.labels(*self._labels).set(_ANSWERS_AHEAD)
-        most_bytes = _ANSWERS_AHEAD * settings.vtgate.max_message_bytes
+        metrics.READER_QUEUE_ANSWERS_CAPACITY.labels(*self._labels).set(ANSWERS_AHEAD)
+        most_bytes = ANSWERS_AHEAD * settings.vtgate.max_message_bytes
         metrics.READER_QUEUE_BYTES_CAPACITY.labels(*self._labels).set(most_bytes)
         self._schemas: dict[TableId, TableSchema] = {}
         """The newest version of each table that was met."""
@@ -291,11 +290,14 @@ class VstreamChangeLog:
                         yield batch
             except PositionPurged as error:
                 if self._settings.snapshot.mode is not SnapshotMode.WHEN_NEEDED:
-                    raise
+                    raise _placed(error, decoder) from error
                 log.warning("copy_needed", reason=str(error))
-                self._position, self._is_copying = anew(self._settings, decoder.place, self._shards), True
+                serving = self._settings.shards or await self._vtgate.shards(self._settings.keyspace)
+                self._position, self._is_copying = anew(self._settings, decoder.place, serving), True
                 self._progress = SnapshotProgress()
                 continue
+            except (PipelineHalted, InvalidEvent) as error:
+                raise _placed(error, decoder) from error
             self._follow_journal(decoder)
 
     def _follow_journal(self, decoder: StreamDecoder) -> None:
@@ -333,11 +335,11 @@ class VstreamChangeLog:
         to_copy = copied_tables(self._settings, self._tables) if self._is_copying else ()
         request = stream_request(self._settings, self._position, tables_to_copy=to_copy)
         if self._is_copying and not self._progress.rows_estimated:
-            estimated = await self._estimate(to_copy or self._tables, self._shards)
+            estimated = await self._estimate(to_copy or self._tables, sorted(decoder.shard_names))
             self._progress = msgspec.structs.replace(self._progress, rows_estimated=estimated)
         log.info("stream_opened", shards=[entry.shard for entry in self._position.vgtid], is_copy=self._is_copying)
         pace = _Pace(self._labels, self._settings.heartbeat_interval_s)
-        async with _Answers(self._vtgate, self._settings.stream.heartbeat_interval_s) as answers:
+        async with Answers(self._vtgate, self._settings.stream.heartbeat_interval_s) as answers:
             answers.open(decoder, request)
             while True:
                 is_gathering = decoder.is_resumable and self._has_news(decoder, pace)
@@ -375,7 +377,7 @@ class VstreamChangeLog:
                 await asyncio.sleep(0)
 
     async def _recopied(
-        self, decoder: StreamDecoder, answers: "_Answers", arrived: "_Arrived"
+        self, decoder: StreamDecoder, answers: Answers, arrived: Arrived
     ) -> AsyncGenerator[ReadBatch, None]:
         """An answer of the second stream: its rows are one batch, with the place that it reached in the resume point."""
         second = arrived.decoder
@@ -416,7 +418,7 @@ class VstreamChangeLog:
             second.flush()
         return None
 
-    async def _direct_recopy(self, decoder: StreamDecoder, answers: "_Answers") -> None:
+    async def _direct_recopy(self, decoder: StreamDecoder, answers: Answers) -> None:
         """Open or end the second stream, as signals and reshards want it."""
         second = self._recopy.decoder
         if second is not None and self._recopy.is_to_end(decoder.shard_names):
@@ -493,7 +495,7 @@ class VstreamChangeLog:
             return 0
         return sum(estimates.get(table, 0) for estimates in of_shards for table in tables)
 
-    def _observe(self, decoder: StreamDecoder, answers: "_Answers", pace: "_Pace") -> None:
+    def _observe(self, decoder: StreamDecoder, answers: Answers, pace: "_Pace") -> None:
         pace.count(decoder)
         now_s = time.monotonic()
         if self._tally_metrics.is_due(now_s):
@@ -602,6 +604,13 @@ class VstreamChangeLog:
             )
 
 
+def _placed(error: _Error, decoder: StreamDecoder) -> _Error:
+    """The error with where the stream stood: behind the last transaction that ended."""
+    shards = [f"{entry.shard or 'all shards'} at {entry.gtid or 'its copy'}" for entry in decoder.place.vgtid]
+    more = [f"{len(shards) - _SHARDS_TOLD} more"] if len(shards) > _SHARDS_TOLD else []
+    return type(error)(f"stream behind {', '.join([*shards[:_SHARDS_TOLD], *more])}: {error}")
+
+
 def _unversioned(schema: TableSchema) -> TableSchema:
     return msgspec.structs.replace(schema, version=0)
 
@@ -661,87 +670,3 @@ class _Pace:
         self._counted = decoder.transactions
         self._reshards.inc(decoder.reshards - self._reshards_counted)
         self._reshards_counted = decoder.reshards
-
-
-@dataclass(frozen=True, slots=True)
-class _Arrived:
-    """What a stream brought: an answer, its end (neither), or why a second stream failed."""
-
-    decoder: StreamDecoder
-    answer: bytes | None
-    error: HeadwaterError | None = None
-
-
-class _Answers:
-    """The answers of a main stream, and of a second one, read ahead of their decoders."""
-
-    def __init__(self, vtgate: Vtgate, heartbeat_s: int) -> None:
-        self._vtgate = vtgate
-        self._silent_s = _MISSED_HEARTBEATS * heartbeat_s + 2.0
-        self._queue: asyncio.Queue[_Arrived] = asyncio.Queue(_ANSWERS_AHEAD)
-        self._tasks: dict[StreamDecoder, asyncio.Task[None]] = {}
-        self._main: StreamDecoder | None = None
-        self._heard_s = 0.0
-        self.waiting_bytes = 0
-        """Of answers that were read and not decoded yet."""
-
-    async def __aenter__(self) -> "_Answers":
-        return self
-
-    async def __aexit__(self, *raised: object) -> None:
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-
-    def open(self, decoder: StreamDecoder, request: vtgate_pb2.VStreamRequest) -> None:
-        """Read a stream for ``decoder``; the first is the main one."""
-        if self._main is None:
-            self._main, self._heard_s = decoder, time.monotonic()
-        self._tasks[decoder] = asyncio.create_task(self._read(decoder, request))
-
-    def end(self, decoder: StreamDecoder) -> None:
-        """Read no more for it; what was read already still comes."""
-        self._tasks[decoder].cancel()
-
-    @property
-    def waiting(self) -> int:
-        """Answers that were read and not decoded yet."""
-        return self._queue.qsize()
-
-    async def next(self, timeout_s: float) -> _Arrived | None:
-        """What arrives next; None: nothing did within ``timeout_s``.
-
-        Raises as ``Vtgate.stream`` for the main stream, and SourceUnavailable when it is silent: not even heartbeats came.
-        An error of a second stream is what arrived.
-        """
-        try:
-            arrived = self._queue.get_nowait()
-        except asyncio.QueueEmpty:
-            try:
-                async with asyncio.timeout(timeout_s):  # wait_for makes a task each time
-                    arrived = await self._queue.get()
-            except TimeoutError:
-                self._require_sign_of_life()
-                return None
-        self.waiting_bytes -= len(arrived.answer or b"")
-        if arrived.decoder is self._main:
-            self._heard_s = time.monotonic()
-            if arrived.error is not None:
-                raise arrived.error
-        return arrived
-
-    def _require_sign_of_life(self) -> None:
-        if time.monotonic() - self._heard_s > self._silent_s:
-            raise SourceUnavailable(
-                f"vtgate sent nothing for {self._silent_s:.0f} s, not even a heartbeat: the stream counts as lost"
-            )
-
-    async def _read(self, decoder: StreamDecoder, request: vtgate_pb2.VStreamRequest) -> None:
-        try:
-            async with aclosing(self._vtgate.stream(request)) as stream:
-                async for answer in stream:
-                    await self._queue.put(_Arrived(decoder, answer))
-                    self.waiting_bytes += len(answer)
-            await self._queue.put(_Arrived(decoder, None))
-        except HeadwaterError as error:
-            await self._queue.put(_Arrived(decoder, None, error))

@@ -25,6 +25,7 @@ from libs.types.checkpoint import NO_INCREMENTAL, Checkpoint, FencingToken, Incr
 from libs.types.position import SourcePartition
 from services.vstream_reader.decode import copying_shards
 from services.vstream_reader.position import VitessPosition, decode_position, position_of
+from services.vstream_reader.vgtid import lies_within, overlap
 
 log = structlog.get_logger()
 
@@ -51,6 +52,32 @@ def dealt_shards(tasks: TaskSettings | None, shards: Sequence[str]) -> Sequence[
     """
     ordered = sorted(shards)
     return ordered if tasks is None else ordered[tasks.number :: tasks.of]
+
+
+def shards_to_copy(tasks: TaskSettings | None, position: VitessPosition, serving: Sequence[str]) -> Sequence[str]:
+    """The shards of a reader that copies everything once more: all that serve, and of a task those that it reads.
+
+    A reshard may have left a task other shards than ``dealt_shards`` gives it now. Where it happened behind the task's
+    position, the task copies the shards that its own became.
+
+    >>> before = VitessPosition(vgtid=(ShardGtid(keyspace="ks", shard="-80", gtid=""),))
+    >>> shards_to_copy(TaskSettings(number=0, of=2), before, ["-40", "40-80", "80-"])
+    ['-40', '40-80']
+
+    Raises:
+        PipelineHalted: a shard of now lies in those of several tasks; nobody would read it, or all of them.
+    """
+    if tasks is None:
+        return sorted(serving)
+    own = {entry.shard for entry in position.vgtid}
+    gone = own - set(serving)
+    born = [shard for shard in serving if shard not in own and any(overlap(shard, ended) for ended in gone)]
+    if joined := [shard for shard in born if not any(lies_within(shard, ended) for ended in gone)]:
+        raise PipelineHalted(
+            f"a reshard joined shards of several tasks to {', '.join(joined)} while {partition_name(tasks)} did not follow it: "
+            "reset the checkpoints of the source's tasks, and start them as the next generation (tasks.generation)"
+        )
+    return sorted((own - gone).union(born))
 
 
 def previous_partitions(tasks: TaskSettings) -> Sequence[Sequence[str]]:

@@ -204,7 +204,7 @@ def inherited_epoch(shard: str, epochs: Mapping[str, int]) -> int:
     >>> inherited_epoch("-40", {"-80": 3, "80-": 7})
     4
     """
-    return 1 + max((epoch for other, epoch in epochs.items() if _overlap(shard, other)), default=-1)
+    return 1 + max((epoch for other, epoch in epochs.items() if overlap(shard, other)), default=-1)
 
 
 def next_epochs(
@@ -229,11 +229,22 @@ def next_epochs(
     return after
 
 
-def _overlap(one: str, other: str) -> bool:
+def overlap(one: str, other: str) -> bool:
     """Key ranges share a key. Bounds are hexadecimal fractions: they compare as texts (Vitess, "Sharding", key ranges)."""
     one_begin, one_end = _key_range(one)
     other_begin, other_end = _key_range(other)
     return (not other_end or one_begin < other_end) and (not one_end or other_begin < one_end)
+
+
+def lies_within(one: str, other: str) -> bool:
+    """The key range of ``one`` is a part of the other's, or all of it.
+
+    >>> lies_within("40-80", "-80"), lies_within("-80", "-40")
+    (True, False)
+    """
+    one_begin, one_end = _key_range(one)
+    other_begin, other_end = _key_range(other)
+    return other_begin <= one_begin and (not other_end or "" < one_end <= other_end)
 
 
 def _key_range(shard: str) -> tuple[str, str]:

@@ -27,6 +27,7 @@ from libs.kafka.clients import ensure_topics
 from libs.source.port import HasShards, ReadBatch, ShardProgress
 from libs.source.signal_topic import send_signal, signals_topic
 from libs.source.vitess.settings import StreamSettings, VtgateSettings
+from libs.source.vitess.tasks import TaskSettings
 from libs.testing.source_contract import checkpoint_of
 from libs.types.checkpoint import Checkpoint, IncrementalSnapshot
 from libs.types.table import TableId, TableSchema
@@ -373,6 +374,65 @@ async def test_a_purged_log_is_copied_anew_when_needed(vtgate: VtgateServer) -> 
     await follower.read(has_all)
 
     assert {order[0] for order, _ in follower.rows.values()} == {2}
+
+
+async def test_always_copies_once_more_at_each_start(vtgate: VtgateServer) -> None:
+    """Also where the start before broke off: its rows win over all before, and what was counted begins with them."""
+    follower = Follower(vtgate, snapshot=SnapshotSettings(mode=SnapshotMode.ALWAYS))
+    for start in (1, 2):
+        await follower.read(lambda f: len(f.reads) > 10)
+        assert follower.checkpoint is not None
+        assert follower.checkpoint.snapshot is not None
+        assert 10 < follower.checkpoint.snapshot.rows_copied == len(follower.reads) <= 40, start
+        follower.reads.clear()
+    write(vtgate, "DELETE FROM t WHERE id = 40")
+
+    await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None)
+
+    assert sorted(follower.reads) == [*range(1, 40)]
+    assert {order[0] for row_id, (order, _) in follower.rows.items() if row_id != 40} == {3}
+
+
+@pytest.mark.parametrize("mode", [SnapshotMode.ALWAYS, SnapshotMode.WHEN_NEEDED])
+@pytest.mark.parametrize("is_followed", [True, False], ids=["followed", "behind"])
+async def test_a_task_copies_its_own_shards_once_more(
+    is_followed: bool, mode: SnapshotMode, vtgate: VtgateServer, shard_servers: Callable[[int], list[MysqlServer]]
+) -> None:
+    """A reshard has made other shards of them than a task would be dealt now, and other tasks go on with theirs."""
+    settings = {"tasks": TaskSettings(number=0, of=2), "stream": StreamSettings(stop_on_reshard=True)}
+    follower = Follower(vtgate, **settings)
+    await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None)
+    (old,) = {shard.shard for shard in follower.shards}
+    _, *free = shard_servers(4)
+    halves = [_shard(follower.keyspace, "-40", 500, free[1]), _shard(follower.keyspace, "40-80", 600, free[2])]
+    await asyncio.to_thread(reshard, vtgate, halves)
+    write(vtgate, "UPDATE t SET v = 'new'")
+    if is_followed:
+        await follower.read(lambda f: f.checkpoint is not None and b"40-80" in f.checkpoint.position.token)
+    for shard in vtgate.topology.serving(follower.keyspace) if mode is SnapshotMode.WHEN_NEEDED else ():
+        shard.primary.execute("FLUSH BINARY LOGS")
+        (*_, newest) = shard.primary.execute("SHOW BINARY LOGS")
+        shard.primary.execute(f"PURGE BINARY LOGS TO '{newest[0]}'")
+    again = Follower(vtgate, **settings, snapshot=SnapshotSettings(mode=mode))
+    again.checkpoint = follower.checkpoint
+
+    await again.read(lambda f: bool(f.reads) and f.checkpoint is not None and f.checkpoint.snapshot is None)
+
+    assert old == "-80"
+    assert {shard.shard for shard in again.shards} == {"-40", "40-80"}
+    assert again.table.items() <= shards_hold(vtgate).items()
+    assert again.table.keys() == follower.table.keys()
+
+
+async def test_a_table_that_is_not_there_yet_is_waited_for(vtgate: VtgateServer) -> None:
+    """By its plain name: the others are copied, and it is captured when it is created."""
+    keyspace = vtgate.topology.keyspaces[0].name
+    follower = Follower(vtgate, include_tables=(rf"{keyspace}\.t", f"{keyspace}.later"))
+    await follower.read(lambda f: has_all(f) and f.checkpoint is not None and f.checkpoint.snapshot is None)
+    on_every_shard(vtgate.topology, keyspace, ["CREATE TABLE later (id BIGINT PRIMARY KEY, v VARCHAR(40))"])
+    write(vtgate, "INSERT INTO later (id, v) VALUES (7001, 'new')")
+
+    await follower.read(lambda f: 7001 in f.table)
 
 
 async def test_heartbeats_come_at_a_source_at_rest(vtgate: VtgateServer) -> None:
@@ -801,7 +861,10 @@ async def test_what_passes_is_read_again(vtgate: VtgateServer, fault: Fault) -> 
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (WrongFields("t"), r"\.t: vtgate sent a row of 2 values where its FIELD event has 3 columns"),
+        (
+            WrongFields("t"),
+            r"stream behind -80 at .*\.t: vtgate sent a row of 2 values where its FIELD event has 3 columns",
+        ),
         (OversizedRow("t", 80_000), r"raise vtgate.max_message_bytes above that"),
     ],
 )

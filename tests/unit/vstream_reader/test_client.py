@@ -27,6 +27,19 @@ UNKNOWN, UNAVAILABLE = grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE
             PositionPurged,
             "re-snap",
         ),
+        (
+            UNKNOWN,
+            "Could not find first log file name in binary log index file (errno 1236)",
+            PositionPurged,
+            "re-snap",
+        ),
+        (
+            UNKNOWN,
+            "log event entry exceeded max_allowed_packet (errno 1236)",
+            PipelineHalted,
+            "raise max_allowed_packet",
+        ),
+        (UNKNOWN, "binlog truncated in the middle of event (errno 1236)", PipelineHalted, "repair the tablet"),
         (UNKNOWN, "cannot determine table columns for t: event has …", PipelineHalted, "--track_schema_versions"),
         (
             UNKNOWN,

@@ -23,6 +23,7 @@ from services.vstream_reader.tasks import (
     earlier_partitions,
     previous_owners,
     previous_partitions,
+    shards_to_copy,
     taken_over,
 )
 
@@ -55,6 +56,31 @@ def test_shards_are_dealt_as_in_the_reference(case: dict[str, Any]) -> None:
             mode = SnapshotMode(case["config"]["snapshot.mode"])
             position = first_position(_settings(SnapshotSettings(mode=mode)), shards)
             assert {entry.gtid for entry in position.vgtid} == {expected["gtid"]}
+
+
+@pytest.mark.parametrize(
+    ("own", "serving", "copied"),
+    [
+        (["-80"], ["-80", "80-"], ["-80"]),
+        (["-40", "40-80"], ["-40", "40-80", "80-"], ["-40", "40-80"]),  # dealt anew: -40 and 80-
+        (["-80"], ["-40", "40-80", "80-"], ["-40", "40-80"]),
+        (["-40", "80-"], ["-20", "20-40", "40-80", "80-"], ["-20", "20-40", "80-"]),
+    ],
+)
+def test_a_task_copies_anew_what_it_reads(own: list[str], serving: list[str], copied: list[str]) -> None:
+    """Whatever would be dealt to it now: the other tasks go on with theirs."""
+    tasks = TaskSettings(number=0, of=2)
+
+    assert shards_to_copy(tasks, place(dict.fromkeys(own, "g")), serving) == copied
+    assert shards_to_copy(None, place(dict.fromkeys(own, "g")), serving) == sorted(serving)
+
+
+def test_a_task_whose_shards_were_joined_with_anothers_copies_nothing() -> None:
+    """Both would copy the shard, or neither."""
+    tasks = TaskSettings(number=0, of=2)
+
+    with pytest.raises(PipelineHalted, match=r"joined shards of several tasks to 40-c0 .* next generation"):
+        shards_to_copy(tasks, place({"40-80": "g"}), ["-40", "40-c0", "c0-"])
 
 
 def _settings(snapshot: SnapshotSettings) -> VstreamReaderSettings:
