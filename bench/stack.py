@@ -56,7 +56,9 @@ class Servers:
     def connect(self) -> "pymysql.Connection[Any]":
         """To MySQL as root; several statements may be sent at once."""
         flag = pymysql.constants.CLIENT.MULTI_STATEMENTS
-        return pymysql.connect(host=LOOPBACK, port=self.mysql_port, user="root", client_flag=flag, autocommit=True)
+        return pymysql.connect(
+            host=LOOPBACK, port=self.mysql_port, user="root", ssl_disabled=True, client_flag=flag, autocommit=True
+        )
 
 
 @contextmanager

@@ -76,7 +76,9 @@ class MysqlServer:
 
     def connect(self, database: str | None = None, **options: Any) -> "Connection[Any]":
         """A new connection as root, autocommit on unless ``options`` (pymysql's) say otherwise."""
-        chosen = {"user": "root", "autocommit": True, "read_timeout": 120, "write_timeout": 120, **options}
+        # Told nothing of TLS, PyMySQL reads the system's authorities for each connection.
+        plain = {} if "ssl" in options else {"ssl_disabled": True}
+        chosen = {"user": "root", "autocommit": True, "read_timeout": 120, "write_timeout": 120, **plain, **options}
         return pymysql.connect(host=self.host, port=self.port, database=database, **chosen)
 
     def execute(self, *statements: str, database: str | None = None) -> tuple[tuple[Any, ...], ...]:

@@ -1,19 +1,13 @@
-"""``headwater init``, ``validate``, ``up``, ``down`` and ``version``."""
+"""``headwater up`` and ``down``."""
 
 import datetime
-import os
-import sys
-from importlib import metadata
 
 import click
 
 from libs.cli.home import home_option
-from libs.errors import InvalidSettings
 from libs.local import stack
-from libs.local.documents import Documents, nearest, read_documents
-from libs.local.home import Home, is_initialised, write_examples
+from libs.local.home import Home
 from libs.local.plan import IMPORT_ROOT
-from libs.local.preflight import preflight, resume_position, where
 from libs.local.state import ServicePhase, StackPhase, StackState
 from libs.local.supervisor import StackEvent
 
@@ -25,77 +19,6 @@ _COLOURS = {
     ServicePhase.FAILED: "red",
     ServicePhase.STOPPED: "bright_black",
 }
-
-
-@click.command()
-@home_option
-def init(home: Home) -> None:
-    """Make a home folder with commented examples.
-
-    \b
-    Then:
-      cp .headwater/sources/shop.yaml.example .headwater/sources/shop.yaml     and edit it
-      cp .headwater/tenants/acme.yaml.example .headwater/tenants/acme.yaml     and edit it
-      headwater validate && headwater up
-    """
-    written = write_examples(home)
-    for path in written:
-        click.echo(f"wrote {path}")
-    click.echo(
-        f"next: copy the examples in {home.sources_dir} and {home.tenants_dir} to names without .example, edit them, "
-        "then `headwater up`"
-    )
-
-
-@click.command()
-@click.argument("source", required=False)
-@home_option
-def validate(home: Home, source: str | None) -> None:
-    """List every mistake in sources/ and tenants/; with SOURCE, ask its server too. Exits with 2 when there is any.
-
-    With SOURCE the pre-flight runs that a reader makes at each start: server, log, grants and settings, each fault with the
-    statement that mends it. Of a MySQL source all that the document names is asked for too: tables, signal table, overrides,
-    failover servers, replicas; while the stack is up, also whether the log goes on where the reader stood. Nothing is
-    changed, and no stack need be up. Exits with 1 when the server does not answer.
-
-    \b
-    Examples:
-      headwater validate              the documents alone
-      headwater validate shop         and the server of sources/shop.yaml
-    """
-    if not is_initialised(home):
-        raise InvalidSettings(str(home.root), ["is no Headwater home: run `headwater init`, or name one with --home"])
-    documents = read_documents(home)
-    mistakes = [
-        *documents.source_mistakes,
-        *documents.warehouse_mistakes,
-        *documents.schema_registry_mistakes,
-        *documents.openlineage_mistakes,
-        *documents.tenant_mistakes,
-    ]
-    if mistakes:
-        raise InvalidSettings(str(home.root), mistakes)
-    if source is not None:
-        _validate_server(home, documents, source)
-    click.echo(
-        f"no mistakes: {len(documents.sources)} source(s) ({', '.join(documents.sources) or 'none'}), "
-        f"{len(documents.tenants)} tenant(s) ({', '.join(documents.tenants) or 'none'})"
-    )
-
-
-def _validate_server(home: Home, documents: Documents, source: str) -> None:
-    document = documents.sources.get(source)
-    if document is None:
-        raise InvalidSettings(
-            f"source {source}", [f"has no document in {home.sources_dir}; {nearest(source, sorted(documents.sources))}"]
-        )
-    resume_from = resume_position(home, source, document)
-    report = preflight(document, resume_from=resume_from)
-    for warning in report.warnings:
-        click.secho(f"warning: {warning.what}; mend: {warning.mend}", fg="yellow", err=True)
-    if report.faults:
-        raise InvalidSettings(where(document), [f"{fault.what}; mend: {fault.mend}" for fault in report.faults])
-    click.echo(f"{source}: the server can be followed{', from the checkpoint on' if resume_from is not None else ''}")
 
 
 @click.command()
@@ -171,23 +94,3 @@ def down(home: Home) -> None:
         click.echo("stopped")
     else:
         click.echo(f"nothing ran in {home.root}")
-
-
-@click.command()
-def version() -> None:
-    """Print the versions of Headwater and of what it runs on."""
-    click.echo(f"headwater {_project_version()}")
-    for package in ("pyspark", "faust-streaming", "confluent-kafka", "pyiceberg", "duckdb"):
-        try:
-            click.echo(f"{package} {metadata.version(package)}")
-        except metadata.PackageNotFoundError:
-            click.echo(f"{package} is not installed: run `make setup`")
-    click.echo(f"python {sys.version.split()[0]} on {os.uname().sysname} {os.uname().machine}")
-
-
-def _project_version() -> str:
-    for line in (IMPORT_ROOT / "pyproject.toml").read_text(encoding="utf-8").splitlines():
-        name, _, value = line.partition("=")
-        if name.strip() == "version":
-            return value.strip().strip('"')
-    return "unknown"

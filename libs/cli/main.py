@@ -6,29 +6,50 @@ fault of the program and keeps its traceback.
 """
 
 import sys
+from importlib import import_module
+from typing import Final, NamedTuple
 
 import click
 
-from libs.cli.check import check_command
-from libs.cli.dead_letter import dead_letter
-from libs.cli.demo import demo
-from libs.cli.dts import dts
-from libs.cli.erase import erase
-from libs.cli.lifecycle import down, init, up, validate, version
-from libs.cli.migrate import migrate_command
-from libs.cli.query import query
-from libs.cli.rebuild import rebuild
-from libs.cli.resync import resync
-from libs.cli.schema import schema_command
-from libs.cli.signal import signal
-from libs.cli.status import status
-from libs.cli.tail import tail
-from libs.cli.tenant import tenant_command
+from libs.config.tenant_place import nearest
 from libs.errors import HeadwaterError, InvalidSettings
 
 EXIT_FAILED = 1
 EXIT_MISTAKE = 2
 """The user can mend it: wrong arguments or documents; click's own errors have this code too."""
+
+
+class _Subcommand(NamedTuple):
+    """Where a subcommand stands, and its line of ``headwater --help``."""
+
+    module: str
+    attribute: str
+    summary: str
+
+
+SUBCOMMANDS: Final = {
+    "check": _Subcommand("check", "check_command", "Compare the source with tenants' tables, every row and column."),
+    "dead-letter": _Subcommand("dead_letter", "dead_letter", "Show and replay events that could not be delivered."),
+    "demo": _Subcommand(
+        "demo", "demo", "See the main job at work: MySQL into Iceberg tables, with kills, and the proof."
+    ),
+    "down": _Subcommand("lifecycle", "down", "Stop the embedded stack: Spark and the readers first, Kafka last."),
+    "dts": _Subcommand("dts", "dts", "Record a Tencent DTS subscription, and play a recording into a topic."),
+    "erase": _Subcommand("erase", "erase", "Remove everything that Headwater holds of a tenant, for good."),
+    "init": _Subcommand("documents", "init", "Make a home folder with commented examples."),
+    "migrate": _Subcommand("migrate", "migrate_command", "Write our documents from another tool's configuration."),
+    "query": _Subcommand("query", "query", "Ask SQL of a tenant's tables; without SQL, list them."),
+    "rebuild": _Subcommand("rebuild", "rebuild", "Build a table as the source had it at a past moment."),
+    "resync": _Subcommand("resync", "resync", "Build a table anew from the source's rows, and swap it in."),
+    "schema": _Subcommand("schema", "schema_command", "Say what a DDL does to the tenants' tables."),
+    "signal": _Subcommand("signal", "signal", "Have tables copied again while changes go on, and stop or pause that."),
+    "status": _Subcommand("status", "status", "Show what runs and how far everything got."),
+    "tail": _Subcommand("tail", "tail", "Show a table's events as they come."),
+    "tenant": _Subcommand("tenant", "tenant_command", "Judge, compare, put into force and explain tenants' documents."),
+    "up": _Subcommand("lifecycle", "up", "Start the embedded stack: Kafka, Valkey, the services, the readers, Spark."),
+    "validate": _Subcommand("documents", "validate", "List every mistake in the documents; ask a source's server too."),
+    "version": _Subcommand("version", "version", "Print the versions of Headwater and of what it runs on."),
+}
 
 HELP = """Follow databases' change logs into each tenant's topics and tables.
 
@@ -57,33 +78,36 @@ To see all of it at work in under four minutes:  headwater demo
 """
 
 
-@click.group(help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class _Subcommands(click.Group):
+    """Imports a subcommand when it is asked for: Iceberg's and Spark's libraries take seconds to load, and a mistyped word or
+    ``--help`` needs none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """By name."""
+        return sorted(SUBCOMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        """Raises click.UsageError: there is no such subcommand."""
+        found = SUBCOMMANDS.get(cmd_name)
+        if found is None:
+            ctx.fail(f"No such command {cmd_name!r}: {nearest(cmd_name, self.list_commands(ctx))}")
+        command = getattr(import_module(f"libs.cli.{found.module}"), found.attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Their lines, from ``SUBCOMMANDS``."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, SUBCOMMANDS[name].summary) for name in self.list_commands(ctx)])
+
+
+@click.group(
+    cls=_Subcommands,
+    help=HELP,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 def headwater() -> None:
     """Hold the subcommands."""
-
-
-for command in (
-    init,
-    migrate_command,
-    validate,
-    up,
-    down,
-    status,
-    tail,
-    query,
-    signal,
-    schema_command,
-    tenant_command,
-    check_command,
-    dead_letter,
-    resync,
-    rebuild,
-    erase,
-    demo,
-    dts,
-    version,
-):
-    headwater.add_command(command)
 
 
 def error_text(error: HeadwaterError) -> str:

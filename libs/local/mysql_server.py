@@ -87,6 +87,7 @@ def _serves(port: int, data_dir: Path) -> bool:
                 host=LOOPBACK,
                 port=port,
                 user="root",
+                ssl_disabled=True,
                 connect_timeout=PROBE_TIMEOUT_S,
                 read_timeout=PROBE_TIMEOUT_S,
                 write_timeout=PROBE_TIMEOUT_S,

@@ -299,7 +299,7 @@ def test_the_command_tells_of_all_at_once(shop: Shop, tmp_path: Path, monkeypatc
     unsound = _validate(tmp_path, "shop")
     unknown = "24bc7850-2c16-11e6-a073-0242ac110002:1-5"
     monkeypatch.setattr(
-        "libs.cli.lifecycle.resume_position", lambda *_: BinlogPosition(gtid_set=unknown, file="", pos=0)
+        "libs.cli.documents.resume_position", lambda *_: BinlogPosition(gtid_set=unknown, file="", pos=0)
     )
     moved = _validate(tmp_path, "shop")
 

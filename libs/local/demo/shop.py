@@ -180,7 +180,14 @@ class Shop:
 def connected(port: int, database: str | None) -> Iterator["pymysql.Connection[pymysql.cursors.Cursor]"]:
     """A connection to one of the demo's servers as its administrator."""
     connection = pymysql.connect(
-        host=LOOPBACK, port=port, user="root", database=database, charset="utf8mb4", connect_timeout=5, read_timeout=120
+        host=LOOPBACK,
+        port=port,
+        user="root",
+        database=database,
+        charset="utf8mb4",
+        ssl_disabled=True,
+        connect_timeout=5,
+        read_timeout=120,
     )
     try:
         yield connection

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from libs.cli.main import headwater
+from libs.cli.main import SUBCOMMANDS, headwater
 from libs.cli.status import duration, is_well, print_status, short_position
 from libs.cli.tail import choose_topic
 from libs.errors import InvalidSettings
@@ -58,6 +58,32 @@ def test_the_front_page_names_every_command() -> None:
 
     assert answer.returncode == 0
     assert all(command in answer.stdout for command in COMMANDS)
+
+
+def test_a_mistyped_command_is_told_the_nearest() -> None:
+    """With the code of a mistake."""
+    answer = run("stat")
+
+    assert answer.returncode == 2
+    assert "No such command 'stat'" in answer.stderr
+    assert "status" in answer.stderr
+
+
+def test_every_subcommand_is_where_the_front_page_says() -> None:
+    """Under the name that it has there."""
+    context = click.Context(headwater)
+
+    assert {name: headwater.get_command(context, name).name for name in headwater.list_commands(context)} == {
+        name: name for name in SUBCOMMANDS
+    }
+
+
+def test_the_front_page_loads_no_subcommand() -> None:
+    """It is shown at once: the libraries of Iceberg and Spark take seconds."""
+    code = "import sys, libs.cli.main as m; m.headwater(['--help'], standalone_mode=False); print(sorted(sys.modules))"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+
+    assert not any(f"'{module}'" in answer.stdout for module in ("pyarrow", "pyiceberg", "libs.cli.check", "redis"))
 
 
 def test_init_then_validate(tmp_path: Path) -> None:

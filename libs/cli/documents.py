@@ -1,0 +1,80 @@
+"""``headwater init`` and ``validate``: a home's documents, before anything runs."""
+
+import click
+
+from libs.cli.home import home_option
+from libs.errors import InvalidSettings
+from libs.local.documents import Documents, nearest, read_documents
+from libs.local.home import Home, is_initialised, write_examples
+from libs.local.preflight import preflight, resume_position, where
+
+
+@click.command()
+@home_option
+def init(home: Home) -> None:
+    """Make a home folder with commented examples.
+
+    \b
+    Then:
+      cp .headwater/sources/shop.yaml.example .headwater/sources/shop.yaml     and edit it
+      cp .headwater/tenants/acme.yaml.example .headwater/tenants/acme.yaml     and edit it
+      headwater validate && headwater up
+    """
+    written = write_examples(home)
+    for path in written:
+        click.echo(f"wrote {path}")
+    click.echo(
+        f"next: copy the examples in {home.sources_dir} and {home.tenants_dir} to names without .example, edit them, "
+        "then `headwater up`"
+    )
+
+
+@click.command()
+@click.argument("source", required=False)
+@home_option
+def validate(home: Home, source: str | None) -> None:
+    """List every mistake in sources/ and tenants/; with SOURCE, ask its server too. Exits with 2 when there is any.
+
+    With SOURCE the pre-flight runs that a reader makes at each start: server, log, grants and settings, each fault with the
+    statement that mends it. Of a MySQL source all that the document names is asked for too: tables, signal table, overrides,
+    failover servers, replicas; while the stack is up, also whether the log goes on where the reader stood. Nothing is
+    changed, and no stack need be up. Exits with 1 when the server does not answer.
+
+    \b
+    Examples:
+      headwater validate              the documents alone
+      headwater validate shop         and the server of sources/shop.yaml
+    """
+    if not is_initialised(home):
+        raise InvalidSettings(str(home.root), ["is no Headwater home: run `headwater init`, or name one with --home"])
+    documents = read_documents(home)
+    mistakes = [
+        *documents.source_mistakes,
+        *documents.warehouse_mistakes,
+        *documents.schema_registry_mistakes,
+        *documents.openlineage_mistakes,
+        *documents.tenant_mistakes,
+    ]
+    if mistakes:
+        raise InvalidSettings(str(home.root), mistakes)
+    if source is not None:
+        _validate_server(home, documents, source)
+    click.echo(
+        f"no mistakes: {len(documents.sources)} source(s) ({', '.join(documents.sources) or 'none'}), "
+        f"{len(documents.tenants)} tenant(s) ({', '.join(documents.tenants) or 'none'})"
+    )
+
+
+def _validate_server(home: Home, documents: Documents, source: str) -> None:
+    document = documents.sources.get(source)
+    if document is None:
+        raise InvalidSettings(
+            f"source {source}", [f"has no document in {home.sources_dir}; {nearest(source, sorted(documents.sources))}"]
+        )
+    resume_from = resume_position(home, source, document)
+    report = preflight(document, resume_from=resume_from)
+    for warning in report.warnings:
+        click.secho(f"warning: {warning.what}; mend: {warning.mend}", fg="yellow", err=True)
+    if report.faults:
+        raise InvalidSettings(where(document), [f"{fault.what}; mend: {fault.mend}" for fault in report.faults])
+    click.echo(f"{source}: the server can be followed{', from the checkpoint on' if resume_from is not None else ''}")
