@@ -9,6 +9,7 @@ however it ends.
 
 import contextlib
 import itertools
+import os
 import re
 import secrets
 from collections.abc import Callable, Iterator
@@ -47,6 +48,7 @@ STOP_TIMEOUT_S = 30.0
 _OWN_READY_TIMEOUT_S = 240.0  # Hive's metastore makes its tables first
 FAULTS_TIMEOUT_S = 900
 DIFFERENTIAL_TIMEOUT_S = 900  # the first one fetches Debezium's jars
+_TOLD_CHARS = 4_000
 ORDER = ("unit", "contract", "integration", "differential", "cluster", "faults", "e2e")  # cheap and telling first
 
 
@@ -344,6 +346,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if timeout_s is not None and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(timeout_s))
     items.sort(key=lambda item: ORDER.index(kind(item)) if kind(item) in ORDER else len(ORDER))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Tell of a failure at once, besides at the end: a long run that is broken off has no end."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\nFAILED {report.nodeid} ({report.when})\n{report.longreprtext[-_TOLD_CHARS:]}", flush=True)  # noqa: T201
 
 
 def start_kafka_in(folder: Path, servers: ExitStack, *, sasl: kafka.Sasl | None = None) -> KafkaBroker:

@@ -98,6 +98,8 @@ class DeltaSink:
             # A table's state is small, and read at each batch: fifty tasks for it, the default, cost more than the merge.
             "spark.databricks.delta.snapshotPartitions": "2",
             "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+            # VACUUM lists a table's folders in so many tasks, by default 10,000: minutes of CPU for a table of ten files.
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
         }
 
     def begin_batch(self, spark: SparkSession, batch: BatchIdentity) -> None:
