@@ -8,7 +8,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 	--no-emit-index-url --no-emit-find-links --no-header --custom-compile-command "make locks"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-sources up down status test test-unit test-integration differential vitess-differential cluster-programs cluster-e2e images kube-score fuzz lint format protos docs-metrics docs-types tenant-schema locks bench clean
+.PHONY: help setup demo demo-sources up down status test test-long test-unit test-integration differential vitess-differential cluster-programs cluster-e2e images kube-score fuzz lint format protos docs-metrics docs-types tenant-schema locks bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,11 +36,15 @@ status: setup ## show the embedded stack's services, sources and tenants
 	@$(PYTHON) -m libs.cli status
 
 # Most tests wait for servers most of the time: three at once keep two cores busy, and the control plane, where the cache has none
-# yet, is built beside them. What goes wrong there, the tests that need it say.
-test: setup ## run all tests (those against Debezium fetch 121 MB at first, those of ClickHouse 173)
+# yet, is built beside them. What goes wrong there, the tests that need it say. The order is tests/conftest.py's: files that take
+# long come early, so that no core waits for the last of them.
+test: setup ## run all tests but a few long ones (those against Debezium fetch 121 MB at first, those of ClickHouse 173)
 	@$(PYTHON) -m tests.cluster.programs > /dev/null 2>&1 & programs=$$!; \
-	$(PYTHON) -m pytest -n 3 --dist loadfile --tb=short $(PYTEST_OPTIONS); status=$$?; \
+	$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long" --tb=short $(PYTEST_OPTIONS); status=$$?; \
 	wait $$programs; exit $$status
+
+test-long: setup ## run the tests that `make test` leaves out: what a slow kind of warehouse shows again
+	@$(PYTHON) -m pytest -m long $(PYTEST_OPTIONS)
 
 test-unit: setup ## run the tests that need no server
 	@$(PYTHON) -m pytest -m "not integration" $(PYTEST_OPTIONS)
