@@ -19,6 +19,7 @@ from libs.errors import (
     SourceMisconfigured,
     SourceUnavailable,
 )
+from libs.mysql.purged_log import tells_of_purged_log
 from libs.rpc.client import OwnsChannel, channel_to
 from libs.rpc.tls import refusal_in, was_closed, why_closed
 from libs.source.vitess.settings import VtgateSettings
@@ -136,12 +137,8 @@ class Vtgate(OwnsChannel):
         return error_of(error.code(), details, where=self._where)
 
 
-_PURGED: Final = re.compile(
-    r"errno 1789|purged (?:required )?binary logs|could not find first log file|impossible position|position > file size",
-    re.IGNORECASE,
-)
 _CANNOT_SEND_LOG: Final = re.compile(r"errno 1236", re.IGNORECASE)
-"""Everything that ends a shard's dump; its text alone tells what it is (MySQL source, sql/rpl_binlog_sender.cc)."""
+_PURGED: Final = re.compile(r"errno 1789", re.IGNORECASE)
 _TOO_LARGE: Final = re.compile(r"larger than max \((\d+) vs\.? \d+\)", re.IGNORECASE)
 _UNKNOWN_NAME: Final = re.compile(
     r"node doesn't exist|unknown database|keyspace .* not found|no keyspace matches|no shards? found|not present in the "
@@ -167,7 +164,7 @@ def error_of(code: grpc.StatusCode, details: str, *, where: str) -> HeadwaterErr
     text = f"vtgate at {where}: {details or code.name}"
     if code is grpc.StatusCode.UNAVAILABLE and (refusal := refusal_in(details, place=_PLACE)):
         return AccessDenied(f"vtgate at {where}: {refusal}")
-    if _PURGED.search(details):
+    if _PURGED.search(details) or tells_of_purged_log(details):
         return PositionPurged(f"{text}; the shard no longer holds the log to resume from: re-snapshot the source")
     if _CANNOT_SEND_LOG.search(details):
         return PipelineHalted(

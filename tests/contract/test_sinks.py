@@ -158,17 +158,16 @@ def _plain(value: Any) -> Any:
     return f"{value:f}" if is_long else value
 
 
-def _promises() -> list[Any]:
-    """Each with each kind of sink."""
-    return [
-        pytest.param(kind, promise, id=f"{kind}-{promise.__name__}", marks=[pytest.mark.long] * is_long)
-        for kind in sorted(SINKS)
-        for promise in PROMISES
-        for is_long in (kind == "delta" and promise in LONG_ON_DELTA,)
-    ]
+def _kept_by(kind: str, promise: Callable[[SinkHarness], None]) -> Any:
+    is_long = kind == "delta" and promise in LONG_ON_DELTA
+    return pytest.param(kind, promise, id=f"{kind}-{promise.__name__}", marks=[pytest.mark.long] if is_long else [])
 
 
-@pytest.mark.parametrize(("harness", "promise"), _promises(), indirect=["harness"])
+@pytest.mark.parametrize(
+    ("harness", "promise"),
+    [_kept_by(kind, promise) for kind in sorted(SINKS) for promise in PROMISES],
+    indirect=["harness"],
+)
 def test_a_sink_keeps_its_promises(harness: WarehouseHarness, promise: Callable[[SinkHarness], None]) -> None:
     """See the promise's own words."""
     promise(harness)

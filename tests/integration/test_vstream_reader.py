@@ -187,6 +187,14 @@ def write(server: VtgateServer, *statements: str) -> None:
         execute(server, statement, server.topology.keyspaces[0].name)
 
 
+def purge_logs(server: VtgateServer) -> None:
+    """Of each shard that serves all but the newest file of its log."""
+    for shard in server.topology.serving(server.topology.keyspaces[0].name):
+        shard.primary.execute("FLUSH BINARY LOGS")
+        (*_, newest) = shard.primary.execute("SHOW BINARY LOGS")
+        shard.primary.execute(f"PURGE BINARY LOGS TO '{newest[0]}'")
+
+
 # --- copy and stream ---------------------------------------------------------------------------------------------------
 
 
@@ -366,10 +374,7 @@ async def test_a_purged_log_is_copied_anew_when_needed(vtgate: VtgateServer) -> 
     follower = Follower(vtgate, snapshot=SnapshotSettings(mode=SnapshotMode.WHEN_NEEDED))
     await follower.read(lambda f: has_all(f) and f.checkpoint is not None and f.checkpoint.snapshot is None)
     write(vtgate, "UPDATE t SET v = 'new' WHERE id < 10")
-    for shard in vtgate.topology.serving(follower.keyspace):
-        shard.primary.execute("FLUSH BINARY LOGS")
-        (*_, newest) = shard.primary.execute("SHOW BINARY LOGS")
-        shard.primary.execute(f"PURGE BINARY LOGS TO '{newest[0]}'")
+    purge_logs(vtgate)
 
     await follower.read(has_all)
 
@@ -409,10 +414,8 @@ async def test_a_task_copies_its_own_shards_once_more(
     write(vtgate, "UPDATE t SET v = 'new'")
     if is_followed:
         await follower.read(lambda f: f.checkpoint is not None and b"40-80" in f.checkpoint.position.token)
-    for shard in vtgate.topology.serving(follower.keyspace) if mode is SnapshotMode.WHEN_NEEDED else ():
-        shard.primary.execute("FLUSH BINARY LOGS")
-        (*_, newest) = shard.primary.execute("SHOW BINARY LOGS")
-        shard.primary.execute(f"PURGE BINARY LOGS TO '{newest[0]}'")
+    if mode is SnapshotMode.WHEN_NEEDED:
+        purge_logs(vtgate)
     again = Follower(vtgate, **settings, snapshot=SnapshotSettings(mode=mode))
     again.checkpoint = follower.checkpoint
 
@@ -753,10 +756,7 @@ async def test_a_copy_that_was_paused_until_its_log_was_purged_begins_again(
     everywhere = "UPDATE t SET v = 'w' WHERE id <= 100"
     await asyncio.to_thread(write, server, everywhere)
     await mesh.follower.read(lambda f: sum(v == "w" for v in f.table.values()) == 100)
-    for shard in server.topology.serving(mesh.follower.keyspace):
-        shard.primary.execute("FLUSH BINARY LOGS")
-        (*_, newest) = shard.primary.execute("SHOW BINARY LOGS")
-        shard.primary.execute(f"PURGE BINARY LOGS TO '{newest[0]}'")
+    purge_logs(server)
 
     await asyncio.to_thread(mesh.send, "resume-snapshot")
     await mesh.copy_the_rest()

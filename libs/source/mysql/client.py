@@ -31,6 +31,7 @@ from libs.mysql.binlog_events import KIND_OFFSET, TRANSACTION_PAYLOAD, read_pack
 from libs.mysql.binlog_position import BinlogPosition
 from libs.mysql.gtid import GtidSet
 from libs.mysql.packets import MAX_PACKET, Packets, whole_packets
+from libs.mysql.purged_log import tells_of_purged_log
 from libs.source.mysql.settings import DatabaseSettings, TlsMode
 from libs.source.spill import out_of_room_named, spill_file
 
@@ -46,15 +47,8 @@ _REFUSED_STATES: Final = frozenset({"0A", "21", "22", "3D", "42"})
 """Classes of SQLSTATE: what the statement asks for cannot be had, now or later."""
 _LIMITS: Final = frozenset({1203, 1226})  # of a user's connections and queries an hour: of class 42 too, but they pass
 _CANNOT_SEND_LOG: Final = 1236
-"""Everything that ends a dump; its text alone tells what it is (MySQL source, sql/rpl_binlog_sender.cc)."""
+"""Everything that ends a dump; see ``libs.mysql.purged_log``."""
 _PURGED: Final = 1789
-_PURGED_TEXTS: Final = (
-    "purged required",
-    "could not find first log file",
-    "more gtids than",
-    "impossible position",
-    "position > file size",
-)
 _SAME_ID_TEXT: Final = "same server_uuid/server_id"
 _COM_BINLOG_DUMP: Final = 0x12
 _COM_BINLOG_DUMP_GTID: Final = 0x1E
@@ -100,7 +94,7 @@ def _security(settings: DatabaseSettings, mode: TlsMode) -> dict[str, Any]:
     """What PyMySQL is told of TLS and of the server's key.
 
     Told nothing it does PREFERRED itself, and reads the system's authorities for each connection, whose certificates it then
-    does not look at: 20 ms and a megabyte.
+    does not look at.
     """
     options: dict[str, Any] = {}
     try:
@@ -191,12 +185,11 @@ _CLIENT_ERRORS: Final = range(2000, 3000)  # the connection, not the statement
 
 def _log_withheld(code: int, text: str, where: str) -> HeadwaterError:
     """Why a server ends the dump of its log, or does not begin it."""
-    told = text.lower()
-    if code == _PURGED or any(each in told for each in _PURGED_TEXTS):
+    if code == _PURGED or tells_of_purged_log(text):
         return PositionPurged(
             f"MySQL at {where} no longer holds the log to resume from ({text}): re-snapshot the source"
         )
-    if _SAME_ID_TEXT in told:
+    if _SAME_ID_TEXT in text.lower():
         return SourceMisconfigured(
             f"MySQL at {where} ended the log, since somebody else asked for it under the same server id ({text}): give every "
             "reader and every replica of the server its own id (replica_server_id)"

@@ -41,6 +41,7 @@ from libs.source.mysql.replica_lag import _seconds_behind
         ),
         (1236, "HY000", "Could not find first log file name in binary log index file", PositionPurged),
         (1236, "HY000", "Cannot replicate because the source purged required binary logs.", PositionPurged),
+        (1236, "HY000", "the master has purged binary logs containing GTIDs that the slave requires", PositionPurged),
         (1236, "HY000", "Client requested source to start replication from position > file size", PositionPurged),
         (
             1236,

@@ -208,7 +208,7 @@ def test_columns_that_are_not_tracked_rewrite_the_version(shared: SharedSpark, w
 
 @pytest.mark.parametrize(
     "warehouse",
-    [pytest.param(kind, marks=[pytest.mark.long] * (kind == "delta")) for kind in (*KINDS, FILTERED)],
+    [pytest.param(kind, marks=[pytest.mark.long] if kind == "delta" else []) for kind in (*KINDS, FILTERED)],
     indirect=True,
 )
 def test_repeats_change_nothing_and_late_changes_find_their_place(shared: SharedSpark, warehouse: Warehouse) -> None:

@@ -1,0 +1,28 @@
+"""How a server tells that its log no longer holds what is asked for.
+
+Error 1236 stands for everything that ends a dump of the log; its text alone tells what it is (MySQL source,
+``sql/rpl_binlog_sender.cc``). vttablet passes the text on.
+"""
+
+from typing import Final
+
+_TEXTS: Final = (
+    "purged required",
+    "purged binary logs",
+    "could not find first log file",
+    "more gtids than",
+    "impossible position",
+    "position > file size",
+)
+
+
+def tells_of_purged_log(text: str) -> bool:
+    """Whether the text of an error 1236 is one of a log that is gone, from the place asked for on.
+
+    >>> tells_of_purged_log("Could not find first log file name in binary log index file")
+    True
+    >>> tells_of_purged_log("log event entry exceeded max_allowed_packet")
+    False
+    """
+    told = text.lower()
+    return any(each in told for each in _TEXTS)
