@@ -43,8 +43,8 @@ test: setup ## run all tests but a few long ones (those against Debezium fetch 1
 	$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long" --tb=short $(PYTEST_OPTIONS); status=$$?; \
 	wait $$programs; exit $$status
 
-test-long: setup ## run the tests that `make test` leaves out: what a slow kind of warehouse shows again
-	@$(PYTHON) -m pytest -m long $(PYTEST_OPTIONS)
+test-long: setup ## run the tests that `make test` leaves out (tests/long_tests.py): further warehouses, points of a kill, and stacks
+	@$(PYTHON) -m pytest -n 2 --dist loadfile -m long $(PYTEST_OPTIONS)
 
 test-unit: setup ## run the tests that need no server
 	@$(PYTHON) -m pytest -m "not integration" $(PYTEST_OPTIONS)

@@ -35,6 +35,7 @@ from libs.local.process import KILL_TIMEOUT_S, ProcessSpec, Running, kill, start
 from tests import clickhouse
 from tests import schema_registry as registry
 from tests.clickhouse import ClickhouseServer
+from tests.long_tests import PATTERNS, is_long
 from tests.vtgate.cluster import topology_of
 from tests.vtgate.service import Security, VtgateServer
 from tests.vtgate.vstream import ServerOptions
@@ -43,8 +44,8 @@ from tests.vtgate.vstream import ServerOptions
 hypothesis_settings.register_profile("headwater", deadline=None)
 hypothesis_settings.load_profile("headwater")
 
-READY_TIMEOUT_S = 90.0  # two cores, and Spark may be starting beside
-STOP_TIMEOUT_S = 30.0
+READY_TIMEOUT_S = 180.0  # two cores, and Spark may be starting beside
+STOP_TIMEOUT_S = 120.0
 _OWN_READY_TIMEOUT_S = 240.0  # Hive's metastore makes its tables first
 FAULTS_TIMEOUT_S = 900
 DIFFERENTIAL_TIMEOUT_S = 900  # the first one fetches Debezium's jars
@@ -336,10 +337,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=on_a_node)
         items[:] = [item for item in items if item not in on_a_node]
 
+    if config.args == config.getini("testpaths"):
+        ids = [item.nodeid.removeprefix("tests/") for item in items]
+        if idle := [pattern for pattern in PATTERNS if not any(re.fullmatch(pattern, each) for each in ids)]:
+            raise pytest.UsageError(f"tests/long_tests.py names what is no test: {idle}")
+
     def kind(item: pytest.Item) -> str:
         return item.path.relative_to(tests).parts[0]
 
     for item in items:
+        if is_long(item.nodeid.removeprefix("tests/")):
+            item.add_marker(pytest.mark.long)
         if kind(item) in ("integration", "faults", "e2e", "differential", "cluster"):
             item.add_marker(pytest.mark.integration)
         # Who was killed is missed by Kafka and by leases for half a minute, on a machine at work for more, several times over.

@@ -21,7 +21,7 @@ from tests.conftest import MysqlServer
 COMMAND = Path(__file__).parents[1] / "headwater"
 MARK = "MARK_OF_A_TEST"  # not HEADWATER_…: services refuse such names that they do not know
 LOG_LINES = 40
-END_TIMEOUT_S = 60.0
+END_TIMEOUT_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 
 SOURCE = "shop"
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 
 Row = Mapping[str, Any]
 

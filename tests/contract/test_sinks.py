@@ -69,21 +69,6 @@ PROMISES: list[Callable[[SinkHarness], None]] = [
     contract.maintenance_changes_no_row,
     contract.a_tenants_tables_go_and_no_others,
 ]
-LONG_ON_DELTA: set[Callable[[SinkHarness], None]] = {
-    contract.a_key_of_ones_own_choice_may_be_null,
-    contract.a_first_batch_is_recognised_too,
-    contract.an_empty_batch_is_a_batch,
-    contract.lenient_puts_a_column_beside_the_one_that_cannot_change,
-    contract.exception_parks_the_table_at_each_change,
-    contract.ignore_leaves_the_table_as_it_is,
-    contract.mode_and_key_are_for_a_tables_life,
-    contract.odd_names_are_names,
-    contract.tables_are_written_at_once,
-    contract.a_table_that_is_built_anew_keeps_its_soft_deleted_rows,
-    contract.what_the_log_does_not_hold_is_kept_in_a_table_that_is_built_anew,
-}
-"""A commit of Delta's takes five times as long as one of Iceberg's. These promises are kept by code that all kinds of sink
-share, or by what other promises show of Delta too: `make test-long` looks at them."""
 _tenants = itertools.count()
 
 
@@ -158,14 +143,9 @@ def _plain(value: Any) -> Any:
     return f"{value:f}" if is_long else value
 
 
-def _kept_by(kind: str, promise: Callable[[SinkHarness], None]) -> Any:
-    is_long = kind == "delta" and promise in LONG_ON_DELTA
-    return pytest.param(kind, promise, id=f"{kind}-{promise.__name__}", marks=[pytest.mark.long] if is_long else [])
-
-
 @pytest.mark.parametrize(
     ("harness", "promise"),
-    [_kept_by(kind, promise) for kind in sorted(SINKS) for promise in PROMISES],
+    [pytest.param(kind, promise, id=f"{kind}-{promise.__name__}") for kind in sorted(SINKS) for promise in PROMISES],
     indirect=["harness"],
 )
 def test_a_sink_keeps_its_promises(harness: WarehouseHarness, promise: Callable[[SinkHarness], None]) -> None:

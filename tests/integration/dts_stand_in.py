@@ -11,7 +11,7 @@ from libs.local.dts.producer import ProducerSettings, StandIn
 from libs.source.mysql.settings import DatabaseSettings
 from tests.conftest import MysqlServer
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 _REPLICA_SERVER_IDS = itertools.count(9_001)
 
 

@@ -25,7 +25,7 @@ from services.binlog_reader.settings import BinlogReaderSettings
 from services.binlog_reader.source import BinlogSource
 from tests.conftest import MysqlServer
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
 _REPLICA_SERVER_ID = iter(range(9_001, 10_000))
 
 

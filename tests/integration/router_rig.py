@@ -29,8 +29,8 @@ from libs.types.table import Column, TableId, TableSchema
 from libs.types.value import LogicalKind, LogicalType
 
 REPOSITORY = Path(__file__).parents[2]
-READY_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 180.0
+STOP_TIMEOUT_S = 120.0
 SETTLE_TIMEOUT_S = 180.0
 ORDERS = TableId(database="shop", table="orders")
 
@@ -201,7 +201,7 @@ class RouterProcess:
     def get(self, path: str) -> tuple[int, str]:
         """Status and text of a page of its telemetry endpoint; (0, "") while nobody answers."""
         try:
-            with urllib.request.urlopen(f"http://{LOOPBACK}:{self.http_port}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://{LOOPBACK}:{self.http_port}{path}", timeout=60) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -212,7 +212,7 @@ class RouterProcess:
 def read_topic(bootstrap_servers: str, topic: str) -> list[Message]:
     """Every committed record of a topic, Kafka partition by Kafka partition; none where the topic is missing."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    partitions = admin.list_topics(timeout=20).topics
+    partitions = admin.list_topics(timeout=120).topics
     if topic not in partitions:
         return []
     consumer = Consumer(

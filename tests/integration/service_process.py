@@ -21,8 +21,8 @@ from libs.local.ports import LOOPBACK, free_ports
 from libs.local.process import ProcessSpec, Running, kill, start, stop, wait_ready
 
 REPOSITORY = Path(__file__).parents[2]
-READY_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 180.0
+STOP_TIMEOUT_S = 120.0
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class ServiceProcess:
     def get(self, path: str) -> tuple[int, str]:
         """Status and text of a page of its telemetry endpoint."""
         try:
-            with urllib.request.urlopen(f"http://{LOOPBACK}:{self.http_port}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://{LOOPBACK}:{self.http_port}{path}", timeout=60) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

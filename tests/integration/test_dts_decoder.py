@@ -104,7 +104,7 @@ class Subscription:
         """Where DTS's console sees the consumer group."""
         consumer = Consumer({"bootstrap.servers": self.kafka.bootstrap_servers, "group.id": self.group})
         try:
-            [found] = consumer.committed([TopicPartition(self.topic, 0)], timeout=30.0)
+            [found] = consumer.committed([TopicPartition(self.topic, 0)], timeout=120.0)
             return int(found.offset)
         finally:
             consumer.close()

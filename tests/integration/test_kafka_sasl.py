@@ -125,7 +125,7 @@ class Topic:
         """As DTS's console sees it."""
         consumer = Consumer({"bootstrap.servers": self.kafka.broker.bootstrap_servers, "group.id": self.group})
         try:
-            [found] = consumer.committed([TopicPartition(self.name, 0)], timeout=30.0)
+            [found] = consumer.committed([TopicPartition(self.name, 0)], timeout=120.0)
             return int(found.offset)
         finally:
             consumer.close()
@@ -229,7 +229,7 @@ def test_a_right_that_is_missing_is_named(topic: Topic, of_group: bool) -> None:
         AclPermissionType.ALLOW,
     )
     for created in admin.create_acls([owned]).values():
-        created.result(timeout=30.0)
+        created.result(timeout=120.0)
     client = SubscriptionClient(topic.subscription())
 
     def read() -> None:
@@ -343,7 +343,7 @@ async def test_a_topic_that_the_router_may_not_write_is_named_and_others_go_on(
     rules += [_acl(closed, AclOperation.DESCRIBE, AclPermissionType.ALLOW)] * sees_it
     admin = AdminClient({"bootstrap.servers": kafka.broker.bootstrap_servers})
     for answer in admin.create_acls(rules).values():
-        answer.result(30)
+        answer.result(120)
     rig.kafka = kafka.settings(PLAINTEXT, SaslMechanism.SCRAM_SHA_512)
 
     async with rig.writer() as writer:

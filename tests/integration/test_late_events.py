@@ -88,7 +88,7 @@ def test_what_kafka_has_no_more_is_forgotten(start_tenant: StartTenant, bootstra
     [end] = known.to_offsets.values()
     deleted = AdminClient({"bootstrap.servers": bootstrap_servers}).delete_records([TopicPartition(topic, 0, end)])
     for future in deleted.values():
-        future.result(30.0)
+        future.result(120.0)
 
     write_at(tenant, schema, 15, "u", row(1, "late", 1), row(2, "zwei", 2))
     tenant.run_until_done(5)

@@ -125,9 +125,9 @@ def traces(headwater: HeadwaterCommand, tenant: str) -> list[str]:
     home, ports = headwater.home, read_ports(headwater.home)
     admin = AdminClient({"bootstrap.servers": kafka_address(ports)})
     found: list[str] = [
-        f"topic {name}" for name in admin.list_topics(timeout=20).topics if name.startswith(f"{tenant}.")
+        f"topic {name}" for name in admin.list_topics(timeout=120).topics if name.startswith(f"{tenant}.")
     ]
-    groups = admin.list_consumer_groups(request_timeout=20).result().valid
+    groups = admin.list_consumer_groups(request_timeout=120).result().valid
     found += [f"group {each.group_id}" for each in groups if each.group_id.startswith(f"{tenant}.")]
     apart = (home.logs_dir, home.keys_dir, home.tenants_dir / "acme.yaml.example")
     # Not Path.rglob: it raises where a folder of Kafka or of a sink goes away meanwhile.

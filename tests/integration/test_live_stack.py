@@ -12,8 +12,8 @@ from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 
 UP_TIMEOUT_S = 240.0
-COMMAND_TIMEOUT_S = 60.0
-TAIL_TIMEOUT_S = 60.0
+COMMAND_TIMEOUT_S = 180.0
+TAIL_TIMEOUT_S = 180.0
 PROCESSES = ("kafka", "valkey", "schema_history", "checkpoint_committer", "reader-shop", "router", "sink")
 
 pytestmark = pytest.mark.integration

@@ -72,7 +72,7 @@ class Rig:
 
     def _is_held_back(self, topic: str) -> bool:
         admin = AdminClient({"bootstrap.servers": self._kafka.bootstrap_servers})
-        numbers = range(len(admin.list_topics(topic, timeout=10).topics[topic].partitions))
+        numbers = range(len(admin.list_topics(topic, timeout=120).topics[topic].partitions))
         committed = fetch_end_offsets(admin, topic, numbers, IsolationLevel.READ_COMMITTED)
         return committed != fetch_end_offsets(admin, topic, numbers)
 

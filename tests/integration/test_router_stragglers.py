@@ -48,7 +48,7 @@ def make_large_enough(rig: Setting, tenant: str) -> None:
     entry = ConfigEntry("max.message.bytes", "1048588", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, rig.topic(tenant), incremental_configs=[entry])
     for answer in admin.incremental_alter_configs([resource]).values():
-        answer.result(30)
+        answer.result(120)
 
 
 def samples(rig: Setting, name: str) -> dict[str, float]:

@@ -305,7 +305,7 @@ def test_a_consumer_of_the_sink_makes_no_topic(shared: SharedSpark, bootstrap_se
     finally:
         consumer.close()
 
-    assert topic not in AdminClient({"bootstrap.servers": bootstrap_servers}).list_topics(timeout=20).topics
+    assert topic not in AdminClient({"bootstrap.servers": bootstrap_servers}).list_topics(timeout=120).topics
 
 
 def test_history_holds_every_version_and_its_current_ones_are_the_source(start_tenant: StartTenant) -> None:

@@ -329,7 +329,7 @@ def _status_with_rows(reads: ServiceProcess, rows: int) -> pb.GetStatusResponse:
         stub = reader_control_pb2_grpc.ReaderControlStub(channel)
         give_up_s = time.monotonic() + 60
         while True:
-            answer = stub.GetStatus(pb.GetStatusRequest(), timeout=20)
+            answer = stub.GetStatus(pb.GetStatusRequest(), timeout=120)
             if answer.rows_published >= rows or time.monotonic() > give_up_s:
                 return answer
             time.sleep(0.1)

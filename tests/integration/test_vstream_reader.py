@@ -49,7 +49,7 @@ from tests.vtgate.vstream import ServerOptions
 
 pytestmark = pytest.mark.integration
 
-TIMEOUT_S = 90.0
+TIMEOUT_S = 180.0
 UNUSED = GrpcClientSettings(address="127.0.0.1:1")
 
 

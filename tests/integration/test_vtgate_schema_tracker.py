@@ -18,7 +18,7 @@ from tests.vtgate.topology import Shard, Tablet
 
 pytestmark = pytest.mark.integration
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ note("started with " + sys.argv[2])
 while True:
     signal.pause()
 """
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
 STARTED = "started with two words"
 
 

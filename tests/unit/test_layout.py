@@ -17,7 +17,7 @@ REQUIREMENTS = sorted((REPOSITORY / "requirements").glob("*.txt"))
 JAR_LOCKS = sorted(path for pattern in ("*/locks", "*/*/locks") for path in REPOSITORY.glob(f"{pattern}/*-jars.lock"))
 GROUPS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["dependency-groups"]
 UNLOCKED_GROUPS = {"service"}  # only ever part of others
-TIMEOUT_S = 120
+TIMEOUT_S = 280
 
 
 def test_import_arrows_hold() -> None:

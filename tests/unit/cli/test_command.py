@@ -33,7 +33,7 @@ def run(*arguments: str, home: Path | None = None) -> "subprocess.CompletedProce
         env=environ,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
 
@@ -81,7 +81,7 @@ def test_every_subcommand_is_where_the_front_page_says() -> None:
 def test_the_front_page_loads_no_subcommand() -> None:
     """It is shown at once: the libraries of Iceberg and Spark take seconds."""
     code = "import sys, libs.cli.main as m; m.headwater(['--help'], standalone_mode=False); print(sorted(sys.modules))"
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180, check=True)
 
     assert not any(f"'{module}'" in answer.stdout for module in ("pyarrow", "pyiceberg", "libs.cli.check", "redis"))
 

@@ -206,11 +206,7 @@ def test_columns_that_are_not_tracked_rewrite_the_version(shared: SharedSpark, w
     assert versions(third)[1:] == [(1, "b", 5, 3, 6, False), (1, "c", 6, 6, None, True)]
 
 
-@pytest.mark.parametrize(
-    "warehouse",
-    [pytest.param(kind, marks=[pytest.mark.long] if kind == "delta" else []) for kind in (*KINDS, FILTERED)],
-    indirect=True,
-)
+@pytest.mark.parametrize("warehouse", [*KINDS, FILTERED], indirect=True)
 def test_repeats_change_nothing_and_late_changes_find_their_place(shared: SharedSpark, warehouse: Warehouse) -> None:
     history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY)
     stored = history.apply(put(1, 1, "a", op="c"), put(5, 1, "e"), put(9, 1, "i"), put(4, 2, "x", op="c"))

@@ -25,7 +25,7 @@ from spark.jobs.progress import TableCommit, TableOutcome
 from spark.jobs.settings import SessionSettings, SinkJobSettings
 from spark.sinks.port import TableColumn
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 120.0
 ACME = TenantSpec(
     tenant="acme",
     sources=(
