@@ -11,7 +11,7 @@ import click
 from libs.cli.home import home_option
 from libs.cli.on_the_way import told_on_the_way
 from libs.config.connections import TelemetrySettings
-from libs.errors import TransientError
+from libs.errors import HeadwaterError, TransientError
 from libs.local.check.compare import MISSING, Difference
 from libs.local.check.metrics import record_turn
 from libs.local.check.repair import repair
@@ -104,12 +104,18 @@ def check_command(
         return
     if metrics_port is not None:
         click.echo(f"metrics: http://127.0.0.1:{_serve_metrics(metrics_port)}/metrics")
+    has_compared = False
     while True:
         click.echo(datetime.datetime.now().astimezone().isoformat(timespec="seconds"))
         started_s = time.monotonic()
         try:
             record_turn(_compare(ask), took_s=time.monotonic() - started_s, ended_at_s=time.time())
-        except TransientError as error:
+            has_compared = True
+        except HeadwaterError as error:
+            # A mistake of the command line shows at once. What went once, like a document that is being edited or a password
+            # that was changed, may go again.
+            if not (has_compared or isinstance(error, TransientError)):
+                raise
             CHECK_FAILED_TURNS.inc()
             click.secho(f"not compared: {error}", fg="yellow")
         time.sleep(every_s)

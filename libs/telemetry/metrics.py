@@ -509,6 +509,21 @@ ROUTER_TENANT_BEHIND = _gauge(
     "cannot be written, or the schema registry.",
     _TENANT_PARTITION,
 )
+ROUTER_TENANT_LIMIT = _gauge(
+    Area.ROUTER,
+    "headwater_router_tenant_limit_per_second",
+    "What a tenant may take of a router process each second, by kind: events, or bytes of keys and values; +Inf: no limit. "
+    "Its document's limit, or the router's tenant_limits where they are less.",
+    "The rate of headwater_router_events_total at the limit for long: the tenant is behind for ever; raise it, or leave it so.",
+    ("tenant", "kind"),
+)
+ROUTER_TENANT_WEIGHT = _gauge(
+    Area.ROUTER,
+    "headwater_router_tenant_weight",
+    "A tenant's share of the router among the tenants that are behind.",
+    "One far above the others: it catches up first, at their cost.",
+    ("tenant",),
+)
 ROUTER_BATCHES = _counter(
     Area.ROUTER,
     "headwater_router_batches_total",

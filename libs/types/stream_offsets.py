@@ -18,6 +18,14 @@ def offsets_path(state_dir: Path, tenant: str, batch_id: int) -> Path:
     return state_dir / "checkpoints" / tenant / "offsets" / str(batch_id)
 
 
+def load_stream_offsets(state_dir: Path, tenant: str, batch_id: int) -> StreamOffsets:
+    """Where a batch of a tenant's query ends; empty where Spark has no such file, or none that can be read."""
+    try:
+        return decode_stream_offsets(offsets_path(state_dir, tenant, batch_id).read_bytes())
+    except (FileNotFoundError, IndexError, msgspec.DecodeError):
+        return {}
+
+
 def decode_stream_offsets(content: bytes) -> StreamOffsets:
     """What Spark wrote there. Raises msgspec.DecodeError, or IndexError, for anything else."""
     return _decoder.decode(content.splitlines()[2])

@@ -260,7 +260,7 @@ def _line(row: TypeRow) -> str:
 def _lossless(row: TypeRow) -> str:
     lost, limit = loss(row.column), _limit(row.column)
     verdict = "yes" if lost is None else f"**no**: {lost} go"
-    remarks = [verdict + " ¹" * row.family.is_date, limit or ("" if lost else row.family.note)]
+    remarks = [verdict + ", but ¹" * row.family.is_date, limit or ("" if lost else row.family.note)]
     return "; ".join(filter(None, remarks))
 
 

@@ -2,18 +2,29 @@
 
 A bucket holds a second's worth. What is written is taken from it, into debt where need be: a batch is written whole. A tenant
 in debt falls behind (``stragglers``) and goes on when its bucket has filled; so over some seconds its rate is the limit.
+
+A tenant's document says what its team wants; the router's settings say what it may have (``limits_in_force``).
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
+import msgspec
+import structlog
+
+from libs.telemetry import metrics
 from libs.types.tenant import TenantLimits, TenantSpec
+from services.router.settings import TenantLimitSettings
 
 _BURST_S: Final = 1.0
 _REJOIN_SHARE: Final = 0.5
 """How full a bucket is before its tenant joins the others again: else one at its limit would leave and join all the time."""
+
+
+log = structlog.get_logger()
 
 
 class _Bucket:
@@ -43,7 +54,8 @@ class _Bucket:
 class RateLimits:
     """The buckets of all tenants that have limits. May be used from several threads."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, settings: TenantLimitSettings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
         self._clock = clock
         self._lock = threading.Lock()
         self._limits: dict[str, TenantLimits] = {}
@@ -55,11 +67,17 @@ class RateLimits:
         if tenants is self._tenants:
             return
         with self._lock:
-            limits = {spec.tenant: spec.limits for spec in tenants if _is_limited(spec.limits)}
+            limits = {spec.tenant: limits_in_force(spec.limits, self._settings) for spec in tenants}
+            for spec in tenants:
+                if self._limits.get(spec.tenant) != limits[spec.tenant]:
+                    _tell(spec.tenant, spec.limits, limits[spec.tenant])
+            for tenant in self._limits.keys() - limits.keys():
+                _forget(tenant)
             now_s = self._clock()
             self._buckets = {
                 tenant: self._buckets[tenant] if self._limits.get(tenant) == limit else _buckets(limit, now_s)
                 for tenant, limit in limits.items()
+                if _is_limited(limit)
             }
             self._limits = limits
             self._tenants = tenants
@@ -68,6 +86,11 @@ class RateLimits:
     def is_empty(self) -> bool:
         """No tenant has limits."""
         return not self._buckets
+
+    def weight(self, tenant: str) -> float:
+        """Its share among those that are behind."""
+        limits = self._limits.get(tenant)
+        return 1.0 if limits is None else limits.weight
 
     def take(self, tenant: str, rows: int, size_bytes: int) -> None:
         """Note what was written for a tenant."""
@@ -93,6 +116,39 @@ class RateLimits:
             now_s = self._clock()
             share = _REJOIN_SHARE if to_rejoin else 0.0
             return max(bucket.wait_s(now_s, share) for bucket in buckets if bucket is not None)
+
+
+def limits_in_force(asked: TenantLimits, settings: TenantLimitSettings) -> TenantLimits:
+    """The limits of a tenant whose document asks for ``asked``."""
+
+    def least(*limits: float | None) -> float | None:
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    events, size = asked.events_per_s, asked.bytes_per_s
+    return TenantLimits(
+        events_per_s=least(settings.default_events_per_s if events is None else events, settings.max_events_per_s),
+        bytes_per_s=least(settings.default_bytes_per_s if size is None else size, settings.max_bytes_per_s),
+        weight=asked.weight if settings.max_weight is None else min(asked.weight, settings.max_weight),
+    )
+
+
+def _tell(tenant: str, asked: TenantLimits, in_force: TenantLimits) -> None:
+    for kind, limit in (("events", in_force.events_per_s), ("bytes", in_force.bytes_per_s)):
+        metrics.ROUTER_TENANT_LIMIT.labels(tenant, kind).set(math.inf if limit is None else limit)
+    metrics.ROUTER_TENANT_WEIGHT.labels(tenant).set(in_force.weight)
+    held_to = {
+        name: getattr(in_force, name)
+        for name in TenantLimits.__struct_fields__
+        if getattr(asked, name) is not None and getattr(asked, name) > getattr(in_force, name)
+    }
+    if held_to:
+        log.warning("tenant_held_to_maximum", tenant=tenant, asked=msgspec.to_builtins(asked), in_force=held_to)
+
+
+def _forget(tenant: str) -> None:
+    for kind in ("events", "bytes"):
+        metrics.ROUTER_TENANT_LIMIT.remove(tenant, kind)
+    metrics.ROUTER_TENANT_WEIGHT.remove(tenant)
 
 
 def _is_limited(limits: TenantLimits) -> bool:

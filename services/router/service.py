@@ -73,7 +73,7 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
             tenants=lambda: tenants.in_force.tenants,
             fetch_schema=schemas.of_source,
             claims=TopicClaims(),
-            limits=RateLimits(),
+            limits=RateLimits(settings.tenant_limits),
             on_failure=lambda error: _fail(loop, failure, error),
             keys=keys,
             registry=registry,

@@ -1,5 +1,7 @@
 """The router's settings."""
 
+import math
+
 import msgspec
 
 from libs.config.connections import GrpcClientSettings, KafkaSettings, SchemaRegistrySettings, TelemetrySettings
@@ -36,6 +38,34 @@ class LaneSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long the running transaction may take to end at a revocation or a stop; then it is left to be fenced."""
 
 
+class TenantLimitSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What tenants may take, whatever their documents say: those are the teams' own. Each router process counts by itself."""
+
+    default_events_per_s: float | None = None
+    """Of a tenant whose document has no ``limits.events_per_s``; None: it has no limit, or the greatest that there is."""
+    default_bytes_per_s: float | None = None
+    """Of a tenant whose document has no ``limits.bytes_per_s``."""
+    max_events_per_s: float | None = None
+    """The greatest limit: a document that says more, or nothing, is held to it. None: a document may say anything."""
+    max_bytes_per_s: float | None = None
+    max_weight: float | None = None
+    """The greatest ``limits.weight``."""
+
+    @property
+    def mistakes(self) -> list[str]:
+        """Every value that makes no sense, its name first."""
+        found = []
+        for name in self.__struct_fields__:
+            limit = getattr(self, name)
+            if limit is not None and not 0 < limit < math.inf:
+                found.append(f"{name}: must be more than 0; leave it out for no limit")
+        for kind in ("events_per_s", "bytes_per_s"):
+            usual, greatest = getattr(self, f"default_{kind}"), getattr(self, f"max_{kind}")
+            if usual is not None and greatest is not None and usual > greatest:
+                found.append(f"default_{kind}: must be at most max_{kind}")
+        return found
+
+
 class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a router is told."""
 
@@ -64,6 +94,7 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
     aside."""
     telemetry: TelemetrySettings = TelemetrySettings()
     lane: LaneSettings = LaneSettings()
+    tenant_limits: TenantLimitSettings = TenantLimitSettings()
     session_timeout_s: float = 7.0
     """A router that is silent for so long loses its partitions: after a kill, routing goes on 2 to 6 s later."""
     heartbeat_interval_s: float = 2.0
@@ -91,5 +122,6 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
             mistakes.append("lane.stuck_transaction_s: must be below lane.transaction_timeout_s")
         if self.lane.compression not in CODECS:
             mistakes.append(f"lane.compression: {self.lane.compression!r} is none of {', '.join(CODECS)}")
+        mistakes += [f"tenant_limits.{mistake}" for mistake in self.tenant_limits.mistakes]
         if mistakes:
             raise InvalidSettings("router", mistakes)

@@ -559,7 +559,7 @@ class Stragglers:
         straggler.touched_s = now_s
         if not batches:
             return
-        straggler.virtual_s += cpu_s / straggler.spec.limits.weight
+        straggler.virtual_s += cpu_s / self._shared.limits.weight(straggler.tenant)
         self._rests_until_s = now_s + cpu_s
         straggler.pause_s, straggler.near_since_s = _PAUSE_S, None
         if straggler.is_stuck:

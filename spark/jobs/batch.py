@@ -30,7 +30,7 @@ from libs.events.names import replays_topic, resyncs_topic
 from libs.failpoints import failpoint
 from libs.telemetry.metrics import SINK_FAILED_MAINTENANCE
 from libs.types.resync import ResyncRequest
-from libs.types.stream_offsets import joined_offsets
+from libs.types.stream_offsets import joined_offsets, load_stream_offsets
 from libs.types.table import Column
 from libs.types.table_layout import parse_ordered_term, parse_term
 from libs.types.tenant import Deletes, Images, SinkMode
@@ -74,6 +74,7 @@ from spark.jobs.table_batch import (
     key_bounds,
     latest_changes_of,
     logged_changes_of,
+    reached_with,
     truncations_of,
 )
 from spark.jobs.whole_transactions import cut_batch, is_cut, show_what_waits
@@ -84,7 +85,6 @@ from spark.sinks.port import (
     KeepsVersions,
     Maintained,
     NewVersions,
-    Reached,
     ReplacesRows,
     ShowsTogether,
     SinkColumn,
@@ -160,10 +160,11 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
         requests = _requests(context, spark, [part for part in surveyed if part.topic == replays])
         asked = read_resyncs(spark, context.kafka, [part for part in surveyed if part.topic == resyncs])
         anew = due_resyncs(context, batch, asked)
+        parked = [topic for topic, table in progress.tables.items() if table.parked is not None]
         by_topic = {topic: list(parts) for topic, parts in groupby(slices, attrgetter("topic"))}
         tables = [
             table
-            for topic in sorted({*by_topic, *requests})
+            for topic in sorted({*by_topic, *requests, *parked})
             if (table := _table_batch(context, batch, progress, topic, by_topic.get(topic, []), events, requests))
         ]
         parts = {table.topic: _Part(table) for table in tables}
@@ -250,7 +251,7 @@ def _table_batch(
 ) -> TableBatch | None:
     """What to apply of one topic; None: nothing is.
 
-    A parked table is tried again now and then, with all that was passed over.
+    A parked table is tried again now and then, with all that was passed over, whether or not the batch has more of it.
     """
     known = progress.tables.get(topic)
     parked = None if known is None else known.parked
@@ -263,8 +264,10 @@ def _table_batch(
         answer_in_vain(context.parked_keys, topic, batch, replay)
         return None
     is_retry = parked is not None and (
-        replay is not None or context.retries.is_due(topic, max(part.schema_version for part in slices))
+        replay is not None or context.retries.is_due(topic, max((part.schema_version for part in slices), default=0))
     )
+    if not slices and not is_retry and replay is None:
+        return None
     with_before = context.settings.images is Images.BEFORE_AND_AFTER
     spark = events.sparkSession
     if parked is not None and is_retry:
@@ -292,6 +295,10 @@ def _table_batch(
         parked=parked,
         is_passed_over=parked is not None and not is_retry,
         known_order="" if known is None else known.order,
+        known_committed_at_us=0 if known is None else known.committed_at_us,
+        known_offsets={}
+        if replay is None
+        else load_stream_offsets(context.state_dir, context.tenant.tenant, batch.batch_id - 1).get(topic, {}),
         known_positions=() if known is None else known.positions,
         known_ignored=() if known is None else known.ignored,
         known_deleted=() if known is None or is_other_query else known.deleted,
@@ -636,11 +643,7 @@ def sink_table(context: TenantSink, table: TableBatch) -> SinkTable:
         table=str(schema.table_id),
         schema=schema,
         oldest_version=min(table.schemas),
-        reached=Reached(
-            order=max(part.newest_order for part in table.slices),
-            committed_at_us=max(part.newest_committed_at_us for part in table.slices),
-            offsets=joined_offsets(*(part.to_offsets for part in table.slices), choose=max),
-        ),
+        reached=reached_with(table),
         partition_by=None if layout is None else tuple(map(parse_term, layout.partition_by)),
         sort_by=None if layout is None else tuple(map(parse_ordered_term, layout.sort_by)),
         policies=context.settings.schema_changes,

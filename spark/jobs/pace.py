@@ -8,6 +8,7 @@ its first event is taken at the next ``trigger_s``.
 import math
 from dataclasses import dataclass
 
+from libs.types.stream_offsets import StreamOffsets
 from libs.types.tenant import SinkSettings
 
 
@@ -35,14 +36,29 @@ def batch_limit(sink: SinkSettings, job_limit: int) -> int:
     return int(min(job_limit, sink.max_batch_rows or math.inf, by_rate))
 
 
-def next_pace(sink: SinkSettings, before: Pace, *, rows: int, took_s: float, limit: int) -> Pace:
-    """The pace behind a batch of ``rows`` events that took ``took_s``; ``limit``: the most that it could hold.
+def is_full(ends: StreamOffsets, ends_before: StreamOffsets, limit: int) -> bool:
+    """Whether a batch from ``ends_before`` to ``ends`` took all that it could: offsets, since Spark's limit counts the marks of
+    transactions too, and of each Kafka partition one less than the limit, which Spark deals out in whole numbers.
+
+    Of a query's first batch, whose beginning no file tells, and of a partition that was not there, nothing is known: no.
+    """
+    taken = [
+        end - ends_before[topic][partition]
+        for topic, partitions in ends.items()
+        for partition, end in partitions.items()
+        if partition in ends_before.get(topic, {})
+    ]
+    return sum(taken) + len(taken) >= limit and any(taken)
+
+
+def next_pace(sink: SinkSettings, before: Pace, *, rows: int, took_s: float, is_full: bool) -> Pace:
+    """The pace behind a batch of ``rows`` events that took ``took_s``; ``is_full``: see the function of that name.
 
     A small batch doubles the interval, up to ``trigger_max_s``; a large one halves it. A full one means a backlog:
     ``trigger_s`` at once. How long a batch takes says nothing: a slow one gathers more for the next.
     """
     longest_s = sink.trigger_max_s or sink.trigger_s
-    if rows >= limit:
+    if is_full:
         interval_s = sink.trigger_s
     elif rows >= sink.trigger_rows:
         interval_s = max(before.interval_s / 2, sink.trigger_s)

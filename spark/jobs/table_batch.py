@@ -30,7 +30,7 @@ from spark.jobs.progress import TableOutcome
 from spark.jobs.resync_answers import ResyncAnswers
 from spark.jobs.retries import Retries
 from spark.jobs.table_failures import TableFailures
-from spark.sinks.port import KeyBounds, Sink, TableColumn, Truncation
+from spark.sinks.port import KeyBounds, Reached, Sink, TableColumn, Truncation
 from spark.transforms.conform_to import conform_to
 from spark.transforms.latest_per_key import latest_per_key
 from spark.transforms.log_images import before_images, name_before_image, name_image
@@ -105,6 +105,10 @@ class TableBatch:
     is_passed_over: bool
     known_order: str
     """The newest order of the batches before; empty: there were none."""
+    known_committed_at_us: int = 0
+    """When the source committed the newest of them."""
+    known_offsets: Mapping[int, int] = field(default_factory=dict)
+    """By Kafka partition, where the batches before ended; told where dead letters are taken up."""
     known_positions: tuple[ReachedPosition, ...] = ()
     """Of the batches before."""
     known_ignored: tuple[str, ...] = ()
@@ -141,6 +145,15 @@ class TableBatch:
         """Whether the event there was read from the table's topic, and not from the dead letters."""
         from_offsets, _ = self.fresh_range
         return kafka_partition in from_offsets and offset >= from_offsets[kafka_partition]
+
+
+def reached_with(table: TableBatch) -> Reached:
+    """How far the table gets with this batch: never back, though dead letters are older than what it holds."""
+    return Reached(
+        order=max(table.known_order, *(part.newest_order for part in table.slices)),
+        committed_at_us=max(table.known_committed_at_us, *(part.newest_committed_at_us for part in table.slices)),
+        offsets=joined_offsets(table.known_offsets, *(part.to_offsets for part in table.slices), choose=max),
+    )
 
 
 def truncations_of(table: TableBatch) -> tuple[Truncation | None, Truncation | None]:

@@ -3,6 +3,7 @@
 ``sink_job`` holds one for each tenant and calls ``supervise`` once a second. What fails here fails for this tenant only.
 """
 
+import functools
 import threading
 import time
 from concurrent.futures import Future
@@ -27,13 +28,14 @@ from libs.telemetry.metrics import (
     SINK_QUERY_FAILURES,
     SINK_SERVED,
 )
+from libs.types.stream_offsets import load_stream_offsets
 from libs.types.tenant import Images, TenantSpec
 from spark.jobs.batch import apply_batch
 from spark.jobs.cut_file import CutFile
 from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.lineage import Lineage, TenantLineage
 from spark.jobs.newest_events import NewestEvents
-from spark.jobs.pace import batch_limit, first_pace, next_pace
+from spark.jobs.pace import batch_limit, first_pace, is_full, next_pace
 from spark.jobs.parked_keys import ParkedKeysFile
 from spark.jobs.progress import load_progress, store_progress
 from spark.jobs.resync_answers import ResyncAnswers
@@ -99,11 +101,17 @@ class _Run:
             self.is_applying = False
         self.applied_batches += 1
         took_s = time.monotonic() - started_s
-        self._pace = next_pace(self._context.settings, self._pace, rows=rows, took_s=took_s, limit=self._limit)
+        self._pace = next_pace(
+            self._context.settings, self._pace, rows=rows, took_s=took_s, is_full=self._is_full(batch_id)
+        )
         SINK_INTERVAL.labels(self._context.tenant.tenant, self._context.settings.warehouse).set(self._pace.interval_s)
         # Here and not in the loop: Spark takes the next events only when this returns. A batch that is cut off meanwhile comes
         # again, and every table knows it.
         self._is_over.wait(self._pace.pause_s)
+
+    def _is_full(self, batch_id: int) -> bool:
+        ends = functools.partial(load_stream_offsets, self._context.state_dir, self._context.tenant.tenant)
+        return is_full(ends(batch_id), ends(batch_id - 1), self._limit)
 
     def stop(self) -> None:
         """End the query, in the middle of a batch if need be; see ``is_applying``."""

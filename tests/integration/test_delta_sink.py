@@ -1,5 +1,6 @@
 """What is Delta's own in its sink; the promises of every sink are in ``tests/contract/test_sinks.py``."""
 
+import itertools
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,7 @@ from libs.local.home import Home
 from libs.mysql.logical import column
 from libs.testing.sink_contract import ID, RowChange, gone, put, table
 from libs.types.table import TableSchema
+from libs.types.tenant import SinkMode
 from libs.warehouse.delta import is_wider
 from spark.sinks.delta.sink import open_sink
 from spark.sinks.port import Sink
@@ -74,6 +76,34 @@ def test_a_table_that_was_widened_is_written_anew_once_it_may_be() -> None:
     assert anew.is_applied(wide, 4)
     rows = {row["id"]: int(str(row["n"])) for row in anew.rows(wider)}
     assert rows == {1: 1, 2: 2**40, 3: 3, 4: 2**64 - 1}
+
+
+def test_files_that_nobody_needs_go_after_so_many_commits() -> None:
+    """Whatever number the last commit has: VACUUM itself makes two. A job that starts again goes on counting."""
+    shared = shared_spark()
+    settings = msgspec.structs.replace(shared.delta, vacuum_every_commits=2, optimize_at_files=1_000)
+    log = table(ID, column("n", "int"))
+    ranks = itertools.count(1)
+
+    def harness() -> WarehouseHarness:
+        return WarehouseHarness(
+            shared.session, open_sink(settings), lambda place: delta_rows(shared.delta, place), "delta-vacuum"
+        )
+
+    def commit(job: WarehouseHarness) -> int:
+        rank = next(ranks)
+        job.apply(log, RowChange("c", rank, {"id": rank, "n": rank}), mode=SinkMode.APPEND, batch_id=rank)
+        job.maintain(log)
+        place = "/".join((settings.warehouse_dir, *job.place(log).identifier))
+        return sum(entry["operation"] == "VACUUM END" for entry in DeltaTable(place).history())
+
+    first = harness()
+    vacuums = [commit(first) for _ in range(2)]
+    second = harness()
+    second.maintain(log)
+    vacuums += [commit(second) for _ in range(2)]
+
+    assert vacuums == [0, 1, 1, 2]
 
 
 def test_what_is_wider_holds_every_value() -> None:

@@ -23,7 +23,7 @@ from services.router.outputs import LaneDependencies
 from services.router.rate_limits import RateLimits
 from services.router.record_batch import CODECS, Records, encode_header, join_headers
 from services.router.record_bytes import PassedRows
-from services.router.settings import LaneSettings
+from services.router.settings import LaneSettings, TenantLimitSettings
 from services.router.straggler_offsets import count_note, find_stragglers
 from services.router.writer import TopicsRefused, TransactionWriter
 from tests.conftest import KafkaBroker, StartKafka
@@ -90,7 +90,7 @@ class Rig:
             tenants=tuple,
             fetch_schema=lambda _: pytest.fail,
             claims=TopicClaims(),
-            limits=RateLimits(),
+            limits=RateLimits(TenantLimitSettings()),
             on_failure=pytest.fail,
         )
         return _committed_offset(self.place, shared)

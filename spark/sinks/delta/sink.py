@@ -82,6 +82,7 @@ class DeltaSink:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._optimized_files: dict[WarehouseTable, int] = {}
+        self._vacuumed_version: dict[WarehouseTable, int] = {}
 
     @property
     def dialect(self) -> Dialect:
@@ -98,6 +99,8 @@ class DeltaSink:
             # A table's state is small, and read at each batch: fifty tasks for it, the default, cost more than the merge.
             "spark.databricks.delta.snapshotPartitions": "2",
             "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+            # Where a table was vacuumed, its history says so, to the next job too.
+            "spark.databricks.delta.vacuum.logging.enabled": "true",
             # VACUUM lists a table's folders in so many tasks, by default 10,000: minutes of CPU for a table of ten files.
             "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
         }
@@ -173,9 +176,8 @@ class DeltaSink:
             return Maintained()
         plain, name = spark.newSession(), self._sql_name(table)
         due_at = max(self._settings.optimize_at_files, 2 * self._optimized_files.get(table, 0))
-        commits = snapshot.version()
         is_grown = self._settings.is_maintaining and snapshot.numOfFiles() >= due_at
-        is_vacuumed = self._settings.is_maintaining and commits and commits % self._settings.vacuum_every_commits == 0
+        is_vacuumed = self._settings.is_maintaining and self._is_vacuum_due(plain, table, snapshot.version())
         if is_grown:
             started_s = time.monotonic()
             plain.sql(f"OPTIMIZE {name}")
@@ -184,6 +186,7 @@ class DeltaSink:
             log.info("sink_table_rewritten", table=str(table), took_s=round(time.monotonic() - started_s, 2))
         if is_vacuumed:
             plain.sql(f"VACUUM {name} RETAIN {self._settings.keep_hours} HOURS")
+            self._vacuumed_version[table] = self._snapshot(spark, table).version()
         vectors = snapshot.numDeletionVectorsOpt()
         files = TableFiles(
             bytes=snapshot.sizeInBytes(),
@@ -191,6 +194,16 @@ class DeltaSink:
             delete_files=vectors.get() if vectors.isDefined() else None,
         )
         return Maintained(files, was_due=bool(is_grown or is_vacuumed))
+
+    def _is_vacuum_due(self, plain: SparkSession, table: WarehouseTable, version: int) -> bool:
+        """Whether so many commits came since the last VACUUM; of one before this job's start the table's history tells."""
+        every = self._settings.vacuum_every_commits
+        if table not in self._vacuumed_version and version >= every:
+            history = plain.sql(f"DESCRIBE HISTORY {self._sql_name(table)} LIMIT {every}")
+            vacuums = history.where("operation = 'VACUUM END'").orderBy("version", ascending=False)
+            newest = vacuums.select("version").first()
+            self._vacuumed_version[table] = 0 if newest is None else newest.version
+        return version - self._vacuumed_version.get(table, 0) >= every
 
     def drop_tables(self, spark: SparkSession, tenant: str) -> int:
         """The tenant's folder, whole."""

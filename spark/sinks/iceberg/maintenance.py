@@ -59,10 +59,12 @@ def due(state: TableState, settings: Settings, *, rewritten_files: int) -> Due:
     if not settings.is_maintaining:
         return Due()
     is_small = state.bytes < state.data_files * settings.target_file_mb * 1_000_000 // 2
+    # By a number alone a table of a thousand files would be written anew for every few merges of its own.
+    has_many_deletes = state.delete_files >= max(settings.rewrite_at_delete_files, state.data_files // 2)
     has_grown = state.data_files >= max(settings.rewrite_at_files, 2 * rewritten_files)
     since_orphans = state.commits - state.orphans_removed_at
     return Due(
-        rewrite_files=state.delete_files >= settings.rewrite_at_delete_files or (has_grown and is_small),
+        rewrite_files=has_many_deletes or (has_grown and is_small),
         rewrite_manifests=state.manifests >= _MANY_MANIFESTS,
         remove_orphans=0 < settings.orphans_every_commits <= since_orphans,
         expire_but=max(settings.keep_snapshots, state.identity_age)

@@ -112,8 +112,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """A mirror or history with so many rows is merged by a filter over the batch's keys, which costs a small job and spares the
     sort of the whole table; where the batch has more than a quarter as many changes it is not."""
     rewrite_at_delete_files: int = 64
-    """A table's files are rewritten when it has this many delete files: each merge adds up to one for each task, and every
-    read and merge opens all of them."""
+    """A table's files are rewritten when it has this many delete files, and one for every two data files: each merge adds up to
+    one for each task, and every read and merge opens all of them."""
     rewrite_at_files: int = 64
     """Also when it has grown to this many data files that are small on average, and again when it has doubled them."""
     target_file_mb: int = 128

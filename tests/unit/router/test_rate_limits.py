@@ -1,9 +1,13 @@
 """How fast a tenant may go, by a clock of our own."""
 
+import math
+
 import pytest
+from prometheus_client import REGISTRY
 
 from libs.types.tenant import SourceSelection, TenantLimits, TenantSpec
-from services.router.rate_limits import RateLimits
+from services.router.rate_limits import RateLimits, limits_in_force
+from services.router.settings import TenantLimitSettings
 
 
 class Clock:
@@ -30,7 +34,7 @@ def clock() -> Clock:
 @pytest.fixture
 def limits(clock: Clock) -> RateLimits:
     """Of a tenant with both limits and one with none."""
-    made = RateLimits(clock)
+    made = RateLimits(TenantLimitSettings(), clock)
     made.set_tenants((spec("noisy", events_per_s=100, bytes_per_s=1_000), spec("free")))
     return made
 
@@ -83,3 +87,43 @@ def test_a_document_that_changes_nothing_of_the_limits_forgives_no_debt(limits: 
     assert limits.wait_s("noisy") == 0.0
     limits.set_tenants((spec("noisy"),))
     assert limits.is_empty
+
+
+@pytest.mark.parametrize(
+    ("asked", "settings", "in_force"),
+    [
+        ({}, {}, (None, None, 1.0)),
+        ({"events_per_s": 7}, {"default_events_per_s": 5, "default_bytes_per_s": 9}, (7, 9, 1.0)),
+        ({"events_per_s": 7, "weight": 3}, {"max_events_per_s": 5, "max_bytes_per_s": 9, "max_weight": 2}, (5, 9, 2)),
+        ({"events_per_s": 3, "weight": 1}, {"max_events_per_s": 5, "max_weight": 2}, (3, None, 1)),
+        ({}, {"default_events_per_s": 2, "max_events_per_s": 5}, (2, None, 1.0)),
+    ],
+)
+def test_a_document_asks_and_the_settings_decide(
+    asked: dict[str, float], settings: dict[str, float], in_force: tuple[float | None, float | None, float]
+) -> None:
+    """A limit that it does not name is the usual one; one that it names is held to the greatest."""
+    limits = limits_in_force(TenantLimits(**asked), TenantLimitSettings(**settings))
+
+    assert (limits.events_per_s, limits.bytes_per_s, limits.weight) == in_force
+
+
+def test_a_tenant_without_a_limit_of_its_own_is_held_to_the_settings(clock: Clock) -> None:
+    """Until the tenant is gone; what is in force is told."""
+    limits = RateLimits(TenantLimitSettings(default_events_per_s=10, max_weight=4), clock)
+    limits.set_tenants((spec("meek"), spec("loud", weight=100)))
+    limits.take("meek", 30, 0)
+
+    assert (limits.wait_s("meek"), limits.wait_s("loud")) == (2.0, 0.0)
+    assert (limits.weight("meek"), limits.weight("loud")) == (1.0, 4.0)
+    assert _told("headwater_router_tenant_limit_per_second", tenant="meek", kind="events") == 10
+    assert _told("headwater_router_tenant_limit_per_second", tenant="meek", kind="bytes") == math.inf
+    assert _told("headwater_router_tenant_weight", tenant="loud") == 4
+
+    limits.set_tenants((spec("meek"),))
+    assert limits.wait_s("meek") == 2.0
+    assert _told("headwater_router_tenant_weight", tenant="loud") is None
+
+
+def _told(name: str, **labels: str) -> float | None:
+    return REGISTRY.get_sample_value(name, labels)

@@ -6,7 +6,7 @@ import pytest
 
 from libs.config.connections import GrpcClientSettings
 from libs.errors import InvalidSettings
-from services.router.settings import LaneSettings, RouterSettings
+from services.router.settings import LaneSettings, RouterSettings, TenantLimitSettings
 
 SERVICE = GrpcClientSettings(address="127.0.0.1:1")
 
@@ -29,6 +29,11 @@ def test_defaults_work() -> None:
         ({"heartbeat_interval_s": 5.0}, "heartbeat_interval_s"),
         ({"lane": LaneSettings(stuck_transaction_s=60.0)}, "lane.stuck_transaction_s"),
         ({"lane": LaneSettings(compression="brotli")}, "lane.compression"),
+        ({"tenant_limits": TenantLimitSettings(max_weight=0)}, "tenant_limits.max_weight"),
+        (
+            {"tenant_limits": TenantLimitSettings(default_bytes_per_s=2, max_bytes_per_s=1)},
+            "tenant_limits.default_bytes_per_s",
+        ),
     ],
 )
 def test_contradictions_are_refused_by_name(parts: dict[str, Any], place: str) -> None:

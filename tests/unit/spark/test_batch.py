@@ -9,7 +9,7 @@ from libs.mysql.logical import column
 from libs.types.table import TableSchema
 from libs.types.tenant import Images, NameAdjustment, SourceSelection
 from services.router.project import compile_projection, project_row
-from spark.jobs.table_batch import TableBatch, changes_of, latest_changes_of, logged_changes_of
+from spark.jobs.table_batch import TableBatch, changes_of, latest_changes_of, logged_changes_of, reached_with
 from spark.sinks.port import TableColumn
 from spark.transforms.local_rows import local_rows
 from spark.transforms.read_topics import events_of
@@ -39,6 +39,21 @@ def test_the_last_event_of_a_key_is_parsed_once(shared: SharedSpark) -> None:
 
     above, below = plan.split("max_by(")
     assert (above.count("from_json("), below.count("from_json(")) == (1, 1)  # the image of the last, the key of each
+
+
+def test_dead_letters_set_nothing_back(shared: SharedSpark) -> None:
+    """They are older than what the table holds; what is newer counts as ever."""
+    letters = _table(shared, [put(1, 1, "one"), put(2, 1, "two")], orders_schema())
+    reached = reached_with(letters)
+    order, committed_at_us, offsets = reached.order, reached.committed_at_us, reached.offsets
+    held = replace(
+        letters, known_order=f"{order}9", known_committed_at_us=committed_at_us + 1, known_offsets={0: 99, 3: 7}
+    )
+
+    assert offsets == {0: 2}
+    later = reached_with(held)
+    assert (later.order, later.committed_at_us, later.offsets) == (f"{order}9", committed_at_us + 1, {0: 99, 3: 7})
+    assert reached_with(replace(held, known_order="", known_committed_at_us=0, known_offsets={0: 1})) == reached
 
 
 def test_the_merge_does_not_shuffle_the_rows_again(shared: SharedSpark) -> None:

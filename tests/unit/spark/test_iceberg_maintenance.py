@@ -46,6 +46,13 @@ def test_small_files_are_rewritten_again_when_they_have_doubled() -> None:
     assert due(grown, SETTINGS, rewritten_files=49) == Due(rewrite_files=True)
 
 
+def test_a_large_table_is_not_rewritten_for_deletes_in_few_of_its_files() -> None:
+    large = dataclasses.replace(QUIET, data_files=1_000, bytes=1_000 * 128_000_000)
+
+    assert due(dataclasses.replace(large, delete_files=499), SETTINGS, rewritten_files=0) == Due()
+    assert due(dataclasses.replace(large, delete_files=500), SETTINGS, rewritten_files=0) == Due(rewrite_files=True)
+
+
 def test_expiry_keeps_the_newest_identity_however_old() -> None:
     """Fills and rewrites came since; were it gone, a replayed batch would be written twice."""
     old = dataclasses.replace(QUIET, snapshots=300, identity_age=120)

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libs.types.stream_offsets import StreamOffsets
 from libs.types.tenant import SinkSettings
-from spark.jobs.pace import Pace, batch_limit, first_pace, next_pace
+from spark.jobs.pace import Pace, batch_limit, first_pace, is_full, next_pace
 
 ADAPTIVE = SinkSettings(trigger_s=5, trigger_max_s=60, trigger_rows=1000)
 LIMIT = 250_000
@@ -15,7 +16,7 @@ def intervals(sink: SinkSettings, *batches: tuple[int, float]) -> list[float]:
     """What is chosen behind each batch of (rows, seconds)."""
     pace, found = first_pace(sink), []
     for rows, took_s in batches:
-        pace = next_pace(sink, pace, rows=rows, took_s=took_s, limit=LIMIT)
+        pace = next_pace(sink, pace, rows=rows, took_s=took_s, is_full=rows >= LIMIT)
         found.append(pace.interval_s)
     return found
 
@@ -38,13 +39,13 @@ def test_without_a_longest_the_trigger_is_fixed() -> None:
     sink = SinkSettings(trigger_s=5)
 
     assert intervals(sink, (10, 0.1), (LIMIT, 9), (3, 7)) == [5, 5, 5]
-    assert next_pace(sink, first_pace(sink), rows=10, took_s=0.1, limit=LIMIT) == Pace(5, 0)
+    assert next_pace(sink, first_pace(sink), rows=10, took_s=0.1, is_full=False) == Pace(5, 0)
 
 
 def test_the_wait_is_what_is_left_of_the_interval() -> None:
     """Nothing where the batch took longer."""
-    assert next_pace(ADAPTIVE, Pace(20), rows=10, took_s=1.5, limit=LIMIT) == Pace(40, 38.5)
-    assert next_pace(ADAPTIVE, Pace(60), rows=10, took_s=61, limit=LIMIT) == Pace(60, 0)
+    assert next_pace(ADAPTIVE, Pace(20), rows=10, took_s=1.5, is_full=False) == Pace(40, 38.5)
+    assert next_pace(ADAPTIVE, Pace(60), rows=10, took_s=61, is_full=False) == Pace(60, 0)
 
 
 def test_a_batch_holds_what_the_least_limit_allows() -> None:
@@ -68,7 +69,7 @@ def test_no_rate_is_exceeded_and_no_bound_left(
     pace, limit = first_pace(sink), batch_limit(sink, LIMIT)
     for rows, took_s in batches:
         rows = min(rows, limit)
-        pace = next_pace(sink, pace, rows=rows, took_s=took_s, limit=limit)
+        pace = next_pace(sink, pace, rows=rows, took_s=took_s, is_full=rows == limit)
         assert 5 <= pace.interval_s <= (longest_s or 5)
         assert rows <= rate * (took_s + pace.pause_s) * (1 + 1e-9)
         assert pace.pause_s <= max(pace.interval_s, rows / rate)
@@ -79,4 +80,23 @@ def test_a_rate_is_held_within_the_shortest_interval(took_s: float) -> None:
     """Spark may begin the next batch at once where the tick is near."""
     sink = SinkSettings(trigger_s=5, max_rows_per_s=100)
 
-    assert next_pace(sink, first_pace(sink), rows=500, took_s=took_s, limit=500).pause_s == 5 - took_s
+    assert next_pace(sink, first_pace(sink), rows=500, took_s=took_s, is_full=True).pause_s == 5 - took_s
+
+
+@pytest.mark.parametrize(
+    ("ends", "ends_before", "expected"),
+    [
+        ({"t": {0: 1000}}, {"t": {0: 0}}, True),
+        ({"t": {0: 900, 1: 100}}, {"t": {0: 0, 1: 2}}, True),  # as Spark deals 1000 out to two partitions
+        ({"t": {0: 900, 1: 100}}, {"t": {0: 0, 1: 3}}, False),
+        ({"t": {0: 600}, "u": {0: 900}}, {"t": {0: 100}, "u": {0: 400}}, True),
+        ({"t": {0: 5000}}, {}, False),
+        ({"t": {0: 10}, "new": {0: 5000}}, {"t": {0: 10}}, False),
+        ({}, {}, False),
+    ],
+)
+def test_a_full_batch_is_one_that_took_as_many_offsets_as_it_could(
+    ends: StreamOffsets, ends_before: StreamOffsets, expected: bool
+) -> None:
+    """Of which a third may be the marks of transactions: events alone never reach the limit."""
+    assert is_full(ends, ends_before, 1000) is expected

@@ -22,9 +22,11 @@ UNITS = (
     "_rows_estimated",
     "_parts",
     "_answers",
+    "_per_second",
 )
 COUNTS = {
     "headwater_tenants",
+    "headwater_router_tenant_weight",
     "headwater_operator_refused_namespaces",
     "headwater_operator_tenants",
     "headwater_operator_watchers",
