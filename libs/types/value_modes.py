@@ -83,7 +83,8 @@ class ValueModes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VitessValueModes(ValueModes, frozen=True, kw_only=True):
-    """``ValueModes`` with the Vitess connector's defaults: decimals and BIGINT UNSIGNED are text."""
+    """``ValueModes`` with the Vitess connector's defaults: decimals and BIGINT UNSIGNED are text, and an
+    ``unavailable_placeholder`` that is not said is Debezium's."""
 
     decimal: DecimalMode = DecimalMode.STRING
     unsigned_bigint: UnsignedBigintMode = UnsignedBigintMode.STRING

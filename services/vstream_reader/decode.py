@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 import orjson
@@ -37,11 +38,12 @@ from libs.source.vitess.vgtid import EMPTY, ShardGtid, TableLastKey
 from libs.types.order import EventOrder
 from libs.types.position import SourcePosition
 from libs.types.table import TableId, TableSchema
+from libs.types.value import UNAVAILABLE_VALUE
 from libs.types.value_modes import ValueModes
 from protos.vitess import binlogdata_pb2
 from services.vstream_reader.fields import reading, reads_otherwise_copied, table_schema
 from services.vstream_reader.position import VitessPosition, encode_position
-from services.vstream_reader.row_changes import RowChangesDecoder
+from services.vstream_reader.row_changes import ImagesAbsent, RowChangesDecoder, ValueAbsent
 from services.vstream_reader.tally import StreamTally, TableTally
 from services.vstream_reader.transaction_store import TransactionStore
 from services.vstream_reader.vevents import VEvents, shard_gtids
@@ -111,6 +113,8 @@ class _Shard:
 class _Table:
     """A captured table of one shard at its present version."""
 
+    key: tuple[bytes, bytes]
+    """Table and shard as ROW events name them."""
     schema: TableSchema
     decoder: RowChangesDecoder
     copied_decoder: RowChangesDecoder
@@ -206,6 +210,8 @@ class StreamDecoder:
         }
         self._not_begun = self._shards_not_begun()
         self._tables: dict[tuple[bytes, bytes], _Table | None] = {}
+        self._decoders: WeakValueDictionary[tuple[TableSchema, bool, bool], RowChangesDecoder] = WeakValueDictionary()
+        """By schema, whether members come as text, and whether rows are copied: shards share them, since each holds 15 KB."""
         self._store = TransactionStore(options.spill_dir)
         self._is_open = False
         self._is_committing = False
@@ -567,18 +573,27 @@ class StreamDecoder:
                 committed_at_us=self.committed_at_us or self._now_ns // 1_000,
             )
         schema = self._versions[unversioned]
-        decoder = copied_decoder = _row_decoder(schema, key, event.enum_set_string_values, is_copy=False)
+        decoder = copied_decoder = self._decoder(schema, event.enum_set_string_values, is_copy=False)
         if self.is_copying and any(
             reads_otherwise_copied(column, has_text_members=event.enum_set_string_values) for column in schema.columns
         ):
-            copied_decoder = _row_decoder(schema, key, event.enum_set_string_values, is_copy=True)
+            copied_decoder = self._decoder(schema, event.enum_set_string_values, is_copy=True)
         self._tables[key] = _Table(
+            key,
             schema,
             decoder,
             copied_decoder,
             VitessSourceBlock(self._options.source, keyspace, table_id.table, event.shard, removed=self._removed),
             self._options.tally.of_table(str(table_id)),
         )
+
+    def _decoder(self, schema: TableSchema, has_text_members: bool, *, is_copy: bool) -> RowChangesDecoder:
+        key = (schema, has_text_members, is_copy)
+        decoder = self._decoders.get(key)
+        if decoder is None:
+            placeholder = self._options.modes.unavailable_placeholder or UNAVAILABLE_VALUE
+            decoder = self._decoders[key] = _row_decoder(schema, has_text_members, placeholder, is_copy=is_copy)
+        return decoder
 
     # --- rows --------------------------------------------------------------------------------------------------------------
 
@@ -643,10 +658,10 @@ class StreamDecoder:
         count = len(run.rows)
         try:
             nth_after, _, self._room = table.decoder_of(transaction).decode(
-                run.frame, run.rows, events, nth, transaction.is_copy, self._room
+                run.frame, run.rows, events, nth, *table.key, transaction.is_copy, self._room
             )
         except Exception as error:
-            wrong = self._unreadable(table, transaction)
+            wrong = self._unreadable(table, transaction, error)
             if self._options.set_aside is None or not isinstance(wrong, UndecodableValue):
                 raise wrong from error
             nth_after = self._pass_over(table, transaction, events, len(run.rows) - count, str(wrong))
@@ -689,15 +704,25 @@ class StreamDecoder:
         self.flush()
         return decoder.event
 
-    def _unreadable(self, table: _Table, transaction: _Transaction) -> Exception:
+    def _unreadable(self, table: _Table, transaction: _Transaction, error: Exception) -> Exception:
         decoder, schema = table.decoder_of(transaction), table.schema
         where = f"shard {transaction.shard.gtid.shard}, transaction {transaction.shard.gtid.gtid}"
+        if isinstance(error, ImagesAbsent):
+            return UndecodableValue(
+                f"{schema.table_id} at row {decoder.row}: vtgate sent a change with neither the row before nor the row after "
+                f"({where}); copy the table anew, and report it to Vitess"
+            )
         if decoder.cells != len(schema.columns):
             return SchemaContradiction(
                 f"{schema.table_id}: vtgate sent a row of {decoder.cells} values where its FIELD event has "
                 f"{len(schema.columns)} columns ({where}): run the tablets with --track_schema_versions, or copy the table anew"
             )
         column = schema.columns[decoder.column]
+        if isinstance(error, ValueAbsent):
+            return UndecodableValue(
+                f"{schema.table_id}.{column.name} at row {decoder.row}: the log does not hold the value ({where}); set "
+                "binlog_row_image=full on the tablets' MySQL servers, then copy the table anew"
+            )
         return UndecodableValue(
             f"{schema.table_id}.{column.name} at row {decoder.row}: the value does not fit its type {column.source_type} "
             f"({where}); repair the row at the source, or exclude the table"
@@ -805,15 +830,14 @@ def _shard_at(entry: ShardGtid, epoch: int) -> _Shard:
     return _Shard(entry, epoch, transactions, frozenset(hosts), debezium_rank, text, orjson.dumps(text.decode())[1:-1])
 
 
-def _row_decoder(
-    schema: TableSchema, key: tuple[bytes, bytes], has_text_members: bool, *, is_copy: bool
-) -> RowChangesDecoder:
-    """``key``: the table and its shard."""
+def _row_decoder(schema: TableSchema, has_text_members: bool, placeholder: str, *, is_copy: bool) -> RowChangesDecoder:
     return RowChangesDecoder(
-        [reading(column, has_text_members=has_text_members, is_copy=is_copy) for column in schema.columns],
+        [
+            reading(column, has_text_members=has_text_members, is_copy=is_copy, placeholder=placeholder)
+            for column in schema.columns
+        ],
         [orjson.dumps(column.name) for column in schema.columns],
         [_place_of(schema, name) for name in schema.key],
-        *key,
     )
 
 

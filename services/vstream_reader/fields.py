@@ -161,7 +161,7 @@ class Reading:
     zero: bytes = b"null"
     """What a date without month or day is, as JSON."""
     unavailable: bytes = b""
-    """What stands for a value that the log does not hold, as JSON; empty: it always holds it."""
+    """What stands for a value that the log does not hold, as JSON; empty: such a row is an error."""
     padded_bytes: int = 0
     """Of a BINARY(n): shorter values are filled up."""
     units_per_s: int = 0
@@ -196,14 +196,8 @@ _WHOLE_VALUES: Final[Mapping[LogicalKind, Callable[[bytes], object]]] = {
     LogicalKind.BITS: bits_base64,
     LogicalKind.BOOLEAN: lambda text: text not in (b"\0", b"0", b""),
 }
-_UNAVAILABLE_TEXT: Final = orjson.dumps(UNAVAILABLE_VALUE)
-_UNAVAILABLE_BYTES: Final = orjson.dumps(base64_text(UNAVAILABLE_VALUE.encode()))
-_MAY_BE_UNAVAILABLE: Final = {
-    LogicalKind.STRING: _UNAVAILABLE_TEXT,
-    LogicalKind.JSON: _UNAVAILABLE_TEXT,
-    LogicalKind.BYTES: _UNAVAILABLE_BYTES,
-    LogicalKind.BASE64: _UNAVAILABLE_BYTES,
-}
+_TEXTS: Final = frozenset({LogicalKind.STRING, LogicalKind.JSON})
+_BYTES: Final = frozenset({LogicalKind.BYTES, LogicalKind.BASE64})
 
 
 def reads_otherwise_copied(of: Column, *, has_text_members: bool) -> bool:
@@ -212,9 +206,11 @@ def reads_otherwise_copied(of: Column, *, has_text_members: bool) -> bool:
     return is_member and not (has_text_members and of.charset in _UTF8)
 
 
-def reading(of: Column, *, has_text_members: bool, is_copy: bool = False) -> Reading:
+def reading(
+    of: Column, *, has_text_members: bool, is_copy: bool = False, placeholder: str = UNAVAILABLE_VALUE
+) -> Reading:
     """How a column's values are read, ``is_copy``: out of a table, not out of the log. ``has_text_members``: in the log ENUM
-    and SET come as their members, not as numbers.
+    and SET come as their members, not as numbers. ``placeholder``: for a text or bytes that the log does not hold.
 
     Raises:
         PipelineHalted: no codec for the column's character set.
@@ -222,7 +218,7 @@ def reading(of: Column, *, has_text_members: bool, is_copy: bool = False) -> Rea
     kind = of.logical_type.kind
     mysql_type = parse_column_type(of.source_type)
     zero = orjson.dumps(zero_moment(kind, is_optional=of.is_optional))
-    unavailable = _MAY_BE_UNAVAILABLE.get(kind, b"")
+    unavailable = _unavailable(kind, placeholder)
     if kind is LogicalKind.INT64 and mysql_type.name == "bigint" and mysql_type.is_unsigned:
         return _converted(_wrapped, row_changes.UNSIGNED)
     if kind is LogicalKind.STRING and of.charset is not None and of.charset not in _UTF8:
@@ -263,6 +259,15 @@ def reading(of: Column, *, has_text_members: bool, is_copy: bool = False) -> Rea
         case _:
             write_moment = moment_writer(kind, is_optional=of.is_optional)
             return _converted(lambda text: write_moment(moment_from_text(text)))
+
+
+def _unavailable(kind: LogicalKind, placeholder: str) -> bytes:
+    """What stands for a value that the log does not hold, as JSON; empty: nothing can."""
+    if kind in _TEXTS:
+        return b"%b" % orjson.dumps(placeholder)
+    if kind in _BYTES:
+        return b"%b" % orjson.dumps(base64_text(placeholder.encode()))
+    return b""
 
 
 def _converted(

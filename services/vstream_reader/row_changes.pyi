@@ -21,8 +21,11 @@ DATETIME: int
 TIMESTAMP: int
 CONVERTED: int
 
+class ValueAbsent(ValueError): ...
+class ImagesAbsent(ValueError): ...
+
 class RowChangesDecoder:
-    """Decodes the rows of one table version of one shard."""
+    """Decodes the rows of one table version."""
 
     column: int
     row: int
@@ -34,10 +37,16 @@ class RowChangesDecoder:
         readings: Sequence[Reading],
         names: Sequence[bytes],
         key_places: Sequence[int],
-        table_name: bytes,
-        shard: bytes,
     ) -> None: ...
     def decode(
-        self, frame: EventFrame, run: RunRows, events: VEvents, nth: int, is_copy: bool, room: int
+        self,
+        frame: EventFrame,
+        run: RunRows,
+        events: VEvents,
+        nth: int,
+        table_name: bytes,
+        shard: bytes,
+        is_copy: bool,
+        room: int,
     ) -> tuple[int, int, int]: ...
     def pass_over(self, events: VEvents) -> bytes: ...

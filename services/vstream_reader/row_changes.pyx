@@ -2,7 +2,7 @@
 """ROW events of a VStream → Debezium events in a run, without a Python object a row.
 
 Values come as MySQL prints them, with all values of a row behind one another and their lengths apart. ``RowChangesDecoder`` is
-made once for each version of a table and shard from a ``Reading`` for each column (``fields``). Types that are rare or
+made once for each version of a table, for all of its shards, from a ``Reading`` for each column (``fields``). Types that are rare or
 intricate (``Reading.kind`` CONVERTED) are converted by a Python function each.
 
 Messages: ``protos/vitess/binlogdata.proto`` (RowEvent, RowChange), ``query.proto`` (Row). Wire forms: ``libs.types.value``.
@@ -84,12 +84,20 @@ cdef struct Bits:
     Py_ssize_t size
 
 
-cdef class RowChangesDecoder(RowImages):
-    """Decodes the rows of one table version of one shard."""
+class ValueAbsent(ValueError):
+    """The log does not hold a value of a column, and nothing can stand for it."""
 
+
+class ImagesAbsent(ValueError):
+    """A row change has neither a row before nor a row after."""
+
+
+cdef class RowChangesDecoder(RowImages):
+    """Decodes the rows of one table version."""
+
+    cdef object __weakref__
     cdef Column* _columns
     cdef tuple _zeros, _unavailables, _converters
-    cdef bytes _table_name, _shard
     cdef int64_t* _lengths
     cdef Py_ssize_t _lengths_capacity
     cdef Bytes _scratch
@@ -103,21 +111,18 @@ cdef class RowChangesDecoder(RowImages):
     cdef Field _change  # the row change that was read last
     cdef int _nth_change, _begin_at  # its number in its event; at which one the next call begins
 
-    def __cinit__(self, readings, names, key_places, table_name, shard) -> None:
+    def __cinit__(self, readings, names, key_places) -> None:
         self._columns = <Column*>malloc(max(1, len(readings)) * sizeof(Column))
         self._lengths_capacity = _FIRST_LENGTHS
         self._lengths = <int64_t*>malloc(_FIRST_LENGTHS * sizeof(int64_t))
         if self._columns == NULL or self._lengths == NULL:
             raise MemoryError
 
-    def __init__(self, readings, names, key_places, bytes table_name not None, bytes shard not None) -> None:
-        """One of ``readings`` and of ``names`` (JSON text) a column; ``key_places``: the columns of the key, in its order;
-        ``table_name`` and ``shard`` as ROW events name them."""
+    def __init__(self, readings, names, key_places) -> None:
+        """One of ``readings`` and of ``names`` (JSON text) a column; ``key_places``: the columns of the key, in its order."""
         cdef int index
         cdef Column* column
         RowImages.__init__(self, names, key_places)
-        self._table_name = table_name
-        self._shard = shard
         self._zeros = tuple(reading.zero for reading in readings)
         self._unavailables = tuple(reading.unavailable for reading in readings)
         self._converters = tuple(reading.convert for reading in readings)
@@ -138,12 +143,13 @@ cdef class RowChangesDecoder(RowImages):
         free(self._scratch.data)
 
     def decode(
-        self, EventFrame frame not None, RunRows run not None, VEvents events not None, Py_ssize_t nth, bint is_copy,
-        Py_ssize_t room,
+        self, EventFrame frame not None, RunRows run not None, VEvents events not None, Py_ssize_t nth,
+        bytes table_name not None, bytes shard not None, bint is_copy, Py_ssize_t room,
     ) -> tuple[int, int, int]:
-        """Add the rows of ``events[nth]`` and of those behind it to ``run``, as long as they are this table's.
+        """Add the rows of ``events[nth]`` and of those behind it to ``run``, as long as they are of one table and shard, which ROW
+        events name so.
 
-        Stops before the first event that is no ROW of the table and shard, and when ``room`` is used up (bytes). Rows that are
+        Stops before the first event that is no such ROW, and when ``room`` is used up (bytes). Rows that are
         copied become reads. Rows before a bad one have been added when this raises.
 
         Returns the number of the event that it stopped before, the row events added, and the room that is left.
@@ -158,7 +164,7 @@ cdef class RowChangesDecoder(RowImages):
         cdef Py_ssize_t shared = frame._source.size + frame._behind_place.size + frame._behind_numbers.size
         self.row = 0
         while nth < events.count and events.events[nth].kind == _ROW and room >= 0:
-            if not self._is_mine(data, events.events[nth].payload_begin, events.events[nth].payload_end):
+            if not _is_of(table_name, shard, data, events.events[nth].payload_begin, events.events[nth].payload_end):
                 break
             self.event = nth
             added = self._decode_event(
@@ -168,18 +174,6 @@ cdef class RowChangesDecoder(RowImages):
             room -= events.events[nth].end - events.events[nth].begin + added * max(shared, <Py_ssize_t>ENVELOPE_BYTES)
             nth += 1
         return nth, decoded, room
-
-    cdef bint _is_mine(self, const uint8_t* data, Py_ssize_t place, Py_ssize_t end) except -1:
-        cdef Field field
-        cdef bint has_table = False
-        cdef bint has_shard = PyBytes_GET_SIZE(self._shard) == 0
-        while place < end:
-            place = next_field(data, place, end, &field)
-            if field.number == _TABLE_NAME:
-                has_table = _equal(self._table_name, data, &field)
-            elif field.number == _SHARD:
-                has_shard = _equal(self._shard, data, &field)
-        return has_table and has_shard
 
     cdef int _decode_event(
         self, EventFrame frame, RunRows run, const uint8_t* data, Py_ssize_t place, Py_ssize_t end, bint is_copy
@@ -212,6 +206,7 @@ cdef class RowChangesDecoder(RowImages):
         cdef Py_ssize_t before_size
         cdef bint has_before = False
         cdef bint has_after = False
+        self.column = 0
         present.data = partial.data = all_ones.data = NULL
         present.size = partial.size = all_ones.size = 0
         while place < end:
@@ -225,13 +220,14 @@ cdef class RowChangesDecoder(RowImages):
             elif field.number == _JSON_PARTIAL_VALUES:
                 _read_bitmap(data, &field, &partial)
         if not (has_before or has_after):
-            raise ValueError("a row change has neither a row before nor a row after")
+            raise ImagesAbsent
         self.begin_row()
         if has_before:
-            self._write_image(data, before.begin, before.end, &all_ones, &partial)
+            # vtgate says of the row after only what it lacks: what that lacks did not change, and the row before lacks it too.
+            self._write_image(data, before.begin, before.end, &all_ones, &all_ones, &present)
         before_size = self.images.size
         if has_after:
-            self._write_image(data, after.begin, after.end, &present, &partial)
+            self._write_image(data, after.begin, after.end, &present, &partial, &all_ones)
         if has_before and has_after:
             return self.add(run, frame, _OP_UPDATE, before_size, True, True)
         if has_after:
@@ -241,9 +237,12 @@ cdef class RowChangesDecoder(RowImages):
     # --- one image
 
     cdef int _write_image(
-        self, const uint8_t* data, Py_ssize_t place, Py_ssize_t end, Bits* present, Bits* partial
+        self, const uint8_t* data, Py_ssize_t place, Py_ssize_t end, Bits* present, Bits* partial, Bits* known
     ) except -1:
-        """The Row between ``place`` and ``end`` as a JSON object behind the images, and its key."""
+        """The Row between ``place`` and ``end`` as a JSON object behind the images, and its key.
+
+        Not in the log: a column that is not in ``present``; one in ``partial`` that has a value, which tells a change of a
+        document; one that is not in ``known`` and has none."""
         cdef Field field
         cdef Column* column
         cdef const uint8_t* values = data
@@ -267,8 +266,10 @@ cdef class RowChangesDecoder(RowImages):
             length = self._lengths[index]
             self.begin_cell(index, _LONGEST_NUMBER + 16 + column.unavailable_size + column.zero_size)
             if not _bit(present, index) or (partial.data != NULL and length >= 0 and _partial_bit(partial, index)):
-                write_literal(&self.images, column.unavailable, column.unavailable_size)
+                self._write_unavailable(column)
                 at += max(length, 0)
+            elif length < 0 and not _bit(known, index):
+                self._write_unavailable(column)
             elif length < 0:
                 write_literal(&self.images, b"null", 4)
             else:
@@ -278,6 +279,12 @@ cdef class RowChangesDecoder(RowImages):
                 at += length
             self.end_cell(index)
         self.end_image()
+        return 0
+
+    cdef int _write_unavailable(self, Column* column) except -1:
+        if column.unavailable_size == 0:
+            raise ValueAbsent
+        write_literal(&self.images, column.unavailable, column.unavailable_size)
         return 0
 
     cdef int _read_lengths(self, const uint8_t* data, Field* field) except -1:
@@ -347,6 +354,20 @@ cdef class RowChangesDecoder(RowImages):
         if not write_text(&self.images, <const uint8_t*>scratch.data, scratch.size):
             PyUnicode_DecodeUTF8(scratch.data, scratch.size, NULL)
         return 0
+
+
+cdef bint _is_of(bytes table_name, bytes shard, const uint8_t* data, Py_ssize_t place, Py_ssize_t end) except -1:
+    """Whether a RowEvent is of that table and shard."""
+    cdef Field field
+    cdef bint has_table = False
+    cdef bint has_shard = PyBytes_GET_SIZE(shard) == 0
+    while place < end:
+        place = next_field(data, place, end, &field)
+        if field.number == _TABLE_NAME:
+            has_table = _equal(table_name, data, &field)
+        elif field.number == _SHARD:
+            has_shard = _equal(shard, data, &field)
+    return has_table and has_shard
 
 
 cdef inline bint _equal(bytes text, const uint8_t* data, Field* field) noexcept:

@@ -62,12 +62,19 @@ VITESS_PROPERTIES: Final = (
         "decimal.handling.mode",
         "bigint.unsigned.handling.mode",
         "binary.handling.mode",
-        "unavailable.value.placeholder",
         "event.processing.failure.handling.mode",
         "event.converting.failure.handling.mode",
         "heartbeat.interval.ms",
         "message.key.columns",
         "custom.metric.tags",
+    ),
+    *rows(
+        Where.SOURCE,
+        (
+            "unavailable.value.placeholder",
+            "values.unavailable_placeholder",
+            "of texts and bytes; a row that lacks another value is an error (binlog_row_image MINIMAL)",
+        ),
     ),
     *(each for each in PROPERTIES if each.where is Where.TENANT),
     *rows(

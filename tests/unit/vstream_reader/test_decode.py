@@ -487,6 +487,84 @@ def test_a_values_absence_is_told_from_null() -> None:
     assert made["before"]["v"] == "long text"
 
 
+def test_a_row_before_an_update_lacks_what_the_row_after_lacks() -> None:
+    """vtgate tells NULL and absence of the row before in the same way; a value that is there is the value."""
+
+    def update(before: str | None, after: str | None, columns: bytes) -> Any:
+        made = rows((row(1, "a"), row(1, "b")))
+        change = binlogdata_pb2.RowChange(
+            before=row(1, before),
+            after=row(1, after),
+            data_columns=binlogdata_pb2.RowChange.Bitmap(count=2, cols=columns),
+        )
+        made.row_event.row_changes[0].CopyFrom(change)
+        return made
+
+    absent, null = update(None, None, b"\x01"), update(None, "new", b"\x03")
+    first, second = replay(ONE_SHARD).feed(transaction({"-80": "a:1-11"}, fields(), absent, null)).events()
+
+    assert [first[image]["v"] for image in ("before", "after")] == ["__debezium_unavailable_value"] * 2
+    assert [second[image]["v"] for image in ("before", "after")] == [None, "new"]
+
+
+def test_the_placeholder_is_the_settings() -> None:
+    change = binlogdata_pb2.RowChange(
+        before=row(1, None), after=row(1, None), data_columns=binlogdata_pb2.RowChange.Bitmap(count=2, cols=b"\x01")
+    )
+    update = rows((row(1, "a"), row(1, "b")))
+    update.row_event.row_changes[0].CopyFrom(change)
+    modes = ValueModes(unavailable_placeholder="not here")
+
+    (made,) = replay(ONE_SHARD, modes=modes).feed(transaction({"-80": "a:1-11"}, fields(), update)).events()
+
+    assert made["after"]["v"] == "not here"
+
+
+def test_a_document_before_a_partial_change_is_whole() -> None:
+    """``binlog_row_value_options=PARTIAL_JSON`` is of the row after."""
+    columns = (column("id", query_pb2.INT64, "bigint", 3), column("v", query_pb2.JSON, "json"))
+    update = rows((row(1, '{"a": 1}'), row(1, "JSON_SET(...)")))
+    partial = binlogdata_pb2.RowChange.Bitmap(count=1, cols=b"\x02")
+    update.row_event.row_changes[0].json_partial_values.CopyFrom(partial)
+
+    (made,) = replay(ONE_SHARD).feed(transaction({"-80": "a:1-11"}, fields(*columns), update)).events()
+
+    assert made["before"]["v"] == '{"a":1}'
+    assert made["after"]["v"] == "__debezium_unavailable_value"
+
+
+def test_a_value_without_a_placeholder_is_not_guessed() -> None:
+    """A number that the log lacks (``binlog_row_image=minimal``) is no row; what is to be set tells the message."""
+    change = binlogdata_pb2.RowChange(
+        before=row(1, "x"), after=row(None, "y"), data_columns=binlogdata_pb2.RowChange.Bitmap(count=2, cols=b"\x02")
+    )
+    update = rows((row(1, "a"), row(1, "b")))
+    update.row_event.row_changes[0].CopyFrom(change)
+
+    with pytest.raises(UndecodableValue, match="binlog_row_image=full"):
+        replay(ONE_SHARD).feed(transaction({"-80": "a:1-11"}, fields(), update))
+
+
+def test_a_change_without_any_row_is_told_as_that() -> None:
+    """And not as a value of whichever column was read last."""
+    with pytest.raises(UndecodableValue, match=r"ks\.t at row 1: .*neither the row before nor the row after"):
+        replay(ONE_SHARD).feed(transaction({"-80": "a:1-11"}, fields(), rows((None, row(1, "a")), (None, None))))
+
+
+def test_shards_share_what_decodes_a_table() -> None:
+    """A keyspace has hundreds of them, each with every table; a version that no shard has any more is let go."""
+    shards = {"-40": "a:1-10", "40-80": "b:1-10", "80-": "c:1-10"}
+    stream = replay(start_of(*shards, gtid="MySQL56/a:1-9"))
+    told = [fields(shard=shard) for shard in shards]
+    stream.feed(transaction(shards, *told))
+    decoders = stream.decoder._decoders
+
+    assert len(decoders) == 1
+    wide = (*ID_AND_V, column("w", query_pb2.INT64, "bigint"))
+    stream.feed(transaction(shards, *(fields(*wide, shard=shard) for shard in shards)))
+    assert len(decoders) == 1
+
+
 def test_tables_that_are_not_captured_are_passed_over() -> None:
     """Their rows are not read, whatever they hold."""
     stream = replay(ONE_SHARD, is_captured=lambda table_id: table_id == TableId(database="ks", table="t"))
