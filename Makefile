@@ -94,7 +94,7 @@ docs-metrics: setup ## write docs/metrics.md from the catalogue of metrics
 docs-types: setup ## write docs/types.md from the functions that map types
 	@$(PYTHON) -m libs.warehouse.types_page > docs/types.md
 
-tenant-schema: setup ## write libs/config/tenant.schema.json from the records of libs/types/tenant.py
+tenant-schema: setup ## write libs/config/tenant.schema.json, and its part of the chart's values.schema.json, from the records of libs/types/tenant.py
 	@$(PYTHON) -m libs.config.tenant_schema
 
 locks: ## resolve the dependency groups of pyproject.toml into requirements/*.txt (needs uv; UPGRADE=--upgrade for newer versions)

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from libs.local.plan import SINK_JAVA_OPTIONS
 from libs.local.process import ProcessSpec, Running, is_alive, last_log_lines, start
 from libs.local.spark_toolchain import find_toolchain
 from libs.mysql.logical import column
@@ -75,7 +76,7 @@ class SinkJob:
             "kafka": {"bootstrap_servers": self.bootstrap_servers},
             "warehouses": {self.warehouse: self.warehouse_settings},
             "state_dir": str(self.folder / "state"),
-            "session": {**find_toolchain().session, **self.session},
+            "session": {**find_toolchain().session, "java_options": SINK_JAVA_OPTIONS, **self.session},
             "max_offsets_per_trigger": 120,
             **self.settings,
         }

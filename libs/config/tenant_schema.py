@@ -1,7 +1,8 @@
 """The tenant document's JSON Schema, made from the records that the document becomes.
 
 ``make tenant-schema`` writes it to ``libs/config/tenant.schema.json``. Editors show it while a document is written
-(``# yaml-language-server: $schema=…``); a chart embeds the file as it is: its references are relative to its own ``$id``.
+(``# yaml-language-server: $schema=…``). The chart's values hold documents too: the definitions stand among those of its
+``values.schema.json``.
 
 What a field means is told in its docstring, here as in the code. What JSON Schema cannot say (a row filter's language, which
 settings go together) is judged by ``libs.config.tenants`` alone, so a document that fits may still have mistakes.
@@ -21,6 +22,7 @@ from libs.types import table_layout, tenant
 from libs.types.tenant import TenantSpec
 
 SCHEMA_FILE: Final = Path(__file__).with_name("tenant.schema.json")
+CHART_FILE: Final = Path(__file__).parents[2] / "charts" / "headwater" / "values.schema.json"
 _MODULES: Final[tuple[ModuleType, ...]] = (tenant, table_layout)
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _ID: Final = "urn:headwater:tenant"
@@ -43,6 +45,15 @@ def tenant_schema() -> dict[str, Any]:
 def schema_text() -> str:
     """The committed file's content."""
     return msgspec.json.format(msgspec.json.encode(tenant_schema()), indent=2).decode() + "\n"
+
+
+def chart_text(present: str) -> str:
+    """The content of the chart's ``values.schema.json`` with the document's definitions, behind its own; ``present``: what it
+    is now. Its own begin with small letters."""
+    schema = msgspec.json.decode(present)
+    own = {name: of for name, of in schema["$defs"].items() if name[0].islower()}
+    schema["$defs"] = own | tenant_schema()["$defs"]
+    return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"
 
 
 def _enum_description(name: str, description: str, docs: Mapping[tuple[str, str], str]) -> str:
@@ -73,3 +84,4 @@ def _assigned_name(node: ast.stmt) -> str | None:
 
 if __name__ == "__main__":
     SCHEMA_FILE.write_text(schema_text(), encoding="utf-8")
+    CHART_FILE.write_text(chart_text(CHART_FILE.read_text(encoding="utf-8")), encoding="utf-8")

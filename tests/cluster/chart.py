@@ -118,7 +118,31 @@ CERT_MANAGER: Final[Mapping[str, Any]] = {
     "tls": {"enabled": True, "certManager": {"enabled": True, "issuerRef": {"name": "mesh"}}},
 }
 """Certificates by cert-manager, of several readers of one source too."""
-VALUES: Final = {"least": LEAST, "small": SMALL, "full": FULL, "executors": EXECUTORS, "cert-manager": CERT_MANAGER}
+WITH_TENANTS: Final[Mapping[str, Any]] = {
+    **SMALL,
+    "tenants": {
+        "acme": {
+            "document": {
+                "tenant": "acme",
+                "sources": [{"name": "shop", "include_tables": [r"shop\.orders"]}],
+                "sink": {},
+            },
+            "kafkaSecret": "acme-password",
+            "sinkJob": "own",
+            "onDelete": "delete-topics",
+        },
+        "globex": {"document": {"tenant": "globex", "sources": [{"name": "shop"}]}},
+    },
+}
+"""Tenants that come with the release."""
+VALUES: Final = {
+    "least": LEAST,
+    "tenants": WITH_TENANTS,
+    "small": SMALL,
+    "full": FULL,
+    "executors": EXECUTORS,
+    "cert-manager": CERT_MANAGER,
+}
 
 
 def write_values(cluster: ControlPlane, values: Mapping[str, Any], name: str) -> Path:

@@ -12,19 +12,34 @@ import pytest
 import yaml
 
 from libs.config.load import load_settings
+from libs.config.tenants import parse_tenant
 from libs.source.kinds import READER_OF_KIND
 from libs.source.vitess.tasks import TaskSettings
 from libs.telemetry.metrics import CATALOGUE
+from libs.types.tenant import TenantSpec
 from services.binlog_reader.settings import BinlogReaderSettings
 from services.checkpoint_committer.settings import CheckpointCommitterSettings
 from services.dts_decoder.settings import DtsDecoderSettings
 from services.router.settings import RouterSettings
 from services.schema_history.settings import SchemaHistorySettings
+from services.tenant_operator.objects import TENANT_LABEL
 from services.tenant_operator.settings import TenantOperatorSettings
 from services.tenant_operator.sink_jobs import SinkJob, job_template, manifests
 from services.vstream_reader.settings import VstreamReaderSettings, mistakes_in
 from spark.jobs.settings import SinkJobSettings
-from tests.cluster.chart import CERT_MANAGER, CHART, EXECUTORS, FULL, RELEASE, SHOP, SMALL, VALUES, render, write_values
+from tests.cluster.chart import (
+    CERT_MANAGER,
+    CHART,
+    EXECUTORS,
+    FULL,
+    RELEASE,
+    SHOP,
+    SMALL,
+    VALUES,
+    WITH_TENANTS,
+    render,
+    write_values,
+)
 from tests.cluster.control_plane import ControlPlane
 
 KUBERNETES = "1.34"
@@ -40,6 +55,7 @@ SETTINGS_OF: Mapping[str, type[msgspec.Struct]] = {
     "reader-web-1": VstreamReaderSettings,
     "sink": SinkJobSettings,
 }
+ACME = WITH_TENANTS["tenants"]["globex"]["document"]
 CUSTOM_KINDS = ("ServiceMonitor", "PrometheusRule", "Certificate")
 
 Object = dict[str, Any]
@@ -350,6 +366,28 @@ def test_the_operator_is_told_which_sources_and_warehouses_there_are(cluster: Co
 MESH_ISSUER = CERT_MANAGER["tls"]["certManager"]
 
 
+def test_tenants_of_the_values_are_as_teams_write_them(cluster: ControlPlane) -> None:
+    """A ConfigMap each, which the operator takes; Helm deletes none, since data may go with it."""
+    found = {each["metadata"]["name"]: each for each in render(cluster, WITH_TENANTS, "mesh", "tenants")}
+
+    assert found.keys() == {"acme", "globex"}
+    for name, each in found.items():
+        metadata = each["metadata"]
+        assert (metadata["namespace"], metadata["labels"][TENANT_LABEL]) == ("mesh", "true")
+        assert metadata["annotations"]["helm.sh/resource-policy"] == "keep"
+        mistakes: list[str] = []
+        parsed = parse_tenant(each["data"]["tenant.yaml"], mistakes=mistakes)
+        assert mistakes == []
+        assert parsed == msgspec.convert(WITH_TENANTS["tenants"][name]["document"], TenantSpec)
+    own = {name: text for name, text in found["acme"]["metadata"]["annotations"].items() if "headwater.dev" in name}
+    assert own == {
+        "headwater.dev/on-delete": "delete-topics",
+        "headwater.dev/kafka-secret": "acme-password",
+        "headwater.dev/sink-job": "own",
+    }
+    assert found["globex"]["metadata"]["annotations"]["headwater.dev/on-delete"] == "keep"
+
+
 def test_every_pod_has_the_certificate_that_cert_manager_makes_for_its_service(cluster: ControlPlane) -> None:
     """Whatever address callers have of it: that in their settings, and the longer forms of the Service's name."""
     objects = render(cluster, CERT_MANAGER, "any")
@@ -430,6 +468,13 @@ def test_no_password_stands_in_what_is_rendered(cluster: ControlPlane) -> None:
             "networkPolicy.kubernetesApi",
         ),
         ({"networkPolicy": {"isolateTenants": True}}, "networkPolicy.isolateTenants"),
+        ({"tenants": {"acme": {"document": {"tenant": "acme", "sources": [{"nam": "shop"}]}}}}, "'nam' not allowed"),
+        ({"tenants": {"acme": {"document": ACME, "onDelete": "erase"}}}, "acme/onDelete"),
+        ({"tenants": {"headwater-acme": {"document": ACME}}}, "the release's own"),
+        (
+            {"tenants": {"acme": {"document": ACME}}, "tenantOperator": {"tenantNamespaces": ["team-acme"]}},
+            "namespace any is not watched",
+        ),
     ],
 )
 def test_wrong_values_are_refused_by_name(cluster: ControlPlane, values: Mapping[str, Any], place: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from libs.config.tenant_schema import SCHEMA_FILE, schema_text, tenant_schema
+from libs.config.tenant_schema import CHART_FILE, SCHEMA_FILE, chart_text, schema_text, tenant_schema
 from libs.config.tenants import parse_tenant
 from libs.local.home import EXAMPLE_TENANT
 
@@ -25,6 +25,12 @@ def uncommented(example: str) -> str:
 def test_the_committed_schema_is_fresh() -> None:
     """The file is what ``make tenant-schema`` writes."""
     assert SCHEMA_FILE.read_text(encoding="utf-8") == schema_text(), "run `make tenant-schema`"
+
+
+def test_the_charts_values_hold_the_same_documents() -> None:
+    present = CHART_FILE.read_text(encoding="utf-8")
+
+    assert present == chart_text(present), "run `make tenant-schema`"
 
 
 def test_it_is_a_schema() -> None:
