@@ -23,7 +23,7 @@ from tests.sink_topics import SOURCE, Model, TenantTopics, table_id
 from tests.spark_session import Row
 
 REPOSITORY = Path(__file__).parents[1]
-LIFE_TIMEOUT_S = 360.0  # a cold Spark on two busy cores, which waits for its predecessor's JVM to end
+LIFE_TIMEOUT_S = 900.0  # a cold Spark on two busy cores, which waits for its predecessor's JVM to end
 STOP_TIMEOUT_S = 60.0
 POLL_S = 0.2
 

@@ -25,6 +25,7 @@ log = structlog.get_logger()
 
 _POLL_S: Final = 0.5  # how long closing waits
 _REQUEST_TIMEOUT_S: Final = 10.0
+_RETRY_S: Final = 5.0
 _PATIENCE_S: Final = 1.0  # of a request that is made again and again: closing waits for it
 _BEGINNING_TIMEOUT_S: Final = 60.0  # a topic that was created a moment ago has no leader yet
 _QUEUED_SIGNALS: Final = 1_000
@@ -73,26 +74,36 @@ class SignalTopic:
         self._thread.join(_REQUEST_TIMEOUT_S)
 
     def _follow(self) -> None:
-        consumer = _consumer(self._settings, self._partition)
-        try:
-            offset = self._from_offset
-            while offset is None and not self._ends.is_set():
-                offset = self._first_offset(consumer)
-            if offset is not None:
-                consumer.commit(offsets=[TopicPartition(SIGNALS_TOPIC, 0, offset)])  # should the checkpoint get lost
-                self._put(SignalRecord(next_offset=offset, text=None))
-                consumer.assign([TopicPartition(SIGNALS_TOPIC, 0, offset)])
-            while not self._ends.is_set():
-                message = consumer.poll(_POLL_S)
-                if message is not None and message.error() is None:
-                    is_ours = message.key() == self._partition.source.encode()
-                    value = message.value()
-                    text = value if is_ours and isinstance(value, bytes) else None
-                    self._put(SignalRecord(next_offset=(message.offset() or 0) + 1, text=text))
-        except KafkaException as error:
-            log.warning("signals_unavailable", reason=str(error))  # the next start of the reader tries again
-        finally:
-            consumer.close()
+        while not self._ends.is_set():
+            consumer = _consumer(self._settings, self._partition)
+            try:
+                self._follow_by(consumer)
+            except KafkaException as error:
+                log.warning("signals_unavailable", reason=str(error), retry_in_s=_RETRY_S)
+            finally:
+                consumer.close()
+            self._ends.wait(_RETRY_S)
+
+    def _follow_by(self, consumer: Consumer) -> None:
+        """Until the end. Raises KafkaException; ``_from_offset`` is where to go on then."""
+        offset = self._from_offset
+        while offset is None and not self._ends.is_set():
+            offset = self._first_offset(consumer)
+        if offset is None:
+            return
+        consumer.commit(offsets=[TopicPartition(SIGNALS_TOPIC, 0, offset)])  # should the checkpoint get lost
+        self._passed(SignalRecord(next_offset=offset, text=None))
+        consumer.assign([TopicPartition(SIGNALS_TOPIC, 0, offset)])
+        while not self._ends.is_set():
+            message = consumer.poll(_POLL_S)
+            if message is None:
+                continue
+            if (error := message.error()) is not None:
+                raise KafkaException(error)
+            is_ours = message.key() == self._partition.source.encode()
+            value = message.value()
+            text = value if is_ours and isinstance(value, bytes) else None
+            self._passed(SignalRecord(next_offset=(message.offset() or 0) + 1, text=text))
 
     def _first_offset(self, consumer: Consumer) -> int | None:
         """None: Kafka does not answer yet."""
@@ -102,7 +113,8 @@ class SignalTopic:
             self._ends.wait(_POLL_S)
             return None
 
-    def _put(self, record: SignalRecord) -> None:
+    def _passed(self, record: SignalRecord) -> None:
+        self._from_offset = record.next_offset
         while not self._ends.is_set():
             try:
                 self._records.put(record, timeout=_POLL_S)

@@ -120,11 +120,12 @@ class Vtgate(OwnsChannel):
             async for answer in call:
                 yield answer
         except grpc.aio.AioRpcError as error:
-            raise await self._as_ours(error) from error
+            has_condition = any(_CONDITION.search(rule.filter) for rule in request.filter.rules)
+            raise await self._as_ours(error, has_condition=has_condition) from error
         finally:
             call.cancel()
 
-    async def _as_ours(self, error: grpc.aio.AioRpcError) -> HeadwaterError:
+    async def _as_ours(self, error: grpc.aio.AioRpcError, *, has_condition: bool = False) -> HeadwaterError:
         details = error.details() or ""
         if error.code() is grpc.StatusCode.UNAVAILABLE and was_closed(details):
             settings = self._settings
@@ -134,7 +135,7 @@ class Vtgate(OwnsChannel):
             if refusal is not None:
                 kind = SourceUnavailable if self.has_answered else AccessDenied
                 return kind(f"vtgate at {self._where}: {refusal}")
-        return error_of(error.code(), details, where=self._where)
+        return error_of(error.code(), details, where=self._where, has_condition=has_condition)
 
 
 _CANNOT_SEND_LOG: Final = re.compile(r"errno 1236", re.IGNORECASE)
@@ -154,13 +155,18 @@ _UNFILTERABLE: Final = re.compile(
     r"column \S+ not found in table|unknown column",
     re.IGNORECASE,
 )
-"""Of a rule's SELECT (Vitess, ``vstreamer/planbuilder.go``); streams have such rules only where a signal gave a condition."""
+"""Of a rule's SELECT (Vitess, ``vstreamer/planbuilder.go``). Of one without a condition a tablet says such things while it does
+not know a table's columns yet."""
+_CONDITION: Final = re.compile(r"\bwhere\b", re.IGNORECASE)
 _GTID_MISMATCH: Final = re.compile(r"GTIDSet mismatch|could not decode position", re.IGNORECASE)
 _FIELD_MISMATCH: Final = re.compile(r"cannot determine table columns|schema mismatch|columns? mismatch", re.IGNORECASE)
 
 
-def error_of(code: grpc.StatusCode, details: str, *, where: str) -> HeadwaterError:
-    """Our error for a status of vtgate (grpc.io, "Status codes and their use in gRPC"; Vitess passes on MySQL's numbers)."""
+def error_of(code: grpc.StatusCode, details: str, *, where: str, has_condition: bool = False) -> HeadwaterError:
+    """Our error for a status of vtgate (grpc.io, "Status codes and their use in gRPC"; Vitess passes on MySQL's numbers).
+
+    ``has_condition``: it was asked for the rows that meet a signal's condition.
+    """
     text = f"vtgate at {where}: {details or code.name}"
     if code is grpc.StatusCode.UNAVAILABLE and (refusal := refusal_in(details, place=_PLACE)):
         return AccessDenied(f"vtgate at {where}: {refusal}")
@@ -189,7 +195,7 @@ def error_of(code: grpc.StatusCode, details: str, *, where: str) -> HeadwaterErr
         return PipelineHalted(
             f"{text}; the checkpoint is of another cluster, or ahead of it: reset the source's checkpoint"
         )
-    if _UNFILTERABLE.search(details):
+    if has_condition and _UNFILTERABLE.search(details):
         return SourceMisconfigured(
             f"{text}; vtgate copies by comparisons of a column with a constant, joined by AND: put the condition so "
             "(id > 100 AND status = 'open'), or ask for all rows"

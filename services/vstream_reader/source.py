@@ -32,7 +32,7 @@ from libs.events.envelope import VitessSourceBlock
 from libs.events.schema_change import SchemaChangeKind
 from libs.events.schema_change_event import schema_change_key, schema_change_value
 from libs.failpoints import failpoint
-from libs.mysql.ddl import apply_ddl, unseen_rows
+from libs.mysql.ddl import TableChangeKind, apply_ddl, unseen_rows
 from libs.mysql.ddl_syntax import DdlNotUnderstood
 from libs.mysql.identifiers import quote_identifier
 from libs.rpc.schema_history_client import SchemaHistoryClient
@@ -579,10 +579,10 @@ class VstreamChangeLog:
                 is_captured=self._options.is_captured,
                 at=found.shard,
             )
-        for table_id in _tables_of(self._schemas, keyspace, found.statement):
+        for table_id, is_truncated in tables_of(self._schemas, keyspace, found.statement).items():
             if not self._options.is_captured(table_id):
                 continue
-            if found.statement.lstrip()[:8].upper() == "TRUNCATE":
+            if is_truncated:
                 log.warning("truncate_not_followed", table=str(table_id), shard=found.shard)
             block = VitessSourceBlock(self._settings.source, keyspace, table_id.table, found.shard)
             self._batch.add_table_change(
@@ -615,13 +615,19 @@ def _unversioned(schema: TableSchema) -> TableSchema:
     return msgspec.structs.replace(schema, version=0)
 
 
-def _tables_of(schemas: dict[TableId, TableSchema], keyspace: str, statement: str) -> Sequence[TableId]:
-    """The tables that a statement concerns."""
+def tables_of(schemas: dict[TableId, TableSchema], keyspace: str, statement: str) -> dict[TableId, bool]:
+    """The tables that a statement concerns, in their order, and whether it truncates them."""
     try:
         changes = apply_ddl(schemas, keyspace, statement)
     except DdlNotUnderstood as error:
-        return sorted(error.table_ids)
-    return sorted({table for change in changes for table in (change.table_id, change.previous_id) if table is not None})
+        return dict.fromkeys(sorted(error.table_ids), False)
+    found = {
+        table: change.kind is TableChangeKind.TRUNCATE
+        for change in changes
+        for table in (change.table_id, change.previous_id)
+        if table is not None
+    }
+    return dict(sorted(found.items()))
 
 
 def create_statement(schema: TableSchema) -> str:

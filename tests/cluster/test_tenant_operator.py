@@ -356,10 +356,8 @@ async def test_a_config_map_gives_a_team_its_topics_user_rights_and_quotas(mesh:
     message = await mesh.is_told(tenant, "ready")
 
     assert f"tenant.{tenant}" in message
-    assert mesh.kafka.topics(tenant) == {
-        f"{tenant}.{name}" for name in ("headwater.table-schemas", "dead-letter", "shop")
-    }
-    assert mesh.kafka.acls(tenant) == {
+    topics = {f"{tenant}.{name}" for name in ("headwater.table-schemas", "dead-letter", "shop")}
+    rights = {
         (kind, f"{tenant}.", operation)
         for kind, operations in (
             ("TOPIC", ("READ", "DESCRIBE", "DESCRIBE_CONFIGS")),
@@ -367,7 +365,11 @@ async def test_a_config_map_gives_a_team_its_topics_user_rights_and_quotas(mesh:
         )
         for operation in operations
     }
-    assert await mesh.kafka.quotas(tenant) == {"consumer_byte_rate": 5_000_000.0}
+    # A broker hears of it behind the controller, which the operator has asked.
+    await eventually(lambda: mesh.kafka.topics(tenant) == topics)
+    await eventually(lambda: mesh.kafka.acls(tenant) == rights)
+    while await mesh.kafka.quotas(tenant) != {"consumer_byte_rate": 5_000_000.0}:
+        pass
     assert mesh.in_force(tenant) == f"tenant: {tenant}\nsources: [{{name: shop}}]\n"
     [event] = [each for each in mesh.cluster.list("events", mesh.tenants) if each["reason"] == "TenantReady"]
     assert event["involvedObject"]["name"] == tenant
@@ -514,6 +516,7 @@ async def test_drift_is_put_right(mesh: Mesh, tenant: str) -> None:
     mesh.start_operator(quotas={"producer_bytes_per_s": 1_000})
     mesh.tenant(tenant)
     await mesh.is_told(tenant, "ready")
+    await eventually(lambda: len(mesh.kafka.acls(tenant)) == 6)
     rights, admin = mesh.kafka.acls(tenant), mesh.kafka.admin
     principal = f"User:tenant.{tenant}"
 
@@ -560,12 +563,12 @@ async def test_who_goes_leaves_nothing_but_the_topics_that_it_wants_to_keep(
     mesh.delete(tenant)
     await mesh.is_gone(tenant)
 
-    assert f"tenant.{tenant}" not in mesh.kafka.users()
-    assert mesh.kafka.acls(tenant) == set()
-    while await mesh.kafka.quotas(tenant):  # which a broker hears of behind the controller
+    # A broker hears of it behind the controller.
+    await eventually(lambda: f"tenant.{tenant}" not in mesh.kafka.users() and not mesh.kafka.acls(tenant))
+    while await mesh.kafka.quotas(tenant):
         pass
     assert mesh.record(tenant) is None
-    assert mesh.kafka.topics(tenant) == (topics if on_delete == "keep" else set())
+    await eventually(lambda: mesh.kafka.topics(tenant) == (topics if on_delete == "keep" else set()))
 
 
 async def test_a_namespace_that_is_deleted_takes_down_nobody_else(

@@ -47,9 +47,6 @@ UNKNOWN, UNAVAILABLE = grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE
             ShardsNotInStream,
             "tasks.generation",
         ),
-        (UNKNOWN, "stream error @ x: unsupported constraint: id in (1, 2)", SourceMisconfigured, "joined by AND"),
-        (UNKNOWN, "vttablet: column w not found in table t", SourceMisconfigured, "joined by AND"),
-        (UNKNOWN, "vttablet: syntax error at position 31 near 'is'", SourceMisconfigured, "joined by AND"),
         (UNKNOWN, "table t is not present in the database", SourceMisconfigured, "include_tables"),
         (UNKNOWN, "stream error @ x: table t not found in vttablet schema", SourceUnavailable, "reloaded its schema"),
         (UNKNOWN, "stream error @ x: unknown table t in schema", SourceUnavailable, "reloaded its schema"),
@@ -90,3 +87,22 @@ def test_a_status_says_what_to_do_next(
     assert type(found) is error
     assert "vtgate.example:15991" in str(found)
     assert remedy in str(found)
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        "stream error @ x: unsupported constraint: id in (1, 2)",
+        "vttablet: column w not found in table t",
+        "vttablet: syntax error at position 31 near 'is'",
+    ],
+)
+def test_only_of_a_condition_a_rule_that_cannot_be_filtered_by_is_told(details: str) -> None:
+    """A stream without one is opened again: a tablet that does not know a table's columns yet says the like."""
+    asked = error_of(UNKNOWN, details, where="vtgate.example:15991", has_condition=True)
+    followed = error_of(UNKNOWN, details, where="vtgate.example:15991")
+
+    assert isinstance(asked, SourceMisconfigured)
+    assert "joined by AND" in str(asked)
+    assert isinstance(followed, SourceUnavailable)
+    assert "AND" not in str(followed)
