@@ -119,6 +119,8 @@ def _sources(sources: tuple[SourceStatus, ...]) -> Table:
         rows = f"{source.rows_published:,}"
         if source.snapshot_rows_copied is not None:
             rows = f"{source.snapshot_rows_copied:,} of ~{source.snapshot_rows_estimated or 0:,} (snapshot"
+            if source.snapshot_tables:
+                rows += f", {source.snapshot_finished_tables or 0} of {source.snapshot_tables} tables"
             rows += (
                 f", {duration(source.snapshot_remaining_s)} left)" if source.snapshot_remaining_s is not None else ")"
             )

@@ -102,6 +102,7 @@ def snapshot_to_proto(snapshot: SnapshotProgress) -> checkpoint_pb2.SnapshotProg
         last_key=snapshot.last_key,
         rows_copied=snapshot.rows_copied,
         rows_estimated=snapshot.rows_estimated,
+        tables=snapshot.tables,
         ranges=[checkpoint_pb2.RangeProgress(**msgspec.structs.asdict(each)) for each in snapshot.ranges],
     )
 
@@ -114,6 +115,7 @@ def snapshot_from_proto(message: checkpoint_pb2.SnapshotProgress) -> SnapshotPro
         last_key=message.last_key,
         rows_copied=message.rows_copied,
         rows_estimated=message.rows_estimated,
+        tables=message.tables,
         ranges=tuple(
             RangeProgress(table=each.table, last_key=each.last_key, until=each.until) for each in message.ranges
         ),

@@ -116,6 +116,9 @@ class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_rows_copied: int | None = None
     """While the initial snapshot runs."""
     snapshot_rows_estimated: int | None = None
+    snapshot_tables: int | None = None
+    """How many are copied in all; 0: a reader of an earlier release does not tell."""
+    snapshot_finished_tables: int | None = None
     snapshot_remaining_s: float | None = None
     """Until the initial snapshot is copied; None: not known."""
     incremental: tuple[IncrementalStatus, ...] = ()
@@ -381,6 +384,8 @@ async def ask_reader(source: str, grpc_port: int | None) -> SourceStatus:
         rows_published=answer.rows_published,
         snapshot_rows_copied=answer.snapshot.rows_copied if has_snapshot else None,
         snapshot_rows_estimated=answer.snapshot.rows_estimated if has_snapshot else None,
+        snapshot_tables=answer.snapshot.tables if has_snapshot else None,
+        snapshot_finished_tables=len(answer.snapshot.finished_tables) if has_snapshot else None,
         snapshot_remaining_s=answer.snapshot_remaining_s if answer.HasField("snapshot_remaining_s") else None,
         incremental=tuple(
             IncrementalStatus(

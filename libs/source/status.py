@@ -77,6 +77,7 @@ class ReaderStatus:
         labels = (self.partition.source, self.partition.name)
         metrics.SNAPSHOT_RUNNING.labels(*labels).set(snapshot is not None)
         metrics.SNAPSHOT_TABLES_FINISHED.labels(*labels).set(len(snapshot.finished_tables) if snapshot else 0)
+        metrics.SNAPSHOT_TABLES.labels(*labels).set(snapshot.tables if snapshot else 0)
         self.snapshot_remaining_s = None
         if snapshot is not None:
             self.snapshot_remaining_s = self._snapshot_pace.remaining_s(

@@ -334,8 +334,15 @@ SNAPSHOT_RUNNING = _gauge(
 SNAPSHOT_TABLES_FINISHED = _gauge(
     Area.READER,
     "headwater_snapshot_finished_tables",
-    "Tables that the running initial snapshot has copied; of a keyspace those that some shard has.",
+    "Tables that the running initial snapshot has copied, of a keyspace on all shards that copy yet.",
     "No remedy: its progress.",
+    _PARTITION,
+)
+SNAPSHOT_TABLES = _gauge(
+    Area.READER,
+    "headwater_snapshot_tables",
+    "Tables that the running initial snapshot copies in all.",
+    "Less headwater_snapshot_finished_tables: what remains. Fewer than expected: include_tables, or snapshot.include_tables.",
     _PARTITION,
 )
 SNAPSHOT_ROWS = _gauge(

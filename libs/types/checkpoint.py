@@ -31,6 +31,8 @@ class SnapshotProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Last key copied of ``current_table``, in the reader's own encoding; empty: none yet, or ``ranges`` say it."""
     ranges: tuple[RangeProgress, ...] = ()
     """Of tables that are copied in several ranges at a time: what is left of those that have begun."""
+    tables: int = 0
+    """How many are copied in all; 0: not known, of a reader of an earlier release."""
     rows_copied: int = 0
     rows_estimated: int = 0
 

@@ -327,7 +327,9 @@ class BinlogChangeLog:
                 async for batch in self._log(position, until=readers.view.position):
                     yield batch
             if self._progress is None or start.copies_again:
-                self._progress = SnapshotProgress(rows_estimated=await self._estimate(readers.view))
+                self._progress = SnapshotProgress(
+                    tables=len(self._tables.captured), rows_estimated=await self._estimate(readers.view)
+                )
             readers.view = await self._with_quarantines(readers.view, self._progress)
             position = readers.view.position
             async for batch in self._copy(readers):
@@ -719,6 +721,7 @@ class BinlogChangeLog:
             progress = SnapshotProgress(
                 finished_tables=(*progress.finished_tables, table) if ends else progress.finished_tables,
                 current_table="" if ends else table,
+                tables=progress.tables,
                 rows_copied=progress.rows_copied + chunk.rows,
                 rows_estimated=progress.rows_estimated,
                 ranges=tuple(each for each in left.values() if each.table in begun),

@@ -230,7 +230,7 @@ class DtsChangeLog:
         if self._settings.snapshot.mode is SnapshotMode.INITIAL:
             tables = [schema.table_id for schema in self._tables.captured]
             estimate = await asyncio.to_thread(estimated_rows, view.connection, tables)
-            self._progress = SnapshotProgress(rows_estimated=estimate)
+            self._progress = SnapshotProgress(tables=len(tables), rows_estimated=estimate)
 
     def _position_at(self, offset: int) -> DtsPosition:
         subscription = self._settings.subscription
@@ -258,6 +258,7 @@ class DtsChangeLog:
                     finished_tables=finished,
                     current_table="" if ends else name,
                     last_key=chunk.last_key,
+                    tables=progress.tables,
                     rows_copied=progress.rows_copied + len(chunk.rows),
                     rows_estimated=progress.rows_estimated,
                 )

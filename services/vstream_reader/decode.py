@@ -239,8 +239,6 @@ class StreamDecoder:
         """VGTIDs that were put into force: also behind statements and what other databases wrote, which are no transactions."""
         self.reshards = 0
         self.rows_copied = 0
-        self.tables_copied: set[str] = set()
-        """Tables whose copy some shard has finished."""
         self.table_in_copy = ""
 
     # --- where it stands ---------------------------------------------------------------------------------------------------
@@ -452,6 +450,12 @@ class StreamDecoder:
         self._copied.clear()
         self.table_in_copy = ""
 
+    @property
+    def tables_copied(self) -> frozenset[str]:
+        """The tables whose copy every shard has finished that copies any yet."""
+        finished = [self.finished_tables(shard) for shard in self._copying & self._by_name.keys()]
+        return frozenset.intersection(*finished) if finished else frozenset()
+
     def finished_tables(self, shard: str) -> frozenset[str]:
         """The tables whose copy the shard has finished."""
         unfinished = {table.table_name for table in self._by_name[shard].gtid.table_p_ks}
@@ -543,7 +547,6 @@ class StreamDecoder:
         known = self._copied.setdefault(after.shard, {})
         known.update((table.table_name, table) for table in after.table_p_ks)
         here = {table.table_name for table in after.table_p_ks}
-        self.tables_copied |= {table.table_name for table in before.table_p_ks} - here
         if here:
             self.table_in_copy = max(here)
 

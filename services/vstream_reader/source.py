@@ -336,7 +336,8 @@ class VstreamChangeLog:
         request = stream_request(self._settings, self._position, tables_to_copy=to_copy)
         if self._is_copying and not self._progress.rows_estimated:
             estimated = await self._estimate(to_copy or self._tables, sorted(decoder.shard_names))
-            self._progress = msgspec.structs.replace(self._progress, rows_estimated=estimated)
+            tables = len(to_copy or self._tables)
+            self._progress = msgspec.structs.replace(self._progress, tables=tables, rows_estimated=estimated)
         log.info("stream_opened", shards=[entry.shard for entry in self._position.vgtid], is_copy=self._is_copying)
         pace = _Pace(self._labels, self._settings.heartbeat_interval_s)
         async with Answers(self._vtgate, self._settings.stream.heartbeat_interval_s) as answers:
@@ -479,8 +480,9 @@ class VstreamChangeLog:
 
     def _progress_of(self, decoder: StreamDecoder) -> SnapshotProgress:
         return SnapshotProgress(
-            finished_tables=tuple(sorted({*self._progress.finished_tables, *decoder.tables_copied})),
+            finished_tables=tuple(sorted(decoder.tables_copied)),
             current_table=decoder.table_in_copy,
+            tables=self._progress.tables,
             rows_copied=self._progress.rows_copied + decoder.rows_copied,
             rows_estimated=self._progress.rows_estimated,
         )

@@ -34,6 +34,7 @@ partitions = st.builds(SourcePartition, source=names, name=names)
 snapshots = st.builds(
     SnapshotProgress,
     finished_tables=st.lists(names).map(tuple),
+    tables=st.integers(0, 2**32 - 1),
     current_table=names,
     last_key=st.binary(max_size=8),
     rows_copied=counts,

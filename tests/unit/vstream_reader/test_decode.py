@@ -337,6 +337,21 @@ def test_a_finished_table_is_not_copied_again() -> None:
     assert stream.decoder.tables_copied == {"t"}
 
 
+def test_a_table_is_copied_when_every_shard_has_finished_it() -> None:
+    """One that a shard has yet to copy counts as unfinished, whatever the others have."""
+    stream = replay(start_of("-80", "80-"), is_copying=True)
+    both = {"-80": "a:1-5", "80-": "b:1-7"}
+    for shard in both:
+        copied = fields(shard=shard), inserted(1, "a", timestamp=0, shard=shard), vgtid(both, {shard: 1})
+        stream.feed(answer(event("BEGIN"), *copied, event("COMMIT")))
+    assert stream.decoder.tables_copied == set()
+
+    stream.feed(answer(event("BEGIN"), vgtid(both, {"80-": 1}), event("COMMIT")))
+    assert stream.decoder.tables_copied == set()
+    stream.feed(answer(event("COPY_COMPLETED", shard="80-")))
+    assert stream.decoder.tables_copied == {"t"}
+
+
 def test_the_end_of_the_copy_is_that_of_all_shards() -> None:
     """A COPY_COMPLETED with a shard is only that shard's; the last one ends the copy, since behind a reshard none comes for
     all."""

@@ -99,20 +99,22 @@ class TableCopy(_message.Message):
     def __init__(self, table: _Optional[str] = ..., condition: _Optional[str] = ..., surrogate_key: _Optional[str] = ..., signal_id: _Optional[str] = ..., last_key: _Optional[bytes] = ..., maximum_key: _Optional[bytes] = ..., rows_read: _Optional[int] = ..., rows_estimated: _Optional[int] = ..., chunks_read: _Optional[int] = ..., for_tenants: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SnapshotProgress(_message.Message):
-    __slots__ = ("finished_tables", "current_table", "last_key", "rows_copied", "rows_estimated", "ranges")
+    __slots__ = ("finished_tables", "current_table", "last_key", "rows_copied", "rows_estimated", "ranges", "tables")
     FINISHED_TABLES_FIELD_NUMBER: _ClassVar[int]
     CURRENT_TABLE_FIELD_NUMBER: _ClassVar[int]
     LAST_KEY_FIELD_NUMBER: _ClassVar[int]
     ROWS_COPIED_FIELD_NUMBER: _ClassVar[int]
     ROWS_ESTIMATED_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
     finished_tables: _containers.RepeatedScalarFieldContainer[str]
     current_table: str
     last_key: bytes
     rows_copied: int
     rows_estimated: int
     ranges: _containers.RepeatedCompositeFieldContainer[RangeProgress]
-    def __init__(self, finished_tables: _Optional[_Iterable[str]] = ..., current_table: _Optional[str] = ..., last_key: _Optional[bytes] = ..., rows_copied: _Optional[int] = ..., rows_estimated: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[RangeProgress, _Mapping]]] = ...) -> None: ...
+    tables: int
+    def __init__(self, finished_tables: _Optional[_Iterable[str]] = ..., current_table: _Optional[str] = ..., last_key: _Optional[bytes] = ..., rows_copied: _Optional[int] = ..., rows_estimated: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[RangeProgress, _Mapping]]] = ..., tables: _Optional[int] = ...) -> None: ...
 
 class RangeProgress(_message.Message):
     __slots__ = ("table", "last_key", "until")
