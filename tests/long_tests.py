@@ -30,6 +30,7 @@ SHOWN_AT_ANOTHER_POINT: Final = (
     r"(router_after_leaving_before_commit|router_straggler_after_offset_before_commit|router_straggler_after_commit)\]",
 )
 SHOWN_BY_ANOTHER_STACK: Final = (
+    r"e2e/test_demo\.py::test_the_demo_follows_other_sources.*",
     r"faults/test_move_kills\.py::.*",
     r"integration/test_live_(delta|joining|resync|erase)\.py::.*",
 )

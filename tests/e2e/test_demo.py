@@ -41,6 +41,23 @@ def test_the_demo_delivers_every_row_through_three_kills_and_leaves_nothing_behi
         )
 
 
+@pytest.mark.timeout(1_000)
+@pytest.mark.parametrize("source", ["dts", "vitess"])
+def test_the_demo_follows_other_sources(tmp_path: Path, source: str) -> None:
+    """By their stand-ins, with the same kills: every table of both tenants equals the source."""
+    with headwater_in(tmp_path / "demo") as headwater:
+        options = ("--source", source, "--scale", "0.02", "--traffic-seconds", "20")
+        exit_code, output = headwater.run("demo", *options, timeout_s=DEMO_TIMEOUT_S)
+        sys.stderr.write(output)
+
+        assert exit_code == 0
+        assert headwater.left_over() == []
+
+    assert re.search(r"^differences +0$", output, re.M)
+    assert {tenant for tenant, _ in compared_tables(output)} == {"acme", "globex"}
+    assert re.search(r"^killed with -9 +.*router", output, re.M)
+
+
 def compared_tables(output: str) -> set[tuple[str, str]]:
     """Tenant and table of each line that says ``equal`` of more than no rows."""
     lines = re.findall(r"^(\S+) +(\S+) +([\d,]+) rows x +\d+ columns  equal", output, re.M)
