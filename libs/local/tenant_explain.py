@@ -12,7 +12,7 @@ import msgspec
 from libs.config.yaml_text import DocumentLines
 from libs.errors import AccessDenied, InvalidSettings, TransientError
 from libs.events.names import tenant_row_topic
-from libs.events.row_filter import InvalidCondition, compile_filter
+from libs.events.tenant_fit import misfits
 from libs.events.tenant_view import is_selected, tenant_view, withheld_by
 from libs.local.documents import Documents, SourceDocument, nearest
 from libs.local.home import Home
@@ -251,13 +251,7 @@ def _against_column(
 
 
 def _refusals(spec: TenantSpec, selection: SourceSelection, schema: TableSchema) -> Iterator[str]:
-    mistakes = list(tenant_view(schema, selection, spec.format.names_of_fields).mistakes)
-    for row_filter in selection.row_filters:
-        if re.fullmatch(row_filter.tables, str(schema.table_id)):
-            try:
-                compile_filter(row_filter.where, schema)
-            except InvalidCondition as error:
-                mistakes += [f"row filter: {mistake}" for mistake in error.mistakes]
+    mistakes = [misfit.why for misfit in misfits(spec, selection, schema)]
     yield from (f"its events would be set aside as dead letters: {mistake}" for mistake in mistakes)
     if spec.sink is not None and not mistakes and spec.sink.warehouse in DIALECTS:
         seen = tenant_view(schema, selection, spec.format.names_of_fields).schema

@@ -12,6 +12,7 @@ from typing import Final
 from libs.config.tenant_place import source_mistakes, warehouse_mistakes
 from libs.config.tenants import CheckKey, key_mistakes, no_keys_checked, parse_tenant, read_tenant
 from libs.events.row_filter import condition_mistakes
+from libs.types.table import TableSchema
 from libs.types.tenant import TenantSpec
 from services.tenant_operator.joining import NOTHING_NOTICED, joining_mistakes
 from services.tenant_operator.moves import NEVER_MOVED, own_job
@@ -28,11 +29,13 @@ from services.tenant_operator.objects import (
     TenantRecord,
 )
 from services.tenant_operator.settings import JoiningSettings
+from services.tenant_operator.table_fit import fit_mistakes, is_new
 
 Parsed = tuple[TenantSpec | None, tuple[str, ...]]
 """A document, or every mistake in it."""
 Parse = Callable[[str], Parsed]
 
+NO_TABLES: Final[Mapping[str, Sequence[TableSchema]]] = {}
 KEEP: Final = "keep"
 DELETE: Final = "delete"
 DELETE_TOPICS: Final = "delete-topics"
@@ -125,12 +128,14 @@ def judge(
     joining: JoiningSettings | None = None,
     sources: Sequence[str] | None = None,
     warehouses: Sequence[str] | None = None,
+    tables: Mapping[str, Sequence[TableSchema]] = NO_TABLES,
     unseen: Set[str] = frozenset(),
     largest_document_bytes: int,
 ) -> Standing:
     """How the tenants stand. ``secrets`` are by namespace and name; None: it holds no password. ``check_key``: why routers
     have not got the key of a tenant's mask. ``sources`` and ``warehouses``: those that there are; None: nobody knows.
-    ``unseen``: namespaces of which nothing is known: an absence means nothing there.
+    ``tables``: of sources, for documents that are new; of one that is not there, nothing is judged. ``unseen``: namespaces of
+    which nothing is known: an absence means nothing there.
     """
     config_maps = [each for each in config_maps if each.origin.namespace not in unseen]
     recorded = {record.origin.uid: record for record in records}
@@ -154,6 +159,8 @@ def judge(
                 found_mistakes = _world_mistakes(
                     config_map.text, spec, check_key, joining, sources=sources, warehouses=warehouses
                 )
+            if spec is not None and not found_mistakes and is_new(config_map, record):
+                found_mistakes = _located(config_map.text, tuple(fit_mistakes(spec, tables)))
             mistakes.extend(f"{DOCUMENT_KEY}: {mistake}" for mistake in found_mistakes)
         mistakes.extend(_claim_mistakes(config_map, spec, record, owners))
         mistakes.extend(_choice_mistakes(config_map))
@@ -241,12 +248,14 @@ def _world_mistakes(
         *key_mistakes(spec, check_key),
         *joining_mistakes(spec, joining, known=sources),
     )
-    return _located(text, found) if found else ()
+    return _located(text, found)
 
 
 @lru_cache(maxsize=1_000)
 def _located(text: str, mistakes: tuple[str, ...]) -> tuple[str, ...]:
     """With their lines in a good document."""
+    if not mistakes:
+        return ()
     parsed = read_tenant(text, mistakes=[])
     return mistakes if parsed is None else tuple(parsed.lines.locate(mistakes))
 

@@ -13,7 +13,7 @@ from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.rpc.server import start_server
 from libs.telemetry import metrics
 from libs.telemetry.endpoint import start_endpoint
-from libs.types.table import TableId
+from libs.types.table import TableSchema
 from protos.headwater.tenants.v1.tenants_pb2_grpc import add_TenantsServicer_to_server
 from services.tenant_operator.kubernetes_client import KubernetesClient, open_kubernetes
 from services.tenant_operator.lease import Leadership
@@ -77,7 +77,7 @@ class _Operator:
             config_maps=self._config_maps,
             secrets=self._secrets,
             mask_keys=self._mask_keys,
-            tables_of=self._tables_of,
+            schemas_of=self._schemas_of,
             records=self._records,
             identity=self._leadership.identity,
         )
@@ -89,11 +89,11 @@ class _Operator:
     def _mirrors(self) -> list[Mirror]:
         return [*self._config_maps, *self._secrets, *self._mask_keys, self._records]
 
-    async def _tables_of(self, source: str) -> list[TableId]:
+    async def _schemas_of(self, source: str) -> list[TableSchema]:
         assert self._settings.joining is not None
         if self._schema_history is None:
             self._schema_history = SchemaHistoryClient(self._settings.joining.schema_history)
-        return [schema.table_id for schema in await self._schema_history.list_tables(source)]
+        return await self._schema_history.list_tables(source)
 
     async def run(self, stop: asyncio.Event) -> None:
         endpoint = start_endpoint(

@@ -34,7 +34,7 @@ from libs.source.signal_topic import send_signal
 from libs.source.signals import snapshot_for_tenant
 from libs.telemetry import metrics
 from libs.types.sink_place import Handover, handover_key
-from libs.types.table import TableId
+from libs.types.table import TableId, TableSchema
 from services.tenant_operator.joining import Joining, asked, asks_for_tables, begun, captured, must_wait, noticed
 from services.tenant_operator.judge import InForce, Leaving, Standing, judge, parse_document
 from services.tenant_operator.kafka_plan import plan_kafka, topics_of
@@ -84,6 +84,7 @@ from services.tenant_operator.sink_jobs import (
     jobs_with,
     manifests,
 )
+from services.tenant_operator.table_fit import is_new
 
 _WRITES_AT_ONCE: Final = 20
 """Requests to the API server that run side by side: a thousand new tenants take seconds, and it is not flooded."""
@@ -97,7 +98,7 @@ _NOT_RELEASED: Final = (
     f"(kubectl patch configmap ... --type=json; docs/failure_modes.md, finalizer {FINALIZER})"
 )
 
-TablesOf = Callable[[str], Awaitable[Sequence[TableId]]]
+SchemasOf = Callable[[str], Awaitable[Sequence[TableSchema]]]
 """The tables of a source that are there now; raises ServiceUnavailable."""
 
 log = structlog.get_logger()
@@ -142,7 +143,7 @@ class Reconciler:
         config_maps: Sequence[Mirror],
         secrets: Sequence[Mirror],
         mask_keys: Sequence[Mirror],
-        tables_of: TablesOf,
+        schemas_of: SchemasOf,
         records: Mirror,
         identity: str,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -153,7 +154,7 @@ class Reconciler:
         self._config_maps = config_maps
         self._secrets = secrets
         self._mask_keys = mask_keys
-        self._tables_of = tables_of
+        self._schemas_of = schemas_of
         self._records = records
         self._identity = identity
         self._now = now
@@ -170,7 +171,7 @@ class Reconciler:
         failures = Failures()
         owner = await self._kubernetes.owner()
         self._records_owned_by = [owner] if owner is not None and not self._settings.keeps_tenants else []
-        standing = self._judge()
+        standing = self._judge(await self._tables_of_new_documents())
         if with_drift:
             standing = await self._promote(standing)
         new_sources = await self._new_sources()
@@ -193,7 +194,28 @@ class Reconciler:
             )
         return not failures.is_any
 
-    def _judge(self) -> Standing:
+    async def _tables_of_new_documents(self) -> dict[str, Sequence[TableSchema]]:
+        """Of the sources that they name; without those of whom nobody can be asked now, so that nobody waits for it."""
+        if self._settings.joining is None:
+            return {}
+        recorded = {record.origin.uid: record for record in map(tenant_record, self._records.objects)}
+        found = [tenant_config_map(each) for mirror in self._config_maps for each in mirror.objects]
+        new = [each.text for each in found if each.text is not None and is_new(each, recorded.get(each.origin.uid))]
+        specs = [
+            spec
+            for text in new
+            if len(text) <= self._settings.largest_document_bytes and (spec := parse_document(text)[0])
+        ]
+        known = {source.name for source in self._settings.joining.sources}
+        tables: dict[str, Sequence[TableSchema]] = {}
+        for name in sorted({selection.name for spec in specs for selection in spec.sources} & known):
+            try:
+                tables[name] = await self._schemas_of(name)
+            except HeadwaterError as error:
+                log.warning("documents_not_held_against_tables", source=name, reason=str(error))
+        return tables
+
+    def _judge(self, tables: Mapping[str, Sequence[TableSchema]]) -> Standing:
         mirrors = (*self._config_maps, *self._secrets)
         unseen = {each.namespace for each in mirrors if each.namespace is not None and not each.is_listed.is_set()}
         secrets = {
@@ -210,6 +232,7 @@ class Reconciler:
             joining=self._settings.joining,
             sources=self._settings.sources,
             warehouses=None if self._settings.sink_jobs is None else self._settings.sink_jobs.warehouses,
+            tables=tables,
             unseen=unseen,
             largest_document_bytes=self._settings.largest_document_bytes,
         )
@@ -414,7 +437,9 @@ class Reconciler:
         """The tables of a source that its reader reads; or why they are not known now."""
         source = next((each for each in settings.sources if each.name == name), None)
         try:
-            return captured(source, await self._tables_of(name)) if source is not None else ()
+            if source is None:
+                return ()
+            return captured(source, [schema.table_id for schema in await self._schemas_of(name)])
         except HeadwaterError as error:
             return error
 

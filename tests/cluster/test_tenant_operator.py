@@ -921,6 +921,30 @@ async def test_a_tenant_that_joins_gets_its_rows_within_seconds_of_its_config_ma
     assert [json.loads(str(value))["after"]["id"] for value in (first, late)] == [1, 2]
 
 
+async def test_a_filter_that_does_not_fit_its_table_is_refused_by_its_line(
+    mesh: Mesh, tenant: str, valkey_server: ValkeyServer, unique_name: Callable[[str], str]
+) -> None:
+    """Where schema_history knows the table; nothing of it reaches a router before it is mended."""
+    broker, source = mesh.kafka.broker.bootstrap_servers, unique_name("shop").replace("_", "-")
+    document = "tenant: {}\nsources:\n  - name: {}\n    row_filters: [{{tables: '.*orders', where: \"{}\"}}]\n"
+    with started_services(broker, valkey_server.url, mesh.folder) as services:
+        address = services.schema_history.client_settings.address
+        await record_schema(services.schema_history.client_settings, source, orders_schema())
+        sources = [{"name": source, "kind": "mysql", "include_tables": [".*"]}]
+        mesh.start_operator(joining={"schema_history": {"address": address}, "sources": sources})
+        mesh.tenant(tenant, document.format(tenant, source, "id = 'one'"))
+
+        message = await mesh.is_told(tenant, "refused")
+        assert (
+            "line 4: sources[0].row_filters[0].where: table shop.orders: row filter: id = 'one': cannot compare"
+            in message
+        )
+        assert mesh.record(tenant) is None
+
+        mesh.tenant(tenant, document.format(tenant, source, "id = 1"))
+        await mesh.is_told(tenant, "ready")
+
+
 async def test_a_tenant_that_joins_has_the_rows_that_are_there_asked_for_once_through_kills(
     mesh: Mesh,
     tenant: str,

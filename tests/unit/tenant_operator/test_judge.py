@@ -1,8 +1,11 @@
 """Which tenants are in force, which documents are refused, who goes."""
 
+import msgspec
 import pytest
 
 from libs.config.connections import GrpcClientSettings
+from libs.mysql.logical import column
+from libs.types.table import TableId, TableSchema
 from services.tenant_operator.judge import Standing
 from services.tenant_operator.objects import Origin
 from services.tenant_operator.settings import JoiningSettings
@@ -223,3 +226,52 @@ def test_who_is_ready_when_a_source_goes_stays_in_force() -> None:
 def test_where_nobody_knows_the_sources_none_is_refused() -> None:
     assert judged(config_map("acme")).refused == ()
     assert judged(config_map("acme"), sources=("shop",), warehouses=("iceberg",)).refused == ()
+
+
+ORDERS = TableSchema(
+    table_id=TableId(database="shop", table="orders"),
+    columns=(column("id", "int", is_optional=False), column("note", "varchar(20)", charset="utf8mb4")),
+    key=("id",),
+)
+UNFIT = (
+    "tenant: acme\nsources:\n  - name: shop\n    row_filters:\n      - tables: .*orders\n"
+    "        where: note > 5\n    exclude_columns: ['.*\\.id']\n"
+)
+
+
+def test_a_new_document_that_does_not_fit_its_tables_is_refused_with_the_lines() -> None:
+    """Every event of the table would be set aside, while the tenant looked ready."""
+    standing = judged(config_map("acme", UNFIT), records=(record("acme"),), tables={"shop": [ORDERS]})
+
+    told = mistakes(standing)["acme"]
+    assert in_force(standing) == {"acme": document("acme")}
+    assert "line 6: sources[0].row_filters[0].where: table shop.orders: row filter: " in told
+    assert "cannot compare" in told
+    assert "table shop.orders: " in told.partition("cannot compare")[0]
+    assert "'id' is part of the key" in told
+
+
+def test_a_document_that_is_in_force_stays_so_when_a_table_changes_under_it() -> None:
+    """The router sets events aside then; a tenant that lost its place for it would have nothing at all."""
+    standing = judged(config_map("acme", UNFIT), records=(record("acme", text=UNFIT),), tables={"shop": [ORDERS]})
+
+    assert in_force(standing) == {"acme": UNFIT}
+    assert standing.refused == ()
+
+
+@pytest.mark.parametrize("tables", [{}, {"shop": []}, {"another": [ORDERS]}])
+def test_tables_that_nobody_knows_are_no_mistake(tables: dict[str, list[TableSchema]]) -> None:
+    assert in_force(judged(config_map("acme", UNFIT), tables=tables)) == {"acme": UNFIT}
+
+
+def test_a_rule_that_fits_none_of_many_tables_is_told_of_some() -> None:
+    """The message is an annotation, whose room is small."""
+    tables = [
+        msgspec.structs.replace(ORDERS, table_id=TableId(database="shop", table=f"{number}_orders"))
+        for number in range(100)
+    ]
+
+    [refused] = judged(config_map("acme", UNFIT), tables={"shop": tables}).refused
+
+    assert len(refused.mistakes) == 11
+    assert "and 190 more of the kind" in refused.mistakes[-1]

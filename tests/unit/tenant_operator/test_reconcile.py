@@ -125,7 +125,7 @@ class World:
             config_maps=[mirror(config_maps, each, is_listed=each not in unlisted) for each in namespaces],
             secrets=[mirror(secrets, each, is_listed=each not in unlisted) for each in namespaces],
             mask_keys=(),
-            tables_of=_no_tables,
+            schemas_of=_no_tables,
             records=mirror(manifests, None),
             identity="test",
         )

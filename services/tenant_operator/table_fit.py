@@ -1,0 +1,39 @@
+"""Whether a document that is not in force yet fits the tables that it selects: a filter that compares a number with text would
+have every event of its table set aside, while the tenant looks ready.
+
+Asked of new documents alone. What is in force stays so when a table changes under it: the router sets aside then, and says so.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from libs.events.tenant_fit import misfits
+from libs.events.tenant_view import is_selected
+from libs.types.table import TableSchema
+from libs.types.tenant import TenantSpec
+from services.tenant_operator.objects import TenantConfigMap, TenantRecord
+
+_TOLD: Final = 10
+"""One filter may fit none of a hundred tables."""
+
+
+def is_new(config_map: TenantConfigMap, record: TenantRecord | None) -> bool:
+    """Whether the document is another than the one in force."""
+    return record is None or record.text != config_map.text
+
+
+def fit_mistakes(spec: TenantSpec, tables: Mapping[str, Sequence[TableSchema]]) -> list[str]:
+    """Why the document cannot be applied to tables that it selects. ``tables``: by source; of one that is not there, nothing is
+    known."""
+    found = list(_mistakes(spec, tables))
+    more = [f"sources: and {len(found) - _TOLD} more of the kind"] if len(found) > _TOLD else []
+    return [*found[:_TOLD], *more]
+
+
+def _mistakes(spec: TenantSpec, tables: Mapping[str, Sequence[TableSchema]]) -> Iterator[str]:
+    for index, selection in enumerate(spec.sources):
+        for table in tables.get(selection.name, ()):
+            if is_selected(selection, table.table_id):
+                for misfit in misfits(spec, selection, table):
+                    place = ".".join(filter(None, (f"sources[{index}]", misfit.place)))
+                    yield f"{place}: table {table.table_id}: {misfit.why}"
