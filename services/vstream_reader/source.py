@@ -71,7 +71,7 @@ from services.vstream_reader.snapshot import (
 )
 from services.vstream_reader.tally import StreamTally, TallyMetrics
 from services.vstream_reader.tasks import Beginning, dealt_shards, require_own_generation
-from services.vstream_reader.vgtid import inherited_epoch, shard_gtid_from_proto
+from services.vstream_reader.vgtid import inherited_epoch, overlap, shard_gtid_from_proto
 
 log = structlog.get_logger()
 
@@ -110,7 +110,7 @@ class VstreamSource:
     async def open(self, resume_from: Checkpoint | None, identity: BatchIdentity) -> AsyncIterator["VstreamChangeLog"]:
         """See ``libs.source.port.Source.open``."""
         async with Vtgate(self._settings.vtgate, has_answered=self._vtgate_has_answered) as vtgate:
-            serving, tables = await require_sound_source(self._settings, vtgate)
+            serving, tables = await require_sound_source(self._settings, vtgate, has_begun=resume_from is not None)
             self._vtgate_has_answered = True
             progress = SnapshotProgress()
             if resume_from is None:
@@ -170,8 +170,12 @@ def _resumed(checkpoint: Checkpoint, settings: VstreamReaderSettings) -> Beginni
     return Beginning(position, checkpoint.snapshot is not None, checkpoint.incremental)
 
 
-async def require_sound_source(settings: VstreamReaderSettings, vtgate: Vtgate) -> tuple[Sequence[str], Sequence[str]]:
+async def require_sound_source(
+    settings: VstreamReaderSettings, vtgate: Vtgate, *, has_begun: bool
+) -> tuple[Sequence[str], Sequence[str]]:
     """The pre-flight: the shards that are read, by this task or another, and the tables captured; sorted.
+
+    ``has_begun``: there is a checkpoint, and a shard that the settings name may have given way to others since.
 
     Raises:
         SourceUnavailable: no answer; try again.
@@ -182,8 +186,12 @@ async def require_sound_source(settings: VstreamReaderSettings, vtgate: Vtgate) 
         known = ", ".join(sorted(keyspaces)) or "none"
         raise SourceMisconfigured(f"vtgate has no keyspace {settings.keyspace!r}; known: {known}; correct 'keyspace'")
     serving = await vtgate.shards(settings.keyspace)
-    unknown = [shard for shard in settings.shards if shard not in serving]
-    if unknown:
+    named = sorted(settings.shards or serving)
+    unknown = [shard for shard in named if shard not in serving]
+    if unknown and has_begun:
+        log.info("shards_have_given_way", gone=unknown, serving=serving)
+        named = [shard for shard in sorted(serving) if any(overlap(shard, each) for each in named)]
+    elif unknown:
         raise SourceMisconfigured(
             f"keyspace {settings.keyspace} has no shard {', '.join(unknown)}; it has {', '.join(serving)}: correct 'shards', "
             "or leave it empty to read all of them, through reshards too"
@@ -194,7 +202,7 @@ async def require_sound_source(settings: VstreamReaderSettings, vtgate: Vtgate) 
             f"no table of keyspace {settings.keyspace} matches include_tables ({', '.join(settings.include_tables)}): "
             "correct the pattern (it must match keyspace.table)"
         )
-    return sorted(settings.shards or serving), tables
+    return named, tables
 
 
 class VstreamChangeLog:

@@ -532,6 +532,25 @@ async def test_a_stream_that_ends_in_peace_long_after_a_reshard_is_opened_again(
     assert follower.table == shards_hold(vtgate)
 
 
+async def test_a_reader_that_names_its_shards_goes_on_when_they_have_given_way_to_others(
+    vtgate: VtgateServer, shard_servers: Callable[[int], list[MysqlServer]]
+) -> None:
+    """It followed the reshard by itself: to be started again it needs no other settings. One that has not begun does."""
+    follower = Follower(vtgate, shards=("-80", "80-"))
+    await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None)
+    one, second = shard_servers(2)
+    halves = [_shard(follower.keyspace, "-40", 500, one), _shard(follower.keyspace, "40-80", 600, second)]
+    await asyncio.to_thread(reshard, vtgate, halves)
+    for value in ("split", "later"):
+        write(vtgate, f"UPDATE t SET v = '{value}' WHERE id = 1")
+        await follower.read(lambda f, value=value: f.table.get(1) == value)
+
+    assert follower.table == shards_hold(vtgate)
+    assert {shard.shard for shard in follower.shards} == {"-40", "40-80", "80-"}
+    with pytest.raises(SourceMisconfigured, match="has no shard -80; it has -40, 40-80, 80-"):
+        await Follower(vtgate, shards=("-80", "80-")).read(has_all)
+
+
 async def test_a_stream_that_ends_between_the_journals_of_a_merge_loses_nothing(
     vtgate: VtgateServer, shard_servers: Callable[[int], list[MysqlServer]]
 ) -> None:
