@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable as Table
 from deltalake import QueryBuilder
@@ -16,11 +17,11 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from libs.errors import HeadwaterError, InvalidSettings
 from libs.local.home import Home
+from libs.local.table_progress import progress_rows, progress_table
 from libs.local.warehouse import (
     SOURCE_PROPERTY,
     TABLE_PROPERTY,
     KeyCondition,
-    QueryFailed,
     SqlDialect,
     StoredTable,
     TenantTable,
@@ -29,9 +30,11 @@ from libs.local.warehouse import (
     sums_of,
 )
 from libs.types.table import TableId
-from libs.types.warehouse import PROGRESS_VIEW, WarehouseTable
+from libs.types.warehouse import BATCH_PROPERTY, WarehouseTable
 
 _LOG_FOLDER: Final = "_delta_log"
+_NEWEST_VERSIONS: Final = 50
+_SAID: Final = msgspec.json.Decoder(dict[str, str])
 _LEVELS: Final = "*/*/*/*"
 """Tenant, source, database, table."""
 
@@ -69,10 +72,12 @@ class DeltaWarehouse:
         return None if table is None else DeltaTable(place, table)
 
     def progress(self, tables: Sequence[TenantTable]) -> pa.Table:
-        raise QueryFailed(
-            f"{PROGRESS_VIEW} is of Iceberg and PostgreSQL: a commit of Delta's names its batch alone; `headwater status` has "
-            "how far the sink got"
-        )
+        rows = []
+        for each in tables:
+            if (table := self._table(each.place)) is not None:
+                named = {"table": str(each.table_id), "source": each.source}
+                rows += [named | reached for reached in delta_progress(table)]
+        return progress_table(rows)
 
     def _places(self) -> list[WarehouseTable]:
         logs = sorted(self._root.glob(f"{_LEVELS}/{_LOG_FOLDER}"))
@@ -83,6 +88,19 @@ class DeltaWarehouse:
             return Table(self._root.joinpath(*place.identifier))
         except TableNotFoundError:  # being made at this moment
             return None
+
+
+def delta_progress(table: Table) -> Iterator[dict[str, Any]]:
+    """By the newest version that took a batch in; nothing where there is none, or where the log holds it no more."""
+    for versions in (_NEWEST_VERSIONS, None):  # all of them only where it comes to that
+        for entry in table.history(versions):
+            try:
+                said = _SAID.decode(entry.get("userMetadata") or "{}")
+            except msgspec.DecodeError:  # somebody else's
+                continue
+            if BATCH_PROPERTY in said:
+                yield from progress_rows(said, entry["version"], entry["timestamp"])
+                return
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,8 @@ PROGRESS_SCHEMA: Final = pa.schema(
         "written_at": pa.timestamp("us", "UTC"),
     }
 )
-"""One row a table and source partition; a table of which no position is known has one with NULLs."""
+"""One row a table and source partition; a table of which no position is known has one with NULLs. ``snapshot_id`` is a version
+of Delta's."""
 
 
 def progress_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
@@ -46,27 +47,32 @@ def iceberg_progress(table: Table) -> Iterator[dict[str, Any]]:
     while snapshot is not None:
         said = {} if snapshot.summary is None else snapshot.summary.additional_properties
         if BATCH_PROPERTY in said:
-            reached = {
-                "order": said.get(REACHED_ORDER_PROPERTY),
-                "committed_at": _time(said[REACHED_AT_PROPERTY]) if REACHED_AT_PROPERTY in said else None,
-                "offsets": said.get(REACHED_OFFSETS_PROPERTY),
-                "batch": said[BATCH_PROPERTY],
-                "snapshot_id": snapshot.snapshot_id,
-                "written_at": datetime.fromtimestamp(snapshot.timestamp_ms / 1e3, UTC),
-            }
-            positions = decode_positions(said.get(REACHED_POSITIONS_PROPERTY, "[]"))
-            for each in positions:
-                position = msgspec.json.encode(each.position).decode()
-                yield reached | {
-                    "source_partition": each.source_partition,
-                    "position": position,
-                    "position_order": each.order,
-                }
-            if not positions:
-                yield reached
+            yield from progress_rows(said, snapshot.snapshot_id, snapshot.timestamp_ms)
             return
         parent = snapshot.parent_snapshot_id
         snapshot = None if parent is None else table.snapshot_by_id(parent)
+
+
+def progress_rows(said: Mapping[str, str], snapshot_id: int, written_at_ms: int) -> Iterator[dict[str, Any]]:
+    """Of a commit that says ``said``, a batch among it."""
+    reached = {
+        "order": said.get(REACHED_ORDER_PROPERTY),
+        "committed_at": _time(said[REACHED_AT_PROPERTY]) if REACHED_AT_PROPERTY in said else None,
+        "offsets": said.get(REACHED_OFFSETS_PROPERTY),
+        "batch": said[BATCH_PROPERTY],
+        "snapshot_id": snapshot_id,
+        "written_at": datetime.fromtimestamp(written_at_ms / 1e3, UTC),
+    }
+    positions = decode_positions(said.get(REACHED_POSITIONS_PROPERTY, "[]"))
+    for each in positions:
+        position = msgspec.json.encode(each.position).decode()
+        yield reached | {
+            "source_partition": each.source_partition,
+            "position": position,
+            "position_order": each.order,
+        }
+    if not positions:
+        yield reached
 
 
 def _time(text: str) -> datetime:

@@ -1,6 +1,6 @@
 """How one micro-batch goes into a table that Spark SQL itself writes. ``target`` is the table's quoted name."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import uuid4
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -77,10 +77,13 @@ def merge_changes(
     changes: DataFrame,
     truncation: Truncation | None,
     of_keys: str | None = None,
+    session_of: Callable[[SparkSession], SparkSession] = lambda spark: spark,
 ) -> None:
-    """``Sink.merge_into`` as one MERGE. ``of_keys``: true of each stored row, ``t``, with one of their keys."""
+    """``Sink.merge_into`` as one MERGE. ``of_keys``: true of each stored row, ``t``, with one of their keys. ``session_of``:
+    the session that runs it, made of ``spark`` when that has the changes."""
     view = f"changes_{uuid4().hex}"
-    _run_on(spark, changes, view, _changes_statement(target, table, changes.columns, view, truncation, of_keys))
+    statement = _changes_statement(target, table, changes.columns, view, truncation, of_keys)
+    _run_on(spark, changes, view, statement, session_of)
 
 
 def merge_versions(
@@ -90,17 +93,24 @@ def merge_versions(
     versions: NewVersions,
     truncation: Truncation | None,
     of_keys: str | None = None,
+    session_of: Callable[[SparkSession], SparkSession] = lambda spark: spark,
 ) -> None:
-    """``KeepsVersions.merge_versions`` as one MERGE. ``of_keys``: as of ``merge_changes``."""
+    """``KeepsVersions.merge_versions`` as one MERGE. ``of_keys``, ``session_of``: as of ``merge_changes``."""
     view = f"versions_{uuid4().hex}"
     statement = _versions_statement(target, table, versions, view, truncation, of_keys)
-    _run_on(spark, versions.rows, view, statement)
+    _run_on(spark, versions.rows, view, statement, session_of)
 
 
-def _run_on(spark: SparkSession, rows: DataFrame, view: str, statement: str) -> None:
+def _run_on(
+    spark: SparkSession,
+    rows: DataFrame,
+    view: str,
+    statement: str,
+    session_of: Callable[[SparkSession], SparkSession],
+) -> None:
     rows.createOrReplaceTempView(view)
     try:
-        spark.sql(statement)
+        session_of(spark).sql(statement)
     finally:
         spark.catalog.dropTempView(view)
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from deltalake import DeltaTable
 
-from libs.local.delta_warehouse import DeltaWarehouse, UnreadableTable
+from libs.local.delta_warehouse import DeltaWarehouse, UnreadableTable, delta_progress
 from libs.local.home import Home
 from libs.mysql.logical import column
 from libs.testing.sink_contract import ID, RowChange, gone, put, table
@@ -16,7 +16,7 @@ from libs.types.tenant import SinkMode
 from libs.warehouse.delta import is_wider
 from spark.sinks.delta.sink import open_sink
 from spark.sinks.port import Sink
-from tests.contract.sink_harness import WarehouseHarness
+from tests.contract.sink_harness import REACHED, WarehouseHarness
 from tests.contract.test_sinks import delta_rows
 from tests.spark_session import shared_spark
 
@@ -76,6 +76,37 @@ def test_a_table_that_was_widened_is_written_anew_once_it_may_be() -> None:
     assert anew.is_applied(wide, 4)
     rows = {row["id"]: int(str(row["n"])) for row in anew.rows(wider)}
     assert rows == {1: 1, 2: 2**40, 3: 3, 4: 2**64 - 1}
+
+
+def test_each_commit_says_how_far_the_table_got() -> None:
+    """First rows, a merge, a table built anew; not what is committed besides. Of a batch each table tells of itself."""
+    shared = shared_spark()
+    sink = open_sink(shared.delta)
+    harness = WarehouseHarness(shared.session, sink, lambda place: delta_rows(shared.delta, place), "delta-told")
+    orders, items = table(), table(name="items")
+
+    def told(schema: TableSchema) -> list[dict[str, object]]:
+        place = "/".join((shared.delta.warehouse_dir, *harness.place(schema).identifier))
+        return list(delta_progress(DeltaTable(place)))
+
+    found = []
+    for batch_id in (1, 2):
+        harness.apply(orders, put(batch_id, 1, f"at {batch_id}"), batch_id=batch_id)
+        found += told(orders)
+    harness.apply_anew(orders, put(3, 1, "at 3"), batch_id=3)
+    harness.maintain(orders)
+    found += told(orders)
+    harness.apply_at_once([(orders, [put(4, 1, "at 4")]), (items, [put(4, 1, "at 4")])])
+
+    assert [str(each["batch"]).rpartition(":")[2] for each in found] == ["1", "2", "3"]
+    [position] = REACHED.positions
+    for each in (*found, *told(orders), *told(items)):
+        assert each["order"] == REACHED.order
+        assert each["offsets"] == '{"0": 5, "1": 7}'
+        assert each["source_partition"] == position.source_partition
+        assert each["position_order"] == position.order
+    [one], [other] = told(orders), told(items)
+    assert one["batch"] == other["batch"]
 
 
 def test_files_that_nobody_needs_go_after_so_many_commits() -> None:

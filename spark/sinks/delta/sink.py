@@ -7,6 +7,8 @@ itself passes over a write whose version the table has, or one before it. Whatev
 runs in a session without it.
 """
 
+import functools
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -53,11 +55,14 @@ from spark.sinks.properties import (
     settled_of,
     version_of,
 )
+from spark.sinks.reached import commit_properties
 from spark.sinks.settled import check_settled
 from spark.transforms.sql_text import literal, quoted
 
 _TXN_APP: Final = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
+_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
+_METADATA_OPTION: Final = "userMetadata"
 _TABLE_PROPERTIES: Final = {
     "delta.enableDeletionVectors": "true",
     "delta.columnMapping.mode": "name",
@@ -143,9 +148,10 @@ class DeltaSink:
         self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncation: Truncation | None = None
     ) -> None:
         if self._has_none_of(spark, table):
-            self._append(table.name, first_rows(table, changes))
+            self._append(spark, table, first_rows(table, changes))
         else:
-            merge_changes(spark, self._sql_name(table.name), table, changes, truncation)
+            told = functools.partial(_session_that_tells, table)
+            merge_changes(spark, self._sql_name(table.name), table, changes, truncation, session_of=told)
 
     def merge_versions(
         self,
@@ -158,17 +164,18 @@ class DeltaSink:
     ) -> None:
         versions = versions_of(spark.read.format("delta").load(self._path(table.name)))
         if self._snapshot(spark, table.name).numOfFiles() == 0:
-            self._append(table.name, first_versions(versions.rows))
+            self._append(spark, table, first_versions(versions.rows))
         else:
-            merge_versions(spark, self._sql_name(table.name), table, versions, truncation)
+            told = functools.partial(_session_that_tells, table)
+            merge_versions(spark, self._sql_name(table.name), table, versions, truncation, session_of=told)
 
     def replace_rows(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         path = self._path(table.name)
         rows = rows_anew(table, changes, spark.read.format("delta").load(path))
-        rows.write.format("delta").mode("overwrite").save(path)
+        rows.write.format("delta").mode("overwrite").option(_METADATA_OPTION, _told(spark, table)).save(path)
 
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
-        self._append(table.name, changes)
+        self._append(spark, table, changes)
 
     def maintain(self, spark: SparkSession, table: WarehouseTable) -> Maintained:
         snapshot = self._snapshot(spark, table)
@@ -226,8 +233,9 @@ class DeltaSink:
         stored = spark.read.format("delta").load(self._path(table.name)).alias("t")
         return stored.where(bounds.condition).isEmpty()
 
-    def _append(self, table: WarehouseTable, rows: DataFrame) -> None:
-        rows.write.format("delta").mode("append").save(self._path(table))
+    def _append(self, spark: SparkSession, table: SinkTable, rows: DataFrame) -> None:
+        told = _told(spark, table)
+        rows.write.format("delta").mode("append").option(_METADATA_OPTION, told).save(self._path(table.name))
 
     def _create(self, plain: SparkSession, table: SinkTable) -> None:
         is_mirror = table.mode is SinkMode.MIRROR
@@ -265,6 +273,23 @@ class DeltaSink:
 
     def _sql_name(self, table: WarehouseTable) -> str:
         return f"delta.{quoted(self._path(table))}"
+
+
+def _told(spark: SparkSession, table: SinkTable) -> str:
+    """What the commit says of itself: JSON, in ``userMetadata`` of its commitInfo (Delta documentation, "User-defined commit
+    metadata"). The batch is the one that ``begin_batch`` has told ``spark`` of."""
+    batch = f"{spark.conf.get(_TXN_APP)}:{spark.conf.get(_TXN_VERSION)}"
+    return json.dumps(commit_properties(batch, table.reached))
+
+
+def _session_that_tells(table: SinkTable, spark: SparkSession) -> SparkSession:
+    """``spark`` again, with its views and settings, whose MERGE tells of ``table``.
+
+    Tables are written side by side, and a MERGE has no options but its session's settings.
+    """
+    own = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+    own.conf.set(_METADATA, _told(spark, table))
+    return own
 
 
 def _columns(snapshot: Any) -> dict[str, TableColumn]:

@@ -4,23 +4,15 @@ The properties are those of the thread that commits (Iceberg documentation, Spar
 are written by several threads of one session, each with its own.
 """
 
-import json
 from collections.abc import Callable
 from typing import Any, Final
 
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
-from libs.types.warehouse import (
-    BATCH_PROPERTY,
-    REACHED_AT_PROPERTY,
-    REACHED_OFFSETS_PROPERTY,
-    REACHED_ORDER_PROPERTY,
-    REACHED_POSITIONS_PROPERTY,
-    encode_positions,
-)
 from spark.java import java_class
 from spark.sinks.port import BatchIdentity, Reached
+from spark.sinks.reached import commit_properties
 
 _BATCH: Final = "headwater.iceberg.batch"
 
@@ -35,13 +27,8 @@ def commit(spark: SparkSession, reached: Reached, write: Callable[[], None]) -> 
     gateway: Any = spark.sparkContext._gateway
     ensure_callback_server_started(gateway)
     properties = java_class(spark, "java.util.HashMap")()
-    properties.put(BATCH_PROPERTY, spark.conf.get(_BATCH))
-    properties.put(REACHED_ORDER_PROPERTY, reached.order)
-    properties.put(REACHED_AT_PROPERTY, str(reached.committed_at_us))
-    properties.put(
-        REACHED_OFFSETS_PROPERTY, json.dumps({str(key): end for key, end in sorted(reached.offsets.items())})
-    )
-    properties.put(REACHED_POSITIONS_PROPERTY, encode_positions(reached.positions).decode())
+    for name, text in commit_properties(str(spark.conf.get(_BATCH)), reached).items():
+        properties.put(name, text)
     call = _Call(write)
     exception = java_class(spark, "java.lang.Class").forName("java.lang.Exception")
     metadata = java_class(spark, "org.apache.iceberg.spark.CommitMetadata")
