@@ -211,7 +211,7 @@ class StreamDecoder:
         self._not_begun = self._shards_not_begun()
         self._tables: dict[tuple[bytes, bytes], _Table | None] = {}
         self._decoders: WeakValueDictionary[tuple[TableSchema, bool, bool], RowChangesDecoder] = WeakValueDictionary()
-        """By schema, whether members come as text, and whether rows are copied: shards share them, since each holds 15 KB."""
+        """By schema, whether members come as text, and whether rows are copied. All shards share them."""
         self._store = TransactionStore(options.spill_dir)
         self._is_open = False
         self._is_committing = False
