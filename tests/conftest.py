@@ -47,8 +47,8 @@ hypothesis_settings.load_profile("headwater")
 READY_TIMEOUT_S = 180.0  # two cores, and Spark may be starting beside
 STOP_TIMEOUT_S = 120.0
 _OWN_READY_TIMEOUT_S = 240.0  # Hive's metastore makes its tables first
-FAULTS_TIMEOUT_S = 900
-DIFFERENTIAL_TIMEOUT_S = 900  # the first one fetches Debezium's jars
+FAULTS_TIMEOUT_S = 1_800
+DIFFERENTIAL_TIMEOUT_S = 1_800  # the first one fetches Debezium's jars
 _TOLD_CHARS = 4_000
 ORDER = ("unit", "contract", "faults", "e2e", "cluster", "differential", "integration")
 """Cheap and telling ones first; then files that take long, for a core that begins one last leaves the other idle."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from spark.jobs.tenant_query import TenantQuery
 
-TIMEOUT_S = 240.0  # a cold Spark on two busy cores takes half a minute for its first batch
+TIMEOUT_S = 500.0  # a cold Spark on two busy cores takes half a minute for its first batch
 POLL_S = 0.2
 
 

@@ -1097,7 +1097,7 @@ async def test_a_stopped_operator_hands_over_at_once_and_a_restarted_one_repeats
     assert mesh.record(tenant) == record
 
 
-@pytest.mark.timeout(900)  # each call to a Kafka that is away takes its time-out
+@pytest.mark.timeout(1_800)  # each call to a Kafka that is away takes its time-out
 async def test_kafka_that_hangs_is_told_and_made_up_for(mesh: Mesh, tenant: str) -> None:
     """It takes connections, and answers none."""
     mesh.start_operator()
@@ -1114,7 +1114,7 @@ async def test_kafka_that_hangs_is_told_and_made_up_for(mesh: Mesh, tenant: str)
     assert "tried again" in message
 
 
-@pytest.mark.timeout(900)  # each call to a Kafka that is away takes its time-out
+@pytest.mark.timeout(1_800)  # each call to a Kafka that is away takes its time-out
 async def test_kafka_away_is_told_and_made_up_for(mesh: Mesh, tenant: str) -> None:
     mesh.start_operator()
     mesh.tenant(tenant)

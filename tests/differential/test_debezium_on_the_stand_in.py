@@ -27,7 +27,7 @@ from tests.vtgate.service import VtgateServer
 
 pytestmark = pytest.mark.differential
 
-TIMEOUT_S = 240.0
+TIMEOUT_S = 500.0
 TABLE = """CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(30), amount DECIMAL(12,2), kind ENUM('a','b,c'),
     tags SET('x','y','z'), born DATE, seen DATETIME(6), doc JSON, big BIGINT UNSIGNED)"""
 ORDERED = "io.debezium.connector.vitess.pipeline.txmetadata.VitessOrderedTransactionMetadataFactory"

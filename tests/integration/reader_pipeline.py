@@ -73,7 +73,7 @@ class ReaderPipeline:
         return [row for entry in self.entries() if entry.WhichOneof("entry") == "run" for row in _rows_of(entry.run)]
 
     def wait_for_rows(
-        self, is_enough: Callable[[list[PublishedRow]], bool], timeout_s: float = 60.0
+        self, is_enough: Callable[[list[PublishedRow]], bool], timeout_s: float = 240.0
     ) -> list[PublishedRow]:
         """The rows, once there are enough of them."""
         deadline_s = time.monotonic() + timeout_s
@@ -86,7 +86,7 @@ class ReaderPipeline:
             )
             time.sleep(0.2)
 
-    def wait_for_log(self, timeout_s: float = 60.0) -> None:
+    def wait_for_log(self, timeout_s: float = 240.0) -> None:
         """Return once the reader follows the log: what is written from now on is no part of its snapshot."""
         deadline_s = time.monotonic() + timeout_s
         while '"log_opened"' not in self.reader.log_text:

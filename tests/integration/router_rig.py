@@ -31,7 +31,7 @@ from libs.types.value import LogicalKind, LogicalType
 REPOSITORY = Path(__file__).parents[2]
 READY_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 120.0
-SETTLE_TIMEOUT_S = 180.0
+SETTLE_TIMEOUT_S = 400.0
 ORDERS = TableId(database="shop", table="orders")
 
 
@@ -193,7 +193,7 @@ class RouterProcess:
         """SIGTERM; the exit code."""
         return stop(self.running, STOP_TIMEOUT_S) if self.running is not None else 0
 
-    def wait_for_exit(self, timeout_s: float = 60.0) -> int:
+    def wait_for_exit(self, timeout_s: float = 240.0) -> int:
         """The exit code of a process that ends by itself."""
         assert self.running is not None
         return self.running.popen.wait(timeout_s)

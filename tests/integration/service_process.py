@@ -110,7 +110,7 @@ class ServiceProcess:
 
 
 async def refused_until_ended(
-    service: ServiceProcess, call: Callable[[], Awaitable[object]], within_s: float = 120.0
+    service: ServiceProcess, call: Callable[[], Awaitable[object]], within_s: float = 240.0
 ) -> None:
     """Call until the service has ended, and see every call refused.
 
@@ -126,7 +126,7 @@ async def refused_until_ended(
         assert time.monotonic() < deadline_s, f"the service did not end within {within_s:.0f} s:\n{service.log_text}"
 
 
-async def eventually(holds: Callable[[], bool], within_s: float = 240.0) -> None:
+async def eventually(holds: Callable[[], bool], within_s: float = 400.0) -> None:
     """Returns when ``holds``, and fails after ``within_s``: below a test's time-out, which would not tell the line."""
     deadline = time.monotonic() + within_s
     while not holds():

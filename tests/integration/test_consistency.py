@@ -29,7 +29,7 @@ def cut_of(tenant: Tenant) -> Cut:
     return decode_cut(cut_path(Path(tenant.settings.state_dir), tenant.spec.tenant).read_bytes())
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_money_that_moves_between_tables_is_always_there(start: StartTenant) -> None:
     """Batches end in the middle of transactions, which come in several of Kafka's: every sum over snapshots that belong
     together is right; in the end both tables equal a plain model, nothing waits, and no branch is left.
@@ -52,7 +52,7 @@ def test_money_that_moves_between_tables_is_always_there(start: StartTenant) -> 
     assert (cut_of(tenant).held, cut_of(tenant).publishing) == ({}, ())
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_money_is_always_there_for_whoever_asks_postgresql(
     start: StartTenant, postgresql_server: PostgresqlServer
 ) -> None:
@@ -88,7 +88,7 @@ def test_money_is_always_there_for_whoever_asks_postgresql(
     assert tenant.rows("savings") == before
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_what_waits_is_taken_up_when_the_tenant_changes_its_mind(start: StartTenant) -> None:
     """A transaction whose END never came waits; with ``consistency: table`` the next batch writes it."""
     tenant = start("iceberg", consistency=Consistency.TRANSACTION)

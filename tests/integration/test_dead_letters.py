@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 BAD = "no number"
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_a_refused_row_waits_with_what_comes_behind_it(start_tenant: StartTenant, warehouse: str) -> None:
     """Everything else goes on, also after a restart; a replay takes the key up in order, once its row is mended."""
     schema = orders()
@@ -62,7 +62,7 @@ def test_a_refused_row_waits_with_what_comes_behind_it(start_tenant: StartTenant
     assert len(tenant.letters) == 2
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_a_log_has_every_change_but_those_that_are_given_up(start_tenant: StartTenant, warehouse: str) -> None:
     """Each once: of a log every event is needed, so that mending the source is not enough."""
     schema = orders()
@@ -82,7 +82,7 @@ def test_a_log_has_every_change_but_those_that_are_given_up(start_tenant: StartT
     assert tenant.progress.rows == 5
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_rows_from_before_a_truncation_do_not_come_back(start_tenant: StartTenant) -> None:
     """The truncation is carried out at once, and waits with the parked keys besides."""
     schema = orders()
@@ -100,7 +100,7 @@ def test_rows_from_before_a_truncation_do_not_come_back(start_tenant: StartTenan
     assert tenant.rows() == [row(3, "after", 3), row(4, "four", 4)]
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_what_postgresql_alone_refuses_is_found_by_its_own_word(start_tenant: StartTenant) -> None:
     """U+0000 and a number that somebody narrowed the column for; PostgreSQL names the column."""
     schema = TableSchema(
@@ -122,7 +122,7 @@ def test_what_postgresql_alone_refuses_is_found_by_its_own_word(start_tenant: St
     assert next(found["note"] for found in tenant.rows() if found["id"] == 7) == "mended"
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_too_many_parked_keys_park_the_table_and_no_other(start_tenant: StartTenant) -> None:
     """Nothing is lost: with room for them the table is taken up where it was parked."""
     many, other = orders(), orders(name="other")
@@ -145,7 +145,7 @@ def test_too_many_parked_keys_park_the_table_and_no_other(start_tenant: StartTen
     assert len(tenant.letters) == 4
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_a_history_gets_its_versions_in_order(start_tenant: StartTenant) -> None:
     """Also those from before changes of other rows that came meanwhile."""
     schema = orders()

@@ -31,7 +31,7 @@ def test_ranges_are_read_side_by_side_through_a_kill(
 
     pipeline.reader.start(failpoints="reader_between_snapshot_chunks=kill@12", waits=False)
     with writing(mysql_server, database, "UPDATE a SET v = v + 1 WHERE id > 880 ORDER BY RAND() LIMIT 1"):
-        assert pipeline.reader.has_ended(within_s=90)
+        assert pipeline.reader.has_ended(within_s=240)
         pipeline.reader.start()
         pipeline.wait_for_log()
         eventually(lambda: '"snapshot_finished"' in pipeline.reader.log_text)
@@ -60,7 +60,7 @@ def test_a_copy_goes_on_behind_any_batch_of_a_select(
     pipeline = start(chunk_rows=20_000, readers=readers)
 
     pipeline.reader.start(failpoints="reader_between_snapshot_chunks=kill@3", waits=False)
-    assert pipeline.reader.has_ended(within_s=90)
+    assert pipeline.reader.has_ended(within_s=240)
     pipeline.reader.start()
     rows_read = pipeline.wait_for_rows(lambda rows: any(row.value["source"]["snapshot"] == "last" for row in rows))
 

@@ -33,7 +33,7 @@ def notes(tenant: Tenant) -> Sequence[tuple[int, str]]:
     return [(each["id"], each["note"]) for each in tenant.rows()]
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_a_late_event_brings_no_deleted_row_back(start_tenant: StartTenant, warehouse: str) -> None:
     """Not in the batch behind the delete, and not later; what is newer than the delete does, as does a row never deleted."""
     schema = orders()
@@ -58,7 +58,7 @@ def test_a_late_event_brings_no_deleted_row_back(start_tenant: StartTenant, ware
     assert notes(tenant) == [(1, "newer than its delete"), (3, "drei"), (4, "late, and new")]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_800)
 def test_a_late_event_brings_no_truncated_row_back(start_tenant: StartTenant, warehouse: str) -> None:
     schema = orders()
     tenant = start_tenant(warehouse, schema)
@@ -74,7 +74,7 @@ def test_a_late_event_brings_no_truncated_row_back(start_tenant: StartTenant, wa
     assert notes(tenant) == [(3, "three"), (5, "five")]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_800)
 def test_what_kafka_has_no_more_is_forgotten(start_tenant: StartTenant, bootstrap_servers: str) -> None:
     """A delete that retention has taken is not known any more: the batch goes on, and the late event counts."""
     schema = orders()
@@ -96,7 +96,7 @@ def test_what_kafka_has_no_more_is_forgotten(start_tenant: StartTenant, bootstra
     assert notes(tenant) == [(1, "late"), (2, "zwei")]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("sink", [{"mode": SinkMode.APPEND}, {"deletes": Deletes.SOFT}])
 def test_tables_that_keep_what_is_gone_remember_nothing_beside(start_tenant: StartTenant, sink: dict[str, Any]) -> None:
     schema = orders()

@@ -20,7 +20,7 @@ from tests.sink_query import run_until
 from tests.sink_topics import SOURCE, table_id
 from tests.spark_session import shared_spark
 
-TIMEOUT_S = 180.0
+TIMEOUT_S = 400.0
 
 pytestmark = pytest.mark.integration
 
@@ -32,7 +32,7 @@ def start_tenant(
     yield from start_tenants(kafka_broker.bootstrap_servers, tmp_path, request)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_800)
 def test_a_query_tells_of_its_batches_and_of_its_failure(
     start_tenant: Callable[..., Tenant], kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:

@@ -9,8 +9,8 @@ import pytest
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 
-UP_TIMEOUT_S = 300.0
-COMMAND_TIMEOUT_S = 240.0
+UP_TIMEOUT_S = 600.0
+COMMAND_TIMEOUT_S = 400.0
 
 pytestmark = pytest.mark.integration
 
@@ -46,7 +46,7 @@ def headwater(mysql_server: MysqlServer, database: str, tmp_path: Path) -> Itera
         yield command
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1_800)
 def test_check_and_query_read_a_tenants_delta(
     headwater: HeadwaterCommand, mysql_server: MysqlServer, database: str
 ) -> None:

@@ -25,8 +25,8 @@ from libs.local.state import read_ports
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 
-UP_TIMEOUT_S = 300.0
-COMMAND_TIMEOUT_S = 300.0
+UP_TIMEOUT_S = 600.0
+COMMAND_TIMEOUT_S = 400.0
 KAFKA_DELETES_S = 180.0  # it waits a minute with the files of a deleted topic
 KILLED_AT = (
     "erase_after_document",

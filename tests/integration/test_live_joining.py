@@ -16,9 +16,9 @@ from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 from tests.integration.router_rig import eventually, read_topic
 
-UP_TIMEOUT_S = 300.0
-COMMAND_TIMEOUT_S = 120.0
-SEEN_TIMEOUT_S = 180.0
+UP_TIMEOUT_S = 600.0
+COMMAND_TIMEOUT_S = 400.0
+SEEN_TIMEOUT_S = 400.0
 ROWS = 3_000  # more than a chunk
 
 pytestmark = pytest.mark.integration

@@ -17,8 +17,8 @@ from libs.local.state import read_ports
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 
-UP_TIMEOUT_S = 240.0
-COMMAND_TIMEOUT_S = 120.0
+UP_TIMEOUT_S = 600.0
+COMMAND_TIMEOUT_S = 400.0
 
 pytestmark = pytest.mark.integration
 

@@ -19,8 +19,8 @@ from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 from tests.integration.test_live_stack import shown_in_the_end
 
-UP_TIMEOUT_S = 240.0
-COMMAND_TIMEOUT_S = 240.0
+UP_TIMEOUT_S = 600.0
+COMMAND_TIMEOUT_S = 400.0
 ROWS = 3_000  # more than a chunk
 
 pytestmark = pytest.mark.integration

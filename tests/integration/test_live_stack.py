@@ -11,8 +11,8 @@ import pytest
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 
-UP_TIMEOUT_S = 240.0
-COMMAND_TIMEOUT_S = 180.0
+UP_TIMEOUT_S = 600.0
+COMMAND_TIMEOUT_S = 400.0
 TAIL_TIMEOUT_S = 180.0
 PROCESSES = ("kafka", "valkey", "schema_history", "checkpoint_committer", "reader-shop", "router", "sink")
 
@@ -39,7 +39,7 @@ def headwater(mysql_server: MysqlServer, database: str, tmp_path: Path) -> Itera
         yield command
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1_800)
 def test_the_commands_show_a_live_stack(headwater: HeadwaterCommand, mysql_server: MysqlServer, database: str) -> None:
     """From up to down: each command says what is so, and down leaves nothing running."""
     exit_code, said = headwater.run("up", "--detach", timeout_s=UP_TIMEOUT_S)

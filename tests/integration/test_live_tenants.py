@@ -11,8 +11,8 @@ import pytest
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
 
-UP_TIMEOUT_S = 240.0
-COMMAND_TIMEOUT_S = 180.0
+UP_TIMEOUT_S = 600.0
+COMMAND_TIMEOUT_S = 400.0
 
 pytestmark = pytest.mark.integration
 
@@ -73,7 +73,7 @@ def run(headwater: HeadwaterCommand, *arguments: str, timeout_s: float = COMMAND
     return said
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_masked_renamed_and_named_rows_equal_the_source(
     headwater: HeadwaterCommand, mysql_server: MysqlServer, database: str, tmp_path: Path
 ) -> None:

@@ -48,7 +48,7 @@ def build(tenant: Tenant, into: str, as_of: Moment, **more: Any) -> tuple[Rebuil
     return built, without_own_columns(tenant.read_rows(msgspec.structs.replace(place, name=into)))
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("images", [Images.AFTER, Images.BEFORE_AND_AFTER])
 def test_the_rows_are_those_that_were_noted_at_the_moment(start_tenant: StartTenant, images: Images) -> None:
     """Inserts, updates, deletes, changes of key and a truncation, at random; several moments, by order and by time."""
@@ -97,7 +97,7 @@ def test_the_rows_are_those_that_were_noted_at_the_moment(start_tenant: StartTen
         assert len(loaded.history()) == 1
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_what_the_log_does_not_tell_is_counted_or_taken_from_before(start_tenant: StartTenant) -> None:
     """Rows that a later copy brought, rows that were there before the log began, values that an update left out."""
     schema = orders()
@@ -127,7 +127,7 @@ def test_what_the_log_does_not_tell_is_counted_or_taken_from_before(start_tenant
         build(tenant, "wrong", Moment(order=moment), key=("nowhere",))
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_only_a_log_is_rebuilt_from(start_tenant: StartTenant) -> None:
     tenant = start_tenant("iceberg", orders())
     tenant.write(orders(), row(1, "a", 1), op="c")

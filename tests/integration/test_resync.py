@@ -86,7 +86,7 @@ def copy(tenant: Tenant) -> None:
     tenant.write(ORDERS, row(5, "five", 5), op="r")
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_a_doubted_table_is_swapped_for_what_the_source_has(start_tenant: StartTenant, warehouse: str) -> None:
     """Rows that are wrong, missing or too many are right afterwards; what is committed before, with and behind the request is
     there; a request that comes twice acts once."""
@@ -125,7 +125,7 @@ def _only_request(tenant: Tenant) -> str:
     return request
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_rows_that_were_deleted_softly_are_kept(start_tenant: StartTenant, warehouse: str) -> None:
     """As they were marked; of a row that the source does not have either, it is told that it is gone."""
     tenant = doubted(start_tenant, warehouse, deletes=Deletes.SOFT)
@@ -148,7 +148,7 @@ def test_rows_that_were_deleted_softly_are_kept(start_tenant: StartTenant, wareh
     ]
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_a_table_that_is_empty_at_the_source_is_empty_afterwards(start_tenant: StartTenant, warehouse: str) -> None:
     """The copy has no row, and no event tells the table's columns."""
     tenant = doubted(start_tenant, warehouse)
@@ -162,7 +162,7 @@ def test_a_table_that_is_empty_at_the_source_is_empty_afterwards(start_tenant: S
     assert tenant.rows() == [row(8, "later", 8)]
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("warehouse", ["iceberg"])
 def test_what_cannot_be_built_leaves_the_table_as_it_is(start_tenant: StartTenant, warehouse: str) -> None:
     """A value that does not fit, keys that are parked, a copy that the sink has not come to: each is said by name, and the
@@ -195,7 +195,7 @@ def test_what_cannot_be_built_leaves_the_table_as_it_is(start_tenant: StartTenan
     assert row(3, "doubted", 0) in tenant.rows()
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("warehouse", ["iceberg"])
 def test_a_table_that_is_no_mirror_is_not_built_anew(start_tenant: StartTenant, warehouse: str) -> None:
     """A log holds what the source has no more."""

@@ -501,7 +501,7 @@ def test_a_table_that_cannot_be_kept_waits_while_others_go_on(start_tenant: Star
     assert all(table.parked is None for table in restarted.progress.tables.values())
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_800)
 def test_a_table_that_fails_again_and_again_waits_while_others_go_on(start_tenant: StartTenant) -> None:
     """Its files are gone from the warehouse: nothing else of the tenant stops for that, and nothing of it is missing once they
     are back, though no further event of it comes."""

@@ -14,7 +14,7 @@ from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, write_shop
 
 pytestmark = pytest.mark.integration
-TIMEOUT_S = 120.0
+TIMEOUT_S = 400.0
 
 
 @pytest.fixture

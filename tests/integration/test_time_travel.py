@@ -61,7 +61,7 @@ def asked(statement: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in shared_spark().session.newSession().sql(statement).collect())
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_iceberg_tables_are_what_they_were() -> None:
     shared = shared_spark()
     written = Written(shared.sink)
@@ -83,7 +83,7 @@ def test_iceberg_tables_are_what_they_were() -> None:
     assert since == NOW
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_delta_tables_are_what_they_were() -> None:
     shared = shared_spark()
     written = Written(open_delta_sink(shared.delta))
@@ -101,7 +101,7 @@ def test_delta_tables_are_what_they_were() -> None:
     assert found[1] == found[2] == FIRST
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_other_engines_tell_the_same() -> None:
     """pyiceberg, DuckDB and delta-rs, each asked as documented."""
     shared = shared_spark()
