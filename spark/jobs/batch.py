@@ -282,8 +282,8 @@ def _table_batch(
             # This table's own: the others need none of what is read here.
             log.error("sink_parked_events_unread", topic=topic, reason=described(error), remedy=_RESYNC)
             is_retry = False
-            if not slices:
-                return None
+        if not slices and (replay is None or not is_retry):
+            return None
     versions = _required(context, spark, topic, slices)
     # A query whose checkpoint is another reads the topic from its begin; one of that name may have been made anew.
     is_other_query = progress.query_id != batch.query_id
