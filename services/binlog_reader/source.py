@@ -73,7 +73,7 @@ from libs.source.mysql.snapshot import (
 )
 from libs.source.mysql.snapshot_mode import Beginning, beginning
 from libs.source.mysql.table_copy import CopiedChunk, Readers, TableRange, UnreadRow, open_readers
-from libs.source.mysql.table_schemas import TableSchemas
+from libs.source.mysql.table_schemas import TableSchemas, is_made_again
 from libs.source.port import ReadBatch, ResumePoint
 from libs.source.signal_topic import SignalTopic
 from libs.source.signals import ExecuteSnapshot, InvalidSignal, LogMessage, Signal, matches, parse_signal, signal_of
@@ -503,8 +503,7 @@ class BinlogChangeLog:
         for change in changes:
             if change.kind is TableChangeKind.TRUNCATE and self._is_captured(change.table_id):
                 truncated = self._tables.schemas[change.table_id]
-                if "t" not in self._settings.skipped_operations:
-                    self._append_truncate(ddl, truncated)
+                self._append_truncate(ddl, truncated)
                 self._incremental.table_changed(change.table_id, truncated, truncated)
         for record in _records_of(changes, self._tables.schemas):
             if not self._is_followed(record.table_id):
@@ -522,7 +521,9 @@ class BinlogChangeLog:
                 is_told=database is None
                 and not (record.renamed_to is not None and self._is_captured(record.renamed_to)),
             )
-            applied[record.table_id] = self._tables.schemas.get(record.table_id)
+            made = applied[record.table_id] = self._tables.schemas.get(record.table_id)
+            if made is not None and self._is_captured(record.table_id) and is_made_again(record.kind, made):
+                self._append_truncate(ddl, made)
         for table_id, after in applied.items():
             self._incremental.table_changed(table_id, decoder.schemas.get(table_id), after)
         decoder.apply_schemas(applied, ddl.statement)
@@ -639,6 +640,8 @@ class BinlogChangeLog:
         return changes
 
     def _append_truncate(self, ddl: DdlStatement, schema: TableSchema) -> None:
+        if "t" in self._settings.skipped_operations:
+            return
         place = msgspec.structs.replace(ddl.position, pos=ddl.event_position)
         self._tables.append_truncate(
             schema,

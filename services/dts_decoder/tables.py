@@ -34,7 +34,7 @@ from libs.source.mysql.snapshot import (
     statement_context,
     table_definitions,
 )
-from libs.source.mysql.table_schemas import TableSchemas
+from libs.source.mysql.table_schemas import TableSchemas, is_made_again
 from libs.source.unseen_rows import report_unseen_rows
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
@@ -149,21 +149,26 @@ class SubscribedTables:
         for change in changes:
             if change.kind is TableChangeKind.TRUNCATE:
                 if self._is_captured(change.table_id) and change.table_id in self.schemas:
-                    self._tables.append_truncate(
-                        self.schemas[change.table_id],
-                        transaction_id=ddl.gtid,
-                        order=ddl.order,
-                        committed_at_us=ddl.committed_at_us,
-                        source_block=self._block_of(ddl, change.table_id),
-                    )
+                    self._append_truncate(ddl, self.schemas[change.table_id])
                 continue
             for table_id, kind, schema in _records_of(change):
                 renamed_from = change.previous_id if kind is SchemaChangeKind.ALTER else None
                 await self._record(
                     table_id, kind, schema, ddl, ddl=ddl.statement, renamed_from=renamed_from, is_told=database is None
                 )
-                applied[table_id] = self.schemas.get(table_id)
+                made = applied[table_id] = self.schemas.get(table_id)
+                if made is not None and self._is_captured(table_id) and is_made_again(kind, made):
+                    self._append_truncate(ddl, made)
         return applied
+
+    def _append_truncate(self, ddl: DdlStatement, schema: TableSchema) -> None:
+        self._tables.append_truncate(
+            schema,
+            transaction_id=ddl.gtid,
+            order=ddl.order,
+            committed_at_us=ddl.committed_at_us,
+            source_block=self._block_of(ddl, schema.table_id),
+        )
 
     async def _changes_of(self, ddl: DdlStatement) -> tuple[Sequence[TableChange], str | None]:
         """And the database that the statement is about, if it is about one. Where the text is not understood, the server is

@@ -134,6 +134,44 @@ def test_rows_follow_their_schema_through_ddl(
     ]  # fmt: skip
 
 
+def test_a_table_that_is_made_again_is_truncated_and_one_that_is_dropped_is_not(
+    start_reader: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
+) -> None:
+    """The log tells of no row that went with it; who keeps a mirror would have rows of both."""
+    mysql_server.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY)",
+        "CREATE TABLE gone (id INT PRIMARY KEY)",
+        "INSERT INTO t VALUES (1)",
+        "INSERT INTO gone VALUES (1)",
+        database=database,
+    )
+    pipeline = start_reader()
+    pipeline.reader.start()
+    pipeline.wait_for_rows(lambda rows: len(rows) >= 2)
+
+    mysql_server.execute(
+        "DROP TABLE gone",
+        "DROP TABLE t",
+        "CREATE TABLE t (id INT PRIMARY KEY, note VARCHAR(9))",
+        "INSERT INTO t VALUES (2, 'second')",
+        "RENAME TABLE t TO aside",
+        "CREATE TABLE IF NOT EXISTS t (id INT PRIMARY KEY)",
+        "CREATE TABLE IF NOT EXISTS t (id INT PRIMARY KEY)",
+        "INSERT INTO t VALUES (3)",
+        database=database,
+    )
+    rows = pipeline.wait_for_rows(lambda rows: rows[-1].op == "c" and rows[-1].value["after"] == {"id": 3})
+
+    assert [(row.table.split(".")[1], row.op, row.value["after"]) for row in rows if row.op != "r"] == [
+        ("t", "t", None),
+        ("t", "c", {"id": 2, "note": "second"}),
+        ("t", "t", None),
+        ("t", "c", {"id": 3}),
+    ]
+    orders = [row.order for row in rows if row.op != "r"]
+    assert orders == sorted(orders)
+
+
 def test_rows_that_go_with_a_partition_are_said_aloud(
     start_reader: Callable[..., ReaderPipeline], mysql_server: MysqlServer, database: str
 ) -> None:

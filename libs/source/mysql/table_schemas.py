@@ -42,6 +42,12 @@ def as_source_has_it(schema: TableSchema, modes: ValueModes, key_columns: Sequen
     return schema if key == schema.key else msgspec.structs.replace(schema, key=key)
 
 
+def is_made_again(kind: SchemaChangeKind, recorded: TableSchema) -> bool:
+    """Whether a statement made a table that was there before: its rows of then went with a DROP or a RENAME, of which there is
+    no event. Who keeps them is told by a truncation. ``recorded``: the table's version by that statement."""
+    return kind is SchemaChangeKind.CREATE and recorded.version > 1
+
+
 class TableSchemas:
     """Schemas by table, of captured tables and of those beside them that are followed."""
 
