@@ -174,15 +174,21 @@ def test_the_same_traffic_gives_equal_events_by_both_roads(
         "RENAME TABLE t TO u",
         "INSERT INTO u VALUES (NULL, 3, 'z')",
         "TRUNCATE TABLE u",
+        "DROP TABLE places",
+        "CREATE TABLE places (id INT PRIMARY KEY)",
+        "INSERT INTO places VALUES (7)",
         "DELETE FROM types",
         database=database,
     )
     enough = lambda rows: sum(row.op == "d" for row in rows) >= 1 + len(VALUES)  # noqa: E731
-    expected = _comparable(by_log.wait_for_rows(enough))
+    logged = by_log.wait_for_rows(enough)
+    expected = _comparable(logged)
     found = _comparable(by_dts.wait_for_rows(enough))
 
     assert found == expected
     assert len(found) > 2 * len(VALUES)
+    # One that is emptied, one that is made again.
+    assert [row.table.split(".")[1] for row in logged if row.op == "t"] == ["u", "places"]
 
 
 @pytest.mark.parametrize(
