@@ -53,11 +53,11 @@ class MemoryHistory:
 
     async def record_schema_change(self, *, table_id: TableId, order: EventOrder, **change: Any) -> int:
         schema: TableSchema | None = change["table_schema"]
-        for version, (known_order, known_id, _) in enumerate(self.changes, 1):
-            if (known_order, known_id) == (order, table_id) and change["kind"] is not SchemaChangeKind.SNAPSHOT:
-                return version
+        own = [known_order for known_order, known_id, _ in self.changes if known_id == table_id]
+        if order in own and change["kind"] is not SchemaChangeKind.SNAPSHOT:
+            return own.index(order) + 1
         self.changes.append((order, table_id, schema))
-        return len(self.changes)
+        return len(own) + 1
 
     async def list_tables(self, source: str, order: EventOrder | None = None) -> list[TableSchema]:
         tables: dict[TableId, TableSchema | None] = {}

@@ -86,8 +86,8 @@ def test_what_kafka_has_no_more_is_forgotten(start_tenant: StartTenant, bootstra
     [known] = progress.deleted
     topic = row_topic(tenant.spec.tenant, SOURCE, schema.table_id)
     [end] = known.to_offsets.values()
-    deleted = AdminClient({"bootstrap.servers": bootstrap_servers}).delete_records([TopicPartition(topic, 0, end)])
-    for future in deleted.values():
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})  # held: without it nobody hears the answer
+    for future in admin.delete_records([TopicPartition(topic, 0, end)]).values():
         future.result(120.0)
 
     write_at(tenant, schema, 15, "u", row(1, "late", 1), row(2, "zwei", 2))

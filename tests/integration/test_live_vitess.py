@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Message
 
+from libs.errors import InvalidSettings
 from libs.events.names import ORDER_HEADER
 from libs.local.home import write_examples
 from libs.local.kafka_broker import bootstrap_servers
@@ -244,7 +245,10 @@ def wait_for_table(headwater: HeadwaterCommand, orders: Orders) -> None:
     stored = orders.stored()
 
     def rows() -> list[Row]:
-        table = load_table(open_catalog(headwater.home), place_of(orders))
+        try:
+            table = load_table(open_catalog(headwater.home), place_of(orders))
+        except InvalidSettings:  # no row was ever written yet
+            return []
         return [] if table is None else without_own_columns(table.scan().to_arrow().to_pylist())
 
     _wait_until(headwater, rows, lambda rows: rows == stored)
