@@ -63,6 +63,7 @@ class TenantTopics:
         yield Transaction(self.tenant, self._producer, self._rank)
         self._boundary("END")
         if is_aborted:
+            self._producer.flush(TIMEOUT_S)  # else the records never reach Kafka, and nothing is aborted there
             self._producer.abort_transaction(TIMEOUT_S)
         else:
             self._producer.commit_transaction(TIMEOUT_S)
