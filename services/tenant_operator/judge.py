@@ -196,6 +196,26 @@ def judge(
     )
 
 
+def sources_of_new(
+    config_maps: Sequence[TenantConfigMap],
+    records: Sequence[TenantRecord],
+    *,
+    parse: Parse,
+    largest_document_bytes: int,
+) -> set[str]:
+    """The sources that new documents name, whose tables have to be known. Of a document that is too large nothing is read."""
+    recorded = {record.origin.uid: record for record in records}
+    new = [
+        each.text
+        for each in config_maps
+        if each.text is not None
+        and is_new(each, recorded.get(each.origin.uid))
+        and not _sizes(each, largest_document_bytes)
+    ]
+    specs = [spec for text in new if (spec := parse(text)[0]) is not None]
+    return {selection.name for spec in specs for selection in spec.sources}
+
+
 def _in_force(
     config_map: TenantConfigMap,
     spec: TenantSpec,

@@ -8,7 +8,7 @@ a tenant that goes is out of force first, then loses its tables, then what Kafka
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -36,7 +36,7 @@ from libs.telemetry import metrics
 from libs.types.sink_place import Handover, handover_key
 from libs.types.table import TableId, TableSchema
 from services.tenant_operator.joining import Joining, asked, asks_for_tables, begun, captured, must_wait, noticed
-from services.tenant_operator.judge import InForce, Leaving, Standing, judge, parse_document
+from services.tenant_operator.judge import InForce, Leaving, Standing, judge, parse_document, sources_of_new
 from services.tenant_operator.kafka_plan import plan_kafka, topics_of
 from services.tenant_operator.kubernetes_client import Conflict, KubernetesClient
 from services.tenant_operator.mask_keys import router_keys
@@ -56,6 +56,7 @@ from services.tenant_operator.moves import (
 from services.tenant_operator.objects import (
     FINALIZER,
     SOURCES_CONFIG_MAP,
+    Credentials,
     Origin,
     TenantConfigMap,
     TenantRecord,
@@ -69,7 +70,7 @@ from services.tenant_operator.objects import (
     tenant_record,
 )
 from services.tenant_operator.report import Report, annotations, event, reports
-from services.tenant_operator.settings import JoiningSettings, TenantOperatorSettings
+from services.tenant_operator.settings import CapturedSource, JoiningSettings, TenantOperatorSettings
 from services.tenant_operator.sink_jobs import (
     CLAIM,
     JOB_LABEL,
@@ -84,7 +85,6 @@ from services.tenant_operator.sink_jobs import (
     jobs_with,
     manifests,
 )
-from services.tenant_operator.table_fit import is_new
 
 _WRITES_AT_ONCE: Final = 20
 """Requests to the API server that run side by side: a thousand new tenants take seconds, and it is not flooded."""
@@ -131,6 +131,17 @@ class Failures:
         return bool(self.by_tenant or self.of_all)
 
 
+@dataclass(frozen=True, slots=True)
+class _Observed:
+    """What Kubernetes holds, all of one moment: a look asks others meanwhile, and what comes then is the next one's."""
+
+    config_maps: Sequence[TenantConfigMap]
+    secrets: Mapping[tuple[str, str], Credentials | None]
+    records: Sequence[TenantRecord]
+    unseen: Set[str]
+    """Namespaces of which nothing is known."""
+
+
 class Reconciler:
     """Sees to all tenants. ``look`` at a time; never two at once."""
 
@@ -171,7 +182,8 @@ class Reconciler:
         failures = Failures()
         owner = await self._kubernetes.owner()
         self._records_owned_by = [owner] if owner is not None and not self._settings.keeps_tenants else []
-        standing = self._judge(await self._tables_of_new_documents())
+        observed = self._observed()
+        standing = self._judge(observed, await self._tables_of_new_documents(observed))
         if with_drift:
             standing = await self._promote(standing)
         new_sources = await self._new_sources()
@@ -194,46 +206,56 @@ class Reconciler:
             )
         return not failures.is_any
 
-    async def _tables_of_new_documents(self) -> dict[str, Sequence[TableSchema]]:
+    def _observed(self) -> _Observed:
+        mirrors = (*self._config_maps, *self._secrets)
+        return _Observed(
+            config_maps=[tenant_config_map(found) for mirror in self._config_maps for found in mirror.objects],
+            secrets={
+                (found["metadata"]["namespace"], found["metadata"]["name"]): credentials(found)
+                for mirror in self._secrets
+                for found in mirror.objects
+            },
+            records=[tenant_record(found) for found in self._records.objects],
+            unseen={each.namespace for each in mirrors if each.namespace is not None and not each.is_listed.is_set()},
+        )
+
+    async def _tables_of_new_documents(self, observed: _Observed) -> dict[str, Sequence[TableSchema]]:
         """Of the sources that they name; without those of whom nobody can be asked now, so that nobody waits for it."""
         if self._settings.joining is None:
             return {}
-        recorded = {record.origin.uid: record for record in map(tenant_record, self._records.objects)}
-        found = [tenant_config_map(each) for mirror in self._config_maps for each in mirror.objects]
-        new = [each.text for each in found if each.text is not None and is_new(each, recorded.get(each.origin.uid))]
-        specs = [
-            spec
-            for text in new
-            if len(text) <= self._settings.largest_document_bytes and (spec := parse_document(text)[0])
-        ]
-        known = {source.name for source in self._settings.joining.sources}
+        named = sources_of_new(
+            observed.config_maps,
+            observed.records,
+            parse=parse_document,
+            largest_document_bytes=self._settings.largest_document_bytes,
+        )
         tables: dict[str, Sequence[TableSchema]] = {}
-        for name in sorted({selection.name for spec in specs for selection in spec.sources} & known):
+        for source in self._settings.joining.sources:
+            if source.name not in named:
+                continue
             try:
-                tables[name] = await self._schemas_of(name)
+                tables[source.name] = await self._captured_tables(source)
             except HeadwaterError as error:
-                log.warning("documents_not_held_against_tables", source=name, reason=str(error))
+                log.warning("documents_not_held_against_tables", source=source.name, reason=str(error))
         return tables
 
-    def _judge(self, tables: Mapping[str, Sequence[TableSchema]]) -> Standing:
-        mirrors = (*self._config_maps, *self._secrets)
-        unseen = {each.namespace for each in mirrors if each.namespace is not None and not each.is_listed.is_set()}
-        secrets = {
-            (found["metadata"]["namespace"], found["metadata"]["name"]): credentials(found)
-            for mirror in self._secrets
-            for found in mirror.objects
-        }
+    async def _captured_tables(self, source: CapturedSource) -> list[TableSchema]:
+        """Of the source's tables those that its reader reads: schema_history knows others beside them."""
+        schemas = {schema.table_id: schema for schema in await self._schemas_of(source.name)}
+        return [schemas[table_id] for table_id in captured(source, schemas)]
+
+    def _judge(self, observed: _Observed, tables: Mapping[str, Sequence[TableSchema]]) -> Standing:
         return judge(
-            [tenant_config_map(found) for mirror in self._config_maps for found in mirror.objects],
-            secrets,
-            [tenant_record(found) for found in self._records.objects],
+            observed.config_maps,
+            observed.secrets,
+            observed.records,
             parse=parse_document,
             check_key=self._check_key(),
             joining=self._settings.joining,
             sources=self._settings.sources,
             warehouses=None if self._settings.sink_jobs is None else self._settings.sink_jobs.warehouses,
             tables=tables,
-            unseen=unseen,
+            unseen=observed.unseen,
             largest_document_bytes=self._settings.largest_document_bytes,
         )
 
@@ -437,9 +459,7 @@ class Reconciler:
         """The tables of a source that its reader reads; or why they are not known now."""
         source = next((each for each in settings.sources if each.name == name), None)
         try:
-            if source is None:
-                return ()
-            return captured(source, [schema.table_id for schema in await self._schemas_of(name)])
+            return () if source is None else tuple(table.table_id for table in await self._captured_tables(source))
         except HeadwaterError as error:
             return error
 

@@ -1,18 +1,28 @@
 """One look, at a Kubernetes and a Kafka that are made up."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+import pytest
 import yaml
 
-from libs.errors import AccessDenied
+from libs.config.connections import GrpcClientSettings
+from libs.errors import AccessDenied, ServiceUnavailable
 from libs.kafka.admin import KafkaClient
 from libs.kafka.tenant_access import DeleteUser, KafkaAction, KafkaState
+from libs.mysql.logical import column
+from libs.types.table import TableId, TableSchema
 from services.tenant_operator.kubernetes_client import KubernetesClient, Listed
 from services.tenant_operator.mirror import Mirror
 from services.tenant_operator.objects import FINALIZER, Origin, TenantRecord, record_manifest
 from services.tenant_operator.reconcile import Reconciler
-from services.tenant_operator.settings import KubernetesSettings, SinkJobsSettings, TenantOperatorSettings
+from services.tenant_operator.settings import (
+    CapturedSource,
+    JoiningSettings,
+    KubernetesSettings,
+    SinkJobsSettings,
+    TenantOperatorSettings,
+)
 from tests.unit.tenant_operator.tenants import document, record
 from tests.unit.tenant_operator.test_sink_jobs import TEMPLATE
 
@@ -52,6 +62,8 @@ class World:
         self.applied: dict[str, Mapping[str, Any]] = {}
         self.actions: list[KafkaAction] = []
         self.state = KafkaState()
+        self.config_maps: list[Mirror] = []
+        """Of the newest look."""
 
     # Kubernetes
 
@@ -110,22 +122,30 @@ class World:
         *,
         unlisted: Sequence[str] = (),
         namespaces: Sequence[str] = TEAMS,
+        joining: JoiningSettings | None = None,
+        tables: Callable[[], Sequence[TableSchema]] = tuple,
     ) -> bool:
-        """With a Secret for each in ``teams``."""
+        """With a Secret for each in ``teams``; ``tables``: what schema_history says of each source."""
+
+        async def schemas_of(_: str) -> Sequence[TableSchema]:
+            return tables()
+
         settings = TenantOperatorSettings(
             kubernetes=KubernetesSettings(own_namespace="headwater", tenant_namespaces=tuple(namespaces)),
             sink_jobs=SinkJobsSettings(template_config_map="template"),
+            joining=joining,
         )
+        self.config_maps = [mirror(config_maps, each, is_listed=each not in unlisted) for each in namespaces]
         secrets = [found_secret(each["metadata"]["name"]) for each in config_maps]
         manifests = [record_manifest(each, "headwater") for each in records]
         reconciler = Reconciler(
             settings,
             cast(KubernetesClient, self),
             cast(KafkaClient, _Kafka(self)),
-            config_maps=[mirror(config_maps, each, is_listed=each not in unlisted) for each in namespaces],
+            config_maps=self.config_maps,
             secrets=[mirror(secrets, each, is_listed=each not in unlisted) for each in namespaces],
             mask_keys=(),
-            schemas_of=_no_tables,
+            schemas_of=schemas_of,
             records=mirror(manifests, None),
             identity="test",
         )
@@ -144,10 +164,6 @@ class World:
 class _Kafka:
     def __init__(self, world: World) -> None:
         self.observe, self.apply = world.observe, world.apply_in_kafka
-
-
-async def _no_tables(source: str) -> list[Any]:
-    return []
 
 
 def mirror(objects: Sequence[Mapping[str, Any]], namespace: str | None, *, is_listed: bool = True) -> Mirror:
@@ -259,3 +275,55 @@ async def test_it_goes_when_it_is_deleted() -> None:
     assert DeleteUser("acme", "tenant.acme") in world.actions
     assert world.applied == {}
     assert world.merged["/api/v1/namespaces/teams/configmaps/acme"]["finalizers"] == []
+
+
+UNFIT = "sources: [{name: shop, row_filters: [{tables: '.*orders', where: note > 5}]}]\n"
+ORDERS = TableSchema(
+    table_id=TableId(database="shop", table="orders"),
+    columns=(column("id", "int", is_optional=False), column("note", "varchar(20)", charset="utf8mb4")),
+    key=("id",),
+)
+
+
+def joining_of(**source: Any) -> JoiningSettings:
+    return JoiningSettings(
+        schema_history=GrpcClientSettings(address="127.0.0.1:1"),
+        sources=(CapturedSource(name="shop", kind="mysql", **source),),
+    )
+
+
+@pytest.mark.parametrize(("captured", "state"), [({}, "refused"), ({"exclude_tables": (r"shop\.orders",)}, "ready")])
+async def test_of_a_source_the_tables_count_that_its_reader_reads(captured: dict[str, Any], state: str) -> None:
+    """schema_history knows others beside them, of which no row comes to anybody."""
+    world = World()
+
+    await world.look(
+        [found_map("acme", text=f"tenant: acme\n{UNFIT}")], joining=joining_of(**captured), tables=lambda: [ORDERS]
+    )
+
+    assert world.state_of("acme")[0] == state
+
+
+async def test_while_schema_history_does_not_answer_nobody_waits() -> None:
+    def away() -> Sequence[TableSchema]:
+        raise ServiceUnavailable("schema_history does not answer")
+
+    world = World()
+
+    await world.look([found_map("acme", text=f"tenant: acme\n{UNFIT}")], joining=joining_of(), tables=away)
+
+    assert world.state_of("acme")[0] == "ready"
+
+
+async def test_a_document_that_comes_while_tables_are_asked_for_is_the_next_looks() -> None:
+    """Nobody was asked of its tables: it would be in force unseen."""
+    world = World()
+
+    def asked() -> Sequence[TableSchema]:
+        world.config_maps[0]._objects["late"] = found_map("globex", text=f"tenant: globex\n{UNFIT}")
+        return [ORDERS]
+
+    await world.look([found_map("acme")], joining=joining_of(), tables=asked)
+
+    assert world.state_of("acme")[0] == "ready"
+    assert world.state_of("globex") == ("", "")
