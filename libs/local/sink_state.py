@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from libs.local.home import Home
-from libs.types.stream_offsets import StreamOffsets, decode_stream_offsets, offsets_path
+from libs.types.stream_offsets import StreamOffsets, load_stream_offsets
 from libs.types.warehouse import SinkProgress, decode_sink_progress
 
 
@@ -27,7 +27,7 @@ def committed_offsets(home: Home, tenant: str) -> StreamOffsets:
     newest = max(_batches(checkpoint / "commits") & _batches(checkpoint / "offsets"), default=None)
     if newest is None:
         return {}
-    return decode_stream_offsets(offsets_path(home.sink_dir, tenant, newest).read_bytes())
+    return load_stream_offsets(home.sink_dir, tenant, newest)
 
 
 def _batches(folder: Path) -> set[int]:

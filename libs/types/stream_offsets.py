@@ -19,10 +19,15 @@ def offsets_path(state_dir: Path, tenant: str, batch_id: int) -> Path:
 
 
 def load_stream_offsets(state_dir: Path, tenant: str, batch_id: int) -> StreamOffsets:
-    """Where a batch of a tenant's query ends; empty where Spark has no such file, or none that can be read."""
+    """Where a batch of a tenant's query ends. Raises FileNotFoundError, and as ``decode_stream_offsets``."""
+    return decode_stream_offsets(offsets_path(state_dir, tenant, batch_id).read_bytes())
+
+
+def load_earlier_offsets(state_dir: Path, tenant: str, batch_id: int) -> StreamOffsets:
+    """Where the batch before ends; empty where there is none that is known. Raises as ``decode_stream_offsets``."""
     try:
-        return decode_stream_offsets(offsets_path(state_dir, tenant, batch_id).read_bytes())
-    except (FileNotFoundError, IndexError, msgspec.DecodeError):
+        return load_stream_offsets(state_dir, tenant, batch_id - 1)
+    except FileNotFoundError:
         return {}
 
 

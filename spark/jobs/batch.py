@@ -30,7 +30,7 @@ from libs.events.names import replays_topic, resyncs_topic
 from libs.failpoints import failpoint
 from libs.telemetry.metrics import SINK_FAILED_MAINTENANCE
 from libs.types.resync import ResyncRequest
-from libs.types.stream_offsets import joined_offsets, load_stream_offsets
+from libs.types.stream_offsets import joined_offsets, load_earlier_offsets
 from libs.types.table import Column
 from libs.types.table_layout import parse_ordered_term, parse_term
 from libs.types.tenant import Deletes, Images, SinkMode
@@ -298,7 +298,7 @@ def _table_batch(
         known_committed_at_us=0 if known is None else known.committed_at_us,
         known_offsets={}
         if replay is None
-        else load_stream_offsets(context.state_dir, context.tenant.tenant, batch.batch_id - 1).get(topic, {}),
+        else load_earlier_offsets(context.state_dir, context.tenant.tenant, batch.batch_id).get(topic, {}),
         known_positions=() if known is None else known.positions,
         known_ignored=() if known is None else known.ignored,
         known_deleted=() if known is None or is_other_query else known.deleted,

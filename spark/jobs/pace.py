@@ -36,7 +36,7 @@ def batch_limit(sink: SinkSettings, job_limit: int) -> int:
     return int(min(job_limit, sink.max_batch_rows or math.inf, by_rate))
 
 
-def is_full(ends: StreamOffsets, ends_before: StreamOffsets, limit: int) -> bool:
+def is_full_batch(ends: StreamOffsets, ends_before: StreamOffsets, limit: int) -> bool:
     """Whether a batch from ``ends_before`` to ``ends`` took all that it could: offsets, since Spark's limit counts the marks of
     transactions too, and of each Kafka partition one less than the limit, which Spark deals out in whole numbers.
 
@@ -52,7 +52,7 @@ def is_full(ends: StreamOffsets, ends_before: StreamOffsets, limit: int) -> bool
 
 
 def next_pace(sink: SinkSettings, before: Pace, *, rows: int, took_s: float, is_full: bool) -> Pace:
-    """The pace behind a batch of ``rows`` events that took ``took_s``; ``is_full``: see the function of that name.
+    """The pace behind a batch of ``rows`` events that took ``took_s``; ``is_full``: as ``is_full_batch`` has it.
 
     A small batch doubles the interval, up to ``trigger_max_s``; a large one halves it. A full one means a backlog:
     ``trigger_s`` at once. How long a batch takes says nothing: a slow one gathers more for the next.

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from libs.config.connections import KafkaSettings
 from libs.types.resync import ResyncAnswer, ResyncRequest, decode_resync_request
-from libs.types.stream_offsets import decode_stream_offsets, offsets_path
+from libs.types.stream_offsets import load_stream_offsets
 from libs.types.tenant import Images, SinkMode
 from libs.types.warehouse import TableProgress
 from spark.jobs.table_batch import TableBatch, TenantSink
@@ -121,8 +121,7 @@ def _check(context: TenantSink, batch: BatchIdentity, request: ResyncRequest) ->
 
 def _ends(state_dir: Path, tenant: str, batch: BatchIdentity, request: ResyncRequest) -> Mapping[int, int]:
     """Where the batch ends in the table's topic: further than its own events, of which there may be none."""
-    content = offsets_path(state_dir, tenant, batch.batch_id).read_bytes()
-    ends = decode_stream_offsets(content).get(request.topic, {})
+    ends = load_stream_offsets(state_dir, tenant, batch.batch_id).get(request.topic, {})
     if behind := [partition for partition, end in request.to_offsets.items() if ends.get(partition, 0) < end]:
         raise TableRefused(
             f"the sink has not read topic {request.topic} up to the copy's end (Kafka partition {behind[0]}): its query began "

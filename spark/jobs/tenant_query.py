@@ -3,7 +3,6 @@
 ``sink_job`` holds one for each tenant and calls ``supervise`` once a second. What fails here fails for this tenant only.
 """
 
-import functools
 import threading
 import time
 from concurrent.futures import Future
@@ -28,14 +27,14 @@ from libs.telemetry.metrics import (
     SINK_QUERY_FAILURES,
     SINK_SERVED,
 )
-from libs.types.stream_offsets import load_stream_offsets
+from libs.types.stream_offsets import load_earlier_offsets, load_stream_offsets
 from libs.types.tenant import Images, TenantSpec
 from spark.jobs.batch import apply_batch
 from spark.jobs.cut_file import CutFile
 from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.lineage import Lineage, TenantLineage
 from spark.jobs.newest_events import NewestEvents
-from spark.jobs.pace import batch_limit, first_pace, is_full, next_pace
+from spark.jobs.pace import batch_limit, first_pace, is_full_batch, next_pace
 from spark.jobs.parked_keys import ParkedKeysFile
 from spark.jobs.progress import load_progress, store_progress
 from spark.jobs.resync_answers import ResyncAnswers
@@ -110,8 +109,8 @@ class _Run:
         self._is_over.wait(self._pace.pause_s)
 
     def _is_full(self, batch_id: int) -> bool:
-        ends = functools.partial(load_stream_offsets, self._context.state_dir, self._context.tenant.tenant)
-        return is_full(ends(batch_id), ends(batch_id - 1), self._limit)
+        of_batch = self._context.state_dir, self._context.tenant.tenant, batch_id
+        return is_full_batch(load_stream_offsets(*of_batch), load_earlier_offsets(*of_batch), self._limit)
 
     def stop(self) -> None:
         """End the query, in the middle of a batch if need be; see ``is_applying``."""

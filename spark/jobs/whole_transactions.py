@@ -20,7 +20,7 @@ from pyspark.sql import functions as sf
 
 from libs.events.names import replays_topic, resyncs_topic, transactions_topic
 from libs.types.consistency import Cut, Offsets
-from libs.types.stream_offsets import StreamOffsets, decode_stream_offsets, offsets_path
+from libs.types.stream_offsets import StreamOffsets, load_stream_offsets
 from libs.types.tenant import Images
 from spark.jobs.table_batch import TenantSink
 from spark.jobs.topic_tails import has_ended, oldest_beyond
@@ -173,5 +173,4 @@ def _is_among(places: Mapping[str, Mapping[int, int]]) -> Column:
 
 
 def _ends(context: TenantSink, batch: BatchIdentity) -> StreamOffsets:
-    content = offsets_path(context.state_dir, context.tenant.tenant, batch.batch_id).read_bytes()
-    return decode_stream_offsets(content)
+    return load_stream_offsets(context.state_dir, context.tenant.tenant, batch.batch_id)

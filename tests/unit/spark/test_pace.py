@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from libs.types.stream_offsets import StreamOffsets
 from libs.types.tenant import SinkSettings
-from spark.jobs.pace import Pace, batch_limit, first_pace, is_full, next_pace
+from spark.jobs.pace import Pace, batch_limit, first_pace, is_full_batch, next_pace
 
 ADAPTIVE = SinkSettings(trigger_s=5, trigger_max_s=60, trigger_rows=1000)
 LIMIT = 250_000
@@ -99,4 +99,4 @@ def test_a_full_batch_is_one_that_took_as_many_offsets_as_it_could(
     ends: StreamOffsets, ends_before: StreamOffsets, expected: bool
 ) -> None:
     """Of which a third may be the marks of transactions: events alone never reach the limit."""
-    assert is_full(ends, ends_before, 1000) is expected
+    assert is_full_batch(ends, ends_before, 1000) is expected
