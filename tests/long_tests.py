@@ -1,8 +1,10 @@
 """The tests that ``make test`` leaves to ``make test-long``: they show of one warehouse or stack what others show of another.
 
 ``make test`` is for every change and for a machine of two cores. A commit of Delta's takes five times the processor's time of
-one of Iceberg's there, a life of a sink job half a minute, a stack of all services some minutes. Every promise, every kind of
-warehouse and a kill of every process is in ``make test`` once at least. Both together are all tests.
+one of Iceberg's there, a life of a sink job half a minute, a stack of all services some minutes. Every promise of a sink,
+every kind of warehouse and a kill of every process is in ``make test`` once at least. What kills around moves, resyncs, dead
+letters and consistent tables show, and whole stacks of erasing, joining, resyncing and signals, is here alone: of these
+``make test`` has what they are made of. Both together are all tests.
 """
 
 import re

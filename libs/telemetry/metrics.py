@@ -520,7 +520,7 @@ ROUTER_TENANT_LIMIT = _gauge(
     Area.ROUTER,
     "headwater_router_tenant_limit_per_second",
     "What a tenant may take of a router process each second, by kind: events, or bytes of keys and values; +Inf: no limit. "
-    "Its document's limit, or the router's tenant_limits where they are less.",
+    "Its document's limit, or what the router's tenant_limits make of it.",
     "The rate of headwater_router_events_total at the limit for long: the tenant is behind for ever; raise it, or leave it so.",
     ("tenant", "kind"),
 )

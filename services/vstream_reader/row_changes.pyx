@@ -2,8 +2,8 @@
 """ROW events of a VStream → Debezium events in a run, without a Python object a row.
 
 Values come as MySQL prints them, with all values of a row behind one another and their lengths apart. ``RowChangesDecoder`` is
-made once for each version of a table, for all of its shards, from a ``Reading`` for each column (``fields``). Types that are rare or
-intricate (``Reading.kind`` CONVERTED) are converted by a Python function each.
+made once for each version of a table, whichever shard it is of, from a ``Reading`` for each column (``fields``). Types that are
+rare or intricate (``Reading.kind`` CONVERTED) are converted by a Python function each.
 
 Messages: ``protos/vitess/binlogdata.proto`` (RowEvent, RowChange), ``query.proto`` (Row). Wire forms: ``libs.types.value``.
 """
@@ -146,8 +146,8 @@ cdef class RowChangesDecoder(RowImages):
         self, EventFrame frame not None, RunRows run not None, VEvents events not None, Py_ssize_t nth,
         bytes table_name not None, bytes shard not None, bint is_copy, Py_ssize_t room,
     ) -> tuple[int, int, int]:
-        """Add the rows of ``events[nth]`` and of those behind it to ``run``, as long as they are of one table and shard, which ROW
-        events name so.
+        """Add the rows of ``events[nth]`` and of those behind it to ``run``, as long as they are of that table and shard, as ROW
+        events name them.
 
         Stops before the first event that is no such ROW, and when ``room`` is used up (bytes). Rows that are
         copied become reads. Rows before a bad one have been added when this raises.
