@@ -48,6 +48,7 @@ from libs.source.mysql.client import (
     Connection,
     PacketReader,
     connect,
+    hang_up,
     purged,
     query,
     raise_error_packet,
@@ -284,9 +285,7 @@ class BinlogChangeLog:
         if self._readers is not None:
             self._readers.close()
         while self._connections:
-            connection = self._connections.pop()
-            if connection.open:
-                connection.close()
+            hang_up(self._connections.pop())
 
     @property
     def quarantined(self) -> Mapping[str, str]:
@@ -835,7 +834,7 @@ class BinlogChangeLog:
         log.info("log_opened", gtid_set=position.gtid_set, file=position.file, pos=position.pos)
         async for batch in self._decoded(reader, decoder, until):
             yield batch
-        await asyncio.to_thread(connection.close)
+        await asyncio.to_thread(hang_up, connection)
 
     async def _decoded(
         self, reader: PacketReader, decoder: LogDecoder, until: BinlogPosition | None

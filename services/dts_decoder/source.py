@@ -25,7 +25,7 @@ from libs.failpoints import failpoint
 from libs.mysql.gtid import GtidSet
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.failure_handling import LeftOut
-from libs.source.mysql.client import query
+from libs.source.mysql.client import hang_up, query
 from libs.source.mysql.snapshot import (
     Chunk,
     Place,
@@ -159,8 +159,8 @@ class DtsChangeLog:
     def close(self) -> None:
         """Close every connection. Blocks shortly."""
         self._client.close()
-        if self._view is not None and self._view.connection.open:
-            self._view.connection.close()
+        if self._view is not None:
+            hang_up(self._view.connection)
 
     async def confirm(self, durable: ResumePoint) -> None:
         """Set the consumer group behind the newest CHECKPOINT that is durable with everything before it."""

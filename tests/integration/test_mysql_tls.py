@@ -1,6 +1,8 @@
 """TLS and passwords on a real MySQL: what each mode accepts, and what it refuses by name."""
 
-from collections.abc import Iterator
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from libs.config.load import Secret
 from libs.errors import AccessDenied, PipelineHalted, SourceUnavailable
 from libs.local.check.mysql_rows import MysqlRows, consistent_snapshot
 from libs.local.ports import free_ports
-from libs.source.mysql.client import connect, query
+from libs.source.mysql.client import Connection, connect, hang_up, query, select_packets
 from libs.source.mysql.settings import DatabaseSettings, TlsMode
 from libs.types.table import TableId
 from tests.certificates import write_certificates
@@ -98,6 +100,48 @@ def test_a_password_goes_through_rsa_without_tls(server: MysqlServer, tmp_path: 
         assert cipher(server, **plain) == ""
     with pytest.raises(AccessDenied):
         cipher(server, **plain, password=Secret("wrong"))
+
+
+def _read_packets(connection: Connection) -> None:
+    for _ in select_packets(connection, "SELECT 1 UNION ALL SELECT SLEEP(1)", 600.0):
+        pass
+
+
+def _read_rows(connection: Connection) -> None:
+    query(connection, "SELECT SLEEP(1)")
+
+
+@pytest.mark.parametrize("mode", [TlsMode.REQUIRED, TlsMode.DISABLED])
+@pytest.mark.parametrize("read", [_read_packets, _read_rows])
+def test_a_reading_that_is_broken_off_takes_nothing_of_the_next_connection(
+    mysql_server: MysqlServer, mode: TlsMode, read: Callable[[Connection], None]
+) -> None:
+    """The next one has the same descriptor, and is there before the thread has seen that its own is gone."""
+    settings = DatabaseSettings(host=mysql_server.host, port=mysql_server.port, user="root", tls_mode=mode)
+    errors: list[BaseException] = []
+
+    def reads(connection: Connection, has_begun: threading.Event) -> None:
+        has_begun.set()
+        try:
+            read(connection)
+        except BaseException as error:
+            errors.append(error)
+
+    shared = 0
+    for _ in range(20):
+        connection, has_begun = connect(settings), threading.Event()
+        descriptor = connection._sock.fileno()  # type: ignore[attr-defined]
+        reading = threading.Thread(target=reads, args=(connection, has_begun))
+        reading.start()
+        has_begun.wait()
+        hang_up(connection)
+        with contextlib.closing(connect(settings)) as next_one:
+            shared += next_one._sock.fileno() == descriptor  # type: ignore[attr-defined]
+            assert query(next_one, "SELECT 7") == [(7,)]
+        reading.join()
+
+    assert [type(error) for error in errors] == [SourceUnavailable] * 20
+    assert shared, "no descriptor was used again: the test shows nothing"
 
 
 def test_a_server_without_tls_is_refused_where_it_is_required(mysql_without_tls: MysqlServer) -> None:

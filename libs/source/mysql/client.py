@@ -11,6 +11,7 @@ import select
 import socket
 import ssl
 import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -35,8 +36,6 @@ from libs.mysql.purged_log import tells_of_purged_log
 from libs.source.mysql.settings import DatabaseSettings, TlsMode
 from libs.source.spill import out_of_room_named, spill_file
 
-Connection = pymysql.Connection
-
 _RECEIVE_BYTES: Final = 1 << 18
 _OK, _ERROR, _EOF = 0x00, 0xFF, 0xFE
 
@@ -52,6 +51,28 @@ _PURGED: Final = 1789
 _SAME_ID_TEXT: Final = "same server_uuid/server_id"
 _COM_BINLOG_DUMP: Final = 0x12
 _COM_BINLOG_DUMP_GTID: Final = 0x1E
+
+
+class Connection(pymysql.Connection):
+    """A connection that one thread uses at a time, and that another one may end meanwhile (``hang_up``)."""
+
+    def __init__(self, **options: Any) -> None:
+        self.in_use = threading.Lock()
+        super().__init__(**options)
+
+
+def hang_up(connection: Connection) -> None:
+    """Close a connection from which a thread may be reading: its call ends first, with SourceUnavailable. Blocks shortly.
+
+    Never closed under that thread: OpenSSL knows its socket by the descriptor's number, and would read on from whatever is
+    opened next under the same one, be it another connection to MySQL, to Kafka or to a service.
+    """
+    if (ours := connection._sock) is not None:  # type: ignore[attr-defined]  # not in the stubs
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(ours, socket.SHUT_RDWR)  # beneath TLS, whose state is the reading thread's
+    with connection.in_use:
+        if connection.open:
+            connection.close()
 
 
 def connect(settings: DatabaseSettings) -> Connection:
@@ -76,7 +97,7 @@ def connect(settings: DatabaseSettings) -> Connection:
 
 def _connect(settings: DatabaseSettings, mode: TlsMode) -> Connection:
     """Raises PyMySQL's errors; PipelineHalted: a file cannot be read."""
-    return pymysql.connect(
+    return Connection(
         host=settings.host,
         port=settings.port,
         user=settings.user,
@@ -149,7 +170,7 @@ def purged(connection: Connection) -> GtidSet:
 def query(connection: Connection, statement: str, *arguments: object) -> list[tuple[Any, ...]]:
     """All rows of a statement, decoded by PyMySQL. Raises SourceUnavailable, AccessDenied, PipelineHalted."""
     try:
-        with connection.cursor() as cursor:
+        with connection.in_use, connection.cursor() as cursor:
             cursor.execute(statement, arguments or None)
             return list(cursor.fetchall())
     except pymysql.Error as error:
@@ -216,14 +237,18 @@ class PacketReader:
     which ``spill_dir`` is given, a compressed transaction of that size (it may have 1 GB, and more inside) comes as a file.
     """
 
-    __slots__ = ("_poll", "_rest", "_socket", "_spill_dir")
+    __slots__ = ("_in_use", "_poll", "_rest", "_socket", "_spill_dir")
 
     def __init__(self, connection: Connection, timeout_s: float, *, spill_dir: Path | None = None) -> None:
         self._spill_dir = spill_dir
-        self._socket: socket.socket = connection._sock  # type: ignore[attr-defined]  # not in the stubs
-        self._socket.settimeout(timeout_s)
-        self._poll = select.poll()
-        self._poll.register(self._socket, select.POLLIN)
+        self._in_use = connection.in_use
+        with connection.in_use:
+            if connection._sock is None:  # type: ignore[attr-defined]  # not in the stubs
+                raise SourceUnavailable("the connection to MySQL was closed")
+            self._socket: socket.socket = connection._sock  # type: ignore[attr-defined]
+            self._socket.settimeout(timeout_s)
+            self._poll = select.poll()
+            self._poll.register(self._socket, select.POLLIN)
         self._rest = b""
 
     def receive(self) -> tuple[Packets | BinaryIO, bool]:
@@ -233,6 +258,10 @@ class PacketReader:
 
         Raises SourceUnavailable: server silent or gone. DiskFull: no room for the file.
         """
+        with self._in_use:
+            return self._received()
+
+    def _received(self) -> tuple[Packets | BinaryIO, bool]:
         data, needed = self._rest, 4
         while True:
             data = self._filled(data, needed)
@@ -317,10 +346,7 @@ def select_packets(connection: Connection, statement: str, timeout_s: float) -> 
     The whole answer must be consumed before the connection is used again. Raises SourceUnavailable, AccessDenied,
     PipelineHalted.
     """
-    try:
-        connection._execute_command(COMMAND.COM_QUERY, statement)  # type: ignore[attr-defined]  # not in the stubs
-    except pymysql.Error as error:
-        raise as_ours(error, None) from error
+    _send(connection, COMMAND.COM_QUERY, statement)
     reader = PacketReader(connection, timeout_s)
     definitions_left = -1  # unknown: the first packet says how many columns there are
     while True:
@@ -379,12 +405,17 @@ def start_dump(
         command = _COM_BINLOG_DUMP_GTID
         gtid_set = GtidSet.parse(position.gtid_set).union(also_done).encode_binary()
         payload = struct.pack("<HIIQI", 0, replica_server_id, 0, 4, len(gtid_set)) + gtid_set
-    try:
-        connection._execute_command(command, payload)  # type: ignore[attr-defined]
-    except pymysql.Error as error:
-        raise as_ours(error, None) from error
+    _send(connection, command, payload)
     # Three heartbeats: one may be late behind a large event, two are a coincidence.
     return PacketReader(connection, timeout_s=3 * heartbeat_s + 1, spill_dir=spill_dir)
+
+
+def _send(connection: Connection, command: int, payload: str | bytes) -> None:
+    try:
+        with connection.in_use:
+            connection._execute_command(command, payload)  # type: ignore[attr-defined]  # not in the stubs
+    except pymysql.Error as error:
+        raise as_ours(error, None) from error
 
 
 def raise_error_packet(data: bytes, place: int, end: int) -> None:

@@ -11,7 +11,6 @@ where all ranges come together.
 import asyncio
 import itertools
 import multiprocessing
-import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
@@ -29,7 +28,7 @@ from libs.mysql.packets import Packets
 from libs.mysql.row_key import row_key
 from libs.mysql.text_row import select_list, text_rows_decoder, undecodable_text
 from libs.mysql.text_rows import TextRowsDecoder
-from libs.source.mysql.client import Connection, connect, select_packets
+from libs.source.mysql.client import Connection, connect, hang_up, select_packets
 from libs.source.mysql.settings import DatabaseSettings
 from libs.source.mysql.snapshot import (
     CopiedAt,
@@ -438,17 +437,13 @@ class Readers:
             raise group.exceptions[0] from group
         finally:
             reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)  # an error of a copy that is broken off is nobody's
 
     def close(self) -> None:
         """End the processes and the view. Blocks shortly."""
         for worker in self._workers:
             worker.close()
-        if self.view.connection.open:
-            # A thread may read from it yet: a copy that is broken off does not wait for its SELECT. Closed alone, the socket
-            # would keep that thread until its time is over.
-            with suppress(OSError):
-                self.view.connection._sock.shutdown(socket.SHUT_RDWR)  # type: ignore[attr-defined]
-            self.view.connection.close()
+        hang_up(self.view.connection)  # a copy that is broken off does not wait for its SELECT
 
 
 def open_readers(
