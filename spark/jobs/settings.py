@@ -129,6 +129,9 @@ class SinkJobSettings(msgspec.Struct, frozen=True, kw_only=True):
     many as cores: a merge of few rows waits more than it works."""
     max_parked_keys: int = 1_000
     """How many keys of one table may wait behind an event that the warehouse refused; with more the table is parked."""
+    accepts_losses_of: tuple[str, ...] = ()
+    """Tenants whose query goes on where Kafka has lost events that it had not read. For one start: it is said of each loss, and
+    without it the tenant is halted."""
     lock_timeout_s: float = 60.0
     """How long to wait for a predecessor's session to end, in seconds: a JVM outlives its killed driver by some."""
     openlineage: LineageSettings | None = None

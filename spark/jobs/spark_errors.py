@@ -29,6 +29,18 @@ def has_condition(error: BaseException, condition: str) -> bool:
     return any(name.split(".")[0] == condition for name in _conditions(error))
 
 
+def lost_partitions(error: BaseException | None) -> str | None:
+    """The Kafka partitions that have no more what was to be read of them; None: the error is another one.
+
+    Spark's Kafka connector, "KAFKA_DATA_LOSS" and what it says beside it.
+    """
+    for throwable in [] if error is None else _causes(error):
+        if (_condition(throwable) or "").split(".")[0] == "KAFKA_DATA_LOSS":
+            parameters = throwable.getMessageParameters()
+            return str(parameters.get("topicPartition") or parameters.get("partitions") or "a topic")
+    return None
+
+
 def described(error: BaseException | None) -> str:
     """For logs: our own errors in full, others by their class and Spark's condition."""
     if error is None:
@@ -42,10 +54,12 @@ def described(error: BaseException | None) -> str:
 def _conditions(error: BaseException) -> Iterator[str]:
     if isinstance(error, PySparkException) and (condition := error.getCondition()):
         yield condition
-    for throwable in _causes(error):
-        is_sparks = is_instance_of(SparkContext._gateway, throwable, "org.apache.spark.SparkThrowable")
-        if is_sparks and (condition := throwable.getCondition()):
-            yield condition
+    yield from filter(None, map(_condition, _causes(error)))
+
+
+def _condition(throwable: Any) -> str | None:
+    is_sparks = is_instance_of(SparkContext._gateway, throwable, "org.apache.spark.SparkThrowable")
+    return throwable.getCondition() if is_sparks else None
 
 
 def _java_classes(error: BaseException) -> Iterator[str]:

@@ -40,7 +40,7 @@ from spark.jobs.progress import load_progress, store_progress
 from spark.jobs.resync_answers import ResyncAnswers
 from spark.jobs.retries import Retries
 from spark.jobs.settings import SinkJobSettings
-from spark.jobs.spark_errors import described
+from spark.jobs.spark_errors import described, lost_partitions
 from spark.jobs.table_batch import TenantSink
 from spark.jobs.table_failures import TableFailures
 from spark.sinks.port import BatchIdentity, Sink
@@ -241,6 +241,7 @@ class TenantQuery:
             self.tenant,
             max_offsets_per_trigger=limit,
             with_before=self._sink_settings.images is Images.BEFORE_AND_AFTER,
+            fails_on_loss=name not in self._settings.accepts_losses_of,
         )
         run = _Run(context, lineage, limit=limit)
         if lineage is not None:  # before the first batch tells of itself
@@ -261,6 +262,12 @@ class TenantQuery:
         SINK_QUERY_FAILURES.labels(*self._labels).inc()
         if isinstance(error, PipelineHalted):
             self._halt(reason)
+        elif (lost := lost_partitions(error)) is not None:
+            self._halt(
+                f"Kafka has no more what was to be read next of {lost}: its retention took it, or the topic was deleted. Raise "
+                f"the retention; then start the job once with accepts_losses_of: [{self.tenant.tenant}], and headwater check "
+                f"{self.tenant.tenant} tells which tables to resync"
+            )
         elif self._failures >= _FAILURES_BEFORE_HALT:
             self._halt(
                 f"the same batch failed {self._failures} times, at last with: {reason}; mend that and restart the job"

@@ -39,19 +39,26 @@ def topic_pattern(tenant: TenantSpec) -> str:
 
 
 def read_topics(
-    spark: SparkSession, kafka: KafkaSettings, tenant: TenantSpec, *, max_offsets_per_trigger: int, with_before: bool
+    spark: SparkSession,
+    kafka: KafkaSettings,
+    tenant: TenantSpec,
+    *,
+    max_offsets_per_trigger: int,
+    with_before: bool,
+    fails_on_loss: bool = True,
 ) -> DataFrame:
     """The stream of the tenant's row topics, tables that do not exist yet included: each trigger lists the topics.
     ``with_before``: see ``cut_envelope``.
 
-    A topic that was purged or deleted before it was read fails the stream.
+    A topic that was purged or deleted before it was read fails the stream; without ``fails_on_loss`` it goes on with what Kafka
+    has.
     """
     return (
         spark.readStream.format("kafka")
         .options(**kafka_options(kafka))
         .option("subscribePattern", topic_pattern(tenant))
         .option("startingOffsets", "earliest")
-        .option("failOnDataLoss", "true")
+        .option("failOnDataLoss", str(fails_on_loss).lower())
         .option("maxOffsetsPerTrigger", max_offsets_per_trigger)
         .option("maxRecordsPerPartition", -(-max_offsets_per_trigger // (_PIECES_PER_PART * parts_of_batch(spark))))
         .load()

@@ -82,6 +82,11 @@ class Tenant:
 
         self.run_until(is_done)
 
+    def run_until_noted(self, events: int) -> None:
+        """Stop behind a whole micro-batch. One that Spark has not noted is asked of Kafka once more by the next query."""
+        batches = Path(self.settings.state_dir) / "checkpoints" / self.spec.tenant / "commits"
+        self.run_until(lambda _: self.progress.rows >= events and (batches / str(self.progress.batch_id)).is_file())
+
     def replay(self, *event_keys: str, leave_out_refused: bool = False) -> tuple[int, int]:
         """How many keys were met, and how many of them were refused again."""
         chosen = chosen_keys(self.parked, sorted(self.parked.tables), event_keys)

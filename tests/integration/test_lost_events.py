@@ -1,0 +1,42 @@
+"""What Kafka has deleted before a tenant's query read it, on a real Kafka and a real Iceberg."""
+
+import msgspec
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from libs.events.names import row_topic
+from tests.integration.sink_tenant import StartTenant, orders, row
+from tests.sink_topics import SOURCE
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.timeout(1_800)
+def test_lost_events_halt_the_tenant_until_somebody_accepts_it(
+    start_tenant: StartTenant, bootstrap_servers: str
+) -> None:
+    """At once, with the partition and the remedy; then everything that Kafka has comes, and nothing twice."""
+    schema = orders()
+    tenant = start_tenant("iceberg", schema)
+    tenant.write(schema, row(1, "one", 1), op="c")
+    tenant.run_until_noted(1)
+    tenant.write(schema, row(2, "lost", 2), op="c")
+    tenant.write(schema, row(3, "three", 3), op="c")
+    topic = row_topic(tenant.spec.tenant, SOURCE, schema.table_id)
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})  # held: without it nobody hears the answer
+    up_to = 4  # two transactions of an event each, and their ends
+    for future in admin.delete_records([TopicPartition(topic, 0, up_to)]).values():
+        future.result(120.0)
+
+    with pytest.raises(AssertionError):
+        tenant.run_until_done(3)
+    assert tenant.progress.halted_because is not None
+    for said in (f"{topic}-0", f"accepts_losses_of: [{tenant.spec.tenant}]", f"headwater check {tenant.spec.tenant}"):
+        assert said in tenant.progress.halted_because
+    assert [each["id"] for each in tenant.rows()] == [1]
+
+    tenant.settings = msgspec.structs.replace(tenant.settings, accepts_losses_of=(tenant.spec.tenant,))
+    tenant.run_until_done(2)
+    assert [(each["id"], each["note"]) for each in tenant.rows()] == [(1, "one"), (3, "three")]
+    assert tenant.progress.halted_because is None
