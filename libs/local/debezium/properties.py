@@ -380,8 +380,8 @@ PROPERTIES: Final = (
         ("topic.key.<setting>", "", "as topic.regex"),
         ("topic.regex", "", "a tenant's topics.name, and topics.layout: one topic for all of its tables"),
         ("topic.replacement", "", "as topic.regex"),
-        ("openlineage.integration.enabled", "", "not there", ("false",)),
-        ("openlineage.integration.<setting>", "", "not there"),
+        ("openlineage.integration.enabled", "", "of the sink job (docs/sinks.md, Lineage): topics to tables", ("false",)),
+        ("openlineage.integration.<setting>", "", "of the sink job (docs/sinks.md, Lineage): topics to tables"),
         ("ddl.parser.type", "", "one parser (ADR 7)", ("default",)),
         ("ddl.parser.mode", "", "as ddl.parser.type"),
         ("database.initial.statements", "", "set them for the user at the server"),
@@ -440,6 +440,7 @@ def page() -> str:
         "Every property of Debezium's MySQL connector 3.6.1, and where Headwater has it. Written by",
         "`python -m libs.local.debezium.properties`; a test holds it against the names that the connector itself lists.",
         "`headwater migrate debezium CONFIG.json` carries a connector's configuration over ([cli.md](cli.md)).",
+        "The Vitess connector's properties: [debezium-vitess-properties.md](debezium-vitess-properties.md).",
     ]
     for where, (title, subtitle) in _TITLES.items():
         lines += ["", f"## {title}", "", f"{subtitle[0].upper()}{subtitle[1:]}.", ""]
