@@ -6,7 +6,7 @@ from libs.cli.home import home_option
 from libs.errors import InvalidSettings
 from libs.local.documents import Documents, nearest, read_documents
 from libs.local.home import Home, is_initialised, write_examples
-from libs.local.preflight import preflight, resume_position, where
+from libs.local.preflight import has_checkpoint, preflight, resume_position, where
 
 
 @click.command()
@@ -72,7 +72,7 @@ def _validate_server(home: Home, documents: Documents, source: str) -> None:
             f"source {source}", [f"has no document in {home.sources_dir}; {nearest(source, sorted(documents.sources))}"]
         )
     resume_from = resume_position(home, source, document)
-    report = preflight(document, resume_from=resume_from)
+    report = preflight(document, resume_from=resume_from, has_begun=has_checkpoint(home, source))
     for warning in report.warnings:
         click.secho(f"warning: {warning.what}; mend: {warning.mend}", fg="yellow", err=True)
     if report.faults:

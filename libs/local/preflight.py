@@ -11,14 +11,18 @@ from libs.local.state import holder
 from libs.local.vtgate import Vtgate
 from libs.mysql.binlog_position import BinlogPosition
 from libs.mysql.preflight import Fault, PreflightReport
+from libs.types.position import SourcePosition
 
 _MYSQL_POSITIONS = PositionCodec("mysql", BinlogPosition)
 
 
-def preflight(document: SourceDocument, *, resume_from: BinlogPosition | None = None) -> PreflightReport:
+def preflight(
+    document: SourceDocument, *, resume_from: BinlogPosition | None = None, has_begun: bool = False
+) -> PreflightReport:
     """Every fault of the source's server, and of what else the document names; each with its mend. Changes nothing. Blocks.
 
     ``resume_from``: whether the log of a MySQL source goes on there.
+    ``has_begun``: the source has a checkpoint, so that shards which a Vitess document names may have given way to others.
 
     Raises SourceUnavailable, AccessDenied; PipelineHalted where a server refuses to answer.
     """
@@ -26,7 +30,7 @@ def preflight(document: SourceDocument, *, resume_from: BinlogPosition | None = 
         case MysqlDocument() | DtsDocument():
             return check_document(document, resume_from=resume_from)
         case VitessDocument():
-            return _of_keyspace(document)
+            return _of_keyspace(document, has_begun=has_begun)
 
 
 def where(document: SourceDocument) -> str:
@@ -44,13 +48,25 @@ def resume_position(home: Home, source: str, document: SourceDocument) -> Binlog
     Raises:
         ServiceUnavailable: the stack is up, and checkpoint_committer does not answer.
     """
-    if not isinstance(document, MysqlDocument) or holder(home) is None:
+    if not isinstance(document, MysqlDocument):
         return None
-    found = [each.position for each in checkpoints(home) if each.partition.source == source]
+    found = _positions(home, source)
     return _MYSQL_POSITIONS.decode(found[0]) if found else None
 
 
-def _of_keyspace(document: VitessDocument) -> PreflightReport:
+def has_checkpoint(home: Home, source: str) -> bool:
+    """Whether a reader of the source has begun; not known, and False, while the stack does not run. Raises as
+    ``resume_position``."""
+    return bool(_positions(home, source))
+
+
+def _positions(home: Home, source: str) -> list[SourcePosition]:
+    if holder(home) is None:
+        return []
+    return [each.position for each in checkpoints(home) if each.partition.source == source]
+
+
+def _of_keyspace(document: VitessDocument, *, has_begun: bool) -> PreflightReport:
     keyspace = document.keyspace
     with Vtgate(document.vtgate) as vtgate:
         keyspaces = vtgate.keyspaces()
@@ -60,13 +76,17 @@ def _of_keyspace(document: VitessDocument) -> PreflightReport:
         serving = vtgate.shards(keyspace)
         if not serving:
             faults.append(Fault(f"no shard of keyspace {keyspace} serves", "look at its tablets: SHOW VITESS_TABLETS"))
-        faults += [
-            Fault(f"keyspace {keyspace} has no shard {shard!r}", f"{nearest(shard, serving)} Correct 'shards'")
+        unknown = [
+            Fault(
+                f"keyspace {keyspace} has no shard {shard!r}",
+                f"{nearest(shard, serving)} Correct 'shards'; where it gave way to others, the reader follows those by itself",
+            )
             for shard in document.shards
             if serving and shard not in serving
         ]
+        faults += unknown if not has_begun else []
         shards = document.shards or serving
-        if serving and document.tasks > len(shards):
+        if serving and document.tasks > len(shards) and not (unknown and has_begun):
             faults.append(
                 Fault(
                     f"{document.tasks} tasks are to read {len(shards)} shard(s), and one without a shard has nothing to read",
@@ -78,7 +98,7 @@ def _of_keyspace(document: VitessDocument) -> PreflightReport:
             faults.append(
                 Fault("include_tables matches no table", f"correct the patterns; {nearest('', sorted(names))}")
             )
-        return PreflightReport(tuple(faults))
+        return PreflightReport(tuple(faults), tuple(unknown if has_begun else ()))
 
 
 def _is_captured(document: VitessDocument, name: str) -> bool:

@@ -23,6 +23,7 @@ from libs.local.preflight import preflight
 from libs.local.status import ShardStatus, SourceStatus, with_source_lag
 from libs.local.vtgate import Vtgate
 from libs.mysql.gtid import GtidSet
+from libs.mysql.preflight import PreflightReport
 from tests.conftest import StartVtgate
 from tests.unit.local.warehouse_files import write_table
 from tests.vtgate.client import execute
@@ -230,11 +231,12 @@ def test_validate_asks_vtgate(home: Home) -> None:
     document = read_documents(home).sources["shop"]
     assert isinstance(document, VitessDocument)
 
-    def faults(**changes: Any) -> str:
+    def report(*, has_begun: bool = False, **changes: Any) -> PreflightReport:
         told = {name: getattr(document, name) for name in document.__struct_fields__}
-        return "".join(
-            f"{fault.what}; {fault.mend}" for fault in preflight(VitessDocument(**{**told, **changes})).faults
-        )
+        return preflight(VitessDocument(**{**told, **changes}), has_begun=has_begun)
+
+    def faults(**changes: Any) -> str:
+        return "".join(f"{fault.what}; {fault.mend}" for fault in report(**changes).faults)
 
     assert faults() == ""
     assert f"did you mean '{document.keyspace}'?" in faults(keyspace=document.keyspace + "x")
@@ -243,6 +245,9 @@ def test_validate_asks_vtgate(home: Home) -> None:
     assert "matches no table" in faults(include_tables=("nowhere\\..*",))
     assert faults(shards=("-80",)) == ""
     assert "has no shard '-8'; did you mean '-80'? Correct 'shards'" in faults(shards=("-8", "80-"))
+    resharded = report(shards=("-",), tasks=2, has_begun=True)
+    assert resharded.faults == ()
+    assert [warning.what for warning in resharded.warnings] == [f"keyspace {document.keyspace} has no shard '-'"]
 
 
 def test_the_source_is_the_shards_that_its_document_names(home: Home, vtgate: VtgateServer) -> None:

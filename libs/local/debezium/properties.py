@@ -380,7 +380,12 @@ PROPERTIES: Final = (
         ("topic.key.<setting>", "", "as topic.regex"),
         ("topic.regex", "", "a tenant's topics.name, and topics.layout: one topic for all of its tables"),
         ("topic.replacement", "", "as topic.regex"),
-        ("openlineage.integration.enabled", "", "of the sink job (docs/sinks.md, Lineage): topics to tables", ("false",)),
+        (
+            "openlineage.integration.enabled",
+            "",
+            "of the sink job (docs/sinks.md, Lineage): topics to tables",
+            ("false",),
+        ),
         ("openlineage.integration.<setting>", "", "of the sink job (docs/sinks.md, Lineage): topics to tables"),
         ("ddl.parser.type", "", "one parser (ADR 7)", ("default",)),
         ("ddl.parser.mode", "", "as ddl.parser.type"),
