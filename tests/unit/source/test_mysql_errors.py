@@ -2,6 +2,7 @@
 
 import socket
 import struct
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ def test_a_dump_is_asked_for_in_the_words_of_every_release(monkeypatch: pytest.M
 
     class Connection:
         _sock = near
+        in_use = threading.Lock()
 
         def _execute_command(self, command: int, payload: bytes) -> None:
             asked.append(f"command {command}")
