@@ -305,7 +305,8 @@ def _run_vitess(*, with_peer: bool) -> str:
 Rows of the same ten columns, in one shard, from a stand-in that sends recorded bytes; both readers are connected and idle
 before. The router's part is in ours.
 {_vitess_half("A copy", figures.copied)}{_vitess_half("A stream of transactions of 100 rows", figures.streamed)}\
-{_vitess_half(f"The same of {SHARDS} shards in turn, each event with its own shard's place alone", figures.sharded)}"""
+{_vitess_half(f"The same of {SHARDS} shards in turn, each event with its own shard's place alone", figures.sharded)}\
+{_vitess_half("The same, each event with the places of all shards (Debezium's default)", figures.whole_vgtid)}"""
 
 
 def _run_tenants() -> str:

@@ -3,7 +3,7 @@
 The stand-in for vtgate serves a record as bytes, so that what is measured is the client: from the moment the record may flow
 until its last event is in the tenant's topic, CPU seconds of reader and router against those of Connect's JVM. Both are
 connected and idle before that. Rows are those of ``workload``'s table, in one shard; transactions of 100 rows. A second stream
-is of 256 shards in turn; both readers then leave the other shards' places out of each event.
+is of 256 shards in turn; both readers then leave the other shards' places out of each event. A third has them in each: 18 KB.
 """
 
 import random
@@ -32,6 +32,7 @@ COPIED_ROWS: Final = 1_000_000
 STREAMED_EVENTS: Final = 500_000
 SHARDS: Final = 256
 SHARDED_EVENTS: Final = 200_000
+WHOLE_VGTID_EVENTS: Final = 10_000
 SOURCE: Final = "bench"
 PEER_PREFIX: Final = "debezium"
 _SHARD: Final = "-"
@@ -54,6 +55,8 @@ class VitessFigures:
     streamed: CatchUp
     sharded: CatchUp
     """A stream of ``SHARDS`` shards."""
+    whole_vgtid: CatchUp
+    """The same, each event with the places of all of them."""
 
 
 def measure_vitess(folder: Path, *, with_peer: bool, scale: float = 1.0) -> VitessFigures:
@@ -63,7 +66,7 @@ def measure_vitess(folder: Path, *, with_peer: bool, scale: float = 1.0) -> Vite
         ServiceUnavailable: Debezium did not start, or failed on the way; the message has the end of its log.
     """
     copied, streamed = int(COPIED_ROWS * scale), int(STREAMED_EVENTS * scale)
-    sharded = int(SHARDED_EVENTS * scale)
+    sharded, whole_vgtid = int(SHARDED_EVENTS * scale), int(WHOLE_VGTID_EVENTS * scale)
     return VitessFigures(
         copied=_measure(folder / "copy", _copy(copied), copied, mode="initial", with_peer=with_peer),
         streamed=_measure(folder / "stream", _stream(streamed), streamed, mode="never", with_peer=with_peer),
@@ -74,6 +77,13 @@ def measure_vitess(folder: Path, *, with_peer: bool, scale: float = 1.0) -> Vite
             mode="never",
             with_peer=with_peer,
             use_local_vgtid=True,
+        ),
+        whole_vgtid=_measure(
+            folder / "whole-vgtid",
+            _stream(whole_vgtid, _MANY_SHARDS),
+            whole_vgtid,
+            mode="never",
+            with_peer=with_peer,
         ),
     )
 
