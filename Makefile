@@ -57,7 +57,7 @@ differential: setup ## of all tests those that let Debezium's connectors read My
 
 vitess-differential: setup ## the same of the stand-in for Vitess alone
 	@$(PYTHON) -m pytest -m differential tests/differential/test_debezium_on_the_stand_in.py \
-		tests/differential/test_events_side_by_side.py $(PYTEST_OPTIONS)
+		tests/differential/test_events_side_by_side.py tests/differential/test_values_side_by_side.py $(PYTEST_OPTIONS)
 
 cluster-programs: setup ## build the Kubernetes control plane that tests/cluster talks to (skipped when it is there; 4 min at first)
 	@$(PYTHON) -m tests.cluster.programs

@@ -31,6 +31,9 @@ SHOWN_BY_ANOTHER_WAREHOUSE: Final = (
     r"integration/test_time_travel\.py::test_delta_tables.*",
     r"faults/test_sink_kills\.py::test_killed_at_every_failpoint.*\[(clickhouse|delta|postgresql)\]",
 )
+SHOWN_BY_ANOTHER_MODE: Final = (
+    r"differential/test_values_side_by_side\.py::test_the_same_values\[(adaptive|connect|url-safe)\]",
+)
 SHOWN_AT_ANOTHER_POINT: Final = (
     r"faults/test_consistency_kills\.py::.*",
     r"faults/test_sink_kills\.py::test_killed_around.*",
@@ -43,7 +46,12 @@ SHOWN_BY_ANOTHER_STACK: Final = (
     r"faults/test_move_kills\.py::.*",
     r"integration/test_live_(delta|joining|postgresql|resync|erase|signals)\.py::.*",
 )
-PATTERNS: Final = (*SHOWN_BY_ANOTHER_WAREHOUSE, *SHOWN_AT_ANOTHER_POINT, *SHOWN_BY_ANOTHER_STACK)
+PATTERNS: Final = (
+    *SHOWN_BY_ANOTHER_WAREHOUSE,
+    *SHOWN_BY_ANOTHER_MODE,
+    *SHOWN_AT_ANOTHER_POINT,
+    *SHOWN_BY_ANOTHER_STACK,
+)
 _LONG: Final = re.compile("|".join(f"(?:{pattern})" for pattern in PATTERNS))
 
 
