@@ -5,7 +5,10 @@
 # Every image holds a virtual environment with what requirements/<service>.txt locks (hashes checked), the code that the service
 # imports, and nothing that only builds. It runs as user 10001 and writes nowhere but /tmp and /var/lib/headwater. BuildKit is not
 # needed: buildah builds it too.
-ARG PYTHON_IMAGE=docker.io/library/python:3.11-slim-bookworm
+#
+# The base is of one release of Python. Its maintainers build that anew for Debian's security updates; who wants the very bytes
+# names them: --build-arg PYTHON_IMAGE=python@sha256:….
+ARG PYTHON_IMAGE=python:3.11.13-slim-bookworm
 
 # --- building ---------------------------------------------------------------------------------------------------------
 
