@@ -229,6 +229,9 @@ class GrpcServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """With the key: TLS. With the client CA too: mTLS."""
     tls_key_file: str | None = None
     tls_client_ca_file: str | None = None
+    client_names: tuple[str, ...] = ()
+    """Who may call, of those whom the client CA knows: a caller's certificate must have one of these names (its subject
+    alternative names, as they stand there). Empty: all of them."""
 
 
 class GrpcClientSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from grpc_reflection.v1alpha import reflection
 
 from libs.config.connections import GrpcServerSettings
 from libs.errors import InvalidSettings
+from libs.rpc.callers import KnownCallers
 from libs.rpc.tls import server_credentials
 from libs.telemetry.metrics import RPC_SECONDS
 
@@ -72,7 +73,8 @@ async def start_server(settings: GrpcServerSettings, services: Mapping[str, Regi
     Raises:
         InvalidSettings: a TLS file is missing, of no use or half of a pair, or the port is taken.
     """
-    server = grpc.aio.server(options=_OPTIONS, interceptors=[_Measured()], maximum_concurrent_rpcs=CONCURRENT_CALLS)
+    interceptors = [_Measured(), *([KnownCallers(settings.client_names)] if settings.client_names else [])]
+    server = grpc.aio.server(options=_OPTIONS, interceptors=interceptors, maximum_concurrent_rpcs=CONCURRENT_CALLS)
     for register in services.values():
         register(server)
     health_checks = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs lag behind

@@ -118,6 +118,8 @@ def _certificates(settings: GrpcServerSettings) -> grpc.ServerCertificateConfigu
         mistakes.append("grpc.tls_certificate_file and grpc.tls_key_file: give both, or none")
     if not mistakes and client_ca is not None and certificate is None:
         mistakes.append("grpc.tls_client_ca_file: needs tls_certificate_file and tls_key_file")
+    if settings.client_names and settings.tls_client_ca_file is None:
+        mistakes.append("grpc.client_names: needs tls_client_ca_file, as without it no caller shows a certificate")
     if not mistakes:
         mistakes += _useless_files(
             "grpc.",

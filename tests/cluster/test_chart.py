@@ -418,6 +418,27 @@ def test_every_pod_has_the_certificate_that_cert_manager_makes_for_its_service(c
     assert called == {"headwater-schema-history", "headwater-checkpoint-committer", "headwater-tenant-operator"}
 
 
+def test_those_who_call_are_let_in_by_a_name_of_their_certificate(cluster: ControlPlane) -> None:
+    """And nobody else whom the same issuer has given a certificate; with Secrets of one's own, those whom the values name."""
+    objects = render(cluster, CERT_MANAGER, "any")
+    settings = {each["metadata"]["name"]: each["data"]["settings.yaml"] for each in _settings_maps(objects)}
+    names = {each["metadata"]["name"]: each["spec"]["dnsNames"] for each in objects if each["kind"] == "Certificate"}
+    servers = {name: told["grpc"] for name, text in settings.items() if "grpc" in (told := yaml.safe_load(text))}
+    callers = {name for name, text in settings.items() if re.search(r"address: [\w.-]+:7000", text)}
+
+    assert len(servers) == 8  # a router answers nobody
+    assert len(callers) == 7
+    for server in servers.values():
+        assert {name for name in names if set(names[name]) & set(server["client_names"])} == callers
+    own = {**CERT_MANAGER, "tls": {"enabled": True, "secret": "mesh", "clientNames": ["mesh.example.org"]}}
+    for each in _settings_maps(render(cluster, own, "any", "schema-history")):
+        assert yaml.safe_load(each["data"]["settings.yaml"])["grpc"]["client_names"] == ["mesh.example.org"]
+
+
+def _settings_maps(objects: list[Any]) -> list[Any]:
+    return [each for each in objects if each["kind"] == "ConfigMap" and "settings.yaml" in each["data"]]
+
+
 def test_a_certificate_is_for_servers_and_clients(cluster: ControlPlane) -> None:
     """A component calls and is called; its key is another with each certificate."""
     made = [each for each in render(cluster, CERT_MANAGER, "any") if each["kind"] == "Certificate"]

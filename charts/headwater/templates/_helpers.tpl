@@ -142,7 +142,25 @@ port: 7000
 tls_certificate_file: /etc/headwater/tls/tls.crt
 tls_key_file: /etc/headwater/tls/tls.key
 tls_client_ca_file: /etc/headwater/tls/ca.crt
+{{- with include "headwater.clientNames" . | fromJsonArray }}
+client_names: {{ toJson . }}
 {{- end }}
+{{- end }}
+{{- end -}}
+
+{{- /* Whose certificates are let in, as a JSON array; of cert-manager's those of the components that call others. Empty: all of the authority. */ -}}
+{{- define "headwater.clientNames" -}}
+{{- $names := .Values.tls.clientNames -}}
+{{- if and .Values.tls.certManager.enabled (not $names) -}}
+{{- $callers := list "router" "tenant-operator" -}}
+{{- range $name, $source := .Values.sources -}}
+{{- $callers = concat $callers (include "headwater.readers" (dict "name" $name "source" $source) | fromJson).names -}}
+{{- end -}}
+{{- range $callers -}}
+{{- $names = append $names (printf "%s.%s.svc" (include "headwater.name" .) $.Release.Namespace) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $names -}}
 {{- end -}}
 
 {{- define "headwater.clientSettings" -}}

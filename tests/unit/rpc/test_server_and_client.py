@@ -36,6 +36,13 @@ class Refusing(schema_history_pb2_grpc.SchemaHistoryServicer):
             await context.abort(grpc.StatusCode[request.source], "as asked")
         return pb.ListTablesResponse()
 
+    async def WatchSchemaChanges(  # noqa: N802
+        self, request: pb.WatchSchemaChangesRequest, context: Any
+    ) -> AsyncIterator[pb.SchemaChange]:
+        """None, and an end."""
+        for nothing in ():
+            yield nothing
+
 
 async def start(settings: GrpcServerSettings) -> RpcServer:
     def register(server: grpc.aio.Server) -> None:
@@ -125,6 +132,38 @@ async def test_mutual_tls_admits_only_clients_of_the_same_authority(tmp_path: Pa
     await server.stop(0)
 
     assert answer == []
+
+
+async def test_of_the_authoritys_clients_those_with_a_name_are_let_in(tmp_path: Path) -> None:
+    """Calls and streams of others are refused for good, and say which name they came with."""
+    files = write_certificates(tmp_path)  # of 127.0.0.1
+    pair = {"tls_certificate_file": files["certificate"], "tls_key_file": files["key"]}
+
+    async def watch(client: SchemaHistoryClient) -> None:
+        assert [change async for change in client.watch("src")] == []
+
+    async def calls(*client_names: str) -> list[HeadwaterError | None]:
+        server = await start(GrpcServerSettings(**pair, tls_client_ca_file=files["ca"], client_names=client_names))
+        settings = GrpcClientSettings(address=f"127.0.0.1:{server.port}", tls_ca_file=files["ca"], **pair)
+        told: list[HeadwaterError | None] = []
+        async with SchemaHistoryClient(settings) as client:
+            for call in (client.list_tables("none"), watch(client)):
+                try:
+                    await call
+                    told.append(None)
+                except HeadwaterError as error:
+                    told.append(error)
+        await server.stop(0)
+        return told
+
+    refused = await calls("headwater-router.mesh.svc", "headwater-reader-shop.mesh.svc")
+    let_in = await calls("headwater-router.mesh.svc", "127.0.0.1")
+
+    assert [type(error) for error in refused] == [AccessDenied, AccessDenied]
+    assert all("certificate is of 127.0.0.1, and none" in str(error) for error in refused)
+    assert let_in == [None, None]
+    with pytest.raises(InvalidSettings, match=r"grpc\.client_names: needs tls_client_ca_file"):
+        await start(GrpcServerSettings(**pair, client_names=("headwater-router",)))
 
 
 @pytest.fixture
