@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from libs.config.tenant_words import mask_text
 from libs.config.yaml_text import DocumentLines
 from libs.errors import AccessDenied, InvalidSettings, TransientError
 from libs.events.names import tenant_row_topic
@@ -18,7 +19,7 @@ from libs.local.documents import Documents, SourceDocument, nearest
 from libs.local.home import Home
 from libs.local.source_tables import is_captured, source_tables
 from libs.types.table import TableId, TableSchema
-from libs.types.tenant import ColumnMask, SourceSelection, TenantSpec
+from libs.types.tenant import SourceSelection, TenantSpec
 from libs.types.warehouse import warehouse_table
 from libs.warehouse.dialect import DIALECTS
 from libs.warehouse.fitness import unfit_because
@@ -155,31 +156,6 @@ def table_fate(
         columns=tuple(_column_fates(spec, index, lines, schema)),
         refused=tuple(_refusals(spec, selection, schema)),
     )
-
-
-def mask_text(mask: ColumnMask) -> str:
-    """A mask in words, without its secret."""
-    if mask.truncate_chars is not None:
-        return f"its first {mask.truncate_chars} characters"
-    if mask.keep_last is not None:
-        return f"its last {mask.keep_last} characters"
-    if mask.set_null:
-        return "null"
-    if mask.hash is not None:
-        return f"hash {mask.hash.algorithm}"
-    if mask.hmac is not None:
-        return f"hmac {mask.hmac.algorithm}, {_key_text(mask)}"
-    if mask.format_preserving is not None:
-        return f"another {mask.format_preserving.kind.value}, {_key_text(mask)}"
-    if mask.encrypt is not None:
-        return f"encrypted, {_key_text(mask)}"
-    return f"constant {mask.constant!r}"
-
-
-def _key_text(mask: ColumnMask) -> str:
-    key_from = mask.key_from
-    assert key_from is not None
-    return f"key {key_from.file or key_from.env}"
 
 
 def _against_table(selection: SourceSelection, place: str, lines: DocumentLines, name: str) -> Iterator[Rule]:

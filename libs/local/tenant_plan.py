@@ -4,10 +4,11 @@ Nothing is written. The tables are those that the sources have now; a table that
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
+from libs.config.tenant_words import setting_changes
 from libs.config.tenants import ParsedTenant, read_tenant
 from libs.config.yaml_text import DocumentLines
 from libs.events.names import dead_letter_topic, schema_changes_topic, table_schemas_topic, transactions_topic
@@ -92,7 +93,7 @@ def plan_tenant(home: Home, documents: Documents, spec: TenantSpec, lines: Docum
     return TenantPlan(
         tenant=spec.tenant,
         is_new=old is None,
-        settings=() if old is None else tuple(_setting_changes(old, spec)),
+        settings=() if old is None else tuple(setting_changes(old, spec)),
         topics_made=tuple(sorted(new_topics - old_topics)),
         topics_left=tuple(sorted(old_topics - new_topics)),
         tables=planned,
@@ -210,23 +211,3 @@ def _topics(spec: TenantSpec, fates: Iterable[TableFate]) -> set[str]:
         if spec.topics.transactions:
             topics.add(transactions_topic(spec.tenant, selection.name))
     return topics
-
-
-def _setting_changes(old: TenantSpec, new: TenantSpec) -> Iterator[str]:
-    """Of format, topics and sink; what the sources say shows in the tables."""
-    were, become = (dict(_leaves("", msgspec.to_builtins(spec))) for spec in (old, new))
-    for place in dict.fromkeys((*were, *become)):
-        if were.get(place) != become.get(place) and not place.startswith(("tenant", "sources")):
-            yield f"{place}: {_value_text(were, place)} → {_value_text(become, place)}"
-
-
-def _leaves(place: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict) and value:
-        for name, inner in value.items():
-            yield from _leaves(f"{place}.{name}" if place else str(name), inner)
-    else:
-        yield place, value
-
-
-def _value_text(leaves: Mapping[str, Any], place: str) -> str:
-    return msgspec.json.encode(leaves[place]).decode() if place in leaves else "(not there)"

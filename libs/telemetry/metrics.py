@@ -875,11 +875,11 @@ SINK_EXECUTOR_STORAGE = _gauge(
 
 # --- tenant_operator -------------------------------------------------------------------------------------------------
 
-TENANT_STATES = ("ready", "refused", "waiting", "leaving")
+TENANT_STATES = ("ready", "planned", "refused", "waiting", "leaving")
 OPERATOR_TENANTS = _gauge(
     Area.TENANT_OPERATOR,
     "headwater_operator_tenants",
-    "Tenants' ConfigMaps by how it stands with them: ready, refused, waiting, leaving. Told by the leader only.",
+    "Tenants' ConfigMaps by how it stands with them: ready, planned, refused, waiting, leaving. Told by the leader only.",
     "refused or waiting above 0: the annotation headwater.dev/message of the tenants' ConfigMaps says why.",
     ("outcome",),
 )

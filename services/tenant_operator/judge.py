@@ -20,6 +20,7 @@ from services.tenant_operator.objects import (
     DOCUMENT_KEY,
     ON_DELETE_ANNOTATION,
     PASSWORD_KEY,
+    PLAN_ANNOTATION,
     SECRET_ANNOTATION,
     SINK_JOB_ANNOTATION,
     TENANT_LABEL,
@@ -89,6 +90,19 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class Planned:
+    """A ConfigMap whose document is good, and does not come into force while it is asked what it would change."""
+
+    config_map: TenantConfigMap
+    spec: TenantSpec
+    in_force: TenantSpec | None
+    """What stays in force; None: nothing is."""
+    tables: Mapping[str, Sequence[TableSchema]]
+    """Of the sources that a new document names; of one that is not there, nothing is known."""
+    wants_own_job: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Leaving:
     """A tenant that goes."""
 
@@ -113,6 +127,7 @@ class Standing:
     kept: tuple[TenantRecord, ...] = ()
     """Of whom nothing can be judged: their topics, users and places in Spark jobs stay as they are."""
     refused: tuple[Refused, ...] = ()
+    planned: tuple[Planned, ...] = ()
     leaving: tuple[Leaving, ...] = ()
     released: tuple[TenantConfigMap, ...] = ()
     """Deleted, and never in force: nothing of theirs is to be cleared away."""
@@ -140,7 +155,7 @@ def judge(
     config_maps = [each for each in config_maps if each.origin.namespace not in unseen]
     recorded = {record.origin.uid: record for record in records}
     owners: dict[str, Origin] = {record.tenant: record.origin for record in records}
-    in_force, refused, leaving, kept, released = [], [], [], [], []
+    in_force, refused, planned, leaving, kept, released = [], [], [], [], [], []
     seen = set()
     for config_map in sorted(
         config_maps, key=lambda each: (each.origin.uid not in recorded, each.created_at, each.origin.uid)
@@ -168,7 +183,8 @@ def judge(
         if found is None:
             is_there = (config_map.origin.namespace, config_map.secret_name) in secrets
             mistakes.append(_secret_mistake(config_map, is_there=is_there))
-        if spec is not None and config_map.text is not None and not mistakes:
+        is_good = spec is not None and config_map.text is not None and not mistakes
+        if spec is not None and config_map.text is not None and is_good and not config_map.is_plan:
             owners[spec.tenant] = config_map.origin
             in_force.append(_in_force(config_map, spec, config_map.text, record, found))
             continue
@@ -179,6 +195,10 @@ def judge(
         is_kept = record is not None and bool(record.text) and last_good is None
         if record is not None and is_kept:
             kept.append(record)
+        if spec is not None and is_good:
+            asked = config_map.annotations.get(SINK_JOB_ANNOTATION)
+            planned.append(Planned(config_map, spec, last_good, tables, wants_own_job=asked == OWN))
+            continue
         told_of = None if last_good is None else last_good.tenant
         refused.append(Refused(config_map, tuple(mistakes), told_of, is_kept=is_kept))
     going = {config_map.origin.uid: config_map for config_map in config_maps if config_map.is_leaving}
@@ -190,6 +210,7 @@ def judge(
     return Standing(
         in_force=tuple(sorted(in_force, key=lambda each: each.tenant)),
         refused=tuple(refused),
+        planned=tuple(planned),
         leaving=tuple(sorted(leaving, key=lambda each: each.tenant)),
         kept=tuple(sorted(kept, key=lambda each: each.tenant)),
         released=tuple(released),
@@ -312,6 +333,7 @@ def _choice_mistakes(config_map: TenantConfigMap) -> list[str]:
         for name, choices in (
             (ON_DELETE_ANNOTATION, (KEEP, DELETE_TOPICS, DELETE)),
             (SINK_JOB_ANNOTATION, (PACKED, OWN)),
+            (PLAN_ANNOTATION, ("false", "true")),
         )
         if config_map.annotations.get(name, choices[0]) not in choices
     ]

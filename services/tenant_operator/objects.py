@@ -33,6 +33,8 @@ ON_DELETE_ANNOTATION: Final = "headwater.dev/on-delete"
 """On a tenant's ConfigMap: what becomes of its topics and tables when it goes."""
 SINK_JOB_ANNOTATION: Final = "headwater.dev/sink-job"
 """On a tenant's ConfigMap: ``packed`` or ``own``; without it the operator chooses. On a record: the job's name."""
+PLAN_ANNOTATION: Final = "headwater.dev/plan"
+"""On a tenant's ConfigMap, ``true``: the operator tells what the document would change, and does not put it into force."""
 STATE_ANNOTATION: Final = "headwater.dev/state"
 MESSAGE_ANNOTATION: Final = "headwater.dev/message"
 
@@ -73,6 +75,11 @@ class TenantConfigMap:
     def secret_name(self) -> str:
         """Of the Secret with its Kafka user's password."""
         return self.annotations.get(SECRET_ANNOTATION, f"{self.origin.name}-kafka")
+
+    @property
+    def is_plan(self) -> bool:
+        """Its document is not to come into force, only to be told of."""
+        return self.annotations.get(PLAN_ANNOTATION) == "true"
 
     @property
     def has_finalizer(self) -> bool:

@@ -35,6 +35,7 @@ from libs.source.signals import snapshot_for_tenant
 from libs.telemetry import metrics
 from libs.types.sink_place import Handover, handover_key
 from libs.types.table import TableId, TableSchema
+from services.tenant_operator.document_plan import plan_lines
 from services.tenant_operator.joining import Joining, asked, asks_for_tables, begun, captured, must_wait, noticed
 from services.tenant_operator.judge import InForce, Leaving, Standing, judge, parse_document, sources_of_new
 from services.tenant_operator.kafka_plan import plan_kafka, topics_of
@@ -70,7 +71,7 @@ from services.tenant_operator.objects import (
     tenant_record,
 )
 from services.tenant_operator.report import Report, annotations, event, reports
-from services.tenant_operator.settings import CapturedSource, JoiningSettings, TenantOperatorSettings
+from services.tenant_operator.settings import CapturedSource, JoiningSettings, QuotaSettings, TenantOperatorSettings
 from services.tenant_operator.sink_jobs import (
     CLAIM,
     JOB_LABEL,
@@ -199,12 +200,17 @@ class Reconciler:
         if failures.of_all:
             for name in (*(each.tenant for each in standing.in_force), *(each.tenant for each in standing.leaving)):
                 by_tenant[name] = [*failures.of_all, *by_tenant.get(name, ())]
-        await self._report(reports(standing, by_tenant, jobs))
+        plans = [plan_lines(each, quotas=self._quotas_of(each.spec.tenant)) for each in standing.planned]
+        await self._report(reports(standing, by_tenant, jobs, plans))
         if failures.is_any:
             log.warning(
                 "reconcile_incomplete", tenants=sorted(failures.by_tenant)[:20], reasons=_some_reasons(failures)
             )
         return not failures.is_any
+
+    def _quotas_of(self, tenant: str) -> QuotaSettings:
+        own = {each.tenant: each.quotas for each in self._settings.tenant_quotas}
+        return own.get(tenant, self._settings.quotas)
 
     def _observed(self) -> _Observed:
         mirrors = (*self._config_maps, *self._secrets)

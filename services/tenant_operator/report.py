@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from libs.kafka.tenant_access import prefix_of, user_of
 from services.tenant_operator.joining import told
-from services.tenant_operator.judge import DELETE, DELETE_TOPICS, InForce, Leaving, Refused, Standing
+from services.tenant_operator.judge import DELETE, DELETE_TOPICS, InForce, Leaving, Planned, Refused, Standing
 from services.tenant_operator.moves import own_job
 from services.tenant_operator.objects import (
     MESSAGE_ANNOTATION,
     ON_DELETE_ANNOTATION,
+    PLAN_ANNOTATION,
     STATE_ANNOTATION,
     TenantConfigMap,
 )
@@ -20,12 +21,14 @@ READY: Final = "ready"
 REFUSED: Final = "refused"
 WAITING: Final = "waiting"
 LEAVING: Final = "leaving"
+PLANNED: Final = "planned"
 
 _EVENT_REASONS: Final = {
     READY: "TenantReady",
     REFUSED: "TenantRefused",
     WAITING: "TenantWaiting",
     LEAVING: "TenantLeaving",
+    PLANNED: "TenantPlanned",
 }
 _LONGEST_EVENT: Final = 1_000
 """Kubernetes takes 1,024 characters."""
@@ -48,12 +51,20 @@ class Report:
         return (told.get(STATE_ANNOTATION), told.get(MESSAGE_ANNOTATION)) != (self.state, self.message)
 
 
-def reports(standing: Standing, failures: Mapping[str, Sequence[str]], jobs: Mapping[str, str]) -> list[Report]:
-    """One for each ConfigMap that is still there. ``failures`` by tenant: what could not be done, and is tried again."""
-    refused = {each.config_map.origin.uid for each in standing.refused}
+def reports(
+    standing: Standing,
+    failures: Mapping[str, Sequence[str]],
+    jobs: Mapping[str, str],
+    plans: Sequence[Sequence[str]] = (),
+) -> list[Report]:
+    """One for each ConfigMap that is still there. ``failures`` by tenant: what could not be done, and is tried again.
+    ``plans``: of each of ``standing.planned`` what it would change."""
     found = [Report(each.config_map, REFUSED, _shortened(_refusal(each))) for each in standing.refused]
+    for planned, lines in zip(standing.planned, plans, strict=True):
+        found.append(Report(planned.config_map, PLANNED, _shortened(_plan(planned, lines))))
+    elsewhere = {each.config_map.origin.uid for each in found}
     for each in standing.in_force:
-        if each.config_map.origin.uid in refused:
+        if each.config_map.origin.uid in elsewhere:
             continue
         if each.tenant in failures:
             found.append(Report(each.config_map, WAITING, _shortened(_waiting(failures[each.tenant]))))
@@ -99,6 +110,12 @@ def _refusal(refused: Refused) -> str:
     return "\n".join([f"{count}; {behind}", *(f"- {mistake}" for mistake in mistakes)])
 
 
+def _plan(planned: Planned, lines: Sequence[str]) -> str:
+    behind = "its last good version stays in force" if planned.in_force is not None else "nothing of it is in force"
+    head = f"a plan; {behind} until the annotation {PLAN_ANNOTATION} is taken away. It would change"
+    return "\n".join([head, *(f"- {line}" for line in lines)]) if lines else f"{head} nothing"
+
+
 def _waiting(failures: Sequence[str]) -> str:
     return "\n".join(["in force, not all is in place yet; tried again", *(f"- {failure}" for failure in failures)])
 
@@ -135,7 +152,7 @@ def event(report: Report, *, now: str, identity: str) -> dict[str, Any]:
             "name": origin.name,
             "uid": origin.uid,
         },
-        "type": "Normal" if report.state == READY else "Warning",
+        "type": "Normal" if report.state in (READY, PLANNED) else "Warning",
         "reason": _EVENT_REASONS[report.state],
         "message": message,
         "firstTimestamp": now,

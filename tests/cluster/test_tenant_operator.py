@@ -945,6 +945,42 @@ async def test_a_filter_that_does_not_fit_its_table_is_refused_by_its_line(
         await mesh.is_told(tenant, "ready")
 
 
+async def test_a_plan_tells_what_would_change_and_changes_nothing(
+    mesh: Mesh, tenant: str, valkey_server: ValkeyServer, unique_name: Callable[[str], str]
+) -> None:
+    """Of a new tenant and of one that is there, with the tables that match now; without the annotation it comes into force."""
+    broker, source = mesh.kafka.broker.bootstrap_servers, unique_name("shop").replace("_", "-")
+    document = f"tenant: {tenant}\nsources:\n  - name: {source}\n"
+    masked = f"{document}    masks: [{{columns: '.*email', keep_last: 4}}]\n"
+    with started_services(broker, valkey_server.url, mesh.folder) as services:
+        await record_schema(services.schema_history.client_settings, source, orders_schema())
+        joining = {
+            "schema_history": {"address": services.schema_history.client_settings.address},
+            "sources": [{"name": source, "kind": "mysql", "include_tables": [".*"]}],
+        }
+        mesh.start_operator(joining=joining)
+
+        mesh.tenant(tenant, document, plan="true")
+        message = await mesh.is_told(tenant, "planned", "nothing of it is in force")
+        assert f"- Kafka user tenant.{tenant}: READ, DESCRIBE, DESCRIBE_CONFIGS on topics" in message
+        assert f"- source {source}: further tables that match now: shop.orders" in message
+        assert mesh.record(tenant) is None
+        assert mesh.kafka.topics(tenant) == set()
+        assert f"tenant.{tenant}" not in mesh.kafka.users()
+
+        mesh.config_map(tenant, document, plan="false")
+        await mesh.is_told(tenant, "ready")
+
+        mesh.config_map(tenant, masked, plan="true")
+        message = await mesh.is_told(tenant, "planned", "its last good version stays in force")
+        assert message.splitlines()[1:] == ["- shop.orders.email: masked, its last 4 characters; now delivered"]
+        assert mesh.in_force(tenant) == document
+
+        mesh.config_map(tenant, masked, plan="false")
+        await mesh.is_told(tenant, "ready")
+        await eventually(lambda: mesh.in_force(tenant) == masked)
+
+
 async def test_a_tenant_that_joins_has_the_rows_that_are_there_asked_for_once_through_kills(
     mesh: Mesh,
     tenant: str,

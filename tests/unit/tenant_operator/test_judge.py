@@ -275,3 +275,22 @@ def test_a_rule_that_fits_none_of_many_tables_is_told_of_some() -> None:
 
     assert len(refused.mistakes) == 11
     assert "and 190 more of the kind" in refused.mistakes[-1]
+
+
+def test_a_planned_document_is_not_in_force() -> None:
+    """Nor is anything of a new tenant; what is in force stays so. A document with mistakes is refused as ever."""
+    plan = {"headwater.dev/plan": "true"}
+    other = document("acme", "topics: {transactions: true}\n")
+
+    edited = judged(config_map("acme", other, annotations=plan), records=(record("acme"),))
+    new = judged(config_map("acme", annotations=plan), config_map("heir", document("acme")))
+    bad = judged(config_map("acme", BAD, annotations=plan), records=(record("acme"),))
+    misspelt = judged(config_map("acme", annotations={"headwater.dev/plan": "yes"}))
+
+    assert in_force(edited) == {"acme": document("acme")}
+    assert [(each.spec.topics.transactions, each.in_force is None) for each in edited.planned] == [(True, False)]
+    assert edited.refused == edited.leaving == ()
+    assert [each.config_map.origin.name for each in new.in_force] == ["heir"]  # a plan holds no name
+    assert [each.in_force for each in new.planned] == [None]
+    assert (bad.planned, [each.tenant for each in bad.refused]) == ((), ["acme"])
+    assert "'yes' is none of false, true" in mistakes(misspelt)["acme"]
