@@ -248,6 +248,7 @@ def _in_force(
         tenant=spec.tenant,
         origin=config_map.origin,
         text=text,
+        earlier=() if record is None else record.earlier_behind(text),
         password_version="" if record is None else record.password_version,
         sink_job="" if record is None else record.sink_job,
         placement=NEVER_MOVED if record is None else record.placement,

@@ -23,7 +23,11 @@ TENANT_LABEL: Final = "headwater.dev/tenant"
 DOCUMENT_KEY: Final = "tenant.yaml"
 JOINING_KEY: Final = "joining.json"
 PLACEMENT_KEY: Final = "placement.json"
-"""Of a record, both."""
+VERSIONS_KEY: Final = "versions.json"
+"""Of a record, all three."""
+_VERSIONS_KEPT: Final = 10
+_VERSIONS_BYTES: Final = 128 * 1024
+"""Of all of them but the newest, which is always kept: a ConfigMap has 1 MiB, and the operator holds every tenant's."""
 PASSWORD_KEY: Final = "password"  # noqa: S105 - the name of a key
 FINALIZER: Final = "headwater.dev/tenant"
 
@@ -95,6 +99,14 @@ class Credentials:
     password: Secret
 
 
+class EarlierVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """A document that was in force before another."""
+
+    number: int
+    """From 1 on, as they came into force."""
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class TenantRecord:
     """What is in force for a tenant: the operator's own ConfigMap, which no tenant can write."""
@@ -103,6 +115,8 @@ class TenantRecord:
     origin: Origin
     text: str
     """The last good document."""
+    earlier: tuple[EarlierVersion, ...] = ()
+    """Those before it, the newest last."""
     password_version: str = ""
     """Of the password that its Kafka user has; empty: none yet."""
     sink_job: str = ""
@@ -113,6 +127,16 @@ class TenantRecord:
     """Which tables it was seen to get, and the copies of their rows that are due."""
     resource_version: str = ""
     """Empty: not in Kubernetes yet."""
+
+    def earlier_behind(self, text: str) -> tuple[EarlierVersion, ...]:
+        """The earlier versions once ``text`` is in force."""
+        if not self.text or text == self.text:
+            return self.earlier
+        number = self.earlier[-1].number + 1 if self.earlier else 1
+        kept = [*self.earlier, EarlierVersion(number=number, text=self.text)][-_VERSIONS_KEPT:]
+        while len(kept) > 1 and sum(len(each.text.encode()) for each in kept) > _VERSIONS_BYTES:
+            del kept[0]
+        return tuple(kept)
 
 
 def owner_reference(config_map: Json) -> dict[str, str]:
@@ -162,12 +186,21 @@ def tenant_record(found: Json) -> TenantRecord:
         tenant=metadata["labels"][RECORD_LABEL],
         origin=Origin(namespace, name, uid),
         text=(found.get("data") or {}).get(DOCUMENT_KEY, ""),
+        earlier=_earlier((found.get("data") or {}).get(VERSIONS_KEY)),
         password_version=annotations.get(_PASSWORD_VERSION_ANNOTATION, ""),
         sink_job=annotations.get(SINK_JOB_ANNOTATION, ""),
         placement=_placement((found.get("data") or {}).get(PLACEMENT_KEY)),
         joining=_joining((found.get("data") or {}).get(JOINING_KEY)),
         resource_version=metadata["resourceVersion"],
     )
+
+
+def _earlier(text: str | None) -> tuple[EarlierVersion, ...]:
+    """Where somebody made it unreadable, they are counted anew: nothing hangs on them."""
+    try:
+        return () if text is None else msgspec.json.decode(text, type=tuple[EarlierVersion, ...])
+    except msgspec.DecodeError:
+        return ()
 
 
 def _joining(text: str | None) -> Joining:
@@ -211,6 +244,8 @@ def record_manifest(record: TenantRecord, namespace: str, owned_by: Sequence[Jso
     if record.resource_version:
         metadata["resourceVersion"] = record.resource_version
     data = {DOCUMENT_KEY: record.text}
+    if record.earlier:
+        data[VERSIONS_KEY] = msgspec.json.encode(record.earlier).decode()
     if record.joining != NOTHING_NOTICED:
         data[JOINING_KEY] = msgspec.json.encode(record.joining).decode()
     if record.placement != NEVER_MOVED:

@@ -425,6 +425,8 @@ async def test_an_edit_is_in_force_and_a_bad_one_is_not(mesh: Mesh, tenant: str)
     assert mesh.in_force(tenant) == good
     warnings = [each for each in mesh.cluster.list("events", mesh.tenants) if each["reason"] == "TenantRefused"]
     assert [each["type"] for each in warnings] == ["Warning"]
+    kept = json.loads(mesh.record(tenant)["data"]["versions.json"])
+    assert kept == [{"number": 1, "text": f"tenant: {tenant}\nsources: [{{name: shop}}]\n"}]
 
 
 async def test_bad_documents_are_refused_by_name_and_others_are_not_affected(mesh: Mesh, tenant: str) -> None:

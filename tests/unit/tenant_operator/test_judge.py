@@ -1,5 +1,8 @@
 """Which tenants are in force, which documents are refused, who goes."""
 
+from dataclasses import replace
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -7,7 +10,13 @@ from libs.config.connections import GrpcClientSettings
 from libs.mysql.logical import column
 from libs.types.table import TableId, TableSchema
 from services.tenant_operator.judge import Standing
-from services.tenant_operator.objects import Origin
+from services.tenant_operator.objects import (
+    EarlierVersion,
+    Origin,
+    TenantRecord,
+    record_manifest,
+    tenant_record,
+)
 from services.tenant_operator.settings import JoiningSettings
 from tests.unit.tenant_operator.tenants import config_map, document, judged, record
 
@@ -294,3 +303,29 @@ def test_a_planned_document_is_not_in_force() -> None:
     assert [each.in_force for each in new.planned] == [None]
     assert (bad.planned, [each.tenant for each in bad.refused]) == ((), ["acme"])
     assert "'yes' is none of false, true" in mistakes(misspelt)["acme"]
+
+
+def test_earlier_versions_are_kept_in_the_record() -> None:
+    """Ten of them, numbered as they came; of large ones as many as there is room for, the newest always."""
+    known = record("acme")
+    for number in range(2, 15):
+        [now] = judged(config_map("acme", document("acme", f"# {number}\n")), records=(known,)).in_force
+        known = tenant_record({**record_manifest(now.record, "headwater"), "metadata": _stored(now.record)})
+    [again] = judged(config_map("acme", known.text), records=(known,)).in_force
+    large = document("acme", f"# {'x' * 100_000}\n")
+    [grown] = judged(config_map("acme"), records=(replace(known, text=large, earlier=known.earlier),)).in_force
+    [shrunk] = judged(config_map("acme", BAD), records=(replace(known, text=large),)).in_force
+
+    assert known.text.endswith("# 14\n")
+    assert [each.number for each in known.earlier] == list(range(4, 14))
+    assert known.earlier[-1].text == document("acme", "# 13\n")
+    assert again.is_recorded
+    assert [each.number for each in grown.record.earlier] == list(range(5, 15))
+    assert shrunk.record.earlier == known.earlier  # what is in force has not changed
+    two_large = replace(known, text=large, earlier=(EarlierVersion(number=1, text=large),))
+    assert [each.number for each in two_large.earlier_behind(document("acme"))] == [2]
+
+
+def _stored(stored: TenantRecord) -> dict[str, Any]:
+    """The metadata of a record as the API server gives it back."""
+    return {**record_manifest(stored, "headwater")["metadata"], "resourceVersion": "8"}
