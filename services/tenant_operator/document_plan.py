@@ -106,8 +106,8 @@ def _tables(planned: Planned) -> Iterator[str]:
 def _rest(source: str, old: SourceSelection, new: SourceSelection) -> Iterator[str]:
     """What a selection says otherwise that shows in no table."""
     were, become = msgspec.to_builtins(old), msgspec.to_builtins(new)
-    for name in become.keys() - _SHOWN:
-        if were[name] != become[name]:
+    for name in become:
+        if name not in _SHOWN and were[name] != become[name]:
             yield f"source {source}: {name}: {json.dumps(were[name])} → {json.dumps(become[name])}"
 
 
