@@ -13,7 +13,7 @@ import msgspec
 
 from libs.errors import InvalidSettings
 from libs.events.tenant_view import TenantView, is_selected, tenant_view
-from libs.local.documents import Documents, DtsDocument, MysqlDocument, nearest
+from libs.local.documents import Documents, SourceDocument, VitessDocument, nearest
 from libs.local.home import Home
 from libs.local.source_tables import SourceTables, is_captured, source_tables
 from libs.mysql.column_type import UnknownColumnType
@@ -27,6 +27,7 @@ from libs.mysql.ddl import (
 from libs.mysql.ddl_syntax import AlterTable, DropTables, RenameTables, TruncateTable, parse_statement
 from libs.source.key_columns import KeyColumns
 from libs.source.mysql.table_schemas import as_source_has_it
+from libs.source.vitess.columns import as_vtgate_tells
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import ChangeKind, SinkMode, SinkSettings, SourceSelection, TenantSpec
 from libs.types.warehouse import warehouse_table
@@ -79,7 +80,8 @@ def plan_statements(
     """What ``statements`` would do, one after the other; ``database``: of tables whose name has none.
 
     Raises:
-        InvalidSettings: no such source, or a statement is wrong or names a table that is not there.
+        InvalidSettings: no such source, a statement is wrong or names a table that is not there, or the source is a keyspace
+            of Vitess and the stack is down.
         SourceUnavailable, AccessDenied: the stack is down, and the source cannot be read.
     """
     if source not in documents.sources:
@@ -87,13 +89,7 @@ def plan_statements(
             f"source {source}", [f"has no document in sources/; {nearest(source, sorted(documents.sources))}"]
         )
     document = documents.sources[source]
-    if not isinstance(document, MysqlDocument | DtsDocument):
-        raise InvalidSettings(
-            f"source {source}", ["is a keyspace of Vitess, whose tables this command does not read yet"]
-        )
     tables = source_tables(home, source, document)
-    key_columns: tuple[KeyColumns, ...] = getattr(document, "key_columns", ())
-
     plans: list[TablePlan] = []
     notes = [f"a tenant's document has mistakes: {mistake}" for mistake in documents.tenant_mistakes]
     for statement in statements:
@@ -113,7 +109,7 @@ def plan_statements(
             if change.kind in (TableChangeKind.DROP, TableChangeKind.RENAME):
                 tables.schemas.pop(known, None)
             if change.schema is not None:
-                after = _next_version(as_source_has_it(change.schema, document.values, key_columns), before, change)
+                after = _next_version(_as_read(document, change.schema), before, change)
                 tables.schemas[change.table_id] = after
             if not is_captured(document, change.table_id) and not is_captured(document, known):
                 notes.append(f"{change.table_id} is not captured by source {source}: {statement}")
@@ -158,6 +154,13 @@ def _changes(tables: SourceTables, statement: str, database: str, source: str) -
         return apply_ddl(tables.schemas, database, statement, database_charsets=tables.charsets, context=tables.context)
     except (DdlNotUnderstood, UnknownColumnType) as error:
         raise InvalidSettings(subject, [str(error)]) from error
+
+
+def _as_read(document: SourceDocument, schema: TableSchema) -> TableSchema:
+    """A table as its source's reader gives it to schema_history."""
+    key_columns: tuple[KeyColumns, ...] = getattr(document, "key_columns", ())
+    as_told = as_vtgate_tells if isinstance(document, VitessDocument) else as_source_has_it
+    return as_told(schema, document.values, key_columns)
 
 
 def _next_version(schema: TableSchema, before: TableSchema | None, change: TableChange) -> TableSchema:

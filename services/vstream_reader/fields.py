@@ -1,8 +1,6 @@
 """FIELD events: the columns of a table as vtgate tells them, and how each column's text becomes its wire form.
 
-The types and their forms are those of Debezium's Vitess connector (seed 002, "Data type mappings"): as for MySQL, but that a
-FLOAT is a double, a DECIMAL and a BIGINT UNSIGNED are text unless asked otherwise, and ``isostring`` is the text that MySQL
-prints. BIT, geometries and VECTOR, which it drops, have the forms that they have from MySQL.
+Which type has which form: ``libs.source.vitess.columns``.
 
 Text comes as the column stores it, in copy and log alike: vttablet reads rows with ``SET NAMES binary`` (Vitess,
 ``rowstreamer.go``) and hands on what the log has. A FIELD event's ``charset`` is the column's collation. The members of ENUM
@@ -19,7 +17,7 @@ import orjson
 from libs.errors import SourceUnavailable
 from libs.mysql.charsets import charset_of_collation_id, python_codec
 from libs.mysql.column_type import MysqlType, UnknownColumnType, parse_column_type
-from libs.mysql.logical import column, logical_type
+from libs.mysql.logical import column
 from libs.mysql.values import (
     BINARY_KINDS,
     Memo,
@@ -39,9 +37,10 @@ from libs.mysql.values import (
     zero_moment,
 )
 from libs.source.key_columns import KeyColumns, chosen_key
+from libs.source.vitess.columns import vitess_logical_type
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
-from libs.types.value_modes import TimePrecision, ValueModes
+from libs.types.value_modes import ValueModes
 from protos.vitess import binlogdata_pb2, query_pb2
 from services.vstream_reader import row_changes
 
@@ -124,18 +123,6 @@ def _mysql_type(field: query_pb2.Field) -> MysqlType:
         if name is None:
             raise
         return parse_column_type(name)
-
-
-_TIMES: Final = frozenset({"date", "time", "datetime"})
-
-
-def vitess_logical_type(mysql_type: MysqlType, charset: str | None, modes: ValueModes) -> LogicalType:
-    """What a value of the type is."""
-    if mysql_type.name == "float":
-        return LogicalType(kind=LogicalKind.FLOAT64)
-    if mysql_type.name in _TIMES and modes.time_precision is TimePrecision.ISO_STRING:
-        return LogicalType(kind=LogicalKind.STRING)
-    return logical_type(mysql_type, charset, modes)
 
 
 def _key(fields: Sequence[query_pb2.Field], table_id: TableId, key_columns: Sequence[KeyColumns]) -> tuple[str, ...]:

@@ -169,6 +169,12 @@ def test_a_keyspace_arrives_in_a_tenants_table_through_a_kill_a_reshard_and_othe
         orders.insert(number, is_copied=True)
     done(headwater, "up", "--detach")
     wait_for_topic(headwater, orders)
+    statement = (
+        f"ALTER TABLE {orders.keyspace}.orders RENAME COLUMN note TO remark, ADD COLUMN size BIGINT UNSIGNED DEFAULT 7"
+    )
+    planned = done(headwater, "schema", "plan", "shop", statement)
+    for said in ("column_added remark", "column_dropped note", "add column size decimal(20,0)"):
+        assert said in planned
 
     orders.change(0)
     kill_reader(headwater, "reader-shop.1")

@@ -6,10 +6,10 @@ import pytest
 
 from libs.mysql import column_type
 from libs.mysql.column_type import parse_column_type
+from libs.source.vitess.columns import vitess_logical_type
 from libs.types.value_modes import TimePrecision, ValueModes, VitessValueModes
 from libs.warehouse.dialect import DIALECTS
 from libs.warehouse.types_page import FAMILIES, TypeFamily, example_columns, types_document
-from services.vstream_reader.fields import vitess_logical_type
 from spark.sinks.registry import SINKS
 
 DOCS = Path(__file__).parents[3] / "docs" / "types.md"
