@@ -131,7 +131,7 @@ WITH_TENANTS: Final[Mapping[str, Any]] = {
             "sinkJob": "own",
             "onDelete": "delete-topics",
         },
-        "globex": {"document": {"tenant": "globex", "sources": [{"name": "shop"}]}},
+        "globex": {"document": {"tenant": "globex", "sources": [{"name": "shop"}]}, "plan": True},
     },
 }
 """Tenants that come with the release."""

@@ -385,7 +385,8 @@ def test_tenants_of_the_values_are_as_teams_write_them(cluster: ControlPlane) ->
         "headwater.dev/kafka-secret": "acme-password",
         "headwater.dev/sink-job": "own",
     }
-    assert found["globex"]["metadata"]["annotations"]["headwater.dev/on-delete"] == "keep"
+    annotations = found["globex"]["metadata"]["annotations"]
+    assert (annotations["headwater.dev/on-delete"], annotations["headwater.dev/plan"]) == ("keep", "true")
 
 
 def test_every_pod_has_the_certificate_that_cert_manager_makes_for_its_service(cluster: ControlPlane) -> None:
