@@ -27,7 +27,7 @@ from libs.mysql.ddl import (
 from libs.mysql.ddl_syntax import AlterTable, DropTables, RenameTables, TruncateTable, parse_statement
 from libs.source.key_columns import KeyColumns
 from libs.source.mysql.table_schemas import as_source_has_it
-from libs.source.vitess.columns import as_vtgate_tells
+from libs.source.vitess.columns import as_vtgate_tells, with_key_index
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import ChangeKind, SinkMode, SinkSettings, SourceSelection, TenantSpec
 from libs.types.warehouse import warehouse_table
@@ -90,6 +90,8 @@ def plan_statements(
         )
     document = documents.sources[source]
     tables = source_tables(home, source, document)
+    if isinstance(document, VitessDocument):
+        tables.schemas = {table_id: with_key_index(schema) for table_id, schema in tables.schemas.items()}
     plans: list[TablePlan] = []
     notes = [f"a tenant's document has mistakes: {mistake}" for mistake in documents.tenant_mistakes]
     for statement in statements:

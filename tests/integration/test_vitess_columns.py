@@ -9,7 +9,7 @@ from libs.source.key_columns import KeyColumns
 from libs.source.mysql.client import Connection, connect
 from libs.source.mysql.settings import DatabaseSettings
 from libs.source.mysql.snapshot import create_statement
-from libs.source.vitess.columns import as_vtgate_tells
+from libs.source.vitess.columns import as_vtgate_tells, with_key_index
 from libs.types.table import TableId, TableSchema
 from libs.types.value_modes import TimePrecision, VitessValueModes
 from protos.vitess.binlogdata_pb2 import FieldEvent
@@ -32,22 +32,24 @@ TABLE = """CREATE TABLE t (id BIGINT NOT NULL AUTO_INCREMENT, big BIGINT UNSIGNE
 def test_a_definition_is_what_fields_tell(mysql_server: MysqlServer, database: str, modes: VitessValueModes) -> None:
     """Of every type, and behind a statement that was followed by its text alone."""
     mysql_server.execute(TABLE, database=database)
-    statement = (
+    statements = (
         "ALTER TABLE t ADD COLUMN size MEDIUMINT UNSIGNED NOT NULL DEFAULT 3, RENAME COLUMN note TO remark, "
-        "MODIFY day DATETIME(2), DROP COLUMN flag, DROP PRIMARY KEY, ADD PRIMARY KEY (id)"
+        "MODIFY day DATETIME(2), DROP COLUMN flag",
+        "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id)",
     )
     settings = DatabaseSettings(host=mysql_server.host, port=mysql_server.port, user="root")
     table_id = TableId(database=database, table="t")
     with closing(connect(settings)) as connection:
-        before = told_by_fields(connection, database, modes)
+        told = told_by_fields(connection, database, modes)
         defined = show_create_to_schema(table_id, *create_statement(connection, table_id))
-        [change] = apply_ddl({table_id: before}, database, statement)
-        assert change.schema is not None
-        mysql_server.execute(statement, database=database)
-        after = told_by_fields(connection, database, modes)
+        assert shown(as_vtgate_tells(defined, modes, ())) == shown(told)
+        for statement in statements:
+            [change] = apply_ddl({table_id: with_key_index(told)}, database, statement)
+            assert change.schema is not None
+            mysql_server.execute(statement, database=database)
+            told = told_by_fields(connection, database, modes)
+            assert shown(as_vtgate_tells(change.schema, modes, ())) == shown(told)
 
-    assert shown(as_vtgate_tells(defined, modes, ())) == shown(before)
-    assert shown(as_vtgate_tells(change.schema, modes, ())) == shown(after)
     chosen = (KeyColumns(tables=r".*\.t", columns="amount"),)
     assert as_vtgate_tells(defined, modes, chosen).key == ("amount",)
 

@@ -13,7 +13,7 @@ import msgspec
 from libs.mysql.column_type import MysqlType, parse_column_type
 from libs.mysql.logical import logical_type
 from libs.source.key_columns import KeyColumns, chosen_key
-from libs.types.table import Column, TableSchema
+from libs.types.table import Column, Index, TableSchema
 from libs.types.value import LogicalKind, LogicalType
 from libs.types.value_modes import TimePrecision, ValueModes
 
@@ -35,6 +35,12 @@ def as_vtgate_tells(schema: TableSchema, modes: ValueModes, key_columns: Sequenc
     key = chosen_key(schema.table_id, (column.name for column in schema.columns), key_columns) or schema.key
     columns = tuple(_told(column, modes) for column in schema.columns)
     return msgspec.structs.replace(schema, columns=columns, key=key)
+
+
+def with_key_index(schema: TableSchema) -> TableSchema:
+    """``schema``, which FIELD events told, as a statement can be applied to it: of all indexes they tell the key alone."""
+    indexes = (Index(name="PRIMARY", columns=schema.key, is_unique=True),) if schema.key else ()
+    return msgspec.structs.replace(schema, indexes=indexes)
 
 
 def _told(column: Column, modes: ValueModes) -> Column:
