@@ -9,6 +9,8 @@ from libs.cli.on_the_way import told_on_the_way
 from libs.local.home import Home
 from libs.local.rebuild import parse_moment
 from libs.local.rebuild import rebuild as rebuild_table
+from libs.local.resync import choose_table
+from libs.local.sink_state import sink_progress
 from libs.local.stack import load_documents
 from libs.types.rebuild import Moment
 
@@ -20,9 +22,10 @@ from libs.types.rebuild import Moment
     "--as-of",
     "as_of",
     required=True,
-    metavar="TIME|ORDER",
-    help="All that the source had committed by then: 2026-11-21T10:00:00+00:00, without a zone this machine's time; or an "
-    "order, as `headwater status` shows it: 0.4711.3.",
+    metavar="TIME|ORDER|PLACE",
+    help="All that the source had committed by then: 2026-11-21T10:00:00+00:00, without a zone this machine's time; an order, "
+    "as `headwater status` shows it: 0.4711.3; or MySQL's gtid_executed as it was then, of a server without GTIDs "
+    "binlog.000042:157.",
 )
 @click.option(
     "--into", required=True, metavar="NAME", help="The new table, beside the log. There must be none so called."
@@ -59,9 +62,10 @@ def rebuild(
     Examples:
       headwater rebuild acme orders --as-of 2026-11-21T10:00:00+00:00 --into orders_before
       headwater rebuild acme shop.orders --as-of 0.4711.3 --into orders_4711
+      headwater rebuild acme orders --as-of 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-4711 --into orders_4711
     """
     documents = load_documents(home)
-    moment = parse_moment(as_of)
+    moment = parse_moment(as_of, choose_table(sink_progress(home, tenant), tenant, table))
     with told_on_the_way() as show:
         built, notes = rebuild_table(
             home, documents, tenant, table, as_of=moment, into=into, key=key, unavailable=unavailable, on_progress=show

@@ -25,12 +25,18 @@ from libs.local.resync import choose_table
 from libs.local.sink_state import sink_progress
 from libs.local.spark_toolchain import find_toolchain
 from libs.local.stack import last_lines
-from libs.types.order import EventOrder
+from libs.mysql.binlog_position import rank_of_place
+from libs.mysql.gtid import GtidSet
+from libs.types.order import EventOrder, sort_key_prefix
 from libs.types.rebuild import Moment, RebuildSettings, Rebuilt
 from libs.types.tenant import SinkMode
 from libs.types.warehouse import TableProgress
 
 _ORDER: Final = re.compile(r"\d+\.\d+\.\d+")
+_GTID: Final = re.compile(r"\s*[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-")
+_PLACE: Final = re.compile(r"([^:\s]+\.\d+):(\d+)")
+_LAST_ORDINAL: Final = "9999999999"
+"""Behind every event of its transaction."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_$-]+")
 _EXIT_MISTAKE: Final = 2
 _LOG: Final = "rebuild"
@@ -42,21 +48,62 @@ class RebuildFailed(HeadwaterError):
     """The job ended without a table; its log has the reason. Nothing was written: call it again."""
 
 
-def parse_moment(text: str) -> Moment:
-    """A time in ISO's form, without a zone this machine's, or an order as ``headwater status`` shows it (``0.4711.3``).
+def parse_moment(text: str, table: TableProgress) -> Moment:
+    """A time in ISO's form, without a zone this machine's; an order as ``headwater status`` shows it (``0.4711.3``); or a place
+    in MySQL's log: the whole of ``gtid_executed`` then, or, of a server without GTIDs, ``binlog.000042:157``. ``table``: how
+    far the log of changes has got.
 
     Raises:
-        InvalidSettings: it is neither.
+        InvalidSettings: it is none of these, or none that the table's source has.
     """
+    text = "".join(text.split()) if _GTID.match(text) else text
     if _ORDER.fullmatch(text):
         return Moment(order=EventOrder.from_sort_key(text).sort_key())
+    if _GTID.match(text) or _PLACE.fullmatch(text):
+        return Moment(order=_order_of_place(text, table))
     try:
         at = datetime.datetime.fromisoformat(text)
     except ValueError as error:
         raise InvalidSettings(
-            "--as-of", [f"{text!r} is no moment: write 2026-11-21T10:00:00+00:00, or an order such as 0.4711.3"]
+            "--as-of",
+            [
+                f"{text!r} is no moment: write 2026-11-21T10:00:00+00:00, an order such as 0.4711.3, gtid_executed as it was "
+                "then, or binlog.000042:157"
+            ],
         ) from error
     return Moment(at_us=round(at.timestamp() * 1_000_000))
+
+
+def _order_of_place(text: str, table: TableProgress) -> str:
+    """That of the last event before a place in MySQL's log."""
+    known = table.positions[0].position if table.positions else {}
+    newest = EventOrder.from_sort_key(table.order) if table.order else EventOrder(epoch=0, rank=0, tx_ordinal=0)
+    mistakes = []
+    place = _PLACE.fullmatch(text)
+    if "file" not in known:
+        mistakes.append("a place in MySQL's log needs a source that has one; write a time or an order")
+    elif place is not None and known.get("gtid"):
+        mistakes.append("the source numbers its transactions by GTIDs: write gtid_executed as it was then")
+    elif place is None and not known.get("gtid"):
+        mistakes.append("the source has no GTIDs: write binlog.000042:157, as SHOW BINARY LOG STATUS told then")
+    if newest.epoch:
+        mistakes.append(
+            f"the source was copied anew since its log began (epoch {newest.epoch}), so that a place does not tell which "
+            "changes came before it; write a time or an order"
+        )
+    try:
+        rank = rank_of_place(place[1], int(place[2]) - 1) if place else GtidSet.parse(text).transaction_count()
+    except ValueError as error:
+        mistakes.append(f"{text!r} is no set of GTIDs: {error}")
+        rank = 0
+    else:
+        mistakes += [f"{text!r} names no transaction"] * (rank <= 0)
+    if mistakes:
+        raise InvalidSettings("--as-of", mistakes)
+    if rank > newest.rank:
+        further = f"the table has got to order {table.order}, and the place is further on (rank {rank}): wait until it is there"
+        raise InvalidSettings("--as-of", [further])
+    return f"{sort_key_prefix(newest.epoch, rank)}{_LAST_ORDINAL}"
 
 
 def rebuild(
