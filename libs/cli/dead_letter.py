@@ -14,6 +14,7 @@ from rich.table import Table
 
 from libs.cli.home import home_option
 from libs.cli.tail import choose_topic, event_line
+from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
 from libs.events.dead_letter import SetAsideBy
 from libs.local.dead_letters import (
@@ -26,7 +27,7 @@ from libs.local.dead_letters import (
     replay_requests,
     send_requests,
 )
-from libs.local.documents import nearest, read_documents
+from libs.local.documents import read_documents
 from libs.local.home import Home
 from libs.local.plan import kafka_address
 from libs.local.readable import read_event

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from libs.cli.check import print_report
+from libs.config.tenant_place import nearest
 from libs.local.demo.latency import Latency
 from libs.local.demo.run import DemoReport, DemoSettings, Show, run_demo
 from libs.local.demo.sources import DEMO_SOURCES
-from libs.local.documents import nearest
 from libs.local.home import DEFAULT_HOME, Home, home_at
 from libs.local.plan import IMPORT_ROOT
 

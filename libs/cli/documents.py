@@ -3,8 +3,9 @@
 import click
 
 from libs.cli.home import home_option
+from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
-from libs.local.documents import Documents, nearest, read_documents
+from libs.local.documents import Documents, read_documents
 from libs.local.home import Home, is_initialised, write_examples
 from libs.local.preflight import has_checkpoint, preflight, resume_position, where
 

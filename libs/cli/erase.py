@@ -7,7 +7,7 @@ import msgspec
 
 from libs.cli.home import home_option
 from libs.cli.on_the_way import told_on_the_way
-from libs.local.documents import nearest
+from libs.config.tenant_place import nearest
 from libs.local.erase.carry_out import Erasure, ErasureReport, carry_out, look, unfinished, what_stays
 from libs.local.erase.held import Held
 from libs.local.home import Home

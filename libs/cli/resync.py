@@ -4,8 +4,9 @@ import click
 
 from libs.cli.home import home_option
 from libs.cli.on_the_way import told_on_the_way
+from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
-from libs.local.documents import Documents, nearest
+from libs.local.documents import Documents
 from libs.local.home import Home
 from libs.local.resync import begin, carry_out, choose_table, forget
 from libs.local.sink_state import sink_progress

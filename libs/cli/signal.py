@@ -8,8 +8,9 @@ import click
 
 from libs.cli.home import home_option
 from libs.config.connections import KafkaSettings
+from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
-from libs.local.documents import nearest, read_documents
+from libs.local.documents import read_documents
 from libs.local.home import Home
 from libs.local.plan import kafka_address
 from libs.local.state import read_ports, running_state

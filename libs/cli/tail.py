@@ -9,9 +9,10 @@ import orjson
 from confluent_kafka import Message
 
 from libs.cli.home import home_option
+from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
 from libs.events.names import row_topic_template
-from libs.local.documents import nearest, read_documents
+from libs.local.documents import read_documents
 from libs.local.home import Home
 from libs.local.plan import KAFKA
 from libs.local.ports import LOOPBACK

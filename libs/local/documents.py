@@ -20,8 +20,7 @@ from libs.config.connections import KafkaAccess, LineageSettings, SchemaRegistry
 from libs.config.load import convert_document
 from libs.config.mask_keys import MaskKeys
 from libs.config.patterns import count_mistakes, pattern_mistakes
-from libs.config.tenant_place import nearest as nearest
-from libs.config.tenant_place import source_mistakes, warehouse_mistakes
+from libs.config.tenant_place import nearest, source_mistakes, warehouse_mistakes
 from libs.config.tenants import TenantFolder, TenantSet
 from libs.config.yaml_text import DocumentLines, YamlDocument, read_yaml_file
 from libs.errors import InvalidSettings

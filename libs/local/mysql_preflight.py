@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from libs.config.tenant_place import nearest
 from libs.errors import AccessDenied, HeadwaterError, SourceUnavailable
-from libs.local.documents import DatabaseDocument, DtsDocument, MysqlDocument, nearest
+from libs.local.documents import DatabaseDocument, DtsDocument, MysqlDocument
 from libs.local.source_tables import is_captured
 from libs.mysql.binlog_position import BinlogPosition
 from libs.mysql.gtid import GtidSet, server_filter

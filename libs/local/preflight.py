@@ -2,9 +2,10 @@
 
 import re
 
+from libs.config.tenant_place import nearest
 from libs.events.position_codec import PositionCodec
 from libs.local.catch_up import checkpoints
-from libs.local.documents import DtsDocument, MysqlDocument, SourceDocument, VitessDocument, nearest
+from libs.local.documents import DtsDocument, MysqlDocument, SourceDocument, VitessDocument
 from libs.local.home import Home
 from libs.local.mysql_preflight import check_document
 from libs.local.state import holder

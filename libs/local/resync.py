@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from libs.config.connections import KafkaSettings
+from libs.config.tenant_place import nearest
 from libs.durable_file import replace_durably
 from libs.errors import InvalidSettings
 from libs.events.names import resyncs_topic
@@ -30,7 +31,7 @@ from libs.local.catch_up import (
     wait_until_delivered,
 )
 from libs.local.dead_letters import parked_keys
-from libs.local.documents import Documents, DtsDocument, nearest
+from libs.local.documents import Documents, DtsDocument
 from libs.local.home import Home
 from libs.local.plan import kafka_address
 from libs.local.sink_requests import send_to_sink

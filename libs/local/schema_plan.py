@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
 from libs.events.tenant_view import TenantView, is_selected, tenant_view
-from libs.local.documents import Documents, SourceDocument, VitessDocument, nearest
+from libs.local.documents import Documents, SourceDocument, VitessDocument
 from libs.local.home import Home
 from libs.local.source_tables import SourceTables, is_captured, source_tables
 from libs.mysql.column_type import UnknownColumnType

@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from libs.config.tenant_place import nearest
 from libs.config.tenant_words import mask_text
 from libs.config.yaml_text import DocumentLines
 from libs.errors import AccessDenied, InvalidSettings, TransientError
 from libs.events.names import tenant_row_topic
 from libs.events.tenant_fit import misfits
 from libs.events.tenant_view import is_selected, tenant_view, withheld_by
-from libs.local.documents import Documents, SourceDocument, nearest
+from libs.local.documents import Documents, SourceDocument
 from libs.local.home import Home
 from libs.local.source_tables import is_captured, source_tables
 from libs.types.table import TableId, TableSchema

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from libs.config.connections import KafkaSettings
+from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
 from libs.events.tenant_view import is_selected
-from libs.local.documents import Documents, DtsDocument, SourceDocument, nearest
+from libs.local.documents import Documents, DtsDocument, SourceDocument
 from libs.local.home import Home
 from libs.local.plan import kafka_address
 from libs.local.source_tables import is_captured, source_tables

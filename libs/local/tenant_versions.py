@@ -19,11 +19,12 @@ from typing import Final
 
 import msgspec
 
+from libs.config.tenant_place import nearest
 from libs.config.tenants import ParsedTenant, document_files, no_keys_checked, read_tenant
 from libs.config.yaml_text import read_text
 from libs.errors import InvalidSettings
 from libs.events.row_filter import condition_mistakes
-from libs.local.documents import mask_keys, nearest, tenant_home_mistakes
+from libs.local.documents import mask_keys, tenant_home_mistakes
 from libs.local.home import Home
 from libs.local.state import replace_file
 

@@ -23,8 +23,8 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import ALWAYS_TRUE, Table
 from pyiceberg.types import IntegerType, LongType, StringType
 
+from libs.config.tenant_place import nearest
 from libs.errors import HeadwaterError, InvalidSettings
-from libs.local.documents import nearest
 from libs.local.home import Home
 from libs.local.table_progress import iceberg_progress, progress_table
 from libs.types.table import TableId

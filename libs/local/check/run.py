@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
 from libs.local.catch_up import source_positions, wait_until_caught_up
 from libs.local.check.checksums import differing_parts, source_condition, summable, warehouse_condition
@@ -23,7 +24,7 @@ from libs.local.check.delivered import OtherType, delivered_columns, delivered_r
 from libs.local.check.projection import ExpectedColumn, ExpectedTable, SourceTable, expected_tables
 from libs.local.check.second_look import Suspected, look_again
 from libs.local.check.source import AskedSource, Executed, asked
-from libs.local.documents import Documents, DtsDocument, SourceDocument, mask_keys, nearest
+from libs.local.documents import Documents, DtsDocument, SourceDocument, mask_keys
 from libs.local.home import Home
 from libs.local.warehouse import KeyCondition, StoredTable
 from libs.local.warehouses import warehouse_of

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
-from libs.local.documents import VitessDocument, nearest, read_documents, replica_server_id
+from libs.local.documents import VitessDocument, read_documents, replica_server_id
 from libs.local.home import Home, home_at, write_examples
 from libs.local.stack import load_documents
 from libs.source.vitess.settings import EventSettings, StreamSettings, VtgateSettings
