@@ -1,6 +1,7 @@
 """Who of those that the authority knows may call: by the names in their certificates (``GrpcServerSettings.client_names``)."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from typing import Any, Final
 
 import grpc
@@ -45,8 +46,9 @@ class KnownCallers(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # gen
 
         async def stream_to_known(request: Any, context: Any) -> AsyncIterator[Any]:
             await self._require_known(context)
-            async for each in stream(request, context):
-                yield each
+            async with aclosing(stream(request, context)) as answers:  # it ends with the call, not when it is collected
+                async for each in answers:
+                    yield each
 
         return grpc.unary_stream_rpc_method_handler(stream_to_known, **coders)
 
