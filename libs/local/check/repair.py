@@ -25,6 +25,7 @@ from libs.local.state import read_ports
 from libs.mysql.identifiers import quote_identifier
 from libs.source.signal_topic import send_signal
 from libs.source.signals import EXECUTE
+from libs.types.tenant import SinkMode
 
 _ID_PREFIX: Final = "check-"
 
@@ -55,7 +56,7 @@ def repair(
     """
     kafka = KafkaSettings(bootstrap_servers=kafka_address(read_ports(home)))
     sent: dict[str, SentSignals] = {}
-    left = [line for table in report.tables if (line := _not_mended(table, documents)) is not None]
+    left = [line for table in report.tables if (line := not_mended(table, documents)) is not None]
     mended = [table for table in report.tables if table.conditions and _can_signal(table, documents)]
     by_table: dict[tuple[str, str], list[TableCheck]] = {}
     for check in mended:
@@ -99,7 +100,8 @@ def _can_signal(table: TableCheck, documents: Documents) -> bool:
     return not isinstance(documents.sources[table.source], DtsDocument)
 
 
-def _not_mended(table: TableCheck, documents: Documents) -> str | None:
+def not_mended(table: TableCheck, documents: Documents) -> str | None:
+    """Why reading rows again does not make the table right, and what does; None: it does, or nothing is wrong."""
     name = f"{table.tenant}: {table.table.table_id}"
     if table.faults:
         return f"{name}: {table.faults[0]}"
@@ -111,8 +113,13 @@ def _not_mended(table: TableCheck, documents: Documents) -> str | None:
         return f"{name}: not by their keys; `headwater signal {table.source} execute-snapshot` copies all of it again"
     gone = sum(1 for difference in table.comparison.first if difference.source is MISSING)
     if gone:
-        return (
-            f"{name}: {gone:,} row(s) or more are in the warehouse and not at the source: reading again takes none away; "
-            "delete them in the warehouse"
+        sink = documents.tenants[table.tenant].sink
+        is_mirror = sink is not None and sink.mode is SinkMode.MIRROR
+        mend = (
+            f"`headwater resync {table.tenant} {table.table.table_id}` does"
+            if is_mirror
+            else "delete them in the warehouse"
         )
+        found = f"{gone:,} row(s) or more are in the warehouse and not at the source"
+        return f"{name}: {found}: reading again takes none away; {mend}"
     return None

@@ -2,9 +2,13 @@
 
 import pytest
 
+from libs.local.check.compare import MISSING, Comparison, Difference
 from libs.local.check.projection import ExpectedColumn, ExpectedTable
-from libs.local.check.repair import enclosing_condition
+from libs.local.check.repair import enclosing_condition, not_mended
+from libs.local.check.run import TableCheck
+from libs.local.documents import DatabaseDocument, Documents, MysqlDocument
 from libs.types.table import TableId
+from libs.types.tenant import SinkMode, SinkSettings, SourceSelection, TenantSpec
 
 
 @pytest.mark.parametrize(
@@ -24,3 +28,27 @@ def test_a_keyspace_is_asked_for_all_between_the_rows_that_differ(
     table = ExpectedTable(TableId(database="shop", table="items"), key, columns, None)
 
     assert enclosing_condition(table, keys) == condition
+
+
+@pytest.mark.parametrize(
+    ("mode", "mend"),
+    [
+        (SinkMode.MIRROR, "`headwater resync acme shop.items` does"),
+        (SinkMode.APPEND, "delete them in the warehouse"),
+        (SinkMode.HISTORY, "delete them in the warehouse"),
+    ],
+)
+def test_of_rows_that_only_the_warehouse_has_it_is_said_what_takes_them_away(mode: SinkMode, mend: str) -> None:
+    source = MysqlDocument(database=DatabaseDocument(host="db", user="reader"), include_tables=(r"shop\..*",))
+    spec = TenantSpec(tenant="acme", sources=(SourceSelection(name="shop"),), sink=SinkSettings(mode=mode))
+    documents = Documents(sources={"shop": source}, tenants={"acme": spec}, source_mistakes=(), tenant_mistakes=())
+    only_there = Difference(key=(7,), column=None, source=MISSING, warehouse=(7, "x"))
+    changed = Difference(key=(8,), column="note", source="a", warehouse="b")
+
+    def told(*first: Difference) -> str | None:
+        table = ExpectedTable(TableId(database="shop", table="items"), ("id",), (), None)
+        comparison = Comparison(rows_compared=9, rows_different=len(first), first=list(first))
+        return not_mended(TableCheck("acme", "shop", table, comparison, ("id",), is_sure=True), documents)
+
+    assert told(changed) is None
+    assert (told(only_there, changed) or "").endswith(f"reading again takes none away; {mend}")
