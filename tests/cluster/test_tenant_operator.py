@@ -793,7 +793,8 @@ async def test_a_job_is_a_spark_application_where_the_cluster_knows_them(mesh: M
         assert pod is not None
         assert _volume(pod, "state")["persistentVolumeClaim"]["claimName"] == claim
     finally:
-        mesh.cluster.kubectl("delete", "-f", str(chart / "crds"))
+        # Not waited for: the API server clears away behind it, and was seen to take minutes on a machine at work.
+        mesh.cluster.kubectl("delete", "--wait=false", "-f", str(chart / "crds"))
 
 
 def _volume(pod: Mapping[str, Any], name: str) -> dict[str, Any]:
