@@ -20,10 +20,8 @@ from typing import Any, Protocol
 
 import psutil
 import psycopg
-import pymysql
 import pytest
 from hypothesis import settings as hypothesis_settings
-from pymysql.connections import Connection
 
 from libs.config.connections import PostgresqlSettings
 from libs.local import kafka_broker as kafka
@@ -32,6 +30,7 @@ from libs.local import postgresql_server as postgresql
 from libs.local import valkey_server as valkey
 from libs.local.ports import LOOPBACK, free_port, free_ports
 from libs.local.process import KILL_TIMEOUT_S, ProcessSpec, Running, kill, start, stop, wait_ready
+from libs.source.mysql.client import Connection
 from tests import clickhouse
 from tests import schema_registry as registry
 from tests.clickhouse import ClickhouseServer
@@ -78,12 +77,12 @@ class MysqlServer:
     port: int
     running: Running
 
-    def connect(self, database: str | None = None, **options: Any) -> "Connection[Any]":
+    def connect(self, database: str | None = None, **options: Any) -> Connection:
         """A new connection as root, autocommit on unless ``options`` (pymysql's) say otherwise."""
         # Told nothing of TLS, PyMySQL reads the system's authorities for each connection.
         plain = {} if "ssl" in options else {"ssl_disabled": True}
         chosen = {"user": "root", "autocommit": True, "read_timeout": 120, "write_timeout": 120, **plain, **options}
-        return pymysql.connect(host=self.host, port=self.port, database=database, **chosen)
+        return Connection(host=self.host, port=self.port, database=database, **chosen)
 
     def execute(self, *statements: str, database: str | None = None) -> tuple[tuple[Any, ...], ...]:
         """Run ``statements`` on a connection of their own; the last one's rows."""
