@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from libs.config.load import Secret
-from libs.errors import AccessDenied, PipelineHalted, SourceUnavailable
+from libs.errors import AccessDenied, HeadwaterError, PipelineHalted, SourceUnavailable
 from libs.local.check.mysql_rows import MysqlRows, consistent_snapshot
 from libs.local.ports import free_ports
 from libs.source.mysql.client import Connection, connect, hang_up, query, select_packets
@@ -103,12 +103,12 @@ def test_a_password_goes_through_rsa_without_tls(server: MysqlServer, tmp_path: 
 
 
 def _read_packets(connection: Connection) -> None:
-    for _ in select_packets(connection, "SELECT 1 UNION ALL SELECT SLEEP(1)", 600.0):
+    for _ in select_packets(connection, "SELECT 1 UNION ALL SELECT SLEEP(60)", 600.0):
         pass
 
 
 def _read_rows(connection: Connection) -> None:
-    query(connection, "SELECT SLEEP(1)")
+    query(connection, "SELECT SLEEP(60)")
 
 
 @pytest.mark.parametrize("mode", [TlsMode.REQUIRED, TlsMode.DISABLED])
@@ -138,6 +138,8 @@ def test_a_reading_that_is_broken_off_takes_nothing_of_the_next_connection(
         with contextlib.closing(connect(settings)) as next_one:
             shared += next_one._sock.fileno() == descriptor  # type: ignore[attr-defined]
             assert query(next_one, "SELECT 7") == [(7,)]
+            with contextlib.suppress(HeadwaterError):  # the server sees at the end of its SLEEP that nobody is there
+                query(next_one, f"KILL {connection.thread_id()}")
         reading.join()
 
     assert [type(error) for error in errors] == [SourceUnavailable] * 20
