@@ -7,7 +7,7 @@ from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
 from libs.local.documents import Documents, read_documents
 from libs.local.home import Home, is_initialised, write_examples
-from libs.local.preflight import has_checkpoint, preflight, resume_position, where
+from libs.local.preflight import preflight, reader_has_begun, resume_position, where
 
 
 @click.command()
@@ -73,7 +73,7 @@ def _validate_server(home: Home, documents: Documents, source: str) -> None:
             f"source {source}", [f"has no document in {home.sources_dir}; {nearest(source, sorted(documents.sources))}"]
         )
     resume_from = resume_position(home, source, document)
-    report = preflight(document, resume_from=resume_from, has_begun=has_checkpoint(home, source))
+    report = preflight(document, resume_from=resume_from, has_begun=reader_has_begun(home, source, document))
     for warning in report.warnings:
         click.secho(f"warning: {warning.what}; mend: {warning.mend}", fg="yellow", err=True)
     if report.faults:

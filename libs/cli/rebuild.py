@@ -65,10 +65,11 @@ def rebuild(
       headwater rebuild acme orders --as-of 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-4711 --into orders_4711
     """
     documents = load_documents(home)
-    moment = parse_moment(as_of, choose_table(sink_progress(home, tenant), tenant, table))
+    chosen = choose_table(sink_progress(home, tenant), tenant, table)
+    moment = parse_moment(as_of, chosen)
     with told_on_the_way() as show:
         built, notes = rebuild_table(
-            home, documents, tenant, table, as_of=moment, into=into, key=key, unavailable=unavailable, on_progress=show
+            home, documents, tenant, chosen, as_of=moment, into=into, key=key, unavailable=unavailable, on_progress=show
         )
     click.echo(
         f"{built.table}: {built.rows:,} row(s) as of {moment.text}, from {built.changes:,} change(s), in {built.took_s:.0f} s"

@@ -55,10 +55,10 @@ def resume_position(home: Home, source: str, document: SourceDocument) -> Binlog
     return _MYSQL_POSITIONS.decode(found[0]) if found else None
 
 
-def has_checkpoint(home: Home, source: str) -> bool:
-    """Whether a reader of the source has begun; not known, and False, while the stack does not run. Raises as
-    ``resume_position``."""
-    return bool(_positions(home, source))
+def reader_has_begun(home: Home, source: str, document: SourceDocument) -> bool:
+    """Whether a keyspace has a reader's checkpoint; False for other kinds, and, as nobody knows, while the stack does not run.
+    Raises as ``resume_position``."""
+    return isinstance(document, VitessDocument) and bool(_positions(home, source))
 
 
 def _positions(home: Home, source: str) -> list[SourcePosition]:

@@ -21,8 +21,6 @@ from libs.local.dead_letters import parked_keys
 from libs.local.documents import ICEBERG, Documents
 from libs.local.home import Home
 from libs.local.plan import IMPORT_ROOT, iceberg_settings, session_settings
-from libs.local.resync import choose_table
-from libs.local.sink_state import sink_progress
 from libs.local.spark_toolchain import find_toolchain
 from libs.local.stack import last_lines
 from libs.mysql.binlog_position import rank_of_place
@@ -110,7 +108,7 @@ def rebuild(
     home: Home,
     documents: Documents,
     tenant: str,
-    table: str,
+    table: TableProgress,
     *,
     as_of: Moment,
     into: str,
@@ -118,16 +116,15 @@ def rebuild(
     unavailable: Sequence[str] = (),
     on_progress: OnProgress = lambda _: None,
 ) -> tuple[Rebuilt, list[str]]:
-    """The outcome, and what is to be known about it. ``table``: as ``choose_table`` has it.
+    """The outcome, and what is to be known about it. ``table``: by ``choose_table``.
 
     Raises:
         InvalidSettings: it cannot be; every reason is listed with its remedy.
         RebuildFailed: the job broke off; the message has the end of its log.
     """
-    chosen = choose_table(sink_progress(home, tenant), tenant, table)
-    if mistakes := _mistakes(documents, tenant, chosen, into):
-        raise InvalidSettings(f"rebuild {tenant} {table}", mistakes)
-    *namespace, name = chosen.warehouse_table.split(".")
+    if mistakes := _mistakes(documents, tenant, table, into):
+        raise InvalidSettings(f"rebuild {tenant} {table.table}", mistakes)
+    *namespace, name = table.warehouse_table.split(".")
     settings = RebuildSettings(
         warehouse=ICEBERG,
         warehouses={ICEBERG: iceberg_settings(home)},
@@ -140,7 +137,7 @@ def rebuild(
         unavailable=tuple(unavailable),
     )
     rebuilt = _run(home, settings, on_progress)
-    return rebuilt, _notes(home, tenant, chosen, as_of, rebuilt)
+    return rebuilt, _notes(home, tenant, table, as_of, rebuilt)
 
 
 def _mistakes(documents: Documents, tenant: str, table: TableProgress, into: str) -> list[str]:

@@ -14,9 +14,9 @@ import msgspec
 from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
 from libs.events.tenant_view import TenantView, is_selected, tenant_view
-from libs.local.documents import Documents, SourceDocument, VitessDocument
+from libs.local.documents import Documents
 from libs.local.home import Home
-from libs.local.source_tables import SourceTables, is_captured, source_tables
+from libs.local.source_tables import SourceTables, as_read, is_captured, source_tables
 from libs.mysql.column_type import UnknownColumnType
 from libs.mysql.ddl import (
     DdlNotUnderstood,
@@ -26,9 +26,6 @@ from libs.mysql.ddl import (
     unseen_rows,
 )
 from libs.mysql.ddl_syntax import AlterTable, DropTables, RenameTables, TruncateTable, parse_statement
-from libs.source.key_columns import KeyColumns
-from libs.source.mysql.table_schemas import as_source_has_it
-from libs.source.vitess.columns import as_vtgate_tells, with_key_index
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import ChangeKind, SinkMode, SinkSettings, SourceSelection, TenantSpec
 from libs.types.warehouse import warehouse_table
@@ -91,8 +88,6 @@ def plan_statements(
         )
     document = documents.sources[source]
     tables = source_tables(home, source, document)
-    if isinstance(document, VitessDocument):
-        tables.schemas = {table_id: with_key_index(schema) for table_id, schema in tables.schemas.items()}
     plans: list[TablePlan] = []
     notes = [f"a tenant's document has mistakes: {mistake}" for mistake in documents.tenant_mistakes]
     for statement in statements:
@@ -112,7 +107,7 @@ def plan_statements(
             if change.kind in (TableChangeKind.DROP, TableChangeKind.RENAME):
                 tables.schemas.pop(known, None)
             if change.schema is not None:
-                after = _next_version(_as_read(document, change.schema), before, change)
+                after = _next_version(as_read(document, change.schema), before, change)
                 tables.schemas[change.table_id] = after
             if not is_captured(document, change.table_id) and not is_captured(document, known):
                 notes.append(f"{change.table_id} is not captured by source {source}: {statement}")
@@ -157,13 +152,6 @@ def _changes(tables: SourceTables, statement: str, database: str, source: str) -
         return apply_ddl(tables.schemas, database, statement, database_charsets=tables.charsets, context=tables.context)
     except (DdlNotUnderstood, UnknownColumnType) as error:
         raise InvalidSettings(subject, [str(error)]) from error
-
-
-def _as_read(document: SourceDocument, schema: TableSchema) -> TableSchema:
-    """A table as its source's reader gives it to schema_history."""
-    key_columns: tuple[KeyColumns, ...] = getattr(document, "key_columns", ())
-    as_told = as_vtgate_tells if isinstance(document, VitessDocument) else as_source_has_it
-    return as_told(schema, document.values, key_columns)
 
 
 def _next_version(schema: TableSchema, before: TableSchema | None, change: TableChange) -> TableSchema:

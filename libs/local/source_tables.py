@@ -13,7 +13,7 @@ import msgspec
 
 from libs.config.connections import GrpcClientSettings
 from libs.errors import InvalidSettings
-from libs.local.documents import DtsDocument, MysqlDocument, SourceDocument
+from libs.local.documents import DtsDocument, MysqlDocument, SourceDocument, VitessDocument
 from libs.local.home import Home
 from libs.local.plan import SCHEMA_HISTORY
 from libs.local.ports import LOOPBACK
@@ -25,6 +25,7 @@ from libs.source.key_columns import KeyColumns
 from libs.source.mysql.client import connect
 from libs.source.mysql.snapshot import captured_tables, create_statement, database_charsets, statement_context
 from libs.source.mysql.table_schemas import as_source_has_it
+from libs.source.vitess.columns import as_vtgate_tells, with_key_index
 from libs.types.table import TableId, TableSchema
 
 ANSWER_TIMEOUT_S: Final = 10.0
@@ -53,12 +54,12 @@ def source_tables(home: Home, source: str, document: SourceDocument) -> SourceTa
         known = asyncio.run(_recorded(home, source))
         if known:
             charsets = {schema.table_id.database: schema.charset or "utf8mb4" for schema in known}
-            return SourceTables({schema.table_id: schema for schema in known}, SCHEMA_HISTORY, charsets)
+            whole = map(with_key_index, known) if isinstance(document, VitessDocument) else known
+            return SourceTables({schema.table_id: schema for schema in whole}, SCHEMA_HISTORY, charsets)
     if not isinstance(document, MysqlDocument | DtsDocument):
         raise InvalidSettings(
             f"source {source}", ["is a keyspace of Vitess, whose tables are known while the stack runs: `headwater up`"]
         )
-    key_columns: tuple[KeyColumns, ...] = getattr(document, "key_columns", ())
     connection = connect(document.database)
     try:
         schemas = {}
@@ -67,11 +68,17 @@ def source_tables(home: Home, source: str, document: SourceDocument) -> SourceTa
                 schema = show_create_to_schema(table_id, *create_statement(connection, table_id))
             except (DdlNotUnderstood, UnknownColumnType):
                 continue  # the reader says so; it is told here where a statement names it
-            as_set = as_source_has_it(schema, document.values, key_columns)
-            schemas[table_id] = msgspec.structs.replace(as_set, version=1)
+            schemas[table_id] = msgspec.structs.replace(as_read(document, schema), version=1)
         return SourceTables(schemas, "source", database_charsets(connection), statement_context(connection))
     finally:
         connection.close()
+
+
+def as_read(document: SourceDocument, schema: TableSchema) -> TableSchema:
+    """A table, which MySQL's words describe, as its source's reader gives it to schema_history."""
+    key_columns: tuple[KeyColumns, ...] = getattr(document, "key_columns", ())
+    as_told = as_vtgate_tells if isinstance(document, VitessDocument) else as_source_has_it
+    return as_told(schema, document.values, key_columns)
 
 
 def is_captured(document: SourceDocument, table_id: TableId) -> bool:

@@ -19,7 +19,7 @@ from services.tenant_operator.judge import Planned
 from services.tenant_operator.kafka_plan import GROUP, RIGHTS, TOPIC, topics_of
 from services.tenant_operator.settings import QuotaSettings
 
-AS_THEY_ARE: Final = "delivered"
+_AS_THEY_ARE: Final = "delivered"
 _SHOWN: Final = frozenset(
     (
         "name",
@@ -39,7 +39,7 @@ _NAMED: Final = 50
 
 def plan_lines(planned: Planned, *, quotas: QuotaSettings) -> list[str]:
     """A line for each thing; none: nothing would change. ``quotas``: of its Kafka user, by the operator's settings."""
-    spec, old = planned.spec, planned.in_force
+    spec, old = planned.would_be.spec, planned.in_force
     return [
         *([] if old is not None else _access(spec.tenant, quotas)),
         *_topics(spec, old),
@@ -70,9 +70,9 @@ def _topics(spec: TenantSpec, old: TenantSpec | None) -> Iterator[str]:
 
 def _job(planned: Planned) -> Iterator[str]:
     before = None if planned.in_force is None else planned.in_force.sink
-    after = planned.spec.sink
+    after = planned.would_be.spec.sink
     if after is not None and before is None:
-        kind = "of its own" if planned.wants_own_job else "that it shares with others until it is large"
+        kind = "of its own" if planned.would_be.wants_own_job else "that it shares with others until it is large"
         yield f"a place in a Spark job {kind}, which writes its tables into {after.warehouse}"
     if after is None and before is not None:
         yield f"its place in a Spark job goes; its tables in {before.warehouse} stay as they are"
@@ -84,15 +84,14 @@ def _settings(old: TenantSpec, new: TenantSpec) -> Iterator[str]:
 
 
 def _tables(planned: Planned) -> Iterator[str]:
-    old = planned.in_force
-    selected = {selection.name: selection for selection in planned.spec.sources}
+    spec, old = planned.would_be.spec, planned.in_force
+    selected = {selection.name: selection for selection in spec.sources}
     were = {} if old is None else {selection.name: selection for selection in old.sources}
     for name in dict.fromkeys((*selected, *were)):
         if name not in selected:
             yield f"source {name}: nothing of it comes any more"
             continue
-        is_same = old is not None and were.get(name) == selected[name] and old.format == planned.spec.format
-        if is_same:
+        if old is not None and were.get(name) == selected[name] and old.format == spec.format:
             continue
         if name in were:
             yield from _rest(name, were[name], selected[name])
@@ -100,7 +99,7 @@ def _tables(planned: Planned) -> Iterator[str]:
             yield f"source {name}: its tables are not known now"
             continue
         before = {} if old is None or name not in were else _delivered(old, were[name], planned.tables[name])
-        yield from _differences(name, before, _delivered(planned.spec, selected[name], planned.tables[name]))
+        yield from _differences(name, before, _delivered(spec, selected[name], planned.tables[name]))
 
 
 def _rest(source: str, old: SourceSelection, new: SourceSelection) -> Iterator[str]:
@@ -125,7 +124,7 @@ def _differences(source: str, before: _Delivered, after: _Delivered) -> Iterator
     for table in sorted(after):
         were = before.get(table, {})
         for part, fate in after[table].items():
-            if fate != were.get(part, AS_THEY_ARE):
+            if fate != were.get(part, _AS_THEY_ARE):
                 yield f"{table}{part}: {fate}" + (f"; now {were[part]}" if part in were else "")
 
 
@@ -144,12 +143,12 @@ def _delivered(spec: TenantSpec, selection: SourceSelection, tables: Iterable[Ta
 
 def _parts(spec: TenantSpec, selection: SourceSelection, table: TableSchema) -> Iterator[tuple[str, str]]:
     wheres = [each.where for each in selection.row_filters if re.fullmatch(each.tables, str(table.table_id))]
-    yield ", its rows", " and ".join(wheres) or AS_THEY_ARE
+    yield ", its rows", " and ".join(wheres) or _AS_THEY_ARE
     view = tenant_view(table, selection, spec.format.names_of_fields)
     for column in table.columns:
         name = column.name
         if name in view.excluded:
             yield f".{name}", "left out"
             continue
-        fate = f"masked, {mask_text(view.masks[name])}" if name in view.masks else AS_THEY_ARE
+        fate = f"masked, {mask_text(view.masks[name])}" if name in view.masks else _AS_THEY_ARE
         yield f".{name}", fate if view.names[name] == name else f"{fate}, called {view.names[name]}"

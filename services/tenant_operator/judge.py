@@ -93,13 +93,12 @@ class Refused:
 class Planned:
     """A ConfigMap whose document is good, and does not come into force while it is asked what it would change."""
 
-    config_map: TenantConfigMap
-    spec: TenantSpec
+    would_be: InForce
+    """The tenant, were it."""
     in_force: TenantSpec | None
     """What stays in force; None: nothing is."""
     tables: Mapping[str, Sequence[TableSchema]]
     """Of the sources that a new document names; of one that is not there, nothing is known."""
-    wants_own_job: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +182,12 @@ def judge(
         if found is None:
             is_there = (config_map.origin.namespace, config_map.secret_name) in secrets
             mistakes.append(_secret_mistake(config_map, is_there=is_there))
-        is_good = spec is not None and config_map.text is not None and not mistakes
-        if spec is not None and config_map.text is not None and is_good and not config_map.is_plan:
-            owners[spec.tenant] = config_map.origin
-            in_force.append(_in_force(config_map, spec, config_map.text, record, found))
+        good = None
+        if spec is not None and config_map.text is not None and not mistakes:
+            good = _in_force(config_map, spec, config_map.text, record, found)
+        if good is not None and not config_map.is_plan:
+            owners[good.tenant] = config_map.origin
+            in_force.append(good)
             continue
         last_good = None if record is None else parse(record.text)[0]
         if record is not None and last_good is not None:
@@ -195,9 +196,8 @@ def judge(
         is_kept = record is not None and bool(record.text) and last_good is None
         if record is not None and is_kept:
             kept.append(record)
-        if spec is not None and is_good:
-            asked = config_map.annotations.get(SINK_JOB_ANNOTATION)
-            planned.append(Planned(config_map, spec, last_good, tables, wants_own_job=asked == OWN))
+        if good is not None:
+            planned.append(Planned(good, last_good, tables))
             continue
         told_of = None if last_good is None else last_good.tenant
         refused.append(Refused(config_map, tuple(mistakes), told_of, is_kept=is_kept))

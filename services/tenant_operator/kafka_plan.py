@@ -5,7 +5,7 @@ Of each tenant in force: its topics, a SCRAM user, the ACLs of that user, its qu
 are taken away.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from libs.events.names import dead_letter_topic, schema_changes_topic, table_schemas_topic, transactions_topic
@@ -63,8 +63,7 @@ def plan_kafka(
     leaving: Sequence[Leaving],
     found: KafkaState,
     *,
-    quotas: QuotaSettings,
-    tenant_quotas: Mapping[str, QuotaSettings],
+    quotas_of: Callable[[str], QuotaSettings],
 ) -> list[KafkaAction]:
     """The actions that make Kafka as it should be; none where it is. In the order in which they are to be done."""
     actions: list[KafkaAction] = []
@@ -81,7 +80,7 @@ def plan_kafka(
         there = acls_of.get(user_of(each.tenant), set())
         actions.extend(Grant(each.tenant, acl) for acl in sorted(wanted - there))
         actions.extend(Revoke(each.tenant, acl) for acl in sorted(there - wanted))
-        actions.extend(_quota_actions(each.tenant, tenant_quotas.get(each.tenant, quotas), found))
+        actions.extend(_quota_actions(each.tenant, quotas_of(each.tenant), found))
     for gone in leaving:
         actions.extend(farewell(gone.tenant, found, with_topics=gone.deletes_topics and gone.has_let_go))
     return actions

@@ -171,6 +171,7 @@ class Reconciler:
         self._identity = identity
         self._now = now
         self._own = settings.kubernetes.own_namespace
+        self._tenant_quotas = {each.tenant: each.quotas for each in settings.tenant_quotas}
         self._samples: dict[str, tuple[Sample, ...]] = {}
         """Of tenants in packed jobs; measured, and no harm where it is lost."""
         self.awaits_jobs = False
@@ -200,7 +201,7 @@ class Reconciler:
         if failures.of_all:
             for name in (*(each.tenant for each in standing.in_force), *(each.tenant for each in standing.leaving)):
                 by_tenant[name] = [*failures.of_all, *by_tenant.get(name, ())]
-        plans = [plan_lines(each, quotas=self._quotas_of(each.spec.tenant)) for each in standing.planned]
+        plans = [plan_lines(each, quotas=self._quotas_of(each.would_be.tenant)) for each in standing.planned]
         await self._report(reports(standing, by_tenant, jobs, plans))
         if failures.is_any:
             log.warning(
@@ -209,8 +210,7 @@ class Reconciler:
         return not failures.is_any
 
     def _quotas_of(self, tenant: str) -> QuotaSettings:
-        own = {each.tenant: each.quotas for each in self._settings.tenant_quotas}
-        return own.get(tenant, self._settings.quotas)
+        return self._tenant_quotas.get(tenant, self._settings.quotas)
 
     def _observed(self) -> _Observed:
         mirrors = (*self._config_maps, *self._secrets)
@@ -543,8 +543,7 @@ class Reconciler:
             standing.in_force,
             standing.leaving,
             found,
-            quotas=self._settings.quotas,
-            tenant_quotas={each.tenant: each.quotas for each in self._settings.tenant_quotas},
+            quotas_of=self._quotas_of,
         )
         for action in actions:
             metrics.OPERATOR_ACTIONS.labels(type(action).__name__).inc()

@@ -61,7 +61,7 @@ def reports(
     ``plans``: of each of ``standing.planned`` what it would change."""
     found = [Report(each.config_map, REFUSED, _shortened(_refusal(each))) for each in standing.refused]
     for planned, lines in zip(standing.planned, plans, strict=True):
-        found.append(Report(planned.config_map, PLANNED, _shortened(_plan(planned, lines))))
+        found.append(Report(planned.would_be.config_map, PLANNED, _shortened(_plan(planned, lines))))
     elsewhere = {each.config_map.origin.uid for each in found}
     for each in standing.in_force:
         if each.config_map.origin.uid in elsewhere:

@@ -37,7 +37,7 @@ from libs.mysql.values import (
     zero_moment,
 )
 from libs.source.key_columns import KeyColumns, chosen_key
-from libs.source.vitess.columns import vitess_logical_type
+from libs.source.vitess.columns import told_column
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.value import UNAVAILABLE_VALUE, LogicalKind, LogicalType
 from libs.types.value_modes import ValueModes
@@ -104,15 +104,7 @@ def _column(field: query_pb2.Field, modes: ValueModes) -> Column:
         is_auto_increment=bool(field.flags & _AUTO_INCREMENT),
         has_on_update=bool(field.flags & _ON_UPDATE_NOW),
     )
-    return Column(
-        name=made.name,
-        source_type=made.source_type,
-        logical_type=vitess_logical_type(mysql_type, made.charset, modes),
-        is_optional=made.is_optional,
-        charset=made.charset,
-        is_auto_increment=made.is_auto_increment,
-        has_on_update=made.has_on_update,
-    )
+    return told_column(made, mysql_type, modes)
 
 
 def _mysql_type(field: query_pb2.Field) -> MysqlType:

@@ -33,7 +33,7 @@ def as_vtgate_tells(schema: TableSchema, modes: ValueModes, key_columns: Sequenc
     """``schema``, which MySQL's words describe, as a reader learns it by FIELD events: these know no default, no comment, no
     generated column, and of a column that was renamed nothing but its new name."""
     key = chosen_key(schema.table_id, (column.name for column in schema.columns), key_columns) or schema.key
-    columns = tuple(_told(column, modes) for column in schema.columns)
+    columns = tuple(told_column(column, parse_column_type(column.source_type), modes) for column in schema.columns)
     return msgspec.structs.replace(schema, columns=columns, key=key)
 
 
@@ -43,11 +43,12 @@ def with_key_index(schema: TableSchema) -> TableSchema:
     return msgspec.structs.replace(schema, indexes=indexes)
 
 
-def _told(column: Column, modes: ValueModes) -> Column:
+def told_column(column: Column, mysql_type: MysqlType, modes: ValueModes) -> Column:
+    """``column``, of that type, with what FIELD events tell of it and no more."""
     return Column(
         name=column.name,
         source_type=column.source_type,
-        logical_type=vitess_logical_type(parse_column_type(column.source_type), column.charset, modes),
+        logical_type=vitess_logical_type(mysql_type, column.charset, modes),
         is_optional=column.is_optional,
         charset=column.charset,
         is_auto_increment=column.is_auto_increment,

@@ -297,7 +297,9 @@ def test_a_planned_document_is_not_in_force() -> None:
     misspelt = judged(config_map("acme", annotations={"headwater.dev/plan": "yes"}))
 
     assert in_force(edited) == {"acme": document("acme")}
-    assert [(each.spec.topics.transactions, each.in_force is None) for each in edited.planned] == [(True, False)]
+    assert [(each.would_be.spec.topics.transactions, each.in_force is None) for each in edited.planned] == [
+        (True, False)
+    ]
     assert edited.refused == edited.leaving == ()
     assert [each.config_map.origin.name for each in new.in_force] == ["heir"]  # a plan holds no name
     assert [each.in_force for each in new.planned] == [None]

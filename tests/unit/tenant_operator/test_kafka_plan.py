@@ -34,7 +34,7 @@ QUOTAS = QuotaSettings(consumer_bytes_per_s=5.0)
 
 
 def plan(found: KafkaState, standing: Standing, quotas: QuotaSettings = QUOTAS) -> list[KafkaAction]:
-    return plan_kafka(standing.in_force, standing.leaving, found, quotas=quotas, tenant_quotas={})
+    return plan_kafka(standing.in_force, standing.leaving, found, quotas_of=lambda _: quotas)
 
 
 def acme(text: str | None = None) -> Standing:
