@@ -2,11 +2,17 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from spark.jobs.tenant_query import TenantQuery
 
 TIMEOUT_S = 500.0  # a cold Spark on two busy cores takes half a minute for its first batch
 POLL_S = 0.2
+
+
+def is_noted(state_dir: str, tenant: str, batch_id: int) -> bool:
+    """Whether Spark's own checkpoint has the batch as done; else the next query begins with it once more."""
+    return (Path(state_dir) / "checkpoints" / tenant / "commits" / str(batch_id)).is_file()
 
 
 def run_until(query: TenantQuery, holds: Callable[[], bool], *, why: Callable[[], object]) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from libs.events.delivered_schema import DeliveredSchema, delivered_schema_key, encode_delivered_schema
@@ -53,6 +53,11 @@ class TenantTopics:
         self._boundary("BEGIN")
         self._producer.commit_transaction(TIMEOUT_S)
         self._boundaries = None
+
+    def forget_before(self, topic: str, offset: int) -> None:
+        """As retention does, of the topic's first Kafka partition."""
+        for done in self._admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+            done.result(TIMEOUT_S)
 
     @contextmanager
     def transaction(self, *, is_aborted: bool = False) -> Iterator["Transaction"]:

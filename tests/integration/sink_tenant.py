@@ -26,7 +26,7 @@ from tests import clickhouse
 from tests.clickhouse import ClickhouseServer
 from tests.conftest import PostgresqlServer
 from tests.contract.test_sinks import delta_rows, postgresql_rows, postgresql_settings
-from tests.sink_query import run_until
+from tests.sink_query import is_noted, run_until
 from tests.sink_topics import SOURCE, TenantTopics, Transaction, table_id, without_own_columns
 from tests.spark_session import session_settings, shared_spark
 
@@ -84,8 +84,14 @@ class Tenant:
 
     def run_until_noted(self, events: int) -> None:
         """Stop behind a whole micro-batch. One that Spark has not noted is asked of Kafka once more by the next query."""
-        batches = Path(self.settings.state_dir) / "checkpoints" / self.spec.tenant / "commits"
-        self.run_until(lambda _: self.progress.rows >= events and (batches / str(self.progress.batch_id)).is_file())
+
+        def is_done(tenant: "Tenant") -> bool:
+            progress = tenant.progress
+            return progress.rows >= events and is_noted(
+                tenant.settings.state_dir, tenant.spec.tenant, progress.batch_id
+            )
+
+        self.run_until(is_done)
 
     def replay(self, *event_keys: str, leave_out_refused: bool = False) -> tuple[int, int]:
         """How many keys were met, and how many of them were refused again."""

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from libs.events.names import row_topic
 from libs.types.table import TableSchema
@@ -75,7 +73,7 @@ def test_a_late_event_brings_no_truncated_row_back(start_tenant: StartTenant, wa
 
 
 @pytest.mark.timeout(1_800)
-def test_what_kafka_has_no_more_is_forgotten(start_tenant: StartTenant, bootstrap_servers: str) -> None:
+def test_what_kafka_has_no_more_is_forgotten(start_tenant: StartTenant) -> None:
     """A delete that retention has taken is not known any more: the batch goes on, and the late event counts."""
     schema = orders()
     tenant = start_tenant("iceberg", schema)
@@ -86,9 +84,7 @@ def test_what_kafka_has_no_more_is_forgotten(start_tenant: StartTenant, bootstra
     [known] = progress.deleted
     topic = row_topic(tenant.spec.tenant, SOURCE, schema.table_id)
     [end] = known.to_offsets.values()
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})  # held: without it nobody hears the answer
-    for future in admin.delete_records([TopicPartition(topic, 0, end)]).values():
-        future.result(120.0)
+    tenant.topics.forget_before(topic, end)
 
     write_at(tenant, schema, 15, "u", row(1, "late", 1), row(2, "zwei", 2))
     tenant.run_until_done(5)

@@ -37,7 +37,7 @@ from spark.jobs.newest_events import NewestEvents
 from spark.jobs.progress import load_progress
 from spark.jobs.settings import SinkJobSettings
 from spark.jobs.tenant_query import TenantQuery
-from tests.sink_query import TIMEOUT_S, run_until
+from tests.sink_query import TIMEOUT_S, is_noted, run_until
 from tests.sink_topics import SOURCE, Model, TenantTopics, gtid, table_id, without_own_columns
 from tests.spark_session import Row, SharedSpark, session_settings, shared_spark
 
@@ -79,8 +79,8 @@ class Tenant:
     def run_until_noted(self, changes: int) -> None:
         """Stop behind a whole micro-batch. One that Spark has not noted is done again by the next life, with what the tenant's
         document says then."""
-        batches = Path(self.settings.state_dir) / "checkpoints" / self.spec.tenant / "commits"
-        self.run_until(lambda progress: progress.rows >= changes and (batches / str(progress.batch_id)).is_file())
+        place = self.settings.state_dir, self.spec.tenant
+        self.run_until(lambda progress: progress.rows >= changes and is_noted(*place, progress.batch_id))
 
     def restarted(self, **sink: Any) -> "Tenant":
         """As another start of the job would find it, or with other words in the tenant's document."""
@@ -232,9 +232,8 @@ def test_small_batches_come_further_apart(start_tenant: StartTenant) -> None:
     chance = random.Random(2)
 
     def has_grown(progress: SinkProgress) -> bool:
-        if (
-            len(orders.orders) - progress.rows < 100
-        ):  # a machine at work would make a backlog of it: then batches are full
+        # No more than the sink takes: on a machine at work the rest would be a backlog, of which batches are full.
+        if len(orders.orders) - progress.rows < 100:
             write_at_random(tenant, [orders], chance, transactions=1)
         labels = {"tenant": tenant.spec.tenant, "warehouse": "iceberg"}
         return REGISTRY.get_sample_value("headwater_sink_interval_seconds", labels) == 4
