@@ -36,6 +36,7 @@ NAMES: Final = frozenset(
         # sink
         "sink_after_letters_before_parked_keys",
         "sink_after_parked_keys_before_merge",
+        "sink_after_read_ahead_before_tables",
         "sink_before_merge",
         "sink_before_attach",  # the batch's parts are made, the table has none of them (ClickHouse)
         "sink_before_commit",  # PostgreSQL: rows written, the batch noted, the transaction open; ClickHouse: not noted yet

@@ -366,7 +366,8 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     trigger_rows: Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1})] = 10_000
     """A micro-batch with so many events is large enough: the next ones start sooner, those behind smaller ones later."""
     max_batch_rows: Annotated[int | None, msgspec.Meta(extra_json_schema={"minimum": 1})] = None
-    """At most so many events in a micro-batch; null: as many as the job takes. The job's own limit holds too."""
+    """At most so many events in a micro-batch, and a quarter of that of tables that are hardly behind; null: as many as the job
+    takes. The job's own limit holds too."""
     max_rows_per_s: Annotated[float | None, msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0})] = None
     """At most so many events a second, over a micro-batch and the pause behind it; null: as fast as can be."""
 

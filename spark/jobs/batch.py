@@ -62,6 +62,7 @@ from spark.jobs.progress import (
     store_progress,
     with_batch,
 )
+from spark.jobs.read_ahead import with_read_ahead
 from spark.jobs.resync import due_resyncs, fulfil, gives_up, read_resyncs, refuse, table_anew
 from spark.jobs.set_aside import answer_in_vain, chosen_keys, letters_of, parked_by_now, write_what_fits
 from spark.jobs.side_by_side import side_by_side
@@ -140,6 +141,9 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
     started_s, show_s = time.monotonic(), 0.0
     spark = events.sparkSession
     progress = load_progress(context.state_dir, context.tenant.tenant)
+    parked = [topic for topic, table in progress.tables.items() if table.parked is not None]
+    events, ahead = with_read_ahead(context, batch, events, parked=parked)
+    context = replace(context, ahead=ahead)
     # Each table's tasks go through all parts of the batch, of which Kafka's reader makes one for each partition of each topic:
     # with hundreds of tables the tasks would be the square of them.
     events = events.coalesce(parts_of_batch(spark))
@@ -160,7 +164,6 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
         requests = _requests(context, spark, [part for part in surveyed if part.topic == replays])
         asked = read_resyncs(spark, context.kafka, [part for part in surveyed if part.topic == resyncs])
         anew = due_resyncs(context, batch, asked)
-        parked = [topic for topic, table in progress.tables.items() if table.parked is not None]
         by_topic = {topic: list(parts) for topic, parts in groupby(slices, attrgetter("topic"))}
         tables = [
             table
@@ -296,9 +299,7 @@ def _table_batch(
         is_passed_over=parked is not None and not is_retry,
         known_order="" if known is None else known.order,
         known_committed_at_us=0 if known is None else known.committed_at_us,
-        known_offsets={}
-        if replay is None
-        else load_earlier_offsets(context.state_dir, context.tenant.tenant, batch.batch_id).get(topic, {}),
+        known_offsets={} if replay is None else _known_offsets(context, batch, topic),
         known_positions=() if known is None else known.positions,
         known_ignored=() if known is None else known.ignored,
         known_deleted=() if known is None or is_other_query else known.deleted,
@@ -313,6 +314,11 @@ def _table_batch(
         answer_in_vain(context.parked_keys, topic, batch, replay)
         return None
     return table
+
+
+def _known_offsets(context: TenantSink, batch: BatchIdentity, topic: str) -> dict[int, int]:
+    dealt = load_earlier_offsets(context.state_dir, context.tenant.tenant, batch.batch_id)
+    return joined_offsets(dealt.get(topic, {}), context.ahead.from_offsets.get(topic, {}), choose=max)
 
 
 def _with_letters(context: TenantSink, table: TableBatch, replay: Replay, with_before: bool) -> TableBatch:

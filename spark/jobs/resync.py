@@ -11,7 +11,6 @@ the table's part of the batch is applied to it as ever, and the answer says why.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -20,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from libs.config.connections import KafkaSettings
 from libs.types.resync import ResyncAnswer, ResyncRequest, decode_resync_request
-from libs.types.stream_offsets import load_stream_offsets
+from libs.types.stream_offsets import joined_offsets, load_stream_offsets
 from libs.types.tenant import Images, SinkMode
 from libs.types.warehouse import TableProgress
 from spark.jobs.table_batch import TableBatch, TenantSink
@@ -76,7 +75,7 @@ def table_anew(
         TableRefused: it cannot be built anew; the message ends with the remedy.
     """
     _check(context, batch, request)
-    ends = _ends(context.state_dir, context.tenant.tenant, batch, request)
+    ends = _ends(context, batch, request)
     with_before = context.settings.images is Images.BEFORE_AND_AFTER
     events = passing(
         context.cut,
@@ -119,15 +118,15 @@ def _check(context: TenantSink, batch: BatchIdentity, request: ResyncRequest) ->
         )
 
 
-def _ends(state_dir: Path, tenant: str, batch: BatchIdentity, request: ResyncRequest) -> Mapping[int, int]:
+def _ends(context: TenantSink, batch: BatchIdentity, request: ResyncRequest) -> Mapping[int, int]:
     """Where the batch ends in the table's topic: further than its own events, of which there may be none."""
-    ends = load_stream_offsets(state_dir, tenant, batch.batch_id).get(request.topic, {})
+    ends = load_stream_offsets(context.state_dir, context.tenant.tenant, batch.batch_id).get(request.topic, {})
     if behind := [partition for partition, end in request.to_offsets.items() if ends.get(partition, 0) < end]:
         raise TableRefused(
             f"the sink has not read topic {request.topic} up to the copy's end (Kafka partition {behind[0]}): its query began "
             "anew since; resync again when it has caught up"
         )
-    return ends
+    return joined_offsets(ends, context.ahead.to_offsets.get(request.topic, {}), choose=max)
 
 
 def _nothing(context: TenantSink, spark: SparkSession, topic: str, known: TableProgress | None) -> Slice:

@@ -122,8 +122,9 @@ class SinkJobSettings(msgspec.Struct, frozen=True, kw_only=True):
     None: other jobs see what this one sees."""
     session: SessionSettings
     max_offsets_per_trigger: int = 250_000
-    """How many events one micro-batch of one tenant holds at most: their row images lie in memory, or on disk where they do not
-    fit. Of a backlog, fewer and larger batches cost less: what each costs by itself, and rows that change several times."""
+    """How many events one micro-batch of one tenant holds at most, and a quarter of that of tables that are hardly behind
+    (``read_ahead``): their row images lie in memory, or on disk where they do not fit. Of a backlog, fewer and larger batches
+    cost less: what each costs by itself, and rows that change several times."""
     tables_in_parallel: int = 4
     """How many tables of one micro-batch are merged at once; planning and commits of one overlap the work of another. Twice as
     many as cores: a merge of few rows waits more than it works."""

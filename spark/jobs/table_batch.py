@@ -17,6 +17,7 @@ from libs.events.delivered_schema import DeliveredSchema
 from libs.types.consistency import Cut
 from libs.types.deleted_range import DeletedRange
 from libs.types.parked_keys import ParkedKey
+from libs.types.read_ahead import ReadAhead
 from libs.types.stream_offsets import joined_offsets
 from libs.types.table import TableSchema
 from libs.types.tenant import Consistency, Images, SinkSettings, TenantSpec
@@ -27,6 +28,7 @@ from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.newest_events import NewestEvents
 from spark.jobs.parked_keys import ParkedKeysFile
 from spark.jobs.progress import TableOutcome
+from spark.jobs.read_ahead_file import ReadAheadFile
 from spark.jobs.resync_answers import ResyncAnswers
 from spark.jobs.retries import Retries
 from spark.jobs.table_failures import TableFailures
@@ -60,6 +62,11 @@ class TenantSink:
     resyncs: ResyncAnswers
     newest_events: NewestEvents
     cut_file: CutFile
+    read_ahead_file: ReadAheadFile
+    batch_limit: int
+    """How many events Spark deals a batch at most."""
+    fails_on_loss: bool = True
+    """Whether events that Kafka has no more halt the tenant."""
     tell_applied: Callable[[Sequence[TableOutcome]], None] = lambda _: None
     """Called with what became of each table of a batch, when all are committed; it does not raise."""
     failures: TableFailures = field(default_factory=TableFailures)
@@ -67,6 +74,8 @@ class TenantSink:
     """Whether the query is being stopped, so that jobs fail for that alone."""
     cut: Cut = field(default_factory=Cut)
     """Of the batch that runs; where tables do not move together, nothing is cut off."""
+    ahead: ReadAhead = field(default_factory=ReadAhead)
+    """Of the batch that runs."""
 
     @property
     def moves_together(self) -> bool:

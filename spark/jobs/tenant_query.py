@@ -37,6 +37,7 @@ from spark.jobs.newest_events import NewestEvents
 from spark.jobs.pace import batch_limit, first_pace, is_full_batch, next_pace
 from spark.jobs.parked_keys import ParkedKeysFile
 from spark.jobs.progress import load_progress, store_progress
+from spark.jobs.read_ahead_file import ReadAheadFile
 from spark.jobs.resync_answers import ResyncAnswers
 from spark.jobs.retries import Retries
 from spark.jobs.settings import SinkJobSettings
@@ -63,11 +64,10 @@ log = structlog.get_logger()
 class _Run:
     """One start of the query, up to its end."""
 
-    def __init__(self, context: TenantSink, lineage: TenantLineage | None, *, limit: int) -> None:
+    def __init__(self, context: TenantSink, lineage: TenantLineage | None) -> None:
         self._is_over = threading.Event()
         self._context = replace(context, is_stopping=self._is_over.is_set)
         self.lineage = lineage
-        self._limit = limit
         self._pace = first_pace(context.settings)
         self._query: Future[StreamingQuery] = Future()
         self.applied_batches = 0
@@ -110,7 +110,7 @@ class _Run:
 
     def _is_full(self, batch_id: int) -> bool:
         of_batch = self._context.state_dir, self._context.tenant.tenant, batch_id
-        return is_full_batch(load_stream_offsets(*of_batch), load_earlier_offsets(*of_batch), self._limit)
+        return is_full_batch(load_stream_offsets(*of_batch), load_earlier_offsets(*of_batch), self._context.batch_limit)
 
     def stop(self) -> None:
         """End the query, in the middle of a batch if need be; see ``is_applying``."""
@@ -216,6 +216,8 @@ class TenantQuery:
         name = self.tenant.tenant
         state_dir = Path(self._settings.state_dir)
         lineage = None if self._lineage is None else TenantLineage(self._lineage, self._settings, self.tenant)
+        limit = batch_limit(self._sink_settings, self._settings.max_offsets_per_trigger)
+        fails_on_loss = name not in self._settings.accepts_losses_of
         context = TenantSink(
             tenant=self.tenant,
             settings=self._sink_settings,
@@ -230,20 +232,22 @@ class TenantQuery:
             resyncs=ResyncAnswers(state_dir, name),
             newest_events=NewestEvents(self._settings.kafka),
             cut_file=CutFile(state_dir, name),
+            read_ahead_file=ReadAheadFile(state_dir, name),
+            batch_limit=limit,
+            fails_on_loss=fails_on_loss,
             failures=self._table_failures,
             **({} if lineage is None else {"tell_applied": lineage.applied}),
         )
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
-        limit = batch_limit(self._sink_settings, self._settings.max_offsets_per_trigger)
         events = read_topics(
             self._spark,
             self._settings.kafka,
             self.tenant,
             max_offsets_per_trigger=limit,
             with_before=self._sink_settings.images is Images.BEFORE_AND_AFTER,
-            fails_on_loss=name not in self._settings.accepts_losses_of,
+            fails_on_loss=fails_on_loss,
         )
-        run = _Run(context, lineage, limit=limit)
+        run = _Run(context, lineage)
         if lineage is not None:  # before the first batch tells of itself
             lineage.started()
         run.started(

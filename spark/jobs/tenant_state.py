@@ -11,6 +11,7 @@ from typing import Final
 from libs.durable_file import UNFINISHED, replace_durably
 from libs.types.consistency import cut_path
 from libs.types.parked_keys import parked_keys_path
+from libs.types.read_ahead import read_ahead_path
 from libs.types.resync import resyncs_path
 from spark.jobs.progress import progress_path
 
@@ -61,4 +62,5 @@ def _checkpoint(state_dir: Path, tenant: str) -> Path:
 
 
 def _own_files(state_dir: Path, tenant: str) -> list[Path]:
-    return [path(state_dir, tenant) for path in (progress_path, parked_keys_path, cut_path, resyncs_path)]
+    paths = progress_path, parked_keys_path, cut_path, read_ahead_path, resyncs_path
+    return [path(state_dir, tenant) for path in paths]

@@ -90,6 +90,24 @@ def oldest_beyond(
         return min(found, default=None)
 
 
+def committed_ends(
+    spark: SparkSession, kafka: KafkaSettings, pattern: str, topics: Mapping[str, Mapping[int, int]]
+) -> dict[str, dict[int, int]]:
+    """Where those Kafka partitions of ``topics`` end by now, but for transactions that are open. A topic that ``pattern`` does
+    not match, or that Kafka has no more, is not among them."""
+    with _consumer(spark, kafka, isolation="read_committed") as consumer:
+        there = _listed(consumer, pattern)
+        places = java_class(spark, "java.util.ArrayList")()
+        for topic, partitions in topics.items():
+            for partition in partitions:
+                if partition < there.get(topic, 0):
+                    places.add(topic_partition(spark, topic, partition))
+        ends: dict[str, dict[int, int]] = {}
+        for place, end in dict(consumer.endOffsets(places)).items():
+            ends.setdefault(str(place.topic()), {})[int(place.partition())] = int(end)
+        return ends
+
+
 def has_ended(spark: SparkSession, kafka: KafkaSettings, topic: str) -> bool | None:
     """Whether the newest boundary in a topic of BEGIN and END is an END, all that was written by now being committed.
 

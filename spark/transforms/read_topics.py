@@ -25,6 +25,9 @@ _KAFKA_TIMEOUT_MS = 30_000
 _RECORDS_PER_POLL = 5_000
 _MAX_FETCH_WAIT_MS = 10
 
+OffsetRange = tuple[Mapping[int, int], Mapping[int, int]]
+"""By Kafka partition: the first record, and behind the last one."""
+
 
 def topic_pattern(tenant: TenantSpec) -> str:
     """Java regular expression of the tenant's row topics, ``<tenant>.<source>.<database>.<table>``, of those of requests to its
@@ -83,8 +86,20 @@ def read_range(
 ) -> DataFrame:
     """The events of one topic between two offsets a Kafka partition, the end excluded. ``fails_on_loss``: see
     ``read_records``."""
-    records = read_records(spark, kafka, topic, from_offsets, to_offsets, fails_on_loss=fails_on_loss)
-    return records.transform(events_of, with_before=with_before)
+    ranges = {topic: (from_offsets, to_offsets)}
+    return read_ranges(spark, kafka, ranges, with_before=with_before, fails_on_loss=fails_on_loss)
+
+
+def read_ranges(
+    spark: SparkSession,
+    kafka: KafkaSettings,
+    ranges: Mapping[str, OffsetRange],
+    *,
+    with_before: bool,
+    fails_on_loss: bool = True,
+) -> DataFrame:
+    """The events of several topics, as ``read_range`` has those of one."""
+    return _records(spark, kafka, ranges, fails_on_loss=fails_on_loss).transform(events_of, with_before=with_before)
 
 
 def read_records(
@@ -100,14 +115,24 @@ def read_records(
 
     Records that Kafka has no more fail it; without ``fails_on_loss`` there are only those that it has.
     """
-    starting = {str(partition): from_offsets.get(partition, EARLIEST) for partition in to_offsets}
-    ending = {str(partition): offset for partition, offset in to_offsets.items()}
+    return _records(spark, kafka, {topic: (from_offsets, to_offsets)}, fails_on_loss=fails_on_loss)
+
+
+def _records(
+    spark: SparkSession, kafka: KafkaSettings, ranges: Mapping[str, OffsetRange], *, fails_on_loss: bool
+) -> DataFrame:
+    assigned = {topic: sorted(ends) for topic, (_, ends) in ranges.items()}
+    starting = {
+        topic: {str(partition): begins.get(partition, EARLIEST) for partition in ends}
+        for topic, (begins, ends) in ranges.items()
+    }
+    ending = {topic: {str(partition): end for partition, end in ends.items()} for topic, (_, ends) in ranges.items()}
     return (
         spark.read.format("kafka")
         .options(**kafka_options(kafka))
-        .option("assign", json.dumps({topic: sorted(to_offsets)}))
-        .option("startingOffsets", json.dumps({topic: starting}))
-        .option("endingOffsets", json.dumps({topic: ending}))
+        .option("assign", json.dumps(assigned))
+        .option("startingOffsets", json.dumps(starting))
+        .option("endingOffsets", json.dumps(ending))
         .option("failOnDataLoss", str(fails_on_loss).lower())
         .load()
     )

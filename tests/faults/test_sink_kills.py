@@ -27,7 +27,7 @@ from tests.clickhouse import ClickhouseServer
 from tests.conftest import PostgresqlServer
 from tests.contract.test_sinks import delta_rows, postgresql_rows
 from tests.sink_job import LIFE_TIMEOUT_S, STOP_TIMEOUT_S, SinkJob, write_tenant
-from tests.sink_topics import without_own_columns
+from tests.sink_topics import Model, without_own_columns
 from tests.spark_session import read_rows
 
 BETWEEN_COMMITS = (
@@ -192,3 +192,43 @@ def _ends(job: SinkJob, topic: str) -> dict[int, int]:
         return {partition: end for (_, partition), end in end_offsets(consumer, [topic]).items()}
     finally:
         consumer.close()
+
+
+@pytest.mark.parametrize("job", ["iceberg"], indirect=True)
+@pytest.mark.timeout(6 * LIFE_TIMEOUT_S)
+def test_killed_while_one_table_is_far_behind_nothing_is_lost_or_twice(job: SinkJob) -> None:
+    """A log of two tables, of which one has a backlog of many batches; the job dies when it is known how far a batch reads the
+    other, between the two tables of such a batch, and behind a later one, while more of both is written.
+    """
+    tenant = write_tenant(job, f"b{secrets.token_hex(3)}", SinkMode.APPEND, "copied", "live")
+    copied, live = tenant.models
+    chance = random.Random(47)
+
+    def write(model: Model, changes: int) -> None:
+        with tenant.topics.transaction() as transaction:
+            for _ in range(changes):
+                model.change_at_random(transaction, chance, keys=40)
+
+    for model in (copied, live):
+        write(model, 5)
+    job.start()
+    job.wait_until(lambda: job.progress(tenant).rows == 10)
+    stop(job.running, STOP_TIMEOUT_S)
+    write(copied, 1_500)
+    for failpoint in (
+        "sink_after_read_ahead_before_tables=kill@1",
+        "sink_after_merge_before_next_table=kill@1",
+        "sink_after_batch_before_spark_commit=kill@2",
+        "sink_after_read_ahead_before_tables=kill@2",
+    ):
+        write(live, 20)
+        job.start(failpoints=failpoint)
+        job.wait_until_killed()
+        assert job.progress(tenant).rows < tenant.changes
+
+    job.start()
+    job.wait_until(lambda: job.progress(tenant).rows >= tenant.changes)
+
+    for model in tenant.models:
+        assert sorted(str(row["_headwater_order"]) for row in job.rows(tenant, model)) == sorted(model.orders)
+    assert job.progress(tenant).rows == tenant.changes

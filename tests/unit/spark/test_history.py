@@ -112,6 +112,8 @@ class Tables:
             resyncs=None,  # type: ignore[arg-type]
             newest_events=None,  # type: ignore[arg-type]
             cut_file=None,  # type: ignore[arg-type]
+            read_ahead_file=None,  # type: ignore[arg-type]
+            batch_limit=1_000,
         )
 
     def apply(self, *changes: Change) -> list[Row]:

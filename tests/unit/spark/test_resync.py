@@ -1,9 +1,11 @@
 """Which requests to build a table anew are due, through kills, repeats and queries that begin anew."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from libs.types.read_ahead import ReadAhead
 from libs.types.resync import ResyncAnswer, ResyncRequest, resyncs_path
 from libs.types.stream_offsets import offsets_path
 from libs.types.tenant import SinkSettings, TenantSpec
@@ -11,6 +13,7 @@ from spark.jobs.cut_file import CutFile
 from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.newest_events import NewestEvents
 from spark.jobs.parked_keys import ParkedKeysFile
+from spark.jobs.read_ahead_file import ReadAheadFile
 from spark.jobs.resync import _ends, due_resyncs, gives_up, refuse
 from spark.jobs.resync_answers import ResyncAnswers
 from spark.jobs.retries import Retries
@@ -36,6 +39,8 @@ def context(state_dir: Path) -> TenantSink:
         resyncs=ResyncAnswers(state_dir, "acme"),
         newest_events=NewestEvents(None),  # type: ignore[arg-type]
         cut_file=CutFile(state_dir, "acme"),
+        read_ahead_file=ReadAheadFile(state_dir, "acme"),
+        batch_limit=1_000,
     )
 
 
@@ -91,8 +96,10 @@ def test_a_sink_that_is_not_past_the_copy_does_not_build(tmp_path: Path) -> None
     path.parent.mkdir(parents=True)
     path.write_text(f'v1\n{{"batchWatermarkMs":0}}\n{{"{TOPIC}":{{"0":8}}}}')
     with pytest.raises(TableRefused, match="has not read topic"):
-        _ends(tmp_path, "acme", BATCH, request("a"))
+        _ends(context(tmp_path), BATCH, request("a"))
 
     path.write_text(f'v1\n{{"batchWatermarkMs":0}}\n{{"{TOPIC}":{{"0":12}}}}')
 
-    assert _ends(tmp_path, "acme", BATCH, request("a")) == {0: 12}
+    assert _ends(context(tmp_path), BATCH, request("a")) == {0: 12}
+    ahead = ReadAhead(from_offsets={TOPIC: {0: 8}}, to_offsets={TOPIC: {0: 20}})
+    assert _ends(replace(context(tmp_path), ahead=ahead), BATCH, request("a")) == {0: 20}

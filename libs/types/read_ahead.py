@@ -1,0 +1,40 @@
+"""How far micro-batches read on behind Spark's own end: what the sink remembers from one to the next.
+
+The file ``<state_dir>/read-ahead/<tenant>.json`` belongs to the Spark checkpoint beside it, as the parked keys do.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from libs.types.stream_offsets import StreamOffsets
+
+
+class ReadAhead(msgspec.Struct, frozen=True, kw_only=True):
+    """What a micro-batch holds of topics in which it, or one before it, read on. Of others it holds what Spark dealt it."""
+
+    query_id: str = ""
+    batch_id: int = -1
+    from_offsets: StreamOffsets = {}
+    """The first event that no batch before has taken in."""
+    to_offsets: StreamOffsets = {}
+    """Behind the last one; of the same topics and Kafka partitions."""
+
+
+def read_ahead_path(state_dir: Path, tenant: str) -> Path:
+    """The file of one tenant."""
+    return state_dir / "read-ahead" / f"{tenant}.json"
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(ReadAhead)
+
+
+def encode_read_ahead(ahead: ReadAhead) -> bytes:
+    """The file's content."""
+    return _encoder.encode(ahead)
+
+
+def decode_read_ahead(content: bytes) -> ReadAhead:
+    """What ``encode_read_ahead`` wrote. Raises msgspec.DecodeError for anything else."""
+    return _decoder.decode(content)
