@@ -18,6 +18,7 @@ _DISK_FULL: Final = "53100"
 _DENIED: Final = frozenset({"28000", "28P01", "42501"})
 _NO_DATABASE: Final = "3D000"
 _LOCK_NOT_AVAILABLE: Final = "55P03"
+_READ_ONLY: Final = "25006"
 # Before it lets a client in, a server's answer has no code for libpq to hand on: these are its own English words.
 _REFUSALS: Final = (
     "password authentication failed",
@@ -88,6 +89,10 @@ def named_error(settings: PostgresqlSettings, subject: str, error: psycopg.Error
         return AccessDenied(
             f"{place}: user {settings.user} may not do what {subject} needs; let it own the schemas and tables, and "
             "GRANT CREATE ON DATABASE to it"
+        )
+    if code == _READ_ONLY:
+        return TransientError(
+            f"{place}: takes no writes; it is a standby, or default_transaction_read_only is on: name the primary as host"
         )
     if code in _ENDS:
         return TransientError(f"{place}: does not answer; the server ended the connection, and is stopped or restarted")

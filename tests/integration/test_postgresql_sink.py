@@ -183,6 +183,37 @@ def test_what_stands_in_the_way_is_named(postgresql_server: PostgresqlServer) ->
     assert "somebody dropped or renamed column note" in refusal(lambda: dropped.apply(table(), put(2, 1, "two")))
 
 
+def test_a_table_that_may_not_be_written_is_refused_by_itself(postgresql_server: PostgresqlServer) -> None:
+    """Rights that somebody took away, and a trigger that raises; the tenant's other table is written in the same batch."""
+    server = postgresql_server
+    harness_of(server).apply(table())
+    server.execute(
+        "CREATE ROLE sink_of_it LOGIN",
+        f"GRANT CREATE ON DATABASE {server.settings.database} TO sink_of_it",
+        *(f"ALTER {what} OWNER TO sink_of_it" for what in ("SCHEMA headwater", "TABLE headwater.tables")),
+        "DO $$ BEGIN EXECUTE (SELECT string_agg(format('ALTER VIEW %s OWNER TO sink_of_it', oid::regclass), ';') "
+        "FROM pg_class WHERE relkind = 'v' AND relnamespace = 'headwater'::regnamespace); END $$",
+    )
+    harness = harness_of(server, open_sink(postgresql_settings(server, user="sink_of_it")))
+    orders, visits = table(), table(name="visits")
+    for each in (orders, visits):
+        harness.apply(each, put(1, 1, "one"), batch_id=1)
+    place = place_of(harness)
+    server.execute(
+        f"ALTER TABLE {place} OWNER TO CURRENT_USER",
+        "CREATE FUNCTION refuses() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$",
+    )
+
+    assert "may not do what" in refusal(lambda: harness.apply(orders, put(2, 1, "two"), batch_id=2))
+    assert harness.apply(visits, put(2, 1, "two"), batch_id=2)
+
+    server.execute(f"ALTER TABLE {place} OWNER TO sink_of_it")
+    server.execute(f"CREATE TRIGGER t BEFORE INSERT OR UPDATE ON {place} FOR EACH ROW EXECUTE FUNCTION refuses()")
+    assert "the server's log has the statement" in refusal(lambda: harness.apply(orders, put(2, 1, "two"), batch_id=2))
+    server.execute(f"DROP TRIGGER t ON {place}")
+    assert harness.apply(orders, put(2, 1, "two"), batch_id=2)
+
+
 def test_two_tables_never_share_a_place(postgresql_server: PostgresqlServer) -> None:
     """With a template that does not keep tenants apart, and where the place is somebody else's table."""
     sink = open_sink(postgresql_settings(postgresql_server, schema="all_" + secrets.token_hex(3)))
@@ -355,16 +386,15 @@ def test_who_is_not_let_in_is_told_why(
     assert "wrong" not in str(failed.value)
 
 
-def test_a_user_without_rights_and_a_foreign_encoding_halt(guarded: PostgresqlServer) -> None:
-    """CREATE on the database is missing; the database's encoding holds no é."""
+def test_a_user_without_rights_and_a_foreign_encoding_are_named(guarded: PostgresqlServer) -> None:
+    """CREATE on the database is missing: that is a table's; the database's encoding holds no é: that is everybody's."""
     guarded.execute(
         "CREATE USER reader PASSWORD 'r'", "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
     )
     reader = open_sink(settings_of(guarded, user="reader", password=Secret("r"), schema="readers_{tenant}"))
     latin = open_sink(settings_of(guarded, database="latin"))
 
-    with pytest.raises(AccessDenied, match="GRANT CREATE ON DATABASE"):
-        harness_of(guarded, reader).apply(table())
+    assert "GRANT CREATE ON DATABASE" in refusal(lambda: harness_of(guarded, reader).apply(table()))
     with pytest.raises(PipelineHalted, match="encoding is LATIN1"):
         harness_of(guarded, latin).apply(table())
 
@@ -409,6 +439,7 @@ def test_errors_are_named_by_what_to_do_next(postgresql_server: PostgresqlServer
     assert isinstance(named_error(settings, "t", psycopg.errors.DiskFull()), DiskFull)
     for transient in (psycopg.errors.AdminShutdown, psycopg.errors.DeadlockDetected, psycopg.errors.TooManyConnections):
         assert isinstance(named_error(settings, "t", transient()), TransientError)
+    assert "name the primary" in str(named_error(settings, "t", psycopg.errors.ReadOnlySqlTransaction()))
     assert isinstance(named_error(settings, "t", psycopg.errors.SyntaxError()), PipelineHalted)
 
 

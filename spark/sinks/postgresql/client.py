@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import psycopg
 
-from libs.errors import HeadwaterError
+from libs.errors import DiskFull, HeadwaterError, PipelineHalted
 from libs.postgresql.connection import connect, named_error
+from libs.postgresql.names import REGISTRY
 from spark.sinks.port import RowsRefused, TableRefused
 from spark.sinks.postgresql.settings import Settings
 
@@ -42,6 +43,8 @@ _REFUSALS: Final = {
     "42703": "somebody dropped or renamed one of its columns; put that back",
     "42P10": "somebody dropped its primary key; put that back",
 }
+_OF_SERVER: Final = frozenset({"25", "28", "3D"})
+"""Classes of what no table is to blame for: the state of the transaction, who is let in, the database."""
 
 
 class Connections:
@@ -58,7 +61,7 @@ class Connections:
 
         Raises:
             TableRefused: PostgreSQL does not take what the block did to ``subject``, a table.
-            TransientError, AccessDenied, DiskFull, PipelineHalted: see ``libs.postgresql.connection``.
+            TransientError, AccessDenied, DiskFull, PipelineHalted: of the server, and not of a table (``table_error``).
         """
         connection = self._take()
         try:
@@ -150,11 +153,19 @@ class _GivenUp(Exception):
 
 
 def table_error(settings: Settings, subject: str, error: psycopg.Error) -> HeadwaterError:
-    """What to raise for the driver's error; its text, which may quote a row, is not handed on."""
+    """What to raise for the driver's error; its text, which may quote a row, is not handed on.
+
+    What the server answers to a statement about a table, and no other try mends, is that table's: rights that somebody took
+    away, a trigger that raises. Others may be fine.
+    """
     if (because := row_refusal(error)) is not None:
         return RowsRefused(f"{subject}: {because}")
-    because = _REFUSALS.get(error.sqlstate or "")
-    return named_error(settings, subject, error) if because is None else TableRefused(f"{subject}: {because}")
+    code = error.sqlstate or ""
+    if (because := _REFUSALS.get(code)) is not None:
+        return TableRefused(f"{subject}: {because}")
+    named = named_error(settings, subject, error)
+    is_of_all = subject == REGISTRY or isinstance(named, DiskFull) or code[:2] in _OF_SERVER
+    return TableRefused(str(named)) if isinstance(named, PipelineHalted) and not is_of_all else named
 
 
 def row_refusal(error: psycopg.Error) -> str | None:
