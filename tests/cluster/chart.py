@@ -135,8 +135,16 @@ WITH_TENANTS: Final[Mapping[str, Any]] = {
     },
 }
 """Tenants that come with the release."""
+TRIAL: Final[Mapping[str, Any]] = {
+    **FULL,
+    "kafka": {},
+    "redis": {},
+    "trial": {"kafka": {"enabled": True}, "redis": {"enabled": True}},
+}
+"""With servers of its own."""
 VALUES: Final = {
     "least": LEAST,
+    "trial": TRIAL,
     "tenants": WITH_TENANTS,
     "small": SMALL,
     "full": FULL,

@@ -12,7 +12,7 @@ from typing import Final
 
 import yaml
 
-from tests.cluster.chart import CHART, FULL, LEAST, RELEASE
+from tests.cluster.chart import CHART, FULL, LEAST, RELEASE, TRIAL
 from tests.cluster.programs import build_kube_score, programs
 
 KUBERNETES: Final = "v1.34"
@@ -25,7 +25,8 @@ def main() -> int:
         return 1
     worst = 0
     with tempfile.TemporaryDirectory(prefix="headwater-") as folder:
-        for name, values, options in (("least", LEAST, ()), ("full", FULL, ("--exit-one-on-warning",))):
+        strictly = ("--exit-one-on-warning",)
+        for name, values, options in (("least", LEAST, ()), ("full", FULL, strictly), ("trial", TRIAL, strictly)):
             file = Path(folder) / f"{name}.yaml"
             file.write_text(yaml.safe_dump(dict(values)))
             helm = (programs().helm, "template", RELEASE, CHART, "-n", "mesh", "-f", file)

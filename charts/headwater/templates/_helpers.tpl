@@ -116,7 +116,7 @@ spec:
 
 {{- /* Settings that most components have, as YAML. */ -}}
 {{- define "headwater.kafkaSettings" -}}
-bootstrap_servers: {{ .Values.kafka.bootstrapServers | quote }}
+bootstrap_servers: {{ .Values.trial.kafka.enabled | ternary "headwater-kafka:9092" .Values.kafka.bootstrapServers | quote }}
 security_protocol: {{ .Values.kafka.securityProtocol }}
 {{- with .Values.kafka.saslMechanism }}
 sasl_mechanism: {{ . }}
@@ -127,7 +127,28 @@ sasl_username: {{ . | quote }}
 {{- if .Values.kafka.caSecret }}
 ssl_ca_file: /etc/headwater/kafka-ca/ca.pem
 {{- end }}
-replication_factor: {{ .Values.kafka.replicationFactor }}
+replication_factor: {{ .Values.trial.kafka.enabled | ternary 1 .Values.kafka.replicationFactor }}
+{{- end -}}
+
+{{- define "headwater.redisSettings" -}}
+url: {{ .Values.trial.redis.enabled | ternary "redis://headwater-redis:6379/0" .Values.redis.url }}
+{{- end -}}
+
+{{- /* Refuses a trial's own server beside what says how another one is reached. Takes root, chosen (kafka, redis) and what is given of that. */ -}}
+{{- define "headwater.trialAlone" -}}
+{{- range $name, $value := .given -}}
+{{- if and $value (ne (toString $value) "PLAINTEXT") -}}
+{{- fail (printf "%s.%s: says how a server of yours is reached, and trial.%s.enabled has one made that knows nothing of it; leave one of them out" $.chosen $name $.chosen) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* A rule by which Spark jobs reach a trial's own broker. */ -}}
+{{- define "headwater.trialEgress" -}}
+{{- if .Values.trial.kafka.enabled -}}
+- ports: [{port: mesh, protocol: TCP}]
+  to: [{podSelector: {matchLabels: {headwater.dev/part-of: mesh, headwater.dev/role: kafka}}}]
+{{- end -}}
 {{- end -}}
 
 {{- define "headwater.telemetrySettings" -}}
