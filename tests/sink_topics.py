@@ -4,7 +4,7 @@ import json
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from confluent_kafka import Producer, TopicPartition
@@ -146,6 +146,16 @@ def _json(payload: Mapping[str, Any], is_wrapped: bool) -> bytes:
     return json.dumps({"schema": {"type": "struct"}, "payload": payload} if is_wrapped else payload).encode()
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Version:
+    """What a row was from one change to another."""
+
+    id: int
+    note: str | None
+    opened_by: str
+    closed_by: str | None = None
+
+
 @dataclass(slots=True)
 class Model:
     """One table in plain Python: its rows by key, and every change made to it."""
@@ -153,6 +163,8 @@ class Model:
     schema: TableSchema
     rows: dict[int, Row] = field(default_factory=dict)
     orders: list[str] = field(default_factory=list)
+    versions: list["Version"] = field(default_factory=list)
+    """Of every row that was ever there, as they began."""
 
     def change_at_random(self, transaction: Transaction, chance: random.Random, *, keys: int) -> None:
         """An insert, an update, a delete or a change of key, and its events."""
@@ -162,30 +174,45 @@ class Model:
         is_wrapped = chance.random() < 0.3
         free = next((other for other in range(keys, 2 * keys) if other not in self.rows), None)
         if old is None:
-            self._note(transaction.change(self.schema, op="c", after=new, is_wrapped=is_wrapped))
-            self.rows[key] = new
+            self._set(new, transaction.change(self.schema, op="c", after=new, is_wrapped=is_wrapped))
         elif (kind := chance.random()) < 0.2:
-            self._note(transaction.change(self.schema, op="d", before=old, is_wrapped=is_wrapped))
-            del self.rows[key]
+            self._delete(key, transaction.change(self.schema, op="d", before=old, is_wrapped=is_wrapped))
         elif kind < 0.3 and free is not None:
-            self._note(transaction.change(self.schema, op="d", before=old, is_wrapped=is_wrapped))
+            self._delete(key, transaction.change(self.schema, op="d", before=old, is_wrapped=is_wrapped))
             moved = {**old, "id": free}
-            self._note(transaction.change(self.schema, op="c", after=moved, is_wrapped=is_wrapped))
-            del self.rows[key]
-            self.rows[free] = moved
+            self._set(moved, transaction.change(self.schema, op="c", after=moved, is_wrapped=is_wrapped))
         else:
-            self._note(transaction.change(self.schema, op="u", before=old, after=new, is_wrapped=is_wrapped))
-            self.rows[key] = new
+            self._set(new, transaction.change(self.schema, op="u", before=old, after=new, is_wrapped=is_wrapped))
 
     def truncate(self, transaction: Transaction) -> None:
-        self._note(transaction.change(self.schema, op="t"))
-        self.rows.clear()
+        order = transaction.change(self.schema, op="t")
+        self.orders.append(order)
+        for key in list(self.rows):
+            self._end(key, order)
 
     def sorted_rows(self) -> list[dict[str, Any]]:
         return [dict(self.rows[key]) for key in sorted(self.rows)]
 
-    def _note(self, order: str) -> None:
+    def _set(self, row: Row, order: str) -> None:
         self.orders.append(order)
+        key = row["id"]
+        if self.rows.get(key) == row:
+            return
+        if key in self.rows:
+            self._end(key, order)
+        self.rows[key] = row
+        self.versions.append(Version(key, row["note"], order))
+
+    def _delete(self, key: int, order: str) -> None:
+        self.orders.append(order)
+        self._end(key, order)
+
+    def _end(self, key: int, order: str) -> None:
+        del self.rows[key]
+        place, current = max(
+            ((place, each) for place, each in enumerate(self.versions) if each.id == key), key=lambda found: found[0]
+        )
+        self.versions[place] = replace(current, closed_by=order)
 
 
 def without_own_columns(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ import random
 import secrets
 from collections.abc import Iterator
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
@@ -27,8 +28,8 @@ from tests.clickhouse import ClickhouseServer
 from tests.conftest import PostgresqlServer
 from tests.contract.test_sinks import delta_rows, postgresql_rows
 from tests.sink_job import LIFE_TIMEOUT_S, STOP_TIMEOUT_S, SinkJob, write_tenant
-from tests.sink_topics import Model, without_own_columns
-from tests.spark_session import read_rows
+from tests.sink_topics import Model, Version, without_own_columns
+from tests.spark_session import Row, read_rows
 
 BETWEEN_COMMITS = (
     "sink_before_merge",
@@ -76,29 +77,44 @@ def job(request: pytest.FixtureRequest, bootstrap_servers: str, tmp_path: Path) 
 
 @pytest.mark.timeout(5 * LIFE_TIMEOUT_S)
 def test_killed_at_every_failpoint_the_tables_are_exact(job: SinkJob) -> None:
-    """A mirror of two tables and an append table, one job. It dies before a merge, within its transaction where the
-    warehouse has one, between two tables of a batch, and between a batch and Spark's commit of it, while more is written:
-    mirrors equal a plain model, and the append table has every change once.
+    """A mirror of two tables, an append table and, where the warehouse keeps one, a history, one job. It dies before a merge,
+    within its transaction where the warehouse has one, between two tables of a batch, and between a batch and Spark's commit
+    of it, while more is written: mirrors equal a plain model, the append table has every change once, and the history every
+    version once, with the changes that began and ended it.
     """
     chance = random.Random(41)
     mirror = write_tenant(job, f"m{secrets.token_hex(3)}", SinkMode.MIRROR, "orders", "items")
     append = write_tenant(job, f"a{secrets.token_hex(3)}", SinkMode.APPEND, "visits")
+    tenants = [mirror, append]
+    if job.warehouse != "clickhouse":
+        tenants.append(write_tenant(job, f"h{secrets.token_hex(3)}", SinkMode.HISTORY, "prices"))
     for failpoint in FAILPOINTS[job.warehouse]:
-        for tenant in (mirror, append):
+        for tenant in tenants:
             tenant.write(chance, transactions=10)
         # On the second pass: of the tables of a batch, or of the batches, one is committed by then.
         job.start(failpoints=f"{failpoint}=kill@2")
         job.wait_until_killed()
 
     job.start()
-    job.wait_until(lambda: all(job.progress(tenant).rows >= tenant.changes for tenant in (mirror, append)))
+    job.wait_until(lambda: all(job.progress(tenant).rows >= tenant.changes for tenant in tenants))
 
     for model in mirror.models:
         assert without_own_columns(job.rows(mirror, model)) == model.sorted_rows(), model.schema.table_id
     stored = [str(row["_headwater_order"]) for row in job.rows(append, append.models[0])]
     assert sorted(stored) == sorted(append.models[0].orders)
-    assert job.progress(mirror).rows == mirror.changes
-    assert job.progress(append).rows == append.changes
+    for history in tenants[2:]:
+        [model] = history.models
+        assert sorted(map(version, job.rows(history, model)), key=opening) == sorted(model.versions, key=opening)
+    assert [job.progress(tenant).rows for tenant in tenants] == [tenant.changes for tenant in tenants]
+
+
+opening = attrgetter("opened_by")
+
+
+def version(row: Row) -> Version:
+    """As a history has it."""
+    assert row["is_current"] == (row["_headwater_closed_by"] is None) == (row["valid_to"] is None)
+    return Version(row["id"], row["note"], row["_headwater_opened_by"], row["_headwater_closed_by"])
 
 
 @pytest.mark.parametrize("job", ["iceberg"], indirect=True)
