@@ -111,6 +111,16 @@ def resyncs_topic(tenant: str) -> str:
     return f"{tenant}.headwater.resyncs"
 
 
+def wakes_topic(tenant: str) -> str:
+    """Topic of records that have a tenant's sink begin a batch, though nothing is new; the sink itself writes them."""
+    return f"{tenant}.headwater.wakes"
+
+
+def sink_request_topics(tenant: str) -> tuple[str, ...]:
+    """The topics that a tenant's sink reads beside those of rows."""
+    return replays_topic(tenant), resyncs_topic(tenant), wakes_topic(tenant)
+
+
 def source_dead_letter_topic(source: str) -> str:
     """Topic of what a source's reader could not decode, and was told to set aside."""
     return f"headwater.dead-letter.{source}"

@@ -537,6 +537,8 @@ def _sink_detail(table: TableProgress, resync: Resync | None) -> str:
 
 
 def _table_detail(table: TableProgress) -> str:
+    if table.parked is not None and table.parked.is_caught_up:
+        return f"was parked; reads what waited, {table.parked.waiting_offsets:,} record(s) to go"
     if table.parked is not None:
         return f"parked: {table.parked.because}"
     if table.parked_keys:

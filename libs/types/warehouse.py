@@ -169,8 +169,7 @@ class LatencyHistogram(msgspec.Struct, frozen=True, kw_only=True):
 class ParkedTable(msgspec.Struct, frozen=True, kw_only=True):
     """A table that a human must see to; the tenant's other tables go on, and nothing of this one is lost.
 
-    Its events stay in Kafka. The job reads ``from_offsets`` to ``to_offsets`` again when it starts and the table's next
-    event comes.
+    Its events stay in Kafka. The job reads ``from_offsets`` to ``to_offsets`` again when it is due.
     """
 
     because: str
@@ -179,6 +178,13 @@ class ParkedTable(msgspec.Struct, frozen=True, kw_only=True):
     """By Kafka partition: the first event that was not applied."""
     to_offsets: Mapping[int, int]
     """By Kafka partition: behind the last event that was passed over."""
+    is_caught_up: bool = False
+    """The cause is mended, and what waited is read piece by piece: nobody must see to it any more."""
+
+    @property
+    def waiting_offsets(self) -> int:
+        """How many records wait in Kafka, at most."""
+        return sum(end - self.from_offsets.get(partition, 0) for partition, end in self.to_offsets.items())
 
 
 class ReachedPosition(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,7 +26,7 @@ from pyspark.sql import functions as sf
 
 from libs.events.dead_letter import ReplayRequest
 from libs.events.delivered_schema import DeliveredSchema
-from libs.events.names import replays_topic, resyncs_topic
+from libs.events.names import replays_topic, resyncs_topic, sink_request_topics
 from libs.failpoints import failpoint
 from libs.telemetry.metrics import SINK_FAILED_MAINTENANCE
 from libs.types.resync import ResyncRequest
@@ -64,6 +64,7 @@ from spark.jobs.progress import (
 )
 from spark.jobs.read_ahead import with_read_ahead
 from spark.jobs.resync import due_resyncs, fulfil, gives_up, read_resyncs, refuse, table_anew
+from spark.jobs.retries import first_piece
 from spark.jobs.set_aside import answer_in_vain, chosen_keys, letters_of, parked_by_now, write_what_fits
 from spark.jobs.side_by_side import side_by_side
 from spark.jobs.spark_errors import OF_ONE_ROW, described, has_condition
@@ -157,7 +158,8 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
             failpoint("sink_after_cut_before_tables")
         surveyed = survey(events)
         replays, resyncs = replays_topic(context.tenant.tenant), resyncs_topic(context.tenant.tenant)
-        slices = [part for part in surveyed if part.topic not in (replays, resyncs)]
+        requested = sink_request_topics(context.tenant.tenant)
+        slices = [part for part in surveyed if part.topic not in requested]
         context.schemas.require(spark, {(part.topic, part.schema_version) for part in slices})
         read_s = time.monotonic() - started_s
         context.sink.begin_batch(spark, batch)
@@ -201,7 +203,7 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
         rows=timings.rows,
         tables=len(outcomes),
         replayed=sum(outcome.is_replay for outcome in outcomes),
-        parked=[outcome.table for outcome in outcomes if outcome.parked is not None],
+        parked=[outcome.table for outcome in outcomes if outcome.commit is None],
         read_s=timings.read_s,
         total_s=timings.total_s,
     )
@@ -273,14 +275,13 @@ def _table_batch(
         return None
     with_before = context.settings.images is Images.BEFORE_AND_AFTER
     spark = events.sparkSession
+    rest = None
     if parked is not None and is_retry:
         to_offsets = joined_offsets(parked.to_offsets, *(part.to_offsets for part in slices), choose=max)
-        again = passing(
-            context.cut,
-            read_range(spark, context.kafka, topic, parked.from_offsets, to_offsets, with_before=with_before),
-        )
+        waiting = msgspec.structs.replace(parked, to_offsets=to_offsets)
         try:
-            events, slices = again, survey(again)
+            events, slices, rest = _piece(context, spark, topic, waiting)
+            parked = waiting
         except (PySparkException, Py4JJavaError) as error:
             # This table's own: the others need none of what is read here.
             log.error("sink_parked_events_unread", topic=topic, reason=described(error), remedy=_RESYNC)
@@ -306,6 +307,7 @@ def _table_batch(
         known_truncated="" if known is None or is_other_query else known.truncated_order,
         replay=replay,
         own_slices=slices,
+        rest=rest,
     )
     if replay is None or not replay.released:
         return table
@@ -314,6 +316,26 @@ def _table_batch(
         answer_in_vain(context.parked_keys, topic, batch, replay)
         return None
     return table
+
+
+def _piece(
+    context: TenantSink, spark: SparkSession, topic: str, waiting: ParkedTable
+) -> tuple[DataFrame, list[Slice], ParkedTable | None]:
+    """Of what waits of a parked table as much as a batch may hold, and what waits behind it; a larger piece where it holds
+    nothing but marks and tombstones. All of it where batches are cut: what a cut holds back comes between the pieces."""
+    with_before = context.settings.images is Images.BEFORE_AND_AFTER
+    limit = waiting.waiting_offsets if context.cut.query_id else context.batch_limit
+    while True:
+        ends = first_piece(waiting.from_offsets, waiting.to_offsets, limit)
+        records = read_range(spark, context.kafka, topic, waiting.from_offsets, ends, with_before=with_before)
+        events = passing(context.cut, records)
+        slices = survey(events)
+        if slices or ends == waiting.to_offsets:
+            break
+        limit *= 4
+    if ends == waiting.to_offsets:
+        return events, slices, None
+    return events, slices, msgspec.structs.replace(waiting, from_offsets=ends, is_caught_up=True)
 
 
 def _known_offsets(context: TenantSink, batch: BatchIdentity, topic: str) -> dict[int, int]:
@@ -440,7 +462,9 @@ def _apply_table(context: TenantSink, batch: BatchIdentity, table: TableBatch) -
     try:
         commit = _commit(context, batch, table)
         _tell_ignored(table, commit.ignored)
-        return outcome(commit=commit)
+        if table.parked is not None:
+            context.retries.written(table.topic)
+        return outcome(commit=commit, parked=table.rest)
     except TableLeftOut as left_out_table:
         ignored = (str(left_out_table),)
         _tell_ignored(table, ignored)

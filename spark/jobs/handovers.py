@@ -14,28 +14,18 @@ from libs.errors import TransientError
 from libs.events.names import SINK_HANDOVERS_TOPIC
 from libs.types.sink_place import Handover, decode_handover, encode_handover, handover_key
 from spark.java import java_class
-from spark.jobs.jvm_consumer import client_properties, duration, jvm_consumer, topic_partition
+from spark.jobs.jvm_consumer import duration, jvm_consumer, topic_partition
+from spark.jobs.jvm_producer import send_record
 from spark.jobs.spark_errors import described
 
 _POLL_MS: Final = 200
 # The job's loop waits for these; it counts as hanging after 120 s.
 _TIMEOUT_S: Final = 15.0
 _REQUEST_MS: Final = "10000"
-_BYTES_WRITER: Final = "org.apache.kafka.common.serialization.ByteArraySerializer"
 _READ_OPTIONS: Final = {
     "auto.offset.reset": "earliest",
     "default.api.timeout.ms": _REQUEST_MS,
     "request.timeout.ms": _REQUEST_MS,
-}
-_WRITE_OPTIONS: Final = {
-    "key.serializer": _BYTES_WRITER,
-    "value.serializer": _BYTES_WRITER,
-    "acks": "all",
-    "enable.idempotence": "true",
-    "max.block.ms": _REQUEST_MS,
-    "request.timeout.ms": _REQUEST_MS,
-    "delivery.timeout.ms": str(round(_TIMEOUT_S * 1000)),
-    "linger.ms": "0",
 }
 
 log = structlog.get_logger()
@@ -82,18 +72,11 @@ class Handovers:
         Raises:
             TransientError: Kafka did not confirm it; try again.
         """
-        producer = None
+        key, value = handover_key(handover.tenant, handover.tenancy), encode_handover(handover)
         try:
-            properties = client_properties(self._spark, self._kafka, _WRITE_OPTIONS)
-            producer = java_class(self._spark, "org.apache.kafka.clients.producer.KafkaProducer")(properties)
-            key, value = handover_key(handover.tenant, handover.tenancy), encode_handover(handover)
-            new_record = java_class(self._spark, "org.apache.kafka.clients.producer.ProducerRecord")
-            producer.send(new_record(SINK_HANDOVERS_TOPIC, key.encode(), value)).get()
+            send_record(self._spark, self._kafka, SINK_HANDOVERS_TOPIC, value, key=key.encode())
         except Py4JJavaError as error:
             raise TransientError(f"topic {SINK_HANDOVERS_TOPIC} cannot be written: {described(error)}") from error
-        finally:
-            if producer is not None:
-                producer.close(duration(self._spark, 0))
         self._known[key] = handover
 
     def close(self) -> None:

@@ -82,6 +82,7 @@ class TableOutcome:
     commit: TableCommit | None = None
     """None: it is parked."""
     parked: ParkedTable | None = None
+    """With a commit: what waits yet."""
     deleted: DeletedRange | None = None
     """Its deletes, of a mirror that keeps nothing of deleted rows."""
     truncated_order: str = ""
@@ -159,7 +160,7 @@ def with_batch(
             ignored=commit.ignored,
             parked_keys=commit.aside.parked_keys,
             dead_letters=commit.aside.parked_letters,
-            parked=None,
+            parked=outcome.parked,
             deleted=known.deleted if is_repeat else remembered(known.deleted, outcome.deleted),
             truncated_order=max(known.truncated_order, outcome.truncated_order),
         )
@@ -208,7 +209,9 @@ def observe_batch(warehouse: str, progress: SinkProgress, outcomes: Sequence[Tab
             if took_s is not None:
                 SINK_PHASE_SECONDS.labels(*labels, phase).observe(took_s)
     SINK_PARKED_KEYS.labels(*labels).set(sum(table.parked_keys for table in progress.tables.values()))
-    SINK_PARKED_TABLES.labels(*labels).set(sum(table.parked is not None for table in progress.tables.values()))
+    SINK_PARKED_TABLES.labels(*labels).set(
+        sum(table.parked is not None and not table.parked.is_caught_up for table in progress.tables.values())
+    )
     newest_us = max((outcome.newest_committed_at_us for outcome in outcomes), default=0)
     if newest_us:
         SINK_LAG.labels(*labels).set(max(0.0, (progress.written_at_us - newest_us) / 1e6))

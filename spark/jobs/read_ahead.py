@@ -15,7 +15,7 @@ import structlog
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from libs.events.names import replays_topic, resyncs_topic
+from libs.events.names import sink_request_topics
 from libs.failpoints import failpoint
 from libs.types.read_ahead import ReadAhead
 from libs.types.stream_offsets import StreamOffsets, joined_offsets, load_earlier_offsets, load_stream_offsets
@@ -73,9 +73,8 @@ def _decided(context: TenantSink, batch: BatchIdentity, events: DataFrame, parke
         taken_in = _without_made_anew(taken_in, newest)
     chosen: StreamOffsets = {}
     if is_full:
-        tenant = context.tenant.tenant
-        requests = replays_topic(tenant), resyncs_topic(tenant)
-        behind = {topic: of for topic, of in newest.items() if topic not in parked and topic not in requests}
+        others = {*parked, *sink_request_topics(context.tenant.tenant)}
+        behind = {topic: of for topic, of in newest.items() if topic not in others}
         from_offsets = _furthest(ends, taken_in)
         chosen = nearly_read(begins, from_offsets, behind, limit=context.batch_limit // _SHARE)
     ahead = range_of(begins, ends, taken_in, chosen)

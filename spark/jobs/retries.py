@@ -1,7 +1,7 @@
-"""When a parked table is tried again: each time reads all of its events since it was parked."""
+"""When a parked table is tried again, and how much of what waits is read at once."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,6 +14,19 @@ class _Try:
     version: int
     at_s: float
     wait_s: float
+
+
+def first_piece(begins: Mapping[int, int], ends: Mapping[int, int], limit: int) -> dict[int, int]:
+    """The ends of a piece of what waits between ``begins`` and ``ends``, about ``limit`` offsets, of each Kafka partition its
+    share; ``ends`` themselves where no more is waiting.
+
+    >>> first_piece({0: 0, 1: 100}, {0: 900, 1: 200}, 100)
+    {0: 90, 1: 110}
+    """
+    waiting = {partition: end - begins.get(partition, 0) for partition, end in ends.items()}
+    if (total := sum(waiting.values())) <= limit:
+        return dict(ends)
+    return {partition: begins.get(partition, 0) + -(-count * limit // total) for partition, count in waiting.items()}
 
 
 @dataclass(slots=True)
@@ -33,3 +46,12 @@ class Retries:
         wait_s = FIRST_WAIT_S if last is None or is_new else min(2 * last.wait_s, LONGEST_WAIT_S)
         self._tries[topic] = _Try(version if last is None else max(version, last.version), now_s, wait_s)
         return True
+
+    def is_any_due(self, topics: Collection[str]) -> bool:
+        """Whether one of them would be tried now, if there were a batch; notes nothing."""
+        now_s = self.clock()
+        return any((last := self._tries.get(topic)) is None or now_s >= last.at_s + last.wait_s for topic in topics)
+
+    def written(self, topic: str) -> None:
+        """What was tried is in the warehouse: the next try, of a further piece or for another reason, is due at once."""
+        self._tries.pop(topic, None)

@@ -132,6 +132,8 @@ class TableBatch:
     """Those of the events that are no dead letters; None: ``slices``."""
     is_anew: bool = False
     """``events`` tell the whole table, which is to hold nothing else (``spark.jobs.resync``)."""
+    rest: ParkedTable | None = None
+    """What of a parked table still waits when ``events`` are written; None: nothing."""
 
     @property
     def newest(self) -> DeliveredSchema:

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from libs.errors import PipelineHalted
+from libs.errors import PipelineHalted, TransientError
 from libs.telemetry.metrics import (
     SINK_HALTED,
     SINK_INTERVAL,
@@ -44,6 +44,7 @@ from spark.jobs.settings import SinkJobSettings
 from spark.jobs.spark_errors import described, lost_partitions
 from spark.jobs.table_batch import TenantSink
 from spark.jobs.table_failures import TableFailures
+from spark.jobs.wake import wake
 from spark.sinks.port import BatchIdentity, Sink
 from spark.transforms.read_topics import read_topics
 
@@ -71,6 +72,8 @@ class _Run:
         self._pace = first_pace(context.settings)
         self._query: Future[StreamingQuery] = Future()
         self.applied_batches = 0
+        self.parked: frozenset[str] = frozenset()
+        """Topics of tables that are parked now."""
         self.is_applying = False
         """A batch is at work; that may outlast the query's end, which Spark does not wait for."""
         self.failure: BaseException | None = None
@@ -98,6 +101,7 @@ class _Run:
             raise
         finally:
             self.is_applying = False
+        self.note_parked()
         self.applied_batches += 1
         took_s = time.monotonic() - started_s
         self._pace = next_pace(
@@ -107,6 +111,20 @@ class _Run:
         # Here and not in the loop: Spark takes the next events only when this returns. A batch that is cut off meanwhile comes
         # again, and every table knows it.
         self._is_over.wait(self._pace.pause_s)
+
+    def note_parked(self) -> None:
+        """Learn from the progress file which tables are."""
+        progress = load_progress(self._context.state_dir, self._context.tenant.tenant)
+        self.parked = frozenset(topic for topic, table in progress.tables.items() if table.parked is not None)
+
+    @property
+    def waits_for_a_batch(self) -> bool:
+        """Whether a parked table is to be tried again, and no events come that would begin a batch."""
+        if not self.parked:
+            return False
+        status = self.query.status
+        is_idle = not status["isDataAvailable"] and not status["isTriggerActive"] and not self.is_applying
+        return is_idle and self._context.retries.is_any_due(self.parked)
 
     def _is_full(self, batch_id: int) -> bool:
         of_batch = self._context.state_dir, self._context.tenant.tenant, batch_id
@@ -148,6 +166,9 @@ class TenantQuery:
         self._failures = 0
         self._table_failures = TableFailures()
         self._start_at_s = 0.0
+        self._woken_behind = -1
+        """How many batches the run had applied when it was woken last."""
+        self._wake_at_s = 0.0
         self._halted_because: str | None = None
         self._labels = (tenant.tenant, tenant.sink.warehouse)
         self._tell_halted(None)
@@ -179,6 +200,7 @@ class TenantQuery:
         if self._run.query.isActive:
             if not self._run.query.status["isDataAvailable"] and not self._run.query.status["isTriggerActive"]:
                 SINK_LAG.labels(*self._labels).set(0)
+            self._wake(self._run)
             return
         failed, self._run = self._run, None
         self._stopped = failed
@@ -248,6 +270,8 @@ class TenantQuery:
             fails_on_loss=fails_on_loss,
         )
         run = _Run(context, lineage)
+        run.note_parked()
+        self._woken_behind = -1
         if lineage is not None:  # before the first batch tells of itself
             lineage.started()
         run.started(
@@ -259,6 +283,17 @@ class TenantQuery:
         )
         log.info("sink_query_started", tenant=name, query_id=run.query.id, mode=self._sink_settings.mode.value)
         return run
+
+    def _wake(self, run: _Run) -> None:
+        """Once, until the batch has come; and not at once again where Kafka does not take it."""
+        if run.applied_batches == self._woken_behind or not run.waits_for_a_batch or time.monotonic() < self._wake_at_s:
+            return
+        try:
+            wake(self._spark, self._settings.kafka, self.tenant)
+            self._woken_behind = run.applied_batches
+        except TransientError as error:
+            self._wake_at_s = time.monotonic() + _LONGEST_PAUSE_S
+            log.warning("sink_not_woken", tenant=self.tenant.tenant, reason=str(error), retry_in_s=_LONGEST_PAUSE_S)
 
     def _note_failure(self, error: BaseException | None) -> None:
         reason = described(error)

@@ -18,7 +18,7 @@ import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from libs.events.names import replays_topic, resyncs_topic, transactions_topic
+from libs.events.names import sink_request_topics, transactions_topic
 from libs.types.consistency import Cut, Offsets
 from libs.types.stream_offsets import StreamOffsets, load_stream_offsets
 from libs.types.tenant import Images
@@ -154,14 +154,10 @@ def _seen(context: TenantSink, spark: SparkSession, events: DataFrame, ends: Str
     while True:
         # First whether it has ended: then all of it is written, and what of it the batch does not hold lies behind it.
         is_over = has_ended(spark, context.kafka, boundaries)
-        beyond = oldest_beyond(spark, context.kafka, topics, ends, but=_requests(tenant))
+        beyond = oldest_beyond(spark, context.kafka, topics, ends, but=sink_request_topics(tenant))
         if is_over is not False or beyond is not None or time.monotonic() > deadline_s:
             return Seen(newest=newest, beyond=beyond, has_ended=bool(is_over))
         time.sleep(_PAUSE_S)
-
-
-def _requests(tenant: str) -> frozenset[str]:
-    return frozenset((replays_topic(tenant), resyncs_topic(tenant)))
 
 
 def _is_among(places: Mapping[str, Mapping[int, int]]) -> Column:

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from libs.config.connections import KafkaSettings, SaslMechanism
-from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, replays_topic, resyncs_topic, transactions_topic
+from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, sink_request_topics, transactions_topic
 from libs.types.tenant import TenantSpec
 from spark.transforms.cut_envelope import cut_envelope, payload_of
 
@@ -37,7 +37,7 @@ def topic_pattern(tenant: TenantSpec) -> str:
     """
     others = [re.escape(transactions_topic(tenant.tenant, source.name)) for source in tenant.sources]
     rows = rf"(?!(?:{'|'.join([*others, 'headwater'])})$){re.escape(tenant.tenant)}\.(?!headwater\.)[^.]+\.[^.]+\..+"
-    requests = "|".join(re.escape(topic(tenant.tenant)) for topic in (replays_topic, resyncs_topic))
+    requests = "|".join(map(re.escape, sink_request_topics(tenant.tenant)))
     return rf"^(?:{rows}|{requests})$"
 
 

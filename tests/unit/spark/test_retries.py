@@ -1,6 +1,8 @@
 """When parked tables are tried again."""
 
-from spark.jobs.retries import LONGEST_WAIT_S, Retries
+import pytest
+
+from spark.jobs.retries import FIRST_WAIT_S, LONGEST_WAIT_S, Retries, first_piece
 
 
 def test_a_table_is_tried_at_the_start_for_a_new_version_and_ever_more_rarely() -> None:
@@ -23,3 +25,47 @@ def test_a_table_is_tried_at_the_start_for_a_new_version_and_ever_more_rarely() 
     for _ in range(10):
         now_s[0] += LONGEST_WAIT_S
         assert retries.is_due("t", 2)
+
+
+def test_whether_a_try_is_due_can_be_asked_without_one() -> None:
+    """Of tables that were never tried, that are due again, and that were written since."""
+    now_s = [0.0]
+    retries = Retries(clock=lambda: now_s[0])
+
+    assert not retries.is_any_due([])
+    assert retries.is_any_due(["a"])
+    assert retries.is_due("a", 1)
+    assert not retries.is_any_due(["a"])
+    assert retries.is_any_due(["a", "b"])
+    now_s[0] = FIRST_WAIT_S
+    assert retries.is_any_due(["a"])
+    assert retries.is_due("a", 1)
+    retries.written("a")
+    assert retries.is_any_due(["a"])
+    assert retries.is_due("a", 1)
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends", "limit", "piece"),
+    [
+        ({0: 5}, {0: 105}, 100, {0: 105}),
+        ({0: 5}, {0: 106}, 100, {0: 105}),
+        ({0: 0, 1: 0}, {0: 900, 1: 100}, 100, {0: 90, 1: 10}),
+        ({0: 0, 1: 7}, {0: 900, 1: 7}, 1, {0: 1, 1: 7}),
+        ({}, {0: 3}, 2, {0: 2}),  # a Kafka partition that came later is read from its begin
+    ],
+)
+def test_a_piece_gets_on_and_never_beyond_the_end(
+    begins: dict[int, int], ends: dict[int, int], limit: int, piece: dict[int, int]
+) -> None:
+    assert first_piece(begins, ends, limit) == piece
+
+
+def test_pieces_come_to_the_end() -> None:
+    """Of Kafka partitions of any size."""
+    begins, ends, pieces = {0: 0, 1: 10}, {0: 1_001, 1: 13}, 0
+    while begins != ends:
+        begins, pieces = first_piece(begins, ends, 100), pieces + 1
+        assert all(begins[partition] <= end for partition, end in ends.items())
+
+    assert pieces == 11

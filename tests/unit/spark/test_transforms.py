@@ -295,6 +295,8 @@ def test_a_key_that_does_not_fit_fails_the_parse(shared: SharedSpark) -> None:
         ("b.headwater.replays", False),
         ("a.headwater.resyncs", True),
         ("b.headwater.resyncs", False),
+        ("a.headwater.wakes", True),
+        ("b.headwater.wakes", False),
         ("a-b.shop.shop.orders", False),
         ("aa.shop.shop.orders", False),
         ("b.a.shop.orders", False),

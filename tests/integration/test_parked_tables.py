@@ -1,0 +1,61 @@
+"""A parked table is taken up again though nothing new comes, and no batch is larger than it may be: a real PostgreSQL."""
+
+import msgspec
+import pytest
+
+from libs.types.tenant import SinkMode
+from libs.types.warehouse import ParkedTable, warehouse_table
+from tests.conftest import PostgresqlServer
+from tests.integration.sink_tenant import StartTenant, Tenant, orders, row
+from tests.sink_topics import SOURCE, table_id
+
+pytestmark = pytest.mark.integration
+
+LIMIT = 100
+WAITING = 450
+
+
+@pytest.mark.timeout(1_800)
+def test_a_quiet_tenants_parked_table_is_read_piece_by_piece(
+    start_tenant: StartTenant, postgresql_server: PostgresqlServer
+) -> None:
+    """Somebody's CHECK refuses the rows; it is dropped, and not one event comes any more. The log has each of them once, from
+    batches of the limit, over a restart in their midst.
+    """
+    schema = orders()
+    tenant = start_tenant("postgresql", schema, mode=SinkMode.APPEND)
+    tenant.settings = msgspec.structs.replace(tenant.settings, max_offsets_per_trigger=LIMIT)
+    tenant.write(schema, row(0, "first", 0), op="c")
+    tenant.run_until_noted(1)
+    [*namespace, name] = str(warehouse_table(tenant.spec.tenant, SOURCE, table_id("orders"))).split(".")
+    place = f'"{"_".join(namespace)}".{name}'
+    postgresql_server.execute(f"ALTER TABLE {place} ADD CONSTRAINT low CHECK (n < 1) NOT VALID")
+    tenant.write(schema, *(row(n, "waits", n) for n in range(1, WAITING + 1)), op="c")
+    tenant.run_until(lambda tenant: waiting(tenant) >= WAITING)
+    refused = parked(tenant)
+    assert refused is not None
+    assert "breaks a CHECK" in refused.because
+    assert not refused.is_caught_up
+    parked_behind = tenant.progress.batch_id
+    postgresql_server.execute(f"ALTER TABLE {place} DROP CONSTRAINT low")
+
+    tenant.run_until(lambda tenant: tenant.progress.rows >= 2 * LIMIT)
+    begun = parked(tenant)
+    assert begun is not None
+    assert begun.is_caught_up
+    assert 0 < begun.waiting_offsets < WAITING
+    tenant.run_until_noted(WAITING + 1)
+
+    assert [each["id"] for each in tenant.rows()] == list(range(WAITING + 1))
+    assert parked(tenant) is None
+    assert tenant.progress.batch_id - parked_behind >= WAITING // LIMIT
+
+
+def parked(tenant: Tenant) -> ParkedTable | None:
+    [table] = tenant.progress.tables.values()
+    return table.parked
+
+
+def waiting(tenant: Tenant) -> int:
+    found = parked(tenant)
+    return 0 if found is None else found.waiting_offsets
