@@ -11,6 +11,7 @@ How far a batch reads is durable before anything of it is written: should it com
 from collections.abc import Collection, Mapping
 from typing import Final
 
+import msgspec
 import structlog
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
@@ -79,12 +80,7 @@ def _decided(context: TenantSink, batch: BatchIdentity, events: DataFrame, parke
         chosen = nearly_read(begins, from_offsets, behind, limit=context.batch_limit // _SHARE)
     ahead = range_of(begins, ends, taken_in, chosen)
     if ahead.to_offsets or known.to_offsets:
-        ahead = ReadAhead(
-            query_id=batch.query_id,
-            batch_id=batch.batch_id,
-            from_offsets=ahead.from_offsets,
-            to_offsets=ahead.to_offsets,
-        )
+        ahead = msgspec.structs.replace(ahead, query_id=batch.query_id, batch_id=batch.batch_id)
         context.read_ahead_file.store(ahead)
         failpoint("sink_after_read_ahead_before_tables")
     return ahead
@@ -125,11 +121,11 @@ def nearly_read(
 
 def range_of(begins: StreamOffsets, ends: StreamOffsets, taken_in: StreamOffsets, chosen: StreamOffsets) -> ReadAhead:
     """What the batch holds of topics that were read ahead of ``begins``, or are to be ahead of ``ends``."""
-    topics = sorted({*taken_in, *chosen})
-    from_offsets = {topic: _furthest(begins, taken_in)[topic] for topic in topics}
+    furthest = _furthest(begins, taken_in)
+    from_offsets = {topic: furthest[topic] for topic in sorted({*taken_in, *chosen})}
     to_offsets = {
-        topic: joined_offsets(from_offsets[topic], ends.get(topic, {}), chosen.get(topic, {}), choose=max)
-        for topic in topics
+        topic: joined_offsets(begin, ends.get(topic, {}), chosen.get(topic, {}), choose=max)
+        for topic, begin in from_offsets.items()
     }
     return ReadAhead(from_offsets=from_offsets, to_offsets=to_offsets)
 

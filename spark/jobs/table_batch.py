@@ -23,12 +23,11 @@ from libs.types.table import TableSchema
 from libs.types.tenant import Consistency, Images, SinkSettings, TenantSpec
 from libs.types.warehouse import ORDER_COLUMN, ParkedTable, ReachedPosition
 from libs.warehouse.spark_types import UNSIGNED_BIGINT
-from spark.jobs.cut_file import CutFile
+from spark.jobs.batch_files import BatchFile
 from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.newest_events import NewestEvents
 from spark.jobs.parked_keys import ParkedKeysFile
 from spark.jobs.progress import TableOutcome
-from spark.jobs.read_ahead_file import ReadAheadFile
 from spark.jobs.resync_answers import ResyncAnswers
 from spark.jobs.retries import Retries
 from spark.jobs.table_failures import TableFailures
@@ -61,8 +60,8 @@ class TenantSink:
     max_parked_keys: int
     resyncs: ResyncAnswers
     newest_events: NewestEvents
-    cut_file: CutFile
-    read_ahead_file: ReadAheadFile
+    cut_file: BatchFile[Cut]
+    read_ahead_file: BatchFile[ReadAhead]
     batch_limit: int
     """How many events Spark deals a batch at most."""
     fails_on_loss: bool = True

@@ -30,14 +30,13 @@ from libs.telemetry.metrics import (
 from libs.types.stream_offsets import load_earlier_offsets, load_stream_offsets
 from libs.types.tenant import Images, TenantSpec
 from spark.jobs.batch import apply_batch
-from spark.jobs.cut_file import CutFile
+from spark.jobs.batch_files import cut_file, read_ahead_file
 from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.lineage import Lineage, TenantLineage
 from spark.jobs.newest_events import NewestEvents
 from spark.jobs.pace import batch_limit, first_pace, is_full_batch, next_pace
 from spark.jobs.parked_keys import ParkedKeysFile
 from spark.jobs.progress import load_progress, store_progress
-from spark.jobs.read_ahead_file import ReadAheadFile
 from spark.jobs.resync_answers import ResyncAnswers
 from spark.jobs.retries import Retries
 from spark.jobs.settings import SinkJobSettings
@@ -253,8 +252,8 @@ class TenantQuery:
             max_parked_keys=self._settings.max_parked_keys,
             resyncs=ResyncAnswers(state_dir, name),
             newest_events=NewestEvents(self._settings.kafka),
-            cut_file=CutFile(state_dir, name),
-            read_ahead_file=ReadAheadFile(state_dir, name),
+            cut_file=cut_file(state_dir, name),
+            read_ahead_file=read_ahead_file(state_dir, name),
             batch_limit=limit,
             fails_on_loss=fails_on_loss,
             failures=self._table_failures,

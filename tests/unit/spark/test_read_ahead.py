@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from libs.errors import PipelineHalted
 from libs.types.read_ahead import ReadAhead, read_ahead_path
+from spark.jobs.batch_files import read_ahead_file
 from spark.jobs.read_ahead import nearly_read, range_of, still_ahead
-from spark.jobs.read_ahead_file import ReadAheadFile
 
 TOPICS = ("a", "b", "c", "d")
 
@@ -50,7 +50,7 @@ def test_an_unreadable_file_halts_the_tenant(tmp_path: Path) -> None:
     path.write_bytes(b"{rubbish")
 
     with pytest.raises(PipelineHalted, match="put it back from a backup"):
-        ReadAheadFile(tmp_path, "acme").load()
+        read_ahead_file(tmp_path, "acme").load()
 
 
 steps = st.lists(

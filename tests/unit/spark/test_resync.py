@@ -9,11 +9,10 @@ from libs.types.read_ahead import ReadAhead
 from libs.types.resync import ResyncAnswer, ResyncRequest, resyncs_path
 from libs.types.stream_offsets import offsets_path
 from libs.types.tenant import SinkSettings, TenantSpec
-from spark.jobs.cut_file import CutFile
+from spark.jobs.batch_files import cut_file, read_ahead_file
 from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.newest_events import NewestEvents
 from spark.jobs.parked_keys import ParkedKeysFile
-from spark.jobs.read_ahead_file import ReadAheadFile
 from spark.jobs.resync import _ends, due_resyncs, gives_up, refuse
 from spark.jobs.resync_answers import ResyncAnswers
 from spark.jobs.retries import Retries
@@ -38,8 +37,8 @@ def context(state_dir: Path) -> TenantSink:
         max_parked_keys=1,
         resyncs=ResyncAnswers(state_dir, "acme"),
         newest_events=NewestEvents(None),  # type: ignore[arg-type]
-        cut_file=CutFile(state_dir, "acme"),
-        read_ahead_file=ReadAheadFile(state_dir, "acme"),
+        cut_file=cut_file(state_dir, "acme"),
+        read_ahead_file=read_ahead_file(state_dir, "acme"),
         batch_limit=1_000,
     )
 

@@ -1,0 +1,73 @@
+"""What was decided of a tenant's last micro-batch, kept through restarts: where it was cut, and how far it read on.
+
+``whole_transactions`` and ``read_ahead`` decide, before anything of the batch is written; these files only remember.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
+
+from libs.durable_file import replace_durably
+from libs.errors import PipelineHalted
+from libs.types.consistency import Cut, cut_path, decode_cut, encode_cut
+from libs.types.read_ahead import ReadAhead, decode_read_ahead, encode_read_ahead, read_ahead_path
+
+Decided = TypeVar("Decided")
+
+
+class BatchFile(Generic[Decided]):
+    """One tenant's file of one kind."""
+
+    def __init__(
+        self,
+        path: Path,
+        empty: Decided,
+        decode: Callable[[bytes], Decided],
+        encode: Callable[[Decided], bytes],
+        *,
+        without: str,
+    ) -> None:
+        """``empty``: what holds before anything was stored. ``without``: what events come to if it is taken for that."""
+        self._path = path
+        self._empty = empty
+        self._decode = decode
+        self._encode = encode
+        self._without = without
+
+    def load(self) -> Decided:
+        """What was stored last.
+
+        Raises:
+            PipelineHalted: the file cannot be read; put it back.
+        """
+        try:
+            return self._decode(self._path.read_bytes())
+        except FileNotFoundError:
+            return self._empty
+        except msgspec.DecodeError as error:
+            raise PipelineHalted(
+                f"{self._path} cannot be read: without it events {self._without}; put it back from a backup, or write the "
+                "tenant's tables anew (docs/sinks.md, 'Write tables anew')"
+            ) from error
+
+    def store(self, decided: Decided) -> None:
+        """Replace the file whole, durably."""
+        replace_durably(self._path, self._encode(decided))
+
+
+def cut_file(state_dir: Path, tenant: str) -> BatchFile[Cut]:
+    """Where a tenant's last batch was cut."""
+    return BatchFile(cut_path(state_dir, tenant), Cut(), decode_cut, encode_cut, without="that wait would be lost")
+
+
+def read_ahead_file(state_dir: Path, tenant: str) -> BatchFile[ReadAhead]:
+    """How far a tenant's last batch read on."""
+    return BatchFile(
+        read_ahead_path(state_dir, tenant),
+        ReadAhead(),
+        decode_read_ahead,
+        encode_read_ahead,
+        without="that were taken in would come twice",
+    )
