@@ -368,7 +368,7 @@ def _sink_hop(home: Home, consumer: Consumer, tenant: TenantSpec) -> Callable[[]
             if progress.halted_because is not None:
                 raise _Hopeless(f"the sink of tenant {tenant.tenant} is halted: {progress.halted_because}")
             for table in progress.tables.values():
-                if table.parked is not None and not table.parked.is_caught_up:
+                if table.parked is not None and table.needs_a_human:
                     raise _Hopeless(f"table {table.warehouse_table} is parked: {table.parked.because}")
         return _sink_behind(home, consumer, tenant.tenant, ends)
 

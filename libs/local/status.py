@@ -537,7 +537,7 @@ def _sink_detail(table: TableProgress, resync: Resync | None) -> str:
 
 
 def _table_detail(table: TableProgress) -> str:
-    if table.parked is not None and table.parked.is_caught_up:
+    if table.parked is not None and table.parked.is_catching_up:
         return f"was parked; reads what waited, {table.parked.waiting_offsets:,} record(s) to go"
     if table.parked is not None:
         return f"parked: {table.parked.because}"

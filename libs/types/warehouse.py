@@ -178,7 +178,7 @@ class ParkedTable(msgspec.Struct, frozen=True, kw_only=True):
     """By Kafka partition: the first event that was not applied."""
     to_offsets: Mapping[int, int]
     """By Kafka partition: behind the last event that was passed over."""
-    is_caught_up: bool = False
+    is_catching_up: bool = False
     """The cause is mended, and what waited is read piece by piece: nobody must see to it any more."""
 
     @property
@@ -284,6 +284,11 @@ class TableProgress(msgspec.Struct, frozen=True, kw_only=True):
     truncated_order: str = ""
     """Of a mirror: sort key of the newest TRUNCATE that it has taken in; empty: none."""
 
+    @property
+    def needs_a_human(self) -> bool:
+        """Whether it is parked, and not catching up."""
+        return self.parked is not None and not self.parked.is_catching_up
+
 
 class BatchTimings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the time of one micro-batch went, in seconds."""
@@ -314,6 +319,11 @@ class SinkProgress(msgspec.Struct, frozen=True, kw_only=True):
     last_batch: BatchTimings = BatchTimings()
     halted_because: str | None = None
     """Not None: the tenant's query stands still and a human is needed; ends with the remedy."""
+
+    @property
+    def parked_topics(self) -> frozenset[str]:
+        """Those of tables of which something waits."""
+        return frozenset(topic for topic, table in self.tables.items() if table.parked is not None)
 
 
 _encoder = msgspec.json.Encoder()

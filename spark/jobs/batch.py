@@ -142,7 +142,7 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
     started_s, show_s = time.monotonic(), 0.0
     spark = events.sparkSession
     progress = load_progress(context.state_dir, context.tenant.tenant)
-    parked = [topic for topic, table in progress.tables.items() if table.parked is not None]
+    parked = progress.parked_topics
     events, ahead = with_read_ahead(context, batch, events, parked=parked)
     context = replace(context, ahead=ahead)
     # Each table's tasks go through all parts of the batch, of which Kafka's reader makes one for each partition of each topic:
@@ -335,7 +335,7 @@ def _piece(
         limit *= 4
     if ends == waiting.to_offsets:
         return events, slices, None
-    return events, slices, msgspec.structs.replace(waiting, from_offsets=ends, is_caught_up=True)
+    return events, slices, msgspec.structs.replace(waiting, from_offsets=ends, is_catching_up=True)
 
 
 def _known_offsets(context: TenantSink, batch: BatchIdentity, topic: str) -> dict[int, int]:

@@ -9,6 +9,7 @@ from libs.config.connections import KafkaSettings
 from spark.java import java_class
 from spark.jobs.jvm_consumer import client_properties, duration
 
+# The job's loop waits for some of these; it counts as hanging after 120 s.
 _DELIVERY_TIMEOUT_MS: Final = "15000"
 _REQUEST_MS: Final = "10000"
 _BYTES_WRITER: Final = "org.apache.kafka.common.serialization.ByteArraySerializer"

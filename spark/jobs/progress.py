@@ -209,9 +209,7 @@ def observe_batch(warehouse: str, progress: SinkProgress, outcomes: Sequence[Tab
             if took_s is not None:
                 SINK_PHASE_SECONDS.labels(*labels, phase).observe(took_s)
     SINK_PARKED_KEYS.labels(*labels).set(sum(table.parked_keys for table in progress.tables.values()))
-    SINK_PARKED_TABLES.labels(*labels).set(
-        sum(table.parked is not None and not table.parked.is_caught_up for table in progress.tables.values())
-    )
+    SINK_PARKED_TABLES.labels(*labels).set(sum(table.needs_a_human for table in progress.tables.values()))
     newest_us = max((outcome.newest_committed_at_us for outcome in outcomes), default=0)
     if newest_us:
         SINK_LAG.labels(*labels).set(max(0.0, (progress.written_at_us - newest_us) / 1e6))

@@ -73,6 +73,11 @@ class _Run:
         self.applied_batches = 0
         self.parked: frozenset[str] = frozenset()
         """Topics of tables that are parked now."""
+        self.woken_behind = -1
+        """How many batches were applied when it was woken last."""
+        self.wake_at_s = 0.0
+        """Not before."""
+        self.is_waking = False
         self.is_applying = False
         """A batch is at work; that may outlast the query's end, which Spark does not wait for."""
         self.failure: BaseException | None = None
@@ -113,17 +118,17 @@ class _Run:
 
     def note_parked(self) -> None:
         """Learn from the progress file which tables are."""
-        progress = load_progress(self._context.state_dir, self._context.tenant.tenant)
-        self.parked = frozenset(topic for topic, table in progress.tables.items() if table.parked is not None)
+        self.parked = load_progress(self._context.state_dir, self._context.tenant.tenant).parked_topics
+
+    def is_idle(self) -> bool:
+        """Whether no batch is at work, and none is due."""
+        status = self.query.status
+        return not status["isDataAvailable"] and not status["isTriggerActive"]
 
     @property
-    def waits_for_a_batch(self) -> bool:
-        """Whether a parked table is to be tried again, and no events come that would begin a batch."""
-        if not self.parked:
-            return False
-        status = self.query.status
-        is_idle = not status["isDataAvailable"] and not status["isTriggerActive"] and not self.is_applying
-        return is_idle and self._context.retries.is_any_due(self.parked)
+    def has_due_retries(self) -> bool:
+        """Whether a parked table is to be tried again."""
+        return self._context.retries.is_any_due(self.parked)
 
     def _is_full(self, batch_id: int) -> bool:
         of_batch = self._context.state_dir, self._context.tenant.tenant, batch_id
@@ -165,9 +170,6 @@ class TenantQuery:
         self._failures = 0
         self._table_failures = TableFailures()
         self._start_at_s = 0.0
-        self._woken_behind = -1
-        """How many batches the run had applied when it was woken last."""
-        self._wake_at_s = 0.0
         self._halted_because: str | None = None
         self._labels = (tenant.tenant, tenant.sink.warehouse)
         self._tell_halted(None)
@@ -197,9 +199,9 @@ class TenantQuery:
         if self._run.applied_batches:
             self._failures = 0
         if self._run.query.isActive:
-            if not self._run.query.status["isDataAvailable"] and not self._run.query.status["isTriggerActive"]:
+            if self._run.is_idle():
                 SINK_LAG.labels(*self._labels).set(0)
-            self._wake(self._run)
+                self._wake(self._run)
             return
         failed, self._run = self._run, None
         self._stopped = failed
@@ -270,7 +272,6 @@ class TenantQuery:
         )
         run = _Run(context, lineage)
         run.note_parked()
-        self._woken_behind = -1
         if lineage is not None:  # before the first batch tells of itself
             lineage.started()
         run.started(
@@ -284,15 +285,22 @@ class TenantQuery:
         return run
 
     def _wake(self, run: _Run) -> None:
-        """Once, until the batch has come; and not at once again where Kafka does not take it."""
-        if run.applied_batches == self._woken_behind or not run.waits_for_a_batch or time.monotonic() < self._wake_at_s:
+        """Once, until the batch has come. Beside the job's loop: while Kafka is away it would stand for every such tenant."""
+        is_woken = run.is_waking or run.woken_behind == run.applied_batches
+        if is_woken or time.monotonic() < run.wake_at_s or not run.has_due_retries:
             return
+        run.is_waking = True
+        threading.Thread(target=self._send_wake, args=(run, run.applied_batches), daemon=True).start()
+
+    def _send_wake(self, run: _Run, applied_batches: int) -> None:
         try:
             wake(self._spark, self._settings.kafka, self.tenant)
-            self._woken_behind = run.applied_batches
+            run.woken_behind = applied_batches
         except TransientError as error:
-            self._wake_at_s = time.monotonic() + _LONGEST_PAUSE_S
+            run.wake_at_s = time.monotonic() + _LONGEST_PAUSE_S
             log.warning("sink_not_woken", tenant=self.tenant.tenant, reason=str(error), retry_in_s=_LONGEST_PAUSE_S)
+        finally:
+            run.is_waking = False
 
     def _note_failure(self, error: BaseException | None) -> None:
         reason = described(error)

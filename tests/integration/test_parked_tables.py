@@ -35,14 +35,14 @@ def test_a_quiet_tenants_parked_table_is_read_piece_by_piece(
     refused = parked(tenant)
     assert refused is not None
     assert "breaks a CHECK" in refused.because
-    assert not refused.is_caught_up
+    assert not refused.is_catching_up
     parked_behind = tenant.progress.batch_id
     postgresql_server.execute(f"ALTER TABLE {place} DROP CONSTRAINT low")
 
     tenant.run_until(lambda tenant: tenant.progress.rows >= 2 * LIMIT)
     begun = parked(tenant)
     assert begun is not None
-    assert begun.is_caught_up
+    assert begun.is_catching_up
     assert 0 < begun.waiting_offsets < WAITING
     tenant.run_until_noted(WAITING + 1)
 
