@@ -209,10 +209,8 @@ class Model:
 
     def _end(self, key: int, order: str) -> None:
         del self.rows[key]
-        place, current = max(
-            ((place, each) for place, each in enumerate(self.versions) if each.id == key), key=lambda found: found[0]
-        )
-        self.versions[place] = replace(current, closed_by=order)
+        place = max(place for place, each in enumerate(self.versions) if each.id == key)
+        self.versions[place] = replace(self.versions[place], closed_by=order)
 
 
 def without_own_columns(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

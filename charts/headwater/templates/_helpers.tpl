@@ -134,7 +134,7 @@ replication_factor: {{ .Values.trial.kafka.enabled | ternary 1 .Values.kafka.rep
 url: {{ .Values.trial.redis.enabled | ternary "redis://headwater-redis:6379/0" .Values.redis.url }}
 {{- end -}}
 
-{{- /* Refuses a trial's own server beside what says how another one is reached. Takes root, chosen (kafka, redis) and what is given of that. */ -}}
+{{- /* Refuses a trial's own server beside what says how another one is reached. Takes chosen (kafka, redis) and what is given of that. */ -}}
 {{- define "headwater.trialAlone" -}}
 {{- range $name, $value := .given -}}
 {{- if and $value (ne (toString $value) "PLAINTEXT") -}}
