@@ -58,10 +58,10 @@ _FIRST_PAUSE_S: Final = 0.001
 _LAST_PAUSE_S: Final = 0.032
 """Between two looks at what the broker acknowledged, the longer the longer it takes."""
 _QUEUED_BATCHES: Final = 24
-_QUEUED_BYTES: Final = 8 << 20
+_QUEUED_BYTES: Final = 4 << 20
 """Batches and bytes between decoder and producer; one batch larger than that still passes, alone. As much as is decoded while
 a transaction is committed: more would only be memory."""
-_UNACKNOWLEDGED_BYTES: Final = 8 << 20
+_UNACKNOWLEDGED_BYTES: Final = 4 << 20
 """What the producer may hold that the broker has not acknowledged, one record aside: more would only be memory."""
 _UNACKNOWLEDGED_RECORDS: Final = 5
 """… and how many records. librdkafka has no more than 5 in flight to a Kafka partition (RD_KAFKA_IDEMP_MAX_INFLIGHT), and while
