@@ -23,6 +23,7 @@ NAMES: Final = frozenset(
         "reader_between_snapshot_chunks",
         "reader_between_watermarks",  # a chunk was read, its high watermark not yet
         "reader_between_incremental_chunks",
+        "reader_before_shards_taken_up",  # of several tasks: all let them go, nobody has said that he reads them
         "reader_after_schema_recorded_before_publish",
         # router
         "router_after_produce_before_offsets",

@@ -16,7 +16,7 @@ from libs.source.vitess.tasks import partition_name
 from services.vstream_reader.position import SOURCE_KIND
 from services.vstream_reader.settings import VstreamReaderSettings, mistakes_in
 from services.vstream_reader.source import TakeOver, VstreamSource
-from services.vstream_reader.tasks import take_over
+from services.vstream_reader.tasks import CommittedFellows, Fellows, take_over
 
 
 async def follow_vstream(settings: VstreamReaderSettings, status: ReaderStatus) -> None:
@@ -26,7 +26,7 @@ async def follow_vstream(settings: VstreamReaderSettings, status: ReaderStatus) 
         CheckpointCommitterClient(settings.checkpoint_committer) as committer,
     ):
         await follow(
-            VstreamSource(settings, schema_history, _takeover(settings, committer)),
+            VstreamSource(settings, schema_history, _takeover(settings, committer), _fellows(settings, committer)),
             connector=SOURCE_KIND,
             kafka=settings.kafka,
             committer=committer,
@@ -47,6 +47,12 @@ def _takeover(settings: VstreamReaderSettings, committer: CheckpointCommitterCli
         kafka=settings.kafka,
         lease_s=settings.lease_s,
     )
+
+
+def _fellows(settings: VstreamReaderSettings, committer: CheckpointCommitterClient) -> Fellows | None:
+    if settings.tasks is None:
+        return None
+    return CommittedFellows(tasks=settings.tasks, source=settings.source, committer=committer, kafka=settings.kafka)
 
 
 async def serve(settings: VstreamReaderSettings, stop: asyncio.Event) -> None:

@@ -188,8 +188,8 @@ def error_of(code: grpc.StatusCode, details: str, *, where: str, has_condition: 
         )
     if _OTHERS_SHARDS.search(details):
         return ShardsNotInStream(
-            f"{text}; a reshard joins shards that other tasks read: stop all tasks and start them as the next generation "
-            "(tasks.generation)"
+            f"{text}; a reshard joins shards that this reader does not read: leave 'shards' empty to read all of them, or "
+            "name them too"
         )
     if _GTID_MISMATCH.search(details):
         return PipelineHalted(

@@ -42,7 +42,7 @@ from libs.types.value import UNAVAILABLE_VALUE
 from libs.types.value_modes import ValueModes
 from protos.vitess import binlogdata_pb2
 from services.vstream_reader.fields import reading, reads_otherwise_copied, table_schema
-from services.vstream_reader.position import VitessPosition, encode_position
+from services.vstream_reader.position import LetGo, VitessPosition, encode_position
 from services.vstream_reader.row_changes import ImagesAbsent, RowChangesDecoder, ValueAbsent
 from services.vstream_reader.tally import StreamTally, TableTally
 from services.vstream_reader.transaction_store import TransactionStore
@@ -209,6 +209,7 @@ class StreamDecoder:
             shard: {table.table_name: table for table in tables} for shard, tables in position.copied.items()
         }
         self._not_begun = self._shards_not_begun()
+        self._let_go, self._taken_up = position.let_go, position.taken_up
         self._tables: dict[tuple[bytes, bytes], _Table | None] = {}
         self._decoders: WeakValueDictionary[tuple[TableSchema, bool, bool], RowChangesDecoder] = WeakValueDictionary()
         """By schema, whether members come as text, and whether rows are copied. All shards share them."""
@@ -261,7 +262,13 @@ class StreamDecoder:
     def position(self) -> SourcePosition:
         """Where the stream stands, which is behind the last transaction that ended; see ``is_resumable``."""
         copied = self._copied if self.is_copying else {}
-        return encode_position([shard.json for shard in self._shards], self._epochs, copied)
+        return encode_position(
+            [shard.json for shard in self._shards],
+            self._epochs,
+            copied,
+            let_go=self._let_go,
+            taken_up=self._taken_up,
+        )
 
     @property
     def place(self) -> VitessPosition:
@@ -270,7 +277,14 @@ class StreamDecoder:
             vgtid=tuple(shard.gtid for shard in self._shards),
             epochs=dict(self._epochs),
             copied={shard: tuple(tables.values()) for shard, tables in self._copied.items()},
+            let_go=self._let_go,
+            taken_up=self._taken_up,
         )
+
+    def note(self, let_go: tuple[LetGo, ...], taken_up: tuple[int, ...]) -> None:
+        """What the position says of shards that tasks hand over (``reshard``): it is another place then."""
+        self._let_go, self._taken_up = let_go, taken_up
+        self.places += 1
 
     @property
     def shard_names(self) -> Set[str]:
@@ -283,14 +297,20 @@ class StreamDecoder:
         return frozenset(self._held)
 
     @property
+    def shards_not_begun(self) -> frozenset[str]:
+        """Those that have not told their place yet, or none of their rows though they are copied."""
+        return frozenset(self._not_begun)
+
+    @property
     def copying_shards(self) -> frozenset[str]:
         """Those whose tables vtgate still copies."""
         return frozenset(self._copying)
 
     def shards(self) -> list[ShardProgress]:
-        """Every shard that is read now, with what was counted of it."""
+        """Every shard that is read now, or that waits for the task which takes it up, with what was counted of it."""
+        let_go = [_shard_at(entry, part.epochs[entry.shard]) for part in self._let_go for entry in part.vgtid]
         found = []
-        for shard in self._shards:
+        for shard in (*self._shards, *let_go):
             tally = self._options.tally.of_shard(shard.gtid.shard)
             found.append(
                 ShardProgress(
@@ -304,7 +324,7 @@ class StreamDecoder:
                     rows=tally.rows,
                     rows_copied=tally.rows_copied,
                     is_copying=shard.gtid.shard in self._copying,
-                    is_ended=shard.gtid.shard in self._held,
+                    is_ended=shard.gtid.shard in self._held or shard.gtid.shard not in self._by_name,
                 )
             )
         return found

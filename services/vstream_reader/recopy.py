@@ -161,6 +161,11 @@ class Recopy:
         log.info("recopy_begins", table=copy.table, condition=copy.condition, goes_on=goes_on)
         return recopy_request(self._settings, position, copy.table.partition(".")[2], copy.condition)
 
+    def pass_over(self) -> None:
+        """The main stream reads no shard, so nothing is to be copied: whoever asked finds it done."""
+        while (copy := self._wanted) is not None:
+            self.state = chunk_delivered(self.state, copy, is_last=True)
+
     @property
     def running(self) -> TableCopy | None:
         """What the second stream copies, and how far; None: there is none."""

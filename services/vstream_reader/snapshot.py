@@ -72,6 +72,8 @@ def anew(settings: VstreamReaderSettings, position: VitessPosition, serving: Seq
     return VitessPosition(
         vgtid=tuple(ShardGtid(keyspace=settings.keyspace, shard=shard, gtid=EMPTY) for shard in shards),
         epochs={shard: position.epochs.get(shard, newest) for shard in shards},
+        let_go=position.let_go,
+        taken_up=position.taken_up,
     )
 
 
@@ -110,7 +112,7 @@ def stream_request(
         tablet_type=_TABLET_TYPES[stream.tablet_type],
         vgtid=vgtid_to_proto(resume_vgtid(position.vgtid, position.copied)),
         filter=stream_filter(settings.keyspace, settings.include_tables, settings.exclude_tables),
-        flags=_flags(stream, tables_to_copy),
+        flags=_flags(stream, tables_to_copy, is_task=settings.tasks is not None),
     )
 
 
@@ -124,7 +126,7 @@ def recopy_request(
     return request
 
 
-def _flags(stream: StreamSettings, tables_to_copy: Sequence[str]) -> vtgate_pb2.VStreamFlags:
+def _flags(stream: StreamSettings, tables_to_copy: Sequence[str], *, is_task: bool) -> vtgate_pb2.VStreamFlags:
     return vtgate_pb2.VStreamFlags(
         minimize_skew=stream.minimize_skew,
         heartbeat_interval=stream.heartbeat_interval_s,
@@ -133,8 +135,8 @@ def _flags(stream: StreamSettings, tables_to_copy: Sequence[str]) -> vtgate_pb2.
         cell_preference=stream.cell_preference.value if stream.cell_preference is not None else "",
         tablet_order=stream.tablet_order.value if stream.tablet_order is not None else "",
         stream_keyspace_heartbeats=stream.stream_keyspace_heartbeats,
-        # Without the journal a stream that stops at a reshard does not say where to go on.
-        include_reshard_journal_events=stream.include_reshard_journal_events or stream.stop_on_reshard,
+        # Without the journal a stream that stops at a reshard does not say where to go on, nor a task what is to be joined.
+        include_reshard_journal_events=stream.include_reshard_journal_events or stream.stop_on_reshard or is_task,
         tables_to_copy=tables_to_copy,
         exclude_keyspace_from_table_name=stream.exclude_keyspace_from_table_name,
     )

@@ -25,6 +25,7 @@ from libs.errors import (
     ServiceUnavailable,
     SourceMisconfigured,
     SourceUnavailable,
+    TransientError,
 )
 from libs.events.batch import BatchBuilder, BatchIdentity
 from libs.events.dead_letter import UndecodedRow, encode_undecoded_row
@@ -37,17 +38,19 @@ from libs.mysql.ddl_syntax import DdlNotUnderstood
 from libs.mysql.identifiers import quote_identifier
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.failure_handling import LeftOut
+from libs.source.incremental import taken_over
 from libs.source.port import ReadBatch, ResumePoint, ShardProgress
 from libs.source.unseen_rows import report_unseen_rows
 from libs.source.vitess.settings import TransactionMetadata
 from libs.source.vitess.tasks import partition_name
 from libs.telemetry import metrics
-from libs.types.checkpoint import Checkpoint, SnapshotProgress
+from libs.types.checkpoint import Checkpoint, IncrementalSnapshot, SnapshotProgress
+from libs.types.order import EventOrder
 from libs.types.position import SourcePartition
 from libs.types.table import TableId, TableSchema
 from protos.vitess import binlogdata_pb2
 from services.vstream_reader.answers import ANSWERS_AHEAD, Answers, Arrived
-from services.vstream_reader.client import Vtgate
+from services.vstream_reader.client import ShardsNotInStream, Vtgate
 from services.vstream_reader.decode import (
     DdlStatement,
     DecoderOptions,
@@ -59,6 +62,7 @@ from services.vstream_reader.decode import (
 )
 from services.vstream_reader.position import VitessPosition, decode_position
 from services.vstream_reader.recopy import Recopy
+from services.vstream_reader.reshard import let_go, settled
 from services.vstream_reader.settings import SnapshotMode, VstreamReaderSettings
 from services.vstream_reader.snapshot import (
     anew,
@@ -70,7 +74,7 @@ from services.vstream_reader.snapshot import (
     stream_request,
 )
 from services.vstream_reader.tally import StreamTally, TallyMetrics
-from services.vstream_reader.tasks import Beginning, dealt_shards, require_own_generation
+from services.vstream_reader.tasks import Beginning, Fellows, dealt_shards, require_own_generation
 from services.vstream_reader.vgtid import inherited_epoch, overlap, shard_gtid_from_proto
 
 log = structlog.get_logger()
@@ -82,9 +86,12 @@ _QUIET_S: Final = 0.002
 _SHARDS_TOLD: Final = 4
 """Of an error's place: a keyspace may have hundreds."""
 _SIGNAL_POLL_S: Final = 0.2
+_FELLOWS_POLL_S: Final = 1.0
+"""How often a task whose shards wait for others looks at what these have committed."""
+_STILL_WAITING_S: Final = 60.0
 _Error = TypeVar("_Error", bound=HeadwaterError)
-TakeOver = Callable[[tuple[Sequence[str], Sequence[str]]], Awaitable[Beginning | None]]
-"""From the task's own shards and all that serve to where they stand, and what is yet to be copied of them."""
+TakeOver = Callable[[Sequence[str]], Awaitable[Beginning | None]]
+"""From the shards that serve to where the task's own ones stand, and what is yet to be copied of them."""
 
 
 class VstreamSource:
@@ -95,11 +102,14 @@ class VstreamSource:
         settings: VstreamReaderSettings,
         schema_history: SchemaHistoryClient,
         take_over: TakeOver | None = None,
+        fellows: Fellows | None = None,
     ) -> None:
-        """``take_over``: of the generations of tasks before this one; see ``tasks.take_over``."""
+        """``take_over``: of the generations of tasks before this one; see ``tasks.take_over``. ``fellows``: the other tasks of
+        this one; without them a reshard that joins shards of several tasks halts the reader."""
         self._settings = settings
         self._schema_history = schema_history
         self._take_over = take_over
+        self._fellows = fellows
         self._copies_anew = settings.snapshot.mode is SnapshotMode.ALWAYS
         self.partition = SourcePartition(source=settings.source, name=partition_name(settings.tasks))
         self._vtgate_has_answered = False
@@ -114,7 +124,7 @@ class VstreamSource:
             self._vtgate_has_answered = True
             progress = SnapshotProgress()
             if resume_from is None:
-                beginning = await self._beginning(dealt_shards(self._settings.tasks, serving), serving)
+                beginning = await self._beginning(serving)
             else:
                 beginning = _resumed(resume_from, self._settings)
                 if self._copies_anew:
@@ -131,6 +141,7 @@ class VstreamSource:
                 beginning,
                 tables=tables,
                 progress=progress,
+                fellows=self._fellows,
                 tally=self._tally,
                 tally_metrics=self._tally_metrics,
             )
@@ -139,26 +150,27 @@ class VstreamSource:
             finally:
                 await asyncio.shield(asyncio.to_thread(change_log.close))
 
-    async def _beginning(self, shards: Sequence[str], serving: Sequence[str]) -> Beginning:
+    async def _beginning(self, serving: Sequence[str]) -> Beginning:
         """Where a source partition without a checkpoint begins.
 
         Raises:
             SourceMisconfigured: there are more tasks than shards, and none for this one.
         """
+        if self._take_over is not None and (found := await self._take_over(serving)) is not None:
+            log.info(
+                "positions_taken_over",
+                shards=[entry.shard for entry in found.position.vgtid],
+                copied_again=[copy.table for copy in found.incremental.tables],
+                signals_offset=found.incremental.signals_offset,
+            )
+            return found
         tasks = self._settings.tasks
+        shards = dealt_shards(tasks, serving)
         if tasks is not None and not shards:
             raise SourceMisconfigured(
                 f"task {tasks.number} has no shard to read: there are {tasks.of} tasks and {len(serving)} shard(s) "
                 f"({', '.join(serving)}); read with at most {len(serving)} tasks"
             )
-        if self._take_over is not None and (found := await self._take_over((shards, serving))) is not None:
-            log.info(
-                "positions_taken_over",
-                shards=list(shards),
-                copied_again=[copy.table for copy in found.incremental.tables],
-                signals_offset=found.incremental.signals_offset,
-            )
-            return found
         position = first_position(self._settings, shards)
         return Beginning(position, is_copy_due(position))
 
@@ -218,6 +230,7 @@ class VstreamChangeLog:
         *,
         tables: Sequence[str],
         progress: SnapshotProgress,
+        fellows: Fellows | None,
         tally: StreamTally,
         tally_metrics: TallyMetrics,
     ) -> None:
@@ -243,7 +256,14 @@ class VstreamChangeLog:
         self._schemas: dict[TableId, TableSchema] = {}
         """The newest version of each table that was met."""
         self._versions: dict[TableSchema, TableSchema] = {}
-        self._journal: binlogdata_pb2.Journal | None = None
+        self._announced: dict[int, binlogdata_pb2.Journal] = {}
+        """Journals that the main stream has met, by their numbers."""
+        self._fellows = fellows
+        self._looks_at_s = self._told_at_s = 0.0
+        self._has_moved = False
+        """The next main stream begins at ``_position``, which is not where this one stood."""
+        self._order = EventOrder(epoch=0, rank=0, tx_ordinal=0)
+        """The greatest of all checkpoints: a shard that was let go may have had it, and none may go backwards."""
         self._left_out = LeftOut(settings.failure_handling, *self._labels)
         self._options = DecoderOptions(
             source=settings.source,
@@ -260,12 +280,7 @@ class VstreamChangeLog:
         self._tally_metrics = tally_metrics
         self._decoder: StreamDecoder | None = None
         """Of the main stream."""
-        self._recopy = Recopy(
-            settings,
-            beginning.incremental,
-            labels=self._labels,
-            make_decoder=self._copying_decoder,
-        )
+        self._recopy = self._recopy_of(beginning.incremental)
 
     def close(self) -> None:
         """End what runs beside the streams. Blocks shortly."""
@@ -282,6 +297,9 @@ class VstreamChangeLog:
             for shard in self._decoder.shards()
         ]
 
+    def _recopy_of(self, state: IncrementalSnapshot) -> Recopy:
+        return Recopy(self._settings, state, labels=self._labels, make_decoder=self._copying_decoder)
+
     async def batches(self) -> AsyncIterator[ReadBatch]:
         """See ``libs.source.port.ChangeLog.batches``."""
         self._recopy.follow_signals(self._settings.kafka)
@@ -292,6 +310,10 @@ class VstreamChangeLog:
             decoder = self._decoder = StreamDecoder(
                 self._options, self._position, self._versions, batch=self._batch, is_copying=self._is_copying
             )
+            if self._has_moved or not self._position.vgtid:
+                decoder.note(self._position.let_go, self._position.taken_up)  # to be told, though no row may come
+            self._announced.clear()
+            self._has_moved = False
             try:
                 async with aclosing(self._stream(decoder)) as stream:
                     async for batch in stream:
@@ -304,13 +326,18 @@ class VstreamChangeLog:
                 self._position, self._is_copying = anew(self._settings, decoder.place, serving), True
                 self._progress = SnapshotProgress()
                 continue
+            except ShardsNotInStream as error:
+                if self._fellows is None or not self._let_go(decoder):
+                    raise _placed(error, decoder) from error
             except (PipelineHalted, InvalidEvent) as error:
                 raise _placed(error, decoder) from error
-            self._follow_journal(decoder)
+            if not self._has_moved:
+                self._follow_journal(decoder)
 
     def _follow_journal(self, decoder: StreamDecoder) -> None:
         """vtgate ended the stream: at a reshard, when it was told to; the new shards go on where the old ones ended."""
-        journal, self._journal = self._journal, None
+        newest = next(reversed(self._announced.values()), None)
+        journal = newest if self._settings.stream.stop_on_reshard else None  # else vtgate goes on by itself
         ended = {participant.shard for participant in journal.participants} if journal is not None else set()
         place = decoder.place
         # A shard that has not come to its journal yet may have more before it.
@@ -318,8 +345,8 @@ class VstreamChangeLog:
             raise SourceUnavailable("vtgate ended the stream: it is opened again")
         if not ended <= place.epochs.keys():
             raise PipelineHalted(
-                f"a reshard joins shards that other tasks read ({', '.join(sorted(ended - place.epochs.keys()))}): stop all "
-                "tasks and start them as the next generation (tasks.generation), whose tasks are dealt the new shards"
+                f"a reshard joins shards that this reader does not read ({', '.join(sorted(ended - place.epochs.keys()))}): "
+                "leave 'shards' empty to read all of them, or name them too"
             )
         born = tuple(shard_gtid_from_proto(entry) for entry in journal.shard_gtids)
         kept = tuple(entry for entry in place.vgtid if entry.shard not in ended)
@@ -331,6 +358,75 @@ class VstreamChangeLog:
         self._position = msgspec.structs.replace(place, vgtid=(*kept, *born), epochs=epochs, copied=copied)
         self._is_copying = decoder.is_copying and bool(copying_shards(self._position))
         log.info("reshard_followed", ended=sorted(ended), born=[entry.shard for entry in born])
+
+    # --- a reshard that joins shards of several tasks (``reshard``) ---------------------------------------------------------
+
+    def _let_go(self, decoder: StreamDecoder) -> bool:
+        """Read on without the shards that a reshard joins with other tasks'. False: no such journal has come.
+
+        Raises:
+            PipelineHalted: another reader's settings leave one of them out, or the copy of one had hardly begun.
+        """
+        position = decoder.place
+        for journal in self._announced.values():
+            ended = {participant.shard for participant in journal.participants}
+            own = ended & decoder.shard_names
+            if not own & decoder.held_shards or own == ended:
+                continue
+            if unread := [shard for shard in sorted(ended) if not self._is_read(shard)]:
+                raise PipelineHalted(
+                    f"a reshard joins {', '.join(sorted(own))} with shards that nobody reads ({', '.join(unread)}): name them "
+                    "in 'shards' too, for all tasks"
+                )
+            if early := sorted(own & decoder.shards_not_begun):
+                raise PipelineHalted(
+                    f"a reshard ends {', '.join(early)}, of which no row was copied yet, and joins it with shards of other "
+                    "tasks: reset the checkpoints of the source's tasks to begin the copy anew, from the new shards"
+                )
+            position = let_go(position, journal.id, sorted(ended), self._recopy.state)
+            log.info("shards_let_go", shards=sorted(own), joined_with=sorted(ended - own))
+        if position.let_go == decoder.place.let_go:
+            return False
+        self._progress = self._progress_of(decoder)
+        self._move_to(decoder, position)
+        return True
+
+    def _is_read(self, shard: str) -> bool:
+        named = self._settings.shards
+        return not named or any(overlap(shard, each) for each in named)
+
+    def _move_to(self, decoder: StreamDecoder, position: VitessPosition) -> None:
+        """The next main stream is from ``position``; what was decoded before it is in the batch."""
+        self._order = max(self._order, decoder.last_order)
+        self._position, self._is_copying, self._has_moved = position, bool(copying_shards(position)), True
+
+    async def _settle(self, decoder: StreamDecoder) -> None:
+        """Look, now and then, whether the shards that wait can be taken up, by this task or another."""
+        now_s = time.monotonic()
+        place = decoder.place if now_s >= self._looks_at_s else None
+        if place is None or self._fellows is None or not (place.let_go or place.taken_up):
+            return
+        self._looks_at_s = now_s + _FELLOWS_POLL_S
+        assert self._settings.tasks is not None
+        try:
+            found = settled(place, self._settings.tasks.number, await self._fellows.positions())
+            states = await self._fellows.asked(found.added)
+        except TransientError as error:
+            log.info("fellow_tasks_unknown", reason=str(error))
+            return
+        if found.awaited and now_s >= self._told_at_s:
+            self._told_at_s = now_s + _STILL_WAITING_S
+            log.warning("shards_await_other_tasks", missing=sorted(found.awaited), remedy="see that all tasks run")
+        if found.added:
+            shards = [entry.shard for parts in found.added.values() for part in parts for entry in part.vgtid]
+            log.info("shards_taken_up", shards=sorted(shards))
+            failpoint("reader_before_shards_taken_up")
+            await asyncio.to_thread(self._recopy.close)
+            self._recopy = self._recopy_of(taken_over([self._recopy.state, *states]))
+            self._recopy.follow_signals(self._settings.kafka)
+            self._move_to(decoder, found.position)
+        elif (found.position.let_go, found.position.taken_up) != (place.let_go, place.taken_up):
+            decoder.note(found.position.let_go, found.position.taken_up)
 
     # --- one stream --------------------------------------------------------------------------------------------------------
 
@@ -349,8 +445,9 @@ class VstreamChangeLog:
         log.info("stream_opened", shards=[entry.shard for entry in self._position.vgtid], is_copy=self._is_copying)
         pace = _Pace(self._labels, self._settings.heartbeat_interval_s)
         async with Answers(self._vtgate, self._settings.stream.heartbeat_interval_s) as answers:
-            answers.open(decoder, request)
-            while True:
+            if self._position.vgtid:  # of no shard vtgate would stream all
+                answers.open(decoder, request)
+            while not self._has_moved:
                 is_gathering = decoder.is_resumable and self._has_news(decoder, pace)
                 arrived = await answers.next(_QUIET_S if is_gathering else _SIGNAL_POLL_S)
                 if arrived is not None and arrived.decoder is not decoder:
@@ -370,6 +467,8 @@ class VstreamChangeLog:
                 if self._recopy.is_busy:
                     await self._direct_recopy(decoder, answers)
                 self._observe(decoder, answers, pace)
+                if decoder.is_resumable:
+                    await self._settle(decoder)
 
     def _has_news(self, decoder: StreamDecoder, pace: "_Pace") -> bool:
         return not self._batch.is_empty or pace.has_moved(decoder) or self._is_copying != decoder.is_copying
@@ -433,6 +532,8 @@ class VstreamChangeLog:
         if second is not None and self._recopy.is_to_end(decoder.shard_names):
             answers.end(second)
             self._recopy.ended()
+        if not decoder.shard_names:
+            self._recopy.pass_over()
         if decoder.is_copying or (request := self._recopy.due(decoder, time.monotonic())) is None:
             return
         assert self._recopy.decoder is not None
@@ -465,9 +566,10 @@ class VstreamChangeLog:
         self._copy_rest_of(decoder.cut_short)
         decoder.cut_short.clear()
         self._is_copying = decoder.is_copying
+        self._order = max(self._order, decoder.last_order)
         return ResumePoint(
             position=decoder.position,
-            order=decoder.last_order,
+            order=self._order,
             committed_at_us=decoder.committed_at_us or time.time_ns() // 1_000,
             snapshot=self._progress_of(decoder) if decoder.is_copying else None,
             incremental=self._recopy.state,
@@ -524,8 +626,7 @@ class VstreamChangeLog:
             case DdlStatement():
                 self._tell(found)
             case Reshard():
-                # Otherwise vtgate goes on to the new shards by itself.
-                self._journal = found.journal if self._settings.stream.stop_on_reshard else None
+                self._announced[found.journal.id] = found.journal
                 log.info(
                     "reshard_announced",
                     ended=[participant.shard for participant in found.journal.participants],

@@ -6,25 +6,26 @@ before it; ``libs.source.vitess.tasks`` has the names.
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 import structlog
 
 from libs.config.connections import KafkaSettings
-from libs.errors import BrokerUnavailable, Fenced, PipelineHalted
+from libs.errors import BrokerUnavailable, Fenced, PipelineHalted, SourceMisconfigured
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.source import incremental
 from libs.source.port import ReadBatch, ResumePoint
 from libs.source.publisher import Publisher
 from libs.source.signal_topic import beginning_of
 from libs.source.vitess.tasks import WHOLE_KEYSPACE, TaskSettings, partition_name, task_of
+from libs.source.vitess.vgtid import ShardGtid, TableLastKey
 from libs.types.checkpoint import NO_INCREMENTAL, Checkpoint, FencingToken, IncrementalSnapshot
 from libs.types.position import SourcePartition
 from services.vstream_reader.decode import copying_shards
-from services.vstream_reader.position import VitessPosition, decode_position, position_of
+from services.vstream_reader.position import LetGo, VitessPosition, decode_position, position_of
 from services.vstream_reader.vgtid import lies_within, overlap
 
 log = structlog.get_logger()
@@ -129,49 +130,84 @@ def earlier_partitions(tasks: TaskSettings | None, known: Iterable[str]) -> Sequ
     return [*(list(generations[number]) for number in sorted(generations, reverse=True)), [WHOLE_KEYSPACE]]
 
 
-def taken_over(
-    mine: Sequence[str], serving: Sequence[str], generations: Sequence[Sequence[VitessPosition]]
-) -> VitessPosition | None:
-    """The position of ``mine``, each shard's from the newest generation that has it; None: no generation has any.
+@dataclass(frozen=True, slots=True)
+class LastPlace:
+    """Where a shard was read to."""
+
+    entry: ShardGtid
+    epoch: int
+    copied: tuple[TableLastKey, ...] | None
+    """As in a position; None: it is not being copied."""
+    reader: tuple[int, int]
+    """Whose position has it: which generation, and which of it."""
+
+
+def last_places(generations: Sequence[Sequence[VitessPosition]]) -> Mapping[str, LastPlace]:
+    """Where each shard was read to, by the newest generation that has it; ``generations``: newest first.
+
+    A shard of which a newer generation has a part, or that it has a part of, is that generation's under another name. So is
+    one that a task let go, and that another of the same generation reads since.
+    """
+    found: dict[str, LastPlace] = {}
+    for nth, positions in enumerate(generations):
+        numbered = list(enumerate(positions))
+        read = [(number, position, position.vgtid) for number, position in numbered]
+        left = [(number, part, part.vgtid) for number, position in numbered for part in position.let_go]
+        for parts in (read, left):
+            known = set(found)
+            for number, part, vgtid in parts:
+                for entry in vgtid:
+                    if not any(_covers(name, entry.shard) for name in known):
+                        epoch, copied = part.epochs[entry.shard], part.copied.get(entry.shard)
+                        found[entry.shard] = LastPlace(entry, epoch, copied, (nth, number))
+    return found
+
+
+def _covers(known: str, shard: str) -> bool:
+    """Of names without a range each is a shard by itself."""
+    return known == shard or ("-" in known and "-" in shard and overlap(known, shard))
+
+
+def taken_over(tasks: TaskSettings, serving: Sequence[str], places: Mapping[str, LastPlace]) -> VitessPosition:
+    """What a task of a new generation begins with: its share of the shards that were read before, each where that was left.
+
+    They are dealt under the names that they had then, whatever serves now: all tasks of a generation come to the same, whenever
+    each begins. vtgate leads from a shard that was re-cut to those that serve; where it joined those of several tasks, as
+    ``reshard``.
 
     Raises:
-        PipelineHalted: a shard has no position, or one that had is not read by anybody any more: shards were re-cut while
-            nothing ran. The old readers follow that when they are started once more.
+        PipelineHalted: a shard that was read has no successor, or one that serves was never read; rows would be lost.
+        SourceMisconfigured: there are more tasks than shards, and none for this one.
     """
-    positions = [position for generation in generations for position in generation]
-    if not positions:
-        return None
-    known = {entry.shard: (entry, position) for position in reversed(positions) for entry in position.vgtid}
-    newest = next(generation for generation in generations if generation)
-    lost = {entry.shard for position in newest for entry in position.vgtid} - set(serving)
-    unknown = set(mine) - known.keys()
-    if lost or unknown:
+    gone, born = places.keys() - set(serving), set(serving) - places.keys()
+    lost = [shard for shard in sorted(gone) if not any(overlap(shard, other) for other in born)]
+    unread = [shard for shard in sorted(born) if not any(overlap(shard, other) for other in gone)]
+    if lost or unread:
         raise PipelineHalted(
-            f"the shards were re-cut since the generation before (gone: {', '.join(sorted(lost)) or 'none'}; without a "
-            f"position: {', '.join(sorted(unknown)) or 'none'}): start that generation once more until it has followed the "
-            "reshard, then this one"
+            f"the shards that serve are not those that were read (gone: {', '.join(lost) or 'none'}; never read: "
+            f"{', '.join(unread) or 'none'}): name in 'shards' those that were read, or reset the checkpoints of the source's "
+            "tasks to copy everything anew"
         )
+    mine = dealt_shards(tasks, list(places))
+    if not mine:
+        raise SourceMisconfigured(
+            f"task {tasks.number} has no shard to read: {tasks.of} tasks go on with {len(places)} shard(s) "
+            f"({', '.join(sorted(places))}); read with at most {len(places)} tasks"
+            + ", and with more in the generation after, once these have followed the reshard"
+            * bool(gone)
+        )
+    copied = {shard: keys for shard in mine if (keys := places[shard].copied) is not None}
     return VitessPosition(
-        vgtid=tuple(known[shard][0] for shard in mine),
-        epochs={shard: known[shard][1].epochs[shard] for shard in mine},
-        copied={shard: known[shard][1].copied[shard] for shard in mine if shard in known[shard][1].copied},
+        vgtid=tuple(places[shard].entry for shard in mine),
+        epochs={shard: places[shard].epoch for shard in mine},
+        copied=copied,
     )
-
-
-def previous_owners(mine: Sequence[str], generations: Sequence[Sequence[Checkpoint]]) -> Sequence[Checkpoint]:
-    """The checkpoints of those who read ``mine`` last: each shard's of the newest generation that has it."""
-    owners: dict[str, Checkpoint] = {}
-    for checkpoint in (checkpoint for generation in generations for checkpoint in generation):
-        for entry in decode_position(checkpoint.position).vgtid:
-            owners.setdefault(entry.shard, checkpoint)
-    found = {owners[shard].partition: owners[shard] for shard in mine if shard in owners}
-    return list(found.values())
 
 
 async def take_over(
     tasks: TaskSettings | None,
     source: str,
-    shards: tuple[Sequence[str], Sequence[str]],
+    serving: Sequence[str],
     *,
     committer: CheckpointCommitterClient,
     kafka: KafkaSettings,
@@ -179,15 +215,16 @@ async def take_over(
 ) -> Beginning | None:
     """What a task takes over from the generations before: the position of its shards, and what is yet to be copied of them.
 
-    None: none has read anything. ``tasks`` None: a reader without tasks, which takes nothing over. ``shards``: the task's own,
-    and all that serve.
+    None: none has read anything. ``tasks`` None: a reader without tasks, which takes nothing over. ``serving``: the shards
+    that serve now.
 
     Waits until none of their readers runs; then fences what may have lost its lease without knowing, and notes in their
     checkpoints that they were taken over: a reader of theirs that is started again halts (``require_own_generation``). Those
     that another task of this generation has noted are done with.
 
     Raises:
-        PipelineHalted: as ``taken_over`` and ``earlier_partitions``; nothing is noted then, so the generation before can go on.
+        PipelineHalted, SourceMisconfigured: as ``taken_over`` and ``earlier_partitions``; nothing is noted then, so the
+            generation before can go on.
         ServiceUnavailable, BrokerUnavailable, Fenced: try again.
     """
     # The view holds all that was committed before: the caller has asked for its own checkpoint, behind the read barrier.
@@ -206,8 +243,16 @@ async def take_over(
             await publisher.start()
         found = {p: checkpoint for p in known if (checkpoint := await committer.checkpoint(p)) is not None}
         generations = [[found[p] for p in names if p in found] for names in partitions]
-        position = taken_over(*shards, positions_of(generations))
-        asked = [await _asked(checkpoint, kafka) for checkpoint in previous_owners(shards[0], generations)]
+        places = last_places([[decode_position(each.position) for each in generation] for generation in generations])
+        if tasks is None or not places:
+            return None
+        position = taken_over(tasks, serving, places)
+        readers = sorted({places[entry.shard].reader for entry in position.vgtid})
+        states = [
+            await with_signals_offset(state, checkpoint.partition, kafka)
+            for checkpoint in (generations[nth][number] for nth, number in readers)
+            for state in _asked(checkpoint, position)
+        ]
         for partition, publisher in publishers.items():
             await _note_taken_over(found[partition], publisher, partition_name(tasks))
             noted = await committer.checkpoint(partition)
@@ -216,19 +261,77 @@ async def take_over(
     finally:
         for partition, token in tokens.items():
             await committer.release(partition, owner, token)
-    if position is None:
-        return None
-    is_copying = any(checkpoint.snapshot for checkpoint in found.values()) and bool(copying_shards(position))
-    return Beginning(position, is_copying, incremental.taken_over(asked))
+    return Beginning(position, bool(copying_shards(position)), incremental.taken_over(states))
 
 
-async def _asked(checkpoint: Checkpoint, kafka: KafkaSettings) -> IncrementalSnapshot:
+def _asked(checkpoint: Checkpoint, position: VitessPosition) -> Iterator[IncrementalSnapshot]:
+    """What was asked of a task about shards of ``position``: of those that it let go, when it did."""
+    yield checkpoint.incremental
+    for part in decode_position(checkpoint.position).let_go:
+        if any(entry in part.vgtid for entry in position.vgtid):
+            yield part.incremental
+
+
+async def with_signals_offset(
+    state: IncrementalSnapshot, partition: SourcePartition, kafka: KafkaSettings
+) -> IncrementalSnapshot:
     """What was asked of a task, with where its signals go on: one whose first copy had not ended had not looked at them."""
-    state = checkpoint.incremental
     if state.signals_offset is not None:
         return state
-    offset = await asyncio.to_thread(beginning_of, kafka, checkpoint.partition)
+    offset = await asyncio.to_thread(beginning_of, kafka, partition)
     return msgspec.structs.replace(state, signals_offset=offset)
+
+
+class Fellows(Protocol):
+    """The other tasks of a task's generation."""
+
+    async def positions(self) -> Mapping[int, VitessPosition]:
+        """What each has committed, by its number; of one that has not begun nothing.
+
+        Raises:
+            ServiceUnavailable: try again.
+        """
+        ...
+
+    async def asked(self, added: Mapping[int, Sequence[LetGo]]) -> Sequence[IncrementalSnapshot]:
+        """What tasks had been asked for when they let shards go, with where their signals go on; by their numbers.
+
+        Raises:
+            BrokerUnavailable: try again.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedFellows:
+    """``Fellows`` by what checkpoint_committer has of them."""
+
+    tasks: TaskSettings
+    source: str
+    committer: CheckpointCommitterClient
+    kafka: KafkaSettings
+
+    async def positions(self) -> Mapping[int, VitessPosition]:
+        """See ``Fellows.positions``."""
+        numbers = [number for number in range(self.tasks.of) if number != self.tasks.number]
+        found = await asyncio.gather(*(self.committer.checkpoint(self._partition(number)) for number in numbers))
+        return {
+            number: decode_position(checkpoint.position)
+            for number, checkpoint in zip(numbers, found, strict=True)
+            if checkpoint is not None
+        }
+
+    async def asked(self, added: Mapping[int, Sequence[LetGo]]) -> Sequence[IncrementalSnapshot]:
+        """See ``Fellows.asked``."""
+        return [
+            await with_signals_offset(part.incremental, self._partition(number), self.kafka)
+            for number, parts in added.items()
+            for part in parts
+        ]
+
+    def _partition(self, number: int) -> SourcePartition:
+        task = msgspec.structs.replace(self.tasks, number=number)
+        return SourcePartition(source=self.source, name=partition_name(task))
 
 
 def require_own_generation(position: VitessPosition, tasks: TaskSettings | None) -> None:
@@ -285,8 +388,3 @@ async def _note_taken_over(checkpoint: Checkpoint, publisher: Publisher, by: str
         await publisher.publish(ReadBatch(payload=b"", rows=0, resume=resume))
     finally:
         await publisher.stop(_NOTE_TIMEOUT_S)
-
-
-def positions_of(generations: Sequence[Sequence[Checkpoint]]) -> Sequence[Sequence[VitessPosition]]:
-    """What the checkpoints hold."""
-    return [[decode_position(checkpoint.position) for checkpoint in generation] for generation in generations]

@@ -23,8 +23,9 @@ from tests.conftest import KafkaBroker, MysqlServer, StartVtgate, ValkeyServer
 from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline
 from tests.integration.service_process import ServiceProcess
 from tests.vtgate.client import execute
-from tests.vtgate.cluster import on_every_shard, topology_of
+from tests.vtgate.cluster import new_shard, on_every_shard, topology_of
 from tests.vtgate.log_stream import TabletOptions
+from tests.vtgate.reshard import reshard
 from tests.vtgate.service import VtgateServer
 from tests.vtgate.vstream import ServerOptions
 
@@ -54,6 +55,8 @@ class Mesh:
         self._readers: list[ReaderPipeline] = []
         self.planned: list[ServiceProcess] = []
         """By a document."""
+        self.changes = 0
+        """Of rows, by ``change``."""
         ensure_topics(self.kafka, [signals_topic(1)])
 
     def reader(self, tasks: dict[str, int] | None = None, **settings: Any) -> ReaderPipeline:
@@ -84,6 +87,12 @@ class Mesh:
     def write(self, *statements: str) -> None:
         for statement in statements:
             execute(self.server, statement, self.keyspace)
+
+    def change(self) -> None:
+        """Ten rows, one after another."""
+        for _ in range(10):
+            self.write(f"UPDATE t SET v = v + 1 WHERE id = {1 + self.changes % ROWS}")
+            self.changes += 1
 
     def signal(self, kind: str, signal_id: str, condition: str = "") -> None:
         """About ``t``, where it is about a table."""
@@ -259,11 +268,6 @@ def test_tasks_that_become_more_and_fewer_lose_and_repeat_nothing(
     does what they were asked for and had not begun, and one of those that is started again refuses to read on."""
     server = four_shards(shard_servers(2), unique_name("ks"))
     mesh = Mesh(tmp_path, server, kafka_broker, valkey_server)
-    numbers = itertools.count()
-
-    def change() -> None:
-        for _ in range(10):
-            mesh.write(f"UPDATE t SET v = v + 1 WHERE id = {1 + next(numbers) % ROWS}")
 
     def all_rows() -> list[PublishedRow]:
         return _rows_of_all(mesh, 4)
@@ -272,25 +276,25 @@ def test_tasks_that_become_more_and_fewer_lose_and_repeat_nothing(
         one = mesh.reader()
         one.reader.start()
         one.wait_for_rows(lambda rows: len(rows) >= ROWS, TIMEOUT_S)
-        change()
+        mesh.change()
         two = [mesh.reader({"number": n, "of": 2, "generation": 0}) for n in range(2)]
         for task in two:
             task.reader.start(waits=False)
-        change()
+        mesh.change()
         one.reader.stop()
         _wait_until_all_is_there(mesh, all_rows)
-        change()
+        mesh.change()
         mesh.signal("pause-snapshot", "first")
         mesh.signal("execute-snapshot", "asked of two")
         two[0].reader.kill()
         two[1].reader.stop()
-        change()
+        mesh.change()
         four = [mesh.reader({"number": n, "of": 4, "generation": 1, "previous_tasks": 2}) for n in range(4)]
         for task in four:
             task.reader.start(waits=False)
         _wait_until_all_is_there(mesh, all_rows)
         two[0].reader.start(waits=False)  # as by a supervisor that was not told
-        change()
+        mesh.change()
         _wait_until_all_is_there(mesh, all_rows)
         assert two[0].reader.wait_for_exit(TIMEOUT_S) != 0
         assert "generation" in two[0].reader.log_text
@@ -298,15 +302,112 @@ def test_tasks_that_become_more_and_fewer_lose_and_repeat_nothing(
         wait_until(lambda: _copied(all_rows()) >= 2 * ROWS, lambda: f"{_copied(all_rows())} rows were copied")
         for task in four:
             task.reader.stop()
-        change()
+        mesh.change()
         last = mesh.reader({"number": 0, "of": 1, "generation": 2, "previous_tasks": 4})
         last.reader.start()
-        change()
+        mesh.change()
         _wait_until_all_is_there(mesh, all_rows)
 
         assert_exactly_once(all_rows(), copies=2)
-        assert len(all_rows()) == 2 * ROWS + next(numbers)
+        assert len(all_rows()) == 2 * ROWS + mesh.changes
         assert {row.key["id"] for row in _rows_of(mesh, 3) if row.key}, "the fourth task had rows"
+    finally:
+        mesh.stop()
+        server.stop()
+
+
+def test_shards_that_a_reshard_joins_come_to_one_task_without_loss(
+    kafka_broker: KafkaBroker, valkey_server: ValkeyServer, shard_servers: Any, unique_name: Any, tmp_path: Path
+) -> None:
+    """Two tasks with two shards each: of each other's quarters halves are made, then of both one whole, while rows change. The
+    task that takes the first up is killed as it does; the other is away when the second come together, and has no shard left
+    then. What both were asked for before is done for the joined shards, and so is what the idle one hears."""
+    servers = shard_servers(2)
+    server = four_shards(servers, unique_name("ks"))
+    mesh = Mesh(tmp_path, server, kafka_broker, valkey_server)
+
+    def all_rows() -> list[PublishedRow]:
+        return _rows_of_all(mesh, 2)
+
+    def join(name: str, uid: int, place: MysqlServer) -> None:
+        reshard(server, [new_shard(mesh.keyspace, name, uid, place.host, place.port)])
+        mesh.change()
+
+    try:
+        first, second = (mesh.reader({"number": n, "of": 2, "generation": 0}) for n in range(2))
+        first.reader.start(failpoints="reader_before_shards_taken_up=kill@1", waits=False)
+        second.reader.start(waits=False)
+        _wait_until_all_is_there(mesh, all_rows)
+        mesh.signal("pause-snapshot", "first")
+        mesh.signal("execute-snapshot", "asked before")
+        for task in (first, second):
+            wait_until(lambda task=task: task.reader.log_text.count('"signal_taken"') == 2)
+        mesh.change()
+        join("-80", 500, servers[0])
+        assert first.reader.wait_for_exit(TIMEOUT_S) != 0
+        mesh.change()
+        first.reader.start(waits=False)
+        mesh.change()
+        _wait_until_all_is_there(mesh, all_rows)
+        assert '"shards_taken_up"' in first.reader.log_text
+        assert '"shards_taken_up"' not in second.reader.log_text
+
+        second.reader.stop()
+        join("80-", 600, servers[1])
+        wait_until(lambda: '"shards_await_other_tasks"' in first.reader.log_text)
+        mesh.change()
+        second.reader.start(waits=False)
+        _wait_until_all_is_there(mesh, all_rows)
+        join("-", 700, servers[0])
+        _wait_until_all_is_there(mesh, all_rows)
+        before = _copied(all_rows())
+        mesh.signal("resume-snapshot", "last")
+        wait_until(lambda: _copied(all_rows()) >= before + ROWS, lambda: f"{_copied(all_rows())} rows were copied")
+        mesh.change()
+        _wait_until_all_is_there(mesh, all_rows)
+        wait_until(lambda: '"incremental_table_finished"' in first.reader.log_text)
+
+        first.reader.stop()
+        second.reader.stop()
+        mesh.change()
+        last = mesh.reader({"number": 0, "of": 1, "generation": 1, "previous_tasks": 2})
+        last.reader.start()
+        _wait_until_all_is_there(mesh, all_rows)
+        assert before == ROWS
+        assert_exactly_once(all_rows(), copies=3)  # a signal that both heard may act twice
+        assert len(all_rows()) - _copied(all_rows()) == mesh.changes
+    finally:
+        mesh.stop()
+        server.stop()
+
+
+def test_shards_that_were_joined_while_nothing_ran_are_followed_by_the_next_generation(
+    kafka_broker: KafkaBroker, valkey_server: ValkeyServer, shard_servers: Any, unique_name: Any, tmp_path: Path
+) -> None:
+    """The new tasks are dealt the shards as they were, each waits for the other, and one goes on with what they became."""
+    servers = shard_servers(2)
+    server = four_shards(servers, unique_name("ks"))
+    mesh = Mesh(tmp_path, server, kafka_broker, valkey_server)
+
+    def all_rows() -> list[PublishedRow]:
+        return _rows_of_all(mesh, 2)
+
+    try:
+        one = mesh.reader()
+        one.reader.start()
+        _wait_until_all_is_there(mesh, all_rows)
+        one.reader.stop()
+        mesh.write("UPDATE t SET v = 1 WHERE id < 30")
+        reshard(server, [new_shard(mesh.keyspace, "40-c0", 500, servers[0].host, servers[0].port)])
+        mesh.write("UPDATE t SET v = v + 1 WHERE id > 20")
+
+        for number in range(2):
+            mesh.reader({"number": number, "of": 2, "generation": 0}).reader.start(waits=False)
+        _wait_until_all_is_there(mesh, all_rows)
+        mesh.write("UPDATE t SET v = 7 WHERE id > 10", "DELETE FROM t WHERE id = 3")
+        _wait_until_all_is_there(mesh, all_rows)
+
+        assert_exactly_once(all_rows())
     finally:
         mesh.stop()
         server.stop()
@@ -327,11 +428,6 @@ def test_a_documents_number_of_readers_is_changed_without_loss(
     home = home_at(tmp_path / "home")
     write_examples(home)
     (home.tenants_dir / "acme.yaml").write_text(f"tenant: acme\nsources: [{{name: {mesh.source}}}]\n")
-    numbers = itertools.count()
-
-    def change() -> None:
-        for _ in range(10):
-            mesh.write(f"UPDATE t SET v = v + 1 WHERE id = {1 + next(numbers) % ROWS}")
 
     def all_rows() -> list[PublishedRow]:
         return _rows_of_all(mesh, 3)
@@ -345,24 +441,24 @@ def test_a_documents_number_of_readers_is_changed_without_loss(
         for reader in two:
             reader.start()
         all_is_there()
-        change()
+        mesh.change()
         all_is_there()
         asked = {"id": "again", "type": "execute-snapshot", "data": {"data-collections": [f"{mesh.keyspace}.t"]}}
         send_signal(mesh.kafka, mesh.source, json.dumps({"id": "1", "type": "pause-snapshot", "data": {}}))
         send_signal(mesh.kafka, mesh.source, json.dumps(asked))
         wait_until(lambda: all('"signal_taken"' in reader.log_text and "again" in reader.log_text for reader in two))
         time.sleep(1.0)  # what was heard is in the next checkpoint, which the change below brings
-        change()
+        mesh.change()
         all_is_there()
         two[0].kill()
         two[1].stop()
-        change()
+        mesh.change()
         _planned_readers(mesh, home, tasks=4)  # and the machine went down
         three = _planned_readers(mesh, home, tasks=3)
         assert json.loads((home.data_dir / "tasks.json").read_text())[mesh.source]["generation"] == 2
         for reader in three:
             reader.start(waits=False)
-        change()
+        mesh.change()
         all_is_there()
         before = all_rows()
         send_signal(mesh.kafka, mesh.source, json.dumps({"id": "2", "type": "resume-snapshot", "data": {}}))
@@ -370,7 +466,7 @@ def test_a_documents_number_of_readers_is_changed_without_loss(
 
         assert sum(row.is_snapshot for row in before) == ROWS
         assert_exactly_once(all_rows(), copies=2)
-        assert len(all_rows()) == 2 * ROWS + next(numbers)
+        assert len(all_rows()) == 2 * ROWS + mesh.changes
         assert {row.key["id"] for row in _rows_of(mesh, 2) if row.key}, "the third reader had rows"
     finally:
         mesh.stop()

@@ -45,7 +45,7 @@ UNKNOWN, UNAVAILABLE = grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE
             UNKNOWN,
             "not all journaling participants are in the stream: journal: …",
             ShardsNotInStream,
-            "tasks.generation",
+            "shards",
         ),
         (UNKNOWN, "table t is not present in the database", SourceMisconfigured, "include_tables"),
         (UNKNOWN, "stream error @ x: table t not found in vttablet schema", SourceUnavailable, "reloaded its schema"),

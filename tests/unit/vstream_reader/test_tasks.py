@@ -11,17 +11,16 @@ import pytest
 from libs.errors import PipelineHalted, SourceMisconfigured
 from libs.source.vitess.tasks import TaskSettings, partition_name
 from libs.source.vitess.vgtid import ShardGtid
-from libs.types.checkpoint import Checkpoint, FencingToken
-from libs.types.order import EventOrder
-from libs.types.position import SourcePartition
-from services.vstream_reader.position import VitessPosition, position_of
+from libs.types.checkpoint import NO_INCREMENTAL
+from services.vstream_reader.position import VitessPosition
+from services.vstream_reader.reshard import let_go
 from services.vstream_reader.settings import SnapshotMode, SnapshotSettings, VstreamReaderSettings
 from services.vstream_reader.snapshot import first_position
 from services.vstream_reader.source import VstreamSource
 from services.vstream_reader.tasks import (
     dealt_shards,
     earlier_partitions,
-    previous_owners,
+    last_places,
     previous_partitions,
     shards_to_copy,
     taken_over,
@@ -105,16 +104,14 @@ def test_positions_move_as_in_the_reference(case: dict[str, Any]) -> None:
     if case.get("expect") and not wanted:
         wanted = case["expect"]
     if "expect_error" in case:
-        with pytest.raises(PipelineHalted, match="re-cut"):
-            taken_over(case["shards"], case["shards"], generations)
+        with pytest.raises(PipelineHalted, match="gone: s1"):
+            taken_over(TaskSettings(number=0, of=case["tasks"]), case["shards"], last_places(generations))
         return
 
     moved: dict[str, str] = {}
     epochs: dict[str, int] = {}
     for number in range(case["tasks"]):
-        mine = dealt_shards(TaskSettings(number=number, of=case["tasks"]), case["shards"])
-        position = taken_over(mine, case["shards"], generations)
-        assert position is not None
+        position = taken_over(TaskSettings(number=number, of=case["tasks"]), case["shards"], last_places(generations))
         moved |= {entry.shard: entry.gtid for entry in position.vgtid}
         epochs |= position.epochs
 
@@ -142,37 +139,81 @@ def test_a_first_generation_follows_a_reader_without_tasks() -> None:
     assert previous_partitions(TaskSettings(number=0, of=2, generation=1)) == [["task0_1_0"], ["0"]]
 
 
-def test_without_any_position_a_task_begins_by_itself() -> None:
-    """Nothing was read before."""
-    assert taken_over(["-80"], ["-80", "80-"], [[], []]) is None
+def test_without_any_position_there_is_nothing_to_take_over() -> None:
+    """A task begins by itself then."""
+    assert last_places([[], []]) == {}
 
 
-def test_requests_are_taken_over_from_those_who_read_the_shards_last() -> None:
-    """Not from a task of other shards, nor from a generation whose shards another took over since."""
+def test_shards_are_taken_over_from_those_who_read_them_last() -> None:
+    """Not from a task of other shards, nor from a generation whose shards another took over since, be it under other names."""
+    first, second = dict.fromkeys(("-40", "80-c0"), "g1"), dict.fromkeys(("40-60", "60-80"), "g1")
+    whole = dict.fromkeys(("-40", "40-80", "80-c0", "c0-"), "g0")
 
-    def checkpoint(name: str, *shards: str) -> Checkpoint:
-        return Checkpoint(
-            partition=SourcePartition(source="s", name=name),
-            position=position_of(place(dict.fromkeys(shards, "MySQL56/a:1"))),
-            order=EventOrder(epoch=0, rank=1, tx_ordinal=0),
-            fencing_token=FencingToken(1),
-            committed_at_us=1,
-            published_at_us=1,
-        )
+    places = last_places([[place(first), place(second)], [place(whole)]])
 
-    first, second = checkpoint("task0_2_0", "-40", "80-c0"), checkpoint("task1_2_0", "40-80")
-    whole = checkpoint("0", "-40", "40-80", "80-c0", "c0-")
-    generations = [[first, second], [whole]]
-
-    assert previous_owners(["-40", "80-c0"], generations) == [first]
-    assert previous_owners(["-40", "40-80"], generations) == [first, second]
-    assert previous_owners(["40-80", "c0-"], generations) == [second, whole]
+    assert {shard: (each.entry.gtid, each.reader) for shard, each in places.items()} == {
+        "-40": ("g1", (0, 0)),
+        "80-c0": ("g1", (0, 0)),
+        "40-60": ("g1", (0, 1)),
+        "60-80": ("g1", (0, 1)),
+        "c0-": ("g0", (1, 0)),
+    }
 
 
-def test_a_shard_without_a_position_is_told() -> None:
-    """It came by a reshard while nothing ran: beginning it anywhere would lose or repeat rows."""
-    with pytest.raises(PipelineHalted, match=r"gone: 80-; without a position: 80-c0"):
-        taken_over(["80-c0"], ["-80", "80-c0", "c0-"], [[place({"-80": "MySQL56/a:1", "80-": "MySQL56/a:1"})]])
+def test_shards_that_were_let_go_are_taken_over_unless_another_task_reads_them() -> None:
+    """Of two journals one was followed by the generation before, of the other each task still had its own part."""
+    halves = ("-40", "40-80")
+    waiting = tuple(
+        let_go(place({"80-c0": "g3", "c0-": "g4"}), 8, [shard], NO_INCREMENTAL).let_go[0] for shard in ("80-c0", "c0-")
+    )
+    followed = [let_go(place({shard: "g1"}), 7, halves, NO_INCREMENTAL).let_go[0] for shard in halves]
+    reads = msgspec.structs.replace(place({"-80": "g2"}), let_go=(waiting[0],))
+    lets_go = msgspec.structs.replace(place({}), let_go=(followed[1], waiting[1]))
+
+    places = last_places([[reads, lets_go]])
+
+    assert {shard: (each.entry.gtid, each.reader) for shard, each in places.items()} == {
+        "-80": ("g2", (0, 0)),
+        "80-c0": ("g3", (0, 0)),
+        "c0-": ("g4", (0, 1)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("read", "serving"),
+    [
+        (["-80", "80-"], ["-80", "80-c0", "c0-"]),
+        (["-80", "80-"], ["-"]),
+        (["-40", "40-80", "80-"], ["-20", "20-80", "80-"]),
+    ],
+    ids=["split", "merge", "both"],
+)
+def test_shards_that_were_re_cut_while_nothing_ran_are_dealt_under_their_old_names(
+    read: list[str], serving: list[str]
+) -> None:
+    """Each is read to its journal by one task, whatever serves when that begins; vtgate leads on from there."""
+    places = last_places([[place(dict.fromkeys(read, "MySQL56/a:1"))]])
+
+    dealt = [taken_over(TaskSettings(number=number, of=2), serving, places) for number in range(2)]
+
+    assert sorted(entry.shard for position in dealt for entry in position.vgtid) == sorted(read)
+    assert dealt == [taken_over(TaskSettings(number=number, of=2), read, places) for number in range(2)]
+
+
+def test_a_shard_that_nobody_read_is_told() -> None:
+    """Beginning it anywhere would lose or repeat rows."""
+    places = last_places([[place({"-80": "MySQL56/a:1", "80-c0": "MySQL56/a:1"})]])
+
+    with pytest.raises(PipelineHalted, match=r"gone: none; never read: c0-"):
+        taken_over(TaskSettings(number=0, of=2), ["-80", "80-c0", "c0-"], places)
+
+
+def test_more_tasks_than_shards_that_were_read_are_told_when_there_can_be_more() -> None:
+    """A split that nobody has followed yet."""
+    places = last_places([[place({"-80": "MySQL56/a:1", "80-": "MySQL56/a:1"})]])
+
+    with pytest.raises(SourceMisconfigured, match="at most 2 tasks, and with more in the generation after"):
+        taken_over(TaskSettings(number=2, of=3), ["-80", "80-c0", "c0-"], places)
 
 
 KNOWN = ["0", "task0_2_0", "task1_2_0", "task0_3_1"]
@@ -211,4 +252,4 @@ def test_a_task_without_a_shard_says_how_many_there_can_be() -> None:
     source = VstreamSource(settings, schema_history=None)  # type: ignore[arg-type]  # not asked here
 
     with pytest.raises(SourceMisconfigured, match="at most 2 tasks"):
-        asyncio.run(source._beginning([], ["-80", "80-"]))
+        asyncio.run(source._beginning(["-80", "80-"]))

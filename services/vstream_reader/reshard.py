@@ -1,0 +1,96 @@
+"""A reshard that joins shards of several tasks: how they come to be one task's.
+
+vtgate follows a journal only in a stream that has every shard which the journal ends. So each task lets its own ones go, where
+they stand before the journal, and reads its others on; when all have, the task of the lowest number among them takes them up,
+its stream meets the journal with all of them, and goes on to the new shards. What was let go stands in the checkpoint of who
+let it go, what was taken up in that of who reads it: a task that is killed anywhere goes on with what it had said.
+
+    let go (each task) ▶ all there? ▶ taken up (the lowest) ▶ noted: forgotten (the others) ▶ forgotten (the lowest)
+
+Plain functions from positions to positions; ``source`` opens and ends the streams.
+"""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from itertools import chain
+
+import msgspec
+
+from libs.source.incremental import taken_over
+from libs.types.checkpoint import IncrementalSnapshot
+from services.vstream_reader.position import LetGo, VitessPosition
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a task does, having looked at the others' checkpoints."""
+
+    position: VitessPosition
+    added: Mapping[int, Sequence[LetGo]] = field(default_factory=dict)
+    """What it takes up, by who let it go, itself included: its stream is opened again, with these shards."""
+    awaited: Set[str] = frozenset()
+    """Shards that nobody has let go yet."""
+
+
+def let_go(
+    position: VitessPosition, journal_id: int, ended: Sequence[str], incremental: IncrementalSnapshot
+) -> VitessPosition:
+    """The position without the shards of it that the journal ends; where they stood is kept in it.
+
+    Others may have been let go for the same journal before: a merge of what another merge, which came late, has made.
+    """
+    gone = {entry.shard for entry in position.vgtid} & set(ended)
+    before = _let_go_for(journal_id, position) or LetGo(journal_id=journal_id, ended=tuple(sorted(ended)))
+    left = LetGo(
+        journal_id=journal_id,
+        ended=before.ended,
+        vgtid=(*before.vgtid, *(entry for entry in position.vgtid if entry.shard in gone)),
+        epochs={**before.epochs, **{shard: position.epochs[shard] for shard in gone}},
+        copied={**before.copied, **{shard: keys for shard, keys in position.copied.items() if shard in gone}},
+        incremental=taken_over([before.incremental, incremental]) if before.vgtid else incremental,
+    )
+    return msgspec.structs.replace(
+        position,
+        vgtid=tuple(entry for entry in position.vgtid if entry.shard not in gone),
+        epochs={shard: epoch for shard, epoch in position.epochs.items() if shard not in gone},
+        copied={shard: keys for shard, keys in position.copied.items() if shard not in gone},
+        let_go=(*(part for part in position.let_go if part.journal_id != journal_id), left),
+    )
+
+
+def settled(own: VitessPosition, number: int, others: Mapping[int, VitessPosition]) -> Settled:
+    """What the task of this number does about the shards that wait; ``others``: all that the other tasks have committed."""
+    kept: list[LetGo] = []
+    added: dict[int, list[LetGo]] = {}
+    awaited: set[str] = set()
+    taken_up = [journal for journal in own.taken_up if any(_let_go_for(journal, other) for other in others.values())]
+    for mine in own.let_go:
+        journal = mine.journal_id
+        if any(journal in other.taken_up for other in others.values()):
+            continue  # whoever reads them has said so where it is not lost
+        parts = {task: part for task, other in others.items() if (part := _let_go_for(journal, other)) is not None}
+        parts[number] = mine
+        missing = set(mine.ended) - {entry.shard for part in parts.values() for entry in part.vgtid}
+        if missing or number != min(parts):
+            kept.append(mine)
+            awaited |= missing
+        else:
+            for task, part in sorted(parts.items()):
+                added.setdefault(task, []).append(part)
+            taken_up.append(journal)
+    position = msgspec.structs.replace(own, let_go=tuple(kept), taken_up=tuple(taken_up))
+    return Settled(_with(position, list(chain.from_iterable(added.values()))), added, awaited)
+
+
+def _let_go_for(journal: int, position: VitessPosition) -> LetGo | None:
+    return next((part for part in position.let_go if part.journal_id == journal), None)
+
+
+def _with(position: VitessPosition, added: Sequence[LetGo]) -> VitessPosition:
+    entries = [*position.vgtid, *chain.from_iterable(part.vgtid for part in added)]
+    return msgspec.structs.replace(
+        position,
+        vgtid=tuple(sorted(entries, key=lambda entry: entry.shard)),
+        epochs=dict(chain(position.epochs.items(), *(part.epochs.items() for part in added))),
+        copied=dict(chain(position.copied.items(), *(part.copied.items() for part in added))),
+    )
