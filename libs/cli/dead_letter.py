@@ -14,7 +14,6 @@ from rich.table import Table
 
 from libs.cli.home import home_option
 from libs.cli.tail import choose_topic, event_line
-from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
 from libs.events.dead_letter import SetAsideBy
 from libs.local.dead_letters import (
@@ -127,7 +126,7 @@ def replay_command(
       headwater dead-letter replay acme orders --key '{"id":7}' --leave-out-refused
     """
     running_state(home)
-    _check_tenant(home, tenant)
+    read_documents(home).require_tenant(tenant)
     bootstrap_servers = kafka_address(read_ports(home))
     parked = parked_keys(home, tenant)
     topics = sorted(parked.tables)
@@ -150,14 +149,8 @@ def replay_command(
 
 def _letters(home: Home, tenant: str) -> list[StoredLetter]:
     running_state(home)
-    _check_tenant(home, tenant)
+    read_documents(home).require_tenant(tenant)
     return read_letters(kafka_address(read_ports(home)), tenant, parked_keys(home, tenant))
-
-
-def _check_tenant(home: Home, tenant: str) -> None:
-    tenants = sorted(read_documents(home).tenants)
-    if tenant not in tenants:
-        raise InvalidSettings(f"tenant {tenant}", [f"has no document in tenants/; {nearest(tenant, tenants)}"])
 
 
 def _show_groups(letters: Sequence[StoredLetter]) -> None:

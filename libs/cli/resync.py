@@ -4,9 +4,6 @@ import click
 
 from libs.cli.home import home_option
 from libs.cli.on_the_way import told_on_the_way
-from libs.config.tenant_place import nearest
-from libs.errors import InvalidSettings
-from libs.local.documents import Documents
 from libs.local.home import Home
 from libs.local.resync import begin, carry_out, choose_table, forget
 from libs.local.sink_state import sink_progress
@@ -51,7 +48,7 @@ def resync(tenant: str, table: str, timeout_s: float, is_giving_up: bool, home: 
     """
     running_state(home)
     documents = load_documents(home)
-    _check_tenant(documents, tenant)
+    documents.require_tenant(tenant)
     if is_giving_up:
         _give_up(home, tenant, table)
         return
@@ -80,9 +77,3 @@ def _give_up(home: Home, tenant: str, table: str) -> None:
         click.echo(f"a copy may be on its way still: headwater signal {chosen.source} stop-snapshot {chosen.table}")
     else:
         click.echo(f"{chosen.table}: given up; the sink may have been asked already, and then still swaps the table")
-
-
-def _check_tenant(documents: Documents, tenant: str) -> None:
-    if tenant not in documents.tenants:
-        known = sorted(documents.tenants)
-        raise InvalidSettings(f"tenant {tenant}", [f"has no document in tenants/; {nearest(tenant, known)}"])

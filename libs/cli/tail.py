@@ -41,12 +41,10 @@ def tail(tenant: str, table: str, from_beginning: bool, limit: int | None, as_js
       headwater tail acme orders --json | jq .value.after
     """
     running_state(home)
-    tenants = read_documents(home).tenants
-    if tenant not in tenants:
-        raise InvalidSettings(f"tenant {tenant}", [f"has no document in tenants/; {nearest(tenant, sorted(tenants))}"])
-    require_json(tenants[tenant])
-    template = row_topic_template(tenants[tenant])
-    is_shared = tenants[tenant].topics.layout is TopicLayout.PER_TENANT
+    spec = read_documents(home).require_tenant(tenant)
+    require_json(spec)
+    template = row_topic_template(spec)
+    is_shared = spec.topics.layout is TopicLayout.PER_TENANT
     bootstrap_servers = f"{LOOPBACK}:{read_ports(home)[KAFKA]}"
     topics = row_topics(bootstrap_servers, tenant, template)
     topic = topics[0] if is_shared and topics else choose_topic(tenant, table, topics)

@@ -211,6 +211,18 @@ class Documents:
     """Of ``openlineage.yaml``."""
     openlineage_mistakes: tuple[str, ...] = ()
 
+    def require_tenant(self, name: str) -> TenantSpec:
+        """The document of a tenant that has to be there.
+
+        Raises:
+            InvalidSettings: there is no good one; the message has the nearest name.
+        """
+        if name not in self.tenants:
+            raise InvalidSettings(
+                f"tenant {name}", [f"has no document in tenants/; {nearest(name, sorted(self.tenants))}"]
+            )
+        return self.tenants[name]
+
     def have_sink(self, warehouse: str) -> bool:
         """Whether some tenant's tables are to lie in such a warehouse."""
         return any(spec.sink is not None and spec.sink.warehouse == warehouse for spec in self.tenants.values())

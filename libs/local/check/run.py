@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
 from libs.local.catch_up import source_positions, wait_until_caught_up
 from libs.local.check.checksums import differing_parts, source_condition, summable, warehouse_condition
@@ -251,10 +250,8 @@ def _notes_on_keys(source: str, document: SourceDocument, tables: Iterable[Sourc
 
 
 def _chosen(documents: Documents, tenant: str | None) -> list[TenantSpec]:
-    if tenant is not None and tenant not in documents.tenants:
-        raise InvalidSettings(
-            f"tenant {tenant}", [f"has no document in tenants/; {nearest(tenant, sorted(documents.tenants))}"]
-        )
+    if tenant is not None:
+        documents.require_tenant(tenant)
     chosen = [
         spec for name, spec in sorted(documents.tenants.items()) if tenant in (None, name) and spec.sink is not None
     ]

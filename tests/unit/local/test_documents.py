@@ -473,3 +473,12 @@ def test_the_stack_runs_a_postgresql_only_where_one_is_wanted(home: Home) -> Non
     documents = read_documents(home)
     assert not documents.has_own_postgresql
     assert "secret" not in repr(documents)
+
+
+def test_a_tenant_that_has_no_document_is_told_the_nearest(home: Home) -> None:
+    put(home)
+    found = read_documents(home)
+
+    assert found.require_tenant("acme") == found.tenants["acme"]
+    with pytest.raises(InvalidSettings, match=r"tenants/; did you mean 'acme'\?"):
+        found.require_tenant("amce")
