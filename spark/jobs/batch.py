@@ -24,12 +24,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from libs.events.dead_letter import ReplayRequest
+from libs.events.dead_letter import ReplayRequest, decode_replay_request
 from libs.events.delivered_schema import DeliveredSchema
 from libs.events.names import replays_topic, resyncs_topic, sink_request_topics
 from libs.failpoints import failpoint
 from libs.telemetry.metrics import SINK_FAILED_MAINTENANCE
-from libs.types.resync import ResyncRequest
+from libs.types.resync import ResyncRequest, decode_resync_request
 from libs.types.stream_offsets import joined_offsets, load_earlier_offsets
 from libs.types.table import Column
 from libs.types.table_layout import parse_ordered_term, parse_term
@@ -51,7 +51,7 @@ from libs.warehouse.fitness import unfit_because
 from libs.warehouse.schema_changes import left_out
 from libs.warehouse.spark_types import spark_type
 from spark.jobs.late_events import deleted_range, without_late_events
-from spark.jobs.letters import read_letters, read_requests
+from spark.jobs.letters import read_letters
 from spark.jobs.phases import measured
 from spark.jobs.progress import (
     SetAside,
@@ -63,7 +63,8 @@ from spark.jobs.progress import (
     with_batch,
 )
 from spark.jobs.read_ahead import with_read_ahead
-from spark.jobs.resync import due_resyncs, fulfil, gives_up, read_resyncs, refuse, table_anew
+from spark.jobs.requests import read_requests
+from spark.jobs.resync import due_resyncs, fulfil, gives_up, refuse, table_anew
 from spark.jobs.retries import first_piece
 from spark.jobs.set_aside import answer_in_vain, chosen_keys, letters_of, parked_by_now, write_what_fits
 from spark.jobs.side_by_side import side_by_side
@@ -157,20 +158,18 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
             context = replace(context, cut=cut)
             failpoint("sink_after_cut_before_tables")
         surveyed = survey(events)
-        replays, resyncs = replays_topic(context.tenant.tenant), resyncs_topic(context.tenant.tenant)
         requested = sink_request_topics(context.tenant.tenant)
         slices = [part for part in surveyed if part.topic not in requested]
         context.schemas.require(spark, {(part.topic, part.schema_version) for part in slices})
         read_s = time.monotonic() - started_s
         context.sink.begin_batch(spark, batch)
-        requests = _requests(context, spark, [part for part in surveyed if part.topic == replays])
-        asked = read_resyncs(spark, context.kafka, [part for part in surveyed if part.topic == resyncs])
-        anew = due_resyncs(context, batch, asked)
+        asked = _asked(context, spark, surveyed)
+        anew = due_resyncs(context, batch, asked.resyncs)
         by_topic = {topic: list(parts) for topic, parts in groupby(slices, attrgetter("topic"))}
         tables = [
             table
-            for topic in sorted({*by_topic, *requests, *parked})
-            if (table := _table_batch(context, batch, progress, topic, by_topic.get(topic, []), events, requests))
+            for topic in sorted({*by_topic, *asked.replays, *parked})
+            if (table := _table_batch(context, batch, progress, topic, by_topic.get(topic, []), events, asked))
         ]
         parts = {table.topic: _Part(table) for table in tables}
         for topic, request in anew.items():
@@ -236,13 +235,21 @@ def _shown(context: TenantSink, spark: SparkSession, outcome: TableOutcome, show
     return replace(outcome, commit=replace(commit, written_at_us=shown_at_us, maintained=maintained, timings=timings))
 
 
-def _requests(context: TenantSink, spark: SparkSession, slices: Sequence[Slice]) -> dict[str, list[ReplayRequest]]:
-    """By table topic: what the batch is asked to take up again."""
-    asked: dict[str, list[ReplayRequest]] = {}
-    for part in slices:
-        for request in read_requests(spark, context.kafka, part.topic, part.from_offsets, part.to_offsets):
-            asked.setdefault(request.topic, []).append(request)
-    return asked
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What requests in a batch ask of it."""
+
+    replays: Mapping[str, Sequence[ReplayRequest]]
+    """By table topic: what it is to take up again."""
+    resyncs: Sequence[ResyncRequest]
+
+
+def _asked(context: TenantSink, spark: SparkSession, parts: Sequence[Slice]) -> _Asked:
+    read = functools.partial(read_requests, spark, context.kafka, parts)
+    replays: dict[str, list[ReplayRequest]] = {}
+    for request in read(replays_topic(context.tenant.tenant), decode_replay_request):
+        replays.setdefault(request.topic, []).append(request)
+    return _Asked(replays, read(resyncs_topic(context.tenant.tenant), decode_resync_request))
 
 
 def _table_batch(
@@ -252,7 +259,7 @@ def _table_batch(
     topic: str,
     slices: Sequence[Slice],
     events: DataFrame,
-    requests: Mapping[str, Sequence[ReplayRequest]],
+    asked: _Asked,
 ) -> TableBatch | None:
     """What to apply of one topic; None: nothing is.
 
@@ -261,9 +268,9 @@ def _table_batch(
     known = progress.tables.get(topic)
     parked = None if known is None else known.parked
     replay = None
-    if topic in requests:
-        released = chosen_keys(context.parked_keys.of_table(topic, batch), requests[topic])
-        replay = Replay(requests[topic], released)
+    if topic in asked.replays:
+        released = chosen_keys(context.parked_keys.of_table(topic, batch), asked.replays[topic])
+        replay = Replay(asked.replays[topic], released)
         log.info("dead_letters_replayed", topic=topic, requests=len(replay.requests), keys=len(released))
     if replay is not None and not replay.released and not slices:
         answer_in_vain(context.parked_keys, topic, batch, replay)

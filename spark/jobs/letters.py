@@ -1,14 +1,13 @@
-"""A tenant's dead letters and replay requests in Kafka, as the sink writes and reads them.
+"""A tenant's dead letters in Kafka, as the sink writes and reads them.
 
 Letters are few: they pass through the driver, so that ``libs.events.dead_letter`` alone knows their form on the way out.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-import msgspec
 import structlog
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -16,13 +15,7 @@ from pyspark.sql import functions as sf
 
 from libs.config.connections import KafkaSettings
 from libs.errors import TransientError
-from libs.events.dead_letter import (
-    DeadLetter,
-    ReplayRequest,
-    SetAsideBy,
-    decode_replay_request,
-    encode_dead_letter,
-)
+from libs.events.dead_letter import DeadLetter, SetAsideBy, encode_dead_letter
 from libs.events.delivered_schema import DeliveredSchema
 from libs.events.names import dead_letter_topic
 from libs.types.order import EventOrder
@@ -148,26 +141,6 @@ def read_letters(spark: SparkSession, kafka: KafkaSettings, tenant: str, topic: 
     places = written.where("is_withheld").select("partition", "offset")
     large = read_records(spark, kafka, topic, from_offsets, to_offsets).join(places, ["partition", "offset"])
     return whole.unionByName(large.select(*whole.columns))
-
-
-def read_requests(
-    spark: SparkSession,
-    kafka: KafkaSettings,
-    topic: str,
-    from_offsets: Mapping[int, int],
-    to_offsets: Mapping[int, int],
-) -> list[ReplayRequest]:
-    """The replay requests in that part of their topic. A record that is none is passed over, with a line in the log."""
-    records = read_records(spark, kafka, topic, from_offsets, to_offsets).collect()
-    return list(_requests(sorted(records, key=lambda record: (record.partition, record.offset)), topic))
-
-
-def _requests(records: Iterable[Row], topic: str) -> Iterator[ReplayRequest]:
-    for record in records:
-        try:
-            yield decode_replay_request(bytes(record.value))
-        except msgspec.DecodeError:
-            log.warning("replay_request_refused", topic=topic, offset=record.offset)
 
 
 def create_topic(spark: SparkSession, kafka: KafkaSettings, name: str, replication_factor: int) -> None:

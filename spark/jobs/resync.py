@@ -6,7 +6,7 @@ there up to its own end, and writes that in one commit that replaces all rows (`
 identity: until then readers see the table as it was, and a batch that comes again finds itself done. Where it cannot be built,
 the table's part of the batch is applied to it as ever, and the answer says why.
 
-    read_resyncs ▶ table_anew ▶ replace_rows ▶ store the answer
+    due_resyncs ▶ table_anew ▶ replace_rows ▶ store the answer
 """
 
 import time
@@ -17,34 +17,20 @@ import msgspec
 import structlog
 from pyspark.sql import SparkSession
 
-from libs.config.connections import KafkaSettings
-from libs.types.resync import ResyncAnswer, ResyncRequest, decode_resync_request
+from libs.types.resync import ResyncAnswer, ResyncRequest
 from libs.types.stream_offsets import joined_offsets, load_stream_offsets
 from libs.types.tenant import Images, SinkMode
 from libs.types.warehouse import TableProgress
 from spark.jobs.table_batch import TableBatch, TenantSink
 from spark.sinks.port import BatchIdentity, ReplacesRows, TableRefused
 from spark.transforms.passing import passing
-from spark.transforms.read_topics import read_range, read_records
+from spark.transforms.read_topics import read_range
 from spark.transforms.survey import Slice, survey
 
 _TRIES: Final = 3
 """Of a building that fails for a reason that may pass: a batch that fails ten times halts the tenant."""
 
 log = structlog.get_logger()
-
-
-def read_resyncs(spark: SparkSession, kafka: KafkaSettings, parts: Sequence[Slice]) -> list[ResyncRequest]:
-    """The requests in those parts of their topic, as they came. A record that is none is passed over, and logged."""
-    found = []
-    for part in parts:
-        records = read_records(spark, kafka, part.topic, part.from_offsets, part.to_offsets).collect()
-        for record in sorted(records, key=lambda record: (record.partition, record.offset)):
-            try:
-                found.append(decode_resync_request(bytes(record.value)))
-            except msgspec.DecodeError:
-                log.warning("resync_request_refused", topic=part.topic, offset=record.offset)
-    return found
 
 
 def due_resyncs(
