@@ -41,6 +41,7 @@ SUBCOMMANDS: Final = {
     "query": _Subcommand("query", "query", "Ask SQL of a tenant's tables; without SQL, list them."),
     "rebuild": _Subcommand("rebuild", "rebuild", "Build a table as the source had it at a past moment."),
     "resync": _Subcommand("resync", "resync", "Build a table anew from the source's rows, and swap it in."),
+    "retry": _Subcommand("retry", "retry", "Have parked tables tried again now, and not when they are due."),
     "schema": _Subcommand("schema", "schema_command", "Say what a DDL does to the tenants' tables."),
     "signal": _Subcommand("signal", "signal", "Have tables copied again while changes go on, and stop or pause that."),
     "status": _Subcommand("status", "status", "Show what runs and how far everything got."),
@@ -68,6 +69,7 @@ The embedded stack runs in a home folder (--home, else $HEADWATER_HOME, else ./.
   headwater tenant plan acme.yaml                 what a tenant's document would change; then: tenant apply
   headwater tenant explain acme orders            why a table or column does or does not come
   headwater dead-letter list acme                 events that could not be delivered, and their replay
+  headwater retry acme orders                     have a parked table tried again now, once it is mended
   headwater check                                 compare source and tables, row by row
   headwater resync acme orders                    build a doubted table anew, and swap it in
   headwater rebuild log orders --as-of TIME --into orders_then   a table as it was, from its log

@@ -112,7 +112,7 @@ def resyncs_topic(tenant: str) -> str:
 
 
 def wakes_topic(tenant: str) -> str:
-    """Topic of records that have a tenant's sink begin a batch, though nothing is new; the sink itself writes them."""
+    """Topic of records that have a tenant's sink begin a batch, though nothing is new (see libs.types.wake.Wake)."""
     return f"{tenant}.headwater.wakes"
 
 

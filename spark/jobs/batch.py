@@ -26,7 +26,7 @@ from pyspark.sql import functions as sf
 
 from libs.events.dead_letter import ReplayRequest, decode_replay_request
 from libs.events.delivered_schema import DeliveredSchema
-from libs.events.names import replays_topic, resyncs_topic, sink_request_topics
+from libs.events.names import replays_topic, resyncs_topic, sink_request_topics, wakes_topic
 from libs.failpoints import failpoint
 from libs.telemetry.metrics import SINK_FAILED_MAINTENANCE
 from libs.types.resync import ResyncRequest, decode_resync_request
@@ -34,6 +34,7 @@ from libs.types.stream_offsets import joined_offsets, load_earlier_offsets
 from libs.types.table import Column
 from libs.types.table_layout import parse_ordered_term, parse_term
 from libs.types.tenant import Deletes, Images, SinkMode
+from libs.types.wake import decode_wake
 from libs.types.warehouse import (
     IS_CURRENT_COLUMN,
     OP_COLUMN,
@@ -242,6 +243,8 @@ class _Asked:
     replays: Mapping[str, Sequence[ReplayRequest]]
     """By table topic: what it is to take up again."""
     resyncs: Sequence[ResyncRequest]
+    retried: frozenset[str]
+    """Topics of tables that are to be tried now, where they are parked."""
 
 
 def _asked(context: TenantSink, spark: SparkSession, parts: Sequence[Slice]) -> _Asked:
@@ -249,7 +252,12 @@ def _asked(context: TenantSink, spark: SparkSession, parts: Sequence[Slice]) -> 
     replays: dict[str, list[ReplayRequest]] = {}
     for request in read(replays_topic(context.tenant.tenant), decode_replay_request):
         replays.setdefault(request.topic, []).append(request)
-    return _Asked(replays, read(resyncs_topic(context.tenant.tenant), decode_resync_request))
+    wakes = read(wakes_topic(context.tenant.tenant), decode_wake)
+    return _Asked(
+        replays=replays,
+        resyncs=read(resyncs_topic(context.tenant.tenant), decode_resync_request),
+        retried=frozenset(topic for wake in wakes for topic in wake.retried_topics),
+    )
 
 
 def _table_batch(
@@ -275,8 +283,9 @@ def _table_batch(
     if replay is not None and not replay.released and not slices:
         answer_in_vain(context.parked_keys, topic, batch, replay)
         return None
+    newest_version = max((part.schema_version for part in slices), default=0)
     is_retry = parked is not None and (
-        replay is not None or context.retries.is_due(topic, max((part.schema_version for part in slices), default=0))
+        replay is not None or context.retries.is_due(topic, newest_version, is_asked_for=topic in asked.retried)
     )
     if not slices and not is_retry and replay is None:
         return None

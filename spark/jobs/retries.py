@@ -36,11 +36,12 @@ class Retries:
     clock: Callable[[], float] = time.monotonic
     _tries: dict[str, _Try] = field(default_factory=dict)
 
-    def is_due(self, topic: str, version: int) -> bool:
-        """Whether to try now, which is noted: at once after a start, and for a schema ``version`` newer than the one tried
-        last, which may be the remedy; else after 1, 2, 4 … 60 minutes, for remedies outside of the source."""
+    def is_due(self, topic: str, version: int, *, is_asked_for: bool = False) -> bool:
+        """Whether to try now, which is noted: at once after a start, where somebody asks for it, and for a schema ``version``
+        newer than the one tried last, which may be the remedy; else after 1, 2, 4 … 60 minutes, for remedies outside of the
+        source."""
         last, now_s = self._tries.get(topic), self.clock()
-        is_new = last is None or version > last.version
+        is_new = last is None or version > last.version or is_asked_for
         if last is not None and not is_new and now_s < last.at_s + last.wait_s:
             return False
         wait_s = FIRST_WAIT_S if last is None or is_new else min(2 * last.wait_s, LONGEST_WAIT_S)

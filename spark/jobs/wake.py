@@ -13,12 +13,11 @@ from libs.errors import TransientError
 from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, wakes_topic
 from libs.types.order import EventOrder
 from libs.types.tenant import TenantSpec
+from libs.types.wake import Wake, encode_wake
 from spark.jobs.jvm_producer import send_record
 from spark.jobs.letters import create_topic
 from spark.jobs.spark_errors import described
 
-_VALUE: Final = b"{}"
-"""That there is a record is all that it says."""
 _HEADERS: Final = {
     # In the sink's stream every record has an order and a version.
     ORDER_HEADER: EventOrder(epoch=0, rank=0, tx_ordinal=0).sort_key().encode(),
@@ -35,6 +34,6 @@ def wake(spark: SparkSession, kafka: KafkaSettings, tenant: TenantSpec) -> None:
     topic = wakes_topic(tenant.tenant)
     try:
         create_topic(spark, kafka, topic, tenant.topics.replication_factor)
-        send_record(spark, kafka, topic, _VALUE, headers=_HEADERS)
+        send_record(spark, kafka, topic, encode_wake(Wake()), headers=_HEADERS)
     except Py4JJavaError as error:
         raise TransientError(f"topic {topic} cannot be written: {described(error)}") from error

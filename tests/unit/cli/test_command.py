@@ -20,7 +20,7 @@ from libs.local.status import SourceStatus, Status
 from libs.local.tenant_topics import RowTopic
 from tests.unit.local.warehouse_files import write_table
 
-COMMANDS = ("init", "validate", "up", "down", "status", "tail", "query", "check", "demo", "tenant", "version")
+COMMANDS = ("init", "validate", "up", "down", "status", "tail", "query", "check", "retry", "demo", "tenant", "version")
 
 
 def run(*arguments: str, home: Path | None = None) -> "subprocess.CompletedProcess[str]":
@@ -114,6 +114,7 @@ def test_validate_lists_every_mistake(tmp_path: Path) -> None:
     [
         (("status",), "headwater up"),
         (("tail", "acme", "orders"), "headwater up"),
+        (("retry", "acme"), "headwater up"),
         (("query", "acme"), "no table yet"),
         (("up",), "headwater init"),
         (("up", "--detach"), "headwater init"),

@@ -69,3 +69,20 @@ def test_pieces_come_to_the_end() -> None:
         assert all(begins[partition] <= end for partition, end in ends.items())
 
     assert pieces == 11
+
+
+def test_a_table_that_is_asked_for_is_tried_at_once() -> None:
+    """Its pauses begin anew behind that, and it is no more than a try: what nobody asked for waits on."""
+    now_s = [0.0]
+    retries = Retries(clock=lambda: now_s[0])
+    for _ in range(5):
+        assert retries.is_due("a", 1)
+        now_s[0] += LONGEST_WAIT_S
+    now_s[0] -= LONGEST_WAIT_S - 1
+    assert not retries.is_due("a", 1)
+
+    assert retries.is_due("a", 1, is_asked_for=True)
+
+    assert not retries.is_due("a", 1)
+    now_s[0] += FIRST_WAIT_S
+    assert retries.is_due("a", 1)
