@@ -123,6 +123,11 @@ def store_progress(state_dir: Path, progress: SinkProgress) -> None:
     replace_durably(progress_path(state_dir, progress.tenant), encode_sink_progress(progress))
 
 
+def has_noted(progress: SinkProgress, batch: BatchIdentity) -> bool:
+    """Whether ``batch`` was done and stored, and comes again because Spark does not know."""
+    return (progress.query_id, progress.batch_id) == (batch.query_id, batch.batch_id)
+
+
 def with_batch(
     progress: SinkProgress,
     batch: BatchIdentity,
@@ -132,7 +137,7 @@ def with_batch(
     now_us: int,
 ) -> SinkProgress:
     """``progress`` after a micro-batch. A batch that it holds already is not counted twice."""
-    is_repeat = (progress.query_id, progress.batch_id) == (batch.query_id, batch.batch_id)
+    is_repeat = has_noted(progress, batch)
     tables, latency, rows = dict(progress.tables), progress.latency, progress.rows
     for outcome in outcomes:
         known = tables.get(outcome.topic) or TableProgress(
