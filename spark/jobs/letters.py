@@ -21,6 +21,7 @@ from libs.events.names import dead_letter_topic
 from libs.types.order import EventOrder
 from libs.types.tenant import TenantSpec
 from spark.java import java_class
+from spark.jobs.jvm_consumer import duration
 from spark.jobs.spark_errors import described
 from spark.transforms.local_rows import local_rows
 from spark.transforms.read_topics import kafka_options, read_records
@@ -147,8 +148,15 @@ def create_topic(spark: SparkSession, kafka: KafkaSettings, name: str, replicati
     """Make a topic of one Kafka partition, if it is not there.
 
     Raises:
-        TransientError: Kafka refuses it, also with as many replicas as it likes.
+        TransientError: Kafka does not answer, or refuses it, also with as many replicas as it likes.
     """
+    try:
+        _create_topic(spark, kafka, name, replication_factor)
+    except Py4JJavaError as error:
+        raise TransientError(f"topic {name}: Kafka does not tell whether it is there ({described(error)})") from error
+
+
+def _create_topic(spark: SparkSession, kafka: KafkaSettings, name: str, replication_factor: int) -> None:
     properties = java_class(spark, "java.util.Properties")()
     for option, value in kafka_options(kafka).items():
         plain = option.removeprefix("kafka.")
@@ -171,4 +179,4 @@ def create_topic(spark: SparkSession, kafka: KafkaSettings, name: str, replicati
                 return
         raise TransientError(f"Kafka does not make topic {name} ({refused}); make it, or let the sink's user do so")
     finally:
-        admin.close()
+        admin.close(duration(spark, 0))

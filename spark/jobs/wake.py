@@ -32,8 +32,8 @@ def wake(spark: SparkSession, kafka: KafkaSettings, tenant: TenantSpec) -> None:
         TransientError: Kafka does not take it; try again.
     """
     topic = wakes_topic(tenant.tenant)
+    create_topic(spark, kafka, topic, tenant.topics.replication_factor)
     try:
-        create_topic(spark, kafka, topic, tenant.topics.replication_factor)
         send_record(spark, kafka, topic, encode_wake(Wake()), headers=_HEADERS)
     except Py4JJavaError as error:
         raise TransientError(f"topic {topic} cannot be written: {described(error)}") from error
