@@ -579,10 +579,11 @@ def _positions(context: TenantSink, table: TableBatch) -> tuple[ReachedPosition,
 
 
 def _maintain(context: TenantSink, spark: SparkSession, table: WarehouseTable) -> Maintained:
-    """The rows are safe already: what fails here must not stop the tenant, and is tried again after the next commit."""
+    """The rows are safe already: what fails here must neither stop the tenant nor park the table, which would be given them
+    once more, and is tried again after the next commit."""
     try:
         return context.sink.maintain(spark, table)
-    except (PySparkException, Py4JJavaError) as error:
+    except (PySparkException, Py4JJavaError, TableRefused) as error:
         SINK_FAILED_MAINTENANCE.labels(context.tenant.tenant, context.settings.warehouse).inc()
         log.warning("sink_maintenance_failed", table=str(table), reason=described(error))
         return Maintained()

@@ -1,16 +1,19 @@
 """What a micro-batch makes of one table's events, before the warehouse sees them."""
 
 from dataclasses import replace
+from pathlib import Path
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from libs.events.delivered_schema import DeliveredSchema
 from libs.mysql.logical import column
 from libs.types.table import TableSchema
 from libs.types.tenant import Images, NameAdjustment, SourceSelection
+from libs.types.warehouse import WarehouseTable
 from services.router.project import compile_projection, project_row
+from spark.jobs.batch import _maintain
 from spark.jobs.table_batch import TableBatch, changes_of, latest_changes_of, logged_changes_of, reached_with
-from spark.sinks.port import TableColumn
+from spark.sinks.port import Maintained, TableColumn, TableRefused
 from spark.transforms.local_rows import local_rows
 from spark.transforms.read_topics import events_of
 from spark.transforms.survey import survey
@@ -26,6 +29,7 @@ from tests.unit.spark.events import (
     orders_schema,
     record,
 )
+from tests.unit.spark.test_resync import context as tenant_sink
 
 NOTE = column("note", "varchar(20)", charset="utf8mb4")
 COLUMNS = {"id": TableColumn("int"), "note": TableColumn("string")}
@@ -260,3 +264,19 @@ def test_a_log_holds_the_row_after_a_change_or_both(shared: SharedSpark) -> None
     ]
     assert logged(after, Images.AFTER) == expected
     assert logged(both, Images.BEFORE_AND_AFTER) == sorted([*expected, (orders[1], "before", "u", None)], key=str)
+
+
+class Refusing:
+    """A sink that may not maintain what it has written."""
+
+    def maintain(self, _spark: SparkSession, table: WarehouseTable) -> Maintained:
+        raise TableRefused(f"{table}: rights are missing; GRANT them")
+
+
+def test_a_table_that_was_written_and_may_not_be_maintained_is_not_parked(shared: SharedSpark, tmp_path: Path) -> None:
+    """Its batch would come to it once more, under another identity."""
+    context = replace(tenant_sink(tmp_path), sink=Refusing())  # type: ignore[arg-type]
+
+    maintained = _maintain(context, shared.session, WarehouseTable(namespace=("acme", "shop", "shop"), name="orders"))
+
+    assert maintained == Maintained()
