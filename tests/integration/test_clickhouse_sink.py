@@ -7,16 +7,20 @@ from typing import Any
 
 import msgspec
 import pytest
+from clickhouse_connect.driver.exceptions import DatabaseError
 
-from libs.errors import InvalidSettings, PipelineHalted, TransientError
+from libs.errors import AccessDenied, DiskFull, HeadwaterError, InvalidSettings, PipelineHalted, TransientError
 from libs.local.ports import free_port
 from libs.mysql.logical import column
 from libs.testing import sink_contract as contract
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import SinkMode
+from libs.types.warehouse import WarehouseTable
 from spark.sinks.clickhouse import sink as clickhouse_sink
+from spark.sinks.clickhouse.client import errors_named
 from spark.sinks.clickhouse.settings import Settings
 from spark.sinks.clickhouse.sink import open_sink
+from spark.sinks.port import TableRefused
 from tests import clickhouse
 from tests.clickhouse import ClickhouseServer
 from tests.conftest import start_clickhouse_in
@@ -143,6 +147,63 @@ def test_what_somebody_else_did_to_a_table_is_refused_by_name(
     assert "renamed column note; put it back" in renamed
     assert "column note is of type Nullable(FixedString(9)); set it back to String" in retyped
     assert "is there already and is not Headwater's" in said()
+
+
+def test_a_table_that_may_not_be_written_is_refused_by_itself(
+    clickhouse_server: ClickhouseServer, harness: WarehouseHarness
+) -> None:
+    """A constraint that a row breaks, a table that is read-only; the tenant's other table is written in the same batch, and the
+    one that was refused has each row once when that is mended."""
+    visits = contract.table(name="visits")
+    for each, mode in ((ORDERS, SinkMode.APPEND), (visits, SinkMode.MIRROR)):
+        harness.apply(each, contract.put(1, 1, "one"), mode=mode, batch_id=1)
+
+    def said(batch_id: int) -> str:
+        """What is told of the one table; the other has the batch."""
+        two = contract.put(2, 1, "two")
+        told = contract.refusal(lambda: harness.apply(ORDERS, two, mode=SinkMode.APPEND, batch_id=batch_id))
+        assert harness.apply(visits, two, batch_id=batch_id)
+        return told
+
+    clickhouse_server.execute(f"ALTER TABLE {place(harness)} ADD CONSTRAINT first CHECK note = 'one'")
+    constrained = said(2)
+    clickhouse_server.execute(
+        f"ALTER TABLE {place(harness)} DROP CONSTRAINT first",
+        f"ALTER TABLE {place(harness)} MODIFY SETTING table_readonly = 1",
+    )
+    read_only = said(3)
+    clickhouse_server.execute(f"ALTER TABLE {place(harness)} RESET SETTING table_readonly")
+
+    assert "a row breaks a CONSTRAINT" in constrained
+    assert "somebody made it read-only" in read_only
+    assert harness.apply(ORDERS, contract.put(2, 1, "two"), mode=SinkMode.APPEND, batch_id=4)
+    assert sorted(row["note"] for row in contract.source_rows(harness, ORDERS)) == ["one", "two"]
+    assert contract.source_rows(harness, visits) == [{"id": 1, "note": "two"}]
+
+
+@pytest.mark.parametrize(
+    ("code", "of_a_table", "of_all"),
+    [
+        (497, TableRefused, AccessDenied),
+        (60, TableRefused, PipelineHalted),
+        (774, TableRefused, PipelineHalted),
+        (516, AccessDenied, AccessDenied),
+        (243, DiskFull, DiskFull),
+        (242, TransientError, TransientError),
+        (49, PipelineHalted, PipelineHalted),
+    ],
+)
+def test_errors_are_named_by_whom_they_are_about(
+    code: int, of_a_table: type[HeadwaterError], of_all: type[HeadwaterError]
+) -> None:
+    """Rights, a table that is gone; not who is let in, the disk, what gets over by itself, and what nobody knows."""
+    subjects = {WarehouseTable(namespace=("acme", "shop", "shop"), name="orders"): of_a_table, "headwater": of_all}
+    for subject, named in subjects.items():
+        with pytest.raises(named) as raised, errors_named(Settings(user="sink"), subject):
+            raise DatabaseError("a row's values", code=code, name="NAME")
+
+        assert type(raised.value) is named
+        assert "a row's values" not in str(raised.value)
 
 
 def test_two_tables_of_one_place_are_not_mixed(clickhouse_server: ClickhouseServer) -> None:

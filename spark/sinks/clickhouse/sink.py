@@ -257,7 +257,7 @@ class ClickhouseSink:
         batch = str(_batch_of(spark))
         with self._staged(spark, table, changes) as (stored, stages, into):
             if stages:
-                [[rows]] = self._rows(has_batch_query(stored.target(table), stages, batch))
+                [[rows]] = self._rows(has_batch_query(stored.target(table), stages, batch), subject=table.name)
                 if not rows:
                     insert = append_statement(into, changes.columns, stages, batch)
                     self._run(table.name, f"CREATE TABLE {into} AS {stored.place}", insert)
@@ -270,7 +270,8 @@ class ClickhouseSink:
         is_counted = self._commits[table] % self._settings.cleanup_every_commits == 0
         stored = self._load(table) if self._settings.is_maintaining and is_counted else None
         if stored is not None and GONE_COLUMN in stored.types:
-            [[gone, rows]] = self._rows(f"SELECT countIf({quoted(GONE_COLUMN)} = 1), count() FROM {stored.place}")
+            counts = f"SELECT countIf({quoted(GONE_COLUMN)} = 1), count() FROM {stored.place}"
+            [[gone, rows]] = self._rows(counts, subject=table)
             if gone and gone >= rows * self._settings.cleanup_at_share:
                 started_s = time.monotonic()
                 self._run(table, f"OPTIMIZE TABLE {stored.place} FINAL CLEANUP")
@@ -296,11 +297,16 @@ class ClickhouseSink:
         target = StageTarget(self._settings, prefix, _staged_types(stored, changes.columns), str(table.name))
         stages = stage_rows(changes, target)
         into = quoted(STATE_DATABASE, f"{prefix}parts")
-        yield stored, stages, into
+        try:
+            yield stored, stages, into
+        except TableRefused:
+            # The same batch may come to the table once more: where a resync is refused, with the table's own events.
+            self._run(STATE_DATABASE, f"DROP TABLE IF EXISTS {into} SYNC")
+            raise
         failpoint("sink_before_commit")
         self._note(table, batch)
         for stage in [*stages, into]:
-            self._run(table.name, f"DROP TABLE IF EXISTS {stage} SYNC")
+            self._run(STATE_DATABASE, f"DROP TABLE IF EXISTS {stage} SYNC")
 
     def _attach(self, table: WarehouseTable, stored: _Stored, into: str) -> None:
         failpoint("sink_before_attach")
@@ -312,7 +318,7 @@ class ClickhouseSink:
         values = [str(table.name), table.source, table.table, batch.query_id, reached.order, offsets, positions]
         name, source, source_table, query_id, order, offsets, positions = map(literal, values)
         self._run(
-            table.name,
+            BATCHES,
             f"INSERT INTO {BATCHES} (name, source, source_table, query_id, batch_id, reached_order, reached_at, "
             f"reached_offsets, reached_positions) SELECT {name}, {source}, {source_table}, {query_id}, {batch.batch_id}, "
             f"{order}, {time_at(reached.committed_at_us)}, {offsets}, {positions}",
@@ -330,13 +336,10 @@ class ClickhouseSink:
         types = {column.name: self._own_type(column) for column in table.columns}
         noted = _Noted(comment_of(table), str(table.name), table.key, types, first_properties(table))
         required = {column.name for column in table.columns if column.name in table.key and not column.is_optional}
-        self._run(
-            table.name,
-            f"CREATE DATABASE IF NOT EXISTS {quoted(database)}",
-            # Of a table that was here before, and that somebody dropped.
-            f"INSERT INTO {BATCHES} (name) SELECT {literal(str(table.name))}",
-            _definition(quoted(database, name), table, noted, required),
-        )
+        self._run(table.name, f"CREATE DATABASE IF NOT EXISTS {quoted(database)}")
+        # Of a table that was here before, and that somebody dropped.
+        self._run(BATCHES, f"INSERT INTO {BATCHES} (name) SELECT {literal(str(table.name))}")
+        self._run(table.name, _definition(quoted(database, name), table, noted, required))
         log.info("sink_table_created", table=str(table.name), mode=table.mode.value, key=list(table.key))
 
     def _evolve(self, spark: SparkSession, stored: _Stored, table: SinkTable, changes: Evolution) -> None:
@@ -426,13 +429,13 @@ class ClickhouseSink:
 
     def _run(self, subject: WarehouseTable | str, *statements: str) -> None:
         client = self._connected()
-        with errors_named(self._settings, str(subject)):
+        with errors_named(self._settings, subject):
             for statement in statements:
                 client.command(statement)
 
-    def _rows(self, query: str) -> Sequence[Sequence[Any]]:
+    def _rows(self, query: str, *, subject: WarehouseTable | str = STATE_DATABASE) -> Sequence[Sequence[Any]]:
         client = self._connected()
-        with errors_named(self._settings, STATE_DATABASE):
+        with errors_named(self._settings, subject):
             return client.query(query).result_rows
 
     def _connected(self) -> Client:
