@@ -22,12 +22,17 @@ def begin_batch(spark: SparkSession, batch: BatchIdentity) -> None:
     spark.conf.set(_BATCH, str(batch))
 
 
+def batch_of(spark: SparkSession) -> str:
+    """The one that ``begin_batch`` has told ``spark`` of."""
+    return str(spark.conf.get(_BATCH))
+
+
 def commit(spark: SparkSession, reached: Reached, write: Callable[[], None]) -> None:
     """Run ``write``, which commits once, with the batch's identity and ``reached`` in that commit. Raises what it raises."""
     gateway: Any = spark.sparkContext._gateway
     ensure_callback_server_started(gateway)
     properties = java_class(spark, "java.util.HashMap")()
-    for name, text in commit_properties(str(spark.conf.get(_BATCH)), reached).items():
+    for name, text in commit_properties(batch_of(spark), reached).items():
         properties.put(name, text)
     call = _Call(write)
     exception = java_class(spark, "java.lang.Class").forName("java.lang.Exception")

@@ -38,7 +38,7 @@ from libs.warehouse.iceberg import iceberg_type, sql_type
 from spark.java import java_class
 from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
 from spark.sinks.iceberg.catalog import S3_CLIENT, catalog_config, is_flat, place_in
-from spark.sinks.iceberg.commits import begin_batch, commit
+from spark.sinks.iceberg.commits import batch_of, begin_batch, commit
 from spark.sinks.iceberg.farewell import drop_namespaces, tenant_tables
 from spark.sinks.iceberg.key_filter import MOST_CHANGED, key_filter
 from spark.sinks.iceberg.layout import follow_layout
@@ -178,7 +178,7 @@ class IcebergSink:
         iceberg_table = load_table(spark, table.name)
         newest = _newest(spark, iceberg_table)
         if newest is None or _has_none_of(spark, iceberg_table, newest, table.key_bounds):
-            commit(spark, table.reached, first_rows(table, changes).writeTo(name).append)
+            commit(spark, table.reached, lambda: _append(first_rows(table, changes), table.name, newest))
             return
         # A truncation is about all rows.
         of_keys = self._filter(spark, newest, table, changes) if truncation is None else None
@@ -197,7 +197,8 @@ class IcebergSink:
         name = table.name.quoted()
         newest, stored = _newest(spark, load_table(spark, table.name)), spark.table(name)
         if newest is None:
-            commit(spark, table.reached, first_versions(versions_of(stored).rows).writeTo(name).append)
+            rows = first_versions(versions_of(stored).rows)
+            commit(spark, table.reached, lambda: _append(rows, table.name, newest))
             return
         of_keys = self._filter(spark, newest, table, keys)
         versions = versions_of(stored if of_keys is None else stored.alias("t").where(of_keys))
@@ -212,7 +213,12 @@ class IcebergSink:
         commit(spark, table.reached, lambda: rows.writeTo(name).overwrite(sf.lit(True)))
 
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
-        commit(spark, table.reached, changes.writeTo(self._place(table.name).quoted()).append)
+        place = self._place(table.name)
+        iceberg_table = load_table(spark, place)
+        newest = _newest(spark, iceberg_table)
+        # A commit that a killed job left under way may have come since ``is_applied`` was asked.
+        if newest_identity(iceberg_table, newest) != batch_of(spark):
+            commit(spark, table.reached, lambda: _append(changes, place, newest))
 
     def open_log(self, spark: SparkSession, table: WarehouseTable) -> StoredLog:
         place = self._place(table)
@@ -334,6 +340,20 @@ def _newest(spark: SparkSession, iceberg_table: Any) -> Any | None:
     """The snapshot that ``spark`` writes upon; None: nothing was ever written. Nobody else writes: the session has the lock."""
     staged = staged_snapshot(iceberg_table) if is_staging(spark) else None
     return staged or iceberg_table.currentSnapshot()
+
+
+def _append(rows: DataFrame, place: WarehouseTable, newest: Any | None) -> None:
+    """Add ``rows`` to the table, whose newest snapshot was ``newest``; fails where somebody has added some since.
+
+    A commit that comes second is tried again by Iceberg, upon the first: of a plain append, which is right whatever was there
+    before, a table would have the batch twice where a killed job had left its commit of it under way in the catalog. What
+    overwrites nothing is an append to whoever reads the table, and can be told not to bear others (Iceberg documentation,
+    "Spark Configuration", Write options). MERGE cannot bear them by default. Files that were rewritten are no others.
+    """
+    writer = rows.writeTo(place.quoted()).option("isolation-level", "serializable")
+    if newest is not None:
+        writer = writer.option("validate-from-snapshot-id", str(newest.snapshotId()))
+    writer.overwrite(sf.lit(False))
 
 
 def _has_none_of(spark: SparkSession, iceberg_table: Any, newest: Any, bounds: KeyBounds | None) -> bool:

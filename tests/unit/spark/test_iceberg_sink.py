@@ -2,21 +2,26 @@
 
 import dataclasses
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
 
 from libs.config.load import convert_document
 from libs.errors import InvalidSettings
 from libs.mysql.logical import column
-from libs.testing.sink_contract import ID, NOTE, put, source_rows, table
+from libs.testing.sink_contract import ID, NOTE, RowChange, put, source_rows, table
 from libs.types.table import TableSchema
 from libs.types.table_layout import parse_ordered_term, parse_term
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import CATALOG, WarehouseTable, encode_positions
 from spark.sinks.iceberg.catalog import catalog_config, place_in
+from spark.sinks.iceberg.commits import commit
 from spark.sinks.iceberg.settings import CatalogKind, CatalogSettings, Settings
-from spark.sinks.port import TableRefused
+from spark.sinks.iceberg.sink import IcebergSink
+from spark.sinks.port import Reached, TableRefused
 from tests.contract.sink_harness import REACHED, WarehouseHarness
 from tests.spark_session import SharedSpark
 
@@ -62,6 +67,73 @@ def test_a_commit_says_how_far_the_table_got(shared: SharedSpark) -> None:
     said = (REACHED.order, str(REACHED.committed_at_us), '{"0": 5, "1": 7}', positions)
     assert summaries(orders) == [said, said, (None, None, None, None), said]
     assert summaries(visits) == [said]
+
+
+def between(monkeypatch: pytest.MonkeyPatch, come: Callable[[], object]) -> None:
+    """Let something come between the sink's look at a table and its next commit."""
+
+    def commit_second(spark: SparkSession, reached: Reached, write: Callable[[], None]) -> None:
+        monkeypatch.undo()
+        come()
+        commit(spark, reached, write)
+
+    monkeypatch.setattr("spark.sinks.iceberg.sink.commit", commit_second)
+
+
+@pytest.mark.parametrize("mode", [SinkMode.MIRROR, SinkMode.APPEND])
+@pytest.mark.parametrize("batches_before", [0, 1])
+def test_a_batch_that_another_commits_meanwhile_is_there_once(
+    batches_before: int, mode: SinkMode, shared: SharedSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a job that was killed may have left it under way in the catalog: the append that comes second fails, also one that
+    spares a merge, and the batch that comes again is known."""
+    harness = WarehouseHarness(shared.session, shared.sink, shared.rows, f"twice-{mode.value}-{batches_before}")
+    orders = table()
+    for batch_id in range(batches_before):
+        harness.apply(orders, put(1, 1, "one"), mode=mode, batch_id=batch_id)
+
+    def second_batch() -> bool:
+        created = [RowChange("c", 2, {"id": key, "note": "two"}) for key in (2, 3)]
+        return harness.apply(orders, *created, mode=mode, batch_id=1)
+
+    between(monkeypatch, second_batch)
+    with pytest.raises(Py4JJavaError, match="ValidationException"):
+        second_batch()
+
+    assert not second_batch()
+    noted = [row["note"] for row in harness.rows(orders) if row["note"] == "two"]
+    assert noted == ["two", "two"]
+
+
+def test_a_batch_that_came_since_it_was_asked_for_is_there_once(
+    shared: SharedSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sink looks once more where it appends."""
+    harness, visits = WarehouseHarness(shared.session, shared.sink, shared.rows, "since"), table(name="v")
+    monkeypatch.setattr(IcebergSink, "is_applied", lambda *_: False)
+
+    for _ in range(2):
+        harness.apply(visits, put(1, 1, "one"), mode=SinkMode.APPEND, batch_id=1)
+
+    assert [row["note"] for row in harness.rows(visits)] == ["one"]
+
+
+def test_files_that_are_rewritten_meanwhile_stop_no_append(
+    shared: SharedSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another job may maintain the tables; to readers of the table's snapshots a log of changes has appends alone."""
+    harness, visits = WarehouseHarness(shared.session, shared.sink, shared.rows, "rewritten"), table(name="v")
+    for rank in (1, 2):
+        harness.apply(visits, put(rank, rank, "at rest"), mode=SinkMode.APPEND)
+    name = harness.place(visits).quoted()
+    rewrite = f"CALL {CATALOG}.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
+
+    between(monkeypatch, lambda: shared.session.sql(rewrite).collect())
+    harness.apply(visits, put(3, 3, "at rest"), mode=SinkMode.APPEND)
+
+    operations = shared.session.sql(f"SELECT operation FROM {name}.snapshots ORDER BY committed_at").collect()
+    assert [operation for (operation,) in operations] == ["append", "append", "replace", "append"]
+    assert sorted(row["id"] for row in harness.rows(visits)) == [1, 2, 3]
 
 
 def test_catalogs_of_one_level_keep_tables_apart() -> None:
