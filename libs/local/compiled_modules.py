@@ -58,7 +58,7 @@ def build(cache: Path, repository: Path, progress: Progress) -> None:
         SetupFailed: no compiler or no headers could be had, or a module is wrong.
     """
     stale = _stale(repository)
-    compiler, environ = _compiler(cache, repository, progress)
+    compiler, environ = c_compiler(cache, repository, progress)
     includes = _includes(cache, progress)
     digests = _digests(repository)
     done = _recorded(repository)
@@ -169,7 +169,7 @@ def _digests(repository: Path) -> dict[str, str]:
     return digests
 
 
-def _compiler(cache: Path, repository: Path, progress: Progress) -> tuple[list[str | Path], dict[str, str]]:
+def c_compiler(cache: Path, repository: Path, progress: Progress) -> tuple[list[str | Path], dict[str, str]]:
     """The command, and what it must find in its environment."""
     if chosen := os.environ.get("CC"):
         return [*shlex.split(chosen)], {}
