@@ -1,0 +1,391 @@
+"""The sink job killed within a commit, in the warehouse's own code: tables are exact nonetheless.
+
+Failpoints (``test_sink_kills``) kill before and behind a commit. Here the commit itself is held: PostgreSQL's server keeps it
+waiting for a lock of the test's, be it of Iceberg's catalog there or of the sink's own tables, and Delta's waits in the
+``rename`` that makes it visible. One kill meets the commits of several tenants, a mirror and a log for each of the fates below.
+"""
+
+import contextlib
+import json
+import os
+import random
+import secrets
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+import pytest
+
+from libs.local.cache import cache_dir
+from libs.local.compiled_modules import c_compiler
+from libs.local.process import kill, stop
+from libs.local.step import Progress
+from libs.types.tenant import SinkMode
+from libs.types.warehouse import BATCH_PROPERTY, WarehouseTable
+from spark.sinks.delta.settings import Settings as DeltaSettings
+from tests.conftest import PostgresqlServer
+from tests.contract.test_sinks import delta_rows, postgresql_rows
+from tests.faults.test_sink_kills import assert_exact
+from tests.integration.test_iceberg_catalogs import postgresql_catalog
+from tests.sink_job import LIFE_TIMEOUT_S, REPOSITORY, STOP_TIMEOUT_S, SinkJob, Tenant, write_tenant
+from tests.spark_session import Row
+
+POLL_S = 0.1
+END_TIMEOUT_S = 60.0
+LOCK_TIMEOUT_S = 600.0  # longer than a life takes: what is held goes on when the test says so
+MODES = (SinkMode.MIRROR, SinkMode.APPEND)
+"""A history's commit is a mirror's, and each tenant costs seconds of CPU."""
+
+Tenants = Mapping[SinkMode, Tenant]
+
+
+@contextlib.contextmanager
+def ended(job: SinkJob) -> Iterator[SinkJob]:
+    """Whatever becomes of the block, the job ends with it."""
+    (job.folder / "tenants").mkdir()
+    try:
+        yield job
+    finally:
+        if job.running is not None:
+            stop(job.running, STOP_TIMEOUT_S)
+
+
+def tenants_of(job: SinkJob, fates: Sequence[str]) -> dict[str, Tenants]:
+    """A tenant of each mode for each fate, served by a job that runs and is at rest: their tables are there."""
+    run = secrets.token_hex(3)
+    tenants = {
+        fate: {mode: write_tenant(job, f"{fate}-{mode.value}-{run}", mode, "orders") for mode in MODES}
+        for fate in fates
+    }
+    job.start()
+    write_to(tenants)
+    wait_until_written(job, tenants)
+    return tenants
+
+
+def write_to(tenants: Mapping[str, Tenants]) -> None:
+    for tenant in every(tenants):
+        tenant.write(random.Random(tenant.changes), transactions=2)
+
+
+def every(tenants: Mapping[str, Tenants]) -> list[Tenant]:
+    return [tenant for of_fate in tenants.values() for tenant in of_fate.values()]
+
+
+def wait_until_written(job: SinkJob, tenants: Mapping[str, Tenants]) -> None:
+    job.wait_until(lambda: all(job.progress(tenant).rows >= tenant.changes for tenant in every(tenants)))
+
+
+def assert_all_exact(job: SinkJob, tenants: Mapping[str, Tenants]) -> None:
+    for of_fate in tenants.values():
+        for mode, tenant in of_fate.items():
+            assert_exact(job, tenant, mode)
+
+
+def kill_whole(job: SinkJob) -> None:
+    """The job at once, and its JVM; returns when nothing of it is left."""
+    assert job.running is not None
+    processes = psutil.Process(job.running.pid).children(recursive=True)
+    assert "java" in {process.name() for process in processes}
+    kill(job.running)
+    _, alive = psutil.wait_procs(processes, END_TIMEOUT_S)
+    assert not alive
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A session of PostgreSQL's that others wait for."""
+
+    server: PostgresqlServer
+    connection: "psycopg.Connection[Any]"
+
+    @property
+    def waiting(self) -> dict[int, str]:
+        """By their processes, what those are at that wait for it."""
+        return waiting_for(self.server, [self.connection.info.backend_pid])
+
+    def open(self) -> None:
+        """They go on."""
+        self.connection.rollback()
+
+
+@contextlib.contextmanager
+def gates(server: PostgresqlServer, locks: Mapping[str, str]) -> Iterator[dict[str, Gate]]:
+    """By fate, sessions that have each taken its locks, by a statement."""
+    with ExitStack() as connections:
+        opened = {}
+        for fate, statement in locks.items():
+            connection = connections.enter_context(server.connect())
+            connection.autocommit = False
+            connection.execute(statement)  # type: ignore[call-overload]
+            opened[fate] = Gate(server, connection)
+        yield opened
+
+
+def waiting_for(server: PostgresqlServer, processes: Sequence[int]) -> dict[int, str]:
+    """By their processes, what the sessions are at that wait for a lock of one of ``processes``."""
+    waiting = "SELECT pid, query FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    return dict(server.execute(f"{waiting} AND pg_blocking_pids(pid) && ARRAY{[*processes]}::int[]"))
+
+
+def end(server: PostgresqlServer, processes: Sequence[int]) -> None:
+    """End sessions, in the middle of what they are at."""
+    timeout_ms = round(END_TIMEOUT_S * 1000)
+    ends = server.execute(f"SELECT pg_terminate_backend(pid, {timeout_ms}) FROM unnest(ARRAY{[*processes]}) pid")
+    assert ends == [(True,)] * len(processes)
+
+
+def wait_until_gone(server: PostgresqlServer, processes: Sequence[int]) -> None:
+    """Their client being dead, sessions end when they have done what they are at."""
+    deadline_s = time.monotonic() + END_TIMEOUT_S
+    left = f"SELECT pid, state, query FROM pg_stat_activity WHERE pid = ANY(ARRAY{[*processes]})"
+    while still := server.execute(left):
+        assert time.monotonic() < deadline_s, still
+        time.sleep(POLL_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """Of an Iceberg table whose catalog is in PostgreSQL: the file that is in force, and those that there are."""
+
+    current: Path
+    files: frozenset[Path]
+
+    @property
+    def batch(self) -> str:
+        """That the newest snapshot is of."""
+        return batch_of(self.current)
+
+
+def batch_of(metadata: Path) -> str:
+    document = json.loads(metadata.read_bytes())
+    [newest] = [each for each in document["snapshots"] if each["snapshot-id"] == document["current-snapshot-id"]]
+    return str(newest["summary"][BATCH_PROPERTY])
+
+
+def metadata_of(server: PostgresqlServer, tenants: Mapping[str, Tenants]) -> dict[str, list[Metadata]]:
+    """Of each fate's tables, mode by mode."""
+    found = {}
+    for fate, of_fate in tenants.items():
+        found[fate] = []
+        for tenant in of_fate.values():
+            ((location,),) = server.execute(
+                f"SELECT metadata_location FROM iceberg_tables WHERE table_namespace LIKE '{tenant.name}.%'"
+            )
+            current = Path(location.removeprefix("file:"))
+            found[fate].append(Metadata(current, frozenset(current.parent.glob("*.metadata.json"))))
+    return found
+
+
+@pytest.mark.timeout(3 * LIFE_TIMEOUT_S)
+def test_killed_within_a_commit_of_icebergs_the_tables_are_exact(
+    bootstrap_servers: str, postgresql_server: PostgresqlServer, tmp_path: Path
+) -> None:
+    """Data, manifests and metadata are written, and the catalog's UPDATE waits in PostgreSQL. When the job is killed then, the
+    UPDATE is lost with its session, or goes through though nobody waits for it any more: before the next life begins, or when
+    that is at its own commit of the same batch.
+    """
+    catalog = postgresql_catalog(postgresql_server)
+    properties = {"clients": "16"}  # by default two commits of a session's wait at once
+    where = {
+        "warehouse_dir": str(tmp_path / "warehouse"),
+        "catalog": {**catalog.settings["catalog"], "properties": properties},
+    }
+
+    def rows(place: WarehouseTable) -> list[Row]:
+        with catalog.load(place) as table:
+            return table.scan().to_arrow().to_pylist()
+
+    with ended(SinkJob(tmp_path, bootstrap_servers, "iceberg", where, rows)) as job:
+        tenants = tenants_of(job, ["lost", "kept", "late"])
+        before = metadata_of(postgresql_server, tenants)
+        locks = {
+            fate: f"SELECT 1 FROM iceberg_tables WHERE table_namespace LIKE '{fate}-%' FOR UPDATE" for fate in tenants
+        }
+        with gates(postgresql_server, locks) as gate:
+            write_to(tenants)
+            job.wait_until(lambda: all(len(gate[fate].waiting) == len(MODES) for fate in tenants))
+            held = {fate: gate[fate].waiting for fate in tenants}
+            assert all(query.startswith("UPDATE iceberg_tables") for each in held.values() for query in each.values())
+            kill_whole(job)
+            assert {fate: gate[fate].waiting for fate in tenants} == held
+
+            written = metadata_of(postgresql_server, tenants)
+            for fate in tenants:
+                for then, now in zip(before[fate], written[fate], strict=True):
+                    [pending] = now.files - then.files
+                    assert (now.current, batch_of(pending) != now.batch) == (then.current, True)
+            end(postgresql_server, [*held["lost"]])
+            for fate in ("lost", "kept"):
+                gate[fate].open()
+            wait_until_gone(postgresql_server, [*held["kept"]])
+            after = metadata_of(postgresql_server, tenants)
+            assert after["lost"] == written["lost"]
+            for then, now in zip(before["kept"], after["kept"], strict=True):
+                assert {now.current} == now.files - then.files
+
+            write_to(tenants)
+            job.start()
+            job.wait_until(lambda: len(waiting_for(postgresql_server, [*held["late"]])) == len(MODES))
+            gate["late"].open()
+        wait_until_written(job, tenants)
+
+        assert_all_exact(job, tenants)
+
+
+GATE_FUNCTION = "headwater.wait_at_gate"
+NOTING = "noting"
+COMMITTING = "committing"
+_GATES = f"""
+CREATE FUNCTION {GATE_FUNCTION}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  PERFORM pg_advisory_xact_lock_shared(hashtext(TG_NAME), hashtext(split_part(NEW.name, '-', 1)));
+  RETURN NEW;
+END $$;
+CREATE TRIGGER {NOTING} BEFORE UPDATE OF batch_id ON headwater.tables FOR EACH ROW EXECUTE FUNCTION {GATE_FUNCTION}();
+CREATE CONSTRAINT TRIGGER {COMMITTING} AFTER UPDATE OF batch_id ON headwater.tables DEFERRABLE INITIALLY DEFERRED
+  FOR EACH ROW EXECUTE FUNCTION {GATE_FUNCTION}();
+"""
+
+
+@contextlib.contextmanager
+def gates_in_transactions(server: PostgresqlServer) -> Iterator[None]:
+    """Whoever notes a batch passes one in that statement, and one in COMMIT, by the tenant's fate."""
+    server.execute(_GATES)
+    try:
+        yield
+    finally:
+        server.execute(f"DROP FUNCTION {GATE_FUNCTION} CASCADE")
+
+
+@pytest.mark.timeout(3 * LIFE_TIMEOUT_S)
+def test_killed_within_a_commit_of_postgresqls_the_tables_are_exact(
+    bootstrap_servers: str, postgresql_server: PostgresqlServer, tmp_path: Path
+) -> None:
+    """A batch waits where it is noted, its rows being written, or in COMMIT. When the job is killed then, the former is rolled
+    back though the statement goes through; COMMIT is lost with its session, or goes through: before the next life begins, or
+    when that waits for it.
+    """
+    server = postgresql_server
+    where = {name: getattr(server.settings, name) for name in ("host", "port", "database", "user")}
+    where["lock_timeout_s"] = LOCK_TIMEOUT_S
+    trigger_of = {"noted": NOTING, "lost": COMMITTING, "kept": COMMITTING, "late": COMMITTING}
+    job = SinkJob(tmp_path, bootstrap_servers, "postgresql", where, partial(postgresql_rows, server))
+
+    with ended(job), ExitStack() as triggers:
+        tenants = tenants_of(job, [*trigger_of])
+        triggers.enter_context(gates_in_transactions(server))
+        before = batches_of(server, tenants)
+        locks = {
+            fate: f"SELECT pg_advisory_xact_lock(hashtext('{trigger}'), hashtext('{fate}'))"
+            for fate, trigger in trigger_of.items()
+        }
+        with gates(server, locks) as gate:
+            write_to(tenants)
+            job.wait_until(lambda: all(len(gate[fate].waiting) == len(MODES) for fate in tenants))
+            held = {fate: gate[fate].waiting for fate in tenants}
+            assert all(query.startswith("UPDATE headwater.tables") for query in held["noted"].values())
+            assert {query for fate in ("lost", "kept", "late") for query in held[fate].values()} == {"COMMIT"}
+            kill_whole(job)
+            assert {fate: gate[fate].waiting for fate in tenants} == held
+
+            end(server, [*held["lost"]])
+            for fate in ("noted", "lost", "kept"):
+                gate[fate].open()
+            wait_until_gone(server, [*held["noted"], *held["kept"]])
+            after = batches_of(server, tenants)
+            assert {fate for fate in tenants if after[fate] != before[fate]} == {"kept"}
+            assert all(now > then for then, now in zip(before["kept"], after["kept"], strict=True))
+
+            write_to(tenants)
+            job.start()
+            job.wait_until(lambda: len(waiting_for(server, [*held["late"]])) == len(MODES))
+            gate["late"].open()
+        wait_until_written(job, tenants)
+
+        assert_all_exact(job, tenants)
+
+
+def batches_of(server: PostgresqlServer, tenants: Mapping[str, Tenants]) -> dict[str, list[int]]:
+    """The last batches of each fate's tables, mode by mode."""
+
+    def noted(tenant: Tenant) -> int:
+        found = server.execute(f"SELECT batch_id FROM headwater.tables WHERE starts_with(name, '{tenant.name}.')")
+        [(batch_id,)] = found
+        return int(batch_id)
+
+    return {fate: [noted(tenant) for tenant in of_fate.values()] for fate, of_fate in tenants.items()}
+
+
+HELD_RENAME = Path(__file__).with_name("held_rename.c")
+
+
+@pytest.fixture(scope="session")
+def held_rename(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library of ``held_rename.c``."""
+    library = tmp_path_factory.mktemp("held-rename") / "held_rename.so"
+    compiler, environ = c_compiler(cache_dir(), REPOSITORY, Progress())
+    command = [*compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", library, HELD_RENAME, "-ldl"]
+    subprocess.run(command, env={**os.environ, **environ}, check=True, timeout=END_TIMEOUT_S)
+    return library
+
+
+@pytest.mark.timeout(3 * LIFE_TIMEOUT_S)
+def test_killed_within_a_commit_of_deltas_the_tables_are_exact(
+    bootstrap_servers: str, held_rename: Path, tmp_path: Path
+) -> None:
+    """A job is killed when the commit is a whole file under a name that nobody reads, and when it has its name, of which nobody
+    was told.
+    """
+    where = {"warehouse_dir": str(tmp_path / "warehouse")}
+    rows = partial(delta_rows, DeltaSettings(**where))
+    job = SinkJob(tmp_path, bootstrap_servers, "delta", where, rows, environ={"LD_PRELOAD": str(held_rename)})
+
+    with ended(job):
+        tenants = tenants_of(job, ["before", "after"])
+        folders = {
+            fate: [
+                Path(where["warehouse_dir"], *job.place(each, each.models[0]).identifier) for each in of_fate.values()
+            ]
+            for fate, of_fate in tenants.items()
+        }
+        markers = [folder / f"_hold_{fate}" for fate in folders for folder in folders[fate]]
+        commits = {folder: commits_of(folder) for fate in folders for folder in folders[fate]}
+        for marker in markers:
+            marker.touch()
+        write_to(tenants)
+        job.wait_until(lambda: all(marker.with_name("_held").exists() for marker in markers))
+        kill_whole(job)
+
+        for folder in folders["before"]:
+            [pending] = folder.glob("_delta_log/.*.json.*.tmp")
+            assert (commits_of(folder), is_of_batch(pending)) == (commits[folder], True)
+        for folder in folders["after"]:
+            [written] = commits_of(folder) - commits[folder]
+            assert is_of_batch(written)
+            assert not written.with_suffix(".crc").exists()
+        for marker in markers:
+            marker.unlink()
+
+        write_to(tenants)
+        job.start()
+        wait_until_written(job, tenants)
+
+        assert_all_exact(job, tenants)
+
+
+def commits_of(folder: Path) -> set[Path]:
+    """Of a Delta table."""
+    return {*folder.glob("_delta_log/*.json")}
+
+
+def is_of_batch(commit: Path) -> bool:
+    """Whether it is whole, and says which batch it is."""
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    return any("txn" in action for action in actions) and any("add" in action for action in actions)
