@@ -1,12 +1,14 @@
-"""tenant_operator from the caller's side: routers are told of the documents in force."""
+"""tenant_operator from the caller's side: routers are told of the documents in force, and tell which tables they refuse."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
 
 import grpc
 
 from libs.config.connections import GrpcClientSettings
-from libs.rpc.client import OwnsChannel, error_of, open_channel
+from libs.rpc.client import OwnsChannel, answer_of, error_of, open_channel
+from libs.types.refusal import Refusal
+from libs.types.table import TableId
 from protos.headwater.tenants.v1 import tenants_pb2 as pb
 from protos.headwater.tenants.v1 import tenants_pb2_grpc
 
@@ -28,6 +30,7 @@ class TenantsClient(OwnsChannel):
     """A connection to the operators; used from one event loop."""
 
     def __init__(self, settings: GrpcClientSettings) -> None:
+        self._timeout_s = settings.timeout_s
         self._channel = open_channel(settings)
         self._stub = tenants_pb2_grpc.TenantsStub(self._channel)  # type: ignore[no-untyped-call]
 
@@ -51,3 +54,48 @@ class TenantsClient(OwnsChannel):
                     documents, left, is_first = {}, [], False
         except grpc.aio.AioRpcError as error:
             raise error_of(error, service=_SERVICE) from error
+
+    async def tell_refusals(
+        self, sources: Iterable[str], found: Iterable[Refusal], over: Iterable[Refusal]
+    ) -> list[Refusal]:
+        """Have what was found, and what is over, be durable; the refusals of ``sources`` that stand, whoever found them.
+
+        Raises:
+            ServiceUnavailable: not all was taken; tell all of it again.
+            AccessDenied, PipelineHalted: no retry helps; an operator of an earlier release takes none.
+        """
+        request = pb.TellRefusalsRequest(
+            sources=sources,
+            found=[refusal_to_proto(each) for each in found],
+            over=[refusal_to_proto(each) for each in over],
+        )
+        call = self._stub.TellRefusals(request, timeout=self._timeout_s, wait_for_ready=True)
+        answer: pb.TellRefusalsResponse = await answer_of(call, service=_SERVICE)
+        return [refusal_from_proto(each) for each in answer.standing]
+
+
+def refusal_to_proto(refusal: Refusal) -> pb.Refusal:
+    """The wire form of ``refusal``."""
+    return pb.Refusal(
+        tenant=refusal.tenant,
+        source=refusal.source,
+        database=refusal.table_id.database,
+        table=refusal.table_id.table,
+        schema_version=refusal.schema_version,
+        reason=refusal.reason,
+        found_at_us=refusal.found_at_us,
+        is_of_document=refusal.is_of_document,
+    )
+
+
+def refusal_from_proto(message: pb.Refusal) -> Refusal:
+    """What ``message`` says."""
+    return Refusal(
+        tenant=message.tenant,
+        source=message.source,
+        table_id=TableId(database=message.database, table=message.table),
+        schema_version=message.schema_version,
+        reason=message.reason,
+        found_at_us=message.found_at_us,
+        is_of_document=message.is_of_document,
+    )

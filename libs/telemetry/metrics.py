@@ -875,12 +875,12 @@ SINK_EXECUTOR_STORAGE = _gauge(
 
 # --- tenant_operator -------------------------------------------------------------------------------------------------
 
-TENANT_STATES = ("ready", "planned", "refused", "waiting", "leaving")
+TENANT_STATES = ("ready", "degraded", "planned", "refused", "waiting", "leaving")
 OPERATOR_TENANTS = _gauge(
     Area.TENANT_OPERATOR,
     "headwater_operator_tenants",
-    "Tenants' ConfigMaps by how it stands with them: ready, planned, refused, waiting, leaving. Told by the leader only.",
-    "refused or waiting above 0: the annotation headwater.dev/message of the tenants' ConfigMaps says why.",
+    "Tenants' ConfigMaps by state: ready, degraded, planned, refused, waiting, leaving. Told by the leader only.",
+    "degraded, refused or waiting above 0: the annotation headwater.dev/message of the tenants' ConfigMaps says why.",
     ("outcome",),
 )
 OPERATOR_LEADS = _gauge(

@@ -180,6 +180,13 @@ def unseen_addressees(batch: Changes, book: RouteBook) -> set[tuple[str, TableId
     }
 
 
+def gone_tables(batch: Changes) -> Iterator[TableId]:
+    """Those that a statement of the batch did away with."""
+    for entry in batch.entries:
+        if isinstance(entry, TableChange) and entry.table and not entry.schema_version:
+            yield TableId(database=entry.database, table=entry.table)
+
+
 def form_of(batch: ChangeBatch) -> EnvelopeForm:
     """What the batch's events have in common."""
     removed = tuple(dict.fromkeys(batch.removed_fields))  # joined batches name them once each

@@ -41,7 +41,7 @@ from libs.telemetry import metrics
 from libs.types.order import EventOrder
 from libs.types.table import TableId
 from libs.types.tenant import TenantSpec
-from services.router.deliver import Changes, read_changes, targets_of, unseen_addressees
+from services.router.deliver import Changes, gone_tables, read_changes, targets_of, unseen_addressees
 from services.router.encode import KnownSchemas
 from services.router.match import RouteBook
 from services.router.metering import Meter, fetch_cpu_ns
@@ -438,6 +438,7 @@ class _LaneWorker:
             transaction_began(None)
             failpoint("router_after_commit")
             self._settle(step, fresh[first:done])
+            self._note_refusals(batches[first:done])
             self._count(batches[first:done], fresh[first:done], time.monotonic() - began_s)
             step = _Step({})
         return self._position(batches)
@@ -602,6 +603,14 @@ class _LaneWorker:
         self._stragglers.advance(before, self._next_offset, done)
         self._reached = step.reached or self._reached
         self._book.leave_out(self._behind)
+
+    def _note_refusals(self, batches: Sequence[Changes]) -> None:
+        """By what the committed transaction set aside, or did not."""
+        refusals = self._shared.refusals
+        if refusals.all():
+            for table_id in (table_id for batch in batches for table_id in gone_tables(batch)):
+                refusals.forget_table(self._source, table_id)
+        refusals.take_in(self._book)
 
     def _stay(self, step: "_Step", refused: Mapping[str, str]) -> None:
         """The transaction was aborted: nobody comes back by it."""

@@ -54,7 +54,7 @@ from services.router.encode import (
     needs_schemas,
     wire_ids,
 )
-from services.router.project import InvalidProjection, Projection, compile_projection
+from services.router.project import InvalidProjection, KeysMissing, Projection, compile_projection
 
 _MAX_TOPIC_CHARACTERS: Final = 249  # Kafka documentation, topic names
 NO_REGISTRY: Final = NoSchemaRegistry()
@@ -172,6 +172,8 @@ class RefusedRoute:
     reason: str
     is_schema_refused: bool = False
     """By the registry: it is asked again."""
+    is_of_document: bool = False
+    """It follows from the document and the table's schema alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,16 @@ class TableRoutes:
         """The same for these alone."""
         routed = {target.tenant for group in self.groups for target in group.targets}
         return self.without((routed | {each.target.tenant for each in self.refused}).difference(tenants))
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What a book found of a table version, and for whom."""
+
+    schema_version: int
+    routes: TableRoutes
+    tenants: frozenset[str]
+    """Who would get the table's rows by the book now, if they see it, and are not refused."""
 
 
 class RefusedSchema(NamedTuple):
@@ -240,6 +252,8 @@ class RouteBook:
         self._routes: dict[tuple[str, str, int, EnvelopeForm], TableRoutes] = {}
         """Those compiled, without who is left out."""
         self._seen_by: dict[TableId, tuple[Subscriber, ...]] = {}
+        self._not_taken: dict[tuple[str, str, int, EnvelopeForm], TableRoutes] = {}
+        """Those compiled since ``take_compiled``."""
 
     def who_sees(self, table_id: TableId) -> tuple[Subscriber, ...]:
         """The tenants that get the table."""
@@ -262,6 +276,7 @@ class RouteBook:
         self.refused_topics[topic] = reason
         self._compiled.clear()
         self._routes.clear()
+        self._not_taken.clear()
 
     def leave_out(self, tenants: Collection[str]) -> None:
         """From now on these, and no others, get nothing by this book."""
@@ -299,9 +314,20 @@ class RouteBook:
         if compiled is None:
             database, table, schema_version, form = key
             compiled = self._compile(TableId(database=database, table=table), schema_version, form)
-            self._compiled[key] = compiled
+            self._compiled[key] = self._not_taken[key] = compiled
         self.unready.update(compiled.unready)
         return compiled.without(self.left_out) if self.left_out else compiled
+
+    def take_compiled(self) -> list[Compiled]:
+        """What was found since the last call. To be asked once all is there that rows need: a topic that is refused then makes
+        the book look anew."""
+        if not self._not_taken:
+            return []
+        taken, self._not_taken = self._not_taken, {}
+        tenants = frozenset(each.tenant for each in self.subscribers) - self.left_out
+        return [
+            Compiled(version, routes, tenants - routes.unready.keys()) for (_, _, version, _), routes in taken.items()
+        ]
 
     def _compile(self, table_id: TableId, schema_version: int, form: EnvelopeForm) -> TableRoutes:
         subscribers = self.who_sees(table_id)
@@ -432,6 +458,7 @@ def compile_routes(
                     dead_letters=dead_letter_target(subscriber),
                     reason=str(error),
                     is_schema_refused=isinstance(error, SchemaRefused),
+                    is_of_document=not isinstance(error, SchemaRefused | KeysMissing | _TopicRefused),
                 )
             )
     return TableRoutes(
@@ -443,6 +470,10 @@ def compile_routes(
         tuple(refused),
         unready,
     )
+
+
+class _TopicRefused(InvalidProjection):
+    """Kafka, or another table, has something against a topic."""
 
 
 _Likeness = tuple[object, ...]
@@ -467,7 +498,7 @@ def _check_topic_length(subscriber: Subscriber, source: str, table_id: TableId) 
 def _check_topics(subscriber: Subscriber, source: str, table_id: TableId, refused_topics: Mapping[str, str]) -> None:
     for target in (_row_target(subscriber, source, table_id), table_schemas_target(subscriber)):
         if target.topic.name in refused_topics:
-            raise InvalidProjection(refused_topics[target.topic.name])
+            raise _TopicRefused(refused_topics[target.topic.name])
 
 
 def _event_schemas(

@@ -6,7 +6,7 @@ Used by what is done for all tenants together (``lane``) and by what is done for
 import collections
 import time
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aiokafka import TopicPartition
@@ -26,6 +26,7 @@ from services.router.match import NO_REGISTRY, FetchTableSchema, RouteBook, Targ
 from services.router.metering import Meter
 from services.router.rate_limits import RateLimits
 from services.router.record_batch import payload_size
+from services.router.refusals import Refusals
 from services.router.settings import LaneSettings
 from services.router.writer import TopicsRefused, TransactionWriter
 
@@ -61,6 +62,8 @@ class LaneDependencies:
     """Of the tenants' masks."""
     registry: SchemaIds = NO_REGISTRY
     """Of the schemas of Avro events."""
+    refusals: Refusals = field(default_factory=Refusals)
+    """Of all sources."""
     look_at_tenants: Callable[[], None] = lambda: None
     """Have ``tenants`` be what the documents say at this moment; blocks shortly. From any thread."""
 

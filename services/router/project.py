@@ -95,6 +95,10 @@ class InvalidProjection(InvalidEvent):
     """A tenant's selection cannot be applied to a table version: its events are set aside for this tenant."""
 
 
+class KeysMissing(InvalidProjection):
+    """By this process, which lacks keys of the selection's masks: another may have them."""
+
+
 KeyOf = Callable[[KeyFrom], bytes]
 """A tenant's key. Raises KeyUnusable."""
 
@@ -113,21 +117,23 @@ def compile_projection(
     """The view of ``table`` that ``selection`` describes, its columns named as ``field_names`` says. Reads the keys of masks.
 
     Raises:
-        InvalidProjection: a filter does not fit the table, a key would be lost, two columns would have one name, or a mask's
-            key is not there; every reason is in the message.
+        InvalidProjection: a filter does not fit the table, a key would be lost, or two columns would have one name.
+            Every reason is in the message.
+        KeysMissing: that, and a mask's key is not there.
     """
     mistakes: list[str] = []
     filters = _compile_filters(table, selection, mistakes)
     view = tenant_view(table, selection, field_names)
     mistakes.extend(view.mistakes)
     masks: dict[str, Mask] = {}
+    missing: list[str] = []
     for name, mask in view.masks.items():
         try:
             masks[name] = _compile_mask(table.column(name), mask, key_of)
         except KeyUnusable as error:
-            mistakes.append(f"masks: {name!r}: {error}")
-    if mistakes:
-        raise InvalidProjection(f"{table.table_id} (version {table.version}): {'; '.join(mistakes)}")
+            missing.append(f"masks: {name!r}: {error}")
+    if mistakes or missing:
+        raise (KeysMissing if missing else InvalidProjection)("; ".join([*mistakes, *missing]))
     return Projection(
         schema=view.schema,
         filters=filters,

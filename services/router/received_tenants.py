@@ -33,6 +33,8 @@ class ReceivedTenants:
         """Held while the folder changes; hold it to read all of it as of one moment."""
         self._streams = 0
         """How many were begun. What an older one told is not taken in any more: what it left out would never be told again."""
+        self.is_current = False
+        """The folder has what an operator tells now: the stream stands, and has told all."""
         self._is_break_told = False
         self._reading: asyncio.Task[None] | None = None
         self._begun_anew: asyncio.Future[None] | None = None
@@ -94,13 +96,16 @@ class ReceivedTenants:
     async def _read(self, client: TenantsClient) -> None:
         self._streams += 1
         number, answers = self._streams, self._begun_anew
-        async with contextlib.aclosing(client.watch()) as changes:
-            async for change in changes:
-                await asyncio.to_thread(self._take_in, change, number)
-                self._is_break_told = False
-                if answers is not None and not answers.done():
-                    self._begun_anew = None
-                    answers.set_result(None)
+        try:
+            async with contextlib.aclosing(client.watch()) as changes:
+                async for change in changes:
+                    await asyncio.to_thread(self._take_in, change, number)
+                    self._is_break_told, self.is_current = False, True
+                    if answers is not None and not answers.done():
+                        self._begun_anew = None
+                        answers.set_result(None)
+        finally:
+            self.is_current = False
 
     def _take_in(self, change: TenantsChange, stream: int) -> None:
         with self.lock:

@@ -23,6 +23,7 @@ from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.telemetry import metrics
 from libs.telemetry.endpoint import start_endpoint
 from libs.types.table import TableId, TableSchema
+from libs.types.tenant import TenantSpec
 from services.router.app import ChangesConsumer
 from services.router.encode import SchemaIds
 from services.router.lanes import Lanes
@@ -32,6 +33,7 @@ from services.router.outputs import LaneDependencies
 from services.router.progress import ProgressReporter
 from services.router.rate_limits import RateLimits
 from services.router.received_tenants import ReceivedTenants
+from services.router.refusals import Refusals, RefusalTeller
 from services.router.settings import RouterSettings
 from services.router.writer import quieten_aiokafka
 
@@ -77,6 +79,7 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
             on_failure=lambda error: _fail(loop, failure, error),
             keys=keys,
             registry=registry,
+            refusals=Refusals(),
             look_at_tenants=tenants.look,
         )
         lanes = Lanes(topics, shared)
@@ -97,11 +100,29 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
                 lambda: tenants.follow(lanes),
                 liveness.run,
                 ProgressReporter(committer, lanes, settings.progress_interval_s).run,
+                *_tells_refusals(settings, tenants, shared),
             )
         finally:
             await lanes.close()
             await consumer.stop()
             endpoint.close()
+
+
+def _tells_refusals(
+    settings: RouterSettings, tenants: "Tenants", shared: LaneDependencies
+) -> list[Callable[[], Awaitable[object]]]:
+    """What runs for it; nothing where documents lie in a folder, for there is nobody to tell."""
+    if settings.tenant_operator is None:
+        return []
+    teller = RefusalTeller(
+        settings.tenant_operator,
+        settings.sources,
+        shared.refusals,
+        tenants=tenants.as_told_now,
+        fetch_schema=shared.fetch_schema,
+        keys=shared.keys,
+    )
+    return [teller.run]
 
 
 def _schema_registry(settings: RouterSettings) -> SchemaIds:
@@ -179,6 +200,13 @@ class Tenants:
                 asking.cancel()
                 log.warning("tenants_not_asked", reason="tenant_operator does not answer")
         self.refresh()
+
+    def as_told_now(self) -> tuple[TenantSpec, ...] | None:
+        """Those in force by what an operator tells now; None: none tells. Thread-safe."""
+        if self._received is None or not self._received.is_current:
+            return None
+        self.refresh()
+        return self.in_force.tenants
 
     def refresh(self) -> None:
         """Take in what changed in the folder. Thread-safe."""

@@ -470,6 +470,7 @@ class Stragglers:
         straggler.refused_topics = {
             topic: refused.reason for topic, refused in book.refused_schemas.items()
         } | book.refused_topics
+        self._shared.refusals.take_in(book)
         if tell_refused_schemas(book, straggler.told, self._log):
             straggler.refused_since_s = time.monotonic()
         straggler.prepared_ns += time.thread_time_ns() - began_ns

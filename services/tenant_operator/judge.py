@@ -253,6 +253,7 @@ def _in_force(
         sink_job="" if record is None else record.sink_job,
         placement=NEVER_MOVED if record is None else record.placement,
         joining=NOTHING_NOTICED if record is None else record.joining,
+        refusals=() if record is None else record.refusals,
         resource_version="" if record is None else record.resource_version,
     )
     return InForce(

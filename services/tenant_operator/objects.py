@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from libs.config.load import Secret
+from libs.types.refusal import Refusal
 from services.tenant_operator.joining import NOTHING_NOTICED, Joining
 from services.tenant_operator.moves import NEVER_MOVED, Placement
 
@@ -24,7 +25,8 @@ DOCUMENT_KEY: Final = "tenant.yaml"
 JOINING_KEY: Final = "joining.json"
 PLACEMENT_KEY: Final = "placement.json"
 VERSIONS_KEY: Final = "versions.json"
-"""Of a record, all three."""
+REFUSALS_KEY: Final = "refusals.json"
+"""Of a record, all four."""
 _VERSIONS_KEPT: Final = 10
 _VERSIONS_BYTES: Final = 128 * 1024
 """Of all of them but the newest, which is always kept: a ConfigMap has 1 MiB, and the operator holds every tenant's."""
@@ -41,6 +43,8 @@ PLAN_ANNOTATION: Final = "headwater.dev/plan"
 """On a tenant's ConfigMap, ``true``: the operator tells what the document would change, and does not put it into force."""
 STATE_ANNOTATION: Final = "headwater.dev/state"
 MESSAGE_ANNOTATION: Final = "headwater.dev/message"
+REFUSED_TABLES_ANNOTATION: Final = "headwater.dev/refused-tables"
+"""On a tenant's ConfigMap: the tables that routers refuse it, as the team was told of them last."""
 
 RECORD_LABEL: Final = "headwater.dev/record"
 MANAGED_BY: Final = {"app.kubernetes.io/managed-by": "headwater-tenant-operator"}
@@ -125,6 +129,8 @@ class TenantRecord:
     """Its moves between jobs."""
     joining: Joining = NOTHING_NOTICED
     """Which tables it was seen to get, and the copies of their rows that are due."""
+    refusals: tuple[Refusal, ...] = ()
+    """The tables whose rows it does not get, as routers told; by source and table."""
     resource_version: str = ""
     """Empty: not in Kubernetes yet."""
 
@@ -191,6 +197,7 @@ def tenant_record(found: Json) -> TenantRecord:
         sink_job=annotations.get(SINK_JOB_ANNOTATION, ""),
         placement=_placement((found.get("data") or {}).get(PLACEMENT_KEY)),
         joining=_joining((found.get("data") or {}).get(JOINING_KEY)),
+        refusals=record_refusals(found),
         resource_version=metadata["resourceVersion"],
     )
 
@@ -218,6 +225,21 @@ def _placement(text: str | None) -> Placement:
         return NEVER_MOVED if text is None else msgspec.json.decode(text, type=Placement)
     except msgspec.DecodeError:
         return Placement(is_unreadable=True)
+
+
+def record_refusals(found: Json) -> tuple[Refusal, ...]:
+    """Those in a record. Where somebody made them unreadable there are none: routers tell again when they meet the tables."""
+    text = (found.get("data") or {}).get(REFUSALS_KEY)
+    try:
+        return () if text is None else msgspec.json.decode(text, type=tuple[Refusal, ...])
+    except msgspec.DecodeError:
+        return ()
+
+
+def refusals_patch(refusals: Sequence[Refusal], resource_version: str) -> Json:
+    """The merge patch of a record of that version that makes them all it has."""
+    text = msgspec.json.encode(refusals).decode() if refusals else None
+    return {"metadata": {"resourceVersion": resource_version}, "data": {REFUSALS_KEY: text}}
 
 
 def record_name(tenant: str) -> str:
@@ -250,6 +272,8 @@ def record_manifest(record: TenantRecord, namespace: str, owned_by: Sequence[Jso
         data[JOINING_KEY] = msgspec.json.encode(record.joining).decode()
     if record.placement != NEVER_MOVED:
         data[PLACEMENT_KEY] = msgspec.json.encode(record.placement).decode()
+    if record.refusals:
+        data[REFUSALS_KEY] = msgspec.json.encode(record.refusals).decode()
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 

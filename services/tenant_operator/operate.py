@@ -21,6 +21,7 @@ from services.tenant_operator.mask_keys import secret_names
 from services.tenant_operator.mirror import Mirror
 from services.tenant_operator.objects import RECORD_LABEL, TENANT_LABEL, tenant_record
 from services.tenant_operator.reconcile import Reconciler
+from services.tenant_operator.refusals import RefusalKeeper
 from services.tenant_operator.service import SERVICE_NAME, TenantsService
 from services.tenant_operator.settings import TenantOperatorSettings
 
@@ -82,7 +83,8 @@ class _Operator:
             identity=self._leadership.identity,
         )
         self._schema_history: SchemaHistoryClient | None = None
-        self._service = TenantsService(self._documents, self._records.is_listed)
+        refusals = RefusalKeeper(kubernetes, settings.kubernetes.own_namespace, self._records)
+        self._service = TenantsService(self._documents, self._records.is_listed, refusals)
         self._look_began_s: float | None = None
 
     @property

@@ -7,8 +7,9 @@ a tenant that goes is out of force first, then loses its tables, then what Kafka
 """
 
 import asyncio
+import contextlib
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -39,7 +40,7 @@ from services.tenant_operator.document_plan import plan_lines
 from services.tenant_operator.joining import Joining, asked, asks_for_tables, begun, captured, must_wait, noticed
 from services.tenant_operator.judge import InForce, Leaving, Standing, judge, parse_document, sources_of_new
 from services.tenant_operator.kafka_plan import plan_kafka, topics_of
-from services.tenant_operator.kubernetes_client import Conflict, KubernetesClient
+from services.tenant_operator.kubernetes_client import Conflict, KubernetesClient, side_by_side
 from services.tenant_operator.mask_keys import router_keys
 from services.tenant_operator.mirror import Mirror
 from services.tenant_operator.moves import (
@@ -70,7 +71,7 @@ from services.tenant_operator.objects import (
     tenant_config_map,
     tenant_record,
 )
-from services.tenant_operator.report import Report, annotations, event, reports
+from services.tenant_operator.report import Report, annotations, events, reports
 from services.tenant_operator.settings import CapturedSource, JoiningSettings, QuotaSettings, TenantOperatorSettings
 from services.tenant_operator.sink_jobs import (
     CLAIM,
@@ -86,9 +87,6 @@ from services.tenant_operator.sink_jobs import (
     jobs_with,
     manifests,
 )
-
-_WRITES_AT_ONCE: Final = 20
-"""Requests to the API server that run side by side: a thousand new tenants take seconds, and it is not flooded."""
 
 _NO_JOBS: Final = (
     "its tables are to go, and this operator has no Spark jobs (its setting `sink_jobs`) that could drop them: give it some, "
@@ -301,12 +299,16 @@ class Reconciler:
                     log.info("tenant_recorded", tenant_id=each.tenant, config_map=str(record.origin))
                     if record.placement.move != each.record.placement.move:
                         failpoint("operator_after_recording_move")
+            except (
+                Conflict
+            ):  # a router's refusals came between, or the team: the mirror tells, and brings the next look
+                return None
             except HeadwaterError as error:
                 failures.note(each.tenant, error)
                 return None
             return replace(each, record=record, is_recorded=each.is_recorded and record == each.record)
 
-        taken = await _side_by_side(take_in(each) for each in standing.in_force)
+        taken = await side_by_side(take_in(each) for each in standing.in_force)
         if new_sources:
             await self._note_sources()
         left_out = tuple(each for each, found in zip(standing.in_force, taken, strict=True) if found is None)
@@ -459,7 +461,7 @@ class Reconciler:
             except HeadwaterError as error:
                 failures.note(each.tenant, error)
 
-        await _side_by_side(join(each) for each in recorded)
+        await side_by_side(join(each) for each in recorded)
 
     async def _captured(self, name: str, settings: JoiningSettings) -> tuple[TableId, ...] | HeadwaterError:
         """The tables of a source that its reader reads; or why they are not known now."""
@@ -530,7 +532,7 @@ class Reconciler:
             except HeadwaterError as error:
                 failures.note(each.tenant, error)
 
-        await _side_by_side(dismiss(each) for each in standing.leaving)
+        await side_by_side(dismiss(each) for each in standing.leaving)
 
     async def _in_kafka(self, standing: Standing, failures: Failures, *, with_drift: bool) -> None:
         configured = [topic.name for each in standing.in_force for topic in topics_of(each.spec) if topic.config]
@@ -555,7 +557,7 @@ class Reconciler:
             log.info("kafka_changed", actions=len(actions), failed=len(failed))
         unset = {action.tenant for action, _ in failed if isinstance(action, SetPassword)}
         is_set = {action.tenant for action in actions if isinstance(action, SetPassword)} - unset
-        await _side_by_side(self._note_password(each, failures) for each in standing.in_force if each.tenant in is_set)
+        await side_by_side(self._note_password(each, failures) for each in standing.in_force if each.tenant in is_set)
 
     async def _note_password(self, each: InForce, failures: Failures) -> None:
         """Behind the change in Kafka: a crash between the two sets the same password once more."""
@@ -675,8 +677,8 @@ class Reconciler:
             except HeadwaterError as error:  # the next look does it
                 _log_not_released(config_map.origin, error)
 
-        await _side_by_side(let_go(each) for each in standing.leaving)
-        await _side_by_side(release(each) for each in standing.released)
+        await side_by_side(let_go(each) for each in standing.leaving)
+        await side_by_side(release(each) for each in standing.released)
 
     async def _release(self, each: Leaving) -> None:
         """Take our finalizer off; also off a ConfigMap that lost our label, and is in no list of ours."""
@@ -725,7 +727,7 @@ class Reconciler:
             except HeadwaterError as error:
                 failures.note_all(error)
 
-        await _side_by_side(own(found, owned_by) for found, owned_by in wanted if owners(found) != list(owned_by))
+        await side_by_side(own(found, owned_by) for found, owned_by in wanted if owners(found) != list(owned_by))
 
     async def _report(self, found: Sequence[Report]) -> None:
         async def tell(report: Report) -> None:
@@ -733,15 +735,15 @@ class Reconciler:
                 if await self._kubernetes.merge(_path(report.config_map), annotations(report)):
                     now = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
                     folder = f"/api/v1/namespaces/{report.config_map.origin.namespace}/events"
-                    await self._kubernetes.create(folder, event(report, now=now, identity=self._identity))
-            except Conflict:  # it was told already
-                return
+                    for each in events(report, now=now, identity=self._identity):
+                        with contextlib.suppress(Conflict):  # it was told already
+                            await self._kubernetes.create(folder, each)
             except (TransientError, PipelineHalted) as error:
                 log.warning("report_failed", config_map=str(report.config_map.origin), reason=str(error))
 
         for state in metrics.TENANT_STATES:
             metrics.OPERATOR_TENANTS.labels(state).set(sum(report.state == state for report in found))
-        await _side_by_side(tell(report) for report in found if report.is_news)
+        await side_by_side(tell(report) for report in found if report.is_news)
 
 
 def _key(record: TenantRecord) -> str:
@@ -769,14 +771,3 @@ def _without_ours(finalizers: Sequence[str]) -> list[str]:
 def _some_reasons(failures: Failures) -> list[str]:
     reasons = [*failures.of_all, *(reason for each in failures.by_tenant.values() for reason in each)]
     return list(dict.fromkeys(reasons))[:5]
-
-
-async def _side_by_side(works: "Iterable[Awaitable[Any]]") -> list[Any]:
-    """The results, in order, a bounded number at a time."""
-    room = asyncio.Semaphore(_WRITES_AT_ONCE)
-
-    async def run(work: Awaitable[Any]) -> Any:
-        async with room:
-            return await work
-
-    return list(await asyncio.gather(*(run(work) for work in works)))

@@ -1,11 +1,14 @@
-"""What a person is told of a tenant: two annotations on its ConfigMap, and an Event when they change."""
+"""What a person is told of a tenant: annotations on its ConfigMap, and Events when they change."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from libs.kafka.tenant_access import prefix_of, user_of
+from libs.types.refusal import Refusal
 from services.tenant_operator.joining import told
 from services.tenant_operator.judge import DELETE, DELETE_TOPICS, InForce, Leaving, Planned, Refused, Standing
 from services.tenant_operator.moves import own_job
@@ -13,11 +16,14 @@ from services.tenant_operator.objects import (
     MESSAGE_ANNOTATION,
     ON_DELETE_ANNOTATION,
     PLAN_ANNOTATION,
+    REFUSED_TABLES_ANNOTATION,
     STATE_ANNOTATION,
     TenantConfigMap,
 )
 
 READY: Final = "ready"
+DEGRADED: Final = "degraded"
+"""In force as far as the operator sees to it, and routers refuse some of its tables."""
 REFUSED: Final = "refused"
 WAITING: Final = "waiting"
 LEAVING: Final = "leaving"
@@ -25,6 +31,7 @@ PLANNED: Final = "planned"
 
 _EVENT_REASONS: Final = {
     READY: "TenantReady",
+    DEGRADED: "TenantDegraded",
     REFUSED: "TenantRefused",
     WAITING: "TenantWaiting",
     LEAVING: "TenantLeaving",
@@ -34,6 +41,10 @@ _LONGEST_EVENT: Final = 1_000
 """Kubernetes takes 1,024 characters."""
 _LONGEST_MESSAGE: Final = 16_000
 """Annotations of an object have 256 KiB together."""
+_LONGEST_REASON: Final = 200
+"""In the annotation, where a hundred tables may stand."""
+_TABLE_EVENTS_AT_ONCE: Final = 10
+"""A filter of all tables may fit none of them: a person reads so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +54,23 @@ class Report:
     config_map: TenantConfigMap
     state: str
     message: str
+    refusals: tuple[Refusal, ...] = ()
+    """Of what is in force."""
 
     @property
     def is_news(self) -> bool:
         """The ConfigMap says something else."""
         told = self.config_map.annotations
-        return (told.get(STATE_ANNOTATION), told.get(MESSAGE_ANNOTATION)) != (self.state, self.message)
+        wanted: Mapping[str, str | None] = annotations(self)["metadata"]["annotations"]
+        return any(told.get(name) != text for name, text in wanted.items())
+
+    @property
+    def is_news_beside_tables(self) -> bool:
+        """It says something else of more than which tables are refused."""
+        told = self.config_map.annotations
+        return _beside_tables(told.get(STATE_ANNOTATION, ""), told.get(MESSAGE_ANNOTATION, "")) != _beside_tables(
+            self.state, self.message
+        )
 
 
 def reports(
@@ -59,23 +81,27 @@ def reports(
 ) -> list[Report]:
     """One for each ConfigMap that is still there. ``failures`` by tenant: what could not be done, and is tried again.
     ``plans``: of each of ``standing.planned`` what it would change."""
-    found = [Report(each.config_map, REFUSED, _shortened(_refusal(each))) for each in standing.refused]
+    refusals = {each.config_map.origin.uid: each.record.refusals for each in standing.in_force}
+
+    def told_of(config_map: TenantConfigMap, state: str, text: str) -> Report:
+        return Report(config_map, state, _shortened(text), refusals.get(config_map.origin.uid, ()))
+
+    found = [told_of(each.config_map, REFUSED, _refusal(each)) for each in standing.refused]
     for planned, lines in zip(standing.planned, plans, strict=True):
-        found.append(Report(planned.would_be.config_map, PLANNED, _shortened(_plan(planned, lines))))
+        found.append(told_of(planned.would_be.config_map, PLANNED, _plan(planned, lines)))
     elsewhere = {each.config_map.origin.uid for each in found}
     for each in standing.in_force:
         if each.config_map.origin.uid in elsewhere:
             continue
         if each.tenant in failures:
-            found.append(Report(each.config_map, WAITING, _shortened(_waiting(failures[each.tenant]))))
+            found.append(told_of(each.config_map, WAITING, _waiting(failures[each.tenant])))
             continue
         job = f", its tables by Spark job {jobs[each.tenant]}{_why_there(each)}" if each.tenant in jobs else ""
         copies = each.record.joining.asked
         rows = f"; asked for the rows of {told(copies)}" if copies else ""
-        message = _shortened(
-            f"in force: user {user_of(each.tenant)} reads topics {prefix_of(each.tenant)}*{job}{rows}{_end(each)}"
-        )
-        found.append(Report(each.config_map, READY, message))
+        message = f"in force: user {user_of(each.tenant)} reads topics {prefix_of(each.tenant)}*{job}{rows}{_end(each)}"
+        state = DEGRADED if each.record.refusals else READY
+        found.append(told_of(each.config_map, state, message + _refused_tables(each.record.refusals)))
     found += [
         Report(each.config_map, LEAVING, _farewell(each, failures.get(each.tenant, ())))
         for each in standing.leaving
@@ -126,37 +152,96 @@ def _farewell(each: Leaving, failures: Sequence[str]) -> str:
     return "\n".join([f"the tenant goes ({topics}); tried again", *(f"- {failure}" for failure in failures)])
 
 
+def _refused_tables(refusals: Sequence[Refusal]) -> str:
+    if not refusals:
+        return ""
+    count = "1 table is" if len(refusals) == 1 else f"{len(refusals)} tables are"
+    lines = [f"- {each.table_id} of {each.source}: {each.reason}" for each in refusals]
+    return "\n".join([f"\n{count} not delivered; routers set the rows aside as dead letters", *lines])
+
+
+def _beside_tables(state: str, message: str) -> tuple[str, str]:
+    """What is told but for tables: the first line of one that is in force says all else."""
+    return (READY, message.partition("\n")[0]) if state in (READY, DEGRADED) else (state, message)
+
+
 def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}…"
 
 
 def annotations(report: Report) -> dict[str, Any]:
     """The merge patch that tells it."""
-    return {"metadata": {"annotations": {STATE_ANNOTATION: report.state, MESSAGE_ANNOTATION: report.message}}}
-
-
-def event(report: Report, *, now: str, identity: str) -> dict[str, Any]:
-    """The Event that tells it, as ``kubectl describe`` shows it. The same news has the same name: it is told once."""
-    origin = report.config_map.origin
-    message = report.message if len(report.message) <= _LONGEST_EVENT else f"{report.message[:_LONGEST_EVENT]}…"
-    told = f"{report.config_map.resource_version} {report.state} {report.message}"
-    digest = hashlib.sha256(told.encode()).hexdigest()[:12]
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": f"{origin.name[:200]}.{digest}", "namespace": origin.namespace},
-        "involvedObject": {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "namespace": origin.namespace,
-            "name": origin.name,
-            "uid": origin.uid,
-        },
-        "type": "Normal" if report.state in (READY, PLANNED) else "Warning",
-        "reason": _EVENT_REASONS[report.state],
-        "message": message,
-        "firstTimestamp": now,
-        "lastTimestamp": now,
-        "count": 1,
-        "source": {"component": "headwater-tenant-operator", "host": identity},
+    tables = _tables(report.refusals)
+    told = {
+        STATE_ANNOTATION: report.state,
+        MESSAGE_ANNOTATION: report.message,
+        REFUSED_TABLES_ANNOTATION: msgspec.json.encode(tables).decode() if tables else None,
     }
+    return {"metadata": {"annotations": told}}
+
+
+def events(report: Report, *, now: str, identity: str) -> list[dict[str, Any]]:
+    """The Events that tell it, as ``kubectl describe`` shows them: one of how it stands, if that is news, and one of each table
+    that is refused from now on, or no longer. The same news has the same name: it is told once."""
+    origin, made = report.config_map.origin, []
+    news = [(_EVENT_REASONS[report.state], report.state in (READY, PLANNED), report.message)]
+    for reason, is_normal, text in (news if report.is_news_beside_tables else []) + _news_of_tables(report):
+        digest = hashlib.sha256(f"{report.config_map.resource_version} {reason} {text}".encode()).hexdigest()[:12]
+        made.append(
+            {
+                "apiVersion": "v1",
+                "kind": "Event",
+                "metadata": {"name": f"{origin.name[:200]}.{digest}", "namespace": origin.namespace},
+                "involvedObject": {
+                    "apiVersion": "v1",
+                    "kind": "ConfigMap",
+                    "namespace": origin.namespace,
+                    "name": origin.name,
+                    "uid": origin.uid,
+                },
+                "type": "Normal" if is_normal else "Warning",
+                "reason": reason,
+                "message": text if len(text) <= _LONGEST_EVENT else f"{text[:_LONGEST_EVENT]}…",
+                "firstTimestamp": now,
+                "lastTimestamp": now,
+                "count": 1,
+                "source": {"component": "headwater-tenant-operator", "host": identity},
+            }
+        )
+    return made
+
+
+def _news_of_tables(report: Report) -> list[tuple[str, bool, str]]:
+    """Reason, whether it is good news, and the text."""
+    told, now = _told_tables(report.config_map.annotations.get(REFUSED_TABLES_ANNOTATION)), _tables(report.refusals)
+    refused = [
+        f"table {table} is not delivered: {reason}. Its rows are set aside as dead letters until that is mended"
+        for table, reason in now.items()
+        if told.get(table) != reason
+    ]
+    accepted = [
+        f"table {table} is refused no more; rows are delivered as they come" for table in told if table not in now
+    ]
+    return [
+        *(("TableRefused", False, text) for text in _few(refused)),
+        *(("TableAccepted", True, text) for text in _few(accepted)),
+    ]
+
+
+def _few(texts: Sequence[str]) -> list[str]:
+    more = len(texts) - _TABLE_EVENTS_AT_ONCE
+    told = list(texts[:_TABLE_EVENTS_AT_ONCE])
+    return [*told, f"and {more} tables more: see the annotation {MESSAGE_ANNOTATION}"] if more > 0 else told
+
+
+def _tables(refusals: Sequence[Refusal]) -> dict[str, str]:
+    """Of each table why; by a name for a person."""
+    return {f"{each.table_id} of {each.source}": each.reason[:_LONGEST_REASON] for each in refusals}
+
+
+def _told_tables(text: str | None) -> dict[str, str]:
+    """Where somebody made it unreadable, nothing was told."""
+    try:
+        return {} if text is None else msgspec.json.decode(text, type=dict[str, str])
+    except msgspec.DecodeError:
+        return {}

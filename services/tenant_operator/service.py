@@ -1,4 +1,5 @@
-"""The gRPC service: the documents in force, to whoever routes by them. Served by every operator, leader or not.
+"""The gRPC service: the documents in force, to whoever routes by them; and from these, what they refuse. Served by every
+operator, leader or not.
 
 A watcher holds what it was sent, and is woken when the records change; so one that is slow gets fewer and larger changes, and
 nothing piles up.
@@ -10,9 +11,12 @@ from typing import Any, Final
 
 import grpc
 
+from libs.errors import HeadwaterError
+from libs.rpc.tenants_client import refusal_from_proto, refusal_to_proto
 from libs.telemetry.metrics import OPERATOR_WATCHERS
 from protos.headwater.tenants.v1 import tenants_pb2 as pb
 from protos.headwater.tenants.v1 import tenants_pb2_grpc
+from services.tenant_operator.refusals import RefusalKeeper
 
 SERVICE_NAME: Final = "headwater.tenants.v1.Tenants"
 _PART_BYTES: Final = 8 << 20
@@ -22,9 +26,12 @@ _PART_BYTES: Final = 8 << 20
 class TenantsService(tenants_pb2_grpc.TenantsServicer):
     """See the proto for what it promises."""
 
-    def __init__(self, in_force: Callable[[], Mapping[str, str]], is_listed: asyncio.Event) -> None:
+    def __init__(
+        self, in_force: Callable[[], Mapping[str, str]], is_listed: asyncio.Event, refusals: RefusalKeeper
+    ) -> None:
         self._in_force = in_force
         self._is_listed = is_listed
+        self._refusals = refusals
         self._changed: set[asyncio.Event] = set()
 
     def wake(self) -> None:
@@ -51,6 +58,17 @@ class TenantsService(tenants_pb2_grpc.TenantsServicer):
         finally:
             self._changed.discard(changed)
             OPERATOR_WATCHERS.dec()
+
+    async def TellRefusals(
+        self, request: pb.TellRefusalsRequest, context: "grpc.aio.ServicerContext[Any, Any]"
+    ) -> pb.TellRefusalsResponse:
+        await self._is_listed.wait()
+        found, over = (map(refusal_from_proto, told) for told in (request.found, request.over))
+        try:
+            standing = await self._refusals.take(request.sources, found, over)
+        except HeadwaterError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        return pb.TellRefusalsResponse(standing=map(refusal_to_proto, standing))
 
 
 def parts(

@@ -45,7 +45,7 @@ from tests.conftest import KafkaBroker, MysqlServer, ValkeyServer, start_kafka_i
 from tests.integration.reader_pipeline import start_pipeline
 from tests.integration.router_rig import ChangesSource, RouterProcess, orders_schema, read_topic, record_schema
 from tests.integration.service_process import ServiceProcess, eventually
-from tests.integration.test_router import started_services
+from tests.integration.test_router import Services, started_services
 
 OPERATOR, OPERATOR_PASSWORD = "operator", "0perat0r"
 LABEL = {"headwater.dev/tenant": "true"}
@@ -896,15 +896,7 @@ async def test_a_tenant_that_joins_gets_its_rows_within_seconds_of_its_config_ma
     await mesh.is_told(tenant, "ready")
     with started_services(broker, valkey_server.url, mesh.folder) as services:
         await record_schema(services.schema_history.client_settings, source.name, orders_schema())
-        settings = {
-            "sources": [source.name],
-            "group": unique_name("router"),
-            "kafka": {"bootstrap_servers": broker},
-            "schema_history": {"address": services.schema_history.client_settings.address},
-            "checkpoint_committer": {"address": services.checkpoint_committer.client_settings.address},
-            "tenant_operator": {"address": operator.client_settings.address},
-        }
-        router = RouterProcess(mesh.folder / "router", settings)
+        router = _router(mesh, operator, services, source.name)
         try:
             router.start()
             source.creates([1])
@@ -946,6 +938,58 @@ async def test_a_filter_that_does_not_fit_its_table_is_refused_by_its_line(
 
         mesh.tenant(tenant, document.format(tenant, source, "id = 1"))
         await mesh.is_told(tenant, "ready")
+
+
+async def test_a_table_that_routers_refuse_is_told_until_it_is_mended_and_each_change_once(
+    mesh: Mesh, tenant: str, valkey_server: ValkeyServer, unique_name: Callable[[str], str]
+) -> None:
+    """By an operator that knows no tables. It is told to another than the one that leads; both, and the router, are killed
+    meanwhile. No row of the table is needed for the end."""
+    mesh.start_operator()
+    other, broker = mesh.start_operator(), mesh.kafka.broker.bootstrap_servers
+    source = ChangesSource(broker, unique_name("shop").replace("_", "-"))
+    document = "tenant: {}\nsources:\n- name: {}\n  row_filters: [{{tables: '.*orders', where: \"{}\"}}]\n"
+    mesh.tenant(tenant, document.format(tenant, source.name, "id = 'one'"))
+    await mesh.is_told(tenant, "ready")
+
+    def events_of_tables() -> list[str]:
+        found = mesh.cluster.list("events", mesh.tenants)
+        return sorted(each["reason"] for each in found if each["reason"].startswith("Table"))
+
+    with started_services(broker, valkey_server.url, mesh.folder) as services:
+        await record_schema(services.schema_history.client_settings, source.name, orders_schema())
+        router = _router(mesh, other, services, source.name)
+        try:
+            router.start()
+            source.creates([1])
+            source.publish()
+            message = await mesh.is_told(tenant, "degraded")
+            await eventually(lambda: events_of_tables() == ["TableRefused"])
+            for each in (router, *mesh.operators):
+                each.kill()
+            for operator in mesh.operators:
+                operator.start()
+            router.start()
+            source.creates([2])
+            source.publish()
+            letters = f"{tenant}.dead-letter"
+            await eventually(lambda: len(read_topic(broker, letters)) == 2)
+            mesh.config_map(tenant, document.format(tenant, source.name, "id = 3"))
+            await mesh.is_told(tenant, "ready")
+            await eventually(lambda: events_of_tables() == ["TableAccepted", "TableRefused"])
+            source.creates([3])
+            source.publish()
+            delivered = mesh.kafka.reads(tenant, "first", f"{tenant}.{source.name}.shop.orders")
+        finally:
+            router.stop()
+
+    assert f"- shop.orders of {source.name}: row filter: id = 'one': cannot compare" in message
+    assert json.loads(str(delivered))["after"]["id"] == 3
+    record, told = mesh.record(tenant), mesh.cluster.get("configmap", tenant, mesh.tenants)
+    assert record is not None
+    assert "refusals.json" not in record["data"]
+    assert told is not None
+    assert "headwater.dev/refused-tables" not in told["metadata"]["annotations"]
 
 
 async def test_a_plan_tells_what_would_change_and_changes_nothing(
@@ -1188,6 +1232,19 @@ async def test_routers_are_told_of_tenants_as_they_come_change_and_go(mesh: Mesh
     assert dict(first.in_force) == {tenant: f"tenant: {tenant}\nsources: [{{name: shop}}]\n"}
     assert dict(second.in_force) == {tenant: f"tenant: {tenant}\nsources: [{{name: crm}}]\n"}
     assert third.left == (tenant,)
+
+
+def _router(mesh: Mesh, operator: ServiceProcess, services: Services, source: str) -> RouterProcess:
+    """One that knows of tenants from the operator alone."""
+    settings = {
+        "sources": [source],
+        "group": f"router-{source}",
+        "kafka": {"bootstrap_servers": mesh.kafka.broker.bootstrap_servers},
+        "schema_history": {"address": services.schema_history.client_settings.address},
+        "checkpoint_committer": {"address": services.checkpoint_committer.client_settings.address},
+        "tenant_operator": {"address": operator.client_settings.address},
+    }
+    return RouterProcess(mesh.folder / "router", settings)
 
 
 def _replicas(mesh: Mesh, stateful_set: str) -> int:

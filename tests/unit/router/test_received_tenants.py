@@ -9,9 +9,11 @@ import pytest
 from libs.config.connections import GrpcClientSettings, GrpcServerSettings
 from libs.errors import ServiceUnavailable
 from libs.rpc.server import RpcServer, start_server
+from libs.rpc.tenants_client import TenantsClient
 from protos.headwater.tenants.v1.tenants_pb2_grpc import add_TenantsServicer_to_server
 from services.router.received_tenants import ReceivedTenants
 from services.tenant_operator.service import SERVICE_NAME, TenantsService
+from tests.unit.tenant_operator.test_refusals import Records, refusal
 
 
 class Operator:
@@ -21,7 +23,8 @@ class Operator:
         self.in_force: dict[str, str] = {"acme": "a"}
         self.is_listed = asyncio.Event()
         self.is_listed.set()
-        self.service = TenantsService(lambda: self.in_force, self.is_listed)
+        self.records = Records()
+        self.service = TenantsService(lambda: self.in_force, self.is_listed, self.records.keeper())
         self.server: RpcServer | None = None
 
     async def start(self) -> GrpcClientSettings:
@@ -68,6 +71,32 @@ async def test_the_folder_holds_what_is_in_force_and_follows_it(operator: Operat
     operator.service.wake()
     await until(tmp_path, {"globex": "g"})
     following.cancel()
+
+
+async def test_what_is_known_is_current_as_long_as_an_operator_tells(operator: Operator, tmp_path: Path) -> None:
+    received = ReceivedTenants(await operator.start(), tmp_path)
+    await received.begin(timeout_s=30)
+    assert not received.is_current
+
+    following = asyncio.create_task(received.follow())
+    async with asyncio.timeout(30):
+        while not received.is_current:  # noqa: ASYNC110 - it tells nobody of itself
+            await asyncio.sleep(0.01)
+        await operator.stop()
+        while received.is_current:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.01)
+    following.cancel()
+
+
+async def test_refusals_are_told_durably_or_not_taken(operator: Operator) -> None:
+    async with TenantsClient(await operator.start()) as client:
+        standing = await client.tell_refusals(["shop"], [refusal()], [])
+        operator.records.conflicts = 99
+        with pytest.raises(ServiceUnavailable, match="tell it again"):
+            await client.tell_refusals(["shop"], [], [refusal()])
+
+    assert standing == [refusal()]
+    assert "refusals.json" in operator.records.found["data"]
 
 
 async def test_routing_waits_for_the_tenants(operator: Operator, tmp_path: Path) -> None:

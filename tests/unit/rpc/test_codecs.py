@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from libs.events.checkpoint_codec import checkpoint_key, decode_checkpoint, encode_checkpoint
 from libs.events.schema_change import SchemaChange, SchemaChangeKind, schema_change_from_proto, schema_change_to_proto
 from libs.rpc.checkpoint_committer_client import progress_from_proto, progress_to_proto
+from libs.rpc.tenants_client import refusal_from_proto, refusal_to_proto
 from libs.types.checkpoint import (
     Checkpoint,
     FencingToken,
@@ -18,6 +19,7 @@ from libs.types.checkpoint import (
 from libs.types.order import EventOrder
 from libs.types.position import SourcePartition, SourcePosition
 from libs.types.progress import Progress
+from libs.types.refusal import Refusal
 from libs.types.table import Column, TableId, TableSchema
 from libs.types.value import LogicalKind, LogicalType
 
@@ -199,3 +201,19 @@ def test_a_message_that_is_no_schema_change_is_refused(field: str, value: object
 
     with pytest.raises(ValueError, match=reason):
         schema_change_from_proto(message)
+
+
+@given(
+    st.builds(
+        Refusal,
+        tenant=names,
+        source=names,
+        table_id=st.builds(TableId, database=names, table=names),
+        schema_version=st.integers(0, 2**32 - 1),
+        reason=names,
+        found_at_us=counts,
+        is_of_document=st.booleans(),
+    )
+)
+def test_a_refusal_survives(refusal: Refusal) -> None:
+    assert refusal_from_proto(refusal_to_proto(refusal)) == refusal

@@ -11,6 +11,7 @@ from libs.errors import AccessDenied, ServiceUnavailable
 from libs.kafka.admin import KafkaClient
 from libs.kafka.tenant_access import DeleteUser, KafkaAction, KafkaState
 from libs.mysql.logical import column
+from libs.types.refusal import Refusal
 from libs.types.table import TableId, TableSchema
 from services.tenant_operator.kubernetes_client import KubernetesClient, Listed
 from services.tenant_operator.mirror import Mirror
@@ -62,6 +63,7 @@ class World:
         self.applied: dict[str, Mapping[str, Any]] = {}
         self.actions: list[KafkaAction] = []
         self.state = KafkaState()
+        self.events: list[Mapping[str, Any]] = []
         self.config_maps: list[Mirror] = []
         """Of the newest look."""
 
@@ -84,6 +86,8 @@ class World:
 
     async def create(self, path: str, body: Mapping[str, Any]) -> None:
         self._may(path)
+        if body["kind"] == "Event":
+            self.events.append(body)
 
     async def replace(self, path: str, body: Mapping[str, Any]) -> None:
         self._may(path)
@@ -159,6 +163,10 @@ class World:
     def state_of(self, name: str) -> tuple[str, str]:
         told = self.merged.get(f"/api/v1/namespaces/teams/configmaps/{name}", {}).get("annotations", {})
         return told.get("headwater.dev/state", ""), told.get("headwater.dev/message", "")
+
+    def told_events(self) -> list[tuple[str, str]]:
+        """Reason and type of each Event."""
+        return [(each["reason"], each["type"]) for each in self.events]
 
 
 class _Kafka:
@@ -327,3 +335,82 @@ async def test_a_document_that_comes_while_tables_are_asked_for_is_the_next_look
 
     assert world.state_of("acme")[0] == "ready"
     assert world.state_of("globex") == ("", "")
+
+
+def refused_table(table: str = "orders", reason: str = "cannot compare") -> Refusal:
+    return Refusal(
+        tenant="acme",
+        source="shop",
+        table_id=TableId(database="shop", table=table),
+        schema_version=1,
+        reason=reason,
+        found_at_us=1,
+        is_of_document=True,
+    )
+
+
+async def looked(world: World, told: dict[str, Any], *refusals: Refusal, text: str | None = None) -> dict[str, Any]:
+    """The tenant's ConfigMap behind a look of an operator that was told of these, and just started."""
+    found = found_map("acme", text=text)
+    found["metadata"]["annotations"] = told["metadata"].get("annotations", {})
+    found["metadata"]["resourceVersion"] = f"{len(world.events)}"
+    world.merged.clear()
+    await world.look([found], [record("acme", text=document("acme"), refusals=refusals)])
+    patch = world.merged.get("/api/v1/namespaces/teams/configmaps/acme", {}).get("annotations", {})
+    kept = found["metadata"]["annotations"] | patch
+    found["metadata"]["annotations"] = {name: value for name, value in kept.items() if value is not None}
+    return found
+
+
+async def test_a_table_that_routers_refuse_is_told_with_an_event_and_so_is_its_end() -> None:
+    world = World()
+    told = await looked(world, {"metadata": {}})
+    world.events.clear()
+
+    told = await looked(world, told, refused_table())
+    state, message = world.state_of("acme")
+    assert state == "degraded"
+    assert message.splitlines()[0].startswith("in force: user tenant.acme")
+    assert message.splitlines()[1:] == [
+        "1 table is not delivered; routers set the rows aside as dead letters",
+        "- shop.orders of shop: cannot compare",
+    ]
+    assert world.told_events() == [("TableRefused", "Warning")]
+    assert "table shop.orders of shop is not delivered: cannot compare" in world.events[0]["message"]
+
+    told = await looked(world, told, refused_table())
+    assert not any("/teams/" in path for path in world.merged)
+    assert len(world.events) == 1
+
+    told = await looked(world, told, refused_table("items"), refused_table())
+    told = await looked(world, told, refused_table("items", "no such column"))
+    told = await looked(world, told)
+    assert world.told_events()[1:] == [
+        ("TableRefused", "Warning"),
+        ("TableRefused", "Warning"),
+        ("TableAccepted", "Normal"),
+        ("TableAccepted", "Normal"),
+    ]
+    assert world.state_of("acme")[0] == "ready"
+    assert "headwater.dev/refused-tables" not in told["metadata"]["annotations"]
+
+
+async def test_a_bad_document_stays_refused_and_what_routers_refuse_of_the_one_in_force_is_told_beside_it() -> None:
+    world = World()
+
+    await looked(world, {"metadata": {}}, refused_table(), text=document("acme", "nonsense: 1\n"))
+
+    assert world.state_of("acme")[0] == "refused"
+    assert world.told_events() == [("TenantRefused", "Warning"), ("TableRefused", "Warning")]
+
+
+async def test_of_many_tables_a_person_is_told_some_and_where_all_stand() -> None:
+    """A hundred names and reasons, as long as they may be, stay below what annotations may have together."""
+    world = World()
+    tables = [refused_table(f"{number:02}{'ü' * 62}", "ü" * 400) for number in range(100)]
+
+    told = await looked(world, {"metadata": {}}, *tables)
+
+    assert len(world.told_events()) == 1 + 11
+    assert world.events[-1]["message"] == "and 90 tables more: see the annotation headwater.dev/message"
+    assert sum(len(text.encode()) for text in told["metadata"]["annotations"].values()) < 256 * 1024

@@ -6,6 +6,42 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Refusal(_message.Message):
+    __slots__ = ("tenant", "source", "database", "table", "schema_version", "reason", "found_at_us", "is_of_document")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    DATABASE_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    FOUND_AT_US_FIELD_NUMBER: _ClassVar[int]
+    IS_OF_DOCUMENT_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    source: str
+    database: str
+    table: str
+    schema_version: int
+    reason: str
+    found_at_us: int
+    is_of_document: bool
+    def __init__(self, tenant: _Optional[str] = ..., source: _Optional[str] = ..., database: _Optional[str] = ..., table: _Optional[str] = ..., schema_version: _Optional[int] = ..., reason: _Optional[str] = ..., found_at_us: _Optional[int] = ..., is_of_document: _Optional[bool] = ...) -> None: ...
+
+class TellRefusalsRequest(_message.Message):
+    __slots__ = ("sources", "found", "over")
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    OVER_FIELD_NUMBER: _ClassVar[int]
+    sources: _containers.RepeatedScalarFieldContainer[str]
+    found: _containers.RepeatedCompositeFieldContainer[Refusal]
+    over: _containers.RepeatedCompositeFieldContainer[Refusal]
+    def __init__(self, sources: _Optional[_Iterable[str]] = ..., found: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., over: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ...) -> None: ...
+
+class TellRefusalsResponse(_message.Message):
+    __slots__ = ("standing",)
+    STANDING_FIELD_NUMBER: _ClassVar[int]
+    standing: _containers.RepeatedCompositeFieldContainer[Refusal]
+    def __init__(self, standing: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ...) -> None: ...
+
 class WatchTenantsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

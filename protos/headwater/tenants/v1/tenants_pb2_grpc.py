@@ -39,6 +39,11 @@ class TenantsStub:
                 request_serializer=protos_dot_headwater_dot_tenants_dot_v1_dot_tenants__pb2.WatchTenantsRequest.SerializeToString,
                 response_deserializer=protos_dot_headwater_dot_tenants_dot_v1_dot_tenants__pb2.TenantsChange.FromString,
                 _registered_method=True)
+        self.TellRefusals = channel.unary_unary(
+                '/headwater.tenants.v1.Tenants/TellRefusals',
+                request_serializer=protos_dot_headwater_dot_tenants_dot_v1_dot_tenants__pb2.TellRefusalsRequest.SerializeToString,
+                response_deserializer=protos_dot_headwater_dot_tenants_dot_v1_dot_tenants__pb2.TellRefusalsResponse.FromString,
+                _registered_method=True)
 
 
 class TenantsServicer:
@@ -51,6 +56,14 @@ class TenantsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TellRefusals(self, request, context):
+        """Takes what a router found since it told last, durably, and answers which refusals of its sources stand, whoever found them.
+        To tell the same again changes nothing. UNAVAILABLE: not all was taken; tell all of it again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TenantsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -58,6 +71,11 @@ def add_TenantsServicer_to_server(servicer, server):
                     servicer.WatchTenants,
                     request_deserializer=protos_dot_headwater_dot_tenants_dot_v1_dot_tenants__pb2.WatchTenantsRequest.FromString,
                     response_serializer=protos_dot_headwater_dot_tenants_dot_v1_dot_tenants__pb2.TenantsChange.SerializeToString,
+            ),
+            'TellRefusals': grpc.unary_unary_rpc_method_handler(
+                    servicer.TellRefusals,
+                    request_deserializer=protos_dot_headwater_dot_tenants_dot_v1_dot_tenants__pb2.TellRefusalsRequest.FromString,
+                    response_serializer=protos_dot_headwater_dot_tenants_dot_v1_dot_tenants__pb2.TellRefusalsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -87,6 +105,33 @@ class Tenants:
             '/headwater.tenants.v1.Tenants/WatchTenants',
             protos_dot_headwater_dot_tenants_dot_v1_dot_tenants__pb2.WatchTenantsRequest.SerializeToString,
             protos_dot_headwater_dot_tenants_dot_v1_dot_tenants__pb2.TenantsChange.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TellRefusals(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/headwater.tenants.v1.Tenants/TellRefusals',
+            protos_dot_headwater_dot_tenants_dot_v1_dot_tenants__pb2.TellRefusalsRequest.SerializeToString,
+            protos_dot_headwater_dot_tenants_dot_v1_dot_tenants__pb2.TellRefusalsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,240 @@
+"""Which tables are refused to which tenants: found by lanes, kept by tenant_operator, told to teams by it.
+
+A router knows of its own what it met since it started. What others found, and it before, the operators hold: they are asked
+every few seconds, so a refusal ends by whichever router meets the table when it is over, or is told of the document that mends
+it.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from msgspec.structs import replace
+
+from libs.config.connections import GrpcClientSettings
+from libs.config.mask_keys import MaskKeys
+from libs.errors import HeadwaterError, PipelineHalted, TransientError
+from libs.rpc.tenants_client import TenantsClient
+from libs.types.refusal import Refusal
+from libs.types.table import TableId
+from libs.types.tenant import TenantSpec
+from services.router.match import Compiled, FetchTableSchema, RouteBook, Subscriber, compile_routes
+
+_TICK_S: Final = 2.0
+_ASK_INTERVAL_S: Final = 5.0
+"""Below the 7 s after which a lane of a killed router goes on in another one: that is to know what was told of its tables."""
+_TOLD_AT_ONCE: Final = 200
+_LONGEST_REASON: Final = 400
+"""Characters: the operator keeps 100 for each tenant, in an object of 1 MiB."""
+
+_Key = tuple[str, str, TableId]
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What an operator does not know yet, of one moment; of much a part."""
+
+    found: tuple[Refusal, ...]
+    """It does not hold them so."""
+    over: tuple[Refusal, ...]
+    """It holds them."""
+    standing: Mapping[_Key, Refusal]
+    """All that stood then."""
+
+
+class Refusals:
+    """Those that stand by what this process knows. Thread-safe."""
+
+    def __init__(self, now_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
+        self._now_us = now_us
+        self._lock = threading.Lock()
+        self._standing: dict[_Key, Refusal] = {}
+        self._told: dict[_Key, Refusal] = {}
+        """As an operator answered last."""
+
+    def take_in(self, book: RouteBook) -> None:
+        """What a book found since it was asked last."""
+        for compiled in book.take_compiled():
+            self._take_in_table(book.source, compiled)
+
+    def _take_in_table(self, source: str, compiled: Compiled) -> None:
+        table_id, version = compiled.routes.table_id, compiled.schema_version
+        refused = {each.target.tenant: each for each in compiled.routes.refused}
+        with self._lock:
+            for tenant in refused.keys() & compiled.tenants:
+                self._find(
+                    Refusal(
+                        tenant=tenant,
+                        source=source,
+                        table_id=table_id,
+                        schema_version=version,
+                        reason=refused[tenant].reason[:_LONGEST_REASON],
+                        found_at_us=self._now_us(),
+                        is_of_document=refused[tenant].is_of_document,
+                    )
+                )
+            for known in self._of_table(source, table_id):
+                if known.tenant in compiled.tenants and known.tenant not in refused and known.schema_version <= version:
+                    self._end(known)
+
+    def forget_table(self, source: str, table_id: TableId) -> None:
+        """There is no such table any more."""
+        with self._lock:
+            for known in self._of_table(source, table_id):
+                self._end(known)
+
+    def all(self) -> list[Refusal]:
+        """Those that stand now."""
+        with self._lock:
+            return list(self._standing.values())
+
+    def settle(self, refusal: Refusal, reason: str | None) -> None:
+        """Somebody looked whether ``refusal`` stands yet: for which reason, or None. Without effect where it was found anew."""
+        with self._lock:
+            if self._standing.get(_key(refusal)) != refusal:
+                return
+            if reason is None:
+                self._end(refusal)
+            else:
+                found_at_us = self._now_us()
+                self._find(replace(refusal, reason=reason[:_LONGEST_REASON], found_at_us=found_at_us))
+
+    def news(self) -> News:
+        """What an operator is to be told now."""
+        with self._lock:
+            standing = dict(self._standing)
+            found = [each for key, each in standing.items() if self._told.get(key) != each]
+            over = [each for key, each in self._told.items() if key not in standing]
+        return News(tuple(found[:_TOLD_AT_ONCE]), tuple(over[:_TOLD_AT_ONCE]), standing)
+
+    def answered(self, news: News, answer: Iterable[Refusal]) -> None:
+        """An operator took ``news``, and ``answer`` is what it holds. What was found or ended meanwhile is told next."""
+        held = {_key(each): each for each in answer}
+        taken = {_key(each) for each in (*news.found, *news.over)}
+        with self._lock:
+            for key in self._standing.keys() | self._told.keys() | held.keys():
+                known = self._standing.get(key)
+                is_news = known != news.standing.get(key) or (known != self._told.get(key) and key not in taken)
+                if not is_news and key in held:
+                    self._standing[key] = held[key]
+                elif not is_news:
+                    self._standing.pop(key, None)
+            self._told = held
+
+    def _of_table(self, source: str, table_id: TableId) -> list[Refusal]:
+        return [each for each in self._standing.values() if (each.source, each.table_id) == (source, table_id)]
+
+    def _find(self, refusal: Refusal) -> None:
+        known = self._standing.get(_key(refusal))
+        if known is not None and known.schema_version > refusal.schema_version:
+            return  # rows of before the DDL come beside those of behind it
+        if known is not None and replace(known, found_at_us=refusal.found_at_us) == refusal:
+            return
+        self._standing[_key(refusal)] = refusal
+        if known is None or known.reason != refusal.reason:
+            log.error("tenant_table_refused", **_logged(refusal), reason=refusal.reason)
+
+    def _end(self, refusal: Refusal) -> None:
+        del self._standing[_key(refusal)]
+        log.info("tenant_table_accepted", **_logged(refusal))
+
+
+class RefusalTeller:
+    """Tells operators, hears from them, and looks whether what stands is over when documents change."""
+
+    def __init__(
+        self,
+        settings: GrpcClientSettings,
+        sources: Sequence[str],
+        refusals: Refusals,
+        *,
+        tenants: Callable[[], Sequence[TenantSpec] | None],
+        fetch_schema: Callable[[str], FetchTableSchema],
+        keys: MaskKeys,
+    ) -> None:
+        """``tenants``: those in force now; None while no operator tells. It blocks shortly, as ``fetch_schema`` does."""
+        self._settings = settings
+        self._sources = sources
+        self._refusals = refusals
+        self._tenants = tenants
+        self._fetch_schema = fetch_schema
+        self._keys = keys
+        self._looked_at: dict[_Key, tuple[Refusal, TenantSpec | None]] = {}
+        self._asked_s = -_ASK_INTERVAL_S
+
+    async def run(self) -> None:
+        """Tell until cancelled; while no operator takes it, it is only kept."""
+        is_heard = True
+        async with TenantsClient(self._settings) as client:
+            while True:
+                try:
+                    await self.tell(client)
+                except HeadwaterError as error:
+                    if is_heard:
+                        log.warning("refusals_not_told", reason=str(error))
+                    is_heard = False
+                else:
+                    is_heard = True
+                await asyncio.sleep(_TICK_S)
+
+    async def tell(self, client: TenantsClient) -> None:
+        """Once, if there is anything to tell, or if it is time to ask.
+
+        Raises:
+            HeadwaterError: as ``TenantsClient.tell_refusals``; nothing is lost.
+        """
+        tenants = await asyncio.to_thread(self._tenants)
+        if tenants is None:
+            return
+        await asyncio.to_thread(self._look_anew, {spec.tenant: spec for spec in tenants})
+        news = self._refusals.news()
+        if not news.found and not news.over and time.monotonic() < self._asked_s + _ASK_INTERVAL_S:
+            return
+        self._refusals.answered(news, await client.tell_refusals(self._sources, news.found, news.over))
+        self._asked_s = time.monotonic()
+
+    def _look_anew(self, specs: Mapping[str, TenantSpec]) -> None:
+        """At those refusals that are new here, or whose tenant's document is."""
+        standing = {_key(each): (each, specs.get(each.tenant)) for each in self._refusals.all()}
+        self._looked_at = {key: place for key, place in self._looked_at.items() if standing.get(key) == place}
+        for key in standing.keys() - self._looked_at.keys():
+            refusal, spec = standing[key]
+            try:
+                self._refusals.settle(refusal, self._still_refused(refusal, spec))
+            except TransientError:  # schema_history is away, and is asked again soon
+                return
+            except PipelineHalted as error:
+                log.warning("refusal_not_looked_at", **_logged(refusal), reason=str(error))
+            self._looked_at[key] = standing[key]
+
+    def _still_refused(self, refusal: Refusal, spec: TenantSpec | None) -> str | None:
+        if spec is None:
+            return None
+        subscribers = (Subscriber(spec, each) for each in spec.sources if each.name == refusal.source)
+        subscriber = next((each for each in subscribers if each.sees(refusal.table_id)), None)
+        if subscriber is None:
+            return None
+        if not refusal.is_of_document:
+            return refusal.reason
+        schema = self._fetch_schema(refusal.source)(refusal.table_id, refusal.schema_version)
+        routes = compile_routes(refusal.source, schema, (subscriber,), {}, keys=self._keys)
+        return next((each.reason for each in routes.refused if each.is_of_document), None)
+
+
+def _key(refusal: Refusal) -> _Key:
+    return refusal.tenant, refusal.source, refusal.table_id
+
+
+def _logged(refusal: Refusal) -> dict[str, object]:
+    return {
+        "tenant_id": refusal.tenant,
+        "source": refusal.source,
+        "table": str(refusal.table_id),
+        "schema_version": refusal.schema_version,
+    }

@@ -1,0 +1,85 @@
+"""What routers found: tables that they refuse to a tenant. Kept in the tenant's record; the leader tells the team (``report``).
+
+Every operator takes it, leader or not, since a router speaks to any of them: a record is written on top of the version that was
+read, so nothing of two routers, or of the leader, is lost.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+import structlog
+
+from libs.errors import ServiceUnavailable
+from libs.types.refusal import Refusal
+from services.tenant_operator.kubernetes_client import Conflict, KubernetesClient, side_by_side
+from services.tenant_operator.mirror import Mirror
+from services.tenant_operator.objects import RECORD_LABEL, record_name, record_refusals, refusals_patch, tenant_record
+
+_MOST: Final = 100
+"""Of one tenant; an object of Kubernetes has 1 MiB. Those beyond them are told of when routers meet their tables anew."""
+_ATTEMPTS: Final = 5
+
+log = structlog.get_logger()
+
+
+def with_news(
+    standing: Sequence[Refusal], found: Iterable[Refusal], over: Iterable[Refusal], *, most: int = _MOST
+) -> tuple[Refusal, ...]:
+    """A tenant's refusals with what a router told, by source and table. The same again changes nothing."""
+    ended = {(each.source, each.table_id, each.found_at_us) for each in over}
+    kept = {
+        (each.source, each.table_id): each
+        for each in standing
+        if (each.source, each.table_id, each.found_at_us) not in ended
+    }
+    for each in found:
+        place = (each.source, each.table_id)
+        known = kept.get(place)
+        if len(kept) < most if known is None else each.found_at_us > known.found_at_us:
+            kept[place] = each
+    return tuple(kept[place] for place in sorted(kept))
+
+
+class RefusalKeeper:
+    """Takes refusals of routers into the tenants' records."""
+
+    def __init__(self, kubernetes: KubernetesClient, own_namespace: str, records: Mirror) -> None:
+        self._kubernetes = kubernetes
+        self._folder = f"/api/v1/namespaces/{own_namespace}/configmaps"
+        self._records = records
+
+    async def take(self, sources: Collection[str], found: Iterable[Refusal], over: Iterable[Refusal]) -> list[Refusal]:
+        """Make durable what a router told; all refusals of ``sources`` that stand.
+
+        Raises:
+            HeadwaterError: not all is durable; it is to be told again.
+        """
+        told: defaultdict[str, tuple[list[Refusal], list[Refusal]]] = defaultdict(lambda: ([], []))
+        for each in found:
+            told[each.tenant][0].append(each)
+        for each in over:
+            told[each.tenant][1].append(each)
+        taken = dict(zip(told, await side_by_side(self._take(tenant, *told[tenant]) for tenant in told), strict=True))
+        standing = {
+            found["metadata"]["labels"][RECORD_LABEL]: record_refusals(found) for found in self._records.objects
+        }
+        return [each for refusals in (standing | taken).values() for each in refusals if each.source in sources]
+
+    async def _take(self, tenant: str, found: Sequence[Refusal], over: Sequence[Refusal]) -> tuple[Refusal, ...]:
+        path = f"{self._folder}/{record_name(tenant)}"
+        for _ in range(_ATTEMPTS):
+            record = await self._kubernetes.get(path)
+            if record is None or not tenant_record(record).text:
+                return ()  # it goes, or is gone
+            standing = record_refusals(record)
+            wanted = with_news(standing, found, over)
+            if wanted == standing:
+                return standing
+            try:
+                await self._kubernetes.merge(path, refusals_patch(wanted, record["metadata"]["resourceVersion"]))
+            except Conflict:
+                continue
+            log.info("refusals_recorded", tenant_id=tenant, refusals=len(wanted))
+            return wanted
+        raise ServiceUnavailable(f"ConfigMap {path} changed at each of {_ATTEMPTS} attempts to write it; tell it again")

@@ -1,0 +1,300 @@
+"""What a router finds refused, what it tells of that, and when it is over."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+
+from libs.config.connections import GrpcClientSettings
+from libs.config.mask_keys import NO_KEYS
+from libs.errors import ServiceUnavailable
+from libs.events.names import tenant_row_topic
+from libs.rpc.tenants_client import TenantsClient
+from libs.types.refusal import Refusal
+from libs.types.table import TableId, TableSchema
+from libs.types.tenant import RowFilter, TenantSpec
+from services.router.match import RouteBook, TopicClaims
+from services.router.refusals import Refusals, RefusalTeller
+from tests.unit.router.test_match import ORDERS, schema, tenant
+
+UNFIT, FIT = "id = 'one'", "id = 1"
+
+
+def filtered(name: str, where: str = UNFIT) -> TenantSpec:
+    return tenant(name, selection={"row_filters": (RowFilter(tables=".*", where=where),)})
+
+
+def fetch(table_id: TableId, version: int) -> TableSchema:
+    return schema(table_id, version)
+
+
+def book(*tenants: TenantSpec, without: Iterable[str] = ()) -> RouteBook:
+    made = RouteBook("s", tenants, fetch, TopicClaims())
+    made.leave_out(set(without))
+    return made
+
+
+@dataclass
+class Router:
+    """One process: its lanes' findings, and who tells of them. ``specs``: the documents in force, as it is told now."""
+
+    specs: Sequence[TenantSpec] | None
+    fetch: Callable[[TableId, int], TableSchema] = fetch
+    refusals: Refusals = field(default_factory=Refusals)
+
+    def __post_init__(self) -> None:
+        self.teller = RefusalTeller(
+            GrpcClientSettings(address="127.0.0.1:1"),
+            ["s"],
+            self.refusals,
+            tenants=lambda: self.specs,
+            fetch_schema=lambda _: self.fetch,
+            keys=NO_KEYS,
+        )
+
+    def meets(self, version: int = 1, *, by: RouteBook | None = None) -> None:
+        """Rows of ``shop.orders`` came, and their transaction is committed."""
+        routed_by = book(*(self.specs or ())) if by is None else by
+        routed_by.routes("shop", "orders", version)
+        self.refusals.take_in(routed_by)
+
+    async def tells(self, operator: "Operator") -> None:
+        self.teller._asked_s = -1e9  # it is time to ask
+        await self.teller.tell(cast(TenantsClient, operator))
+
+
+class Operator:
+    """What operators hold; ``is_away``: none answers."""
+
+    def __init__(self) -> None:
+        self.standing: list[Refusal] = []
+        self.told = 0
+        self.is_away = False
+
+    async def tell_refusals(
+        self, _sources: Sequence[str], found: Sequence[Refusal], over: Sequence[Refusal]
+    ) -> list[Refusal]:
+        if self.is_away:
+            raise ServiceUnavailable("away")
+        self.told += len(found) + len(over)
+        places = [(each.tenant, each.table_id) for each in found]
+        kept = [each for each in self.standing if each not in over and (each.tenant, each.table_id) not in places]
+        self.standing = [*kept, *found]
+        return list(self.standing)
+
+
+async def test_a_table_that_a_filter_does_not_fit_is_told_once() -> None:
+    router, operator = Router([filtered("acme"), tenant("globex")]), Operator()
+
+    router.meets()
+    await router.tells(operator)
+    router.meets()  # in another lane
+    await router.tells(operator)
+
+    [told] = operator.standing
+    assert (told.tenant, told.source, told.table_id, told.schema_version) == ("acme", "s", ORDERS, 1)
+    assert "cannot compare" in told.reason
+    assert operator.told == 1
+
+
+async def test_what_an_operator_did_not_take_is_told_again() -> None:
+    router, operator = Router([filtered("acme")]), Operator()
+    operator.is_away = True
+    router.meets()
+    with pytest.raises(ServiceUnavailable):
+        await router.tells(operator)
+    operator.is_away = False
+
+    await router.tells(operator)
+
+    assert len(operator.standing) == 1
+
+
+async def test_nothing_is_told_while_the_documents_in_force_are_not_known() -> None:
+    """A document of before would end what the one in force has refused."""
+    router, operator = Router([filtered("acme")]), Operator()
+    router.meets()
+    router.specs = None
+
+    await router.tells(operator)
+
+    assert operator.told == 0
+
+
+@pytest.mark.parametrize(
+    "mended", [[filtered("acme", FIT)], [tenant("acme", selection={"exclude_tables": (".*",)})], []]
+)
+async def test_a_mended_document_ends_it_without_a_row_in_any_router(mended: Sequence[TenantSpec]) -> None:
+    found_by, operator = Router([filtered("acme")]), Operator()
+    found_by.meets()
+    await found_by.tells(operator)
+    started_later = Router(mended)
+
+    await started_later.tells(operator)
+    await started_later.tells(operator)
+
+    assert operator.standing == []
+
+
+async def test_a_router_that_starts_anew_ends_nothing_that_stands_and_tells_nothing_twice() -> None:
+    found_by, operator = Router([filtered("acme")]), Operator()
+    found_by.meets()
+    await found_by.tells(operator)
+    anew = Router([filtered("acme")])
+
+    await anew.tells(operator)
+    anew.meets()
+    await anew.tells(operator)
+
+    assert len(operator.standing) == 1
+    assert operator.told == 1
+
+
+async def test_another_mistake_in_the_document_is_told_in_place_of_the_first() -> None:
+    router, operator = Router([filtered("acme")]), Operator()
+    router.meets()
+    await router.tells(operator)
+    router.specs = [filtered("acme", "nothing = 1")]
+
+    await router.tells(operator)
+    await router.tells(operator)
+
+    [told] = operator.standing
+    assert "nothing" in told.reason
+
+
+async def test_a_newer_version_of_the_table_ends_it_and_an_older_one_does_not() -> None:
+    """Shards of Vitess, or a table that is far behind: rows of before the DDL come beside those of behind it."""
+    router, operator = Router([filtered("acme")]), Operator()
+    router.meets(2)
+    await router.tells(operator)
+    fits = book(tenant("acme"))
+
+    router.meets(1, by=fits)
+    assert len(router.refusals.all()) == 1
+    router.meets(3, by=fits)
+    await router.tells(operator)
+
+    assert operator.standing == []
+
+
+async def test_it_ends_by_a_router_that_did_not_find_it() -> None:
+    found_by, other, operator = Router([filtered("acme")]), Router([filtered("acme")]), Operator()
+    found_by.meets()
+    await found_by.tells(operator)
+    await other.tells(operator)
+
+    other.meets(2, by=book(tenant("acme")))
+    await other.tells(operator)
+    await found_by.tells(operator)
+
+    assert operator.standing == []
+    assert found_by.refusals.all() == []
+
+
+async def test_a_table_that_is_gone_is_refused_no_more() -> None:
+    router, operator = Router([filtered("acme")]), Operator()
+    router.meets()
+    await router.tells(operator)
+
+    router.refusals.forget_table("s", ORDERS)
+    await router.tells(operator)
+
+    assert operator.standing == []
+
+
+async def test_a_tenant_that_a_lane_leaves_out_is_judged_by_who_routes_for_it() -> None:
+    router = Router([filtered("acme")])
+    router.meets()
+
+    router.meets(2, by=book(tenant("acme"), without=["acme"]))
+
+    assert len(router.refusals.all()) == 1
+
+
+async def test_a_topic_that_kafka_refuses_stands_until_rows_go_there() -> None:
+    """The document alone does not say whether it is over."""
+    spec, operator = tenant("acme"), Operator()
+    router, refused_by = Router([spec]), book(spec)
+    topic = tenant_row_topic(spec, "s", ORDERS)
+    refused_by.routes("shop", "orders", 1)
+    refused_by.refuse_topic(topic, "no leader")
+    router.meets(by=refused_by)
+    await router.tells(operator)
+    await Router([spec]).tells(operator)
+    await router.tells(operator)
+    assert [(each.reason, each.is_of_document) for each in operator.standing] == [("no leader", False)]
+
+    router.meets()
+    await router.tells(operator)
+
+    assert operator.standing == []
+
+
+async def test_while_schema_history_is_away_nothing_is_decided() -> None:
+    def away(_table_id: TableId, _version: int) -> TableSchema:
+        raise ServiceUnavailable("schema_history does not answer")
+
+    found_by, operator = Router([filtered("acme")]), Operator()
+    found_by.meets()
+    await found_by.tells(operator)
+    anew = Router([filtered("acme", FIT)], fetch=away)
+    await anew.tells(operator)
+    await anew.tells(operator)
+    assert len(operator.standing) == 1
+
+    anew.fetch = fetch
+    await anew.tells(operator)
+
+    assert operator.standing == []
+
+
+async def test_what_ends_while_an_operator_is_told_of_it_is_told_next() -> None:
+    router = Router([filtered("acme")])
+    router.meets()
+
+    class Slow(Operator):
+        async def tell_refusals(
+            self, sources: Sequence[str], found: Sequence[Refusal], over: Sequence[Refusal]
+        ) -> list[Refusal]:
+            if found:
+                router.meets(2, by=book(tenant("acme")))
+            return await super().tell_refusals(sources, found, over)
+
+    operator = Slow()
+    await router.tells(operator)
+    assert len(operator.standing) == 1
+
+    await router.tells(operator)
+
+    assert operator.standing == []
+
+
+async def test_more_than_one_call_takes_is_told_by_the_next() -> None:
+    router, operator = Router([filtered(f"t{number}") for number in range(250)]), Operator()
+    router.meets()
+
+    await router.tells(operator)
+    assert len(operator.standing) == 200
+    await router.tells(operator)
+
+    assert len(operator.standing) == 250
+
+
+async def test_what_is_found_while_an_operator_answers_is_not_lost() -> None:
+    router = Router([filtered("acme")])
+
+    class Slow(Operator):
+        async def tell_refusals(
+            self, sources: Sequence[str], found: Sequence[Refusal], over: Sequence[Refusal]
+        ) -> list[Refusal]:
+            if not self.told:
+                router.meets()
+            return await super().tell_refusals(sources, found, over)
+
+    operator = Slow()
+    await router.tells(operator)
+    await router.tells(operator)
+
+    assert len(operator.standing) == 1
