@@ -24,6 +24,7 @@ from libs.local.dead_letters import (
     plain_key,
     read_letters,
     replay_requests,
+    router_remedies,
     send_requests,
 )
 from libs.local.documents import read_documents
@@ -117,8 +118,8 @@ def replay_command(
     """Let TENANT's sink take up its parked keys: their letters in order, then events as they come.
 
     Of a mirror the last event of a key is enough, so that mending the row at the source is. What is refused again stays
-    parked, and the command exits with 1. The router's letters are not replayed: mend the document, then
-    `headwater signal SOURCE execute-snapshot TABLE`.
+    parked, and the command exits with 1. The router's letters are not replayed: mend the document, then have the rows read
+    anew by `headwater tenant snapshot TENANT TABLE`.
 
     \b
     Examples:
@@ -135,6 +136,9 @@ def replay_command(
     requests = replay_requests(chosen_keys(parked, topics, keys), leave_out_refused=leave_out_refused)
     if not requests:
         click.echo("no key is parked")
+        letters = read_letters(bootstrap_servers, tenant, parked)
+        for remedy in router_remedies(tenant, letters, None if table is None else topics):
+            click.echo(remedy)
         return
     send_requests(bootstrap_servers, tenant, requests)
     refused = 0

@@ -3,7 +3,7 @@
 import json
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -93,6 +93,28 @@ def _is_waiting(letter: DeadLetter, parked: TenantParkedKeys) -> bool:
         and (key is None or plain_key(each.event_key.encode()) == key)
         for each in table.keys.values()
     )
+
+
+def router_remedies(tenant: str, letters: Iterable[StoredLetter], topics: Container[str] | None = None) -> list[str]:
+    """For a person, of each table (in ``topics``, where given): what brings the rows that the router set aside. Its letters are
+    not replayed (docs/adr/0039)."""
+    by_table: dict[tuple[str, str], list[DeadLetter]] = {}
+    for letter in (each.letter for each in letters):
+        if letter.set_aside_by is SetAsideBy.ROUTER and letter.op and (topics is None or letter.topic in topics):
+            by_table.setdefault((letter.source, f"{letter.database}.{letter.table}"), []).append(letter)
+    told = []
+    for (source, table), found in sorted(by_table.items()):
+        place = f"{source}.{table}"
+        remedy = f"`headwater tenant snapshot {tenant} {place}` reads its rows anew"
+        if any(letter.op in ("d", "t") for letter in found):  # t: TRUNCATE
+            remedy += (
+                f"; there are deletes among them, which only `headwater resync {tenant} {place}` brings to a mirror"
+            )
+        count = "1 event" if len(found) == 1 else f"{len(found)} events"
+        told.append(
+            f"{place}: {count} set aside by the router, which no replay takes up; once the cause is mended, {remedy}"
+        )
+    return told
 
 
 def plain_key(key: bytes) -> Any:
