@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from libs.cli.home import home_option
+from libs.cli.mesh import mesh_options
 from libs.cli.tail import choose_topic, event_line
 from libs.errors import InvalidSettings
 from libs.events.dead_letter import SetAsideBy
@@ -27,14 +27,12 @@ from libs.local.dead_letters import (
     router_remedies,
     send_requests,
 )
-from libs.local.documents import read_documents
-from libs.local.home import Home
-from libs.local.plan import kafka_address
+from libs.local.mesh import Mesh, require_tenant
 from libs.local.readable import read_event
-from libs.local.state import read_ports, running_state
 from libs.local.tenant_topics import row_topics
 
 _PLAIN_WIDTH = 200
+_STATES = {True: "parked", False: "taken up", None: "parked or taken up"}
 
 
 @click.group("dead-letter")
@@ -51,20 +49,23 @@ def dead_letter() -> None:
 @click.argument("table", required=False)
 @click.option("--all", "with_taken_up", is_flag=True, help="Also those that a replay has taken up.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a letter and line.")
-@home_option
-def list_command(tenant: str, table: str | None, with_taken_up: bool, as_json: bool, home: Home) -> None:
+@mesh_options
+def list_command(tenant: str, table: str | None, with_taken_up: bool, as_json: bool, mesh: Mesh) -> None:
     """List TENANT's dead letters by table and reason. `letter` is the number of the first, for `show`.
+
+    With --mesh those of the sink are listed whether or not a replay has taken them up: that stands in the sink's own files.
 
     \b
     Examples:
       headwater dead-letter list acme
       headwater dead-letter list acme orders --json
+      headwater dead-letter list acme --mesh kafka.yaml
     """
-    letters = _letters(home, tenant)
+    letters = _letters(mesh, tenant)
     if table is not None:
-        topic = choose_topic(tenant, table, row_topics(kafka_address(read_ports(home)), tenant)).name
+        topic = choose_topic(tenant, table, row_topics(mesh.kafka, tenant)).name
         letters = [each for each in letters if each.letter.topic == topic]
-    shown = [each for each in letters if each.is_waiting or with_taken_up]
+    shown = [each for each in letters if each.is_waiting is not False or with_taken_up]
     if as_json:
         for each in shown:
             click.echo(orjson.dumps(_as_json(each)))
@@ -78,15 +79,15 @@ def list_command(tenant: str, table: str | None, with_taken_up: bool, as_json: b
 @click.argument("tenant")
 @click.argument("letter", type=click.IntRange(0))
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, with the event's bytes in base64.")
-@home_option
-def show_command(tenant: str, letter: int, as_json: bool, home: Home) -> None:
+@mesh_options
+def show_command(tenant: str, letter: int, as_json: bool, mesh: Mesh) -> None:
     """Show one LETTER of TENANT, with its event as it was.
 
     \b
     Examples:
       headwater dead-letter show acme 17
     """
-    letters = _letters(home, tenant)
+    letters = _letters(mesh, tenant)
     found = next((each for each in letters if each.number == letter), None)
     if found is None:
         raise InvalidSettings(
@@ -111,9 +112,9 @@ def show_command(tenant: str, letter: int, as_json: bool, home: Home) -> None:
 @click.option(
     "--timeout", "timeout_s", type=float, default=120.0, show_default=True, help="Seconds to wait for the sink."
 )
-@home_option
+@mesh_options
 def replay_command(
-    tenant: str, table: str | None, keys: tuple[str, ...], leave_out_refused: bool, timeout_s: float, home: Home
+    tenant: str, table: str | None, keys: tuple[str, ...], leave_out_refused: bool, timeout_s: float, mesh: Mesh
 ) -> None:
     """Let TENANT's sink take up its parked keys: their letters in order, then events as they come.
 
@@ -125,24 +126,24 @@ def replay_command(
     Examples:
       headwater dead-letter replay acme
       headwater dead-letter replay acme orders --key '{"id":7}' --leave-out-refused
+      headwater dead-letter replay acme orders --mesh kafka.yaml
     """
-    running_state(home)
-    read_documents(home).require_tenant(tenant)
-    bootstrap_servers = kafka_address(read_ports(home))
-    parked = parked_keys(home, tenant)
-    topics = sorted(parked.tables)
-    if table is not None:
-        topics = [choose_topic(tenant, table, row_topics(bootstrap_servers, tenant)).name]
+    require_tenant(mesh, tenant)
+    chosen = None if table is None else [choose_topic(tenant, table, row_topics(mesh.kafka, tenant)).name]
+    if mesh.home is None:
+        _replay_elsewhere(mesh, tenant, chosen, keys, leave_out_refused=leave_out_refused)
+        return
+    parked = parked_keys(mesh.home, tenant)
+    topics = sorted(parked.tables) if chosen is None else chosen
     requests = replay_requests(chosen_keys(parked, topics, keys), leave_out_refused=leave_out_refused)
     if not requests:
         click.echo("no key is parked")
-        letters = read_letters(bootstrap_servers, tenant, parked)
-        for remedy in router_remedies(tenant, letters, None if table is None else topics):
+        for remedy in router_remedies(tenant, read_letters(mesh.kafka, tenant, parked), chosen):
             click.echo(remedy)
         return
-    send_requests(bootstrap_servers, tenant, requests)
+    send_requests(mesh.kafka, tenant, requests)
     refused = 0
-    for request, answer in await_answers(home, tenant, requests, timeout_s=timeout_s):
+    for request, answer in await_answers(mesh.home, tenant, requests, timeout_s=timeout_s):
         done = answer.keys - answer.refused
         refused += answer.refused
         click.echo(f"{request.topic}: {done} of {answer.keys} key(s) taken up")
@@ -151,14 +152,34 @@ def replay_command(
         raise click.exceptions.Exit(1)
 
 
-def _letters(home: Home, tenant: str) -> list[StoredLetter]:
-    running_state(home)
-    read_documents(home).require_tenant(tenant)
-    return read_letters(kafka_address(read_ports(home)), tenant, parked_keys(home, tenant))
+def _replay_elsewhere(
+    mesh: Mesh, tenant: str, chosen: Sequence[str] | None, keys: Sequence[str], *, leave_out_refused: bool
+) -> None:
+    """Ask for all parked keys of the tables that have letters of the sink's: which those are stands in the sink's files."""
+    if keys:
+        raise click.UsageError("--key names a parked key, and with --mesh those cannot be seen: replay the whole table")
+    letters = read_letters(mesh.kafka, tenant, None)
+    for remedy in router_remedies(tenant, letters, chosen):
+        click.echo(remedy)
+    with_letters = {each.letter.topic for each in letters if each.letter.set_aside_by is SetAsideBy.SINK}
+    topics = sorted(with_letters if chosen is None else with_letters & set(chosen))
+    if not topics:
+        click.echo("the sink has set nothing aside")
+        return
+    requests = replay_requests(dict.fromkeys(topics, ()), leave_out_refused=leave_out_refused)
+    send_requests(mesh.kafka, tenant, requests)
+    click.echo(
+        f"asked for all parked keys of {', '.join(topics)}; what becomes of it: dead_letters_replayed in the sink's log"
+    )
+
+
+def _letters(mesh: Mesh, tenant: str) -> list[StoredLetter]:
+    require_tenant(mesh, tenant)
+    return read_letters(mesh.kafka, tenant, None if mesh.home is None else parked_keys(mesh.home, tenant))
 
 
 def _show_groups(letters: Sequence[StoredLetter]) -> None:
-    groups: dict[tuple[str, str, bool, str], list[StoredLetter]] = {}
+    groups: dict[tuple[str, str, bool | None, str], list[StoredLetter]] = {}
     for each in letters:
         letter = each.letter
         table = f"{letter.source}: {letter.database}.{letter.table}"
@@ -170,7 +191,7 @@ def _show_groups(letters: Sequence[StoredLetter]) -> None:
         )
     for (table, by, is_waiting, reason), group in sorted(groups.items(), key=lambda item: item[0][:3]):
         keys = {orjson.dumps(plain_key(each.letter.event_key or b"null"), default=repr) for each in group}
-        state = "set aside" if by == SetAsideBy.ROUTER.value else "parked" if is_waiting else "taken up"
+        state = "set aside" if by == SetAsideBy.ROUTER.value else _STATES[is_waiting]
         first = group[0]
         shown.add_row(
             table,

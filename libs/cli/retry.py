@@ -4,21 +4,20 @@ from collections.abc import Sequence
 
 import click
 
-from libs.cli.home import home_option
-from libs.local.documents import read_documents
-from libs.local.home import Home
-from libs.local.plan import kafka_address
+from libs.cli.mesh import mesh_options
+from libs.cli.tail import choose_topic
+from libs.local.mesh import Mesh, require_tenant
 from libs.local.retry import ask_for_retry, choose_parked
 from libs.local.sink_state import sink_progress
-from libs.local.state import read_ports, running_state
+from libs.local.tenant_topics import row_topics
 from libs.types.warehouse import TableProgress
 
 
 @click.command()
 @click.argument("tenant")
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
-@home_option
-def retry(tenant: str, tables: tuple[str, ...], home: Home) -> None:
+@mesh_options
+def retry(tenant: str, tables: tuple[str, ...], mesh: Mesh) -> None:
     """Have TENANT's parked tables tried again now: all of them, or each TABLE named.
 
     The sink parks a table that the warehouse refuses, and tries it again after 1, 2, 4 … 60 minutes; `headwater status` has the
@@ -27,22 +26,26 @@ def retry(tenant: str, tables: tuple[str, ...], home: Home) -> None:
     minute anew.
 
     The request is durable when the command returns: a sink that is down just now acts on it when it starts. It does not wait
-    for what becomes of it: `headwater status` shows that. Exits with 1 where no TABLE that was named is parked.
+    for what becomes of it: `headwater status` shows that. Exits with 1 where no TABLE that was named is parked. With --mesh
+    nobody here knows which are parked: those that are, of all or of the named ones, are tried.
 
     \b
     Examples:
       headwater retry acme
       headwater retry acme orders shop.customers
+      headwater retry acme --mesh kafka.yaml
     """
-    running_state(home)
-    read_documents(home).require_tenant(tenant)
-    chosen = choose_parked(sink_progress(home, tenant), tenant, tables)
+    require_tenant(mesh, tenant)
+    if mesh.home is None:
+        _ask_elsewhere(mesh, tenant, tables)
+        return
+    chosen = choose_parked(sink_progress(mesh.home, tenant), tenant, tables)
     for table in chosen.not_parked:
         click.echo(f"{table.table} is not parked: nothing of it waits", err=True)
     for table in chosen.catching_up:
         click.echo(f"{table.table} is not parked any more: what waited is being read", err=True)
     if chosen.parked:
-        ask_for_retry(kafka_address(read_ports(home)), tenant, chosen.parked)
+        ask_for_retry(mesh.kafka, tenant, [each.topic for each in chosen.parked])
         click.echo(
             f"asked for {len(chosen.parked)} parked table(s) of {tenant} to be tried now: {_named(chosen.parked)}\n"
             "what becomes of it: headwater status"
@@ -51,6 +54,16 @@ def retry(tenant: str, tables: tuple[str, ...], home: Home) -> None:
         raise click.exceptions.Exit(1)
     elif not chosen.catching_up:
         click.echo(f"no table of {tenant} is parked")
+
+
+def _ask_elsewhere(mesh: Mesh, tenant: str, tables: Sequence[str]) -> None:
+    topics = row_topics(mesh.kafka, tenant)
+    chosen = [choose_topic(tenant, table, topics) for table in tables] or topics
+    if not chosen:
+        click.echo(f"no table of {tenant} has a topic yet")
+        return
+    ask_for_retry(mesh.kafka, tenant, [each.name for each in chosen])
+    click.echo(f"asked for those of {len(chosen)} table(s) of {tenant} that are parked to be tried now")
 
 
 def _named(tables: Sequence[TableProgress]) -> str:

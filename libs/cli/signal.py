@@ -6,14 +6,9 @@ from typing import Any
 
 import click
 
-from libs.cli.home import home_option
-from libs.config.connections import KafkaSettings
-from libs.config.tenant_place import nearest
+from libs.cli.mesh import mesh_options
 from libs.errors import InvalidSettings
-from libs.local.documents import read_documents
-from libs.local.home import Home
-from libs.local.plan import kafka_address
-from libs.local.state import read_ports, running_state
+from libs.local.mesh import Mesh, require_source
 from libs.source.signal_topic import send_signal
 from libs.source.signals import EXECUTE, LOG, STOP, TYPES, InvalidSignal
 
@@ -26,7 +21,7 @@ from libs.source.signals import EXECUTE, LOG, STOP, TYPES, InvalidSignal
 @click.option("--surrogate-key", help="Read along this column instead of the table's key (execute-snapshot).")
 @click.option("--message", help="What to write to the reader's log (log).")
 @click.option("--id", "signal_id", help="Stands in the reader's log and in its status; default: a new one.")
-@home_option
+@mesh_options
 def signal(
     source: str,
     kind: str,
@@ -35,7 +30,7 @@ def signal(
     surrogate_key: str | None,
     message: str | None,
     signal_id: str | None,
-    home: Home,
+    mesh: Mesh,
 ) -> None:
     """Send SOURCE's reader a signal, as Debezium has them: execute-snapshot, stop-snapshot, pause-snapshot,
     resume-snapshot or log. TABLES are names (`shop.orders`) or regular expressions; stop-snapshot without any stops all.
@@ -48,11 +43,9 @@ def signal(
       headwater signal shop execute-snapshot shop.orders --where "id > 1000"
       headwater signal shop pause-snapshot
       headwater signal shop stop-snapshot shop.orders
+      headwater signal shop execute-snapshot shop.orders --mesh kafka.yaml
     """
-    running_state(home)
-    sources = sorted(read_documents(home).sources)
-    if source not in sources:
-        raise InvalidSettings(f"source {source}", [f"has no document in sources/; {nearest(source, sources)}"])
+    require_source(mesh, source)
     if tables and kind not in (EXECUTE, STOP):
         raise click.UsageError(f"{kind} takes no tables")
     if (where or surrogate_key) and kind != EXECUTE:
@@ -67,11 +60,10 @@ def signal(
     if surrogate_key:
         data["surrogate-key"] = surrogate_key
     chosen_id = signal_id or str(uuid.uuid4())
-    kafka = KafkaSettings(bootstrap_servers=kafka_address(read_ports(home)))
     try:
-        offset = send_signal(kafka, source, json.dumps({"id": chosen_id, "type": kind, "data": data}))
+        offset = send_signal(mesh.kafka, source, json.dumps({"id": chosen_id, "type": kind, "data": data}))
     except InvalidSignal as error:
         raise InvalidSettings(f"signal {kind}", [str(error)]) from error
     click.echo(f"sent {kind} {chosen_id} to the reader of {source} (headwater.signals, offset {offset})")
-    if kind != LOG:
+    if kind != LOG and mesh.home is not None:
         click.echo("watch it with: headwater status")

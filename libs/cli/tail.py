@@ -14,10 +14,9 @@ from libs.errors import InvalidSettings
 from libs.events.names import row_topic_template
 from libs.local.documents import read_documents
 from libs.local.home import Home
-from libs.local.plan import KAFKA
-from libs.local.ports import LOOPBACK
+from libs.local.mesh import stack_kafka
 from libs.local.readable import ReadableEvent, read_event, shorten
-from libs.local.state import read_ports, running_state
+from libs.local.state import running_state
 from libs.local.tenant_topics import DeliveredSchemas, RowTopic, follow_topic, open_consumer, row_topics
 from libs.types.tenant import EventFormat, TenantSpec, TopicLayout
 
@@ -45,11 +44,11 @@ def tail(tenant: str, table: str, from_beginning: bool, limit: int | None, as_js
     require_json(spec)
     template = row_topic_template(spec)
     is_shared = spec.topics.layout is TopicLayout.PER_TENANT
-    bootstrap_servers = f"{LOOPBACK}:{read_ports(home)[KAFKA]}"
-    topics = row_topics(bootstrap_servers, tenant, template)
+    kafka = stack_kafka(home)
+    topics = row_topics(kafka, tenant, template)
     topic = topics[0] if is_shared and topics else choose_topic(tenant, table, topics)
-    schemas = DeliveredSchemas(bootstrap_servers, tenant)
-    consumer = open_consumer(bootstrap_servers)
+    schemas = DeliveredSchemas(kafka, tenant)
+    consumer = open_consumer(kafka)
     shown = 0
     try:
         for message in follow_topic(consumer, topic.name, from_beginning=from_beginning):

@@ -17,13 +17,15 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from libs.config.connections import GrpcClientSettings
+from libs.config.connections import GrpcClientSettings, KafkaSettings
 from libs.errors import BrokerUnavailable, HeadwaterError, ServiceUnavailable, TransientError
 from libs.events.names import ROUTER_GROUP, STRAGGLING, changes_topic, straggler_group
+from libs.kafka.clients import client_config
 from libs.local.check.source import Executed, asked, executed_in, missing_transactions
 from libs.local.documents import Documents
 from libs.local.home import Home
-from libs.local.plan import CHECKPOINT_COMMITTER, kafka_address
+from libs.local.mesh import stack_kafka
+from libs.local.plan import CHECKPOINT_COMMITTER
 from libs.local.ports import LOOPBACK
 from libs.local.reader_tasks import last_generations, of_todays_readers, settings_of
 from libs.local.sink_state import committed_offsets, sink_progress
@@ -160,7 +162,7 @@ def wait_until_delivered(
     Raises:
         NotCaughtUp: it is not within ``timeout_s``.
     """
-    consumer = open_consumer(kafka_address(read_ports(home)))
+    consumer = open_consumer(stack_kafka(home))
     try:
         _wait(
             _router_hop(home, consumer, [source], [topic.partition(".")[0]]),
@@ -214,7 +216,7 @@ def wait_until_caught_up(
         ServiceUnavailable: a table is parked or a tenant's query halted: waiting is vain, the message has the remedy.
     """
     deadline_s = time.monotonic() + timeout_s
-    consumer = open_consumer(kafka_address(read_ports(home)))
+    consumer = open_consumer(stack_kafka(home))
     try:
         hops: list[Callable[[], Behind | None]] = [
             lambda: _readers_behind(home, wanted),
@@ -318,7 +320,7 @@ def _router_hop(
     def look() -> Behind | None:
         if not ends:
             ends.update(end_offsets(consumer, topics))
-        kafka = kafka_address(read_ports(home))
+        kafka = stack_kafka(home)
         behind = _router_behind(kafka, consumer, ends, "the router", ROUTER_GROUP)
         for tenant in tenants:
             group = straggler_group(ROUTER_GROUP, tenant)
@@ -331,12 +333,17 @@ def _router_hop(
 
 
 def _router_behind(
-    kafka: str, consumer: Consumer, ends: Mapping[tuple[str, int], int], hop: str, group: str, note: str | None = None
+    kafka: KafkaSettings,
+    consumer: Consumer,
+    ends: Mapping[tuple[str, int], int],
+    hop: str,
+    group: str,
+    note: str | None = None,
 ) -> Behind | None:
     """``note``: only an offset beside which this stands counts."""
     asking = Consumer(
         {
-            "bootstrap.servers": kafka,
+            **client_config(kafka),
             "group.id": group,  # only asked about; never joined, since nothing is subscribed
             "enable.auto.commit": False,
             "log_level": 0,
@@ -376,7 +383,7 @@ def _sink_hop(home: Home, consumer: Consumer, tenant: TenantSpec) -> Callable[[]
 
 
 def _ends_of(home: Home, consumer: Consumer, tenant: str) -> dict[tuple[str, int], int]:
-    topics = [topic.name for topic in row_topics(kafka_address(read_ports(home)), tenant)]
+    topics = [topic.name for topic in row_topics(stack_kafka(home), tenant)]
     return dict(end_offsets(consumer, topics))
 
 

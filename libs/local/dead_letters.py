@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING
 
+from libs.config.connections import KafkaSettings
 from libs.errors import HeadwaterError, InvalidSettings
 from libs.events.dead_letter import (
     DeadLetter,
@@ -50,17 +51,17 @@ class StoredLetter:
     letter: DeadLetter
     headers: Sequence[tuple[str, bytes]]
     """The event's own."""
-    is_waiting: bool
-    """Of the sink's: its key is parked. Of the router's: always, nothing takes those up."""
+    is_waiting: bool | None
+    """Of the sink's: its key is parked; None where nobody here can tell. Of the router's: always, nothing takes those up."""
 
 
-def read_letters(bootstrap_servers: str, tenant: str, parked: TenantParkedKeys) -> list[StoredLetter]:
-    """Every letter of ``tenant``, oldest first; one that was written twice comes once.
+def read_letters(kafka: KafkaSettings, tenant: str, parked: TenantParkedKeys | None) -> list[StoredLetter]:
+    """Every letter of ``tenant``, oldest first; one that was written twice comes once. ``parked``: None where it is not seen.
 
     Raises:
         BrokerUnavailable: Kafka does not answer.
     """
-    consumer = open_consumer(bootstrap_servers)
+    consumer = open_consumer(kafka)
     topic = dead_letter_topic(tenant)
     try:
         starts = {(topic, partition): OFFSET_BEGINNING for partition in partitions_of(consumer, topic)}
@@ -82,7 +83,9 @@ def read_letters(bootstrap_servers: str, tenant: str, parked: TenantParkedKeys) 
     return list(found.values())
 
 
-def _is_waiting(letter: DeadLetter, parked: TenantParkedKeys) -> bool:
+def _is_waiting(letter: DeadLetter, parked: TenantParkedKeys | None) -> bool | None:
+    if parked is None:
+        return None
     table = parked.tables.get(letter.topic)
     if table is None or letter.event_offset is None:
         return False
@@ -97,7 +100,7 @@ def _is_waiting(letter: DeadLetter, parked: TenantParkedKeys) -> bool:
 
 def router_remedies(tenant: str, letters: Iterable[StoredLetter], topics: Container[str] | None = None) -> list[str]:
     """For a person, of each table (in ``topics``, where given): what brings the rows that the router set aside. Its letters are
-    not replayed (docs/adr/0039)."""
+    not replayed (docs/adr/0040)."""
     by_table: dict[tuple[str, str], list[DeadLetter]] = {}
     for letter in (each.letter for each in letters):
         if letter.set_aside_by is SetAsideBy.ROUTER and letter.op and (topics is None or letter.topic in topics):
@@ -167,18 +170,18 @@ def chosen_keys(
     return chosen
 
 
-def send_requests(bootstrap_servers: str, tenant: str, requests: Sequence[ReplayRequest]) -> None:
+def send_requests(kafka: KafkaSettings, tenant: str, requests: Sequence[ReplayRequest]) -> None:
     """Ask the tenant's sink; durable when this returns, and acted upon once.
 
     Raises:
         BrokerUnavailable: Kafka does not take them.
     """
     records = {encode_replay_request(request): request.topic for request in requests}
-    send_to_sink(bootstrap_servers, replays_topic(tenant), records)
+    send_to_sink(kafka, replays_topic(tenant), records)
 
 
-def replay_requests(chosen: Mapping[str, Mapping[str, ParkedKey]], *, leave_out_refused: bool) -> list[ReplayRequest]:
-    """One for each table."""
+def replay_requests(chosen: Mapping[str, Iterable[str]], *, leave_out_refused: bool) -> list[ReplayRequest]:
+    """One for each table, by its topic: of those keys, or of all that are parked where none is named."""
     return [
         ReplayRequest(id=str(uuid.uuid4()), topic=topic, keys=tuple(keys), leave_out_refused=leave_out_refused)
         for topic, keys in sorted(chosen.items())

@@ -33,10 +33,9 @@ from libs.local.catch_up import (
 from libs.local.dead_letters import parked_keys
 from libs.local.documents import Documents, DtsDocument
 from libs.local.home import Home
-from libs.local.plan import kafka_address
+from libs.local.mesh import stack_kafka
 from libs.local.sink_requests import send_to_sink
 from libs.local.sink_state import sink_progress
-from libs.local.state import read_ports
 from libs.local.tenant_topics import end_offsets, open_consumer
 from libs.source.signal_topic import send_signal
 from libs.source.signals import EXECUTE
@@ -106,7 +105,7 @@ def begin(home: Home, documents: Documents, tenant: str, table: str) -> tuple[Re
     keys = len(parked.keys) if (parked := parked_keys(home, tenant).tables.get(chosen.topic)) else 0
     if mistakes := mistakes_of(documents.tenants[tenant], documents, chosen, parked=keys):
         raise InvalidSettings(f"resync {tenant} {table}", mistakes)
-    consumer = open_consumer(kafka_address(read_ports(home)))
+    consumer = open_consumer(stack_kafka(home))
     try:
         ends = {partition: end for (_, partition), end in end_offsets(consumer, [chosen.topic]).items()}
     finally:
@@ -193,9 +192,9 @@ def carry_out(
     def left_s() -> float:
         return max(0.0, deadline_s - time.monotonic())
 
-    bootstrap_servers = kafka_address(read_ports(home))
+    kafka = stack_kafka(home)
     if resync.signal_offset is None:
-        resync = msgspec.structs.replace(resync, signal_offset=_ask_for_copy(bootstrap_servers, resync))
+        resync = msgspec.structs.replace(resync, signal_offset=_ask_for_copy(kafka, resync))
         _store(home, tenant, resync)
     if resync.to_offsets is None:
         assert resync.signal_offset is not None
@@ -215,7 +214,7 @@ def carry_out(
         request = ResyncRequest(
             id=resync.id, topic=resync.topic, from_offsets=resync.from_offsets, to_offsets=resync.to_offsets
         )
-        send_to_sink(bootstrap_servers, resyncs_topic(tenant), {encode_resync_request(request): resync.topic})
+        send_to_sink(kafka, resyncs_topic(tenant), {encode_resync_request(request): resync.topic})
         on_progress(resync.doing)
     while answer is None:
         if time.monotonic() > deadline_s:
@@ -228,11 +227,11 @@ def carry_out(
     return answer
 
 
-def _ask_for_copy(bootstrap_servers: str, resync: Resync) -> int:
+def _ask_for_copy(kafka: KafkaSettings, resync: Resync) -> int:
     """The signal's offset. Sent twice, it is one copy, or two of which the first counts."""
     data = {"type": "INCREMENTAL", "data-collections": [re.escape(resync.table)]}
     text = msgspec.json.encode({"id": resync.id, "type": EXECUTE, "data": data}).decode()
-    return send_signal(KafkaSettings(bootstrap_servers=bootstrap_servers), resync.source, text)
+    return send_signal(kafka, resync.source, text)
 
 
 def _answer(home: Home, tenant: str, resync: Resync) -> ResyncAnswer | None:

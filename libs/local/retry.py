@@ -1,8 +1,9 @@
 """Parked tables of a tenant that its sink tries again now, and not when they are due: ``headwater retry``."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from libs.config.connections import KafkaSettings
 from libs.errors import InvalidSettings
 from libs.events.names import wakes_topic
 from libs.local.resync import choose_table
@@ -49,13 +50,13 @@ def choose_parked(progress: SinkProgress | None, tenant: str, tables: Sequence[s
     )
 
 
-def ask_for_retry(bootstrap_servers: str, tenant: str, tables: Sequence[TableProgress]) -> None:
-    """Have the sink try ``tables`` with its next batch, which begins for that; durable when this returns.
+def ask_for_retry(kafka: KafkaSettings, tenant: str, topics: Iterable[str]) -> None:
+    """Have the sink try the tables of ``topics`` with its next batch, which begins for that; durable when this returns.
 
     A table that is not parked any more by then is left alone, so that asking twice does no harm.
 
     Raises:
         BrokerUnavailable: Kafka does not take the request.
     """
-    wake = Wake(retried_topics=tuple(each.topic for each in tables))
-    send_to_sink(bootstrap_servers, wakes_topic(tenant), {encode_wake(wake): tenant})
+    wake = Wake(retried_topics=tuple(topics))
+    send_to_sink(kafka, wakes_topic(tenant), {encode_wake(wake): tenant})

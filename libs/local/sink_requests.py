@@ -6,27 +6,29 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable
 from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER
+from libs.kafka.clients import client_config
 from libs.types.order import EventOrder
 
 _TIMEOUT_S: Final = 15.0
 
 
-def send_to_sink(bootstrap_servers: str, topic: str, requests: Mapping[bytes, str]) -> None:
+def send_to_sink(kafka: KafkaSettings, topic: str, requests: Mapping[bytes, str]) -> None:
     """Write ``requests``, each with its key; durable when this returns, and acted upon once.
 
     Raises:
         BrokerUnavailable: Kafka does not take them.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    admin = AdminClient({**client_config(kafka), "log_level": 0})
     try:
         admin.create_topics([NewTopic(topic, 1, -1)])[topic].result(_TIMEOUT_S)
     except KafkaException as error:
         because: Any = error.args[0]
         if because.code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise BrokerUnavailable(f"Kafka does not make topic {topic}: {because.str()}") from error
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "log_level": 0})
+    producer = Producer({**client_config(kafka), "enable.idempotence": True, "log_level": 0})
     failures: list[str] = []
 
     def note(error: KafkaError | None, _message: object) -> None:

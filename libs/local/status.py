@@ -27,11 +27,12 @@ from libs.errors import HeadwaterError
 from libs.local.check.source import asked, executed_in, missing_transactions
 from libs.local.documents import Documents
 from libs.local.home import Home
-from libs.local.plan import CHECKPOINT_COMMITTER, ROUTER, is_reader_of, kafka_address, reader_name
+from libs.local.mesh import stack_kafka
+from libs.local.plan import CHECKPOINT_COMMITTER, ROUTER, is_reader_of, reader_name
 from libs.local.ports import LOOPBACK
 from libs.local.resync import Resync, running_resyncs
 from libs.local.sink_state import committed_offsets, sink_progress
-from libs.local.state import ServicePhase, ServiceState, StackState, read_ports
+from libs.local.state import ServicePhase, ServiceState, StackState
 from libs.local.tenant_topics import end_offsets, has_records_between, open_consumer
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.types.progress import Progress
@@ -481,7 +482,7 @@ def _further_behind(one: TableStatus, other: TableStatus) -> TableStatus:
 def _sunk(home: Home, documents: Documents, unknown: list[str]) -> list[TableStatus]:
     """What the sink's files tell of each table, against the ends of its topics."""
     found = []
-    consumer = open_consumer(kafka_address(read_ports(home)))
+    consumer = open_consumer(stack_kafka(home))
     try:
         for tenant in sorted(documents.tenants):
             progress = sink_progress(home, tenant)

@@ -5,15 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from libs.config.connections import KafkaSettings
 from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
 from libs.events.tenant_view import is_selected
 from libs.local.documents import Documents, DtsDocument, SourceDocument
 from libs.local.home import Home
-from libs.local.plan import kafka_address
+from libs.local.mesh import stack_kafka
 from libs.local.source_tables import is_captured, source_tables
-from libs.local.state import read_ports
 from libs.source.signal_topic import send_signal
 from libs.source.signals import snapshot_for_tenant
 from libs.types.table import TableId
@@ -104,7 +102,7 @@ def ask_for_tenant(home: Home, documents: Documents, tenant: str, names: Sequenc
 
 def send_for_tenant(home: Home, tenant: str, source: str, tables: Iterable[str], signal_id: str) -> AskedSnapshot:
     """The signal; durable when this returns. Raises BrokerUnavailable."""
-    kafka = KafkaSettings(bootstrap_servers=kafka_address(read_ports(home)))
+    kafka = stack_kafka(home)
     names = tuple(tables)
     offset = send_signal(kafka, source, snapshot_for_tenant(signal_id, tenant, names))
     return AskedSnapshot(source=source, tables=names, signal_id=signal_id, signal_offset=offset)

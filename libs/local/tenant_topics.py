@@ -11,9 +11,11 @@ import msgspec
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable
 from libs.events.delivered_schema import decode_delivered_schema
 from libs.events.names import ROW_TOPIC_TEMPLATES, SCHEMA_VERSION_HEADER, table_schemas_topic
+from libs.kafka.clients import client_config
 from libs.types.table import TableSchema
 from libs.types.tenant import TopicLayout
 
@@ -50,27 +52,35 @@ def parse_row_topic(topic: str, template: str = ROW_TOPIC_TEMPLATES[TopicLayout.
     return RowTopic(topic, *(parts.get(name, "") for name in ("tenant", "source", "database", "table")))
 
 
+def topic_names(kafka: KafkaSettings) -> list[str]:
+    """Of all topics that there are, and that the user may see.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+    """
+    try:
+        return sorted(AdminClient({**client_config(kafka), "log_level": 0}).list_topics(timeout=TIMEOUT_S).topics)
+    except KafkaException as error:
+        raise BrokerUnavailable(f"Kafka at {kafka.bootstrap_servers} does not answer: is the stack up?") from error
+
+
 def row_topics(
-    bootstrap_servers: str, tenant: str, template: str = ROW_TOPIC_TEMPLATES[TopicLayout.PER_TABLE]
+    kafka: KafkaSettings, tenant: str, template: str = ROW_TOPIC_TEMPLATES[TopicLayout.PER_TABLE]
 ) -> tuple[RowTopic, ...]:
     """The row topics of ``tenant`` that exist.
 
     Raises:
         BrokerUnavailable: Kafka does not answer.
     """
-    try:
-        metadata = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0}).list_topics(timeout=TIMEOUT_S)
-    except KafkaException as error:
-        raise BrokerUnavailable(f"Kafka at {bootstrap_servers} does not answer: is the stack up?") from error
-    parsed = (parse_row_topic(name, template) for name in metadata.topics)
+    parsed = (parse_row_topic(name, template) for name in topic_names(kafka))
     return tuple(sorted((topic for topic in parsed if topic and topic.tenant == tenant), key=lambda topic: topic.name))
 
 
-def open_consumer(bootstrap_servers: str) -> Consumer:
+def open_consumer(kafka: KafkaSettings) -> Consumer:
     """A consumer that belongs to no group, commits nothing and sees committed records only."""
     return Consumer(
         {
-            "bootstrap.servers": bootstrap_servers,
+            **client_config(kafka),
             "group.id": "headwater-command",  # demanded by librdkafka; never joined, since partitions are assigned
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
@@ -169,8 +179,8 @@ def read_to_end(consumer: Consumer, starts: Mapping[tuple[str, int], int], *, ti
 class DeliveredSchemas:
     """The schemas that a tenant's events are written under, read from its ``table-schemas`` topic when asked for."""
 
-    def __init__(self, bootstrap_servers: str, tenant: str) -> None:
-        self._bootstrap_servers = bootstrap_servers
+    def __init__(self, kafka: KafkaSettings, tenant: str) -> None:
+        self._kafka = kafka
         self._topic = table_schemas_topic(tenant)
         self._known: dict[tuple[str, int], TableSchema] = {}
         self._looked_for: set[tuple[str, int]] = set()
@@ -187,7 +197,7 @@ class DeliveredSchemas:
         return self._known.get(wanted)
 
     def _read(self) -> None:
-        consumer = open_consumer(self._bootstrap_servers)
+        consumer = open_consumer(self._kafka)
         try:
             starts = {(self._topic, partition): OFFSET_BEGINNING for partition in partitions_of(consumer, self._topic)}
             for message in read_to_end(consumer, starts, timeout_s=SCHEMAS_TIMEOUT_S):

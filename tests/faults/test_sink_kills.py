@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from libs.config.connections import KafkaSettings
 from libs.events.names import resyncs_topic
 from libs.local.dead_letters import chosen_keys, read_letters, replay_requests, send_requests
 from libs.local.ports import LOOPBACK
@@ -151,13 +152,13 @@ def test_killed_around_dead_letters_nothing_is_lost_or_twice(job: SinkJob) -> No
     job.wait_until(lambda: job.progress(tenant).rows >= 3)
     [(topic, table)] = parked().tables.items()
     [key] = table.keys.values()
-    letters = read_letters(job.bootstrap_servers, tenant.name, parked())
+    letters = read_letters(kafka_of(job), tenant.name, parked())
     assert (key.letters, len(letters)) == (2, 2)
     assert [each.letter.behind_offset for each in letters] == [None, key.offset]
     stop(job.running, STOP_TIMEOUT_S)
 
     requests = replay_requests(chosen_keys(parked(), [topic], []), leave_out_refused=True)
-    send_requests(job.bootstrap_servers, tenant.name, requests)
+    send_requests(kafka_of(job), tenant.name, requests)
     for failpoint in LETTER_FAILPOINTS[1:]:
         job.start(failpoints=f"{failpoint}=kill@1")
         job.wait_until_killed()
@@ -196,7 +197,7 @@ def test_killed_around_a_resync_the_table_is_exact(job: SinkJob) -> None:
     stop(job.running, STOP_TIMEOUT_S)
 
     request = ResyncRequest(id="r1", topic=topic, from_offsets=before, to_offsets=_ends(job, topic))
-    send_to_sink(job.bootstrap_servers, resyncs_topic(tenant.name), {encode_resync_request(request): topic})
+    send_to_sink(kafka_of(job), resyncs_topic(tenant.name), {encode_resync_request(request): topic})
     for failpoint in (*FAILPOINTS[job.warehouse][:-1], "sink_after_swap_before_answer", FAILPOINTS[job.warehouse][-1]):
         tenant.write(chance, transactions=2)
         job.start(failpoints=f"{failpoint}=kill@1")
@@ -210,8 +211,12 @@ def test_killed_around_a_resync_the_table_is_exact(job: SinkJob) -> None:
         assert without_own_columns(job.rows(tenant, model)) == model.sorted_rows(), model.schema.table_id
 
 
+def kafka_of(job: SinkJob) -> KafkaSettings:
+    return KafkaSettings(bootstrap_servers=job.bootstrap_servers)
+
+
 def _ends(job: SinkJob, topic: str) -> dict[int, int]:
-    consumer = open_consumer(job.bootstrap_servers)
+    consumer = open_consumer(kafka_of(job))
     try:
         return {partition: end for (_, partition), end in end_offsets(consumer, [topic]).items()}
     finally:

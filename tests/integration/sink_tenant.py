@@ -57,7 +57,7 @@ class Tenant:
 
     @property
     def letters(self) -> list[StoredLetter]:
-        return read_letters(self.settings.kafka.bootstrap_servers, self.spec.tenant, self.parked)
+        return read_letters(self.settings.kafka, self.spec.tenant, self.parked)
 
     def rows(self, table: str = "orders") -> list[dict[str, Any]]:
         return without_own_columns(self.read_rows(warehouse_table(self.spec.tenant, SOURCE, table_id(table))))
@@ -97,7 +97,7 @@ class Tenant:
         """How many keys were met, and how many of them were refused again."""
         chosen = chosen_keys(self.parked, sorted(self.parked.tables), event_keys)
         requests = replay_requests(chosen, leave_out_refused=leave_out_refused)
-        send_requests(self.settings.kafka.bootstrap_servers, self.spec.tenant, requests)
+        send_requests(self.settings.kafka, self.spec.tenant, requests)
 
         def answers(tenant: "Tenant") -> dict[str, Any]:
             return {name: answer for table in tenant.parked.tables.values() for name, answer in table.answers.items()}

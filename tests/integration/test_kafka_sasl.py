@@ -4,6 +4,7 @@ One broker for all tests, with an open listener for the tests themselves, SASL_P
 """
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from confluent_kafka import Consumer, Producer, TopicPartition
+from click.testing import CliRunner, Result
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -21,13 +23,21 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from libs.cli.main import headwater
 from libs.config.connections import KafkaSettings, SaslMechanism, SecurityProtocol
 from libs.config.load import Secret
 from libs.errors import AccessDenied, InvalidSettings, SourceUnavailable
-from libs.kafka.clients import TopicSpec, ensure_topics
+from libs.events.dead_letter import DeadLetter, SetAsideBy, decode_replay_request, encode_dead_letter
+from libs.events.names import SIGNALS_TOPIC, changes_topic, dead_letter_topic, replays_topic, row_topic, wakes_topic
+from libs.kafka.clients import TopicSpec, client_config, ensure_topics
 from libs.local.dts.recording import Slice, read_slice
 from libs.local.kafka_broker import Sasl
 from libs.local.ports import LOOPBACK, free_ports
+from libs.local.tenant_topics import open_consumer, read_to_end
+from libs.source.signal_topic import signals_topic
+from libs.types.order import EventOrder
+from libs.types.table import TableId
+from libs.types.wake import decode_wake
 from protos.dts import subscription_pb2 as pb
 from services.dts_decoder.client import SubscriptionClient
 from services.dts_decoder.settings import SubscriptionSettings
@@ -370,3 +380,109 @@ def _acl(topic: str, operation: AclOperation, permission: AclPermissionType) -> 
     return AclBinding(
         ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{USER}", "*", operation, permission
     )
+
+
+# --- commands on a mesh elsewhere --------------------------------------------------------------------------------------
+
+
+class Elsewhere:
+    """A mesh of one tenant and one source, of which a command is told how its Kafka is reached, over TLS and by a user."""
+
+    def __init__(self, kafka: GuardedKafka, folder: Path, name: str) -> None:
+        self.kafka = kafka.settings(TLS, SaslMechanism.SCRAM_SHA_512)
+        self.tenant, self.source = f"{name}-t".replace("_", "-"), f"{name}-s".replace("_", "-")
+        self.topics = [
+            row_topic(self.tenant, self.source, TableId(database="shop", table=t)) for t in ("orders", "users")
+        ]
+        self.file = folder / "kafka.yaml"
+        self.file.write_text(yaml.safe_dump({"kafka": kafka.document(TLS, SaslMechanism.SCRAM_SHA_512)}))
+        names = [changes_topic(self.source), dead_letter_topic(self.tenant), *self.topics]
+        ensure_topics(self.kafka, [signals_topic(1), *(TopicSpec(name=each) for each in names)])
+
+    def set_aside(self, by: SetAsideBy, topic: str) -> None:
+        letter = DeadLetter(
+            tenant=self.tenant,
+            source=self.source,
+            topic=topic,
+            database="shop",
+            table=topic.rpartition(".")[2],
+            op="u",
+            schema_version=1,
+            order=EventOrder(epoch=1, rank=2, tx_ordinal=3),
+            reason="a value does not fit",
+            set_aside_by=by,
+            event_key=b'{"id":7}',
+            event_value=b"{}",
+            event_kafka_partition=0 if by is SetAsideBy.SINK else None,
+            event_offset=3 if by is SetAsideBy.SINK else None,
+        )
+        producer = Producer(client_config(self.kafka))
+        producer.produce(dead_letter_topic(self.tenant), encode_dead_letter(letter))
+        assert producer.flush(30.0) == 0
+
+    def run(self, *arguments: str) -> Result:
+        return CliRunner().invoke(headwater, [*arguments, "--mesh", str(self.file)])
+
+    def records(self, topic: str) -> list[bytes]:
+        consumer = open_consumer(self.kafka)
+        try:
+            return [m.value() or b"" for m in read_to_end(consumer, {(topic, 0): OFFSET_BEGINNING}, timeout_s=60.0)]
+        finally:
+            consumer.close()
+
+
+@pytest.fixture
+def elsewhere(kafka: GuardedKafka, tmp_path: Path, unique_name: Callable[[str], str]) -> Elsewhere:
+    return Elsewhere(kafka, tmp_path, unique_name("mesh"))
+
+
+def test_dead_letters_of_a_mesh_elsewhere_are_shown_and_asked_to_be_taken_up(elsewhere: Elsewhere) -> None:
+    """Of the tables that the sink has set rows aside of, all keys: which are parked is not to be seen from here."""
+    orders, users = elsewhere.topics
+    elsewhere.set_aside(SetAsideBy.SINK, orders)
+    elsewhere.set_aside(SetAsideBy.ROUTER, users)
+
+    listed = elsewhere.run("dead-letter", "list", elsewhere.tenant)
+    assert listed.exit_code == 0, listed.output
+    assert "parked or taken up" in listed.output
+    assert "set aside" in listed.output
+    assert '{"id":7}' in elsewhere.run("dead-letter", "show", elsewhere.tenant, "0").output
+
+    replayed = elsewhere.run("dead-letter", "replay", elsewhere.tenant)
+
+    assert replayed.exit_code == 0, replayed.output
+    assert f"asked for all parked keys of {orders};" in replayed.output
+    assert "1 event set aside by the router, which no replay takes up" in replayed.output
+    [request] = map(decode_replay_request, elsewhere.records(replays_topic(elsewhere.tenant)))
+    assert (request.topic, request.keys) == (orders, ())
+    assert "--key names a parked key" in elsewhere.run("dead-letter", "replay", elsewhere.tenant, "--key", "{}").output
+
+
+def test_parked_tables_of_a_mesh_elsewhere_are_asked_to_be_tried(elsewhere: Elsewhere) -> None:
+    """All of the tenant's, or the named one."""
+    of_all, of_one = elsewhere.run("retry", elsewhere.tenant), elsewhere.run("retry", elsewhere.tenant, "users")
+
+    assert (of_all.exit_code, of_one.exit_code) == (0, 0), of_all.output + of_one.output
+    wakes = [decode_wake(value).retried_topics for value in elsewhere.records(wakes_topic(elsewhere.tenant))]
+    assert wakes == [tuple(elsewhere.topics), (elsewhere.topics[1],)]
+
+
+def test_a_source_elsewhere_is_sent_a_signal(elsewhere: Elsewhere) -> None:
+    """The record is the one that its reader would be sent from a home."""
+    sent = elsewhere.run("signal", elsewhere.source, "execute-snapshot", "shop.orders", "--id", "again")
+
+    assert sent.exit_code == 0, sent.output
+    signals = [json.loads(value) for value in elsewhere.records(SIGNALS_TOPIC) if value.startswith(b"{")]
+    assert {"id": "again", "type": "execute-snapshot"}.items() <= signals[-1].items()
+
+
+def test_mistakes_about_a_mesh_elsewhere_are_named(elsewhere: Elsewhere) -> None:
+    """With the nearest right name, and what the file has wrong by its line."""
+    misspelt = elsewhere.run("retry", f"{elsewhere.tenant}x")
+    no_source = elsewhere.run("signal", f"{elsewhere.source}x", "pause-snapshot")
+    elsewhere.file.write_text("kafka:\n  bootstrap_server: a:1\n")
+    bad_file = elsewhere.run("dead-letter", "list", elsewhere.tenant)
+
+    assert f"did you mean {elsewhere.tenant!r}" in str(misspelt.exception)
+    assert f"did you mean {elsewhere.source!r}" in str(no_source.exception)
+    assert "bootstrap_server: unknown name; did you mean 'bootstrap_servers'" in str(bad_file.exception)

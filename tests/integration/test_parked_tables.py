@@ -45,7 +45,7 @@ def test_a_quiet_tenants_parked_table_is_read_piece_by_piece(
             refused.append(found)
             postgresql_server.execute(f"ALTER TABLE {place} DROP CONSTRAINT low")
             tables = choose_parked(tenant.progress, tenant.spec.tenant, ()).parked
-            ask_for_retry(tenant.settings.kafka.bootstrap_servers, tenant.spec.tenant, tables)
+            ask_for_retry(tenant.settings.kafka, tenant.spec.tenant, [each.topic for each in tables])
         return tenant.progress.rows >= 2 * LIMIT
 
     def fail_once(point: str) -> None:

@@ -23,7 +23,7 @@ ORDERS = orders()
 
 def ends(tenant: Tenant) -> dict[int, int]:
     """Of the topic of orders."""
-    consumer = open_consumer(tenant.settings.kafka.bootstrap_servers)
+    consumer = open_consumer(tenant.settings.kafka)
     try:
         found = end_offsets(consumer, [row_topic(tenant.spec.tenant, SOURCE, table_id("orders"))])
         return {partition: end for (_, partition), end in found.items()}
@@ -37,8 +37,7 @@ def ask(tenant: Tenant, from_offsets: dict[int, int], to_offsets: dict[int, int]
     request = ResyncRequest(
         id=request_id or str(uuid.uuid4()), topic=topic, from_offsets=from_offsets, to_offsets=to_offsets
     )
-    bootstrap_servers = tenant.settings.kafka.bootstrap_servers
-    send_to_sink(bootstrap_servers, resyncs_topic(tenant.spec.tenant), {encode_resync_request(request): topic})
+    send_to_sink(tenant.settings.kafka, resyncs_topic(tenant.spec.tenant), {encode_resync_request(request): topic})
     return request.id
 
 

@@ -467,7 +467,7 @@ def test_a_number_that_a_column_was_kept_too_narrow_for_parks_its_key(start_tena
     with tenant.topics.transaction() as later:
         later.change(second, op="c", after={"id": 4, "n": 4})
     requests = replay_requests(chosen_keys(keys, sorted(keys.tables), []), leave_out_refused=False)
-    send_requests(tenant.settings.kafka.bootstrap_servers, tenant.spec.tenant, requests)
+    send_requests(tenant.settings.kafka, tenant.spec.tenant, requests)
     allowed = tenant.restarted(schema_changes=ChangePolicies())
     # Not by counts: the job may have been stopped before Spark noted the batch, and one that is repeated is not counted.
     allowed.run_until(lambda _: len(allowed.rows("orders")) == 4)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from libs.config.connections import KafkaSettings
 from libs.local.catch_up import SentSignals, wait_for_copies
 from libs.local.check.canonical_text import WHOLE_NUMBERS
 from libs.local.check.compare import MISSING, Row
@@ -20,8 +19,7 @@ from libs.local.check.projection import ExpectedTable
 from libs.local.check.run import CheckReport, TableCheck
 from libs.local.documents import Documents, DtsDocument, SourceDocument, VitessDocument
 from libs.local.home import Home
-from libs.local.plan import kafka_address
-from libs.local.state import read_ports
+from libs.local.mesh import stack_kafka
 from libs.mysql.identifiers import quote_identifier
 from libs.source.signal_topic import send_signal
 from libs.source.signals import EXECUTE
@@ -54,7 +52,7 @@ def repair(
         BrokerUnavailable: Kafka did not take a signal; try again.
         NotCaughtUp: a reader has not read them within ``timeout_s``; it goes on, look with ``headwater status``.
     """
-    kafka = KafkaSettings(bootstrap_servers=kafka_address(read_ports(home)))
+    kafka = stack_kafka(home)
     sent: dict[str, SentSignals] = {}
     left = [line for table in report.tables if (line := not_mended(table, documents)) is not None]
     mended = [table for table in report.tables if table.conditions and _can_signal(table, documents)]

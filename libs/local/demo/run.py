@@ -36,10 +36,11 @@ from libs.local.demo.traffic import (
     run_traffic,
 )
 from libs.local.home import Home, write_examples
+from libs.local.mesh import stack_kafka
 from libs.local.own_servers import write_own_servers
-from libs.local.plan import ROUTER, SINK, kafka_address, reader_name
+from libs.local.plan import ROUTER, SINK, reader_name
 from libs.local.sink_state import sink_progress
-from libs.local.state import ServicePhase, StackState, holder, read_ports, read_state
+from libs.local.state import ServicePhase, StackState, holder, read_state
 from libs.local.tenant_topics import end_offsets, open_consumer, read_to_end, row_topics
 
 SOURCE: Final = "shop"
@@ -360,10 +361,10 @@ def _killer(home: Home, name: str, killed: list[str], show: Show) -> Callable[[]
 
 
 def _topic_ends(home: Home) -> Mapping[tuple[str, int], int]:
-    address = kafka_address(read_ports(home))
-    consumer = open_consumer(address)
+    kafka = stack_kafka(home)
+    consumer = open_consumer(kafka)
     try:
-        return end_offsets(consumer, [topic.name for tenant in TENANTS for topic in row_topics(address, tenant)])
+        return end_offsets(consumer, [topic.name for tenant in TENANTS for topic in row_topics(kafka, tenant)])
     finally:
         consumer.close()
 
@@ -383,7 +384,7 @@ class _Calm:
 
 
 def _topic_figures(home: Home, starts: Mapping[tuple[str, int], int], calm: _Calm) -> TopicFigures:
-    consumer = open_consumer(kafka_address(read_ports(home)))
+    consumer = open_consumer(stack_kafka(home))
     try:
         return measure(read_to_end(consumer, starts, timeout_s=READ_TIMEOUT_S), calm_until_us=calm.until_us)
     finally:

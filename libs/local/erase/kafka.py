@@ -6,15 +6,14 @@ from typing import Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable, TransientError
 from libs.events.names import changes_topic
 from libs.kafka.admin import KafkaClient
 from libs.kafka.tenant_access import farewell, topics_of_tenant, user_of
 from libs.local.erase.held import Held, size_of
 from libs.local.home import Home
-from libs.local.plan import KAFKA, kafka_address
-from libs.local.state import read_ports
+from libs.local.mesh import stack_kafka
+from libs.local.plan import KAFKA
 from libs.local.tenant_topics import TIMEOUT_S, open_consumer, partitions_of
 
 _RETENTION: Final = "retention.ms"
@@ -78,7 +77,7 @@ def retention_of_changes(home: Home, source: str) -> str:
 
 
 def _topics(home: Home, topics: list[str]) -> list[Held]:
-    consumer = open_consumer(kafka_address(read_ports(home)))
+    consumer = open_consumer(stack_kafka(home))
     try:
         return [
             Held(kind="topic", name=topic, records=_records(consumer, topic), bytes=_bytes(home, topic))
@@ -106,7 +105,7 @@ def _bytes(home: Home, topic: str) -> int:
 
 def _asked(home: Home, ask: Callable[[KafkaClient], Awaitable[_Found]]) -> _Found:
     async def within() -> _Found:
-        client = KafkaClient(KafkaSettings(bootstrap_servers=kafka_address(read_ports(home))))
+        client = KafkaClient(stack_kafka(home))
         try:
             return await ask(client)
         finally:

@@ -7,7 +7,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from libs.cli import retry as command
+from libs.config.connections import KafkaSettings
 from libs.durable_file import replace_durably
+from libs.local import mesh
 from libs.local.home import home_at, write_examples
 from libs.types.warehouse import ParkedTable, SinkProgress, TableProgress, encode_sink_progress
 
@@ -24,12 +26,12 @@ class Stack:
         write_examples(self._home)
         for example in (self._home.sources_dir / "shop.yaml.example", self._home.tenants_dir / "acme.yaml.example"):
             example.with_suffix("").write_text(example.read_text())
-        monkeypatch.setattr(command, "running_state", lambda _: None)
-        monkeypatch.setattr(command, "read_ports", lambda _: {"kafka": 9092})
+        monkeypatch.setattr(mesh, "running_state", lambda _: None)
+        monkeypatch.setattr(mesh, "read_ports", lambda _: {"kafka": 9092})
         monkeypatch.setattr(command, "ask_for_retry", self._ask)
 
-    def _ask(self, _bootstrap_servers: str, tenant: str, tables: Sequence[TableProgress]) -> None:
-        self.asked += [f"{tenant}: {each.table}" for each in tables]
+    def _ask(self, _kafka: KafkaSettings, tenant: str, topics: Sequence[str]) -> None:
+        self.asked += [f"{tenant}: {topic}" for topic in topics]
 
     def has(self, **parked: ParkedTable | None) -> None:
         tables = {name: _table(f"shop.{name}", waiting) for name, waiting in parked.items()}

@@ -1,0 +1,36 @@
+"""The options ``--home`` and ``--mesh`` of subcommands that also act on a mesh elsewhere."""
+
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from libs.cli.home import home_option
+from libs.local.home import Home
+from libs.local.mesh import mesh_elsewhere, stack_mesh
+
+
+def mesh_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give ``command`` both options; it is handed the ``Mesh``.
+
+    Raises NotUp, InvalidSettings: neither is there; the command does not begin.
+    """
+
+    @home_option
+    @click.option(
+        "--mesh",
+        "mesh_file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Act on a mesh that `headwater up` did not start, as one in Kubernetes: FILE has how its Kafka is reached "
+        "(kafka: {bootstrap_servers: …}), as services' settings have it. --home is not looked at.",
+        metavar="FILE",
+    )
+    @functools.wraps(command)
+    def with_mesh(*arguments: Any, home: Home, mesh_file: Path | None, **options: Any) -> Any:
+        mesh = stack_mesh(home) if mesh_file is None else mesh_elsewhere(mesh_file, os.environ)
+        return command(*arguments, mesh=mesh, **options)
+
+    return with_mesh

@@ -1,0 +1,80 @@
+"""Where a command acts: on the embedded stack of a home, or on a mesh elsewhere, of which Kafka alone is to be reached."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from libs.config.connections import KafkaSettings
+from libs.config.load import load_settings
+from libs.config.tenant_place import nearest
+from libs.errors import InvalidSettings
+from libs.events.names import changes_topic, dead_letter_topic
+from libs.local.documents import read_documents
+from libs.local.home import Home
+from libs.local.plan import kafka_address
+from libs.local.state import read_ports, running_state
+from libs.local.tenant_topics import topic_names
+
+
+class MeshSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A file for ``--mesh``."""
+
+    kafka: KafkaSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """What a command can ask and tell."""
+
+    kafka: KafkaSettings
+    home: Home | None
+    """Of the embedded stack. None: of a mesh elsewhere, whose documents and sinks' state lie where no command sees them."""
+
+
+def stack_kafka(home: Home) -> KafkaSettings:
+    """How the Kafka of a home's stack is reached."""
+    return KafkaSettings(bootstrap_servers=kafka_address(read_ports(home)))
+
+
+def stack_mesh(home: Home) -> Mesh:
+    """The stack that runs in ``home``. Raises NotUp: none does."""
+    running_state(home)
+    return Mesh(stack_kafka(home), home)
+
+
+def mesh_elsewhere(file: Path, environ: Mapping[str, str]) -> Mesh:
+    """The mesh that ``file`` tells of. Raises InvalidSettings with every mistake."""
+    return Mesh(load_settings(MeshSettings, path=file, environ=environ, subject=str(file)).kafka, None)
+
+
+def require_source(mesh: Mesh, source: str) -> None:
+    """Raises InvalidSettings: there is no such source; the message has the nearest name. BrokerUnavailable."""
+    if mesh.home is not None:
+        known, lacks = sorted(read_documents(mesh.home).sources), "has no document in sources/"
+    else:
+        known, lacks = _named(mesh.kafka, changes_topic("")), f"has no topic {changes_topic(source)}"
+    if source not in known:
+        raise InvalidSettings(f"source {source}", [f"{lacks}; {nearest(source, known)}"])
+
+
+def require_tenant(mesh: Mesh, tenant: str) -> None:
+    """Raises InvalidSettings: there is no such tenant; the message has the nearest name. BrokerUnavailable."""
+    if mesh.home is not None:
+        read_documents(mesh.home).require_tenant(tenant)
+        return
+    known = _named(mesh.kafka, dead_letter_topic(""))
+    if tenant not in known:
+        raise InvalidSettings(
+            f"tenant {tenant}", [f"has no topic {dead_letter_topic(tenant)}; {nearest(tenant, known)}"]
+        )
+
+
+def _named(kafka: KafkaSettings, rest: str) -> list[str]:
+    """What stands before or behind ``rest`` in the names of topics."""
+    return sorted(
+        name.removeprefix(rest).removesuffix(rest)
+        for name in topic_names(kafka)
+        if name.startswith(rest) or name.endswith(rest)
+    )
