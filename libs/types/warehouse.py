@@ -180,6 +180,9 @@ class ParkedTable(msgspec.Struct, frozen=True, kw_only=True):
     """By Kafka partition: behind the last event that was passed over."""
     is_catching_up: bool = False
     """The cause is mended, and what waited is read piece by piece: nobody must see to it any more."""
+    piece_offsets: int = 0
+    """How many records the next piece has, about. Settled a batch before: one that comes again, under other settings too, reads
+    the piece that the table has of it. 0: by the settings."""
 
     @property
     def waiting_offsets(self) -> int:

@@ -343,7 +343,7 @@ def _piece(
     """Of what waits of a parked table as much as a batch may hold, and what waits behind it; a larger piece where it holds
     nothing but marks and tombstones. All of it where batches are cut: what a cut holds back comes between the pieces."""
     with_before = context.settings.images is Images.BEFORE_AND_AFTER
-    limit = waiting.waiting_offsets if context.cut.query_id else context.batch_limit
+    limit = waiting.waiting_offsets if context.cut.query_id else waiting.piece_offsets or context.batch_limit
     while True:
         ends = first_piece(waiting.from_offsets, waiting.to_offsets, limit)
         records = read_range(spark, context.kafka, topic, waiting.from_offsets, ends, with_before=with_before)
@@ -749,7 +749,7 @@ def _outcome(
         newest_committed_at_us=max(part.newest_committed_at_us for part in table.slices),
         live_changes=live_changes,
         commit=commit,
-        parked=parked,
+        parked=None if parked is None else msgspec.structs.replace(parked, piece_offsets=context.batch_limit),
         deleted=deleted_range(table) if forgets_rows else None,
         truncated_order=truncation.order if forgets_rows and truncation is not None else "",
     )

@@ -23,7 +23,8 @@ def test_a_quiet_tenants_parked_table_is_read_piece_by_piece(
 ) -> None:
     """Somebody's CHECK refuses the rows; it is dropped, and not one event comes any more. Asked, the sink tries the table
     though it is due in an hour. The log has each row once, from batches of the limit, over a batch that comes again when all of
-    it is done but Spark does not know, and over a restart in their midst.
+    it is done but Spark does not know, and over a restart in their midst with another limit, when the table has a piece that
+    nothing else tells of.
     """
     schema = orders()
     tenant = start_tenant("postgresql", schema, mode=SinkMode.APPEND)
@@ -63,6 +64,18 @@ def test_a_quiet_tenants_parked_table_is_read_piece_by_piece(
     assert begun is not None
     assert begun.is_catching_up
     assert 0 < begun.waiting_offsets < WAITING
+    written: list[str] = []
+
+    def fail_when_written(point: str) -> None:
+        if point == "sink_after_merge_before_next_table":
+            written.append(point)
+            raise RuntimeError(point)
+
+    monkeypatch.setattr(batch, "failpoint", fail_when_written)
+    tenant.run_until(lambda _: bool(written))
+    assert parked(tenant) == begun
+    monkeypatch.setattr(batch, "failpoint", lambda _: None)
+    tenant.settings = msgspec.structs.replace(tenant.settings, max_offsets_per_trigger=3 * LIMIT)
     tenant.run_until_noted(WAITING + 1)
 
     assert [each["id"] for each in tenant.rows()] == list(range(WAITING + 1))
