@@ -179,7 +179,7 @@ cdef bint read_decimal(
                 whole += 1
         else:
             return False
-        if whole + fraction > _SAFE_DIGITS:
+        if whole + max(fraction, 0) > _SAFE_DIGITS:
             return False
     if not has_digit or max(fraction, 0) != scale or whole > precision - scale:
         return False

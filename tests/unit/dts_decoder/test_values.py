@@ -4,7 +4,7 @@ import base64
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from libs.errors import UndecodableValue
@@ -154,6 +154,18 @@ def test_every_decimal_is_exact(unscaled: int) -> None:
     text = f"{'-' if unscaled < 0 else ''}{digits[:-2]}.{digits[-2:]}"
 
     found = base64.b64decode(read("decimal(18,2)", sv(text, pb.DATA_TYPE_DECIMAL)))
+
+    assert int.from_bytes(found, "big", signed=True) == unscaled
+
+
+@given(st.integers(-(10**20) + 1, 10**20 - 1))
+@example(2**63 - 1)
+@example(2**63)
+@example(-(2**63) - 1)
+@example(10**19 - 1)
+def test_every_whole_decimal_is_exact(unscaled: int) -> None:
+    """Also with so many digits that some fit into 64 bits, and some do not."""
+    found = base64.b64decode(read("decimal(20,0)", sv(str(unscaled), pb.DATA_TYPE_DECIMAL)))
 
     assert int.from_bytes(found, "big", signed=True) == unscaled
 

@@ -657,6 +657,7 @@ def test_a_value_that_is_no_number_is_named_and_not_shown(value: str) -> None:
 
 DOUBLE, FLOAT = (query_pb2.FLOAT64, "double"), (query_pb2.FLOAT32, "float")
 AMOUNT, UNSIGNED = (query_pb2.DECIMAL, "decimal(12,2)"), (query_pb2.UINT64, "bigint unsigned")
+WHOLE = (query_pb2.DECIMAL, "decimal(20,0)")
 
 
 @pytest.mark.parametrize(
@@ -680,6 +681,11 @@ AMOUNT, UNSIGNED = (query_pb2.DECIMAL, "decimal(12,2)"), (query_pb2.UINT64, "big
         (AMOUNT, "-12.3", b'"+zI="'),
         (AMOUNT, "9999999999.99", b'"AOjUpQ//"'),
         (AMOUNT, "12345678901234567890.12", b'"Qu0SOwvYIDoU"'),
+        (WHOLE, "999999999999999999", b'"DeC2s6dj//8="'),
+        (WHOLE, "9223372036854775807", b'"f/////////8="'),
+        (WHOLE, "9223372036854775808", b'"AIAAAAAAAAAA"'),
+        (WHOLE, "-9223372036854775809", b'"/3//////////"'),
+        (WHOLE, "9999999999999999999", b'"AIrHIwSJ5///"'),
         (UNSIGNED, "0", b"0"),
         (UNSIGNED, "0007", b"7"),
         (UNSIGNED, "999999999999999999", b"999999999999999999"),
