@@ -16,6 +16,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from libs.local.check.mysql_rows import MysqlRows, consistent_snapshot
 from libs.local.check.projection import ExpectedTable, expected_tables
+from libs.local.check.source import AskedSource
 from libs.local.check.values import from_arrow
 from libs.local.postgresql_warehouse import PostgresqlWarehouse
 from libs.mysql.column_type import parse_column_type
@@ -25,6 +26,7 @@ from libs.types.tenant import SourceSelection
 from libs.types.value_modes import TimePrecision, ValueModes
 from libs.types.warehouse import WarehouseTable
 from libs.warehouse.types_page import FAMILIES, loss
+from protos.headwater.changes.v1.change_batch_pb2 import Entry
 from spark.sinks.clickhouse.sink import open_sink as open_clickhouse_sink
 from spark.sinks.delta.sink import open_sink as open_delta_sink
 from spark.sinks.postgresql.sink import open_sink as open_postgresql_sink
@@ -123,7 +125,7 @@ async def test_every_value_comes_back_as_it_was(
     harness, read_table = warehouse
     for modes in MODES:
         database = unique_name("types")
-        rows = _rows_for(modes, holds_nul=harness.holds_nul)
+        rows = rows_for(modes, holds_nul=harness.holds_nul)
         mysql_server.execute(
             f"CREATE DATABASE {database}",
             LENIENT,
@@ -136,11 +138,13 @@ async def test_every_value_comes_back_as_it_was(
         await reading.read(partial(_are_enough, len(rows)))
         schema = _schema_of(reading, modes)
 
-        harness.append_records(schema, list(_records(reading)))
+        harness.append_records(schema, list(records_of(reading.entries)))
 
-        found, printed = _found(read_table(harness.place(schema)), mysql_server, database)
+        settings = DatabaseSettings(host=mysql_server.host, port=mysql_server.port, user="root")
+        with consistent_snapshot(settings) as connection:
+            found, printed = found_and_printed(read_table(harness.place(schema)), MysqlRows(connection), database)
         assert sorted(found["id"]) == sorted(printed["id"]) == [*range(1, len(rows) + 1), *range(101, 101 + len(rows))]
-        differing = {name for name in printed if _by_id(found, name) != _by_id(printed, name)}
+        differing = {name for name in printed if by_id(found, name) != by_id(printed, name)}
         assert differing == {item.name for item in schema.columns if loss(item) is not None}, modes.time_precision
         types = {parse_column_type(item.source_type).name for item in schema.columns}
         assert types == {parse_column_type(example).name for family in FAMILIES for example in family.examples}
@@ -150,7 +154,7 @@ def _are_enough(count: int, events: list[Event]) -> bool:
     return len(events) >= count
 
 
-def _rows_for(modes: ValueModes, *, holds_nul: bool) -> list[dict[str, str]]:
+def rows_for(modes: ValueModes, *, holds_nul: bool) -> list[dict[str, str]]:
     """Those that the modes have forms for, and the warehouse."""
     rows = [{**row, **more} for row, more in itertools.zip_longest(ROWS, MORE, fillvalue={})]
     if modes.time_precision is not TimePrecision.CONNECT:
@@ -171,9 +175,9 @@ def _schema_of(reading: LogReading, modes: ValueModes) -> TableSchema:
     return msgspec.structs.replace(schema, table_id=table_id, version=1)
 
 
-def _records(reading: LogReading) -> Iterable[Record]:
+def records_of(entries: Iterable[Entry]) -> Iterable[Record]:
     """The events as they stood in the batches, byte by byte."""
-    values = [value for entry in reading.entries for value in entry.run.values]
+    values = [value for entry in entries for value in entry.run.values]
     for number, value in enumerate(values):
         made = record("t", None, order=f"{number:010d}", offset=number)
         yield (*made[:4], value, made[5])
@@ -182,17 +186,15 @@ def _records(reading: LogReading) -> Iterable[Record]:
 Cells = dict[str, list[Any]]
 
 
-def _found(table: pa.Table, server: MysqlServer, database: str) -> tuple[Cells, Cells]:
-    """What the warehouse has and what MySQL prints, in canonical form, by column."""
-    with consistent_snapshot(DatabaseSettings(host=server.host, port=server.port, user="root")) as connection:
-        answering = MysqlRows(connection)
-        [expected] = [_plain(each) for each in answering.tables() if each.table_id.database == database]
-        rows = list(answering.rows(expected, expected.columns))
+def found_and_printed(table: pa.Table, source: AskedSource, database: str) -> tuple[Cells, Cells]:
+    """What the warehouse has and what the source prints of its only table, in canonical form, by column."""
+    [expected] = [_plain(each) for each in source.tables() if each.table_id.database == database]
+    rows = list(source.rows(expected, expected.columns))
     printed = {item.name: [row[place] for row in rows] for place, item in enumerate(expected.columns)}
     found: Cells = {}
     for item in expected.columns:
         cells = table[item.name].to_pylist()
-        convert = from_arrow(item.data_type, table[item.name].type)
+        convert = from_arrow(item.data_type, table[item.name].type, is_optional=item.is_optional)
         found[item.name] = cells if convert is None else [None if cell is None else convert(cell) for cell in cells]
     return found, printed
 
@@ -202,5 +204,5 @@ def _plain(table: Any) -> ExpectedTable:
     return expected
 
 
-def _by_id(cells: Cells, name: str) -> dict[int, Any]:
+def by_id(cells: Cells, name: str) -> dict[int, Any]:
     return dict(zip(cells["id"], cells[name], strict=True))
