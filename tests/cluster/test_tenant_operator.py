@@ -772,6 +772,9 @@ async def test_a_job_is_a_spark_application_where_the_cluster_knows_them(mesh: M
     assert chart is not None
     mesh.cluster.kubectl("create", "-f", str(chart / "crds"))
     try:
+        # kubectl goes by what the API server says that there is, which comes behind what the operator finds.
+        kinds = ("api-resources", "--api-group=sparkoperator.k8s.io", "-o", "name")
+        await eventually(lambda: "sparkapplications" in mesh.cluster.kubectl_answers(*kinds))
         await mesh.is_told(tenant, "ready", "job packed-0")
         name, claim = "headwater-sink-packed-0", "state-headwater-sink-packed-0-0"
         made = mesh.cluster.get("sparkapplication", name, mesh.own)
