@@ -59,7 +59,7 @@ def shards_to_copy(tasks: TaskSettings | None, position: VitessPosition, serving
     """The shards of a reader that copies everything once more: all that serve, and of a task those that it reads.
 
     A reshard may have left a task other shards than ``dealt_shards`` gives it now. Where it happened behind the task's
-    position, the task copies the shards that its own became.
+    position, the task copies the shards that its own became, be they split or joined.
 
     >>> before = VitessPosition(vgtid=(ShardGtid(keyspace="ks", shard="-80", gtid=""),))
     >>> shards_to_copy(TaskSettings(number=0, of=2), before, ["-40", "40-80", "80-"])
@@ -73,7 +73,7 @@ def shards_to_copy(tasks: TaskSettings | None, position: VitessPosition, serving
     own = {entry.shard for entry in position.vgtid}
     gone = own - set(serving)
     born = [shard for shard in serving if shard not in own and any(overlap(shard, ended) for ended in gone)]
-    if joined := [shard for shard in born if not any(lies_within(shard, ended) for ended in gone)]:
+    if joined := [shard for shard in born if not lies_within(shard, gone)]:
         raise PipelineHalted(
             f"a reshard joined shards of several tasks to {', '.join(joined)} while {partition_name(tasks)} did not follow it: "
             "reset the checkpoints of the source's tasks, and start them as the next generation (tasks.generation)"

@@ -236,15 +236,19 @@ def overlap(one: str, other: str) -> bool:
     return (not other_end or one_begin < other_end) and (not one_end or other_begin < one_end)
 
 
-def lies_within(one: str, other: str) -> bool:
-    """The key range of ``one`` is a part of the other's, or all of it.
+def lies_within(one: str, others: Iterable[str]) -> bool:
+    """Every key of ``one`` is in one of the others.
 
-    >>> lies_within("40-80", "-80"), lies_within("-80", "-40")
-    (True, False)
+    >>> lies_within("40-80", ["-80"]), lies_within("40-c0", ["-80", "80-"]), lies_within("-80", ["-40", "60-"])
+    (True, True, False)
     """
-    one_begin, one_end = _key_range(one)
-    other_begin, other_end = _key_range(other)
-    return other_begin <= one_begin and (not other_end or "" < one_end <= other_end)
+    reached, end = _key_range(one)
+    for other_begin, other_end in sorted(map(_key_range, others)):
+        if other_begin <= reached and (not other_end or reached < other_end):
+            if not other_end or "" < end <= other_end:
+                return True
+            reached = other_end
+    return False
 
 
 def _key_range(shard: str) -> tuple[str, str]:
