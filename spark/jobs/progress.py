@@ -136,8 +136,8 @@ def with_batch(
     timings: BatchTimings,
     now_us: int,
 ) -> SinkProgress:
-    """``progress`` after a micro-batch. A batch that it holds already is not counted twice."""
-    is_repeat = has_noted(progress, batch)
+    """``progress`` after a micro-batch. A batch that it holds already is not counted twice; a table that it parked was not
+    counted."""
     tables, latency, rows = dict(progress.tables), progress.latency, progress.rows
     for outcome in outcomes:
         known = tables.get(outcome.topic) or TableProgress(
@@ -150,6 +150,7 @@ def with_batch(
             tables[outcome.topic] = msgspec.structs.replace(known, parked=outcome.parked)
             continue
         commit = outcome.commit
+        is_repeat = has_noted(progress, batch) and known.parked is None
         added = 0 if is_repeat else outcome.written_rows
         rows += added
         tables[outcome.topic] = msgspec.structs.replace(

@@ -1,6 +1,7 @@
 """What others read of a sink's progress: counted once, parked tables kept, quantiles within their promise."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -56,6 +57,20 @@ def test_a_parked_table_keeps_its_place_until_it_is_written() -> None:
 
     assert (parked.rows, parked.tables["t"].parked, parked.tables["t"].order) == (0, PARKED, "")
     assert (written.rows, written.tables["t"].parked) == (9, None)
+
+
+def test_what_a_batch_parked_and_writes_when_it_comes_again_is_counted() -> None:
+    """The remedy came between: the rows and deletes are in no record yet; those of another table are."""
+    batch = BatchIdentity("q", 4)
+    deleted = DeletedRange(newest_order="2", from_offsets={0: 3}, to_offsets={0: 9}, schema_versions=(1,))
+    other = replace(_outcome(rows=5), topic="u")
+    parked = _after(SinkProgress(tenant="acme"), batch, _outcome(rows=7, parked=PARKED), other)
+    again = _after(parked, batch, _outcome(rows=7, deleted=deleted), other)
+
+    assert (parked.rows, again.rows) == (5, 12)
+    assert {topic: table.rows for topic, table in again.tables.items()} == {"t": 7, "u": 5}
+    assert again.tables["t"].deleted == (deleted,)
+    assert again.tables["t"].parked is None
 
 
 def test_each_source_partition_keeps_its_newest_position() -> None:
@@ -164,10 +179,8 @@ def test_no_two_tables_share_a_name() -> None:
     assert len({str(table) for table in tables}) == len(tables)
 
 
-def _after(
-    progress: SinkProgress, batch: BatchIdentity, outcome: TableOutcome, *, now_us: int = NOW_US
-) -> SinkProgress:
-    return with_batch(progress, batch, [outcome], timings=BatchTimings(), now_us=now_us)
+def _after(progress: SinkProgress, batch: BatchIdentity, *outcomes: TableOutcome, now_us: int = NOW_US) -> SinkProgress:
+    return with_batch(progress, batch, outcomes, timings=BatchTimings(), now_us=now_us)
 
 
 def _outcome(
