@@ -299,9 +299,8 @@ class Reconciler:
                     log.info("tenant_recorded", tenant_id=each.tenant, config_map=str(record.origin))
                     if record.placement.move != each.record.placement.move:
                         failpoint("operator_after_recording_move")
-            except (
-                Conflict
-            ):  # a router's refusals came between, or the team: the mirror tells, and brings the next look
+            except Conflict:
+                # A router's refusals came between, or the team: the mirror tells, and brings the next look.
                 return None
             except HeadwaterError as error:
                 failures.note(each.tenant, error)

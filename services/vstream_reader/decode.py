@@ -281,6 +281,11 @@ class StreamDecoder:
             taken_up=self._taken_up,
         )
 
+    @property
+    def is_handing_over(self) -> bool:
+        """The position says something of shards that tasks hand over."""
+        return bool(self._let_go or self._taken_up)
+
     def note(self, let_go: tuple[LetGo, ...], taken_up: tuple[int, ...]) -> None:
         """What the position says of shards that tasks hand over (``reshard``): it is another place then."""
         self._let_go, self._taken_up = let_go, taken_up

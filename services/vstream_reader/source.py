@@ -367,7 +367,7 @@ class VstreamChangeLog:
         Raises:
             PipelineHalted: another reader's settings leave one of them out, or the copy of one had hardly begun.
         """
-        position = decoder.place
+        place = position = decoder.place
         for journal in self._announced.values():
             ended = {participant.shard for participant in journal.participants}
             own = ended & decoder.shard_names
@@ -385,7 +385,7 @@ class VstreamChangeLog:
                 )
             position = let_go(position, journal.id, sorted(ended), self._recopy.state)
             log.info("shards_let_go", shards=sorted(own), joined_with=sorted(ended - own))
-        if position.let_go == decoder.place.let_go:
+        if position is place:
             return False
         self._progress = self._progress_of(decoder)
         self._move_to(decoder, position)
@@ -402,12 +402,11 @@ class VstreamChangeLog:
 
     async def _settle(self, decoder: StreamDecoder) -> None:
         """Look, now and then, whether the shards that wait can be taken up, by this task or another."""
-        now_s = time.monotonic()
-        place = decoder.place if now_s >= self._looks_at_s else None
-        if place is None or self._fellows is None or not (place.let_go or place.taken_up):
+        if self._fellows is None or not decoder.is_handing_over or (now_s := time.monotonic()) < self._looks_at_s:
             return
         self._looks_at_s = now_s + _FELLOWS_POLL_S
         assert self._settings.tasks is not None
+        place = decoder.place
         try:
             found = settled(place, self._settings.tasks.number, await self._fellows.positions())
             states = await self._fellows.asked(found.added)
