@@ -54,7 +54,8 @@ def require_source(mesh: Mesh, source: str) -> None:
     if mesh.home is not None:
         known, lacks = sorted(read_documents(mesh.home).sources), "has no document in sources/"
     else:
-        known, lacks = _named(mesh.kafka, changes_topic("")), f"has no topic {changes_topic(source)}"
+        prefix, lacks = changes_topic(""), f"has no topic {changes_topic(source)}"
+        known = [name.removeprefix(prefix) for name in topic_names(mesh.kafka) if name.startswith(prefix)]
     if source not in known:
         raise InvalidSettings(f"source {source}", [f"{lacks}; {nearest(source, known)}"])
 
@@ -64,17 +65,9 @@ def require_tenant(mesh: Mesh, tenant: str) -> None:
     if mesh.home is not None:
         read_documents(mesh.home).require_tenant(tenant)
         return
-    known = _named(mesh.kafka, dead_letter_topic(""))
+    suffix = dead_letter_topic("")
+    known = [name.removesuffix(suffix) for name in topic_names(mesh.kafka) if name.endswith(suffix)]
     if tenant not in known:
         raise InvalidSettings(
             f"tenant {tenant}", [f"has no topic {dead_letter_topic(tenant)}; {nearest(tenant, known)}"]
         )
-
-
-def _named(kafka: KafkaSettings, rest: str) -> list[str]:
-    """What stands before or behind ``rest`` in the names of topics."""
-    return sorted(
-        name.removeprefix(rest).removesuffix(rest)
-        for name in topic_names(kafka)
-        if name.startswith(rest) or name.endswith(rest)
-    )
