@@ -194,7 +194,7 @@ def found_and_printed(table: pa.Table, source: AskedSource, database: str) -> tu
     found: Cells = {}
     for item in expected.columns:
         cells = table[item.name].to_pylist()
-        convert = from_arrow(item.data_type, table[item.name].type, is_optional=item.is_optional)
+        convert = from_arrow(item.data_type, table[item.name].type)
         found[item.name] = cells if convert is None else [None if cell is None else convert(cell) for cell in cells]
     return found, printed
 

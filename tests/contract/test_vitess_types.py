@@ -11,9 +11,8 @@ import msgspec
 import pytest
 
 from libs.events.batch import BatchIdentity
-from libs.local.check.vitess_rows import VitessRows
-from libs.local.documents import VtgateDocument
-from libs.local.vtgate import Vtgate
+from libs.local.check.source import asked
+from libs.local.documents import VitessDocument, VtgateDocument
 from libs.source.vitess.settings import VtgateSettings
 from libs.types.table import TableId
 from libs.types.value_modes import BinaryMode, DecimalMode, TimePrecision, UnsignedBigintMode, VitessValueModes
@@ -67,8 +66,9 @@ async def test_every_value_comes_back_as_it_was(modes: VitessValueModes, start_v
     )
     harness.append_records(schema, list(records_of(entries)))
 
-    with shared.loaded(harness.place(schema)) as table, Vtgate(VtgateDocument(port=server.port)) as vtgate:
-        found, printed = found_and_printed(table.scan().to_arrow(), VitessRows(vtgate, keyspace), keyspace)
+    document = VitessDocument(vtgate=VtgateDocument(port=server.port), keyspace=keyspace, values=modes)
+    with shared.loaded(harness.place(schema)) as table, asked(document) as source:
+        found, printed = found_and_printed(table.scan().to_arrow(), source, keyspace)
     assert sorted(found["id"]) == sorted(printed["id"])
     assert len(found["id"]) == 4 * len(rows)
     differing = {name for name in printed if by_id(found, name) != by_id(printed, name)}

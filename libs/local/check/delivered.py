@@ -121,7 +121,7 @@ def _canonical_column(column: ExpectedColumn, values: pa.Array) -> Sequence[obje
         texts = (None if cell is None else str(cell) for cell in cells)
         return [delivered_mask(mask, data_type, text, column.key) for text in texts]
     try:
-        convert: Convert | None = from_arrow(column.data_type, values.type, is_optional=column.is_optional)
+        convert: Convert | None = from_arrow(column.data_type, values.type)
     except TypeError as error:
         raise OtherType(column.seen_as, error) from error
     return cells if convert is None else [None if cell is None else convert(cell) for cell in cells]

@@ -17,6 +17,7 @@ from libs.local.check.vitess_rows import VitessRows
 from libs.local.documents import DtsDocument, MysqlDocument, SourceDocument, VitessDocument
 from libs.local.vtgate import Vtgate
 from libs.mysql.gtid import GtidSet
+from libs.types.value_modes import TimePrecision
 
 Executed = Mapping[str, GtidSet]
 """The transactions of each log of a source: a keyspace's shards by name; a MySQL server's only log is called ""."""
@@ -64,7 +65,8 @@ def asked(document: SourceDocument) -> Iterator[AskedSource]:
                 yield MysqlRows(connection)
         case VitessDocument():
             with Vtgate(document.vtgate) as vtgate:
-                yield VitessRows(vtgate, document.keyspace, document.shards)
+                has_text_moments = document.values.time_precision is TimePrecision.ISO_STRING
+                yield VitessRows(vtgate, document.keyspace, document.shards, has_text_moments)
 
 
 def executed_in(token: bytes) -> Executed | None:

@@ -13,8 +13,7 @@ Exactness per type:
     DATE                  date; one without month or day is NULL, or 1970-01-01 where the column may not be NULL, and a
                           day past its month's end runs into the next: as the readers have them
     TIME                  microseconds
-    DATETIME              datetime without zone, dates as above;  TIMESTAMP: the same, of UTC; all three from MySQL's own text
-                          too, which a keyspace with ``time_precision: isostring`` has
+    DATETIME              datetime without zone, dates as above;  TIMESTAMP: the same, of UTC
     JSON                  the parsed document: spaces and the order of names do not count
     geometries            bytes: SRID, then well-known binary
     VECTOR                the floats, each four bytes
@@ -124,10 +123,8 @@ def from_mysql_text(data_type: str, *, is_optional: bool = True) -> Convert | No
             return None
 
 
-def from_arrow(data_type: str, arrow_type: pa.DataType, *, is_optional: bool = True) -> Convert | None:
+def from_arrow(data_type: str, arrow_type: pa.DataType) -> Convert | None:
     """From what ``to_pylist`` gives for ``arrow_type`` to the canonical value; None: it is that already.
-
-    ``is_optional``: of the source's column, as in ``from_mysql_text``.
 
     Raises:
         TypeError: no value of ``data_type`` can stand in a column of ``arrow_type``.
@@ -160,20 +157,16 @@ def from_arrow(data_type: str, arrow_type: pa.DataType, *, is_optional: bool = T
             return None
         if pa.types.is_integer(arrow_type):
             return _date_of_days
-        if _is_text(arrow_type):
-            return _printed(data_type, is_optional=is_optional)
     elif data_type == "time":
         if pa.types.is_integer(arrow_type):
             return None
         if pa.types.is_time(arrow_type):
             return _microseconds_of_clock
-        if _is_text(arrow_type):
-            return _printed(data_type, is_optional=is_optional)
     elif data_type in ("datetime", "timestamp"):
         if pa.types.is_timestamp(arrow_type):
             return None if arrow_type.tz is None else _utc_without_zone
         if _is_text(arrow_type):
-            return _printed(data_type, is_optional=is_optional)
+            return _utc_of_iso
     elif data_type == "json":
         if _is_text(arrow_type):
             return json.loads
@@ -251,20 +244,6 @@ def _date_of_days(days: int) -> datetime.date:
 
 def _utc_without_zone(value: datetime.datetime) -> datetime.datetime:
     return value.astimezone(datetime.UTC).replace(tzinfo=None)
-
-
-def _printed(data_type: str, *, is_optional: bool) -> Convert:
-    """From a text that stands in the warehouse: MySQL's own, or ISO 8601. What is neither stays as it is, and so differs."""
-    of_mysql = from_mysql_text(data_type, is_optional=is_optional)
-    assert of_mysql is not None
-
-    def convert(text: str) -> object:
-        try:
-            return _utc_of_iso(text) if "T" in text else of_mysql(text)
-        except ValueError:
-            return text
-
-    return convert
 
 
 def _utc_of_iso(text: str) -> datetime.datetime:

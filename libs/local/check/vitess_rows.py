@@ -32,6 +32,9 @@ _NUMBERS: Final = frozenset(
     {"tinyint", "smallint", "mediumint", "int", "bigint", "year", "decimal", SHORT_FLOAT, "double", "bit"}
 )
 
+# Not TIMESTAMP: isostring has it as ISO 8601, and it lands as a moment.
+_MOMENTS: Final = frozenset({"date", "time", "datetime"})
+
 
 @dataclass(frozen=True, slots=True)
 class VitessRows:
@@ -41,6 +44,8 @@ class VitessRows:
     keyspace: str
     shards: Sequence[str] = ()
     """Those that the source is; empty: all that serve."""
+    has_text_moments: bool = False
+    """``time_precision: isostring``: events have a DATE, a TIME and a DATETIME as MySQL prints them, so they are texts here."""
 
     def executed(self) -> dict[str, GtidSet]:
         """Every transaction that the shards have committed until now."""
@@ -90,10 +95,17 @@ class VitessRows:
     def _table(self, name: str, target: str) -> SourceTable:
         quoted = quote_identifier(name)
         described = self.vtgate.execute(f"SHOW FULL COLUMNS FROM {quoted}", target=target)
-        columns = tuple((_text(row[_FIELD]), _type_name(_text(row[_TYPE]))) for row in described)
+        columns = tuple((_text(row[_FIELD]), self._type_name(_text(row[_TYPE]))) for row in described)
         key = _key(self.vtgate.execute(f"SHOW INDEX FROM {quoted}", target=target))
         required = frozenset(_text(row[_FIELD]) for row in described if _text(row[_NULL]) == "NO")
         return SourceTable(TableId(database=self.keyspace, table=name), columns, key, required)
+
+    def _type_name(self, column_type: str) -> str:
+        """DATA_TYPE of a column's full type: ``bigint`` of ``bigint unsigned``, ``enum`` of ``enum('a b')``."""
+        name = column_type.partition("(")[0].split()[0].lower()
+        if name == "float":
+            return SHORT_FLOAT
+        return "varchar" if self.has_text_moments and name in _MOMENTS else name
 
     def _shard_rows(self, shard: str, table: ExpectedTable, columns: Sequence[ExpectedColumn]) -> Iterator[Row]:
         place: tuple[str, ...] | None = None
@@ -154,12 +166,6 @@ def _literal(data_type: str, printed: bytes) -> str:
 
 def _printed(data_type: str, value: bytes | None) -> str | bytes | None:
     return value if value is None or data_type in BINARY_TYPES else value.decode()
-
-
-def _type_name(column_type: str) -> str:
-    """DATA_TYPE of a column's full type: ``bigint`` of ``bigint unsigned``, ``enum`` of ``enum('a b')``."""
-    name = column_type.partition("(")[0].split()[0].lower()
-    return SHORT_FLOAT if name == "float" else name
 
 
 def _key(indexes: Sequence[TextRow]) -> tuple[str, ...]:
