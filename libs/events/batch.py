@@ -7,7 +7,7 @@ The keys and values of a run are in protobuf's wire form from the start (``run_r
 three times. All else goes through the generated classes: serialised messages that stand one after another are one message.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,7 +15,14 @@ from libs.events.run_rows import RunRows, joined
 from libs.events.varint import varint
 from libs.types.order import EventOrder
 from libs.types.table import TableId
-from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch, Entry, Run, TableChange, TransactionBoundary
+from protos.headwater.changes.v1.change_batch_pb2 import (
+    ChangeBatch,
+    Entry,
+    PartitionEnd,
+    Run,
+    TableChange,
+    TransactionBoundary,
+)
 
 MAX_BATCH_ROWS: Final = 2_000
 """A batch is closed at so many rows: Faust costs 60 to 130 µs a message, so 2,000 rows make it under 0.1 µs a row."""
@@ -102,7 +109,13 @@ class BatchBuilder:
     @property
     def is_empty(self) -> bool:
         """Nothing was gathered since the last ``take``."""
-        return self._run is None and not self._entries
+        return self._run is None and not self._entries and not self._head.awaited
+
+    def await_others(self, end_offsets: Mapping[int, int]) -> None:
+        """What is gathered, and all behind it, is routed when the records of other Kafka partitions of the changes topic are
+        that stand below these offsets; by partition."""
+        for kafka_partition, end_offset in sorted(end_offsets.items()):
+            self._head.awaited.append(PartitionEnd(kafka_partition=kafka_partition, end_offset=end_offset))
 
     @property
     def is_full(self) -> bool:
@@ -211,10 +224,11 @@ class BatchBuilder:
     def take(self, published_at_us: int) -> tuple[bytes, int]:
         """Everything gathered as one serialised ChangeBatch, and its number of rows; (b"", 0) when empty."""
         self.close_run()
-        if not self._entries:
+        if self.is_empty:
             return b"", 0
         self._head.published_at_us = published_at_us
         payload, rows = joined((self._head.SerializeToString(), *self._entries)), self.rows
+        del self._head.awaited[:]
         self._start()
         return payload, rows
 

@@ -24,9 +24,10 @@ import collections
 import functools
 import threading
 import time
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 from aiokafka import TopicPartition
@@ -41,6 +42,7 @@ from libs.telemetry import metrics
 from libs.types.order import EventOrder
 from libs.types.table import TableId
 from libs.types.tenant import TenantSpec
+from services.router.awaited import LACKS, PassedPartitions, awaited_ends, stretches
 from services.router.deliver import Changes, gone_tables, read_changes, targets_of, unseen_addressees
 from services.router.encode import KnownSchemas
 from services.router.match import RouteBook
@@ -62,6 +64,8 @@ _SCHEMA_RETRY_S: Final = 30.0
 _REFUSED_RETRY_S: Final = 60.0
 """How often tenants whose schemas are refused are looked at again."""
 _MAX_TRANSACTION_BATCHES: Final = 32
+_LONGEST_AWAITING_PAUSE_S: Final = 2.0
+"""Between two looks at how far others are."""
 _MAX_WRITING_S: Final = 2.0
 """With many tenants 32 batches take long: a transaction ends after the batch in which so much time has passed."""
 
@@ -114,6 +118,8 @@ class Lane:
         self.position: LanePosition | None = None
         """None until the lane is open."""
         self.is_fenced = False
+        self.awaits: str | None = None
+        """What of other partitions is routed first, while the lane stands and waits for it."""
         self._refused_topics: Mapping[str, str] = {}
         self._shared = shared
         self._rows: dict[str, int] = {}
@@ -272,11 +278,15 @@ class Lane:
             self.position = LanePosition(next_offset, time.monotonic(), source=self.source)
             self._tell_opened(None)
             self._log.info("lane_opened", next_offset=next_offset, generation=self.generation)
-            while batches := await self._take():
-                self.routing_since_s = time.monotonic()
-                self.position = await worker.route(batches, self._transaction_began) or self.position
-                self._refused_topics = worker.refused_topics
-                self.routing_since_s = None
+            passed = PassedPartitions(shared.kafka, shared.group)
+            while waiting := await self._take():
+                for stretch in worker.stretches(waiting):
+                    if (behind := await self._await_others(stretch, passed)) is None:
+                        break
+                    self.routing_since_s = time.monotonic()
+                    self.position = await worker.route(stretch, behind, self._transaction_began)
+                    self._refused_topics = worker.refused_topics
+                    self.routing_since_s = None
         finally:
             await asyncio.to_thread(self._stragglers.close)
             await writer.close()
@@ -294,6 +304,39 @@ class Lane:
             self._waiting_bytes -= sum(len(batch.payload) for batch in taken)
         self._wake_agent()
         return taken
+
+    async def _await_others(self, stretch: "Stretch", passed: PassedPartitions) -> Collection[str] | None:
+        """Return when what the stretch awaits is routed, with the tenants that have not got it; None: the lane shall close."""
+        ends = awaited_ends(stretch.batches[0], self.topic)
+        if not ends:
+            return ()
+        self.awaits = ", ".join(f"partition {place.partition} up to {end}" for place, end in sorted(ends.items()))
+        self._log.info("lane_awaits_partitions", offset=stretch.waiting[0].offset, awaits=self.awaits)
+        began_s, pause_s = time.monotonic(), _POLL_S
+        try:
+            while not self._closing:
+                try:
+                    if passed.is_passed(ends):
+                        lacking = passed.behind(ends)
+                        self._log.info(
+                            "lane_goes_on", awaited_s=round(time.monotonic() - began_s, 1), lacking=len(lacking)
+                        )
+                        return lacking
+                except BrokerUnavailable as error:
+                    self._log.warning("awaited_partitions_unknown", reason=str(error))
+                await self._rest(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_AWAITING_PAUSE_S)
+        finally:
+            self.awaits = None
+        return None
+
+    async def _rest(self, pause_s: float) -> None:
+        """Return after a pause, or sooner when the lane shall close."""
+        deadline_s = time.monotonic() + pause_s
+        while not self._closing and (left_s := deadline_s - time.monotonic()) > 0:
+            self._work.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._work.wait(), left_s)
 
     def _wake_agent(self) -> None:
         _call_in(self._loop, self._room.set)
@@ -391,23 +434,28 @@ class _LaneWorker:
                 self._released.add(tenant)
         stragglers.advance(next_offset, next_offset, ())
 
-    async def route(
-        self, waiting: Sequence[WaitingBatch], transaction_began: Callable[[float | None], None]
-    ) -> LanePosition | None:
-        """Write the outputs of ``waiting`` and the offset behind them, transaction by transaction; None when all are old.
+    def stretches(self, waiting: Sequence[WaitingBatch]) -> Iterator["Stretch"]:
+        """What of ``waiting`` is not routed yet, cut before each batch that awaits others."""
+        fresh = [batch for batch in waiting if batch.offset >= self._next_offset]
+        batches = [read_changes(batch.payload) for batch in fresh]
+        for first, behind in stretches(batches):
+            yield Stretch(fresh[first:behind], batches[first:behind])
 
-        A tenant that cannot keep up falls behind, and those that can again come back.
+    async def route(
+        self, stretch: "Stretch", lacking: Collection[str], transaction_began: Callable[[float | None], None]
+    ) -> LanePosition:
+        """Write the outputs of ``stretch`` and the offset behind them, transaction by transaction.
+
+        A tenant that cannot keep up falls behind, and those that can again come back. So do those that are ``lacking`` what
+        the stretch awaits.
 
         Raises:
             Fenced: another owner has the partition; nothing of it became visible.
             BrokerUnavailable, ServiceUnavailable, PipelineHalted: nothing of it became visible.
         """
-        fresh = [batch for batch in waiting if batch.offset >= self._next_offset]
-        if not fresh:
-            return None
-        batches = [read_changes(batch.payload) for batch in fresh]
+        fresh, batches = stretch
         book = self._book_for(batches)
-        step = _Step(self._prepare(batches, book))
+        step = _Step(self._prepare(batches, book), lacking=lacking)
         done = 0
         while done < len(batches):
             began_s = time.monotonic()
@@ -432,7 +480,7 @@ class _LaneWorker:
                 if not refused - (self._behind - step.joining.keys()):
                     raise
                 self._stay(step, dict.fromkeys(refused, str(error)))
-                step = _Step(dict.fromkeys(refused, str(error)))
+                step = _Step(dict.fromkeys(refused, str(error)), lacking=step.lacking)
                 done = first
                 continue
             transaction_began(None)
@@ -533,6 +581,9 @@ class _LaneWorker:
         for tenant, reason in step.stuck.items():
             if tenant not in step.left and (tenant not in self._behind or tenant in step.joining):
                 step.left[tenant] = Left(offset, reason, reached, is_stuck=True)
+        for tenant in step.lacking:
+            if tenant in self._specs and tenant not in self._left_out(step):
+                step.left[tenant] = Left(offset, LACKS, reached)
         self._book.leave_out(self._left_out(step))
 
     def _leave_over_limits(self, step: "_Step", offset: int, book: RouteBook) -> None:
@@ -551,6 +602,9 @@ class _LaneWorker:
         for straggler, backlog in self._stragglers.take_joining():
             tenant = straggler.tenant
             missed = [(each.offset, read_changes(each.payload)) for each in backlog]
+            if tenant in step.lacking or any(batch.head.awaited for _, batch in missed):
+                self._stragglers.stay(straggler, None)  # it finds out itself when that is routed
+                continue
             self._book.leave_out(self._specs.keys() - {tenant})
             needed = (*(batch for _, batch in missed), *batches)
             try:
@@ -636,6 +690,13 @@ class _LaneWorker:
         )
 
 
+class Stretch(NamedTuple):
+    """Batches one behind the other, of which none but the first awaits others."""
+
+    waiting: Sequence[WaitingBatch]
+    batches: Sequence[Changes]
+
+
 @dataclass(frozen=True, slots=True)
 class Left:
     """A tenant that a transaction leaves behind."""
@@ -652,6 +713,8 @@ class _Step:
 
     stuck: dict[str, str]
     """Tenants that cannot go on, with the reason."""
+    lacking: Collection[str] = ()
+    """Tenants that have not got yet what the first batch awaits."""
     left: dict[str, Left] = field(default_factory=dict)
     joining: dict[str, Straggler] = field(default_factory=dict)
     backlogs: dict[str, list[tuple[int, Changes]]] = field(default_factory=dict)

@@ -103,6 +103,9 @@ class Liveness:
             # Kafka is away: a restart does not help, so this is no stall.
             log.warning("progress_not_checked", reason=str(error.args[0]))
             return
+        for lane in self._lanes.all():
+            if lane.awaits is not None:  # it stands for another partition's sake, which is judged by itself
+                positions.pop(ChangesPartition(lane.topic, lane.kafka_partition), None)
         self._standing = standing_partitions(self._standing, positions, ends, self._nothing_behind, now_s)
         reasons = []
         for partition, standing in list(self._standing.items()):

@@ -227,7 +227,7 @@ def reached_by(batch: Changes, before: Reached) -> Reached:
         if not isinstance(entry, TransactionBoundary):
             order = _order_at_end(entry)
             break
-    return Reached(committed_at_us, order)
+    return Reached(committed_at_us or before.committed_at_us, order)
 
 
 def _order_at_end(change: Run | TableChange) -> EventOrder:

@@ -7,7 +7,7 @@ many tenants are behind: whoever finds fewer groups than that was not told of al
 """
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from aiokafka import TopicPartition
@@ -60,6 +60,13 @@ def find_stragglers(kafka: KafkaSettings, group: str, place: TopicPartition) -> 
     return found
 
 
+def committed_offsets(
+    kafka: KafkaSettings, groups: Sequence[str], place: TopicPartition
+) -> Mapping[str, CommittedOffset]:
+    """Where groups go on in a partition; those of open transactions are waited for. Blocks. Raises BrokerUnavailable."""
+    return _committed(AdminClient(client_config(kafka)), groups, place)
+
+
 def count_note(stragglers: Collection[str]) -> str:
     """What stands beside the router's own offset."""
     return f"{STRAGGLING}={len(stragglers)}" if stragglers else ""
@@ -71,7 +78,7 @@ def straggler_count(note: str) -> int:
     return int(count) if name == STRAGGLING and count.isdecimal() else 0
 
 
-def _committed(admin: AdminClient, groups: list[str], place: TopicPartition) -> dict[str, CommittedOffset]:
+def _committed(admin: AdminClient, groups: Sequence[str], place: TopicPartition) -> dict[str, CommittedOffset]:
     """Asked of all at once; offsets of a transaction whose end is being written are waited for."""
     deadline_s = time.monotonic() + _TIMEOUT_S
     found: dict[str, CommittedOffset] = {}

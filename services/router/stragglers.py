@@ -36,6 +36,7 @@ from libs.failpoints import failpoint
 from libs.kafka.clients import client_config
 from libs.telemetry import metrics
 from libs.types.tenant import TenantSpec
+from services.router.awaited import LACKS, PassedPartitions, awaited_ends
 from services.router.deliver import Changes, read_changes, targets_of
 from services.router.match import RouteBook
 from services.router.metering import Meter
@@ -127,7 +128,12 @@ class Straggler:
 
     def fail(self, reason: str) -> None:
         """Try again after a pause, longer each time."""
-        self.reason, self.is_stuck = reason, True
+        self.is_stuck = True
+        self.put_off(reason)
+
+    def put_off(self, reason: str) -> None:
+        """The same, and nobody has to see to it."""
+        self.reason = reason
         self.ready = []
         self.due_s = time.monotonic() + self.pause_s
         self.pause_s = min(2 * self.pause_s, _LONGEST_PAUSE_S)
@@ -206,6 +212,7 @@ class Stragglers:
         self._consumer: Consumer | None = None
         self._reads_at: int | None = None
         self._failed = False
+        self._others = PassedPartitions(shared.kafka, shared.group)
         self._meter: Meter
         """Of the thread; made in it."""
         self._tenants: object = None
@@ -452,6 +459,9 @@ class Stragglers:
             if time.monotonic() - straggler.touched_s < _TOUCH_S:
                 loop = asyncio.get_running_loop()
                 straggler.ready = await loop.run_in_executor(self._executor, self._made_ready, straggler)
+        except _Awaits as error:
+            straggler.put_off(str(error))
+            state = _State.IDLE
         except (ServiceUnavailable, _NotYet, ChangesLost) as error:
             self._tell(straggler, str(error))
             straggler.fail(str(error))
@@ -463,7 +473,7 @@ class Stragglers:
     def _made_ready(self, straggler: Straggler) -> list[tuple[WaitingBatch, Changes]]:
         began_ns = time.thread_time_ns()
         waiting = self._read(straggler.cursor)
-        batches = [(each, read_changes(each.payload)) for each in waiting]
+        batches = self._passed([(each, read_changes(each.payload)) for each in waiting], straggler.tenant)
         book = self._book_of(straggler)
         for _, batch in batches:
             self._prepare_batch(straggler, batch, book)
@@ -475,6 +485,24 @@ class Stragglers:
             straggler.refused_since_s = time.monotonic()
         straggler.prepared_ns += time.thread_time_ns() - began_ns
         return batches
+
+    def _passed(
+        self, batches: Sequence[tuple[WaitingBatch, Changes]], tenant: str
+    ) -> list[tuple[WaitingBatch, Changes]]:
+        """Up to the first batch that awaits what the tenant has not got. Raises _Awaits: that is the first."""
+        passed: list[tuple[WaitingBatch, Changes]] = []
+        for waiting, batch in batches:
+            ends = awaited_ends(batch, self._place.topic)
+            try:
+                if ends and not self._others.is_passed_by(tenant, ends):
+                    break
+            except BrokerUnavailable as error:
+                self._log.warning("awaited_partitions_unknown", reason=str(error))
+                break
+            passed.append((waiting, batch))
+        if batches and not passed:
+            raise _Awaits(LACKS)
+        return passed
 
     def _book_of(self, straggler: Straggler) -> RouteBook:
         """The routes of one tenant; made anew with its document, and when what was refused may be granted now."""
@@ -625,6 +653,10 @@ class Stragglers:
 
 class _NotYet(HeadwaterError):
     """Perhaps in a moment."""
+
+
+class _Awaits(HeadwaterError):
+    """What comes next is for when the tenant has got what another partition has."""
 
 
 def _open_consumer(shared: LaneDependencies) -> Consumer:

@@ -12,7 +12,7 @@ from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.source.follow import follow
 from libs.source.process import serve_reader
 from libs.source.status import ReaderStatus
-from libs.source.vitess.tasks import partition_name
+from libs.source.vitess.tasks import changes_partition, partition_name
 from services.vstream_reader.position import SOURCE_KIND
 from services.vstream_reader.settings import VstreamReaderSettings, mistakes_in
 from services.vstream_reader.source import TakeOver, VstreamSource
@@ -32,7 +32,7 @@ async def follow_vstream(settings: VstreamReaderSettings, status: ReaderStatus) 
             committer=committer,
             lease_s=settings.lease_s,
             status=status,
-            changes_partition=settings.tasks.number if settings.tasks is not None else 0,
+            changes_partition=changes_partition(partition_name(settings.tasks)),
             heartbeat_interval_s=settings.heartbeat_interval_s,
             hears_signals=True,
         )

@@ -248,6 +248,7 @@ class VstreamChangeLog:
                 has_ordered_transactions=settings.events.transaction_metadata is TransactionMetadata.ORDERED,
             )
         )
+        self._batch.await_others(beginning.awaited)
         self._labels = (settings.source, identity.source_partition)
         self._bytes_read = metrics.READER_BYTES.labels(*self._labels)
         metrics.READER_QUEUE_ANSWERS_CAPACITY.labels(*self._labels).set(ANSWERS_AHEAD)
@@ -410,6 +411,7 @@ class VstreamChangeLog:
         try:
             found = settled(place, self._settings.tasks.number, await self._fellows.positions())
             states = await self._fellows.asked(found.added)
+            awaited = await self._fellows.published_ends(found.added)
         except TransientError as error:
             log.info("fellow_tasks_unknown", reason=str(error))
             return
@@ -423,6 +425,7 @@ class VstreamChangeLog:
             await asyncio.to_thread(self._recopy.close)
             self._recopy = self._recopy_of(taken_over([self._recopy.state, *states]))
             self._recopy.follow_signals(self._settings.kafka)
+            self._batch.await_others(awaited)
             self._move_to(decoder, found.position)
         elif (found.position.let_go, found.position.taken_up) != (place.let_go, place.taken_up):
             decoder.note(found.position.let_go, found.position.taken_up)

@@ -7,20 +7,24 @@ before it; ``libs.source.vitess.tasks`` has the names.
 import asyncio
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import msgspec
 import structlog
+from confluent_kafka.admin import AdminClient
 
 from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable, Fenced, PipelineHalted, SourceMisconfigured
+from libs.events.names import changes_topic
+from libs.kafka.clients import client_config
+from libs.kafka.tail import fetch_end_offsets
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.source import incremental
 from libs.source.port import ReadBatch, ResumePoint
 from libs.source.publisher import Publisher
 from libs.source.signal_topic import beginning_of
-from libs.source.vitess.tasks import WHOLE_KEYSPACE, TaskSettings, partition_name, task_of
+from libs.source.vitess.tasks import WHOLE_KEYSPACE, TaskSettings, changes_partition, partition_name, task_of
 from libs.source.vitess.vgtid import ShardGtid, TableLastKey
 from libs.types.checkpoint import NO_INCREMENTAL, Checkpoint, FencingToken, IncrementalSnapshot
 from libs.types.position import SourcePartition
@@ -43,6 +47,8 @@ class Beginning:
     """Tables are being copied there."""
     incremental: IncrementalSnapshot = NO_INCREMENTAL
     """What signals asked for before, and is not done."""
+    awaited: Mapping[int, int] = field(default_factory=dict)
+    """Up to where the changes topic is routed first, by Kafka partition: whoever read the shards before has published there."""
 
 
 def dealt_shards(tasks: TaskSettings | None, shards: Sequence[str]) -> Sequence[str]:
@@ -253,6 +259,8 @@ async def take_over(
             for checkpoint in (generations[nth][number] for nth, number in readers)
             for state in _asked(checkpoint, position)
         ]
+        readers_before = [generations[nth][number].partition.name for nth, number in readers]
+        awaited = await published_ends(source, partition_name(tasks), readers_before, kafka)
         for partition, publisher in publishers.items():
             await _note_taken_over(found[partition], publisher, partition_name(tasks))
             noted = await committer.checkpoint(partition)
@@ -261,7 +269,7 @@ async def take_over(
     finally:
         for partition, token in tokens.items():
             await committer.release(partition, owner, token)
-    return Beginning(position, bool(copying_shards(position)), incremental.taken_over(states))
+    return Beginning(position, bool(copying_shards(position)), incremental.taken_over(states), awaited)
 
 
 def _asked(checkpoint: Checkpoint, position: VitessPosition) -> Iterator[IncrementalSnapshot]:
@@ -282,6 +290,21 @@ async def with_signals_offset(
     return msgspec.structs.replace(state, signals_offset=offset)
 
 
+async def published_ends(source: str, own: str, others: Iterable[str], kafka: KafkaSettings) -> Mapping[int, int]:
+    """End offsets of the Kafka partitions of the changes topic that ``others``, source partitions, publish to: what one of them
+    has committed stands below. The Kafka partition of ``own`` is left out, since it has an order of its own.
+
+    Raises:
+        BrokerUnavailable: try again.
+    """
+    numbers = sorted({changes_partition(other) for other in others} - {changes_partition(own)})
+    if not numbers:
+        return {}
+    admin = AdminClient(client_config(kafka))
+    # Not the last stable offsets: the end of a transaction is told to each partition by itself, to this one perhaps last.
+    return await asyncio.to_thread(fetch_end_offsets, admin, changes_topic(source), numbers)
+
+
 class Fellows(Protocol):
     """The other tasks of a task's generation."""
 
@@ -295,6 +318,14 @@ class Fellows(Protocol):
 
     async def asked(self, added: Mapping[int, Sequence[LetGo]]) -> Sequence[IncrementalSnapshot]:
         """What tasks had been asked for when they let shards go, with where their signals go on; by their numbers.
+
+        Raises:
+            BrokerUnavailable: try again.
+        """
+        ...
+
+    async def published_ends(self, numbers: Iterable[int]) -> Mapping[int, int]:
+        """Where the Kafka partitions end that tasks of these numbers publish to; see ``tasks.published_ends``.
 
         Raises:
             BrokerUnavailable: try again.
@@ -328,6 +359,11 @@ class CommittedFellows:
             for number, parts in added.items()
             for part in parts
         ]
+
+    async def published_ends(self, numbers: Iterable[int]) -> Mapping[int, int]:
+        """See ``Fellows.published_ends``."""
+        names = [self._partition(number).name for number in numbers]
+        return await published_ends(self.source, partition_name(self.tasks), names, self.kafka)
 
     def _partition(self, number: int) -> SourcePartition:
         task = msgspec.structs.replace(self.tasks, number=number)

@@ -43,6 +43,10 @@ class ReaderPipeline:
 
     def batches(self) -> list[ChangeBatch]:
         """Every committed batch, in order."""
+        return [batch for _, batch in self.records()]
+
+    def records(self) -> list[tuple[int, ChangeBatch]]:
+        """Every committed batch with its offset, in order."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.kafka.bootstrap_servers,
@@ -53,13 +57,13 @@ class ReaderPipeline:
             }
         )
         consumer.assign([TopicPartition(changes_topic(self.source), self.partition, 0)])
-        batches: list[ChangeBatch] = []
+        records: list[tuple[int, ChangeBatch]] = []
         try:
             while (message := consumer.poll(10.0)) is not None:
                 if message.error() is not None:  # the end of what is committed, or no topic yet
-                    return batches
-                batches.append(ChangeBatch.FromString(message.value() or b""))
-            return batches
+                    return records
+                records.append((message.offset() or 0, ChangeBatch.FromString(message.value() or b"")))
+            return records
         finally:
             consumer.close()
 
@@ -70,7 +74,7 @@ class ReaderPipeline:
 
     def rows(self) -> list[PublishedRow]:
         """Every committed row event, in order."""
-        return [row for entry in self.entries() if entry.WhichOneof("entry") == "run" for row in _rows_of(entry.run)]
+        return [row for entry in self.entries() if entry.WhichOneof("entry") == "run" for row in rows_of_run(entry.run)]
 
     def wait_for_rows(
         self, is_enough: Callable[[list[PublishedRow]], bool], timeout_s: float = 240.0
@@ -126,7 +130,8 @@ def start_pipeline(
     return ReaderPipeline(source, kafka, reader, [history, committer])
 
 
-def _rows_of(run: Run) -> Iterator[PublishedRow]:
+def rows_of_run(run: Run) -> Iterator[PublishedRow]:
+    """The row events of a run, in order."""
     for index, (op, key, value) in enumerate(zip(run.ops.decode(), run.keys, run.values, strict=True)):
         yield PublishedRow(
             table=f"{run.database}.{run.table}",

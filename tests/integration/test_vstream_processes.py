@@ -19,8 +19,9 @@ from libs.local.reader_tasks import planned_generations, store_generations
 from libs.local.spark_toolchain import SparkToolchain
 from libs.source.signal_topic import beginning_of, keep_beginning, send_signal, signals_topic
 from libs.types.position import SourcePartition
+from protos.headwater.changes.v1.change_batch_pb2 import ChangeBatch
 from tests.conftest import KafkaBroker, MysqlServer, StartVtgate, ValkeyServer
-from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline
+from tests.integration.reader_pipeline import PublishedRow, ReaderPipeline, rows_of_run
 from tests.integration.service_process import ServiceProcess
 from tests.vtgate.client import execute
 from tests.vtgate.cluster import new_shard, on_every_shard, topology_of
@@ -89,9 +90,9 @@ class Mesh:
             execute(self.server, statement, self.keyspace)
 
     def change(self) -> None:
-        """Ten rows, one after another."""
+        """Ten rows, one after another; every other time the same."""
         for _ in range(10):
-            self.write(f"UPDATE t SET v = v + 1 WHERE id = {1 + self.changes % ROWS}")
+            self.write(f"UPDATE t SET v = v + 1 WHERE id = {1 + self.changes % 20}")
             self.changes += 1
 
     def signal(self, kind: str, signal_id: str, condition: str = "") -> None:
@@ -166,6 +167,41 @@ def assert_exactly_once(rows: Sequence[PublishedRow], *, copies: int = 1) -> Non
         assert sum(row.is_snapshot for row in history) <= copies
         for before, after in itertools.pairwise(changes):
             assert after.value["before"] == before.value["after"]
+
+
+def assert_routed_in_order(mesh: Mesh, kafka_partitions: int) -> None:
+    """Of each key a change is routed behind those before it, however far the router is in each Kafka partition: they stand in
+    the same one in order, or what stands there awaits them."""
+    records = {number: _reading(mesh, number).records() for number in range(kafka_partitions)}
+    before = {number: _what_is_routed_before(number, records) for number in records}
+    changes: dict[int, list[tuple[tuple[int, int, int], int, int]]] = {}
+    for number, of_partition in records.items():
+        for offset, batch in of_partition:
+            for row in (row for entry in batch.entries for row in rows_of_run(entry.run)):
+                if row.key is not None and not row.is_snapshot:
+                    changes.setdefault(row.key["id"], []).append((row.order, number, offset))
+    for history in changes.values():
+        for (_, first, first_offset), (_, second, second_offset) in itertools.pairwise(sorted(history)):
+            assert before[second][second_offset].get(first, 0) > first_offset - (first == second)
+
+
+def _what_is_routed_before(
+    number: int, records: dict[int, list[tuple[int, ChangeBatch]]], below: int | None = None
+) -> dict[int, dict[int, int]]:
+    """By the offset of each record of a partition: up to where each partition is routed before it."""
+    ends: dict[int, int] = {}
+    found = {}
+    for offset, batch in records[number]:
+        if below is not None and offset >= below:
+            break
+        for awaited in batch.awaited:
+            other = _what_is_routed_before(awaited.kafka_partition, records, awaited.end_offset)
+            reached = list(other.values())[-1] if other else {}
+            for partition, end in {**reached, awaited.kafka_partition: awaited.end_offset}.items():
+                ends[partition] = max(ends.get(partition, 0), end)
+        ends[number] = max(ends.get(number, 0), offset)
+        found[offset] = dict(ends)
+    return found
 
 
 @pytest.fixture
@@ -309,6 +345,7 @@ def test_tasks_that_become_more_and_fewer_lose_and_repeat_nothing(
         _wait_until_all_is_there(mesh, all_rows)
 
         assert_exactly_once(all_rows(), copies=2)
+        assert_routed_in_order(mesh, 4)
         assert len(all_rows()) == 2 * ROWS + mesh.changes
         assert {row.key["id"] for row in _rows_of(mesh, 3) if row.key}, "the fourth task had rows"
     finally:
@@ -375,6 +412,7 @@ def test_shards_that_a_reshard_joins_come_to_one_task_without_loss(
         _wait_until_all_is_there(mesh, all_rows)
         assert before == ROWS
         assert_exactly_once(all_rows(), copies=3)  # a signal that both heard may act twice
+        assert_routed_in_order(mesh, 2)
         assert len(all_rows()) - _copied(all_rows()) == mesh.changes
     finally:
         mesh.stop()
@@ -408,6 +446,7 @@ def test_shards_that_were_joined_while_nothing_ran_are_followed_by_the_next_gene
         _wait_until_all_is_there(mesh, all_rows)
 
         assert_exactly_once(all_rows())
+        assert_routed_in_order(mesh, 2)
     finally:
         mesh.stop()
         server.stop()
@@ -468,6 +507,7 @@ def test_a_documents_number_of_readers_is_changed_without_loss(
         assert_exactly_once(all_rows(), copies=2)
         assert len(all_rows()) == 2 * ROWS + mesh.changes
         assert {row.key["id"] for row in _rows_of(mesh, 2) if row.key}, "the third reader had rows"
+        assert_routed_in_order(mesh, 3)
     finally:
         mesh.stop()
         server.stop()
@@ -505,9 +545,13 @@ def _rows_of_all(mesh: Mesh, partitions: int) -> list[PublishedRow]:
 
 
 def _rows_of(mesh: Mesh, partition: int) -> list[PublishedRow]:
+    return _reading(mesh, partition).rows()
+
+
+def _reading(mesh: Mesh, partition: int) -> ReaderPipeline:
     reading = ReaderPipeline(mesh.source, mesh._broker, mesh.services[0], [])
     reading.partition = partition
-    return reading.rows()
+    return reading
 
 
 def _wait_until_all_is_there(mesh: Mesh, all_rows: Any) -> None:

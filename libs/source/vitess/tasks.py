@@ -38,6 +38,17 @@ def partition_name(tasks: TaskSettings | None) -> str:
     return WHOLE_KEYSPACE if tasks is None else f"task{tasks.number}_{tasks.of}_{tasks.generation}"
 
 
+def changes_partition(name: str) -> int:
+    """The Kafka partition of the changes topic that a source partition of a keyspace is published to; a later generation's
+    task of the same number has the same.
+
+    >>> changes_partition("task1_2_3"), changes_partition("0")
+    (1, 0)
+    """
+    task = task_of(name)
+    return 0 if task is None else task.number
+
+
 def task_of(name: str) -> TaskSettings | None:
     """The task whose source partition ``name`` is, its ``previous_tasks`` unknown; None: it is no task's.
 

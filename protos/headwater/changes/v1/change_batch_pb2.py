@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.protos/headwater/changes/v1/change_batch.proto\x12\x14headwater.changes.v1\"\xf2\x01\n\x0b\x43hangeBatch\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x18\n\x10source_partition\x18\x02 \x01(\t\x12\x15\n\rfencing_token\x18\x03 \x01(\x04\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12\x11\n\tconnector\x18\x05 \x01(\t\x12\x17\n\x0fpublished_at_us\x18\x06 \x01(\x03\x12,\n\x07\x65ntries\x18\x07 \x03(\x0b\x32\x1b.headwater.changes.v1.Entry\x12\x16\n\x0eremoved_fields\x18\x08 \x03(\t\x12 \n\x18has_ordered_transactions\x18\t \x01(\x08\"\xc0\x01\n\x05\x45ntry\x12(\n\x03run\x18\x01 \x01(\x0b\x32\x19.headwater.changes.v1.RunH\x00\x12\x39\n\x0ctable_change\x18\x02 \x01(\x0b\x32!.headwater.changes.v1.TableChangeH\x00\x12I\n\x14transaction_boundary\x18\x03 \x01(\x0b\x32).headwater.changes.v1.TransactionBoundaryH\x00\x42\x07\n\x05\x65ntry\"\xfb\x01\n\x03Run\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\x12\x16\n\x0eschema_version\x18\x03 \x01(\r\x12\x16\n\x0etransaction_id\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\r\x12\x0c\n\x04rank\x18\x06 \x01(\t\x12\x18\n\x10\x66irst_tx_ordinal\x18\x07 \x01(\x04\x12\x17\n\x0f\x63ommitted_at_us\x18\x08 \x01(\x03\x12\x13\n\x0bis_snapshot\x18\t \x01(\x08\x12\x0b\n\x03ops\x18\n \x01(\x0c\x12\x0c\n\x04keys\x18\x0b \x03(\x0c\x12\x0e\n\x06values\x18\x0c \x03(\x0c\x12\x13\n\x0b\x66or_tenants\x18\r \x03(\t\"\xda\x01\n\x0bTableChange\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\x12\x16\n\x0eschema_version\x18\x03 \x01(\r\x12\r\n\x05\x65poch\x18\x04 \x01(\r\x12\x0c\n\x04rank\x18\x05 \x01(\t\x12\x12\n\ntx_ordinal\x18\x06 \x01(\x04\x12\x17\n\x0f\x63ommitted_at_us\x18\x07 \x01(\x03\x12\x13\n\x0bis_snapshot\x18\x08 \x01(\x08\x12\x0b\n\x03key\x18\t \x01(\x0c\x12\r\n\x05value\x18\n \x01(\x0c\x12\x17\n\x0f\x64\x61tabase_tables\x18\x0b \x03(\t\"\x8f\x02\n\x13TransactionBoundary\x12@\n\x06status\x18\x01 \x01(\x0e\x32\x30.headwater.changes.v1.TransactionBoundary.Status\x12\x16\n\x0etransaction_id\x18\x02 \x01(\t\x12\x17\n\x0f\x63ommitted_at_us\x18\x03 \x01(\x03\x12\x41\n\x12table_event_counts\x18\x04 \x03(\x0b\x32%.headwater.changes.v1.TableEventCount\"B\n\x06Status\x12\x16\n\x12STATUS_UNSPECIFIED\x10\x00\x12\x10\n\x0cSTATUS_BEGIN\x10\x01\x12\x0e\n\nSTATUS_END\x10\x02\"B\n\x0fTableEventCount\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\x12\x0e\n\x06\x65vents\x18\x03 \x01(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.protos/headwater/changes/v1/change_batch.proto\x12\x14headwater.changes.v1\"\xa7\x02\n\x0b\x43hangeBatch\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x18\n\x10source_partition\x18\x02 \x01(\t\x12\x15\n\rfencing_token\x18\x03 \x01(\x04\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12\x11\n\tconnector\x18\x05 \x01(\t\x12\x17\n\x0fpublished_at_us\x18\x06 \x01(\x03\x12,\n\x07\x65ntries\x18\x07 \x03(\x0b\x32\x1b.headwater.changes.v1.Entry\x12\x16\n\x0eremoved_fields\x18\x08 \x03(\t\x12 \n\x18has_ordered_transactions\x18\t \x01(\x08\x12\x33\n\x07\x61waited\x18\n \x03(\x0b\x32\".headwater.changes.v1.PartitionEnd\";\n\x0cPartitionEnd\x12\x17\n\x0fkafka_partition\x18\x01 \x01(\x05\x12\x12\n\nend_offset\x18\x02 \x01(\x03\"\xc0\x01\n\x05\x45ntry\x12(\n\x03run\x18\x01 \x01(\x0b\x32\x19.headwater.changes.v1.RunH\x00\x12\x39\n\x0ctable_change\x18\x02 \x01(\x0b\x32!.headwater.changes.v1.TableChangeH\x00\x12I\n\x14transaction_boundary\x18\x03 \x01(\x0b\x32).headwater.changes.v1.TransactionBoundaryH\x00\x42\x07\n\x05\x65ntry\"\xfb\x01\n\x03Run\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\x12\x16\n\x0eschema_version\x18\x03 \x01(\r\x12\x16\n\x0etransaction_id\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\r\x12\x0c\n\x04rank\x18\x06 \x01(\t\x12\x18\n\x10\x66irst_tx_ordinal\x18\x07 \x01(\x04\x12\x17\n\x0f\x63ommitted_at_us\x18\x08 \x01(\x03\x12\x13\n\x0bis_snapshot\x18\t \x01(\x08\x12\x0b\n\x03ops\x18\n \x01(\x0c\x12\x0c\n\x04keys\x18\x0b \x03(\x0c\x12\x0e\n\x06values\x18\x0c \x03(\x0c\x12\x13\n\x0b\x66or_tenants\x18\r \x03(\t\"\xda\x01\n\x0bTableChange\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\x12\x16\n\x0eschema_version\x18\x03 \x01(\r\x12\r\n\x05\x65poch\x18\x04 \x01(\r\x12\x0c\n\x04rank\x18\x05 \x01(\t\x12\x12\n\ntx_ordinal\x18\x06 \x01(\x04\x12\x17\n\x0f\x63ommitted_at_us\x18\x07 \x01(\x03\x12\x13\n\x0bis_snapshot\x18\x08 \x01(\x08\x12\x0b\n\x03key\x18\t \x01(\x0c\x12\r\n\x05value\x18\n \x01(\x0c\x12\x17\n\x0f\x64\x61tabase_tables\x18\x0b \x03(\t\"\x8f\x02\n\x13TransactionBoundary\x12@\n\x06status\x18\x01 \x01(\x0e\x32\x30.headwater.changes.v1.TransactionBoundary.Status\x12\x16\n\x0etransaction_id\x18\x02 \x01(\t\x12\x17\n\x0f\x63ommitted_at_us\x18\x03 \x01(\x03\x12\x41\n\x12table_event_counts\x18\x04 \x03(\x0b\x32%.headwater.changes.v1.TableEventCount\"B\n\x06Status\x12\x16\n\x12STATUS_UNSPECIFIED\x10\x00\x12\x10\n\x0cSTATUS_BEGIN\x10\x01\x12\x0e\n\nSTATUS_END\x10\x02\"B\n\x0fTableEventCount\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\x12\x0e\n\x06\x65vents\x18\x03 \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,17 +32,19 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.headwater.changes.v1
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CHANGEBATCH']._serialized_start=73
-  _globals['_CHANGEBATCH']._serialized_end=315
-  _globals['_ENTRY']._serialized_start=318
-  _globals['_ENTRY']._serialized_end=510
-  _globals['_RUN']._serialized_start=513
-  _globals['_RUN']._serialized_end=764
-  _globals['_TABLECHANGE']._serialized_start=767
-  _globals['_TABLECHANGE']._serialized_end=985
-  _globals['_TRANSACTIONBOUNDARY']._serialized_start=988
-  _globals['_TRANSACTIONBOUNDARY']._serialized_end=1259
-  _globals['_TRANSACTIONBOUNDARY_STATUS']._serialized_start=1193
-  _globals['_TRANSACTIONBOUNDARY_STATUS']._serialized_end=1259
-  _globals['_TABLEEVENTCOUNT']._serialized_start=1261
-  _globals['_TABLEEVENTCOUNT']._serialized_end=1327
+  _globals['_CHANGEBATCH']._serialized_end=368
+  _globals['_PARTITIONEND']._serialized_start=370
+  _globals['_PARTITIONEND']._serialized_end=429
+  _globals['_ENTRY']._serialized_start=432
+  _globals['_ENTRY']._serialized_end=624
+  _globals['_RUN']._serialized_start=627
+  _globals['_RUN']._serialized_end=878
+  _globals['_TABLECHANGE']._serialized_start=881
+  _globals['_TABLECHANGE']._serialized_end=1099
+  _globals['_TRANSACTIONBOUNDARY']._serialized_start=1102
+  _globals['_TRANSACTIONBOUNDARY']._serialized_end=1373
+  _globals['_TRANSACTIONBOUNDARY_STATUS']._serialized_start=1307
+  _globals['_TRANSACTIONBOUNDARY_STATUS']._serialized_end=1373
+  _globals['_TABLEEVENTCOUNT']._serialized_start=1375
+  _globals['_TABLEEVENTCOUNT']._serialized_end=1441
 # @@protoc_insertion_point(module_scope)

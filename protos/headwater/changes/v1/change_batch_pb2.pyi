@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ChangeBatch(_message.Message):
-    __slots__ = ("source", "source_partition", "fencing_token", "run_id", "connector", "published_at_us", "entries", "removed_fields", "has_ordered_transactions")
+    __slots__ = ("source", "source_partition", "fencing_token", "run_id", "connector", "published_at_us", "entries", "removed_fields", "has_ordered_transactions", "awaited")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     SOURCE_PARTITION_FIELD_NUMBER: _ClassVar[int]
     FENCING_TOKEN_FIELD_NUMBER: _ClassVar[int]
@@ -18,6 +18,7 @@ class ChangeBatch(_message.Message):
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELDS_FIELD_NUMBER: _ClassVar[int]
     HAS_ORDERED_TRANSACTIONS_FIELD_NUMBER: _ClassVar[int]
+    AWAITED_FIELD_NUMBER: _ClassVar[int]
     source: str
     source_partition: str
     fencing_token: int
@@ -27,7 +28,16 @@ class ChangeBatch(_message.Message):
     entries: _containers.RepeatedCompositeFieldContainer[Entry]
     removed_fields: _containers.RepeatedScalarFieldContainer[str]
     has_ordered_transactions: bool
-    def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., fencing_token: _Optional[int] = ..., run_id: _Optional[str] = ..., connector: _Optional[str] = ..., published_at_us: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ..., removed_fields: _Optional[_Iterable[str]] = ..., has_ordered_transactions: _Optional[bool] = ...) -> None: ...
+    awaited: _containers.RepeatedCompositeFieldContainer[PartitionEnd]
+    def __init__(self, source: _Optional[str] = ..., source_partition: _Optional[str] = ..., fencing_token: _Optional[int] = ..., run_id: _Optional[str] = ..., connector: _Optional[str] = ..., published_at_us: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ..., removed_fields: _Optional[_Iterable[str]] = ..., has_ordered_transactions: _Optional[bool] = ..., awaited: _Optional[_Iterable[_Union[PartitionEnd, _Mapping]]] = ...) -> None: ...
+
+class PartitionEnd(_message.Message):
+    __slots__ = ("kafka_partition", "end_offset")
+    KAFKA_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    kafka_partition: int
+    end_offset: int
+    def __init__(self, kafka_partition: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
 
 class Entry(_message.Message):
     __slots__ = ("run", "table_change", "transaction_boundary")

@@ -1,0 +1,122 @@
+"""What a batch awaits: records of other Kafka partitions of its topic, which each tenant gets before it.
+
+Shards of a keyspace pass from one reader to another, and with them their rows from one Kafka partition to another. The first
+batch of the new reader says up to where the others are routed first (``ChangeBatch.awaited``), so that a key's changes stand
+in order in the tenants' topics. A lane waits there for the router's group, whoever's lane the other partition is; tenants that
+are behind in it fall behind here too, at this batch, and each passes it when its own cursor there has.
+
+Nobody waits in a circle: what a batch awaits was published before it was.
+
+Offsets alone do not say that something is missing: the ends of transactions take some too. So where a cursor stands below what
+is awaited, a consumer looks whether a record is between the two.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+from aiokafka import TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as OffsetOf
+
+from libs.config.connections import KafkaSettings
+from libs.errors import BrokerUnavailable
+from libs.events.names import STRAGGLING, straggler_group
+from libs.kafka.clients import client_config
+from services.router.deliver import Changes
+from services.router.straggler_offsets import committed_offsets, find_stragglers
+
+LACKS: Final = "awaits what comes first from another partition"
+"""Why a tenant is behind."""
+_LOOK_TIMEOUT_S: Final = 5.0
+
+
+def stretches(batches: Sequence[Changes]) -> Iterator[tuple[int, int]]:
+    """Where ``batches`` are cut, as (first, behind the last): what awaits others begins a stretch."""
+    first = 0
+    for place, batch in enumerate(batches):
+        if batch.head.awaited and place > first:
+            yield first, place
+            first = place
+    if batches:
+        yield first, len(batches)
+
+
+def awaited_ends(batch: Changes, topic: str) -> Mapping[TopicPartition, int]:
+    """What ``batch``, of ``topic``, awaits: the offset below which all is routed first, by partition."""
+    ends: dict[TopicPartition, int] = {}
+    for awaited in batch.head.awaited:  # a record of several batches may name a partition twice
+        place = TopicPartition(topic, awaited.kafka_partition)
+        ends[place] = max(ends.get(place, 0), awaited.end_offset)
+    return ends
+
+
+class PassedPartitions:
+    """Asks Kafka how far a group of routers has come, and its tenants that are behind. Thread-safe; its calls block.
+
+    All raise BrokerUnavailable where Kafka does not say: ask again.
+    """
+
+    def __init__(self, kafka: KafkaSettings, group: str) -> None:
+        self._kafka = kafka
+        self._group = group
+
+    def is_passed(self, ends: Mapping[TopicPartition, int]) -> bool:
+        """Whether the group's lanes have routed all that stands below ``ends``, for those who were not behind."""
+        return all(self._has_passed(self._group, place, end) for place, end in ends.items())
+
+    def is_passed_by(self, tenant: str, ends: Mapping[TopicPartition, int]) -> bool:
+        """Whether one tenant has got all that stands below ``ends``."""
+        own = straggler_group(self._group, tenant)
+        for place, end in ends.items():
+            # The lanes first: who falls behind later than that has passed.
+            if not self._has_passed(self._group, place, end):
+                return False
+            committed = committed_offsets(self._kafka, [own], place)[own]
+            if committed.note == STRAGGLING and self._is_missing(place, committed.next_offset, end):
+                return False
+        return True
+
+    def behind(self, ends: Mapping[TopicPartition, int]) -> Collection[str]:
+        """The tenants that have not; asked behind ``is_passed``."""
+        return {
+            tenant
+            for place, end in ends.items()
+            for tenant, cursor in find_stragglers(self._kafka, self._group, place).items()
+            if self._is_missing(place, cursor, end)
+        }
+
+    def _has_passed(self, group: str, place: TopicPartition, end: int) -> bool:
+        return not self._is_missing(place, committed_offsets(self._kafka, [group], place)[group].next_offset, end)
+
+    def _is_missing(self, place: TopicPartition, cursor: int, end: int) -> bool:
+        """Whether a record stands at ``cursor`` or above and below ``end``, or may yet: its transaction is open."""
+        return cursor < end and _next_place(self._kafka, self._group, place, cursor) < end
+
+
+def _next_place(kafka: KafkaSettings, group: str, place: TopicPartition, start: int) -> int:
+    """The offset of the first committed record at ``start`` or above; where there is none yet, up to where that is sure."""
+    consumer = Consumer(
+        client_config(kafka)
+        | {
+            "group.id": group,
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "fetch.message.max.bytes": 1_000_000,
+            "queued.max.messages.kbytes": 1_024,
+        }
+    )
+    try:
+        consumer.assign([OffsetOf(place.topic, place.partition, start)])
+        message = consumer.poll(_LOOK_TIMEOUT_S)
+    except KafkaException as error:
+        raise BrokerUnavailable(f"{place.topic}/{place.partition} cannot be read: {error}") from error
+    finally:
+        consumer.close()
+    if message is None:
+        raise BrokerUnavailable(f"{place.topic}/{place.partition} gave nothing at offset {start} in time")
+    fault, offset = message.error(), message.offset()
+    if (fault is not None and fault.code() != KafkaError._PARTITION_EOF) or offset is None:
+        raise BrokerUnavailable(f"{place.topic}/{place.partition} cannot be read: {fault}")
+    return offset
