@@ -7,27 +7,25 @@ are behind in it fall behind here too, at this batch, and each passes it when it
 
 Nobody waits in a circle: what a batch awaits was published before it was.
 
-Offsets alone do not say that something is missing: the ends of transactions take some too. So where a cursor stands below what
-is awaited, a consumer looks whether a record is between the two.
+Offsets alone do not say that something is missing: where a cursor stands below what is awaited, a consumer looks whether a
+record is between the two (``next_record``).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from aiokafka import TopicPartition
-from confluent_kafka import Consumer, KafkaError, KafkaException
-from confluent_kafka import TopicPartition as OffsetOf
+from confluent_kafka import KafkaException
 
 from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable
 from libs.events.names import STRAGGLING, straggler_group
-from libs.kafka.clients import client_config
 from services.router.deliver import Changes
+from services.router.next_record import next_record, open_looker
 from services.router.straggler_offsets import committed_offsets, find_stragglers
 
 LACKS: Final = "awaits what comes first from another partition"
 """Why a tenant is behind."""
-_LOOK_TIMEOUT_S: Final = 5.0
 
 
 def stretches(batches: Sequence[Changes]) -> Iterator[tuple[int, int]]:
@@ -90,33 +88,15 @@ class PassedPartitions:
 
     def _is_missing(self, place: TopicPartition, cursor: int, end: int) -> bool:
         """Whether a record stands at ``cursor`` or above and below ``end``, or may yet: its transaction is open."""
-        return cursor < end and _next_place(self._kafka, self._group, place, cursor) < end
-
-
-def _next_place(kafka: KafkaSettings, group: str, place: TopicPartition, start: int) -> int:
-    """The offset of the first committed record at ``start`` or above; where there is none yet, up to where that is sure."""
-    consumer = Consumer(
-        client_config(kafka)
-        | {
-            "group.id": group,
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "fetch.message.max.bytes": 1_000_000,
-            "queued.max.messages.kbytes": 1_024,
-        }
-    )
-    try:
-        consumer.assign([OffsetOf(place.topic, place.partition, start)])
-        message = consumer.poll(_LOOK_TIMEOUT_S)
-    except KafkaException as error:
-        raise BrokerUnavailable(f"{place.topic}/{place.partition} cannot be read: {error}") from error
-    finally:
-        consumer.close()
-    if message is None:
-        raise BrokerUnavailable(f"{place.topic}/{place.partition} gave nothing at offset {start} in time")
-    fault, offset = message.error(), message.offset()
-    if (fault is not None and fault.code() != KafkaError._PARTITION_EOF) or offset is None:
-        raise BrokerUnavailable(f"{place.topic}/{place.partition} cannot be read: {fault}")
-    return offset
+        if cursor >= end:
+            return False
+        looker = open_looker(self._kafka, self._group)
+        try:
+            found = next_record(looker, place, cursor)
+        except KafkaException as error:
+            raise BrokerUnavailable(f"{place.topic}/{place.partition} cannot be read: {error}") from error
+        finally:
+            looker.close()
+        if found is None:
+            raise BrokerUnavailable(f"{place.topic}/{place.partition} gave nothing at offset {cursor} in time")
+        return found.offset < end

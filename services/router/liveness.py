@@ -3,7 +3,7 @@
 Consumers were seen to stop silently after a rebalance while their process lives on (faust-streaming issues 175, 532, 640).
 So every few seconds the end of each assigned partition is compared with its lane's position: standing still with batches
 behind it is a stall. Offsets alone cannot tell, since transaction markers and aborted batches take offsets too; so before a
-lane is called stalled, a consumer of its own looks whether a committed batch really waits.
+lane is called stalled, a consumer of its own looks whether a committed batch really waits (``next_record``).
 """
 
 import asyncio
@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from aiokafka import TopicPartition as KafkaPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from libs.errors import TransientError
-from libs.kafka.clients import client_config
 from libs.telemetry import metrics
 from services.router.lane import Lane, LanePosition
 from services.router.lanes import ChangesPartition, Lanes
+from services.router.next_record import LOOK_TIMEOUT_S, next_record, open_looker
 from services.router.settings import RouterSettings
 
 log = structlog.get_logger()
@@ -28,8 +29,6 @@ log = structlog.get_logger()
 _CHECK_INTERVAL_S: Final = 5.0
 """At most; a short stall timeout is looked at three times."""
 _BEAT_INTERVAL_S: Final = 1.0
-_KAFKA_TIMEOUT_S: Final = 2.0
-"""A stop waits for a running call, so it is short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,7 @@ class Liveness:
 
     async def _watch(self) -> None:
         # Not closed at the end: a thread may be inside it, and the process ends anyway.
-        consumer = await asyncio.to_thread(_open_consumer, self._settings)
+        consumer = await asyncio.to_thread(open_looker, self._settings.kafka, self._settings.group)
         while True:
             await asyncio.sleep(min(_CHECK_INTERVAL_S, self._settings.stall_timeout_s / 3))
             await self._check(consumer)
@@ -112,13 +111,14 @@ class Liveness:
             stood_s = now_s - standing.since_s
             if stood_s < self._settings.stall_timeout_s:
                 continue
-            match await asyncio.to_thread(_has_batch, consumer, partition, standing.next_offset):
-                case False:
-                    self._nothing_behind[partition] = standing.end
-                    del self._standing[partition]
-                    continue
-                case None:  # Kafka did not say
-                    continue
+            place = KafkaPartition(partition.topic, partition.kafka_partition)
+            found = await asyncio.to_thread(next_record, consumer, place, standing.next_offset)
+            if found is None:  # Kafka did not say
+                continue
+            if not found.is_there:
+                self._nothing_behind[partition] = standing.end
+                del self._standing[partition]
+                continue
             reasons.append(
                 f"{partition.topic}/{partition.kafka_partition} waits at {standing.next_offset} for {stood_s:.0f} s"
             )
@@ -190,25 +190,9 @@ def standing_partitions(
     return standing
 
 
-def _open_consumer(settings: RouterSettings) -> Consumer:
-    """Reads ends and committed offsets; a member of no group."""
-    return Consumer(
-        client_config(settings.kafka)
-        | {
-            "group.id": settings.group,
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "fetch.message.max.bytes": 1_000_000,
-            "queued.max.messages.kbytes": 1_024,
-        }
-    )
-
-
 def _ends(consumer: Consumer, partitions: Sequence[ChangesPartition]) -> dict[ChangesPartition, int]:
     return {
-        partition: consumer.get_watermark_offsets(TopicPartition(*partition), timeout=_KAFKA_TIMEOUT_S, cached=False)[1]
+        partition: consumer.get_watermark_offsets(TopicPartition(*partition), timeout=LOOK_TIMEOUT_S, cached=False)[1]
         for partition in partitions
     }
 
@@ -218,25 +202,10 @@ def _group_positions(consumer: Consumer, topics: Sequence[str]) -> dict[ChangesP
     partitions = [
         TopicPartition(topic, number)
         for topic in topics
-        for number in consumer.list_topics(topic, timeout=_KAFKA_TIMEOUT_S).topics[topic].partitions
+        for number in consumer.list_topics(topic, timeout=LOOK_TIMEOUT_S).topics[topic].partitions
     ]
-    committed = consumer.committed(partitions, timeout=_KAFKA_TIMEOUT_S)
+    committed = consumer.committed(partitions, timeout=LOOK_TIMEOUT_S)
     return {ChangesPartition(item.topic, item.partition): max(item.offset, 0) for item in committed}
-
-
-def _has_batch(consumer: Consumer, partition: ChangesPartition, offset: int) -> bool | None:
-    """Whether a committed record stands at or behind ``offset``; None where Kafka did not answer in time."""
-    consumer.assign([TopicPartition(*partition, offset)])
-    try:
-        message = consumer.poll(_KAFKA_TIMEOUT_S)
-    finally:
-        consumer.unassign()
-    if message is None:
-        return None
-    error = message.error()
-    if error is None:
-        return True
-    return False if error.code() == KafkaError._PARTITION_EOF else None
 
 
 def watch_transactions(lanes: Lanes, stuck_after_s: float, exit_process: Callable[[int], None]) -> None:
