@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from libs.config.connections import GrpcClientSettings, KafkaSettings
 from libs.errors import BrokerUnavailable, HeadwaterError, ServiceUnavailable, TransientError
-from libs.events.names import ROUTER_GROUP, STRAGGLING, changes_topic, straggler_group
+from libs.events.names import ROUTER_GROUP, changes_topic, is_straggling, straggler_group
 from libs.kafka.clients import client_config
 from libs.local.check.source import Executed, asked, executed_in, missing_transactions
 from libs.local.documents import Documents
@@ -324,9 +324,8 @@ def _router_hop(
         behind = _router_behind(kafka, consumer, ends, "the router", ROUTER_GROUP)
         for tenant in tenants:
             group = straggler_group(ROUTER_GROUP, tenant)
-            behind = behind or _router_behind(
-                kafka, consumer, ends, f"the router, for {tenant} alone", group, STRAGGLING
-            )
+            hop = f"the router, for {tenant} alone"
+            behind = behind or _router_behind(kafka, consumer, ends, hop, group, is_counted=is_straggling)
         return behind
 
     return look
@@ -338,9 +337,9 @@ def _router_behind(
     ends: Mapping[tuple[str, int], int],
     hop: str,
     group: str,
-    note: str | None = None,
+    is_counted: Callable[[str | None], bool] = lambda _: True,
 ) -> Behind | None:
-    """``note``: only an offset beside which this stands counts."""
+    """``is_counted``: by the note beside it, whether an offset counts."""
     asking = Consumer(
         {
             **client_config(kafka),
@@ -353,7 +352,7 @@ def _router_behind(
         for (topic, partition), end in ends.items():
             [place] = asking.committed([TopicPartition(topic, partition)], timeout=ANSWER_TIMEOUT_S)
             done = max(0, place.offset)
-            if note is not None and place.metadata != note:
+            if not is_counted(place.metadata):
                 continue
             if has_records_between(consumer, topic, partition, done, end):
                 return Behind(hop, f"at most {end - done:,} batch(es)")

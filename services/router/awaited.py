@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException
 
 from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable
-from libs.events.names import STRAGGLING, straggler_group
+from libs.events.names import is_straggling, straggler_group
 from services.router.deliver import Changes
 from services.router.next_record import next_record, open_looker
 from services.router.straggler_offsets import committed_offsets, find_stragglers
@@ -70,7 +70,7 @@ class PassedPartitions:
             if not self._has_passed(self._group, place, end):
                 return False
             committed = committed_offsets(self._kafka, [own], place)[own]
-            if committed.note == STRAGGLING and self._is_missing(place, committed.next_offset, end):
+            if is_straggling(committed.note) and self._is_missing(place, committed.next_offset, end):
                 return False
         return True
 

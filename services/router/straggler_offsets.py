@@ -6,6 +6,7 @@ Kafka transactions that write the tenant's records, so they are never apart from
 many tenants are behind: whoever finds fewer groups than that was not told of all.
 """
 
+import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -17,11 +18,12 @@ from confluent_kafka.admin import AdminClient
 
 from libs.config.connections import KafkaSettings
 from libs.errors import BrokerUnavailable
-from libs.events.names import STRAGGLING, straggler_group
+from libs.events.names import STRAGGLING, is_straggling, straggler_group
 from libs.kafka.clients import client_config
 
 _TIMEOUT_S: Final = 30.0
 _RETRY_S: Final = 0.2
+_COUNT: Final = re.compile(rf"{STRAGGLING}=(\d+)")
 
 
 class CommittedOffset(NamedTuple):
@@ -49,7 +51,7 @@ def find_stragglers(kafka: KafkaSettings, group: str, place: TopicPartition) -> 
     found = {
         name.removeprefix(prefix): committed.next_offset
         for name, committed in _committed(admin, groups, place).items()
-        if committed.note == STRAGGLING
+        if is_straggling(committed.note)
     }
     noted = straggler_count(_committed(admin, [group], place)[group].note)
     if len(found) < noted:
@@ -69,13 +71,13 @@ def committed_offsets(
 
 def count_note(stragglers: Collection[str]) -> str:
     """What stands beside the router's own offset."""
-    return f"{STRAGGLING}={len(stragglers)}" if stragglers else ""
+    return f"{STRAGGLING}={len(stragglers)};" if stragglers else ""
 
 
 def straggler_count(note: str) -> int:
-    """What ``count_note`` wrote; another note says nothing."""
-    name, _, count = note.partition("=")
-    return int(count) if name == STRAGGLING and count.isdecimal() else 0
+    """What ``count_note`` wrote, whatever stands behind it (``is_straggling``); another note says nothing."""
+    found = _COUNT.match(note)
+    return int(found[1]) if found is not None else 0
 
 
 def _committed(admin: AdminClient, groups: Sequence[str], place: TopicPartition) -> dict[str, CommittedOffset]:
