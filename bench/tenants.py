@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.stack import Service, Usage, beginning, start_service_in
+from libs.config.tenant_config_map import READY, STATE_ANNOTATION, TENANT_LABEL
 from libs.local import kafka_broker
 from libs.local.ports import free_ports
 from libs.local.process import ProcessSpec, Running, kill
 from services.tenant_operator.kubernetes_client import KubernetesClient, open_kubernetes
-from services.tenant_operator.objects import STATE_ANNOTATION, TENANT_LABEL
-from services.tenant_operator.report import READY
 from services.tenant_operator.settings import KubernetesSettings
 from tests.certificates import write_certificates
 from tests.cluster.chart import render

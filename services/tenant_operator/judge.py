@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from libs.config.tenant_config_map import DOCUMENT_KEY, TENANT_LABEL
 from libs.config.tenant_place import source_mistakes, warehouse_mistakes
 from libs.config.tenants import CheckKey, key_mistakes, no_keys_checked, parse_tenant, read_tenant
 from libs.events.row_filter import condition_mistakes
@@ -17,13 +18,11 @@ from libs.types.tenant import TenantSpec
 from services.tenant_operator.joining import NOTHING_NOTICED, joining_mistakes
 from services.tenant_operator.moves import NEVER_MOVED, own_job
 from services.tenant_operator.objects import (
-    DOCUMENT_KEY,
     ON_DELETE_ANNOTATION,
     PASSWORD_KEY,
     PLAN_ANNOTATION,
     SECRET_ANNOTATION,
     SINK_JOB_ANNOTATION,
-    TENANT_LABEL,
     Credentials,
     Origin,
     TenantConfigMap,

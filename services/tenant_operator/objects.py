@@ -1,6 +1,7 @@
 """What the operator reads of Kubernetes: tenants' ConfigMaps and Secrets, and its own records of what is in force.
 
-Plain functions from the API's JSON to records. Names of labels and annotations stand here and nowhere else.
+Plain functions from the API's JSON to records. Names of labels and annotations stand here, but for those that others read a
+tenant by: ``libs.config.tenant_config_map`` has these.
 """
 
 import base64
@@ -13,20 +14,15 @@ from typing import Any, Final
 import msgspec
 
 from libs.config.load import Secret
+from libs.config.tenant_config_map import DOCUMENT_KEY, RECORD_LABEL, REFUSALS_KEY, Json, record_name, record_refusals
 from libs.types.refusal import Refusal
 from services.tenant_operator.joining import NOTHING_NOTICED, Joining
 from services.tenant_operator.moves import NEVER_MOVED, Placement
 
-Json = Mapping[str, Any]
-
-TENANT_LABEL: Final = "headwater.dev/tenant"
-"""``true`` on a tenant's ConfigMap and on its Secret."""
-DOCUMENT_KEY: Final = "tenant.yaml"
 JOINING_KEY: Final = "joining.json"
 PLACEMENT_KEY: Final = "placement.json"
 VERSIONS_KEY: Final = "versions.json"
-REFUSALS_KEY: Final = "refusals.json"
-"""Of a record, all four."""
+"""Of a record, all three."""
 _VERSIONS_KEPT: Final = 10
 _VERSIONS_BYTES: Final = 128 * 1024
 """Of all of them but the newest, which is always kept: a ConfigMap has 1 MiB, and the operator holds every tenant's."""
@@ -41,12 +37,7 @@ SINK_JOB_ANNOTATION: Final = "headwater.dev/sink-job"
 """On a tenant's ConfigMap: ``packed`` or ``own``; without it the operator chooses. On a record: the job's name."""
 PLAN_ANNOTATION: Final = "headwater.dev/plan"
 """On a tenant's ConfigMap, ``true``: the operator tells what the document would change, and does not put it into force."""
-STATE_ANNOTATION: Final = "headwater.dev/state"
-MESSAGE_ANNOTATION: Final = "headwater.dev/message"
-REFUSED_TABLES_ANNOTATION: Final = "headwater.dev/refused-tables"
-"""On a tenant's ConfigMap: the tables that routers refuse it, as the team was told of them last."""
 
-RECORD_LABEL: Final = "headwater.dev/record"
 MANAGED_BY: Final = {"app.kubernetes.io/managed-by": "headwater-tenant-operator"}
 _ORIGIN_ANNOTATIONS: Final = ("headwater.dev/origin-namespace", "headwater.dev/origin-name", "headwater.dev/origin-uid")
 _PASSWORD_VERSION_ANNOTATION: Final = "headwater.dev/password-version"  # noqa: S105 - the name of an annotation
@@ -227,24 +218,10 @@ def _placement(text: str | None) -> Placement:
         return Placement(is_unreadable=True)
 
 
-def record_refusals(found: Json) -> tuple[Refusal, ...]:
-    """Those in a record. Where somebody made them unreadable there are none: routers tell again when they meet the tables."""
-    text = (found.get("data") or {}).get(REFUSALS_KEY)
-    try:
-        return () if text is None else msgspec.json.decode(text, type=tuple[Refusal, ...])
-    except msgspec.DecodeError:
-        return ()
-
-
 def refusals_patch(refusals: Sequence[Refusal], resource_version: str) -> Json:
     """The merge patch of a record of that version that makes them all it has."""
     text = msgspec.json.encode(refusals).decode() if refusals else None
     return {"metadata": {"resourceVersion": resource_version}, "data": {REFUSALS_KEY: text}}
-
-
-def record_name(tenant: str) -> str:
-    """Of a tenant's record."""
-    return f"headwater-tenant-{tenant}"
 
 
 def record_manifest(record: TenantRecord, namespace: str, owned_by: Sequence[Json] = ()) -> dict[str, Any]:

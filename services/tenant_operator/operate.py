@@ -7,6 +7,7 @@ from typing import Final
 
 import structlog
 
+from libs.config.tenant_config_map import RECORD_LABEL, TENANT_LABEL
 from libs.errors import TransientError
 from libs.kafka.admin import KafkaClient
 from libs.rpc.schema_history_client import SchemaHistoryClient
@@ -19,7 +20,7 @@ from services.tenant_operator.kubernetes_client import KubernetesClient, open_ku
 from services.tenant_operator.lease import Leadership
 from services.tenant_operator.mask_keys import secret_names
 from services.tenant_operator.mirror import Mirror
-from services.tenant_operator.objects import RECORD_LABEL, TENANT_LABEL, tenant_record
+from services.tenant_operator.objects import tenant_record
 from services.tenant_operator.reconcile import Reconciler
 from services.tenant_operator.refusals import RefusalKeeper
 from services.tenant_operator.service import SERVICE_NAME, TenantsService

@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from libs.config.tenant_config_map import record_name
 from libs.config.tenants import CheckKey, no_keys_checked
 from libs.errors import (
     AccessDenied,
@@ -66,7 +67,6 @@ from services.tenant_operator.objects import (
     known_sources,
     owners,
     record_manifest,
-    record_name,
     sources_manifest,
     tenant_config_map,
     tenant_record,

@@ -10,11 +10,12 @@ from typing import Final
 
 import structlog
 
+from libs.config.tenant_config_map import RECORD_LABEL, record_name, record_refusals
 from libs.errors import ServiceUnavailable
 from libs.types.refusal import Refusal
 from services.tenant_operator.kubernetes_client import Conflict, KubernetesClient, side_by_side
 from services.tenant_operator.mirror import Mirror
-from services.tenant_operator.objects import RECORD_LABEL, record_name, record_refusals, refusals_patch, tenant_record
+from services.tenant_operator.objects import refusals_patch, tenant_record
 
 _MOST: Final = 100
 """Of one tenant; an object of Kubernetes has 1 MiB. Those beyond them are told of when routers meet their tables anew."""

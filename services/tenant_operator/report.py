@@ -7,27 +7,25 @@ from typing import Any, Final
 
 import msgspec
 
+from libs.config.tenant_config_map import (
+    DEGRADED,
+    LEAVING,
+    MESSAGE_ANNOTATION,
+    PLANNED,
+    READY,
+    REFUSED,
+    REFUSED_TABLES_ANNOTATION,
+    STATE_ANNOTATION,
+    WAITING,
+    refused_table_name,
+    told_tables,
+)
 from libs.kafka.tenant_access import prefix_of, user_of
 from libs.types.refusal import Refusal
 from services.tenant_operator.joining import told
 from services.tenant_operator.judge import DELETE, DELETE_TOPICS, InForce, Leaving, Planned, Refused, Standing
 from services.tenant_operator.moves import own_job
-from services.tenant_operator.objects import (
-    MESSAGE_ANNOTATION,
-    ON_DELETE_ANNOTATION,
-    PLAN_ANNOTATION,
-    REFUSED_TABLES_ANNOTATION,
-    STATE_ANNOTATION,
-    TenantConfigMap,
-)
-
-READY: Final = "ready"
-DEGRADED: Final = "degraded"
-"""In force as far as the operator sees to it, and routers refuse some of its tables."""
-REFUSED: Final = "refused"
-WAITING: Final = "waiting"
-LEAVING: Final = "leaving"
-PLANNED: Final = "planned"
+from services.tenant_operator.objects import ON_DELETE_ANNOTATION, PLAN_ANNOTATION, TenantConfigMap
 
 _EVENT_REASONS: Final = {
     READY: "TenantReady",
@@ -156,7 +154,7 @@ def _refused_tables(refusals: Sequence[Refusal]) -> str:
     if not refusals:
         return ""
     count = "1 table is" if len(refusals) == 1 else f"{len(refusals)} tables are"
-    lines = [f"- {each.table_id} of {each.source}: {each.reason}" for each in refusals]
+    lines = [f"- {refused_table_name(each.source, each.table_id)}: {each.reason}" for each in refusals]
     return "\n".join([f"\n{count} not delivered; routers set the rows aside as dead letters", *lines])
 
 
@@ -213,7 +211,7 @@ def events(report: Report, *, now: str, identity: str) -> list[dict[str, Any]]:
 
 def _news_of_tables(report: Report) -> list[tuple[str, bool, str]]:
     """Reason, whether it is good news, and the text."""
-    told, now = _told_tables(report.config_map.annotations.get(REFUSED_TABLES_ANNOTATION)), _tables(report.refusals)
+    told, now = told_tables(report.config_map.annotations.get(REFUSED_TABLES_ANNOTATION)), _tables(report.refusals)
     refused = [
         f"table {table} is not delivered: {reason}. Its rows are set aside as dead letters until that is mended"
         for table, reason in now.items()
@@ -236,12 +234,4 @@ def _few(texts: Sequence[str]) -> list[str]:
 
 def _tables(refusals: Sequence[Refusal]) -> dict[str, str]:
     """Of each table why; by a name for a person."""
-    return {f"{each.table_id} of {each.source}": each.reason[:_LONGEST_REASON] for each in refusals}
-
-
-def _told_tables(text: str | None) -> dict[str, str]:
-    """Where somebody made it unreadable, nothing was told."""
-    try:
-        return {} if text is None else msgspec.json.decode(text, type=dict[str, str])
-    except msgspec.DecodeError:
-        return {}
+    return {refused_table_name(each.source, each.table_id): each.reason[:_LONGEST_REASON] for each in refusals}

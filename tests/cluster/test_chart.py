@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from libs.config.load import load_settings
+from libs.config.tenant_config_map import TENANT_LABEL
 from libs.config.tenants import parse_tenant
 from libs.source.kinds import READER_OF_KIND
 from libs.source.vitess.tasks import TaskSettings
@@ -22,7 +23,6 @@ from services.checkpoint_committer.settings import CheckpointCommitterSettings
 from services.dts_decoder.settings import DtsDecoderSettings
 from services.router.settings import RouterSettings
 from services.schema_history.settings import SchemaHistorySettings
-from services.tenant_operator.objects import TENANT_LABEL
 from services.tenant_operator.settings import TenantOperatorSettings
 from services.tenant_operator.sink_jobs import SinkJob, job_template, manifests
 from services.vstream_reader.settings import VstreamReaderSettings, mistakes_in

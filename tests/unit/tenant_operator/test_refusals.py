@@ -5,11 +5,12 @@ from typing import Any, cast
 
 import pytest
 
+from libs.config.tenant_config_map import record_refusals
 from libs.errors import ServiceUnavailable
 from libs.types.refusal import Refusal
 from libs.types.table import TableId
 from services.tenant_operator.kubernetes_client import Conflict, KubernetesClient
-from services.tenant_operator.objects import record_manifest, record_refusals, tenant_record
+from services.tenant_operator.objects import record_manifest, tenant_record
 from services.tenant_operator.refusals import RefusalKeeper, with_news
 from tests.unit.tenant_operator.tenants import record
 from tests.unit.tenant_operator.test_reconcile import mirror

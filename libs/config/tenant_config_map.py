@@ -1,0 +1,108 @@
+"""A tenant in Kubernetes, as whoever may read it there finds it: its document, how that stands, and which tables are refused.
+
+A tenant is a ConfigMap of its team's; what is in force of it stands in another, its *record*, which tenant_operator alone
+writes in its namespace. Names that both are read by stand here and nowhere else.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from libs.types.refusal import Refusal
+from libs.types.table import TableId
+
+Json = Mapping[str, Any]
+
+TENANT_LABEL: Final = "headwater.dev/tenant"
+"""``true`` on a tenant's ConfigMap and on its Secret."""
+RECORD_LABEL: Final = "headwater.dev/record"
+"""On a record: the tenant."""
+DOCUMENT_KEY: Final = "tenant.yaml"
+REFUSALS_KEY: Final = "refusals.json"
+"""Of a record."""
+STATE_ANNOTATION: Final = "headwater.dev/state"
+MESSAGE_ANNOTATION: Final = "headwater.dev/message"
+REFUSED_TABLES_ANNOTATION: Final = "headwater.dev/refused-tables"
+"""On a tenant's ConfigMap: the tables that routers refuse it, as the team was told of them last."""
+
+READY: Final = "ready"
+DEGRADED: Final = "degraded"
+"""In force as far as the operator sees to it, and routers refuse some of its tables."""
+REFUSED: Final = "refused"
+WAITING: Final = "waiting"
+LEAVING: Final = "leaving"
+PLANNED: Final = "planned"
+
+
+@dataclass(frozen=True, slots=True)
+class TenantObject:
+    """A tenant's ConfigMap, its record, or a document alone."""
+
+    place: str
+    """``namespace/name``; of a document alone what a person calls it."""
+    text: str | None
+    """The document; None: it has none."""
+    is_config_map: bool = True
+    """Else nothing but the document is known."""
+    is_record: bool = False
+    """It is in force, whatever the team's ConfigMap says."""
+    state: str | None = None
+    """As the operator told last; None: it told nothing, as of a record."""
+    message: str = ""
+    refused_tables: Mapping[str, str] = field(default_factory=dict)
+    """Why routers set a table's rows aside, by ``refused_table_name``."""
+
+
+def tenant_object(found: Json) -> TenantObject:
+    """What a ConfigMap says, in the API's JSON or as kubectl prints it."""
+    metadata = found.get("metadata") or {}
+    annotations = metadata.get("annotations") or {}
+    place = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+    text = (found.get("data") or {}).get(DOCUMENT_KEY)
+    if RECORD_LABEL in (metadata.get("labels") or {}):
+        return TenantObject(place, text, is_record=True, refused_tables=reasons_by_table(record_refusals(found)))
+    return TenantObject(
+        place,
+        text,
+        state=annotations.get(STATE_ANNOTATION),
+        message=annotations.get(MESSAGE_ANNOTATION, ""),
+        refused_tables=told_tables(annotations.get(REFUSED_TABLES_ANNOTATION)),
+    )
+
+
+def record_name(tenant: str) -> str:
+    """Of a tenant's record."""
+    return f"headwater-tenant-{tenant}"
+
+
+def record_refusals(found: Json) -> tuple[Refusal, ...]:
+    """Those in a record. Where somebody made them unreadable there are none: routers tell again when they meet the tables."""
+    text = (found.get("data") or {}).get(REFUSALS_KEY)
+    try:
+        return () if text is None else msgspec.json.decode(text, type=tuple[Refusal, ...])
+    except msgspec.DecodeError:
+        return ()
+
+
+def told_tables(text: str | None) -> dict[str, str]:
+    """``REFUSED_TABLES_ANNOTATION``: of each table why. Where somebody made it unreadable, nothing was told."""
+    try:
+        return {} if text is None else msgspec.json.decode(text, type=dict[str, str])
+    except msgspec.DecodeError:
+        return {}
+
+
+def reasons_by_table(refusals: tuple[Refusal, ...]) -> dict[str, str]:
+    """Of each table why; by a name for a person."""
+    return {refused_table_name(each.source, each.table_id): each.reason for each in refusals}
+
+
+def refused_table_name(source: str, table_id: TableId) -> str:
+    """A table as a person is told of it.
+
+    >>> refused_table_name("shop", TableId(database="sales", table="orders"))
+    'sales.orders of shop'
+    """
+    return f"{table_id} of {source}"
