@@ -4,13 +4,27 @@ import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from libs.cli.home import home_option
 from libs.local.home import Home
 from libs.local.mesh import mesh_elsewhere, stack_mesh
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def mesh_file_option(command: _Command) -> _Command:
+    """Give ``command`` the option ``--mesh``; it is handed the ``mesh_file``, or None."""
+    return click.option(
+        "--mesh",
+        "mesh_file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Act on a mesh that `headwater up` did not start, as one in Kubernetes: FILE has how its Kafka is reached "
+        "(kafka: {bootstrap_servers: …}), as services' settings have it. --home is not looked at.",
+        metavar="FILE",
+    )(command)
 
 
 def mesh_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -20,14 +34,7 @@ def mesh_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @home_option
-    @click.option(
-        "--mesh",
-        "mesh_file",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="Act on a mesh that `headwater up` did not start, as one in Kubernetes: FILE has how its Kafka is reached "
-        "(kafka: {bootstrap_servers: …}), as services' settings have it. --home is not looked at.",
-        metavar="FILE",
-    )
+    @mesh_file_option
     @functools.wraps(command)
     def with_mesh(*arguments: Any, home: Home, mesh_file: Path | None, **options: Any) -> Any:
         mesh = stack_mesh(home) if mesh_file is None else mesh_elsewhere(mesh_file, os.environ)

@@ -2,6 +2,7 @@
 
 import datetime
 import difflib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,16 +14,21 @@ from rich.markup import escape
 from rich.table import Table
 
 from libs.cli.home import home_option
+from libs.cli.mesh import mesh_file_option
 from libs.config.mask_keys import KeyUnusable
+from libs.config.tenant_config_map import TenantObject
 from libs.config.yaml_text import read_text
 from libs.errors import InvalidSettings
 from libs.events.masks import NotDecryptable, decryption
 from libs.local.documents import mask_keys, read_documents
+from libs.local.explain_elsewhere import explain_elsewhere
 from libs.local.home import Home, is_initialised
+from libs.local.mesh import MeshSettings, mesh_settings
 from libs.local.stack import load_documents
 from libs.local.state import running_state
 from libs.local.tenant_explain import Explanation, TableFate, explain
 from libs.local.tenant_list import ListedTenant, list_tenants
+from libs.local.tenant_objects import BY_HAND, object_in, object_in_cluster
 from libs.local.tenant_plan import AS_BEFORE, GONE, NEW, PlannedTable, TenantPlan, plan_tenant
 from libs.local.tenant_snapshot import ask_for_tenant
 from libs.local.tenant_versions import (
@@ -178,19 +184,42 @@ def list_command(
 @click.argument("tenant")
 @click.argument("table")
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON document.")
+@click.option(
+    "--document",
+    "document_file",
+    type=_FILE,
+    help='With --mesh: FILE has TENANT\'s document, or its ConfigMap as kubectl prints it (-o yaml, -o json). "-" reads '
+    "standard input. kubectl is not asked then.",
+    metavar="FILE",
+)
+@mesh_file_option
 @home_option
-def explain_command(tenant: str, table: str, as_json: bool, home: Home) -> None:
+def explain_command(
+    tenant: str, table: str, as_json: bool, document_file: Path | None, mesh_file: Path | None, home: Home
+) -> None:
     """Say why TABLE and each of its columns does or does not come to TENANT: which rule did it, and in which line.
 
     TABLE is a table's name, database.table or source.database.table. The document is the one in tenants/; the table's columns
     are asked of schema_history while the stack runs, else of the source.
 
+    With --mesh the document is that of TENANT's ConfigMap, which kubectl is asked for where FILE has `kubernetes: {}`
+    (docs/kubernetes.md); columns are those that the topic of schema_history has, and what routers refuse is told too.
+
     \b
     Examples:
       headwater tenant explain globex orders
       headwater tenant explain globex shop.customers --json
+      headwater tenant explain globex orders --mesh mesh.yaml
+      kubectl get configmap globex -o yaml | headwater tenant explain globex orders --mesh mesh.yaml --document -
     """
-    explanation = explain(home, load_documents(home), tenant, table)
+    if mesh_file is None and document_file is not None:
+        raise click.UsageError("--document needs --mesh: on one machine the document is the one in tenants/")
+    if mesh_file is None:
+        explanation = explain(home, load_documents(home), tenant, table)
+    else:
+        settings = mesh_settings(mesh_file, os.environ)
+        found = _tenant_elsewhere(settings, mesh_file, tenant, document_file)
+        explanation = explain_elsewhere(settings, found, tenant, table)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(explanation)))
     else:
@@ -256,6 +285,19 @@ def decrypt_command(tenant: str, values: Sequence[str], file: str | None, env: s
             mistakes.append(f"value {number} {error}")
     if mistakes:
         raise InvalidSettings(f"tenant {tenant}", mistakes)
+
+
+def _tenant_elsewhere(settings: MeshSettings, mesh_file: Path, tenant: str, document_file: Path | None) -> TenantObject:
+    if document_file is not None:
+        mistakes: list[str] = []
+        text = _text(document_file, mistakes)
+        if text is None:
+            raise InvalidSettings(str(document_file), mistakes)
+        return object_in(text, tenant, "the document" if str(document_file) == "-" else str(document_file))
+    if settings.kubernetes is None:
+        remedy = f"have kubectl be asked for its ConfigMap, by 'kubernetes: {{}}' there, {BY_HAND}"
+        raise InvalidSettings(str(mesh_file), [f"does not tell where tenant {tenant}'s document is: {remedy}"])
+    return object_in_cluster(settings.kubernetes, tenant)
 
 
 def _home_if_any(home: Home) -> Home | None:

@@ -10,7 +10,7 @@ from libs.config.connections import KafkaSettings
 from libs.config.load import load_settings
 from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
-from libs.events.names import changes_topic, dead_letter_topic
+from libs.events.names import SCHEMA_HISTORY_TOPIC, changes_topic, dead_letter_topic
 from libs.local.documents import read_documents
 from libs.local.home import Home
 from libs.local.plan import kafka_address
@@ -18,10 +18,23 @@ from libs.local.state import read_ports, running_state
 from libs.local.tenant_topics import topic_names
 
 
+class KubectlSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where kubectl finds the tenants' ConfigMaps: its own configuration says who asks."""
+
+    namespace: str | None = None
+    """None: every namespace, which takes the right to list ConfigMaps in all of them."""
+    context: str | None = None
+    """Of kubectl's configuration. None: its current one."""
+
+
 class MeshSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A file for ``--mesh``."""
 
     kafka: KafkaSettings
+    schema_history_topic: str = SCHEMA_HISTORY_TOPIC
+    """As the settings of schema_history name it."""
+    kubernetes: KubectlSettings | None = None
+    """None: no command asks Kubernetes of itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +57,14 @@ def stack_mesh(home: Home) -> Mesh:
     return Mesh(stack_kafka(home), home)
 
 
+def mesh_settings(file: Path, environ: Mapping[str, str]) -> MeshSettings:
+    """What ``file`` tells of a mesh. Raises InvalidSettings with every mistake."""
+    return load_settings(MeshSettings, path=file, environ=environ, subject=str(file))
+
+
 def mesh_elsewhere(file: Path, environ: Mapping[str, str]) -> Mesh:
-    """The mesh that ``file`` tells of. Raises InvalidSettings with every mistake."""
-    return Mesh(load_settings(MeshSettings, path=file, environ=environ, subject=str(file)).kafka, None)
+    """The mesh that ``file`` tells of. Raises as ``mesh_settings``."""
+    return Mesh(mesh_settings(file, environ).kafka, None)
 
 
 def require_source(mesh: Mesh, source: str) -> None:

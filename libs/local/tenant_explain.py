@@ -6,9 +6,12 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 import msgspec
 
+from libs.config.tenant_config_map import refused_table_name
 from libs.config.tenant_place import nearest
 from libs.config.tenant_words import mask_text
 from libs.config.yaml_text import DocumentLines
@@ -24,6 +27,9 @@ from libs.types.tenant import SourceSelection, TenantSpec
 from libs.types.warehouse import warehouse_table
 from libs.warehouse.dialect import DIALECTS
 from libs.warehouse.fitness import unfit_because
+
+NONE_REFUSED: Final[Mapping[str, str]] = {}
+_SET_ASIDE_NOW: Final = "routers set its events aside as dead letters: "
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +73,18 @@ class TableFate(msgspec.Struct, frozen=True, kw_only=True):
     """Why its events are set aside, or the sink parks it; each ends with the remedy."""
 
 
+@dataclass(frozen=True, slots=True)
+class SeenSource:
+    """A source as it was found to be."""
+
+    schemas: Mapping[TableId, TableSchema] = field(default_factory=dict)
+    """Its tables, as they are now."""
+    note: str | None = None
+    """Why none is known."""
+    document: SourceDocument | None = None
+    """None: which tables its reader reads is not known."""
+
+
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """One table, by each source that has it."""
 
@@ -85,30 +103,65 @@ def explain(home: Home, documents: Documents, tenant: str, table: str) -> Explan
     if spec is None:
         known = sorted(documents.tenants)
         raise InvalidSettings(f"tenant {tenant}", [f"has no good document in tenants/; {nearest(tenant, known)}"])
+    sources = {selection.name: _seen_in(home, selection.name, documents) for selection in spec.sources}
+    return explain_table(spec, lines_in_home(documents, tenant), table, sources)
+
+
+def lines_in_home(documents: Documents, tenant: str) -> DocumentLines:
+    """Where the values of a tenant's document stand, by its file's path in the home."""
     lines = documents.tenant_lines.get(tenant, DocumentLines())
+    return replace(lines, file=f"tenants/{lines.file}")
+
+
+def _seen_in(home: Home, source: str, documents: Documents) -> SeenSource:
+    document = documents.sources.get(source)
+    if document is None:
+        return SeenSource(note=f"source {source} has no document in sources/: nothing of it comes")
+    schemas, note = known_tables(home, source, document)
+    return SeenSource(schemas, note, document)
+
+
+def explain_table(
+    spec: TenantSpec,
+    lines: DocumentLines,
+    table: str,
+    sources: Mapping[str, SeenSource],
+    refused_tables: Mapping[str, str] = NONE_REFUSED,
+) -> Explanation:
+    """As ``explain``, of a document and what is known of each source that it names. ``refused_tables``: what routers told, by
+    ``refused_table_name``.
+
+    Raises:
+        InvalidSettings: no source has such a table; the message tells the nearest.
+    """
     fates: list[TableFate] = []
     notes: list[str] = []
     names: list[str] = []
     for index, selection in enumerate(spec.sources):
-        document = documents.sources.get(selection.name)
-        schemas, note = ({}, None) if document is None else known_tables(home, selection.name, document)
-        if document is None:
-            note = f"source {selection.name} has no document in sources/: nothing of it comes"
-        notes += [note] if note else []
-        found = [table_id for table_id in schemas if table in _names(selection.name, table_id)]
-        names += [name for table_id in schemas for name in _names(selection.name, table_id)[:2]]
-        if note and not found and (guess := _table_id(table)) is not None:
+        seen = sources[selection.name]
+        notes += [seen.note] if seen.note else []
+        found = [table_id for table_id in seen.schemas if table in _names(selection.name, table_id)]
+        names += [name for table_id in seen.schemas for name in _names(selection.name, table_id)[:2]]
+        if seen.note and not found and (guess := _table_id(table)) is not None:
             found = [guess]
         for table_id in found:
-            schema = schemas.get(table_id)
-            fates.append(table_fate(spec, index, lines, table_id, schema, document))
+            fate = table_fate(spec, index, lines, table_id, seen.schemas.get(table_id), seen.document)
+            fates.append(_with_refusal(fate, refused_tables.get(refused_table_name(selection.name, table_id))))
     if not fates:
-        sources = ", ".join(selection.name for selection in spec.sources)
+        named = ", ".join(selection.name for selection in spec.sources)
         hint = nearest(table, sorted(set(names)))
         raise InvalidSettings(
-            f"table {table}", [f"is in none of tenant {tenant}'s sources ({sources}); {hint}", *notes]
+            f"table {table}", [f"is in none of tenant {spec.tenant}'s sources ({named}); {hint}", *notes]
         )
-    return Explanation(tenant=tenant, tables=tuple(fates), notes=tuple(notes))
+    return Explanation(tenant=spec.tenant, tables=tuple(fates), notes=tuple(notes))
+
+
+def _with_refusal(fate: TableFate, reason: str | None) -> TableFate:
+    """With what routers told of the table; what is found here of the same once."""
+    if reason is None:
+        return fate
+    others = (each for each in fate.refused if reason not in each)
+    return msgspec.structs.replace(fate, refused=(f"{_SET_ASIDE_NOW}{reason}", *others))
 
 
 def known_tables(home: Home, source: str, document: SourceDocument) -> tuple[Mapping[TableId, TableSchema], str | None]:
@@ -239,7 +292,7 @@ def _refusals(spec: TenantSpec, selection: SourceSelection, schema: TableSchema)
 
 def _where(lines: DocumentLines, place: str) -> str:
     line = lines.line_of(place)
-    return "" if line is None else f"tenants/{lines.file}:{line}"
+    return "" if line is None else f"{lines.file}:{line}"
 
 
 def _names(source: str, table_id: TableId) -> tuple[str, str, str]:

@@ -16,7 +16,7 @@ from libs.events.tenant_view import is_selected
 from libs.local.documents import Documents
 from libs.local.home import Home
 from libs.local.source_tables import is_captured
-from libs.local.tenant_explain import ColumnFate, TableFate, known_tables, table_fate
+from libs.local.tenant_explain import ColumnFate, TableFate, known_tables, lines_in_home, table_fate
 from libs.local.tenant_versions import version_text, versions
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import TenantSpec
@@ -66,7 +66,7 @@ class TenantPlan(msgspec.Struct, frozen=True, kw_only=True):
 def plan_tenant(home: Home, documents: Documents, spec: TenantSpec, lines: DocumentLines) -> TenantPlan:
     """What ``spec`` would change, table by table and column by column. Asks the sources; one that does not answer is a note."""
     notes: list[str] = []
-    old, old_lines = documents.tenants.get(spec.tenant), documents.tenant_lines.get(spec.tenant, DocumentLines())
+    old, old_lines = documents.tenants.get(spec.tenant), lines_in_home(documents, spec.tenant)
     if old is None and (newest := _newest_version(home, spec.tenant)) is not None:
         old, old_lines = newest.spec, newest.lines
         notes.append(f"tenants/ has no good document of {spec.tenant}: compared with {newest.lines.file}")

@@ -12,7 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 from confluent_kafka.admin import AdminClient
 
 from libs.config.connections import KafkaSettings
-from libs.errors import BrokerUnavailable
+from libs.errors import AccessDenied, BrokerUnavailable
 from libs.events.delivered_schema import decode_delivered_schema
 from libs.events.names import ROW_TOPIC_TEMPLATES, SCHEMA_VERSION_HEADER, table_schemas_topic
 from libs.kafka.clients import client_config
@@ -156,6 +156,7 @@ def read_to_end(consumer: Consumer, starts: Mapping[tuple[str, int], int], *, ti
 
     Raises:
         BrokerUnavailable: the ends were not reached within ``timeout_s``.
+        AccessDenied: the user may not read one of them.
     """
     consumer.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in starts.items()])
     unread = set(starts)
@@ -168,6 +169,8 @@ def read_to_end(consumer: Consumer, starts: Mapping[tuple[str, int], int], *, ti
                     yield message
                 elif error.code() == KafkaError._PARTITION_EOF:
                     unread.discard((message.topic(), message.partition()))
+                elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise AccessDenied(f"topic {message.topic()}: Kafka's user may not read it; grant READ on it")
             if time.monotonic() > deadline_s:
                 raise BrokerUnavailable(
                     f"{len(unread)} Kafka partition(s) were not read to their end in {timeout_s:.0f} s"

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner, Result
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
     AclBinding,
@@ -26,6 +27,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from libs.cli.main import headwater
 from libs.config.connections import KafkaSettings
 from libs.events.names import SINK_HANDOVERS_TOPIC
 from libs.kafka.broker_client import BrokerClient
@@ -314,6 +316,17 @@ class Mesh:
         producer = Producer({"bootstrap.servers": self.kafka.broker.bootstrap_servers})
         producer.produce(SINK_HANDOVERS_TOPIC, encode_handover(handover), key=handover_key(tenant, place.tenancy))
         assert producer.flush(30) == 0
+
+    def explains(self, tenant: str, table: str) -> Result:
+        """What a command says that may read the team's ConfigMaps and the mesh's Kafka, and nothing else."""
+        file = self.folder / "mesh.yaml"
+        kafka = {"bootstrap_servers": self.kafka.broker.bootstrap_servers}
+        file.write_text(yaml.safe_dump({"kafka": kafka, "kubernetes": {"namespace": self.tenants}}))
+        environ = {
+            "KUBECONFIG": str(self.cluster.kubeconfig(self.cluster.admin_token, name="explain")),
+            "PATH": f"{self.cluster.programs.kubectl.parent}:{os.environ['PATH']}",
+        }
+        return CliRunner().invoke(headwater, ["tenant", "explain", tenant, table, "--mesh", str(file)], env=environ)
 
     def in_force(self, tenant: str) -> str | None:
         """The document that routers are told."""
@@ -968,6 +981,8 @@ async def test_a_table_that_routers_refuse_is_told_until_it_is_mended_and_each_c
             source.publish()
             message = await mesh.is_told(tenant, "degraded")
             await eventually(lambda: events_of_tables() == ["TableRefused"])
+            explained = mesh.explains(tenant, "orders")
+            nobody = mesh.explains(f"{tenant}x", "orders")
             for each in (router, *mesh.operators):
                 each.kill()
             for operator in mesh.operators:
@@ -987,6 +1002,9 @@ async def test_a_table_that_routers_refuse_is_told_until_it_is_mended_and_each_c
             router.stop()
 
     assert f"- shop.orders of {source.name}: row filter: id = 'one': cannot compare" in message
+    assert "rows     only where id = 'one'   (tenant.yaml:4)" in explained.output
+    assert "REFUSED  routers set its events aside as dead letters: row filter: id = 'one'" in explained.output
+    assert f"in namespace {mesh.tenants}; did you mean {tenant!r}" in str(nobody.exception)
     assert json.loads(str(delivered))["after"]["id"] == 3
     record, told = mesh.record(tenant), mesh.cluster.get("configmap", tenant, mesh.tenants)
     assert record is not None

@@ -389,7 +389,7 @@ class Elsewhere:
     """A mesh of one tenant and one source, of which a command is told how its Kafka is reached, over TLS and by a user."""
 
     def __init__(self, kafka: GuardedKafka, folder: Path, name: str) -> None:
-        self.kafka = kafka.settings(TLS, SaslMechanism.SCRAM_SHA_512)
+        self.kafka, self.broker = kafka.settings(TLS, SaslMechanism.SCRAM_SHA_512), kafka.broker.bootstrap_servers
         self.tenant, self.source = f"{name}-t".replace("_", "-"), f"{name}-s".replace("_", "-")
         self.topics = [
             row_topic(self.tenant, self.source, TableId(database="shop", table=t)) for t in ("orders", "users")
@@ -486,3 +486,25 @@ def test_mistakes_about_a_mesh_elsewhere_are_named(elsewhere: Elsewhere) -> None
     assert f"did you mean {elsewhere.tenant!r}" in str(misspelt.exception)
     assert f"did you mean {elsewhere.source!r}" in str(no_source.exception)
     assert "bootstrap_server: unknown name; did you mean 'bootstrap_servers'" in str(bad_file.exception)
+
+
+@pytest.mark.parametrize("sees_it", [False, True])
+def test_tables_that_the_user_may_not_read_are_told_with_the_right_that_is_missing(
+    elsewhere: Elsewhere, *, sees_it: bool
+) -> None:
+    """Whether or not it may describe the topic; the document is held against the table's name all the same."""
+    topic, document = f"{elsewhere.source}.history", elsewhere.file.parent / "tenant.yaml"
+    document.write_text(f"tenant: {elsewhere.tenant}\nsources: [{{name: {elsewhere.source}}}]\n")
+    elsewhere.file.write_text(elsewhere.file.read_text() + f"schema_history_topic: {topic}\n")
+    ensure_topics(elsewhere.kafka, [TopicSpec(name=topic)])
+    rules = [_acl(topic, AclOperation.READ, AclPermissionType.DENY)]
+    rules += [_acl(topic, AclOperation.DESCRIBE, AclPermissionType.ALLOW)] * sees_it
+    admin = AdminClient({"bootstrap.servers": elsewhere.broker})
+    for answer in admin.create_acls(rules).values():
+        answer.result(120)
+
+    told = elsewhere.run("tenant", "explain", elsewhere.tenant, "shop.orders", "--document", str(document))
+
+    assert told.exit_code == 0, told.exception
+    assert "is delivered to" in told.output
+    assert f"topic {topic}: Kafka's user may not read it; grant READ" in told.output

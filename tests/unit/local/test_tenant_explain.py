@@ -39,13 +39,13 @@ def test_a_column_that_is_left_out_is_told_by_the_rule_that_did_it() -> None:
     assert [(each.name, each.fate, each.because) for each in fate.columns] == [
         ("id", "delivered", None),
         ("name", "delivered", None),
-        ("note", "left out", Rule(says=r"exclude_columns 'shop\.people\.note'", where="tenants/acme.yaml:5")),
+        ("note", "left out", Rule(says=r"exclude_columns 'shop\.people\.note'", where="acme.yaml:5")),
         (
             "born",
             "left out",
             Rule(
                 says=r"no include_columns matches it: 'shop\.people\.(id|note)', 'shop\.people\.name'",
-                where="tenants/acme.yaml:6",
+                where="acme.yaml:6",
             ),
         ),
     ]

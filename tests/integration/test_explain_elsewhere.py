@@ -1,0 +1,185 @@
+"""``headwater tenant explain --mesh``: a real Kafka, and schemas that a real schema_history recorded in it."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from libs.cli.main import headwater
+from libs.config.connections import GrpcClientSettings
+from libs.events.schema_change import SchemaChangeKind
+from libs.local.ports import LOOPBACK, free_port
+from libs.rpc.schema_history_client import SchemaHistoryClient
+from libs.types.order import EventOrder
+from libs.types.position import SourcePosition
+from libs.types.table import TableId, TableSchema
+from libs.types.value import LogicalKind
+from tests.conftest import KafkaBroker, ValkeyServer
+from tests.integration.router_rig import ORDERS, column, orders_schema, record_schema
+from tests.integration.test_router import Services, started_services
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def services(
+    kafka_broker: KafkaBroker, valkey_server: ValkeyServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Services]:
+    folder = tmp_path_factory.mktemp("services")
+    with started_services(kafka_broker.bootstrap_servers, valkey_server.url, folder) as started:
+        yield started
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A mesh that a command is told of, and a source of this test's own."""
+
+    history: GrpcClientSettings
+    file: Path
+    source: str
+
+    def explain(self, *arguments: str, given: object = None) -> Result:
+        """``given``: the document, or the ConfigMap, that standard input has."""
+        text = given if isinstance(given, str) else yaml.safe_dump(given)
+        document = [] if given is None else ["--document", "-"]
+        return CliRunner().invoke(
+            headwater, ["tenant", "explain", *arguments, "--mesh", str(self.file), *document], input=text
+        )
+
+    def document(self, **selection: object) -> str:
+        return yaml.safe_dump({"tenant": "acme", "sources": [{"name": self.source, **selection}]}, sort_keys=False)
+
+    async def drops(self, table_id: TableId, rank: int) -> None:
+        async with SchemaHistoryClient(self.history) as history:
+            await history.record_schema_change(
+                source=self.source,
+                table_id=table_id,
+                kind=SchemaChangeKind.DROP,
+                order=EventOrder(epoch=0, rank=rank, tx_ordinal=0),
+                position=SourcePosition(source_kind="mysql", token=b"1"),
+                committed_at_us=1,
+                ddl="DROP TABLE",
+                table_schema=None,
+            )
+
+
+@pytest.fixture
+def elsewhere(services: Services, tmp_path: Path, unique_name: Callable[[str], str]) -> Elsewhere:
+    file = tmp_path / "mesh.yaml"
+    file.write_text(yaml.safe_dump({"kafka": {"bootstrap_servers": services.bootstrap_servers}}))
+    return Elsewhere(services.schema_history.client_settings, file, unique_name("s").replace("_", "-"))
+
+
+def config_map(document: str, **annotations: str) -> dict[str, Any]:
+    told = {f"headwater.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    metadata = {"name": "acme", "namespace": "team-acme", "annotations": told}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"tenant.yaml": document}}
+
+
+def other_table(name: str) -> TableSchema:
+    key = column("id", LogicalKind.INT64, "bigint", is_optional=False)
+    return TableSchema(table_id=TableId(database="shop", table=name), columns=(key,), key=("id",))
+
+
+async def test_columns_are_those_in_force_and_rules_have_their_lines(elsewhere: Elsewhere) -> None:
+    """By order, not by when they were recorded; a table that was dropped is none."""
+    await record_schema(elsewhere.history, elsewhere.source, orders_schema(column("note")), rank=7)
+    await record_schema(elsewhere.history, elsewhere.source, orders_schema(), rank=3)
+    await record_schema(elsewhere.history, elsewhere.source, other_table("ordrs"), rank=1)
+    await elsewhere.drops(TableId(database="shop", table="ordrs"), 2)
+    document = elsewhere.document(
+        row_filters=[{"tables": ".*orders", "where": "region = 'EU'"}], exclude_columns=[".*email"]
+    )
+
+    told = elsewhere.explain("acme", "orders", "--json", given=config_map(document, state="ready"))
+    misspelt = elsewhere.explain("acme", "ordrs", given=document)
+
+    assert told.exit_code == 0, told.exception
+    (table,) = json.loads(told.stdout)["tables"]
+    assert (table["table"], table["is_delivered"], table["refused"]) == (str(ORDERS), True, [])
+    assert table["rows"] == [{"says": "only where region = 'EU'", "where": "tenant.yaml:6"}]
+    assert {each["name"]: each["fate"] for each in table["columns"]} == {
+        "id": "delivered",
+        "region": "delivered",
+        "email": "left out",
+        "note": "delivered",
+    }
+    assert table["columns"][2]["because"] == {"says": "exclude_columns '.*email'", "where": "tenant.yaml:8"}
+    assert "did you mean 'orders'" in str(misspelt.exception)
+
+
+async def test_what_routers_refuse_and_how_the_config_map_stands_are_told(elsewhere: Elsewhere) -> None:
+    """What is found here of the same is not told twice."""
+    await record_schema(elsewhere.history, elsewhere.source, orders_schema())
+    document = elsewhere.document(row_filters=[{"tables": ".*orders", "where": "id = 'one'"}])
+    alone = elsewhere.explain("acme", "orders", "--json", given=document)
+    assert alone.exit_code == 0, alone.exception
+    (would,) = json.loads(alone.stdout)["tables"][0]["refused"]
+    reason = would.removeprefix("its events would be set aside as dead letters: ")
+    refused = {f"shop.orders of {elsewhere.source}": reason, f"shop.other of {elsewhere.source}": "no"}
+
+    told = elsewhere.explain(
+        "acme",
+        "orders",
+        given=config_map(document, state="degraded", refused_tables=json.dumps(refused)),
+    )
+    waits = elsewhere.explain("acme", "orders", given=config_map(document, state="waiting", message="for Kafka"))
+    nobody = elsewhere.explain("acme", "orders", given=config_map(document))
+
+    assert "cannot compare" in reason
+    assert "  REFUSED  routers set its events aside as dead letters: row filter: id = 'one'" in told.output
+    assert told.output.count("REFUSED") == 1
+    assert f"note: routers set aside the events of other tables too: shop.other of {elsewhere.source}" in told.output
+    assert "note: ConfigMap team-acme/acme is waiting: for Kafka" in waits.output
+    assert "no tenant-operator has told how it stands" in nobody.output
+    assert (
+        "note: whether the document is in force" in alone.stdout or "whether the document is in force" in alone.stdout
+    )
+
+
+def test_what_is_not_known_is_told_with_what_to_do(elsewhere: Elsewhere) -> None:
+    """Where the table is named in full, the document's patterns are held against it all the same."""
+    document = elsewhere.document(exclude_tables=[".*audit"])
+
+    named = elsewhere.explain("acme", "shop.audit", given=document)
+    no_table = elsewhere.explain("acme", "audit", given=document)
+    elsewhere.file.write_text(elsewhere.file.read_text() + "schema_history_topic: nowhere\n")
+    no_topic = elsewhere.explain("acme", "shop.orders", given=document)
+
+    assert "shop.audit of source" in named.output
+    assert "exclude_tables '.*audit'   (the document:5)" in named.output
+    assert (
+        f"source {elsewhere.source}: its tables are not known: topic headwater.schema-history has nothing"
+        in named.output
+    )
+    assert "look whether its reader runs" in str(no_table.exception)
+    assert "columns  not known" in no_topic.output
+    assert "Kafka has no topic nowhere, which schema_history makes" in no_topic.output
+
+
+def test_mistakes_are_named(elsewhere: Elsewhere) -> None:
+    document = elsewhere.document()
+
+    nowhere = elsewhere.explain("acme", "orders")
+    other = elsewhere.explain("globex", "orders", given=document)
+    bad = elsewhere.explain("acme", "orders", given=config_map(document + "sink: 3\n"))
+    empty = elsewhere.explain("acme", "orders", given={**config_map(document), "data": {}})
+    elsewhere.file.write_text(f"kafka: {{bootstrap_servers: '{LOOPBACK}:{free_port()}'}}\n")
+    away = elsewhere.explain("acme", "orders", given=document)
+    without_mesh = CliRunner().invoke(headwater, ["tenant", "explain", "acme", "orders", "--document", "-"])
+
+    assert "does not tell where tenant acme's document is" in str(nowhere.exception)
+    assert "--document -" in str(nowhere.exception)
+    assert "is the document of tenant 'acme', not of 'globex'" in str(other.exception)
+    assert "ConfigMap team-acme/acme" in str(bad.exception)
+    assert "tenant.yaml:4: sink" in str(bad.exception)
+    assert "headwater-tenant-acme of the release's namespace" in str(bad.exception)
+    assert "put the tenant's document there" in str(empty.exception)
+    assert "does not answer" in str(away.exception)
+    assert "whether address, protocol and user" in str(away.exception)
+    assert (without_mesh.exit_code, "--document needs --mesh" in without_mesh.output) == (2, True)
