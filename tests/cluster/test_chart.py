@@ -41,6 +41,7 @@ from tests.cluster.chart import (
     write_values,
 )
 from tests.cluster.control_plane import ControlPlane
+from tests.integration.service_process import eventually
 
 KUBERNETES = "1.34"
 SETTINGS_OF: Mapping[str, type[msgspec.Struct]] = {
@@ -282,6 +283,74 @@ def test_probes_ask_what_a_supervisor_is_to_know(cluster: ControlPlane, values: 
         assert container["readinessProbe"]["httpGet"]["path"] == "/readyz", name
 
 
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+def test_what_runs_more_than_once_is_evicted_one_after_another_and_what_runs_once_has_no_budget(
+    cluster: ControlPlane, values: Mapping[str, Any]
+) -> None:
+    """A budget of a single pod says nothing, or keeps a node from ever being drained."""
+    objects = render(cluster, values, "any")
+    budgets = [each for each in objects if each["kind"] == "PodDisruptionBudget"]
+    deployments = [each for each in objects if each["kind"] == "Deployment"]
+    scaled = {each["metadata"]["name"] for each in objects if each["kind"] == "HorizontalPodAutoscaler"}
+    many = {each["metadata"]["name"] for each in deployments if each["spec"].get("replicas", 1) > 1} | scaled
+
+    assert many <= {each["metadata"]["name"] for each in budgets} <= {"headwater-router", "headwater-tenant-operator"}
+    for budget in budgets:
+        assert budget["spec"]["maxUnavailable"] == 1
+        [selected] = [each for each in deployments if each["spec"]["selector"] == budget["spec"]["selector"]]
+        assert selected["metadata"]["name"] == budget["metadata"]["name"]
+
+
+def test_budgets_are_as_the_values_say(cluster: ControlPlane) -> None:
+    values = {
+        "sources": {"shop": SHOP},
+        "router": {"disruptionBudget": {"maxUnavailable": "25%"}},
+        "tenantOperator": {"disruptionBudget": {"maxUnavailable": None}},
+    }
+
+    (budget,) = (each for each in render(cluster, values, "any") if each["kind"] == "PodDisruptionBudget")
+
+    assert (budget["metadata"]["name"], budget["spec"]["maxUnavailable"]) == ("headwater-router", "25%")
+
+
+async def test_a_second_router_stays_while_one_is_evicted_and_one_that_is_not_ready_keeps_no_node(
+    cluster: ControlPlane, namespace: str
+) -> None:
+    """Asked of the real API: there is no kubelet, so the test says of each pod how it is."""
+    values = {"sources": {"shop": SHOP}, "router": {"replicas": 3, "autoscaling": {"enabled": False}}}
+    cluster.apply(*render(cluster, values, namespace, "service-account", "router"))
+    selector = ("-l", "headwater.dev/role=router")
+    await eventually(lambda: len(cluster.list("pods", namespace, *selector)) == 3)
+    healthy, *broken = (each["metadata"]["name"] for each in cluster.list("pods", namespace, *selector))
+
+    def says(pod: str, *, is_ready: bool) -> None:
+        condition = {"type": "Ready", "status": str(is_ready)}
+        status = json.dumps({"status": {"phase": "Running", "conditions": [condition]}})
+        cluster.kubectl("patch", "pod", pod, "-n", namespace, "--subresource=status", "--type=merge", "-p", status)
+
+    def evict(pod: str) -> str:
+        metadata = {"name": pod, "namespace": namespace}
+        asked = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction"
+        file = cluster.folder / f"{pod}.json"
+        file.write_text(json.dumps(asked))
+        return cluster.kubectl_answers("create", "--raw", path, "-f", str(file))
+
+    def allowed() -> int:
+        (budget,) = cluster.list("poddisruptionbudgets", namespace)
+        return int((budget.get("status") or {}).get("disruptionsAllowed", 0))
+
+    for pod in (healthy, *broken):
+        says(pod, is_ready=True)
+    await eventually(lambda: allowed() == 1)
+    for pod in broken:
+        says(pod, is_ready=False)
+    await eventually(lambda: allowed() == 0)
+
+    assert "Success" not in evict(healthy)
+    assert "Success" in evict(broken[0])
+
+
 def test_a_routers_pods_have_the_keys_of_masks_and_start_without_them(cluster: ControlPlane) -> None:
     """Each tenant's Secret in a folder of its own, where the router looks for it; no other pod has any."""
     objects = render(cluster, FULL, "any")
@@ -478,6 +547,8 @@ def test_no_password_stands_in_what_is_rendered(cluster: ControlPlane) -> None:
         ),
         ({"tls": {"enabled": True, "certManager": MESH_ISSUER | {"duration": "90d"}}}, "certManager/duration"),
         ({"router": {"maskKeys": {"../acme": "keys"}}}, r"\.\./acme"),
+        ({"router": {"disruptionBudget": {"maxUnavailable": 0}}}, "router/disruptionBudget/maxUnavailable"),
+        ({"tenantOperator": {"disruptionBudget": {"minAvailable": 1}}}, "'minAvailable' not allowed"),
         ({"sink": {"executors": {"resources": {"requests": {"memory": "1Gi"}}}}}, "executors/resources/requests"),
         ({"sink": {"kind": "SparkApplication"}}, "sink.executors.instances: is 0"),
         ({"development": True, "sink": {"executors": {"instances": 1}}}, "set sink.executors.instances: 0"),

@@ -416,7 +416,10 @@ spec:
 {{- end }}
 {{- end -}}
 
+{{- /* How many pods of a component may be evicted at once. Takes `budget`, its values; nothing where they have no number. */ -}}
 {{- define "headwater.budget" -}}
+{{- if not (kindIs "invalid" .budget.maxUnavailable) -}}
+---
 apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata:
@@ -424,7 +427,9 @@ metadata:
   namespace: {{ .root.Release.Namespace }}
   labels: {{- include "headwater.labels" . | nindent 4 }}
 spec:
-  maxUnavailable: 1
+  maxUnavailable: {{ .budget.maxUnavailable }}
+  unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
     matchLabels: {{- include "headwater.selector" . | nindent 6 }}
+{{- end -}}
 {{- end -}}
