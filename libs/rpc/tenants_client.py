@@ -85,6 +85,7 @@ def refusal_to_proto(refusal: Refusal) -> pb.Refusal:
         reason=refusal.reason,
         found_at_us=refusal.found_at_us,
         is_of_document=refusal.is_of_document,
+        is_of_registry=refusal.is_of_registry,
     )
 
 
@@ -98,4 +99,5 @@ def refusal_from_proto(message: pb.Refusal) -> Refusal:
         reason=message.reason,
         found_at_us=message.found_at_us,
         is_of_document=message.is_of_document,
+        is_of_registry=message.is_of_registry,
     )

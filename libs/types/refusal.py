@@ -18,5 +18,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     found_at_us: int
     """By the router's clock, microseconds since 1970; tells one refusal of a table from the next."""
     is_of_document: bool
-    """It follows from the tenant's document and the table's schema alone, so anybody can look whether it is over. Else only
-    whoever routes the table's rows can: Kafka, the schema registry or another table stands against it, or a key is missing."""
+    """It follows from the tenant's document and the table's schema alone, so anybody can look whether it is over."""
+    is_of_registry: bool = False
+    """The schema registry refuses the table's schema: who asks it again knows whether it is over. Where neither is true only
+    whoever routes the table's rows does: Kafka or another table stands against it, or a key is missing."""

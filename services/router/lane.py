@@ -420,6 +420,8 @@ class _LaneWorker:
         self._tenants: tuple[TenantSpec, ...] | None = None
         self._book: RouteBook
         self._book_made_s = 0.0
+        self._ended_by_then = 0
+        """``Refusals.ended`` when the book was made."""
         self._told_schemas: set[str] = set()
         """Of the book's refused schemas, those that were logged."""
         self._told_unseen: set[tuple[str, TableId]] = set()
@@ -502,7 +504,10 @@ class _LaneWorker:
             self._shared.limits.set_tenants(tenants)
             self._shared.registry.forget_refusals()
             self._book = self._new_book(tenants)
-        elif self._book.refused_schemas and time.monotonic() > self._book_made_s + _REFUSED_RETRY_S:
+        elif self._book.refused_schemas and (
+            time.monotonic() > self._book_made_s + _REFUSED_RETRY_S
+            or self._shared.refusals.ended != self._ended_by_then
+        ):
             self._book = self._new_book(tenants)
         gone = self._stragglers.take_gone(self._specs)
         self._released.update(gone)
@@ -531,7 +536,7 @@ class _LaneWorker:
     def _new_book(self, tenants: tuple[TenantSpec, ...]) -> RouteBook:
         shared = self._shared
         fetch_schema, registry = shared.fetch_schema(self._source), KnownSchemas(shared.registry)
-        self._book_made_s = time.monotonic()
+        self._book_made_s, self._ended_by_then = time.monotonic(), shared.refusals.ended
         self._told_schemas.clear()
         self._told_unseen.clear()
         book = RouteBook(self._source, tenants, fetch_schema, shared.claims, shared.keys, registry)

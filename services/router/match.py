@@ -203,6 +203,7 @@ class Compiled:
     """What a book found of a table version, and for whom."""
 
     schema_version: int
+    form: EnvelopeForm
     routes: TableRoutes
     tenants: frozenset[str]
     """Who would get the table's rows by the book now, if they see it, and are not refused."""
@@ -326,7 +327,8 @@ class RouteBook:
         taken, self._not_taken = self._not_taken, {}
         tenants = frozenset(each.tenant for each in self.subscribers) - self.left_out
         return [
-            Compiled(version, routes, tenants - routes.unready.keys()) for (_, _, version, _), routes in taken.items()
+            Compiled(version, form, routes, tenants - routes.unready.keys())
+            for (_, _, version, form), routes in taken.items()
         ]
 
     def _compile(self, table_id: TableId, schema_version: int, form: EnvelopeForm) -> TableRoutes:

@@ -1,15 +1,16 @@
 """Which tables are refused to which tenants: found by lanes, kept by tenant_operator, told to teams by it.
 
 A router knows of its own what it met since it started. What others found, and it before, the operators hold: they are asked
-every few seconds, so a refusal ends by whichever router meets the table when it is over, or is told of the document that mends
-it.
+every few seconds, so a refusal ends by whichever router meets the table when it is over, is told of the document that mends
+it, or finds that the schema registry takes the schema now, which it asks again with growing pauses.
 """
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -18,16 +19,21 @@ from msgspec.structs import replace
 from libs.config.connections import GrpcClientSettings
 from libs.config.mask_keys import MaskKeys
 from libs.errors import HeadwaterError, PipelineHalted, TransientError
+from libs.events.connect_schema import EnvelopeForm
 from libs.rpc.tenants_client import TenantsClient
 from libs.types.refusal import Refusal
 from libs.types.table import TableId
 from libs.types.tenant import TenantSpec
-from services.router.match import Compiled, FetchTableSchema, RouteBook, Subscriber, compile_routes
+from services.router.encode import SchemaIds
+from services.router.match import NO_REGISTRY, Compiled, FetchTableSchema, RouteBook, Subscriber, compile_routes
 
 _TICK_S: Final = 2.0
 _ASK_INTERVAL_S: Final = 5.0
 """Below the 7 s after which a lane of a killed router goes on in another one: that is to know what was told of its tables."""
 _TOLD_AT_ONCE: Final = 200
+_FIRST_PAUSE_S: Final = 15.0
+_LONGEST_PAUSE_S: Final = 600.0
+"""Between two questions to the schema registry of one refusal; the pauses double up to it."""
 _LONGEST_REASON: Final = 400
 """Characters: the operator keeps 100 for each tenant, in an object of 1 MiB."""
 
@@ -57,6 +63,17 @@ class Refusals:
         self._standing: dict[_Key, Refusal] = {}
         self._told: dict[_Key, Refusal] = {}
         """As an operator answered last."""
+        self._forms: dict[str, EnvelopeForm] = {}
+        self._ended = 0
+
+    @property
+    def ended(self) -> int:
+        """How many are over, by whomever; it only grows."""
+        return self._ended
+
+    def form_of(self, source: str) -> EnvelopeForm | None:
+        """What the newest events of a source had in common; None: this process met none."""
+        return self._forms.get(source)
 
     def take_in(self, book: RouteBook) -> None:
         """What a book found since it was asked last."""
@@ -67,6 +84,7 @@ class Refusals:
         table_id, version = compiled.routes.table_id, compiled.schema_version
         refused = {each.target.tenant: each for each in compiled.routes.refused}
         with self._lock:
+            self._forms[source] = compiled.form
             for tenant in refused.keys() & compiled.tenants:
                 self._find(
                     Refusal(
@@ -77,6 +95,7 @@ class Refusals:
                         reason=refused[tenant].reason[:_LONGEST_REASON],
                         found_at_us=self._now_us(),
                         is_of_document=refused[tenant].is_of_document,
+                        is_of_registry=refused[tenant].is_schema_refused,
                     )
                 )
             for known in self._of_table(source, table_id):
@@ -123,8 +142,8 @@ class Refusals:
                 is_news = known != news.standing.get(key) or (known != self._told.get(key) and key not in taken)
                 if not is_news and key in held:
                     self._standing[key] = held[key]
-                elif not is_news:
-                    self._standing.pop(key, None)
+                elif not is_news and self._standing.pop(key, None) is not None:
+                    self._ended += 1
             self._told = held
 
     def _of_table(self, source: str, table_id: TableId) -> list[Refusal]:
@@ -142,11 +161,28 @@ class Refusals:
 
     def _end(self, refusal: Refusal) -> None:
         del self._standing[_key(refusal)]
+        self._ended += 1
         log.info("tenant_table_accepted", **_logged(refusal))
 
 
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """The last look at a refusal."""
+
+    at: Refusal
+    by: TenantSpec | None
+    pause_s: float = math.inf
+    """Until the next one, if nothing changes."""
+    at_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_due(self) -> bool:
+        return time.monotonic() > self.at_s + self.pause_s
+
+
 class RefusalTeller:
-    """Tells operators, hears from them, and looks whether what stands is over when documents change."""
+    """Tells operators, hears from them, and looks whether what stands is over: when documents change, and of the schema
+    registry's refusals now and then. Nobody waits for it."""
 
     def __init__(
         self,
@@ -157,6 +193,7 @@ class RefusalTeller:
         tenants: Callable[[], Sequence[TenantSpec] | None],
         fetch_schema: Callable[[str], FetchTableSchema],
         keys: MaskKeys,
+        registry: SchemaIds = NO_REGISTRY,
     ) -> None:
         """``tenants``: those in force now; None while no operator tells. It blocks shortly, as ``fetch_schema`` does."""
         self._settings = settings
@@ -165,7 +202,8 @@ class RefusalTeller:
         self._tenants = tenants
         self._fetch_schema = fetch_schema
         self._keys = keys
-        self._looked_at: dict[_Key, tuple[Refusal, TenantSpec | None]] = {}
+        self._registry = registry
+        self._looked_at: dict[_Key, _Looked] = {}
         self._asked_s = -_ASK_INTERVAL_S
 
     async def run(self) -> None:
@@ -192,26 +230,39 @@ class RefusalTeller:
         tenants = await asyncio.to_thread(self._tenants)
         if tenants is None:
             return
+        ended = self._refusals.ended
         await asyncio.to_thread(self._look_anew, {spec.tenant: spec for spec in tenants})
         news = self._refusals.news()
-        if not news.found and not news.over and time.monotonic() < self._asked_s + _ASK_INTERVAL_S:
-            return
-        self._refusals.answered(news, await client.tell_refusals(self._sources, news.found, news.over))
-        self._asked_s = time.monotonic()
+        if news.found or news.over or time.monotonic() >= self._asked_s + _ASK_INTERVAL_S:
+            self._refusals.answered(news, await client.tell_refusals(self._sources, news.found, news.over))
+            self._asked_s = time.monotonic()
+        if self._refusals.ended != ended:
+            self._registry.forget_refusals()  # another router may have found that it takes a schema now
 
     def _look_anew(self, specs: Mapping[str, TenantSpec]) -> None:
-        """At those refusals that are new here, or whose tenant's document is."""
-        standing = {_key(each): (each, specs.get(each.tenant)) for each in self._refusals.all()}
-        self._looked_at = {key: place for key, place in self._looked_at.items() if standing.get(key) == place}
-        for key in standing.keys() - self._looked_at.keys():
-            refusal, spec = standing[key]
+        """At those refusals that are new here, whose tenant's document is, or of which the registry is to be asked; of these at
+        one, so that a registry that hangs holds up little."""
+        standing = {_key(each): each for each in self._refusals.all()}
+        self._looked_at = {key: each for key, each in self._looked_at.items() if key in standing}
+        is_asked = False
+        for key, refusal in standing.items():
+            looked, spec = self._looked_at.get(key), specs.get(refusal.tenant)
+            is_news = looked is None or (_stable(looked.at), looked.by) != (_stable(refusal), spec)
+            if looked is not None and not is_news and not looked.is_due:
+                continue
+            pause_s = _FIRST_PAUSE_S if looked is None or is_news else min(2 * looked.pause_s, _LONGEST_PAUSE_S)
+            if refusal.is_of_registry:
+                if is_asked:
+                    continue
+                is_asked = True
             try:
                 self._refusals.settle(refusal, self._still_refused(refusal, spec))
-            except TransientError:  # schema_history is away, and is asked again soon
-                return
+            except TransientError:  # schema_history or the registry is away
+                if not refusal.is_of_registry:
+                    return  # and is asked again soon
             except PipelineHalted as error:
                 log.warning("refusal_not_looked_at", **_logged(refusal), reason=str(error))
-            self._looked_at[key] = standing[key]
+            self._looked_at[key] = _Looked(refusal, spec, pause_s if refusal.is_of_registry else math.inf)
 
     def _still_refused(self, refusal: Refusal, spec: TenantSpec | None) -> str | None:
         if spec is None:
@@ -220,11 +271,21 @@ class RefusalTeller:
         subscriber = next((each for each in subscribers if each.sees(refusal.table_id)), None)
         if subscriber is None:
             return None
-        if not refusal.is_of_document:
+        form = self._refusals.form_of(refusal.source)
+        if not refusal.is_of_document and (form is None or not refusal.is_of_registry):
             return refusal.reason
         schema = self._fetch_schema(refusal.source)(refusal.table_id, refusal.schema_version)
-        routes = compile_routes(refusal.source, schema, (subscriber,), {}, keys=self._keys)
-        return next((each.reason for each in routes.refused if each.is_of_document), None)
+        if refusal.is_of_document:
+            routes = compile_routes(refusal.source, schema, (subscriber,), {}, keys=self._keys)
+            return next((each.reason for each in routes.refused if each.is_of_document), None)
+        assert form is not None
+        routes = compile_routes(refusal.source, schema, (subscriber,), {}, form, self._keys, self._registry)
+        return next((each.reason for each in routes.refused), None)
+
+
+def _stable(refusal: Refusal) -> Refusal:
+    """Without the registry's words, which may be others at each question."""
+    return replace(refusal, reason="", found_at_us=0) if refusal.is_of_registry else refusal
 
 
 def _key(refusal: Refusal) -> _Key:

@@ -121,6 +121,7 @@ def _tells_refusals(
         tenants=tenants.as_told_now,
         fetch_schema=shared.fetch_schema,
         keys=shared.keys,
+        registry=shared.registry,
     )
     return [teller.run]
 

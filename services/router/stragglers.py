@@ -112,6 +112,8 @@ class Straggler:
     touched_s: float = field(default_factory=time.monotonic)
     book: RouteBook | None = None
     book_spec: TenantSpec | None = None
+    ended_by_then: int = 0
+    """``Refusals.ended`` when the book was made."""
     """The document that the book was made of."""
     outputs: Outputs | None = None
     ready: list[tuple[WaitingBatch, Changes]] = field(default_factory=list)
@@ -506,11 +508,13 @@ class Stragglers:
 
     def _book_of(self, straggler: Straggler) -> RouteBook:
         """The routes of one tenant; made anew with its document, and when what was refused may be granted now."""
-        book = straggler.book
-        is_due = straggler.refused_topics and time.monotonic() - straggler.refused_since_s > _REFUSED_RETRY_S
+        book, ended = straggler.book, self._shared.refusals.ended
+        is_due = straggler.refused_topics and (
+            time.monotonic() - straggler.refused_since_s > _REFUSED_RETRY_S or ended != straggler.ended_by_then
+        )
         if book is None or straggler.book_spec is not straggler.spec or is_due:
             shared = self._shared
-            straggler.book_spec = straggler.spec
+            straggler.book_spec, straggler.ended_by_then = straggler.spec, ended
             book = RouteBook(
                 self._source,
                 (straggler.spec,),

@@ -26,6 +26,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from confluent_kafka.schema_registry import ConfigCompatibilityLevel, SchemaRegistryClient, ServerConfig
 
 from libs.cli.main import headwater
 from libs.config.connections import KafkaSettings
@@ -38,16 +39,18 @@ from libs.local.ports import LOOPBACK, free_ports
 from libs.local.process import is_alive, last_log_lines
 from libs.rpc.tenants_client import TenantsClient
 from libs.types.sink_place import Handover, Outcome, Place, Places, decode_places, encode_handover, handover_key
+from libs.types.value import LogicalKind
 from services.tenant_operator.objects import SOURCES_CONFIG_MAP
 from tests.certificates import write_certificates
 from tests.cluster.chart import render
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.programs import spark_operator_chart
-from tests.conftest import KafkaBroker, MysqlServer, ValkeyServer, start_kafka_in
+from tests.conftest import KafkaBroker, MysqlServer, RegistryServer, ValkeyServer, start_kafka_in
 from tests.integration.reader_pipeline import start_pipeline
-from tests.integration.router_rig import ChangesSource, RouterProcess, orders_schema, read_topic, record_schema
+from tests.integration.router_rig import ChangesSource, RouterProcess, column, orders_schema, read_topic, record_schema
 from tests.integration.service_process import ServiceProcess, eventually
 from tests.integration.test_router import Services, started_services
+from tests.integration.test_router_avro import creates as whole_creates
 
 OPERATOR, OPERATOR_PASSWORD = "operator", "0perat0r"
 LABEL = {"headwater.dev/tenant": "true"}
@@ -1011,6 +1014,50 @@ async def test_a_table_that_routers_refuse_is_told_until_it_is_mended_and_each_c
     assert "refusals.json" not in record["data"]
     assert told is not None
     assert "headwater.dev/refused-tables" not in told["metadata"]["annotations"]
+
+
+async def test_a_schema_that_the_registry_takes_at_last_ends_the_refusal_without_a_row(
+    mesh: Mesh,
+    tenant: str,
+    valkey_server: ValkeyServer,
+    schema_registry: RegistryServer,
+    unique_name: Callable[[str], str],
+) -> None:
+    """The router asks the registry again by itself; the next row comes by the schema that it was given then."""
+    operator, broker = mesh.start_operator(), mesh.kafka.broker.bootstrap_servers
+    source = ChangesSource(broker, unique_name("shop").replace("_", "-"))
+    mesh.tenant(tenant, f"tenant: {tenant}\nsources: [{{name: {source.name}}}]\nformat: {{kind: avro}}\nsink: null\n")
+    await mesh.is_told(tenant, "ready")
+    topic = f"{tenant}.{source.name}.shop.orders"
+    with (
+        started_services(broker, valkey_server.url, mesh.folder) as services,
+        SchemaRegistryClient({"url": schema_registry.url}) as registry,
+    ):
+        history = services.schema_history.client_settings
+        await record_schema(history, source.name, orders_schema())
+        router = _router(mesh, operator, services, source.name)
+        router.settings = {**router.settings, "schema_registry": {"url": schema_registry.url}}
+        try:
+            router.start()
+            source.run(whole_creates([1]))
+            source.publish()
+            await eventually(lambda: len(read_topic(broker, topic)) == 1)
+            registry.set_config(f"{topic}-value", ServerConfig(compatibility=ConfigCompatibilityLevel.BACKWARD))
+            stricter = orders_schema(column("note", LogicalKind.STRING, "varchar(50)", is_optional=False))
+            version = await record_schema(history, source.name, stricter, rank=9)
+            source.run(whole_creates([2], note="x"), version=version)
+            source.publish()
+            message = await mesh.is_told(tenant, "degraded")
+            registry.set_config(f"{topic}-value", ServerConfig(compatibility=ConfigCompatibilityLevel.NONE))
+            await mesh.is_told(tenant, "ready")
+            source.run(whole_creates([3], note="y"), version=version)
+            source.publish()
+            await eventually(lambda: len(read_topic(broker, topic)) == 2)
+        finally:
+            router.stop()
+
+    assert "incompatible with the older ones" in message
+    assert len(read_topic(broker, f"{tenant}.dead-letter")) == 1
 
 
 async def test_a_plan_tells_what_would_change_and_changes_nothing(

@@ -1,5 +1,6 @@
 """What a router finds refused, what it tells of that, and when it is over."""
 
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
@@ -13,8 +14,9 @@ from libs.events.names import tenant_row_topic
 from libs.rpc.tenants_client import TenantsClient
 from libs.types.refusal import Refusal
 from libs.types.table import TableId, TableSchema
-from libs.types.tenant import RowFilter, TenantSpec
-from services.router.match import RouteBook, TopicClaims
+from libs.types.tenant import EventFormat, FormatSettings, RowFilter, TenantSpec
+from services.router.encode import RegisteredSchema, SchemaIds, SchemaRefused, SchemaText
+from services.router.match import NO_REGISTRY, RouteBook, TopicClaims
 from services.router.refusals import Refusals, RefusalTeller
 from tests.unit.router.test_match import ORDERS, schema, tenant
 
@@ -29,8 +31,29 @@ def fetch(table_id: TableId, version: int) -> TableSchema:
     return schema(table_id, version)
 
 
-def book(*tenants: TenantSpec, without: Iterable[str] = ()) -> RouteBook:
-    made = RouteBook("s", tenants, fetch, TopicClaims())
+class Registry:
+    """A schema registry; ``refuses`` what it is asked for, ``is_away``, or takes it."""
+
+    def __init__(self) -> None:
+        self.refuses, self.is_away, self.asked, self.forgot = True, False, 0, 0
+
+    def register(self, subject: str, schema: SchemaText) -> RegisteredSchema:
+        self.asked += 1
+        if self.is_away:
+            raise ServiceUnavailable("the schema registry does not answer")
+        if self.refuses:
+            raise SchemaRefused(f"subject {subject}: incompatible, request {self.asked}")
+        return RegisteredSchema(1, schema.text)
+
+    def known(self, subject: str, schema: SchemaText) -> RegisteredSchema:
+        return self.register(subject, schema)
+
+    def forget_refusals(self) -> None:
+        self.forgot += 1
+
+
+def book(*tenants: TenantSpec, without: Iterable[str] = (), registry: SchemaIds = NO_REGISTRY) -> RouteBook:
+    made = RouteBook("s", tenants, fetch, TopicClaims(), registry=registry)
     made.leave_out(set(without))
     return made
 
@@ -42,6 +65,7 @@ class Router:
     specs: Sequence[TenantSpec] | None
     fetch: Callable[[TableId, int], TableSchema] = fetch
     refusals: Refusals = field(default_factory=Refusals)
+    registry: Registry = field(default_factory=Registry)
 
     def __post_init__(self) -> None:
         self.teller = RefusalTeller(
@@ -51,11 +75,12 @@ class Router:
             tenants=lambda: self.specs,
             fetch_schema=lambda _: self.fetch,
             keys=NO_KEYS,
+            registry=self.registry,
         )
 
     def meets(self, version: int = 1, *, by: RouteBook | None = None) -> None:
         """Rows of ``shop.orders`` came, and their transaction is committed."""
-        routed_by = book(*(self.specs or ())) if by is None else by
+        routed_by = book(*(self.specs or ()), registry=self.registry) if by is None else by
         routed_by.routes("shop", "orders", version)
         self.refusals.take_in(routed_by)
 
@@ -230,6 +255,100 @@ async def test_a_topic_that_kafka_refuses_stands_until_rows_go_there() -> None:
     await router.tells(operator)
 
     assert operator.standing == []
+
+
+AVRO = FormatSettings(kind=EventFormat.AVRO)
+
+
+def time_passes(router: Router, seconds: float) -> None:
+    """As if so much of it had."""
+    for key, looked in router.teller._looked_at.items():
+        router.teller._looked_at[key] = dataclasses.replace(looked, at_s=looked.at_s - seconds)
+
+
+async def test_a_schema_that_the_registry_takes_at_last_ends_it_without_a_row() -> None:
+    """The registry is asked with growing pauses, whatever words it has for its refusal."""
+    router, operator = Router([tenant("acme", format=AVRO)]), Operator()
+    router.meets()
+    await router.tells(operator)
+    [told] = operator.standing
+    assert (told.is_of_registry, told.is_of_document) == (True, False)
+    first = router.registry.asked
+
+    await router.tells(operator)
+    assert router.registry.asked == first
+    time_passes(router, 16)
+    await router.tells(operator)
+    assert router.registry.asked > first
+    second = router.registry.asked
+    time_passes(router, 16)
+    await router.tells(operator)
+    assert router.registry.asked == second
+    router.registry.refuses = False
+    time_passes(router, 31)
+    await router.tells(operator)
+
+    assert operator.standing == []
+    assert router.registry.forgot == 1
+
+
+async def test_who_only_heard_of_it_asks_once_it_knows_the_form_of_the_sources_events() -> None:
+    """A schema follows from it too: another one must not come into the registry. Lanes of all routers hear of the end."""
+    found_by, operator = Router([tenant("acme", format=AVRO)]), Operator()
+    found_by.meets()
+    await found_by.tells(operator)
+    later = Router([tenant("acme", format=AVRO)])
+    later.registry.refuses = False
+    await later.tells(operator)
+    await later.tells(operator)
+    assert (len(operator.standing), later.registry.asked) == (1, 0)
+
+    other_table = book(tenant("globex"))
+    other_table.routes("shop", "items", 1)
+    later.refusals.take_in(other_table)
+    time_passes(later, 16)
+    await later.tells(operator)
+    await found_by.tells(operator)
+
+    assert operator.standing == []
+    assert found_by.refusals.all() == []
+    assert (found_by.refusals.ended, found_by.registry.forgot) == (1, 1)
+
+
+async def test_a_document_that_mends_the_schema_has_the_registry_asked_at_once() -> None:
+    router, operator = Router([tenant("acme", format=AVRO)]), Operator()
+    router.meets()
+    await router.tells(operator)
+    router.registry.refuses = False
+    router.specs = [tenant("acme", format=AVRO, selection={"skip_unchanged_updates": True})]
+
+    await router.tells(operator)
+
+    assert operator.standing == []
+
+
+async def test_a_registry_that_is_away_ends_nothing_and_keeps_no_other_from_being_looked_at() -> None:
+    router, operator = Router([tenant("acme", format=AVRO), filtered("globex")]), Operator()
+    router.meets()
+    await router.tells(operator)
+    router.registry.is_away = True
+    router.specs = [tenant("acme", format=AVRO, selection={"skip_unchanged_updates": True}), filtered("globex", FIT)]
+
+    await router.tells(operator)
+
+    assert [each.tenant for each in operator.standing] == ["acme"]
+
+
+async def test_one_schema_is_asked_for_at_a_time() -> None:
+    """A registry that hangs must not hold up what is to be told."""
+    router, operator = Router([tenant(f"t{number}", format=AVRO) for number in range(3)]), Operator()
+    router.meets()
+    before = router.registry.asked
+
+    await router.tells(operator)
+
+    assert len(operator.standing) == 3
+    assert router.registry.asked == before + 1
 
 
 async def test_while_schema_history_is_away_nothing_is_decided() -> None:

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Refusal(_message.Message):
-    __slots__ = ("tenant", "source", "database", "table", "schema_version", "reason", "found_at_us", "is_of_document")
+    __slots__ = ("tenant", "source", "database", "table", "schema_version", "reason", "found_at_us", "is_of_document", "is_of_registry")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     DATABASE_FIELD_NUMBER: _ClassVar[int]
@@ -16,6 +16,7 @@ class Refusal(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     FOUND_AT_US_FIELD_NUMBER: _ClassVar[int]
     IS_OF_DOCUMENT_FIELD_NUMBER: _ClassVar[int]
+    IS_OF_REGISTRY_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     source: str
     database: str
@@ -24,7 +25,8 @@ class Refusal(_message.Message):
     reason: str
     found_at_us: int
     is_of_document: bool
-    def __init__(self, tenant: _Optional[str] = ..., source: _Optional[str] = ..., database: _Optional[str] = ..., table: _Optional[str] = ..., schema_version: _Optional[int] = ..., reason: _Optional[str] = ..., found_at_us: _Optional[int] = ..., is_of_document: _Optional[bool] = ...) -> None: ...
+    is_of_registry: bool
+    def __init__(self, tenant: _Optional[str] = ..., source: _Optional[str] = ..., database: _Optional[str] = ..., table: _Optional[str] = ..., schema_version: _Optional[int] = ..., reason: _Optional[str] = ..., found_at_us: _Optional[int] = ..., is_of_document: _Optional[bool] = ..., is_of_registry: _Optional[bool] = ...) -> None: ...
 
 class TellRefusalsRequest(_message.Message):
     __slots__ = ("sources", "found", "over")
