@@ -129,7 +129,7 @@ def deliver_batch(
     """Everything that tenants get of a batch, in order. Looks schemas up where ``book`` does not know them yet.
 
     Raises:
-        SchemaUnknown, ServiceUnavailable, TopicCollision: see ``RouteBook.routes``; not for what ``targets_of`` looked up.
+        SchemaUnknown, ServiceUnavailable: see ``RouteBook.routes``; not for what ``targets_of`` looked up.
     """
     context = _Context(batch.head, book, announced, place, max_event_bytes)
     for entry in batch.entries:
@@ -146,7 +146,7 @@ def targets_of(batch: Changes, book: RouteBook) -> Iterator[Target]:
     """Every topic that a batch's events may go to, dead letters aside; looks up and registers the schemas that it needs.
 
     Raises:
-        SchemaUnknown, ServiceUnavailable, TopicCollision: see ``RouteBook.routes``.
+        SchemaUnknown, ServiceUnavailable: see ``RouteBook.routes``.
     """
     seen = set()
     form = form_of(batch.head)

@@ -666,9 +666,10 @@ class _LaneWorker:
     def _note_refusals(self, batches: Sequence[Changes]) -> None:
         """By what the committed transaction set aside, or did not."""
         refusals = self._shared.refusals
-        if refusals.all():
-            for table_id in (table_id for batch in batches for table_id in gone_tables(batch)):
-                refusals.forget_table(self._source, table_id)
+        for table_id in (table_id for batch in batches for table_id in gone_tables(batch)):
+            refusals.forget_table(self._source, table_id)
+            if self._shared.claims.release(self._source, table_id):
+                self._tenants = None  # so that the next book is made anew: its topic may be another's now
         refusals.take_in(self._book)
 
     def _stay(self, step: "_Step", refused: Mapping[str, str]) -> None:

@@ -7,6 +7,7 @@ encoded once and fanned out to all of their topics.
 
 import dataclasses
 import re
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +16,6 @@ from typing import Final, NamedTuple
 import msgspec
 
 from libs.config.mask_keys import NO_KEYS, MaskKeys
-from libs.errors import PipelineHalted
 from libs.events.connect_schema import (
     MYSQL_FORM,
     TRANSACTION_KEY,
@@ -28,10 +28,8 @@ from libs.events.connect_schema import (
 )
 from libs.events.delivered_schema import DeliveredSchema, delivered_schema_key, encode_delivered_schema
 from libs.events.names import (
-    ROW_TOPIC_TEMPLATES,
     dead_letter_topic,
     own_topics,
-    row_topic_template,
     schema_changes_topic,
     table_schemas_topic,
     tenant_row_topic,
@@ -60,8 +58,8 @@ _MAX_TOPIC_CHARACTERS: Final = 249  # Kafka documentation, topic names
 NO_REGISTRY: Final = NoSchemaRegistry()
 
 
-class TopicCollision(PipelineHalted):
-    """Two tables would be written to one topic."""
+class TopicCollision(Exception):
+    """Two tables would be written to one topic: the rows of the second are set aside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +77,6 @@ class Subscriber:
     def sees(self, table_id: TableId) -> bool:
         """Whether the tenant includes the table and does not exclude it."""
         return is_selected(self.selection, table_id)
-
-    @property
-    def names_topics(self) -> bool:
-        """Its row topics have names of its own choice."""
-        return row_topic_template(self.spec) != ROW_TOPIC_TEMPLATES[TopicLayout.PER_TABLE]
 
     @property
     def shares_topic(self) -> bool:
@@ -302,7 +295,6 @@ class RouteBook:
         Raises:
             SchemaUnknown: the version was never recorded.
             ServiceUnavailable: schema_history, or the schema registry, does not answer; try again.
-            TopicCollision: another table is written to the same topic; rename one, or exclude it at the tenant.
         """
         routes = self._routes.get((database, table, schema_version, form))
         if routes is None:
@@ -340,8 +332,6 @@ class RouteBook:
             try:
                 self._claim(subscriber, table_id)
             except TopicCollision as error:
-                if not subscriber.names_topics:
-                    raise  # every tenant that gets both tables meets it
                 refused_topics[subscriber.row_topic(self.source, table_id)] = str(error)
         routes = compile_routes(
             self.source,
@@ -397,7 +387,7 @@ class RouteBook:
                 "otherwise (topics.name), or exclude the table"
             )
         if not subscriber.shares_topic:
-            self._claims.claim(topic, self.source, table_id)
+            self._claims.claim(topic, self.source, table_id, partial(_selects, subscriber.spec))
 
 
 class TopicClaims:
@@ -405,15 +395,33 @@ class TopicClaims:
 
     def __init__(self) -> None:
         self._owners: dict[str, tuple[str, TableId]] = {}
+        self._lock = threading.Lock()
 
-    def claim(self, topic: str, source: str, table_id: TableId) -> None:
-        """Note the owner of ``topic``. Raises TopicCollision where it is another table's."""
-        owner = self._owners.setdefault(topic, (source, table_id))  # atomic: lanes run in threads
+    def release(self, source: str, table_id: TableId) -> bool:
+        """The table is gone; whether it had a topic that another may have now."""
+        with self._lock:
+            owned = [topic for topic, owner in self._owners.items() if owner == (source, table_id)]
+            for topic in owned:
+                del self._owners[topic]
+        return bool(owned)
+
+    def claim(self, topic: str, source: str, table_id: TableId, selects: Callable[[str, TableId], bool]) -> None:
+        """Note the owner of ``topic``; ``selects``: whether the topic's tenant gets a table of a source. Raises TopicCollision
+        where it is another table's that it gets."""
+        with self._lock:
+            owner = self._owners.get(topic)
+            if owner is None or not selects(*owner):
+                owner = self._owners[topic] = (source, table_id)
         if owner != (source, table_id):
             raise TopicCollision(
                 f"topic {topic}: tables {owner[1]} of {owner[0]} and {table_id} of {source} both map to it, since Kafka "
-                "allows only letters, digits and ._- in names; rename one of them, or exclude it in the tenant's document"
+                "allows only letters, digits and ._- in names; rename one of them, or exclude it in the tenant's document; "
+                "rows of the first that came since the router started go there"
             )
+
+
+def _selects(spec: TenantSpec, source: str, table_id: TableId) -> bool:
+    return any(each.name == source and is_selected(each, table_id) for each in spec.sources)
 
 
 def compile_routes(

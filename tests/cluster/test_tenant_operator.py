@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -39,6 +40,7 @@ from libs.local.ports import LOOPBACK, free_ports
 from libs.local.process import is_alive, last_log_lines
 from libs.rpc.tenants_client import TenantsClient
 from libs.types.sink_place import Handover, Outcome, Place, Places, decode_places, encode_handover, handover_key
+from libs.types.table import TableId
 from libs.types.value import LogicalKind
 from services.tenant_operator.objects import SOURCES_CONFIG_MAP
 from tests.certificates import write_certificates
@@ -1014,6 +1016,100 @@ async def test_a_table_that_routers_refuse_is_told_until_it_is_mended_and_each_c
     assert "refusals.json" not in record["data"]
     assert told is not None
     assert "headwater.dev/refused-tables" not in told["metadata"]["annotations"]
+
+
+async def test_tables_that_meet_in_one_topic_are_told_to_each_team_that_gets_both(
+    mesh: Mesh, tenant: str, valkey_server: ValkeyServer, unique_name: Callable[[str], str]
+) -> None:
+    """By a tenant's own template, and by the names that everybody's topics have; who gets one of the two notices nothing. It is
+    over with the document that excludes one."""
+    operator, broker = mesh.start_operator(), mesh.kafka.broker.bootstrap_servers
+    source = ChangesSource(broker, unique_name("shop").replace("_", "-"))
+    document = "tenant: {}\nsources: [{{name: {}, exclude_tables: [{}]}}]\nsink: null\n"
+    own, bystander = f"{tenant}-own", f"{tenant}-by"
+    mesh.tenant(tenant, document.format(tenant, source.name, ""))
+    mesh.tenant(bystander, document.format(bystander, source.name, "'.*a b'"))
+    template = "topics: {name: '{tenant}.all.{database}_{table}.x'}\n"
+    mesh.tenant(own, document.format(own, source.name, "'.*a b'") + template)
+    for name in (tenant, bystander, own):
+        await mesh.is_told(name, "ready")
+    tables = [TableId(database=d, table=t) for d, t in (("s", "b_c"), ("s_b", "c"), ("s", "a_b"), ("s", "a b"))]
+
+    with started_services(broker, valkey_server.url, mesh.folder) as services:
+        for table_id in tables:
+            schema = msgspec.structs.replace(orders_schema(), table_id=table_id)
+            await record_schema(services.schema_history.client_settings, source.name, schema)
+        router = _router(mesh, operator, services, source.name)
+        try:
+            router.start()
+            for table_id in tables[:3]:
+                source.creates([1], table=table_id)
+            source.publish()
+            of_own = await mesh.is_told(own, "degraded")
+            source.creates([1], table=tables[3])
+            source.publish()
+            of_all = await mesh.is_told(tenant, "degraded")
+            states = mesh.told(own)[0], mesh.told(bystander)[0]
+            events = [each["message"] for each in mesh.cluster.list("events", mesh.tenants)]
+            mesh.config_map(tenant, document.format(tenant, source.name, "'.*a b'"))
+            await mesh.is_told(tenant, "ready")
+            source.creates([2], table=tables[2])
+            source.publish()
+            await eventually(lambda: len(read_topic(broker, f"{tenant}.{source.name}.s.a_b")) == 2)
+            await eventually(lambda: len(read_topic(broker, f"{bystander}.{source.name}.s.a_b")) == 2)
+        finally:
+            router.stop()
+
+    assert f"- s_b.c of {source.name}: topic {own}.all.s_b_c.x: tables s.b_c" in of_own
+    assert "both map to it" in of_own
+    assert f"- s.a b of {source.name}: topic {tenant}.{source.name}.s.a_b: tables s.a_b" in of_all
+    assert states == ("degraded", "ready")
+    assert any(f"table s.a b of {source.name} is not delivered" in each for each in events)
+
+
+async def test_a_masks_key_that_a_router_lacks_is_told_whatever_the_operator_sees(
+    mesh: Mesh, tenant: str, valkey_server: ValkeyServer, unique_name: Callable[[str], str]
+) -> None:
+    """The operator looks at Secrets; what is mounted into the router's pod is another matter. The next rows end it."""
+    operator, broker = mesh.start_operator(), mesh.kafka.broker.bootstrap_servers
+    source = ChangesSource(broker, unique_name("shop").replace("_", "-"))
+    mask = "{columns: '.*email', hmac: {key_from: {file: pii}}}"
+    mesh.tenant(tenant, f"tenant: {tenant}\nsources: [{{name: {source.name}, masks: [{mask}]}}]\nsink: null\n")
+    await mesh.is_told(tenant, "ready")
+    key = mesh.folder / "keys" / tenant / "pii"
+    key.parent.mkdir(parents=True)
+    key.write_text(secrets.token_hex(32))
+    rows, letters = f"{tenant}.{source.name}.shop.orders", f"{tenant}.dead-letter"
+
+    with started_services(broker, valkey_server.url, mesh.folder) as services:
+        await record_schema(services.schema_history.client_settings, source.name, orders_schema())
+        router = _router(mesh, operator, services, source.name)
+        router.settings = {**router.settings, "keys_folder": str(mesh.folder / "keys")}
+        try:
+            router.start()
+            source.creates([1])
+            source.publish()
+            await eventually(lambda: len(read_topic(broker, rows)) == 1)
+            away = key.rename(mesh.folder / "pii")
+            await eventually(lambda: '"event": "tenant_refused"' in router.log_text)
+            source.creates([2])
+            source.publish()
+            message = await mesh.is_told(tenant, "degraded")
+            loaded = router.log_text.count('"event": "tenants_loaded"')
+            away.rename(key)
+            await eventually(lambda: router.log_text.count('"event": "tenants_loaded"') > loaded)
+            source.creates([3])
+            source.publish()
+            await mesh.is_told(tenant, "ready")
+            events = {each["reason"] for each in mesh.cluster.list("events", mesh.tenants)}
+            await eventually(lambda: len(read_topic(broker, rows)) == 2)
+        finally:
+            router.stop()
+
+    assert f"- shop.orders of {source.name}: " in message
+    assert f"key file {tenant}/pii of {mesh.folder / 'keys'} cannot be read" in message
+    assert {"TableRefused", "TableAccepted"} <= events
+    assert len(read_topic(broker, letters)) == 1
 
 
 async def test_a_schema_that_the_registry_takes_at_last_ends_the_refusal_without_a_row(

@@ -111,11 +111,12 @@ class ChangesSource:
             run.rows.append(ord(op), key, value)
         self.batch.close_run()
 
-    def creates(self, numbers: Sequence[int], *, version: int = 1) -> None:
+    def creates(self, numbers: Sequence[int], *, version: int = 1, table: TableId = ORDERS) -> None:
         """Add a run of created orders."""
         self.run(
             [("c", b'{"id":%d}' % number, row_value("c", None, order_row(number))) for number in numbers],
             version=version,
+            table=table,
         )
 
     def publish(self, *, abort: bool = False, kafka_partition: int = 0) -> None:

@@ -29,7 +29,7 @@ from libs.types.tenant import (
 )
 from libs.types.value import LogicalKind, LogicalType
 from services.router.encode import KnownSchemas, RegisteredSchema, SchemaNotKnown, SchemaText
-from services.router.match import RouteBook, TopicClaims, TopicCollision
+from services.router.match import RouteBook, TopicClaims
 
 ORDERS = TableId(database="shop", table="orders")
 
@@ -135,15 +135,33 @@ def test_name_too_long_for_kafka_refuses_that_tenant_alone() -> None:
     assert "249 characters" in routes.refused[0].reason
 
 
-def test_two_tables_of_one_topic_are_a_named_halt() -> None:
+def test_of_two_tables_of_one_topic_the_second_is_refused_to_who_gets_both() -> None:
     """``a b`` and ``a_b`` cannot both be written: their rows would overwrite one another."""
-    routes = book(tenant("t"))
+    routes = book(tenant("t"), tenant("other", selection={"exclude_tables": (".*a b",)}))
     routes.routes("shop", "a b", 1)
 
-    with pytest.raises(TopicCollision, match=r"shop\.a b of s and shop\.a_b of s both map to it"):
-        routes.routes("shop", "a_b", 1)
+    second = routes.routes("shop", "a_b", 1)
 
-    routes.routes("shop", "a b", 2)
+    [refused] = second.refused
+    assert refused.target.tenant == "t"
+    assert "topic t.s.shop.a_b: tables shop.a b of s and shop.a_b of s both map to it" in refused.reason
+    assert not refused.is_of_document
+    assert targets(second) == [["other.s.shop.a_b"]]
+    assert routes.routes("shop", "a b", 2).refused == ()
+
+
+def test_a_topic_is_free_when_its_table_is_gone_or_the_tenant_gets_it_no_more() -> None:
+    claims = TopicClaims()
+    before = RouteBook("s", [tenant("t")], schema, claims)
+    before.routes("shop", "a b", 1)
+
+    excluded = RouteBook("s", [tenant("t", selection={"exclude_tables": (".*a b",)})], schema, claims)
+    assert excluded.routes("shop", "a_b", 1).refused == ()
+    assert RouteBook("s", [tenant("t")], schema, claims).routes("shop", "a b", 1).refused != ()
+    assert claims.release("s", TableId(database="shop", table="a_b"))
+
+    assert RouteBook("s", [tenant("t")], schema, claims).routes("shop", "a b", 1).refused == ()
+    assert not claims.release("s", TableId(database="shop", table="a_b"))
 
 
 def test_topics_are_made_as_the_document_says() -> None:
@@ -308,7 +326,7 @@ def test_a_shared_topic_takes_all_tables_and_tells_no_schemas() -> None:
     ],
 )
 def test_a_template_that_mixes_topics_is_its_tenants_trouble(name: str, database: str, table: str, says: str) -> None:
-    """The rows are set aside for that tenant; the others go on, where a collision of all would halt the router."""
+    """The rows are set aside for that tenant; the others go on."""
     mixing, other = tenant("a", topics=named_topics(name), sink=None), tenant("b")
     routes = book(mixing, other)
     routes.routes("a_b", "c", 1)
