@@ -21,4 +21,4 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """It follows from the tenant's document and the table's schema alone, so anybody can look whether it is over."""
     is_of_registry: bool = False
     """The schema registry refuses the table's schema: who asks it again knows whether it is over. Where neither is true only
-    whoever routes the table's rows does: Kafka or another table stands against it, or a key is missing."""
+    whoever routes the table's rows does: Kafka or another table stands against it, or a key is missing there."""

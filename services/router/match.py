@@ -167,6 +167,8 @@ class RefusedRoute:
     """By the registry: it is asked again."""
     is_of_document: bool = False
     """It follows from the document and the table's schema alone."""
+    is_key_missing: bool = False
+    """This process lacks a key of the tenant's masks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,6 +471,7 @@ def compile_routes(
                     reason=str(error),
                     is_schema_refused=isinstance(error, SchemaRefused),
                     is_of_document=not isinstance(error, SchemaRefused | KeysMissing | _TopicRefused),
+                    is_key_missing=isinstance(error, KeysMissing),
                 )
             )
     return TableRoutes(

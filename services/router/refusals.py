@@ -2,7 +2,8 @@
 
 A router knows of its own what it met since it started. What others found, and it before, the operators hold: they are asked
 every few seconds, so a refusal ends by whichever router meets the table when it is over, is told of the document that mends
-it, or finds that the schema registry takes the schema now, which it asks again with growing pauses.
+it, or finds that the schema registry takes the schema now, or that it has a key that it lacked: both are looked at again with
+growing pauses.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from libs.errors import HeadwaterError, PipelineHalted, TransientError
 from libs.events.connect_schema import EnvelopeForm
 from libs.rpc.tenants_client import TenantsClient
 from libs.types.refusal import Refusal
-from libs.types.table import TableId
+from libs.types.table import TableId, TableSchema
 from libs.types.tenant import TenantSpec
 from services.router.encode import SchemaIds
 from services.router.match import NO_REGISTRY, Compiled, FetchTableSchema, RouteBook, Subscriber, compile_routes
@@ -33,7 +34,7 @@ _ASK_INTERVAL_S: Final = 5.0
 _TOLD_AT_ONCE: Final = 200
 _FIRST_PAUSE_S: Final = 15.0
 _LONGEST_PAUSE_S: Final = 600.0
-"""Between two questions to the schema registry of one refusal; the pauses double up to it."""
+"""Between two looks at one refusal of the schema registry's, or of a key; the pauses double up to it."""
 _LONGEST_REASON: Final = 400
 """Characters: the operator keeps 100 for each tenant, in an object of 1 MiB."""
 
@@ -63,6 +64,7 @@ class Refusals:
         self._standing: dict[_Key, Refusal] = {}
         self._told: dict[_Key, Refusal] = {}
         """As an operator answered last."""
+        self._lacking_keys: set[_Key] = set()
         self._forms: dict[str, EnvelopeForm] = {}
         self._ended = 0
 
@@ -70,6 +72,10 @@ class Refusals:
     def ended(self) -> int:
         """How many are over, by whomever; it only grows."""
         return self._ended
+
+    def lacks_key(self, refusal: Refusal) -> bool:
+        """Whether it stands because this process had no key of a mask's. Of another process only that one knows."""
+        return _key(refusal) in self._lacking_keys
 
     def form_of(self, source: str) -> EnvelopeForm | None:
         """What the newest events of a source had in common; None: this process met none."""
@@ -86,6 +92,8 @@ class Refusals:
         with self._lock:
             self._forms[source] = compiled.form
             for tenant in refused.keys() & compiled.tenants:
+                place = (tenant, source, table_id)
+                (self._lacking_keys.add if refused[tenant].is_key_missing else self._lacking_keys.discard)(place)
                 self._find(
                     Refusal(
                         tenant=tenant,
@@ -143,6 +151,7 @@ class Refusals:
                 if not is_news and key in held:
                     self._standing[key] = held[key]
                 elif not is_news and self._standing.pop(key, None) is not None:
+                    self._lacking_keys.discard(key)
                     self._ended += 1
             self._told = held
 
@@ -161,6 +170,7 @@ class Refusals:
 
     def _end(self, refusal: Refusal) -> None:
         del self._standing[_key(refusal)]
+        self._lacking_keys.discard(_key(refusal))
         self._ended += 1
         log.info("tenant_table_accepted", **_logged(refusal))
 
@@ -240,8 +250,8 @@ class RefusalTeller:
             self._registry.forget_refusals()  # another router may have found that it takes a schema now
 
     def _look_anew(self, specs: Mapping[str, TenantSpec]) -> None:
-        """At those refusals that are new here, whose tenant's document is, or of which the registry is to be asked; of these at
-        one, so that a registry that hangs holds up little."""
+        """At those refusals that are new here, whose tenant's document is, or that are due; of the registry's at one, so that
+        one that hangs holds up little."""
         standing = {_key(each): each for each in self._refusals.all()}
         self._looked_at = {key: each for key, each in self._looked_at.items() if key in standing}
         is_asked = False
@@ -251,6 +261,7 @@ class RefusalTeller:
             if looked is not None and not is_news and not looked.is_due:
                 continue
             pause_s = _FIRST_PAUSE_S if looked is None or is_news else min(2 * looked.pause_s, _LONGEST_PAUSE_S)
+            is_repeated = refusal.is_of_registry or self._refusals.lacks_key(refusal)
             if refusal.is_of_registry:
                 if is_asked:
                     continue
@@ -258,11 +269,11 @@ class RefusalTeller:
             try:
                 self._refusals.settle(refusal, self._still_refused(refusal, spec))
             except TransientError:  # schema_history or the registry is away
-                if not refusal.is_of_registry:
+                if not is_repeated:
                     return  # and is asked again soon
             except PipelineHalted as error:
                 log.warning("refusal_not_looked_at", **_logged(refusal), reason=str(error))
-            self._looked_at[key] = _Looked(refusal, spec, pause_s if refusal.is_of_registry else math.inf)
+            self._looked_at[key] = _Looked(refusal, spec, pause_s if is_repeated else math.inf)
 
     def _still_refused(self, refusal: Refusal, spec: TenantSpec | None) -> str | None:
         if spec is None:
@@ -271,16 +282,23 @@ class RefusalTeller:
         subscriber = next((each for each in subscribers if each.sees(refusal.table_id)), None)
         if subscriber is None:
             return None
-        form = self._refusals.form_of(refusal.source)
-        if not refusal.is_of_document and (form is None or not refusal.is_of_registry):
+        if refusal.is_of_registry:
+            form = self._refusals.form_of(refusal.source)
+            if form is None:
+                return refusal.reason
+            routes = compile_routes(
+                refusal.source, self._schema(refusal), (subscriber,), {}, form, self._keys, self._registry
+            )
+            return next((each.reason for each in routes.refused), None)
+        lacks_key = self._refusals.lacks_key(refusal)
+        if not refusal.is_of_document and not lacks_key:
             return refusal.reason
-        schema = self._fetch_schema(refusal.source)(refusal.table_id, refusal.schema_version)
-        if refusal.is_of_document:
-            routes = compile_routes(refusal.source, schema, (subscriber,), {}, keys=self._keys)
-            return next((each.reason for each in routes.refused if each.is_of_document), None)
-        assert form is not None
-        routes = compile_routes(refusal.source, schema, (subscriber,), {}, form, self._keys, self._registry)
-        return next((each.reason for each in routes.refused), None)
+        routes = compile_routes(refusal.source, self._schema(refusal), (subscriber,), {}, keys=self._keys)
+        stands = (each for each in routes.refused if each.is_of_document or (each.is_key_missing and lacks_key))
+        return next((each.reason for each in stands), None)
+
+    def _schema(self, refusal: Refusal) -> TableSchema:
+        return self._fetch_schema(refusal.source)(refusal.table_id, refusal.schema_version)
 
 
 def _stable(refusal: Refusal) -> Refusal:

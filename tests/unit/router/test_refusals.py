@@ -3,18 +3,19 @@
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import cast
 
 import pytest
 
 from libs.config.connections import GrpcClientSettings
-from libs.config.mask_keys import NO_KEYS
+from libs.config.mask_keys import NO_KEYS, MaskKeys
 from libs.errors import ServiceUnavailable
 from libs.events.names import tenant_row_topic
 from libs.rpc.tenants_client import TenantsClient
 from libs.types.refusal import Refusal
 from libs.types.table import TableId, TableSchema
-from libs.types.tenant import EventFormat, FormatSettings, RowFilter, TenantSpec
+from libs.types.tenant import ColumnMask, EventFormat, FormatSettings, HmacMask, KeyFrom, RowFilter, TenantSpec
 from services.router.encode import RegisteredSchema, SchemaIds, SchemaRefused, SchemaText
 from services.router.match import NO_REGISTRY, RouteBook, TopicClaims
 from services.router.refusals import Refusals, RefusalTeller
@@ -52,8 +53,13 @@ class Registry:
         self.forgot += 1
 
 
-def book(*tenants: TenantSpec, without: Iterable[str] = (), registry: SchemaIds = NO_REGISTRY) -> RouteBook:
-    made = RouteBook("s", tenants, fetch, TopicClaims(), registry=registry)
+def book(
+    *tenants: TenantSpec,
+    without: Iterable[str] = (),
+    registry: SchemaIds = NO_REGISTRY,
+    keys: MaskKeys = NO_KEYS,
+) -> RouteBook:
+    made = RouteBook("s", tenants, fetch, TopicClaims(), keys, registry)
     made.leave_out(set(without))
     return made
 
@@ -66,6 +72,7 @@ class Router:
     fetch: Callable[[TableId, int], TableSchema] = fetch
     refusals: Refusals = field(default_factory=Refusals)
     registry: Registry = field(default_factory=Registry)
+    keys: MaskKeys = NO_KEYS
 
     def __post_init__(self) -> None:
         self.teller = RefusalTeller(
@@ -74,13 +81,13 @@ class Router:
             self.refusals,
             tenants=lambda: self.specs,
             fetch_schema=lambda _: self.fetch,
-            keys=NO_KEYS,
+            keys=self.keys,
             registry=self.registry,
         )
 
     def meets(self, version: int = 1, *, by: RouteBook | None = None) -> None:
         """Rows of ``shop.orders`` came, and their transaction is committed."""
-        routed_by = book(*(self.specs or ()), registry=self.registry) if by is None else by
+        routed_by = book(*(self.specs or ()), registry=self.registry, keys=self.keys) if by is None else by
         routed_by.routes("shop", "orders", version)
         self.refusals.take_in(routed_by)
 
@@ -349,6 +356,34 @@ async def test_one_schema_is_asked_for_at_a_time() -> None:
 
     assert len(operator.standing) == 3
     assert router.registry.asked == before + 1
+
+
+async def test_a_key_that_comes_back_ends_it_without_a_row_by_who_lacked_it(tmp_path: Path) -> None:
+    """Another router that has the key does not know whether the first one has it."""
+    mask = ColumnMask(columns=".*", hmac=HmacMask(key_from=KeyFrom(file="pii")))
+    specs, operator = [tenant("acme", selection={"masks": (mask,)})], Operator()
+    lacks, has = MaskKeys(tmp_path / "lacks", {}), MaskKeys(tmp_path / "has", {})
+    put_key(has)
+    router, other = Router(specs, keys=lacks), Router(specs, keys=has)
+    router.meets()
+    await router.tells(operator)
+    assert "cannot be read" in operator.standing[0].reason
+    for _ in range(2):
+        await other.tells(operator)
+        time_passes(other, 1e9)
+    assert len(operator.standing) == 1
+    put_key(lacks)
+
+    time_passes(router, 16)
+    await router.tells(operator)
+
+    assert operator.standing == []
+
+
+def put_key(keys: MaskKeys) -> None:
+    assert keys.folder is not None
+    (keys.folder / "acme").mkdir(parents=True)
+    (keys.folder / "acme" / "pii").write_text("k" * 32)
 
 
 async def test_while_schema_history_is_away_nothing_is_decided() -> None:
