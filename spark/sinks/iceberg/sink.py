@@ -43,7 +43,16 @@ from spark.sinks.iceberg.farewell import drop_namespaces, tenant_tables
 from spark.sinks.iceberg.key_filter import MOST_CHANGED, key_filter
 from spark.sinks.iceberg.layout import follow_layout
 from spark.sinks.iceberg.maintenance import Due, due, maintain, newest_identity, newest_with_identity, state_of
-from spark.sinks.iceberg.publication import consistent_row, is_staging, prepare, show, stage, staged_snapshot, tell
+from spark.sinks.iceberg.publication import (
+    AUDIT_BRANCH,
+    consistent_row,
+    is_staging,
+    prepare,
+    show,
+    stage,
+    staged_snapshot,
+    tell,
+)
 from spark.sinks.iceberg.schema import identifier_columns
 from spark.sinks.iceberg.settings import Settings, is_s3
 from spark.sinks.merge import first_rows, first_versions, merge_changes, merge_versions, rows_anew
@@ -116,6 +125,8 @@ class IcebergSink:
         self._settings = settings
         self._rewritten_files: dict[WarehouseTable, int] = {}
         """How many data files the last rewrite of a table left."""
+        self._answered: set[WarehouseTable] = set()
+        """Histories whose last commit was this sink's, and was answered."""
 
     @property
     def dialect(self) -> Dialect:
@@ -194,16 +205,23 @@ class IcebergSink:
         truncation: Truncation | None = None,
     ) -> None:
         table = self._placed(table)
-        name = table.name.quoted()
-        newest, stored = _newest(spark, load_table(spark, table.name)), spark.table(name)
+        name, iceberg_table = table.name.quoted(), load_table(spark, table.name)
+        if _newest(spark, iceberg_table) is not None and table.name not in self._answered:
+            _forestall(spark, iceberg_table)
+        newest = _newest(spark, iceberg_table)
+        if newest_identity(iceberg_table, newest) == batch_of(spark):
+            return
+        self._answered.discard(table.name)
+        stored = spark.table(name)
         if newest is None:
             rows = first_versions(versions_of(stored).rows)
             commit(spark, table.reached, lambda: _append(rows, table.name, newest))
-            return
-        of_keys = self._filter(spark, newest, table, keys)
-        versions = versions_of(stored if of_keys is None else stored.alias("t").where(of_keys))
-        merged_by = of_keys if truncation is None else None  # it ends versions of all keys
-        commit(spark, table.reached, lambda: merge_versions(spark, name, table, versions, truncation, merged_by))
+        else:
+            of_keys = self._filter(spark, newest, table, keys)
+            versions = versions_of(stored if of_keys is None else stored.alias("t").where(of_keys))
+            merged_by = of_keys if truncation is None else None  # it ends versions of all keys
+            commit(spark, table.reached, lambda: merge_versions(spark, name, table, versions, truncation, merged_by))
+        self._answered.add(table.name)
 
     def replace_rows(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         table = self._placed(table)
@@ -340,6 +358,18 @@ def _newest(spark: SparkSession, iceberg_table: Any) -> Any | None:
     """The snapshot that ``spark`` writes upon; None: nothing was ever written. Nobody else writes: the session has the lock."""
     staged = staged_snapshot(iceberg_table) if is_staging(spark) else None
     return staged or iceberg_table.currentSnapshot()
+
+
+def _forestall(spark: SparkSession, iceberg_table: Any) -> None:
+    """A commit without rows: behind it, whatever commit of the table a job was killed in, or was not answered, has come, or
+    never comes, since it is upon a snapshot that is the newest no more. Refreshes ``iceberg_table``.
+
+    A batch is merged into versions by what it reads of them, which is not the ended ones; and a MERGE bears what has come
+    between that reading and its own. A mirror's rows tell by their orders, and an append by the snapshot that it names.
+    """
+    without_rows = iceberg_table.newFastAppend()
+    (without_rows.toBranch(AUDIT_BRANCH) if is_staging(spark) else without_rows).commit()
+    iceberg_table.refresh()
 
 
 def _append(rows: DataFrame, place: WarehouseTable, newest: Any | None) -> None:

@@ -1,9 +1,12 @@
 """History tables of every warehouse against a plain model of what versions are; soft deletes of Iceberg's."""
 
+import contextlib
 import dataclasses
 import datetime
+import importlib
 import itertools
 import random
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +44,7 @@ UNKNOWN = "__debezium_unavailable_value"
 KINDS = [name for name in sorted(SINKS) if DIALECTS[name].keeps_versions]
 FILTERED = "iceberg, by a filter"
 """As large tables are merged: of what is stored, only what may have one of the batch's keys is read."""
+COMMIT = "spark.sinks.iceberg.sink.commit"
 _tenants = itertools.count()
 
 
@@ -116,8 +120,13 @@ class Tables:
             batch_limit=1_000,
         )
 
-    def apply(self, *changes: Change) -> list[Row]:
-        """One batch; what the table holds then."""
+    @property
+    def place(self) -> WarehouseTable:
+        return warehouse_table(self._context.tenant.tenant, SOURCE, self._delivered.table_schema.table_id)
+
+    def apply(self, *changes: Change, batch_id: int | None = None) -> list[Row]:
+        """One batch, by default the next; what the table holds then. ``batch_id``: one that comes again, of which it is not
+        noted how far the table got."""
         batch = events(self._shared.session, self._delivered.topic, changes)
         table = TableBatch(
             topic=self._delivered.topic,
@@ -128,10 +137,12 @@ class Tables:
             is_passed_over=False,
             known_order=self._known_order,
         )
-        self._known_order = max(self._known_order, *(part.newest_order for part in table.slices))
+        if batch_id is None:
+            self._known_order = max(self._known_order, *(part.newest_order for part in table.slices))
         wanted = dataclasses.replace(sink_table(self._context, table), changes=len(changes))
         spark = self._shared.session
-        self._sink.begin_batch(spark, BatchIdentity(self._context.tenant.tenant, next(self._batches)))
+        number = next(self._batches) if batch_id is None else batch_id
+        self._sink.begin_batch(spark, BatchIdentity(self._context.tenant.tenant, number))
         write_batch(self._context, table, *ready_table(spark, self._sink, [wanted]))
         return self.rows()
 
@@ -141,9 +152,7 @@ class Tables:
         self._delivered = delivered
 
     def rows(self) -> list[Row]:
-        table_id = self._delivered.table_schema.table_id
-        place = warehouse_table(self._context.tenant.tenant, SOURCE, table_id)
-        stored = self._warehouse.rows(place)
+        stored = self._warehouse.rows(self.place)
         return sorted(stored, key=lambda row: (row["id"], str(row.get(OPENED_BY_COLUMN))))
 
 
@@ -284,6 +293,74 @@ def test_any_batches_give_the_versions_of_the_whole(shared: SharedSpark, warehou
     rows = history.apply(*late)
 
     assert versions(rows) == _model([*in_time, *late])
+
+
+class LeftUnderWay:
+    """A commit that Iceberg's catalog was asked for by a job that was killed meanwhile: files and metadata are written."""
+
+    def __init__(self, shared: SharedSpark, place: WarehouseTable, apply: Callable[[], object]) -> None:
+        """``apply`` commits; then the catalog is as it was before."""
+        self._catalog, self._place = str(shared.iceberg.catalog.file), place
+        self._before = self._metadata()
+        apply()
+        self._after = self._metadata()
+        assert self._moved(self._after, self._before)
+
+    def comes(self) -> bool:
+        """As the catalog does it: upon what it was made upon, or never."""
+        return self._moved(self._before, self._after)
+
+    def _metadata(self) -> str:
+        [(location,)] = self._run(f"SELECT metadata_location {self._of_table}")
+        return str(location)
+
+    def _moved(self, since: str, to: str) -> bool:
+        changed = f"metadata_location = '{to}' WHERE {self._named} AND metadata_location = '{since}'"
+        return bool(self._run(f"UPDATE iceberg_tables SET {changed} RETURNING 1"))
+
+    @property
+    def _named(self) -> str:
+        return f"table_namespace = '{'.'.join(self._place.namespace)}' AND table_name = '{self._place.name}'"
+
+    @property
+    def _of_table(self) -> str:
+        return f"FROM iceberg_tables WHERE {self._named}"
+
+    def _run(self, statement: str) -> list[tuple[Any, ...]]:
+        with contextlib.closing(sqlite3.connect(self._catalog, timeout=60)) as connection, connection:
+            return connection.execute(statement).fetchall()
+
+
+@pytest.mark.parametrize("moment", ["spark.jobs.batch.changes_of", "spark.jobs.batch.versions_of", COMMIT])
+def test_a_batch_that_was_left_under_way_is_there_once(
+    shared: SharedSpark, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """A job was killed while the catalog was at its commit. That comes when the next life is at the same batch: when it has
+    asked whether the table holds it, when it has read what is stored, or when it is about to commit. Either of both has the row
+    that changed twice in the batch, and the one that came and went."""
+    history = Tables(shared, mode=SinkMode.HISTORY)
+    history.apply(put(1, 1, "a", op="c"), put(1, 2, "b", op="c"))
+    batch = (put(2, 1, "c"), put(3, 1, "d"), put(4, 3, "x", op="c"), gone(5, 3), gone(6, 2))
+    late = LeftUnderWay(shared, history.place, lambda: history.apply(*batch, batch_id=1))
+    module, _, name = moment.rpartition(".")
+    at_moment, came = getattr(importlib.import_module(module), name), []
+
+    def while_it_comes(*arguments: Any, **more: Any) -> Any:
+        came.append(late.comes())
+        return at_moment(*arguments, **more)
+
+    monkeypatch.setattr(moment, while_it_comes)
+    shared.sink._answered.clear()  # as a job that begins
+    rows = history.apply(*batch, batch_id=1)
+
+    assert versions(rows) == [
+        (1, "a", 0, 1, 2, False),
+        (1, "c", 0, 2, 3, False),
+        (1, "d", 0, 3, None, True),
+        (2, "b", 0, 1, 6, False),
+        (3, "x", 0, 4, 5, False),
+    ]
+    assert came == [moment.endswith("changes_of")]
 
 
 def test_soft_deletes_mark_rows(shared: SharedSpark) -> None:
