@@ -36,6 +36,7 @@ from tests import own_network
 LOCKS_DIR = Path(__file__).parent / "locks"
 PROBE_TIMEOUT_S = 5.0
 FORWARD_TIMEOUT_S = 120.0  # a commit on a busy machine
+HOLD_TIMEOUT_S = 1_800.0
 MEMORY_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _TABLES_TIMEOUT_S = 240.0
 _LOCK_TABLES = """
@@ -160,6 +161,31 @@ def _serves_hive(port: int) -> bool:
         transport.close()
 
 
+@dataclass(slots=True, eq=False)
+class HeldCommit:
+    """A commit of rows that waits in a gate."""
+
+    path: str
+    """Of its request, which names the table."""
+    is_done: threading.Event = field(default_factory=threading.Event)
+    """The catalog has answered, or is never asked."""
+    _is_free: threading.Event = field(default_factory=threading.Event)
+    _is_lost: bool = False
+
+    def go_on(self) -> None:
+        """The catalog is asked, whether or not anybody waits for the answer."""
+        self._is_free.set()
+
+    def drop(self) -> None:
+        """The catalog is never asked."""
+        self._is_lost = True
+        self._is_free.set()
+
+    def wait(self) -> bool:
+        """Whether to ask the catalog."""
+        return self._is_free.wait(HOLD_TIMEOUT_S) and not self._is_lost
+
+
 @dataclass(slots=True)
 class Gate:
     """Stands before a REST catalog: gives tokens to whoever knows the credential (OAuth2, client credentials), and lets nobody
@@ -172,6 +198,10 @@ class Gate:
     """All that were given."""
     passed: int = 0
     """Requests."""
+    holds_commits: bool = False
+    """Whether commits of rows wait, those that come from now on."""
+    held: list[HeldCommit] = field(default_factory=list)
+    """All that have waited."""
 
     @property
     def uri(self) -> str:
@@ -220,7 +250,10 @@ def _handler(gate: Gate) -> type[BaseHTTPRequestHandler]:
                 self._give_token(urllib.parse.parse_qs(content.decode()))
             elif bearer in gate.tokens:
                 gate.passed += 1
-                self._forward(content)
+                if gate.holds_commits and b'"add-snapshot"' in content:
+                    self._hold(content)
+                else:
+                    self._forward(content)
             else:
                 error = {"message": "no token", "type": "NotAuthorizedException", "code": HTTPStatus.UNAUTHORIZED}
                 self._answer(HTTPStatus.UNAUTHORIZED, json.dumps({"error": error}).encode())
@@ -234,6 +267,18 @@ def _handler(gate: Gate) -> type[BaseHTTPRequestHandler]:
             else:
                 answer = {"access_token": token, "token_type": "bearer", "expires_in": 3_600}
                 self._answer(HTTPStatus.OK, json.dumps(answer).encode())
+
+        def _hold(self, content: bytes) -> None:
+            held = HeldCommit(self.path)
+            gate.held.append(held)
+            try:
+                if held.wait():
+                    with contextlib.suppress(ConnectionError):  # who asked may be dead
+                        self._forward(content)
+                else:
+                    self.close_connection = True
+            finally:
+                held.is_done.set()
 
         def _forward(self, content: bytes) -> None:
             connection = http.client.HTTPConnection(LOOPBACK, gate.catalog_port, timeout=FORWARD_TIMEOUT_S)

@@ -29,13 +29,14 @@ SHOWN_BY_ANOTHER_WAREHOUSE: Final = (
     r"integration/test_resync\.py::test_a_doubted_table.*\[(clickhouse|delta)\]",
     r"integration/test_resync\.py::test_(rows_that_were|a_table_that_is_empty).*\[(clickhouse|delta|postgresql)\]",
     r"integration/test_time_travel\.py::test_delta_tables.*",
-    r"faults/test_commit_kills\.py::.*_of_(deltas|postgresqls)_.*",
+    r"faults/test_commit_kills\.py::.*_of_(deltas|postgresqls|a_rest_catalogs)_.*",
     r"faults/test_sink_kills\.py::test_killed_at_every_failpoint.*\[(clickhouse|delta|postgresql)\]",
 )
 SHOWN_BY_ANOTHER_MODE: Final = (
     r"differential/test_values_side_by_side\.py::test_the_same_values\[(adaptive|connect|url-safe)\]",
 )
 SHOWN_AT_ANOTHER_POINT: Final = (
+    r"faults/test_commit_kills\.py::.*_move_together_.*",
     r"faults/test_consistency_kills\.py::.*",
     r"faults/test_sink_kills\.py::test_killed_around.*",
     r"faults/test_router_kills\.py::test_killed_at_a_crash_point.*\[(router_after_offsets_before_commit|router_after_commit)\]",

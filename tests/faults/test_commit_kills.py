@@ -28,22 +28,30 @@ from libs.local.compiled_modules import c_compiler
 from libs.local.process import kill, stop
 from libs.local.step import Progress
 from libs.types.tenant import SinkMode
-from libs.types.warehouse import BATCH_PROPERTY, WarehouseTable
+from libs.types.warehouse import BATCH_PROPERTY, CONSISTENT_TABLE, WarehouseTable, warehouse_table
 from spark.sinks.delta.settings import Settings as DeltaSettings
+from tests import own_network
+from tests.bank import TABLES, TOTAL, Bank, audit_of_snapshots
 from tests.conftest import PostgresqlServer
 from tests.contract.test_sinks import delta_rows, postgresql_rows
 from tests.faults.test_sink_kills import assert_exact
-from tests.integration.test_iceberg_catalogs import postgresql_catalog
+from tests.iceberg_catalogs import HeldCommit
+from tests.integration.test_iceberg_catalogs import postgresql_catalog, rest_catalog
 from tests.sink_job import LIFE_TIMEOUT_S, REPOSITORY, STOP_TIMEOUT_S, SinkJob, Tenant, write_tenant
+from tests.sink_topics import SOURCE, table_id, without_own_columns
 from tests.spark_session import Row
 
 POLL_S = 0.1
 END_TIMEOUT_S = 60.0
 LOCK_TIMEOUT_S = 600.0  # longer than a life takes: what is held goes on when the test says so
-MODES = (SinkMode.MIRROR, SinkMode.APPEND)
-"""A history's commit is a mirror's, and each tenant costs seconds of CPU."""
+MODES = {mode.value: mode for mode in SinkMode}
+TOGETHER = "together"
+"""A mirror whose two tables are shown at once."""
+MODES_TOGETHER = {**MODES, TOGETHER: SinkMode.MIRROR}
 
-Tenants = Mapping[SinkMode, Tenant]
+Kinds = Mapping[str, SinkMode]
+Tenants = Mapping[str, Tenant]
+"""By kind."""
 
 
 @contextlib.contextmanager
@@ -57,17 +65,23 @@ def ended(job: SinkJob) -> Iterator[SinkJob]:
             stop(job.running, STOP_TIMEOUT_S)
 
 
-def tenants_of(job: SinkJob, fates: Sequence[str]) -> dict[str, Tenants]:
-    """A tenant of each mode for each fate, served by a job that runs and is at rest: their tables are there."""
+def tenants_of(job: SinkJob, fates: Sequence[str], kinds: Kinds = MODES) -> dict[str, Tenants]:
+    """A tenant of each kind for each fate, served by a job that runs and is at rest: their tables are there."""
     run = secrets.token_hex(3)
-    tenants = {
-        fate: {mode: write_tenant(job, f"{fate}-{mode.value}-{run}", mode, "orders") for mode in MODES}
-        for fate in fates
-    }
+    tenants = {fate: {kind: tenant_of(job, kind, f"{fate}-{kind}-{run}") for kind in kinds} for fate in fates}
     job.start()
     write_to(tenants)
     wait_until_written(job, tenants)
     return tenants
+
+
+def tenant_of(job: SinkJob, kind: str, name: str) -> Tenant:
+    if kind != TOGETHER:
+        return write_tenant(job, name, MODES[kind], "orders")
+    topics = {"transactions": True}
+    tenant = write_tenant(job, name, SinkMode.MIRROR, "orders", "items", topics=topics, consistency="transaction")
+    tenant.topics.create_boundaries()
+    return tenant
 
 
 def write_to(tenants: Mapping[str, Tenants]) -> None:
@@ -85,8 +99,8 @@ def wait_until_written(job: SinkJob, tenants: Mapping[str, Tenants]) -> None:
 
 def assert_all_exact(job: SinkJob, tenants: Mapping[str, Tenants]) -> None:
     for of_fate in tenants.values():
-        for mode, tenant in of_fate.items():
-            assert_exact(job, tenant, mode)
+        for kind, tenant in of_fate.items():
+            assert_exact(job, tenant, MODES_TOGETHER[kind])
 
 
 def kill_whole(job: SinkJob) -> None:
@@ -171,7 +185,7 @@ def batch_of(metadata: Path) -> str:
 
 
 def metadata_of(server: PostgresqlServer, tenants: Mapping[str, Tenants]) -> dict[str, list[Metadata]]:
-    """Of each fate's tables, mode by mode."""
+    """Of each fate's tables, kind by kind."""
     found = {}
     for fate, of_fate in tenants.items():
         found[fate] = []
@@ -190,7 +204,7 @@ def test_killed_within_a_commit_of_icebergs_the_tables_are_exact(
 ) -> None:
     """Data, manifests and metadata are written, and the catalog's UPDATE waits in PostgreSQL. When the job is killed then, the
     UPDATE is lost with its session, or goes through though nobody waits for it any more: before the next life begins, or when
-    that is at its own commit of the same batch.
+    that is at its own commit of the same table.
     """
     catalog = postgresql_catalog(postgresql_server)
     properties = {"clients": "16"}  # by default two commits of a session's wait at once
@@ -240,6 +254,154 @@ def test_killed_within_a_commit_of_icebergs_the_tables_are_exact(
         assert_all_exact(job, tenants)
 
 
+@pytest.mark.timeout(3 * LIFE_TIMEOUT_S)
+def test_killed_within_a_commit_of_a_rest_catalogs_the_tables_are_exact(bootstrap_servers: str, tmp_path: Path) -> None:
+    """A commit's request is on its way. When the job is killed then, it is lost, or reaches the catalog though nobody waits for
+    the answer: before the next life begins, or when that is at its own commit of the same table.
+    """
+    if reason := own_network.why_not():
+        pytest.skip(f"the catalog listens on all interfaces, and may have no network of its own here: {reason}")
+    with ExitStack() as servers:
+        catalog = rest_catalog(tmp_path, servers)
+        gate = catalog.gate
+        assert gate is not None
+
+        def rows(place: WarehouseTable) -> list[Row]:
+            with catalog.load(place) as table:
+                return table.scan().to_arrow().to_pylist()
+
+        def batches() -> dict[str, list[str]]:
+            found: dict[str, list[str]] = {}
+            for fate, of_fate in tenants.items():
+                for tenant in of_fate.values():
+                    with catalog.load(job.place(tenant, tenant.models[0])) as table:
+                        batch_of_snapshot = [each.summary[BATCH_PROPERTY] for each in reversed(table.snapshots())]
+                        found.setdefault(fate, []).append(str(next(filter(None, batch_of_snapshot))))
+            return found
+
+        def held(fate: str, since: int = 0) -> list[HeldCommit]:
+            return [each for each in gate.held[since:] if f"/{fate}-" in each.path]
+
+        job = servers.enter_context(
+            ended(SinkJob(tmp_path, bootstrap_servers, "iceberg", catalog.settings, rows, environ=catalog.environ))
+        )
+        tenants = tenants_of(job, ["lost", "kept", "late"])
+        before = batches()
+        gate.holds_commits = True
+        write_to(tenants)
+        job.wait_until(lambda: all(len(held(fate)) == len(MODES) for fate in tenants))
+        kill_whole(job)
+        first, gate.holds_commits = len(gate.held), False
+
+        for each in held("lost"):
+            each.drop()
+        for each in held("kept"):
+            each.go_on()
+        for each in (*held("lost"), *held("kept")):
+            assert each.is_done.wait(END_TIMEOUT_S)
+        after = batches()
+        assert {fate for fate in tenants if after[fate] != before[fate]} == {"kept"}
+        assert not {*after["kept"]} & {*before["kept"]}
+
+        gate.holds_commits = True
+        write_to(tenants)
+        job.start()
+        job.wait_until(lambda: len(held("late", first)) == len(MODES))
+        gate.holds_commits = False
+        for each in gate.held:  # those of the life before, then those of this one
+            each.go_on()
+            assert each.is_done.wait(END_TIMEOUT_S)
+        wait_until_written(job, tenants)
+
+        assert_all_exact(job, tenants)
+
+
+POINTS = ("written", "told", "shown", "showing")
+"""Where a tenant's tables that move together are held: the rows of one wait to be on its branch; the snapshots that belong
+together to be named; the first table to be shown; the second one, the first being shown."""
+
+
+@pytest.mark.timeout(3 * LIFE_TIMEOUT_S)
+def test_killed_within_the_commits_of_tables_that_move_together_no_sum_is_wrong(
+    bootstrap_servers: str, postgresql_server: PostgresqlServer, tmp_path: Path
+) -> None:
+    """Money moves between two tables, and one of the commits that a batch is made of waits in Iceberg's catalog. When the job
+    is killed then, the commit goes through though nobody waits for it any more: before the next life begins, or when that is at
+    its own. That it is lost is as a kill at a failpoint (``test_consistency_kills``). Whoever asks sums right.
+    """
+    server = postgresql_server
+    catalog = postgresql_catalog(server)
+    where = {
+        "warehouse_dir": str(tmp_path / "warehouse"),
+        "catalog": {**catalog.settings["catalog"], "properties": {"clients": "16"}},
+    }
+    chance, run = random.Random(13), secrets.token_hex(3)
+    fates = [f"{point}{end}" for point in POINTS for end in ("kept", "late")]
+
+    def rows(place: WarehouseTable) -> list[Row]:
+        with catalog.load(place) as table:
+            return table.scan().to_arrow().to_pylist()
+
+    with ended(SinkJob(tmp_path, bootstrap_servers, "iceberg", where, rows)) as job, ExitStack() as opened:
+        document: dict[str, Any] = {"consistency": "transaction", "topics": {"transactions": True}}
+        tenants = {fate: write_tenant(job, f"{fate}-{run}", SinkMode.MIRROR, **document) for fate in fates}
+        banks = {fate: Bank(tenant.topics) for fate, tenant in tenants.items()}
+
+        def move() -> None:
+            for bank in banks.values():
+                bank.move(chance, transactions=2)
+
+        def is_all_written() -> bool:
+            assert_no_sum_is_wrong()
+            return all(job.progress(tenants[fate]).rows >= banks[fate].events for fate in fates)
+
+        def assert_no_sum_is_wrong() -> None:
+            audits = {fate: audit_of_snapshots(tenant.name, catalog.load) for fate, tenant in tenants.items()}
+            assert {fate: audit.total for fate, audit in audits.items() if audit} == dict.fromkeys(audits, TOTAL)
+
+        def lock(fate: str, table: str) -> str:
+            named = f"starts_with(table_namespace, '{fate}-') AND table_name = '{table}'"
+            return f"SELECT 1 FROM iceberg_tables WHERE {named} FOR UPDATE"
+
+        job.start()
+        job.wait_until(lambda: all(job.progress(tenants[fate]).rows >= banks[fate].events for fate in fates))
+        first, second = sorted(TABLES)
+        at_first = {fate: lock(fate, first if fate.startswith("written") else CONSISTENT_TABLE) for fate in fates}
+        gate = opened.enter_context(gates(server, at_first))
+        move()
+        job.wait_until(lambda: all(len(gate[fate].waiting) == 1 for fate in fates))
+        to_show = {fate: lock(fate, first if fate.startswith("shown") else second) for fate in fates if "show" in fate}
+        further = opened.enter_context(gates(server, to_show))
+        for fate in to_show:
+            gate[fate].open()
+        gate |= further
+        job.wait_until(lambda: all(len(gate[fate].waiting) == 1 for fate in fates))
+        held = {fate: gate[fate].waiting for fate in fates}
+        assert all(query.startswith("UPDATE iceberg_tables") for each in held.values() for query in each.values())
+        kill_whole(job)
+        assert {fate: gate[fate].waiting for fate in fates} == held
+        assert_no_sum_is_wrong()
+
+        kept, late = ([fate for fate in fates if fate.endswith(end)] for end in ("kept", "late"))
+        for fate in kept:
+            gate[fate].open()
+        wait_until_gone(server, [process for fate in kept for process in held[fate]])
+        assert_no_sum_is_wrong()
+        move()
+        job.start()
+        job.wait_until(lambda: all(waiting_for(server, [*held[fate]]) for fate in late))
+        assert_no_sum_is_wrong()
+        for fate in late:
+            gate[fate].open()
+        job.wait_until(is_all_written)
+
+        for fate, bank in banks.items():
+            for table in TABLES:
+                place = warehouse_table(tenants[fate].name, SOURCE, table_id(table))
+                assert without_own_columns(rows(place)) == bank.rows(table), (fate, table)
+            assert job.progress(tenants[fate]).rows == bank.events, fate
+
+
 GATE_FUNCTION = "headwater.wait_at_gate"
 NOTING = "noting"
 COMMITTING = "committing"
@@ -268,9 +430,9 @@ def gates_in_transactions(server: PostgresqlServer) -> Iterator[None]:
 def test_killed_within_a_commit_of_postgresqls_the_tables_are_exact(
     bootstrap_servers: str, postgresql_server: PostgresqlServer, tmp_path: Path
 ) -> None:
-    """A batch waits where it is noted, its rows being written, or in COMMIT. When the job is killed then, the former is rolled
-    back though the statement goes through; COMMIT is lost with its session, or goes through: before the next life begins, or
-    when that waits for it.
+    """A batch waits where it is noted, its rows being written, or in COMMIT, that of both tables where they move together. When
+    the job is killed then, the former is rolled back though the statement goes through; COMMIT is lost with its session, or
+    goes through: before the next life begins, or when that waits for it.
     """
     server = postgresql_server
     where = {name: getattr(server.settings, name) for name in ("host", "port", "database", "user")}
@@ -279,7 +441,7 @@ def test_killed_within_a_commit_of_postgresqls_the_tables_are_exact(
     job = SinkJob(tmp_path, bootstrap_servers, "postgresql", where, partial(postgresql_rows, server))
 
     with ended(job), ExitStack() as triggers:
-        tenants = tenants_of(job, [*trigger_of])
+        tenants = tenants_of(job, [*trigger_of], MODES_TOGETHER)
         triggers.enter_context(gates_in_transactions(server))
         before = batches_of(server, tenants)
         locks = {
@@ -288,7 +450,7 @@ def test_killed_within_a_commit_of_postgresqls_the_tables_are_exact(
         }
         with gates(server, locks) as gate:
             write_to(tenants)
-            job.wait_until(lambda: all(len(gate[fate].waiting) == len(MODES) for fate in tenants))
+            job.wait_until(lambda: all(len(gate[fate].waiting) == len(MODES_TOGETHER) for fate in tenants))
             held = {fate: gate[fate].waiting for fate in tenants}
             assert all(query.startswith("UPDATE headwater.tables") for query in held["noted"].values())
             assert {query for fate in ("lost", "kept", "late") for query in held[fate].values()} == {"COMMIT"}
@@ -305,7 +467,7 @@ def test_killed_within_a_commit_of_postgresqls_the_tables_are_exact(
 
             write_to(tenants)
             job.start()
-            job.wait_until(lambda: len(waiting_for(server, [*held["late"]])) == len(MODES))
+            job.wait_until(lambda: len(waiting_for(server, [*held["late"]])) == len(MODES_TOGETHER))
             gate["late"].open()
         wait_until_written(job, tenants)
 
@@ -313,11 +475,11 @@ def test_killed_within_a_commit_of_postgresqls_the_tables_are_exact(
 
 
 def batches_of(server: PostgresqlServer, tenants: Mapping[str, Tenants]) -> dict[str, list[int]]:
-    """The last batches of each fate's tables, mode by mode."""
+    """The last batches of each fate's tables, kind by kind."""
 
     def noted(tenant: Tenant) -> int:
         found = server.execute(f"SELECT batch_id FROM headwater.tables WHERE starts_with(name, '{tenant.name}.')")
-        [(batch_id,)] = found
+        [(batch_id,)] = {*found}
         return int(batch_id)
 
     return {fate: [noted(tenant) for tenant in of_fate.values()] for fate, of_fate in tenants.items()}
