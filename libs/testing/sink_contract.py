@@ -298,8 +298,9 @@ def an_empty_batch_is_a_batch(harness: SinkHarness) -> None:
 
 def append_keeps_every_change(harness: SinkHarness) -> None:
     """Every change is a row with its op, order and time; keys may be NULL, and a truncation is a row of NULLs."""
-    visits = table(column("id", "int"), NOTE, key=())
+    visits, keyed = table(column("id", "int"), NOTE, key=()), table(name="keyed")
     harness.apply(visits, put(1, 1, "one"), RowChange("c", 1, {"id": None, "note": "no key"}), mode=SinkMode.APPEND)
+    harness.apply(keyed, RowChange("t", 1, {"id": None, "note": None}), mode=SinkMode.APPEND)
     harness.apply(visits, put(2, 1, "two"), gone(3, 1), put(3, 1, "two"), mode=SinkMode.APPEND)
 
     stored = harness.rows(visits)
@@ -307,6 +308,7 @@ def append_keeps_every_change(harness: SinkHarness) -> None:
     changes = sorted((row["_headwater_op"], str(row["id"]), str(row["note"])) for row in stored)
     expected = [("c", "None", "no key"), ("d", "1", "old"), ("u", "1", "one"), ("u", "1", "two"), ("u", "1", "two")]
     assert changes == expected
+    assert [(row["id"], row["_headwater_op"]) for row in harness.rows(keyed)] == [(None, "t")]
     assert len({row["_headwater_order"] for row in stored}) == 3
     assert all(row["_headwater_committed_at"] is not None for row in stored)
 

@@ -335,7 +335,8 @@ class ClickhouseSink:
         database, name = self._levels(table.name)
         types = {column.name: self._own_type(column) for column in table.columns}
         noted = _Noted(comment_of(table), str(table.name), table.key, types, first_properties(table))
-        required = {column.name for column in table.columns if column.name in table.key and not column.is_optional}
+        is_mirror = table.mode is SinkMode.MIRROR  # a truncation has no key
+        required = {c.name for c in table.columns if is_mirror and c.name in table.key and not c.is_optional}
         self._run(table.name, f"CREATE DATABASE IF NOT EXISTS {quoted(database)}")
         # Of a table that was here before, and that somebody dropped.
         self._run(BATCHES, f"INSERT INTO {BATCHES} (name) SELECT {literal(str(table.name))}")
