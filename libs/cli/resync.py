@@ -34,8 +34,9 @@ def resync(tenant: str, table: str, timeout_s: float, is_giving_up: bool, home: 
     The reader copies the table once more (an incremental snapshot: nothing at the source is locked or stopped, and every
     tenant of the table gets the rows). When the copy has arrived, the tenant's sink builds the table from it and from all that
     was committed meanwhile, aside, and swaps it in by one commit. Until then queries see the table as it was; nothing is lost.
-    Rows that the source does not have go; with `deletes: soft` they stay, marked. The tenant's other tables wait while the
-    table is built.
+    Rows that the source does not have go; with `deletes: soft` they stay, marked, and in a history their versions end. Of a log
+    nothing is copied: it has each change once again that its topic tells, and keeps those that Kafka has no more. The tenant's
+    other tables wait while the table is built.
 
     May be killed at any moment: call it again. `headwater check TENANT` tells whether a table is worth it, and
     `check --repair` is enough where a few rows differ. Exits with 1 where the table cannot be built; it is then as it was.

@@ -2,7 +2,8 @@
 
     note where the topic ends ▶ ask the reader for a copy ▶ wait: read, routed, past the sink ▶ ask the sink ▶ its answer
 
-Whatever follows the noted place in the topic tells the whole table: rows as the copy found them, and every change since.
+Whatever follows the noted place in the topic tells the whole table: rows as the copy found them, and every change since. A log
+is told by its whole topic, as far back as Kafka has it, and needs no copy.
 Each step is noted in ``<home>/data/resyncs/<tenant>.json`` when it is done, and may be done again: a command that was
 killed is taken up by the next one. Until the sink swaps, the table is what it was.
 """
@@ -65,11 +66,11 @@ class Resync(msgspec.Struct, frozen=True, kw_only=True):
     begun_at_us: int
     """Microseconds since 1970."""
     from_offsets: Mapping[int, int]
-    """Where the table's topic ended before the copy was asked for, by Kafka partition."""
+    """Where the table's topic ended before the copy was asked for, by Kafka partition; empty: a log's, from its first event."""
     signal_offset: int | None = None
-    """Of the signal, in ``headwater.signals``; None: not sent, as far as is known."""
+    """Of the signal, in ``headwater.signals``; None: not sent, as far as is known, or there is none."""
     to_offsets: Mapping[int, int] | None = None
-    """Where the table's topic ended behind the copy; None: it is not all there."""
+    """Where the table's topic ended behind the copy, or of a log when it began; None: the copy is not all there."""
 
     @property
     def doing(self) -> str:
@@ -110,13 +111,15 @@ def begin(home: Home, documents: Documents, tenant: str, table: str) -> tuple[Re
         ends = {partition: end for (_, partition), end in end_offsets(consumer, [chosen.topic]).items()}
     finally:
         consumer.close()
+    is_log = is_log_of(documents.tenants[tenant])
     begun = Resync(
         id=f"{_ID_PREFIX}{uuid.uuid4()}",
         topic=chosen.topic,
         source=chosen.source,
         table=chosen.table,
         begun_at_us=time.time_ns() // 1_000,
-        from_offsets=ends,
+        from_offsets={} if is_log else ends,
+        to_offsets=ends if is_log else None,
     )
     _store(home, tenant, begun)
     return begun, False
@@ -150,11 +153,23 @@ def mistakes_of(spec: TenantSpec, documents: Documents, table: TableProgress, *,
     mistakes = []
     if spec.sink is None:
         mistakes.append("the tenant has no sink, and so no tables")
-    elif spec.sink.mode is not SinkMode.MIRROR:
+    if not is_log_of(spec):  # nothing is copied into a log: its topic tells it, whatever was left out there
+        mistakes += _mistakes_of_copy(spec, documents, table)
+    if parked:
         mistakes.append(
-            f"sink.mode is {spec.sink.mode.value}: such a table holds more than the source has now, and only a mirror is built "
-            f"anew; to add the present rows to it: `headwater signal {table.source} execute-snapshot {table.table}`"
+            f"{parked} key(s) are parked: take them up, or give them up, by `headwater dead-letter replay {spec.tenant}`"
         )
+    return mistakes
+
+
+def is_log_of(spec: TenantSpec) -> bool:
+    """Whether the tenant's tables are logs of changes."""
+    return spec.sink is not None and spec.sink.mode is SinkMode.APPEND
+
+
+def _mistakes_of_copy(spec: TenantSpec, documents: Documents, table: TableProgress) -> list[str]:
+    """Why no copy of the source's rows would tell the table."""
+    mistakes = []
     source = documents.sources.get(table.source)
     selection = next((each for each in spec.sources if each.name == table.source), None)
     if source is None or selection is None:
@@ -165,10 +180,6 @@ def mistakes_of(spec: TenantSpec, documents: Documents, table: TableProgress, *,
         mistakes.append(
             f"the tenant's skip_operations of {table.source} leaves out {', '.join(skipped)}: its table differs from the "
             "source as it should, and would not any more"
-        )
-    if parked:
-        mistakes.append(
-            f"{parked} key(s) are parked: take them up, or give them up, by `headwater dead-letter replay {spec.tenant}`"
         )
     return mistakes
 
@@ -193,10 +204,10 @@ def carry_out(
         return max(0.0, deadline_s - time.monotonic())
 
     kafka = stack_kafka(home)
-    if resync.signal_offset is None:
-        resync = msgspec.structs.replace(resync, signal_offset=_ask_for_copy(kafka, resync))
-        _store(home, tenant, resync)
     if resync.to_offsets is None:
+        if resync.signal_offset is None:
+            resync = msgspec.structs.replace(resync, signal_offset=_ask_for_copy(kafka, resync))
+            _store(home, tenant, resync)
         assert resync.signal_offset is not None
         signal = SentSignals((resync.id,), resync.signal_offset)
         try:

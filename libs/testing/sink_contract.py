@@ -75,9 +75,14 @@ class SinkHarness(Protocol):
         ...
 
     def apply_anew(
-        self, schema: TableSchema, *changes: RowChange, deletes: Deletes = Deletes.HARD, batch_id: int | None = None
+        self,
+        schema: TableSchema,
+        *changes: RowChange,
+        mode: SinkMode = SinkMode.MIRROR,
+        deletes: Deletes = Deletes.HARD,
+        batch_id: int | None = None,
     ) -> bool:
-        """One batch that tells all of a mirror, so that what it holds counts for nothing."""
+        """One batch that tells all of a mirror, so that what it holds counts for nothing; of a log, some changes once more."""
         ...
 
     def apply_at_once(self, batches: Sequence[tuple[TableSchema, Sequence[RowChange]]]) -> None:
@@ -594,6 +599,43 @@ def a_table_that_is_built_anew_keeps_its_soft_deleted_rows(harness: SinkHarness)
     ]
     after = {row["id"]: row for row in harness.rows(orders)}
     assert after[1] == before[1]
+
+
+def a_log_that_is_told_anew_has_each_change_once(harness: SinkHarness) -> None:
+    """What it had lost or twice, or had otherwise; what is not told stays. A key that is NULL, as of a truncation, is one."""
+    orders = table(ID, NOTE, column("it's `odd`", "int"), key=("id", "it's `odd`"))
+    append = SinkMode.APPEND
+
+    def entry(rank: int, note: str, odd: int | None = 1, *, key: int = 1, op: str = "u") -> RowChange:
+        return RowChange(op, rank, {"id": key, "note": note, "it's `odd`": odd})
+
+    lost = RowChange("t", 4, {"id": None, "note": None, "it's `odd`": None})
+    harness.apply(orders, entry(1, "old"), entry(2, "r", op="r"), entry(2, "r", key=2, op="r"), mode=append)
+    for _ in range(2):
+        harness.apply(orders, entry(3, "twice", None), entry(5, "by hand"), mode=append)
+    told = (entry(2, "told", key=2, op="r"), entry(3, "twice", None), lost, entry(5, "told"), entry(6, "lost", op="d"))
+
+    assert harness.apply_anew(orders, *told, mode=append, batch_id=2_000)
+    assert not harness.apply_anew(orders, *told, mode=append, batch_id=2_000)
+    anew = _entries(harness, orders)
+    harness.apply_anew(orders, mode=append, batch_id=2_001)
+    harness.apply(orders, entry(7, "later"), mode=append, batch_id=2_002)
+
+    assert anew == [
+        (1, "old", 1, "u"),
+        (1, "r", 1, "r"),
+        (2, "told", 1, "r"),
+        (1, "twice", None, "u"),
+        (None, None, None, "t"),
+        (1, "told", 1, "u"),
+        (1, "lost", 1, "d"),
+    ]
+    assert _entries(harness, orders) == [*anew, (1, "later", 1, "u")]
+
+
+def _entries(harness: SinkHarness, schema: TableSchema) -> list[tuple[Any, ...]]:
+    rows = sorted(harness.rows(schema), key=lambda row: (row["_headwater_order"], row["id"] or 0))
+    return [(row["id"], row["note"], row["it's `odd`"], row["_headwater_op"]) for row in rows]
 
 
 def what_the_log_does_not_hold_is_kept_in_a_table_that_is_built_anew(harness: SinkHarness) -> None:

@@ -1,7 +1,8 @@
 """A doubted table that is built anew: what a tenant's sink is asked, and what became of it.
 
 ``headwater resync`` writes a ``ResyncRequest`` into ``names.resyncs_topic`` when a copy of the source's rows is in the table's
-own topic. The sink reads it in its stream, and tells what became of it in ``<state_dir>/resyncs/<tenant>.json``.
+own topic; of a log at once. The sink reads it in its stream, and tells what became of it in
+``<state_dir>/resyncs/<tenant>.json``.
 """
 
 from collections.abc import Mapping
@@ -11,15 +12,17 @@ import msgspec
 
 
 class ResyncRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Build a mirror anew from its topic; a record."""
+    """Build a table anew from its topic; a record."""
 
     id: str
     topic: str
     """The table's."""
     from_offsets: Mapping[int, int]
-    """By Kafka partition: from here on the topic tells the whole table, by snapshot rows and the changes committed since."""
+    """By Kafka partition: from here on the topic tells the whole table, by snapshot rows and the changes committed since. Of a
+    partition that is not named, from its first event; so of a log's."""
     to_offsets: Mapping[int, int]
-    """By Kafka partition: behind the last of those snapshot rows. The sink has been there when it is asked."""
+    """By Kafka partition: behind the last of those snapshot rows; of a log where the topic ended. The sink has been there when
+    it is asked."""
 
 
 class ResyncAnswer(msgspec.Struct, frozen=True, kw_only=True):

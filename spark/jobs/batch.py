@@ -66,7 +66,7 @@ from spark.jobs.progress import (
 )
 from spark.jobs.read_ahead import with_read_ahead
 from spark.jobs.requests import read_requests
-from spark.jobs.resync import due_resyncs, fulfil, gives_up, refuse, table_anew
+from spark.jobs.resync import due_resyncs, fulfil, gives_up, refuse, table_anew, unfit_anew
 from spark.jobs.retries import first_piece
 from spark.jobs.set_aside import answer_in_vain, chosen_keys, letters_of, parked_by_now, write_what_fits
 from spark.jobs.side_by_side import side_by_side
@@ -90,7 +90,9 @@ from spark.sinks.port import (
     KeepsVersions,
     Maintained,
     NewVersions,
+    ReplacesEntries,
     ReplacesRows,
+    ReplacesVersions,
     ShowsTogether,
     SinkColumn,
     SinkTable,
@@ -107,7 +109,7 @@ from spark.transforms.passing import passing
 from spark.transforms.read_topics import events_of, parts_of_batch, read_range
 from spark.transforms.sql_text import quoted
 from spark.transforms.survey import Slice, survey
-from spark.transforms.versions import has_late_changes, versions_of
+from spark.transforms.versions import has_late_changes, versions_anew, versions_of
 
 _RESYNC: Final = "where Kafka has deleted some of them, have the table built anew: headwater resync"
 
@@ -542,10 +544,7 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
         if not any(has_condition(error, condition) for condition in OF_ONE_ROW):
             raise
         if table.is_anew:
-            raise TableRefused(
-                f"{wanted.table}: a row does not fit the table as the source has it (one that `dead-letter replay` gave up may "
-                "be it); mend the row there, or the column, then resync again"
-            ) from error
+            raise TableRefused(unfit_anew(wanted.table, context.settings.mode)) from error
         raise TableRefused(
             f"{wanted.table}: an event of topic {wanted.topic} does not fit the table, and it is not known which; restart "
             "the router, which writes the schemas again, then this job; if that does not help, report it with the topic's "
@@ -627,10 +626,39 @@ def _latest_rows(
 
 
 def _write_anew(context: TenantSink, table: TableBatch, wanted: SinkTable, columns: Mapping[str, TableColumn]) -> None:
-    """The mirror holds what the events tell, and nothing else; one commit."""
-    _, newest = truncations_of(table)
-    assert isinstance(context.sink, ReplacesRows)  # ``table_anew`` has seen to it
-    context.sink.replace_rows(table.events.sparkSession, wanted, _latest_rows(table, wanted, columns, newest))
+    """The table holds what the events tell, and what its mode keeps besides (``spark.jobs.resync``); one commit."""
+    spark = table.events.sparkSession
+    oldest, newest = truncations_of(table)
+    match context.settings.mode:
+        case SinkMode.MIRROR:
+            assert isinstance(context.sink, ReplacesRows)  # ``table_anew`` has seen to it, here and below
+            context.sink.replace_rows(spark, wanted, _latest_rows(table, wanted, columns, newest))
+        case SinkMode.HISTORY:
+            assert isinstance(context.sink, ReplacesVersions)
+            changes = changes_of(table, columns, is_partial=any(part.partial_rows for part in table.slices))
+            all_versions = functools.partial(
+                versions_anew,
+                changes,
+                key=wanted.key,
+                tracked=_tracked(context, wanted, columns),
+                has_truncations=oldest is not None,
+                order=wanted.reached.order,
+                committed_at_us=wanted.reached.committed_at_us,
+            )
+            context.sink.replace_versions(spark, wanted, all_versions)
+        case SinkMode.APPEND:
+            assert isinstance(context.sink, ReplacesEntries)
+            changes = logged_changes_of(table, columns, context.settings.images)
+            context.sink.replace_entries(spark, wanted, changes)
+
+
+def _tracked(context: TenantSink, wanted: SinkTable, columns: Mapping[str, TableColumn]) -> list[str]:
+    """Columns of which a change opens a version."""
+    return [
+        name
+        for name, column in columns.items()
+        if name not in wanted.key and context.tracks(f"{wanted.table}.{_source_name(name, column)}")
+    ]
 
 
 def _write_versions(
@@ -641,11 +669,7 @@ def _write_versions(
     changes = changes_of(table, columns, is_partial=any(part.partial_rows for part in table.slices))
     assert isinstance(context.sink, KeepsVersions)  # ``sink_table`` has seen to it
     keys = changes.where(sf.col(OP_COLUMN) != TRUNCATE).select(*map(quoted, wanted.key)).distinct()
-    tracked = [
-        name
-        for name, column in columns.items()
-        if name not in wanted.key and context.tracks(f"{wanted.table}.{_source_name(name, column)}")
-    ]
+    tracked = _tracked(context, wanted, columns)
 
     def new_versions(stored: DataFrame) -> NewVersions:
         current = stored.where(IS_CURRENT_COLUMN)

@@ -1,12 +1,17 @@
-"""A mirror that is doubted, built anew from a copy of the source's rows and swapped in (``headwater resync``).
+"""A table that is doubted, built anew and swapped in (``headwater resync``).
 
-The copy is in the table's own topic: snapshot rows, and the changes committed meanwhile. Once the sink has been past it, a
-``ResyncRequest`` says from where on the topic tells the whole table. The batch that meets the request reads the topic from
-there up to its own end, and writes that in one commit that replaces all rows (``ReplacesRows``) and carries the batch's
-identity: until then readers see the table as it was, and a batch that comes again finds itself done. Where it cannot be built,
-the table's part of the batch is applied to it as ever, and the answer says why.
+A copy of the source's rows is in the table's own topic: snapshot rows, and the changes committed meanwhile. Once the sink has
+been past it, a ``ResyncRequest`` says from where on the topic tells the whole table. The batch that meets the request reads the
+topic from there up to its own end, and writes that in one commit that replaces all rows and carries the batch's identity: until
+then readers see the table as it was, and a batch that comes again finds itself done. Where it cannot be built, the table's part
+of the batch is applied to it as ever, and the answer says why.
 
-    due_resyncs ▶ table_anew ▶ replace_rows ▶ store the answer
+What is written depends on the tenant's mode. Of a mirror the last change of each row (``ReplacesRows``). Of a history what the
+changes make of the versions that are stored: those that contradict them go, and rows that are not told end
+(``ReplacesVersions``). A log needs no copy: the request reaches back to the topic's first event, and the entries of changes
+that are told give way to what is told (``ReplacesEntries``), while those that Kafka has no more stay.
+
+    due_resyncs ▶ table_anew ▶ replace_rows | replace_versions | replace_entries ▶ store the answer
 """
 
 import time
@@ -15,20 +20,28 @@ from typing import Final
 
 import msgspec
 import structlog
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from libs.types.resync import ResyncAnswer, ResyncRequest
-from libs.types.stream_offsets import joined_offsets, load_stream_offsets
+from libs.types.stream_offsets import joined_offsets, load_earlier_offsets, load_stream_offsets
 from libs.types.tenant import Images, SinkMode
 from libs.types.warehouse import TableProgress
 from spark.jobs.table_batch import TableBatch, TenantSink
-from spark.sinks.port import BatchIdentity, ReplacesRows, TableRefused
+from spark.sinks.port import BatchIdentity, ReplacesEntries, ReplacesRows, ReplacesVersions, TableRefused
+from spark.transforms.cut_envelope import SNAPSHOT
 from spark.transforms.passing import passing
 from spark.transforms.read_topics import read_range
 from spark.transforms.survey import Slice, survey
 
 _TRIES: Final = 3
 """Of a building that fails for a reason that may pass: a batch that fails ten times halts the tenant."""
+
+_REPLACES: Final[Mapping[SinkMode, type]] = {
+    SinkMode.MIRROR: ReplacesRows,
+    SinkMode.HISTORY: ReplacesVersions,
+    SinkMode.APPEND: ReplacesEntries,
+}
 
 log = structlog.get_logger()
 
@@ -61,12 +74,15 @@ def table_anew(
         TableRefused: it cannot be built anew; the message ends with the remedy.
     """
     _check(context, batch, request)
+    is_log = context.settings.mode is SinkMode.APPEND
     ends = _ends(context, batch, request)
     with_before = context.settings.images is Images.BEFORE_AND_AFTER
     events = passing(
         context.cut,
         read_range(spark, context.kafka, request.topic, request.from_offsets, ends, with_before=with_before),
     )
+    if is_log:
+        events = _decided(events, request.topic, ends, written=_written(context, batch, request.topic, known))
     slices = survey(events)
     if not slices:
         slices = [_nothing(context, spark, request.topic, known)]
@@ -87,15 +103,10 @@ def table_anew(
 
 def _check(context: TenantSink, batch: BatchIdentity, request: ResyncRequest) -> None:
     mode = context.settings.mode
-    if mode is not SinkMode.MIRROR:
+    if not isinstance(context.sink, _REPLACES[mode]):
         raise TableRefused(
-            f"the tenant's sink.mode is {mode.value}: only a mirror is built anew, since such tables hold more than the source "
-            "has now; write the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
-        )
-    if not isinstance(context.sink, ReplacesRows):
-        raise TableRefused(
-            f"warehouse {context.settings.warehouse} swaps no tables; write the tenant's tables anew (docs/sinks.md, 'Write "
-            "tables anew')"
+            f"warehouse {context.settings.warehouse} swaps no tables of sink.mode {mode.value}; write the tenant's tables anew "
+            "(docs/sinks.md, 'Write tables anew')"
         )
     if parked := context.parked_keys.of_table(request.topic, batch).keys:
         raise TableRefused(
@@ -113,6 +124,55 @@ def _ends(context: TenantSink, batch: BatchIdentity, request: ResyncRequest) -> 
             "anew since; resync again when it has caught up"
         )
     return joined_offsets(ends, context.ahead.to_offsets.get(request.topic, {}), choose=max)
+
+
+def _written(context: TenantSink, batch: BatchIdentity, topic: str, known: TableProgress | None) -> Mapping[int, int]:
+    """Behind the last event of the topic that the table was written with, by Kafka partition."""
+    dealt = load_earlier_offsets(context.state_dir, context.tenant.tenant, batch.batch_id).get(topic, {})
+    read = joined_offsets(dealt, context.ahead.from_offsets.get(topic, {}), choose=max)
+    parked = None if known is None else known.parked
+    return read if parked is None else joined_offsets(read, parked.from_offsets, choose=min)
+
+
+def _decided(events: DataFrame, topic: str, ends: Mapping[int, int], *, written: Mapping[int, int]) -> DataFrame:
+    """Of a log's events those of which it is known that all that are like them are there.
+
+    An entry is known by its order and its key. Rows of a snapshot share an order, and may share their key, or have none. Where
+    Kafka has deleted the first events of a partition, it may have deleted some of such rows, and others be there: up to the
+    newest order that such a partition begins with, rows of a snapshot are left as the log has them.
+
+    Raises:
+        TableRefused: the log does not have all of these yet.
+    """
+    first = events.groupBy("kafka_partition").agg(sf.min("offset"), sf.min_by("order", "offset"))
+    begins = {row[0]: (row[1], row[2]) for row in first.collect()}
+    cut = [order for offset, order in begins.values() if offset > 0]
+    is_one_gone = any(end > 0 and partition not in begins for partition, end in ends.items())
+    if not cut and not is_one_gone:
+        return events
+    is_snapshot = sf.col("op") == SNAPSHOT
+    is_left = is_snapshot if is_one_gone else is_snapshot & (sf.col("order") <= max(cut))
+    newest = events.where(is_left).groupBy("kafka_partition").agg(sf.max("offset")).collect()
+    if any(offset >= written.get(partition, 0) for partition, offset in newest):
+        raise TableRefused(
+            f"rows of a snapshot are on their way into the log, and Kafka has deleted the first ones of topic {topic} already: "
+            "resync again when the snapshot has arrived"
+        )
+    return events.where(~is_left)
+
+
+def unfit_anew(table: str, mode: SinkMode) -> str:
+    """Why it is not built, where a row does not fit its columns."""
+    given_up = "one that `dead-letter replay` gave up may be it"
+    if mode is SinkMode.MIRROR:
+        return (
+            f"{table}: a row does not fit the table as the source has it ({given_up}); mend the row there, or the column, then "
+            "resync again"
+        )
+    return (
+        f"{table}: a change that the topic tells does not fit the table ({given_up}), and sink.mode {mode.value} needs them "
+        "all; mend the column, then resync again"
+    )
 
 
 def _nothing(context: TenantSink, spark: SparkSession, topic: str, known: TableProgress | None) -> Slice:

@@ -56,6 +56,16 @@ def rows_anew(table: SinkTable, changes: DataFrame, stored: DataFrame) -> DataFr
     return rows.unionByName(left.select(*map(quoted, rows.columns)))
 
 
+def entries_anew(table: SinkTable, changes: DataFrame, stored: DataFrame) -> DataFrame:
+    """All that a log holds once it is told ``changes`` anew (``ReplacesEntries``); ``stored``: its rows until then."""
+    told = changes.select(*map(quoted, [*table.key, ORDER_COLUMN])).distinct()
+    same = " AND ".join(f"t.{quoted(name)} <=> s.{quoted(name)}" for name in table.key)
+    # By a plain equality first: Spark joins by it without a look at every pair.
+    is_same = f"t.{ORDER_COLUMN} = s.{ORDER_COLUMN}" + (f" AND {same}" if same else "")
+    left = stored.alias("t").join(told.alias("s"), sf.expr(is_same), "left_anti")
+    return changes.unionByName(left.select(*map(quoted, changes.columns)))
+
+
 def _completed(table: SinkTable, changes: DataFrame, stored: DataFrame) -> DataFrame:
     """With the stored values of the columns that ``UNAVAILABLE_COLUMN`` names."""
     kept = {*own_columns(table.mode, table.deletes), OP_COLUMN, UNAVAILABLE_COLUMN, *table.key}

@@ -287,6 +287,34 @@ class ReplacesRows(Protocol):
         ...
 
 
+@runtime_checkable
+class ReplacesVersions(Protocol):
+    """A sink whose histories can be built anew beside what they hold, and swapped in."""
+
+    def replace_versions(
+        self, spark: SparkSession, table: SinkTable, versions_of: Callable[[DataFrame], DataFrame]
+    ) -> None:
+        """The versions of a history give way to what ``versions_of`` makes of them, one commit. Until then readers see the
+        table as it was.
+
+        ``versions_of`` is given all that the table holds, and may read it twice; what it gives has the same columns.
+        """
+        ...
+
+
+@runtime_checkable
+class ReplacesEntries(Protocol):
+    """A sink whose logs can be told once more what they should hold of some changes."""
+
+    def replace_entries(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
+        """The entries of a log that are of the same changes as ``changes``, by order and key, give way to these, however often
+        they are there; others stay. One commit; until then readers see the table as it was.
+
+        ``changes``: as of ``append_to``; may be read twice.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class StoredLog:
     """An ``append`` table, as it is now."""

@@ -35,6 +35,9 @@ STORED_COLUMN: Final = "_headwater_stored"
 """Of a version to be written: what opened the stored one that it replaces; NULL where it is new."""
 IS_GONE_COLUMN: Final = "_headwater_is_gone"
 """The stored version is no version any more: a late change made it one with the version before."""
+UNTOLD: Final = "+resync"
+"""Behind the order of a row's last change, in the order that ended its version: it was not there when all rows were told. As
+text it is greater than that order, and less than that of any later change."""
 # Columns on the way have Headwater's prefix: a source may call its own ``at`` or ``stored``.
 _OWN: Final = (OP_COLUMN, ORDER_COLUMN, COMMITTED_AT_COLUMN, UNAVAILABLE_COLUMN)
 
@@ -74,6 +77,43 @@ def versions_of(
     if UNAVAILABLE_COLUMN in changes.columns:
         elements = elements.transform(_last_known(key, plain))
     return elements.transform(_joined(names, key, tracked)).transform(_that_differ(names, key))
+
+
+def versions_anew(
+    changes: DataFrame,
+    stored: DataFrame,
+    *,
+    key: Sequence[str],
+    tracked: Sequence[str],
+    has_truncations: bool,
+    order: str,
+    committed_at_us: int,
+) -> DataFrame:
+    """All versions of a table of which ``changes`` tell every row that is there now, and that holds ``stored``; ``order`` and
+    ``committed_at_us``: of the newest change that the table has seen.
+
+    Of a row that is told, what is stored counts up to its last change, and gives way to a change in the same place. Of a row
+    that is not told, its current version ends, just behind the last change that is known of it (``UNTOLD``), at the moment of
+    the newest change; what is stored with a greater order than that is no version.
+    """
+    names = [name for name in changes.columns if name not in _OWN]
+    plain = [name for name in names if name not in key]
+    columns = [quoted(name) for name in key]
+    rows = changes.where(f"{OP_COLUMN} <> '{TRUNCATE}'")
+    told = rows.groupBy(*columns).agg(sf.max(ORDER_COLUMN).alias("_headwater_told"))
+    elements = _opened(stored, names).unionByName(_closed(stored, names, key))
+    believed = elements.transform(_believed(told, key, order))
+    parts = [_changed(rows, names), believed, _untold_ends(believed, told, names, key, committed_at_us)]
+    if has_truncations:
+        keys = stored.select(*columns).unionByName(told.select(*columns)).distinct()
+        parts.append(_truncated(changes, keys, names, key))
+    is_told = [sf.lit(place == 0).alias("_headwater_is_told") for place in range(len(parts))]
+    marked = [part.select("*", mark) for part, mark in zip(parts, is_told, strict=True)]
+    anew = functools.reduce(DataFrame.unionByName, marked).transform(_once(key, before=["NOT _headwater_is_told"]))
+    anew = anew.drop("_headwater_is_told")
+    if UNAVAILABLE_COLUMN in changes.columns:
+        anew = anew.transform(_last_known(key, plain))
+    return anew.transform(_joined(names, key, tracked)).select(*_version_columns(names, key))
 
 
 # --- elements: what happened to a row, or what is stored of it, in one order ----------------------------------------------
@@ -145,12 +185,54 @@ def _truncated(changes: DataFrame, keys: DataFrame, names: Sequence[str], key: S
     )
 
 
-def _once(key: Sequence[str]) -> Callable[[DataFrame], DataFrame]:
-    """Of what stands at one place, the stored version, else a change, else an end."""
+def _believed(told: DataFrame, key: Sequence[str], order: str) -> Callable[[DataFrame], DataFrame]:
+    """Of stored elements those that may be true, ``told`` being the order of each told row's last change, and ``order`` the
+    newest. Values that claim to be as new as the last change, or newer, are those that the version opened with."""
+
+    def believe(elements: DataFrame) -> DataFrame:
+        joined = elements.join(told, _same(elements, told, key), "left")
+        last, values = sf.col("_headwater_told"), sf.col("_headwater_values_order")
+        is_too_new = sf.coalesce(values >= last, sf.lit(False)) | (values > order)
+        kept = [elements[quoted(name)] for name in elements.columns if name != "_headwater_values_order"]
+        return joined.where(sf.col("_headwater_at") <= sf.coalesce(last, sf.lit(order))).select(
+            *kept, sf.when(is_too_new, sf.col("_headwater_at")).otherwise(values).alias("_headwater_values_order")
+        )
+
+    return believe
+
+
+def _untold_ends(
+    believed: DataFrame, told: DataFrame, names: Sequence[str], key: Sequence[str], committed_at_us: int
+) -> DataFrame:
+    """An end behind all that is known of each row that is not told; of one that has ended it says nothing new."""
+    last = (
+        believed.join(told, _same(believed, told, key), "left_anti")
+        .groupBy(*map(quoted, key))
+        .agg(
+            sf.greatest(sf.max("_headwater_at"), sf.max("_headwater_values_order")).alias("_headwater_last"),
+            sf.greatest(sf.max("_headwater_since"), sf.timestamp_micros(sf.lit(committed_at_us))).alias(
+                "_headwater_moment"
+            ),
+        )
+    )
+    blank = last.select(
+        *(
+            sf.col(quoted(name)) if name in key else sf.lit(None).cast(believed.schema[name].dataType).alias(name)
+            for name in names
+        ),
+        sf.concat("_headwater_last", sf.lit(UNTOLD)).alias("_headwater_end"),
+        "_headwater_moment",
+    )
+    end, moment = sf.col("_headwater_end"), sf.col("_headwater_moment")
+    return blank.select(*_element(names, at=end, order=end, committed_at=moment, is_end=sf.lit(True)))
+
+
+def _once(key: Sequence[str], *, before: Sequence[str] = ()) -> Callable[[DataFrame], DataFrame]:
+    """Of what stands at one place, the stored version, else a change, else an end; what ``before`` puts first wins over all."""
 
     def keep(elements: DataFrame) -> DataFrame:
         same_place = Window.partitionBy(*map(quoted, key), "_headwater_at").orderBy(
-            sf.col("_headwater_stored").isNull(), "_headwater_is_end"
+            *map(sf.expr, before), sf.col("_headwater_stored").isNull(), "_headwater_is_end"
         )
         return (
             elements.withColumn("_headwater_nth", sf.row_number().over(same_place))
@@ -236,26 +318,32 @@ def _that_differ(names: Sequence[str], key: Sequence[str]) -> Callable[[DataFram
         replaced = sf.when(sf.size("_headwater_stored") == 0, sf.array(sf.lit(None).cast("string"))).otherwise(
             sf.col("_headwater_stored._headwater_stored")
         )
-        values = [name for name in names if name not in key]
         return (
             versions.where(~is_same)
             .select("*", sf.posexplode(replaced).alias("_headwater_nth", "_headwater_replaced"))
             .select(
-                *map(quoted, key),
-                *(sf.col("_headwater_newest").getField(name).alias(name) for name in values),
-                sf.col("_headwater_since").alias(VALID_FROM_COLUMN),
-                sf.col("_headwater_until").alias(VALID_TO_COLUMN),
-                sf.col("_headwater_closed_by").isNull().alias(IS_CURRENT_COLUMN),
-                sf.col("_headwater_newest._headwater_values_order").alias(ORDER_COLUMN),
-                sf.col("_headwater_newest._headwater_values_committed_at").alias(COMMITTED_AT_COLUMN),
-                sf.col("_headwater_opened_by").alias(OPENED_BY_COLUMN),
-                sf.col("_headwater_closed_by").alias(CLOSED_BY_COLUMN),
+                *_version_columns(names, key),
                 sf.col("_headwater_replaced").alias(STORED_COLUMN),
                 (sf.col("_headwater_nth") > 0).alias(IS_GONE_COLUMN),
             )
         )
 
     return differing
+
+
+def _version_columns(names: Sequence[str], key: Sequence[str]) -> list[Column]:
+    """Of what ``_joined`` gives, as the table has them."""
+    return [
+        *(sf.col(quoted(name)) for name in key),
+        *(sf.col("_headwater_newest").getField(name).alias(name) for name in names if name not in key),
+        sf.col("_headwater_since").alias(VALID_FROM_COLUMN),
+        sf.col("_headwater_until").alias(VALID_TO_COLUMN),
+        sf.col("_headwater_closed_by").isNull().alias(IS_CURRENT_COLUMN),
+        sf.col("_headwater_newest._headwater_values_order").alias(ORDER_COLUMN),
+        sf.col("_headwater_newest._headwater_values_committed_at").alias(COMMITTED_AT_COLUMN),
+        sf.col("_headwater_opened_by").alias(OPENED_BY_COLUMN),
+        sf.col("_headwater_closed_by").alias(CLOSED_BY_COLUMN),
+    ]
 
 
 def _same(left: DataFrame, right: DataFrame, key: Sequence[str]) -> Column:

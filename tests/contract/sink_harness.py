@@ -23,6 +23,7 @@ from spark.sinks.port import (
     Fill,
     KeyBounds,
     Reached,
+    ReplacesEntries,
     ReplacesRows,
     ShowsTogether,
     Sink,
@@ -82,11 +83,16 @@ class WarehouseHarness:
         return self._apply_table(batch, schema, changes, mode, deletes, truncated_at, policies)
 
     def apply_anew(
-        self, schema: TableSchema, *changes: RowChange, deletes: Deletes = Deletes.HARD, batch_id: int | None = None
+        self,
+        schema: TableSchema,
+        *changes: RowChange,
+        mode: SinkMode = SinkMode.MIRROR,
+        deletes: Deletes = Deletes.HARD,
+        batch_id: int | None = None,
     ) -> bool:
         batch = BatchIdentity(self._query, next(self._batches) if batch_id is None else batch_id)
         self.sink.begin_batch(self._spark, batch)
-        return self._apply_table(batch, schema, changes, SinkMode.MIRROR, deletes, None, LENIENT, replaces_rows=True)
+        return self._apply_table(batch, schema, changes, mode, deletes, None, LENIENT, is_anew=True)
 
     def apply_at_once(self, batches: Sequence[tuple[TableSchema, Sequence[RowChange]]]) -> None:
         batch = BatchIdentity(self._query, next(self._batches))
@@ -172,7 +178,7 @@ class WarehouseHarness:
         truncated_at: int | None,
         policies: ChangePolicies,
         *,
-        replaces_rows: bool = False,
+        is_anew: bool = False,
     ) -> bool:
         table = self.sink_table(schema, mode, deletes, policies)
         if self.sink.is_applied(self._spark, table.name, batch):
@@ -183,6 +189,10 @@ class WarehouseHarness:
         if is_partial:
             found = found.transform(split_unavailable)
         rows = found.transform(parse_events(schema)).transform(conform_to(columns, schema, is_partial=is_partial))
+        if mode is SinkMode.APPEND and is_anew:
+            assert isinstance(self.sink, ReplacesEntries)
+            self.sink.replace_entries(self._spark, table, rows.transform(name_image))
+            return True
         if mode is SinkMode.APPEND:
             self.sink.append_to(self._spark, table, rows.transform(name_image))
             return True
@@ -194,7 +204,7 @@ class WarehouseHarness:
             truncation = Truncation(order, COMMITTED_AT_US + truncated_at)
         if deletes is Deletes.SOFT:
             rows = rows.transform(mark_deleted(truncation))
-        if replaces_rows:
+        if is_anew:
             assert isinstance(self.sink, ReplacesRows)
             self.sink.replace_rows(self._spark, table, rows)
         else:

@@ -1,10 +1,11 @@
-"""A doubted mirror built anew from a copy in its topic and swapped in, on real warehouses."""
+"""A doubted table built anew from a copy in its topic and swapped in, on real warehouses."""
 
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from libs.events.names import resyncs_topic, row_topic
@@ -13,8 +14,10 @@ from libs.local.tenant_topics import end_offsets, open_consumer
 from libs.types.resync import ResyncAnswer, ResyncRequest, decode_resyncs, encode_resync_request, resyncs_path
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import DELETED_COLUMN, warehouse_table
-from tests.integration.sink_tenant import StartTenant, Tenant, orders, row
+from spark.transforms.versions import UNTOLD
+from tests.integration.sink_tenant import StartTenant, Tenant, change, orders, row
 from tests.sink_topics import SOURCE, table_id
+from tests.spark_session import shared_spark
 
 pytestmark = pytest.mark.integration
 
@@ -196,13 +199,83 @@ def test_what_cannot_be_built_leaves_the_table_as_it_is(start_tenant: StartTenan
 
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("warehouse", ["iceberg"])
-def test_a_table_that_is_no_mirror_is_not_built_anew(start_tenant: StartTenant, warehouse: str) -> None:
-    """A log holds what the source has no more."""
+def test_a_history_is_swapped_for_what_the_source_has(start_tenant: StartTenant, warehouse: str) -> None:
+    """Its current rows are the source's, and what it had of them before is there still; what comes later goes on behind it."""
+    tenant = doubted(start_tenant, warehouse, mode=SinkMode.HISTORY)
+    before = ends(tenant)
+    copy(tenant)
+    tenant.run_until_done(10)
+    behind = ends(tenant)
+    tenant.write(ORDERS, row(7, "with the request", 7))
+    tenant.write(ORDERS, row(1, "one", 1), op="d")
+
+    done = resynced(tenant, before, behind)
+    tenant.write(ORDERS, row(3, "inserted later", 3))
+    tenant.run_until_done(13)
+
+    assert (done.is_done, done.events) == (True, 7)
+    stored = tenant.read_rows(warehouse_table(tenant.spec.tenant, SOURCE, table_id("orders")))
+    notes = sorted((each["id"], each["_headwater_opened_by"], each["note"], each["is_current"]) for each in stored)
+    assert [(key, note, is_current) for key, _, note, is_current in notes] == [
+        (1, "doubted", False),
+        (1, "one", False),
+        (2, "doubted", False),
+        (2, "two", False),
+        (2, "two and more", True),
+        (3, "doubted", False),
+        (3, "inserted later", True),
+        (4, "doubted", False),
+        (5, "five", True),
+        (6, "while it was copied", True),
+        (7, "with the request", True),
+    ]
+    [untold] = [each for each in stored if str(each["_headwater_closed_by"]).endswith(UNTOLD)]
+    assert (untold["id"], untold["note"]) == (3, "doubted")
+
+
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("warehouse", ["iceberg"])
+def test_a_log_has_again_what_its_topic_tells(start_tenant: StartTenant, warehouse: str) -> None:
+    """As far back as Kafka has it; no copy is needed. Entries that Kafka has no more stay."""
     tenant = start_tenant(warehouse, ORDERS, mode=SinkMode.APPEND)
-    tenant.write(ORDERS, row(1, "one", 1))
-    tenant.run_until_done(1)
+    for key in (1, 2, 3):
+        tenant.write(ORDERS, row(key, f"at {key}", key))
+    tenant.run_until_noted(3)
+    place = warehouse_table(tenant.spec.tenant, SOURCE, table_id("orders"))
+    spark = shared_spark().session
+    spark.sql(f"INSERT INTO {place.quoted()} SELECT * FROM {place.quoted()} WHERE id < 3")
+    spark.sql(f"DELETE FROM {place.quoted()} WHERE id = 3")
+    tenant.topics.forget_before(row_topic(tenant.spec.tenant, SOURCE, table_id("orders")), 2)
+    tenant.write(ORDERS, row(4, "with the request", 4))
 
-    refused = resynced(tenant, ends(tenant), ends(tenant))
+    done = resynced(tenant, {}, {0: 4})
 
-    assert "only a mirror is built anew" in refused.refused_because
-    assert tenant.rows() == [row(1, "one", 1)]
+    assert done.is_done
+    assert [each["id"] for each in tenant.rows()] == [1, 1, 2, 3, 4]
+
+
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("warehouse", ["iceberg"])
+def test_rows_of_a_snapshot_that_kafka_has_in_part_stay_in_a_log(start_tenant: StartTenant, warehouse: str) -> None:
+    """They share an order, and nothing else may tell one from another: where some are gone, others are no proof. None of those
+    that are on their way is lost for it."""
+    keyless = msgspec.structs.replace(ORDERS, key=())
+    tenant = start_tenant(warehouse, keyless, mode=SinkMode.APPEND)
+    same, topic = row(1, "same", 1), row_topic(tenant.spec.tenant, SOURCE, table_id("orders"))
+    with tenant.topics.transaction() as transaction:
+        for _ in range(3):
+            change(transaction, keyless, "r", same)
+        transaction.split()
+        tenant.run_until_noted(3)
+        tenant.topics.forget_before(topic, 1)
+        change(transaction, keyless, "r", same)
+
+    refused = resynced(tenant, {}, {0: 3})
+    arrived = tenant.rows()
+    tenant.write(keyless, row(2, "later", 2))
+    done = resynced(tenant, {}, {0: 5})
+
+    assert "on their way" in refused.refused_because
+    assert arrived == [same] * 4
+    assert done.is_done
+    assert tenant.rows() == [*arrived, row(2, "later", 2)]

@@ -62,6 +62,7 @@ from spark.sinks.clickhouse.statements import (
     append_statement,
     has_batch_query,
     merge_statements,
+    replace_entry_statements,
     replace_statements,
     time_at,
 )
@@ -247,11 +248,24 @@ class ClickhouseSink:
             target = stored.target(table)
             statements = replace_statements(into, target, table, changes.columns, stages)
             self._run(table.name, f"CREATE TABLE {into} AS {stored.place}", *statements)
-            [[rows]] = self._rows(f"SELECT count() FROM {into}")
-            # A server refuses to replace a partition by nothing.
-            swap = f"ALTER TABLE {stored.place} REPLACE PARTITION tuple() FROM {into}"
-            failpoint("sink_before_attach")
-            self._run(table.name, swap if rows else f"TRUNCATE TABLE {stored.place}")
+            self._swap(table.name, stored, into)
+
+    def replace_entries(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
+        batch = str(_batch_of(spark))
+        with self._staged(spark, table, changes) as (stored, stages, into):
+            if stages:
+                target = stored.target(table)
+                statements = replace_entry_statements(into, target, changes.columns, stages, batch)
+                self._run(table.name, f"CREATE TABLE {into} AS {stored.place}", *statements)
+                self._swap(table.name, stored, into)
+
+    def _swap(self, table: WarehouseTable, stored: _Stored, into: str) -> None:
+        """The rows of ``into`` take the place of the table's, at once."""
+        [[rows]] = self._rows(f"SELECT count() FROM {into}")
+        # A server refuses to replace a partition by nothing.
+        swap = f"ALTER TABLE {stored.place} REPLACE PARTITION tuple() FROM {into}"
+        failpoint("sink_before_attach")
+        self._run(table, swap if rows else f"TRUNCATE TABLE {stored.place}")
 
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         batch = str(_batch_of(spark))

@@ -58,6 +58,18 @@ def has_batch_query(target: Target, stages: Sequence[str], batch: str) -> str:
     )
 
 
+def replace_entry_statements(
+    into: str, target: Target, columns: Sequence[str], stages: Sequence[str], batch: str
+) -> list[str]:
+    """What a log holds once it is told the staged changes anew: these, and what it held of others."""
+    told = ", ".join([_ORDER, *map(quoted, target.key)])
+    kept = (
+        f"INSERT INTO {into} SELECT * FROM {target.place} "
+        f"WHERE ({told}) NOT IN (SELECT {told} FROM ({_staged(stages)})){_SETTINGS}"
+    )
+    return [append_statement(into, columns, stages, batch), kept]
+
+
 def merge_statements(
     into: str,
     target: Target,

@@ -30,7 +30,7 @@ from libs.warehouse.dialect import DIALECTS, Dialect
 from spark.java import java_class
 from spark.sinks.delta.settings import Settings
 from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
-from spark.sinks.merge import first_rows, first_versions, merge_changes, merge_versions, rows_anew
+from spark.sinks.merge import entries_anew, first_rows, first_versions, merge_changes, merge_versions, rows_anew
 from spark.sinks.places import local_folders
 from spark.sinks.port import (
     BatchIdentity,
@@ -170,9 +170,15 @@ class DeltaSink:
             merge_versions(spark, self._sql_name(table.name), table, versions, truncation, session_of=told)
 
     def replace_rows(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
-        path = self._path(table.name)
-        rows = rows_anew(table, changes, spark.read.format("delta").load(path))
-        rows.write.format("delta").mode("overwrite").option(_METADATA_OPTION, _told(spark, table)).save(path)
+        self._replace(spark, table, lambda stored: rows_anew(table, changes, stored))
+
+    def replace_versions(
+        self, spark: SparkSession, table: SinkTable, versions_of: Callable[[DataFrame], DataFrame]
+    ) -> None:
+        self._replace(spark, table, versions_of)
+
+    def replace_entries(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
+        self._replace(spark, table, lambda stored: entries_anew(table, changes, stored))
 
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         self._append(spark, table, changes)
@@ -236,6 +242,11 @@ class DeltaSink:
     def _append(self, spark: SparkSession, table: SinkTable, rows: DataFrame) -> None:
         told = _told(spark, table)
         rows.write.format("delta").mode("append").option(_METADATA_OPTION, told).save(self._path(table.name))
+
+    def _replace(self, spark: SparkSession, table: SinkTable, rows_of: Callable[[DataFrame], DataFrame]) -> None:
+        path = self._path(table.name)
+        rows = rows_of(spark.read.format("delta").load(path))
+        rows.write.format("delta").mode("overwrite").option(_METADATA_OPTION, _told(spark, table)).save(path)
 
     def _create(self, plain: SparkSession, table: SinkTable) -> None:
         is_mirror = table.mode is SinkMode.MIRROR

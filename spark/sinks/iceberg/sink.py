@@ -55,7 +55,7 @@ from spark.sinks.iceberg.publication import (
 )
 from spark.sinks.iceberg.schema import identifier_columns
 from spark.sinks.iceberg.settings import Settings, is_s3
-from spark.sinks.merge import first_rows, first_versions, merge_changes, merge_versions, rows_anew
+from spark.sinks.merge import entries_anew, first_rows, first_versions, merge_changes, merge_versions, rows_anew
 from spark.sinks.places import local_folders
 from spark.sinks.port import (
     BatchIdentity,
@@ -229,6 +229,18 @@ class IcebergSink:
         # Files that nobody knows until one snapshot has all of them instead of those before; these stay for time travel.
         rows = rows_anew(table, changes, spark.table(name))
         commit(spark, table.reached, lambda: rows.writeTo(name).overwrite(sf.lit(True)))
+
+    def replace_versions(
+        self, spark: SparkSession, table: SinkTable, versions_of: Callable[[DataFrame], DataFrame]
+    ) -> None:
+        name = self._place(table.name).quoted()
+        versions = versions_of(spark.table(name))
+        commit(spark, table.reached, lambda: versions.writeTo(name).overwrite(sf.lit(True)))
+
+    def replace_entries(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
+        name = self._place(table.name).quoted()
+        entries = entries_anew(table, changes, spark.table(name))
+        commit(spark, table.reached, lambda: entries.writeTo(name).overwrite(sf.lit(True)))
 
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         place = self._place(table.name)

@@ -268,6 +268,22 @@ class PostgresqlSink:
 
         self._write(spark, table, _with_json_names(changes), statements)
 
+    def replace_versions(
+        self, spark: SparkSession, table: SinkTable, versions_of: Callable[[DataFrame], DataFrame]
+    ) -> None:
+        def statements(stored: _Stored, columns: Sequence[str], stages: Sequence[str]) -> list[sql.SQL]:
+            return replace_all_statements(stored, columns, stages)
+
+        stored = self._stored(table)
+        every = read_rows(spark, self._settings, _spark_types(stored, table), f"{stored.place} t")
+        self._write(spark, table, versions_of(every), statements)
+
+    def replace_entries(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
+        def statements(stored: _Stored, columns: Sequence[str], stages: Sequence[str]) -> list[sql.SQL]:
+            return replace_entry_statements(stored, table, columns, stages)
+
+        self._write(spark, table, changes, statements)
+
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         self.merge_into(spark, table, changes)
 
@@ -290,11 +306,9 @@ class PostgresqlSink:
 
     def _rows_of(self, spark: SparkSession, table: SinkTable, stored: _Stored, key_stages: Sequence[str]) -> DataFrame:
         """Of the keys that are staged alone: a table may be much larger than a batch."""
-        types = {name: column.sql_type for name, column in stored.columns().items()}
-        types |= {name: OWN_SQL_TYPES[name] for name in own_columns(table.mode, table.deletes)}
         staged = " UNION ALL ".join(f"TABLE {stage}" for stage in key_stages)
         of_keys = f"JOIN ({staged}) s ON {_same_key(stored, table)}" if key_stages else "WHERE false"
-        return read_rows(spark, self._settings, types, f"{stored.place} t {of_keys}")
+        return read_rows(spark, self._settings, _spark_types(stored, table), f"{stored.place} t {of_keys}")
 
     def refused_rows(
         self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, at_most: int
@@ -455,8 +469,7 @@ def write_statements(
     this order."""
     staged = " UNION ALL ".join(f"TABLE {stage}" for stage in stages)
     if table.mode is SinkMode.APPEND:
-        every = ", ".join(quoted(column_name(name)) for name in columns)
-        statements = [f"INSERT INTO {stored.place} ({every}) SELECT {every} FROM ({staged}) s"] if stages else []
+        statements = [_insert(stored, columns, staged)] if stages else []
     elif table.mode is SinkMode.HISTORY:
         statements = _versions_statements(stored, table, columns, staged if stages else None, truncation)
     elif table.deletes is Deletes.SOFT:
@@ -499,6 +512,34 @@ def replace_statements(
     if stages:
         statements.append(_upsert(stored, table, columns, staged, only_newer=False))
     return [sql.SQL(statement) for statement in statements]
+
+
+def replace_all_statements(stored: _Stored, columns: Sequence[str], stages: Sequence[str]) -> list[sql.SQL]:
+    """What makes a table hold the staged rows alone. Readers have what it held until the transaction ends."""
+    staged = " UNION ALL ".join(f"TABLE {stage}" for stage in stages)
+    statements = [f"DELETE FROM {stored.place}", *([_insert(stored, columns, staged)] if stages else [])]
+    return [sql.SQL(statement) for statement in statements]
+
+
+def replace_entry_statements(
+    stored: _Stored, table: SinkTable, columns: Sequence[str], stages: Sequence[str]
+) -> list[sql.SQL]:
+    """What makes a log hold the staged changes once."""
+    if not stages:
+        return []
+    staged, order = " UNION ALL ".join(f"TABLE {stage}" for stage in stages), quoted(ORDER_COLUMN)
+    same = [f"t.{order} = s.{order}"]
+    same += [f"t.{stored.column(name)} IS NOT DISTINCT FROM s.{stored.column(name)}" for name in table.key]
+    statements = [
+        f"DELETE FROM {stored.place} t USING ({staged}) s WHERE {' AND '.join(same)}",
+        _insert(stored, columns, staged),
+    ]
+    return [sql.SQL(statement) for statement in statements]
+
+
+def _insert(stored: _Stored, columns: Sequence[str], staged: str) -> str:
+    every = ", ".join(quoted(column_name(name)) for name in columns)
+    return f"INSERT INTO {stored.place} ({every}) SELECT {every} FROM ({staged}) s"
 
 
 def _versions_statements(
@@ -588,6 +629,12 @@ def _same_key(stored: _Stored, table: SinkTable, side: str = "t") -> str:
         f"{side}.{stored.column(name)} {'IS NOT DISTINCT FROM' if name in optional else '='} s.{stored.column(name)}"
         for name in table.key
     )
+
+
+def _spark_types(stored: _Stored, table: SinkTable) -> dict[str, str]:
+    """Of all columns of a table."""
+    own = {name: OWN_SQL_TYPES[name] for name in own_columns(table.mode, table.deletes)}
+    return {name: column.sql_type for name, column in stored.columns().items()} | own
 
 
 def _gone(table: SinkTable) -> TableRefused:

@@ -18,7 +18,7 @@ from libs.mysql.logical import column
 from libs.types.tenant import Deletes, SinkMode, SinkSettings, TenantSpec
 from libs.types.warehouse import CLOSED_BY_COLUMN, IS_CURRENT_COLUMN, OPENED_BY_COLUMN, WarehouseTable, warehouse_table
 from libs.warehouse.dialect import DIALECTS
-from spark.jobs.batch import sink_table, write_batch
+from spark.jobs.batch import _write_anew, sink_table, write_batch
 from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.retries import Retries
 from spark.jobs.table_batch import TableBatch, TenantSink
@@ -30,6 +30,7 @@ from spark.sinks.postgresql.sink import open_sink as open_postgresql_sink
 from spark.sinks.ready_table import ready_table
 from spark.sinks.registry import SINKS
 from spark.transforms.survey import survey
+from spark.transforms.versions import UNTOLD
 from tests.conftest import PostgresqlServer
 from tests.contract.test_sinks import delta_rows, postgresql_rows, postgresql_settings
 from tests.spark_session import Row, SharedSpark
@@ -124,9 +125,9 @@ class Tables:
     def place(self) -> WarehouseTable:
         return warehouse_table(self._context.tenant.tenant, SOURCE, self._delivered.table_schema.table_id)
 
-    def apply(self, *changes: Change, batch_id: int | None = None) -> list[Row]:
+    def apply(self, *changes: Change, batch_id: int | None = None, is_anew: bool = False) -> list[Row]:
         """One batch, by default the next; what the table holds then. ``batch_id``: one that comes again, of which it is not
-        noted how far the table got."""
+        noted how far the table got. ``is_anew``: ``changes`` tell every row."""
         batch = events(self._shared.session, self._delivered.topic, changes)
         table = TableBatch(
             topic=self._delivered.topic,
@@ -136,6 +137,7 @@ class Tables:
             parked=None,
             is_passed_over=False,
             known_order=self._known_order,
+            is_anew=is_anew,
         )
         if batch_id is None:
             self._known_order = max(self._known_order, *(part.newest_order for part in table.slices))
@@ -143,7 +145,8 @@ class Tables:
         spark = self._shared.session
         number = next(self._batches) if batch_id is None else batch_id
         self._sink.begin_batch(spark, BatchIdentity(self._context.tenant.tenant, number))
-        write_batch(self._context, table, *ready_table(spark, self._sink, [wanted]))
+        write = _write_anew if is_anew else write_batch
+        write(self._context, table, *ready_table(spark, self._sink, [wanted]))
         return self.rows()
 
     def deliver(self, delivered: DeliveredSchema) -> None:
@@ -293,6 +296,65 @@ def test_any_batches_give_the_versions_of_the_whole(shared: SharedSpark, warehou
     rows = history.apply(*late)
 
     assert versions(rows) == _model([*in_time, *late])
+
+
+def test_a_history_that_is_built_anew_is_right_from_then_on(shared: SharedSpark, warehouse: Warehouse) -> None:
+    """Versions from before stay. A row that the source does not have ends, one that it has otherwise opens a version, one that
+    is missing comes; what claims to be newer than what is told goes, and later changes are no late ones for it. Done again,
+    nothing changes."""
+    history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY)
+    history.apply(put(1, 1, "a", op="c"), put(1, 2, "b", op="c"), put(2, 2, "b2"), put(3, 3, "gone", op="c"))
+    history.apply(put(4, 4, "right", op="c"), put(5, 7, "deleted", op="c"), gone(6, 7))
+    history.apply(put(900, 1, "doubted"), put(901, 5, "never was", op="c"), gone(902, 4))
+    history._known_order = put(6, 0, "").order
+
+    told = (
+        put(10, 1, "a", op="r"),
+        put(10, 2, "other", op="r"),
+        put(10, 4, "right", op="r"),
+        put(11, 6, "missing", op="c"),
+        put(12, 6, "and changed"),
+        gone(13, 2),
+    )
+    anew = history.apply(*told, is_anew=True)
+    again = history.apply(*told, is_anew=True)
+    later = history.apply(put(14, 3, "back", op="c"), put(15, 1, "later"), gone(16, 4))
+
+    right = [
+        (1, "a", 0, 1, None, True),
+        (2, "b", 0, 1, 2, False),
+        (2, "b2", 0, 2, 10, False),
+        (2, "other", 0, 10, 13, False),
+        (3, "gone", 0, 3, 13, False),
+        (4, "right", 0, 4, None, True),
+        (6, "missing", 0, 11, 12, False),
+        (6, "and changed", 0, 12, None, True),
+        (7, "deleted", 0, 5, 6, False),
+    ]
+    assert versions(anew) == right
+    assert again == anew
+    assert [row[CLOSED_BY_COLUMN] for row in anew if row["id"] == 3] == [put(3, 3, "").order + UNTOLD]
+    assert versions(later) == [
+        (1, "a", 0, 1, 15, False),
+        (1, "later", 0, 15, None, True),
+        *right[1:5],
+        (3, "back", 0, 14, None, True),
+        (4, "right", 0, 4, 16, False),
+        *right[6:],
+    ]
+
+
+def test_values_that_were_changed_by_hand_are_told_anew(shared: SharedSpark, warehouse: Warehouse) -> None:
+    """Where a version has the place of a change that is told, it has its values; of what opens no version too. A history that
+    is told nothing has no current rows."""
+    history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY, tracked_columns=(r".*\.note",))
+    history.apply(put(1, 1, "by hand", 7, op="c"), put(2, 2, "b", 8, op="c"), put(3, 2, "b", 9))
+
+    anew = history.apply(put(1, 1, "a", 1, op="c"), put(3, 2, "b", 3), truncate(4), put(5, 3, "c", 5), is_anew=True)
+    nothing = history.apply(truncate(6), is_anew=True)
+
+    assert versions(anew) == [(1, "a", 1, 1, 4, False), (2, "b", 3, 2, 4, False), (3, "c", 5, 5, None, True)]
+    assert versions(nothing) == [*versions(anew)[:2], (3, "c", 5, 5, 6, False)]
 
 
 class LeftUnderWay:
