@@ -181,6 +181,37 @@ def test_a_table_that_may_not_be_written_is_refused_by_itself(
     assert contract.source_rows(harness, visits) == [{"id": 1, "note": "two"}]
 
 
+def test_a_table_that_is_not_shown_keeps_its_note(harness: WarehouseHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its every right was taken away: it is in no list, is not made anew, and its batch is known when it comes again; else a
+    log would have that once more when the rights are back. (The engine of the tests has no users: the sink's own look at the
+    lists is left out.)"""
+    one = contract.put(1, 1, "one")
+    harness.apply(ORDERS, one, mode=SinkMode.APPEND, batch_id=1)
+    with monkeypatch.context() as hidden:
+        hidden.setattr(harness.sink, "_load", lambda _: None)
+        known = harness.is_applied(ORDERS, 1)
+        refused = contract.refusal(lambda: harness.apply(ORDERS, one, mode=SinkMode.APPEND, batch_id=2))
+
+    assert known
+    assert "GRANT the rights on it again" in refused
+    assert harness.is_applied(ORDERS, 1)
+    assert not harness.apply(ORDERS, one, mode=SinkMode.APPEND, batch_id=1)
+
+
+def test_a_batch_is_known_whatever_was_done_to_its_table_since(
+    clickhouse_server: ClickhouseServer, harness: WarehouseHarness
+) -> None:
+    """A table that is refused is parked with the events of its batch: those that it holds would come once more with the
+    next."""
+    harness.apply(ORDERS, contract.put(1, 1, "one"), mode=SinkMode.APPEND, batch_id=1)
+    clickhouse_server.execute(f"ALTER TABLE {place(harness)} RENAME COLUMN note TO remark")
+    renamed = harness.is_applied(ORDERS, 1)
+    clickhouse_server.execute(f"DROP TABLE {place(harness)} SYNC")
+
+    assert renamed
+    assert not harness.is_applied(ORDERS, 1)
+
+
 @pytest.mark.parametrize(
     ("code", "of_a_table", "of_all"),
     [

@@ -189,9 +189,7 @@ class ClickhouseSink:
             log.info("sink_stages_dropped", stages=len(left), query_id=batch.query_id)
 
     def is_applied(self, spark: SparkSession, table: WarehouseTable, batch: BatchIdentity) -> bool:
-        if self._load(table) is None:
-            return False
-        return self._has_noted(table, batch)
+        return self._has_noted(table, batch) and self._is_there(table)
 
     def ensure_table(self, spark: SparkSession, table: SinkTable) -> Mapping[str, TableColumn]:
         stored = self._load(table.name)
@@ -345,6 +343,15 @@ class ClickhouseSink:
         )
         return any(batch_id >= batch.batch_id for (batch_id,) in rows)
 
+    def _is_there(self, table: WarehouseTable) -> bool:
+        """Whoever made it, and whatever was done to it since; also where this user has no rights on it any more, so that it is
+        in no list that ClickHouse shows him."""
+        try:
+            [[is_there]] = self._rows(f"EXISTS TABLE {quoted(*self._levels(table))}", subject=table)
+        except TableRefused:
+            return True
+        return bool(is_there)
+
     def _create(self, table: SinkTable) -> None:
         database, name = self._levels(table.name)
         types = {column.name: self._own_type(column) for column in table.columns}
@@ -352,6 +359,11 @@ class ClickhouseSink:
         is_mirror = table.mode is SinkMode.MIRROR  # a truncation has no key
         required = {c.name for c in table.columns if is_mirror and c.name in table.key and not c.is_optional}
         self._run(table.name, f"CREATE DATABASE IF NOT EXISTS {quoted(database)}")
+        if self._is_there(table.name):
+            raise TableRefused(
+                f"{table.name}: {quoted(database, name)} is there, and ClickHouse does not show it to user "
+                f"{self._settings.user}; GRANT the rights on it again"
+            )
         # Of a table that was here before, and that somebody dropped.
         self._run(BATCHES, f"INSERT INTO {BATCHES} (name) SELECT {literal(str(table.name))}")
         self._run(table.name, _definition(quoted(database, name), table, noted, required))
