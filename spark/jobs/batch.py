@@ -51,6 +51,7 @@ from libs.types.warehouse import (
 from libs.warehouse.fitness import unfit_because
 from libs.warehouse.schema_changes import left_out
 from libs.warehouse.spark_types import spark_type
+from spark.jobs.events_at_hand import EventsAtHand
 from spark.jobs.late_events import deleted_range, without_late_events
 from spark.jobs.letters import read_letters
 from spark.jobs.phases import measured
@@ -70,6 +71,7 @@ from spark.jobs.resync import due_resyncs, fulfil, gives_up, refuse, table_anew,
 from spark.jobs.retries import first_piece
 from spark.jobs.set_aside import answer_in_vain, chosen_keys, letters_of, parked_by_now, write_what_fits
 from spark.jobs.side_by_side import side_by_side
+from spark.jobs.small_tables import is_small, merge_at_hand
 from spark.jobs.spark_errors import OF_ONE_ROW, described, has_condition
 from spark.jobs.table_batch import (
     Replay,
@@ -181,6 +183,9 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
             anew_part = _Anew(request, spark, progress.tables.get(topic), by_topic.get(topic, []))
             parts[topic] = _Part(own, anew_part)
         ordered = [parts[topic] for topic in sorted(parts)]
+        if small := [part.own for part in ordered if part.own and not part.anew and is_small(context, part.own)]:
+            image_bytes = {table.topic: table.slices[0].image_bytes for table in small}
+            context = replace(context, at_hand=EventsAtHand(events, image_bytes))
         if isinstance(context.sink, ShowsTogether) and context.moves_together:
             with context.sink.staged_batch(spark):
                 outcomes, show_s = _show_together(context, spark, _apply_tables(context, spark, batch, ordered))
@@ -523,6 +528,13 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
     wanted = replace(wanted, key_bounds=bounds, changes=changes)
     ignored = left_out(stored_columns(columns), table.newest.table_schema, context.sink.dialect)
     prepared_s = time.monotonic()
+
+    def write_part(part: TableBatch) -> None:
+        # Where some of its events are set aside, the part is another.
+        write.split = merge_at_hand(context, part, wanted, columns) if part is table else None
+        if write.split is None:
+            write_batch(context, part, wanted, columns)
+
     try:
         with measured(spark) as write:
             if table.is_anew:
@@ -535,7 +547,7 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
                     table,
                     wanted,
                     columns,
-                    lambda part: write_batch(context, part, wanted, columns),
+                    write_part,
                     is_held_back=bool(ignored),
                 )
             # Here, and not behind the block, whose end asks Spark.

@@ -41,6 +41,12 @@ def deleted_range(table: TableBatch) -> DeletedRange | None:
     )
 
 
+def has_late_events(table: TableBatch) -> bool:
+    """Whether some may be among the table's events."""
+    oldest = min(part.oldest_order for part in table.slices)
+    return oldest < table.known_truncated or any(each.newest_order > oldest for each in table.known_deleted)
+
+
 def without_late_events(context: TenantSink, table: TableBatch) -> TableBatch:
     """The table's events but for those of rows that were deleted since. As many deletes are looked up as are remembered; what
     Kafka has no more of them is not."""

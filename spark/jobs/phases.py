@@ -44,7 +44,7 @@ class Write:
 
     def __init__(self) -> None:
         self.split: WriteSplit | None = None
-        """None: Spark did not tell."""
+        """None: Spark did not tell. What runs no query tells it itself."""
 
 
 @contextlib.contextmanager
@@ -58,7 +58,8 @@ def measured(spark: SparkSession) -> Iterator[Write]:
         ended_s = time.time()
     finally:
         context.removeJobTag(tag)
-    write.split = split(_stages(spark, tag), begun_s=begun_s, ended_s=ended_s)
+    if write.split is None:
+        write.split = split(_stages(spark, tag), begun_s=begun_s, ended_s=ended_s)
 
 
 def split(stages: Sequence[Stage], *, begun_s: float, ended_s: float) -> WriteSplit | None:

@@ -200,6 +200,7 @@ def _nothing(context: TenantSink, spark: SparkSession, topic: str, known: TableP
         first_rows=0,
         numbers=None,
         live_changes={},
+        image_bytes=0,
     )
 
 

@@ -25,6 +25,7 @@ from libs.types.warehouse import ORDER_COLUMN, ParkedTable, ReachedPosition
 from libs.warehouse.spark_types import UNSIGNED_BIGINT
 from spark.jobs.batch_files import BatchFile
 from spark.jobs.delivered_schemas import DeliveredSchemas
+from spark.jobs.events_at_hand import Decoders, EventsAtHand
 from spark.jobs.newest_events import NewestEvents
 from spark.jobs.parked_keys import ParkedKeysFile
 from spark.jobs.progress import TableOutcome
@@ -75,6 +76,9 @@ class TenantSink:
     """Of the batch that runs; where tables do not move together, nothing is cut off."""
     ahead: ReadAhead = field(default_factory=ReadAhead)
     """Of the batch that runs."""
+    at_hand: EventsAtHand | None = None
+    """Of the batch that runs: its small tables. None: it has none."""
+    decoders: Decoders = field(default_factory=Decoders)
 
     @property
     def moves_together(self) -> bool:

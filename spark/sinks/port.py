@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -228,6 +228,32 @@ class Sink(Protocol):
 
     def maintain(self, spark: SparkSession, table: WarehouseTable) -> Maintained:
         """Called after each commit: keep the table fast to read, if it is due. Changes no row."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RowsAtHand:
+    """Changes of one table in the driver's memory, as its JVM has them."""
+
+    row_type: Any
+    """Java's StructType: the columns of ``ensure_table``, Headwater's, the op."""
+    take: Callable[[], Any]
+    """Java's Iterator of InternalRow, each good until the next one; to be called once. What cannot be decoded fails in it."""
+
+
+@runtime_checkable
+class MergesRows(Protocol):
+    """A sink that merges a few changes into a small mirror without a query (``spark.jobs.small_tables``)."""
+
+    def merge_rows(self, spark: SparkSession, table: SinkTable, changes: RowsAtHand) -> Callable[[], None] | None:
+        """Do what ``merge_into`` does up to its commit, which is what is returned, one commit with the same promises. None: the
+        table is not one for it, and nothing was written.
+
+        ``changes``: several of a key may be there, of which the last one counts. With soft deletes none is a delete.
+
+        Raises:
+            PySparkException, Py4JJavaError: nothing is left of what was written; ``merge_into`` may be called.
+        """
         ...
 
 

@@ -52,6 +52,8 @@ class Slice:
     """The least and the greatest last number in the events' keys, if each key ends in one (``key_bounds``)."""
     live_changes: Mapping[int, int]
     """How many changes, snapshot rows aside, the source committed when (microseconds since 1970); about right."""
+    image_bytes: int
+    """Of the rows' images."""
 
 
 def survey(events: DataFrame) -> list[Slice]:
@@ -84,6 +86,7 @@ def survey(events: DataFrame) -> list[Slice]:
             sf.percentile_approx(sf.when(is_live, sf.col("committed_at_us")), _QUANTILES, _ACCURACY).alias(
                 "live_times"
             ),
+            sf.sum(sf.octet_length("image")).alias("image_bytes"),
         )
         .collect()
     )
@@ -124,6 +127,7 @@ def _joined(portions: list[Row]) -> Slice:
         first_rows=sum(portion.first_rows for portion in portions),
         numbers=_numbers(portions),
         live_changes=_live_changes(portions),
+        image_bytes=sum(portion.image_bytes or 0 for portion in portions),
     )
 
 

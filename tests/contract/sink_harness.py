@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from libs.events.delivered_schema import DeliveredSchema
 from libs.testing.sink_contract import LENIENT, Row, RowChange
@@ -16,15 +16,18 @@ from libs.types.value import UNAVAILABLE_VALUE
 from libs.types.warehouse import ReachedPosition, WarehouseTable, warehouse_table
 from libs.warehouse.dialect import DIALECTS
 from libs.warehouse.spark_types import spark_type
+from spark.jobs.events_at_hand import Decoders, EventsAtHand
 from spark.jobs.side_by_side import side_by_side
 from spark.sinks.port import (
     BatchIdentity,
     DropsTables,
     Fill,
     KeyBounds,
+    MergesRows,
     Reached,
     ReplacesEntries,
     ReplacesRows,
+    RowsAtHand,
     ShowsTogether,
     Sink,
     SinkColumn,
@@ -54,10 +57,20 @@ class WarehouseHarness:
     """See ``libs.testing.sink_contract.SinkHarness``."""
 
     def __init__(
-        self, spark: SparkSession, sink: Sink, read_rows: ReadRows, tenant: str, *, holds_nul: bool = True
+        self,
+        spark: SparkSession,
+        sink: Sink,
+        read_rows: ReadRows,
+        tenant: str,
+        *,
+        holds_nul: bool = True,
+        is_at_hand: bool = False,
     ) -> None:
         self.holds_nul = holds_nul
         """Whether a text may hold the character U+0000."""
+        self.merged_at_hand = 0
+        """How many batches went by ``MergesRows``: those that may, if ``is_at_hand``."""
+        self._decoders = Decoders() if is_at_hand else None
         self.kind = next(kind for kind, dialect in DIALECTS.items() if dialect == sink.dialect)
         """By the name of the registry."""
         self._spark = spark.newSession()  # as Spark gives every query one
@@ -204,11 +217,30 @@ class WarehouseHarness:
             truncation = Truncation(order, COMMITTED_AT_US + truncated_at)
         if deletes is Deletes.SOFT:
             rows = rows.transform(mark_deleted(truncation))
+        is_simple = truncation is None and not is_partial and not is_anew and bool(changes and schema.key)
+        marks = deletes is Deletes.SOFT and any(change.op == "d" for change in changes)
+        if is_simple and not marks and self._merged_at_hand(table, columns, found):
+            return True
         if is_anew:
             assert isinstance(self.sink, ReplacesRows)
             self.sink.replace_rows(self._spark, table, rows)
         else:
             self.sink.merge_into(self._spark, table, rows, truncation=truncation)
+        return True
+
+    def _merged_at_hand(self, table: SinkTable, columns: Mapping[str, TableColumn], found: DataFrame) -> bool:
+        if self._decoders is None or table.key != table.schema.key:
+            return False
+        assert isinstance(self.sink, MergesRows)
+        decoder = self._decoders.of(self._spark, table.topic, table.schema, columns, table.deletes)
+        assert decoder is not None
+        at_hand = EventsAtHand(found, {table.topic: 1})
+        rows = RowsAtHand(decoder.row_type, lambda: at_hand.take(table.topic, decoder.projections))
+        commit = self.sink.merge_rows(self._spark, table, rows)
+        if commit is None:
+            return False
+        commit()
+        self.merged_at_hand += 1
         return True
 
     def _delivered(self, schema: TableSchema) -> DeliveredSchema:

@@ -73,7 +73,12 @@ PROMISES: list[Callable[[SinkHarness], None]] = [
 _tenants = itertools.count()
 
 
-@pytest.fixture(params=sorted(SINKS))
+AT_HAND = "iceberg at hand"
+"""Iceberg, whose small tables are merged without a query where they may be."""
+KINDS = (*sorted(SINKS), AT_HAND)
+
+
+@pytest.fixture(params=KINDS)
 def harness(request: pytest.FixtureRequest) -> WarehouseHarness:
     """A tenant of its own in each kind of warehouse."""
     shared = shared_spark()
@@ -93,6 +98,8 @@ def harness(request: pytest.FixtureRequest) -> WarehouseHarness:
             )
         case "iceberg":
             return WarehouseHarness(shared.session, shared.sink, shared.rows, tenant)
+        case _ if request.param == AT_HAND:
+            return WarehouseHarness(shared.session, shared.sink, shared.rows, tenant, is_at_hand=True)
         case "postgresql":
             server: PostgresqlServer = request.getfixturevalue("postgresql_server")
             sink = open_sink(postgresql_settings(server))
@@ -146,7 +153,7 @@ def _plain(value: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("harness", "promise"),
-    [pytest.param(kind, promise, id=f"{kind}-{promise.__name__}") for kind in sorted(SINKS) for promise in PROMISES],
+    [pytest.param(kind, promise, id=f"{kind}-{promise.__name__}") for kind in KINDS for promise in PROMISES],
     indirect=["harness"],
 )
 def test_a_sink_keeps_its_promises(harness: WarehouseHarness, promise: Callable[[SinkHarness], None]) -> None:

@@ -31,15 +31,21 @@ def commit(spark: SparkSession, reached: Reached, write: Callable[[], None]) -> 
     """Run ``write``, which commits once, with the batch's identity and ``reached`` in that commit. Raises what it raises."""
     gateway: Any = spark.sparkContext._gateway
     ensure_callback_server_started(gateway)
-    properties = java_class(spark, "java.util.HashMap")()
-    for name, text in commit_properties(batch_of(spark), reached).items():
-        properties.put(name, text)
+    properties = properties_of(spark, reached)
     call = _Call(write)
     exception = java_class(spark, "java.lang.Class").forName("java.lang.Exception")
     metadata = java_class(spark, "org.apache.iceberg.spark.CommitMetadata")
     metadata.withCommitProperties(properties, call, exception)
     if call.error is not None:
         raise call.error
+
+
+def properties_of(spark: SparkSession, reached: Reached) -> Any:
+    """The properties of a commit of the batch, in Java."""
+    properties = java_class(spark, "java.util.HashMap")()
+    for name, text in commit_properties(batch_of(spark), reached).items():
+        properties.put(name, text)
+    return properties
 
 
 class _Call:

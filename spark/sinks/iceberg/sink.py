@@ -38,7 +38,7 @@ from libs.warehouse.iceberg import iceberg_type, sql_type
 from spark.java import java_class
 from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
 from spark.sinks.iceberg.catalog import S3_CLIENT, catalog_config, is_flat, place_in
-from spark.sinks.iceberg.commits import batch_of, begin_batch, commit
+from spark.sinks.iceberg.commits import batch_of, begin_batch, commit, properties_of
 from spark.sinks.iceberg.farewell import drop_namespaces, tenant_tables
 from spark.sinks.iceberg.key_filter import MOST_CHANGED, key_filter
 from spark.sinks.iceberg.layout import follow_layout
@@ -53,6 +53,7 @@ from spark.sinks.iceberg.publication import (
     staged_snapshot,
     tell,
 )
+from spark.sinks.iceberg.row_merge import is_small_table, row_merge
 from spark.sinks.iceberg.schema import identifier_columns
 from spark.sinks.iceberg.settings import Settings, is_s3
 from spark.sinks.merge import entries_anew, first_rows, first_versions, merge_changes, merge_versions, rows_anew
@@ -62,6 +63,7 @@ from spark.sinks.port import (
     KeyBounds,
     Maintained,
     NewVersions,
+    RowsAtHand,
     Sink,
     SinkColumn,
     SinkTable,
@@ -194,6 +196,14 @@ class IcebergSink:
         # A truncation is about all rows.
         of_keys = self._filter(spark, newest, table, changes) if truncation is None else None
         commit(spark, table.reached, lambda: merge_changes(spark, name, table, changes, truncation, of_keys))
+
+    def merge_rows(self, spark: SparkSession, table: SinkTable, changes: RowsAtHand) -> Callable[[], None] | None:
+        table = self._placed(table)
+        iceberg_table = load_table(spark, table.name)
+        if is_staging(spark) or not is_small_table(iceberg_table):
+            return None
+        merge = row_merge(spark, iceberg_table, table, changes)
+        return None if merge is None else lambda: merge.commit(properties_of(spark, table.reached))
 
     def merge_versions(
         self,

@@ -1,0 +1,56 @@
+"""A few changes merged into a small table without a query; the work is ``RowMerge.java``'s."""
+
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from libs.types.warehouse import OP_COLUMN, ORDER_COLUMN
+from spark.java import compiled, java_array
+from spark.sinks.port import RowsAtHand, SinkTable
+from spark.transforms.cut_envelope import DELETE
+
+_MOST_ROWS: Final = 100_000
+_MOST_BYTES: Final = 64_000_000
+"""Of a table that one thread reads through, its keys and orders: in less time than a query takes to begin."""
+_MOST_DELETE_FILES: Final = 64
+"""Each is opened; maintenance leaves no more."""
+_SOURCE: Final = Path(__file__).with_name("RowMerge.java")
+_EQUAL_ALIKE: Final = (
+    "tinyint",
+    "smallint",
+    "int",
+    "bigint",
+    "string",
+    "binary",
+    "date",
+    "timestamp",
+    "decimal",
+    "timestamp_ntz",
+)
+"""Types of keys whose equal values are equal in Java. Fractions are left out: 0.0 equals -0.0."""
+
+
+def is_small_table(iceberg_table: Any) -> bool:
+    """Whether it has rows, but few of them, neither partitioned nor sorted, and takes deletes beside its rows."""
+    snapshot, properties = iceberg_table.currentSnapshot(), iceberg_table.properties()
+    if properties.get("write.merge.mode") != "merge-on-read":
+        return False
+    if snapshot is None or iceberg_table.spec().isPartitioned() or iceberg_table.sortOrder().isSorted():
+        return False
+    said = snapshot.summary()
+    limits = {"total-records": _MOST_ROWS, "total-files-size": _MOST_BYTES, "total-delete-files": _MOST_DELETE_FILES}
+    return all(int(said.get(name) or 0) <= limit for name, limit in limits.items())
+
+
+def row_merge(spark: SparkSession, iceberg_table: Any, table: SinkTable, changes: RowsAtHand) -> Any | None:
+    """The merge, its files written; ``commit`` of it, with properties, is what remains. None: such rows it does not take."""
+    types = [changes.row_type.apply(name).dataType().simpleString().partition("(")[0] for name in table.key]
+    if not set(types) <= set(_EQUAL_ALIKE):
+        return None
+    key = java_array(spark, "String", table.key)
+    merge = compiled(spark, _SOURCE)(iceberg_table, key, ORDER_COLUMN, OP_COLUMN, DELETE)
+    if not merge.takes(changes.row_type):
+        return None
+    merge.write(changes.take())
+    return merge

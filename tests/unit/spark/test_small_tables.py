@@ -1,0 +1,296 @@
+"""Small tables are merged without a query, and hold what a query would have written."""
+
+import itertools
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from libs.events.delivered_schema import DeliveredSchema
+from libs.mysql.logical import column
+from libs.types.deleted_range import DeletedRange
+from libs.types.tenant import Consistency, Deletes, SinkMode, SinkSettings, TenantSpec
+from libs.types.warehouse import ParkedTable, warehouse_table
+from spark.jobs import small_tables
+from spark.jobs.batch import sink_table, write_batch
+from spark.jobs.events_at_hand import EventsAtHand, _grouped
+from spark.jobs.phases import WriteSplit
+from spark.jobs.small_tables import is_small, merge_at_hand
+from spark.jobs.spark_errors import MALFORMED_RECORD, has_condition
+from spark.jobs.table_batch import Replay, TableBatch, key_bounds
+from spark.sinks.delta.sink import open_sink as open_delta_sink
+from spark.sinks.iceberg import row_merge
+from spark.sinks.iceberg.sink import IcebergSink
+from spark.sinks.port import BatchIdentity
+from spark.sinks.ready_table import ready_table
+from spark.transforms.survey import survey
+from tests.spark_session import SharedSpark
+from tests.unit.events.golden import records, table_schemas
+from tests.unit.spark.events import SOURCE, Change, events, orders_schema
+from tests.unit.spark.test_resync import context as tenant_sink
+
+ID = column("id", "int", is_optional=False)
+NOTE = column("note", "varchar(20)", charset="utf8mb4")
+_tenants = itertools.count()
+
+
+class Tenant:
+    """One that has a mirror of ``shop.orders``; batches go by the one way or by the other."""
+
+    def __init__(
+        self, shared: SharedSpark, state_dir: Path, delivered: DeliveredSchema, *, format_version: int = 2, **sink: Any
+    ) -> None:
+        tenant = TenantSpec(tenant=f"small-{next(_tenants)}", sources=())
+        self._spark = shared.session
+        self._rows = shared.rows
+        self._sink = IcebergSink(msgspec.structs.replace(shared.iceberg, format_version=format_version))
+        settings = SinkSettings(mode=SinkMode.MIRROR, **sink)
+        self._context = replace(tenant_sink(state_dir), tenant=tenant, settings=settings, sink=self._sink)
+        self._delivered = delivered
+        self._batches = itertools.count()
+        self.place = warehouse_table(tenant.tenant, SOURCE, delivered.table_schema.table_id)
+
+    def deliver(self, delivered: DeliveredSchema) -> None:
+        """A newer version of the table, from the next batch on."""
+        self._context.schemas._known[self._delivered.topic, self._delivered.table_schema.version] = self._delivered
+        self._delivered = delivered
+
+    def apply(self, changes: Sequence[Change], *, at_hand: bool) -> WriteSplit | None:
+        """One batch; None: it went by a query."""
+        table = table_batch(self._spark, self._delivered, changes)
+        self._sink.begin_batch(self._spark, BatchIdentity(self._context.tenant.tenant, next(self._batches)))
+        wanted, columns = ready_table(self._spark, self._sink, [sink_table(self._context, table)])
+        wanted = replace(wanted, changes=len(changes), key_bounds=key_bounds(table, columns, wanted.key))
+        if at_hand and is_small(self._context, table):
+            context = replace(self._context, at_hand=EventsAtHand(table.events, {table.topic: 1}))
+            if split := merge_at_hand(context, table, wanted, columns):
+                return split
+        write_batch(self._context, table, wanted, columns)
+        return None
+
+    def files(self) -> set[str]:
+        """Of rows and deletes."""
+        folder = Path(self._sink._settings.warehouse_dir, *self.place.namespace, self.place.name)
+        return {str(file) for file in folder.rglob("*.parquet")}
+
+    def rows(self) -> list[dict[str, object]]:
+        return sorted(self._rows(self.place), key=repr)
+
+
+def table_batch(spark: SparkSession, delivered: DeliveredSchema, changes: Sequence[Change]) -> TableBatch:
+    batch = events(spark, delivered.topic, changes)
+    return TableBatch(
+        topic=delivered.topic,
+        slices=survey(batch),
+        events=batch,
+        schemas={delivered.table_schema.version: delivered},
+        parked=None,
+        is_passed_over=False,
+        known_order="",
+    )
+
+
+def put(rank: int, key: int, note: str | None, *, op: str = "u", version: int = 1, **more: Any) -> Change:
+    return Change(op=op, rank=rank, after={"id": key, "note": note, **more}, version=version)
+
+
+def gone(rank: int, key: int, *, version: int = 1, **more: Any) -> Change:
+    return Change(op="d", rank=rank, before={"id": key, "note": "old", **more}, version=version)
+
+
+def random_batch(chance: random.Random, told: dict[tuple[int, int], Change], *, deletes: bool) -> list[Change]:
+    """Inserts, updates, deletes and key changes of few keys, several of a key, some of them late or repeated. ``told``: what
+    there was already, by rank and key; of one order there is one change of a key, however often it comes."""
+    last_rank = max([rank for rank, _ in told], default=1)
+    batch = []
+    for _ in range(chance.randrange(1, 25)):
+        rank, key = chance.randrange(max(1, last_rank - 15), last_rank + 10), chance.randrange(12)
+        changes = [put(rank, key, chance.choice([None, "", "näïve 𝄞", f"at {rank}"]), op=chance.choice("cu"))]
+        if deletes and chance.random() < 0.4:
+            # A change of the key is told as a delete and an insert.
+            changes = [gone(rank, key), put(rank, key + 100, "moved", op="c")][: chance.choice([1, 2])]
+        batch += [told.setdefault((rank, (change.after or change.before or {})["id"]), change) for change in changes]
+    return [*batch, *chance.choices(batch, k=2)]
+
+
+@pytest.mark.parametrize(("deletes", "format_version"), [(Deletes.HARD, 2), (Deletes.HARD, 3), (Deletes.SOFT, 2)])
+def test_the_same_changes_give_the_same_table(
+    shared: SharedSpark, tmp_path: Path, deletes: Deletes, format_version: int
+) -> None:
+    """Inserts, updates, deletes, key changes, repeats and late ones, batch by batch."""
+    settings = {"deletes": deletes, "format_version": format_version}
+    at_hand = Tenant(shared, tmp_path / "a", orders_schema(ID, NOTE), **settings)
+    by_query = Tenant(shared, tmp_path / "b", orders_schema(ID, NOTE), **settings)
+    chance, merged = random.Random(11), 0
+    told: dict[tuple[int, int], Change] = {}
+    for _ in range(10):
+        batch = random_batch(chance, told, deletes=deletes is Deletes.HARD)
+        merged += at_hand.apply(batch, at_hand=True) is not None
+        by_query.apply(batch, at_hand=False)
+
+        assert at_hand.rows() == by_query.rows()
+    assert merged == 9  # the first one makes the table
+
+
+def test_every_type_is_what_a_query_makes_of_it(shared: SharedSpark, tmp_path: Path) -> None:
+    """Debezium's own records of all types, with what each stands for as a part of the key."""
+    schema = next(iter(table_schemas("all_types")))
+    recorded = [item["value"]["payload"] for item in records("v1.smp.all_types") if item["value"] is not None]
+    images = [payload["after"] for payload in recorded if payload["op"] != "d"]
+    delivered = DeliveredSchema(topic="acme.shop.all_types", source=SOURCE, table_schema=schema)
+    first = [_keyed("c", rank, image, schema.key) for rank, image in enumerate(images, start=1)]
+    later = [_keyed("u", rank, image, schema.key) for rank, image in enumerate(images, start=1_000)]
+    at_hand, by_query = (Tenant(shared, tmp_path / each, delivered) for each in "ab")
+
+    for batch in (first, later):
+        split = at_hand.apply(batch, at_hand=True)
+        by_query.apply(batch, at_hand=False)
+
+    assert split is not None
+    assert at_hand.rows() == by_query.rows()
+    assert len(at_hand.rows()) == len({json.dumps([image[name] for name in schema.key]) for image in images})
+
+
+def test_keys_of_several_columns_are_told_apart_by_value(shared: SharedSpark, tmp_path: Path) -> None:
+    """Texts, bytes, decimals, moments, and NULL where a column may be NULL."""
+    names = {"a": "varchar(9)", "b": "varbinary(9)", "c": "decimal(30,2)", "d": "datetime(6)", "e": "bigint"}
+    columns = [
+        column(name, of, is_optional=name == "e", charset="utf8mb4" if name == "a" else None)
+        for name, of in names.items()
+    ]
+    delivered = orders_schema(*columns, NOTE, key=tuple(names))
+    at_hand, by_query = (Tenant(shared, tmp_path / each, delivered) for each in "ab")
+    chance = random.Random(3)
+    told: dict[tuple[int, str], Change] = {}
+    for rank in range(6):
+        batch = []
+        for _ in range(20):
+            key = {
+                "a": chance.choice(["", "ä", "Ä "]),
+                "b": chance.choice(["", "AA==", "AAA="]),
+                "c": chance.choice(["AA==", "fw==", "f////////////w=="]),
+                "d": chance.choice([0, 1, 253_402_300_799_999_999]),
+                "e": chance.choice([None, 0]),
+            }
+            image = {**key, "note": f"at {rank}"}
+            batch.append(told.setdefault((rank, json.dumps(key)), Change(op="u", rank=rank + 1, after=image, key=key)))
+        split = at_hand.apply(batch, at_hand=True)
+        by_query.apply(batch, at_hand=False)
+
+    assert split is not None
+    assert at_hand.rows() == by_query.rows()
+
+
+def test_a_newer_version_of_the_table_is_decoded_anew(shared: SharedSpark, tmp_path: Path) -> None:
+    """A column that comes, and a type that widens; what is kept from batch to batch is of the older one."""
+    tenant = Tenant(shared, tmp_path, orders_schema(ID, NOTE))
+    tenant.apply([put(1, 1, "one")], at_hand=True)
+    assert tenant.apply([put(2, 2, "two")], at_hand=True)
+    wide = column("id", "bigint", is_optional=False)
+    tenant.deliver(orders_schema(wide, NOTE, column("n", "int"), version=2))
+
+    assert tenant.apply([put(3, 2**40, "three", version=2, n=7), put(3, 1, "1", version=2, n=8)], at_hand=True)
+
+    assert [(row["id"], row["note"], row["n"]) for row in tenant.rows()] == [
+        (1, "1", 8),
+        (2**40, "three", 7),
+        (2, "two", None),
+    ]
+
+
+def test_what_cannot_be_decoded_leaves_nothing(shared: SharedSpark, tmp_path: Path) -> None:
+    """The query says then which value does not fit; no file of the other events' is left."""
+    tenant = Tenant(shared, tmp_path, orders_schema(ID, NOTE))
+    tenant.apply([put(1, 1, "one")], at_hand=True)
+    before = tenant.files()
+
+    with pytest.raises((PySparkException, Py4JJavaError)) as failed:
+        tenant.apply([put(2, 2, "two"), put(2, 2**40, "too large")], at_hand=True)
+
+    assert has_condition(failed.value, MALFORMED_RECORD)
+    assert tenant.files() == before
+    assert [row["id"] for row in tenant.rows()] == [1]
+
+
+def test_a_commit_that_came_between_makes_ours_fail(
+    shared: SharedSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the same rows, from a job that was killed: a row would be there twice. Our files go."""
+    tenant = Tenant(shared, tmp_path, orders_schema(ID, NOTE))
+    tenant.apply([put(1, 1, "one")], at_hand=True)
+
+    def come(_: str) -> None:
+        monkeypatch.undo()
+        tenant.apply([put(2, 2, "two")], at_hand=False)
+
+    monkeypatch.setattr(small_tables, "failpoint", come)
+    with pytest.raises(Py4JJavaError, match="ValidationException"):
+        tenant.apply([put(2, 2, "two")], at_hand=True)
+
+    assert [row["id"] for row in tenant.rows()] == [1, 2]
+    assert len(tenant.files()) == 2
+
+
+def test_a_table_of_many_rows_is_merged_by_a_query(
+    shared: SharedSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_merge, "_MOST_ROWS", 2)
+    tenant = Tenant(shared, tmp_path, orders_schema(ID, NOTE))
+    tenant.apply([put(1, 1, "one"), put(1, 2, "two")], at_hand=True)
+
+    assert tenant.apply([put(2, 3, "three")], at_hand=True)
+    assert tenant.apply([put(3, 4, "four")], at_hand=True) is None
+    assert [row["id"] for row in tenant.rows()] == [1, 2, 3, 4]
+
+
+def test_what_is_small(shared: SharedSpark, tmp_path: Path) -> None:
+    """All that a merge by hand does not do is left to a query."""
+    schema = orders_schema(ID, NOTE)
+    table = table_batch(shared.session, schema, [put(5, 1, "one"), gone(6, 2)])
+    keyless = orders_schema(ID, NOTE, key=())
+    truncated = table_batch(shared.session, schema, [put(5, 1, "one"), Change(op="t", rank=6)])
+    newer = orders_schema(ID, NOTE, column("n", "int"), version=2)
+    [part] = table.slices
+    of_two = replace(table, slices=[part, replace(part, schema_version=2)], schemas={1: schema, 2: newer})
+    late = DeletedRange(newest_order="9", from_offsets={0: 0}, to_offsets={0: 1}, schema_versions=(1,))
+
+    def small(table: TableBatch, sink: Any = shared.sink, **settings: Any) -> bool:
+        context = replace(tenant_sink(tmp_path), sink=sink, settings=SinkSettings(mode=SinkMode.MIRROR, **settings))
+        return is_small(context, table)
+
+    assert small(table)
+    assert small(replace(table, slices=[replace(part, newest_delete=None)]), deletes=Deletes.SOFT)
+    assert not small(table, deletes=Deletes.SOFT)
+    assert not small(table, consistency=Consistency.TRANSACTION)
+    assert not small(table, sink=open_delta_sink(shared.delta))
+    assert not small(replace(table, schemas={1: keyless}))
+    assert not small(truncated)
+    assert not small(of_two)
+    for changed in ({"rows": 10_001}, {"image_bytes": 2**30}, {"partial_rows": 1}):
+        assert not small(replace(table, slices=[replace(part, **changed)])), changed
+    for changed in (
+        {"parked": ParkedTable(because="so", from_offsets={}, to_offsets={})},
+        {"replay": Replay((), {})},
+        {"known_deleted": (late,)},
+        {"known_truncated": "9"},
+    ):
+        assert not small(replace(table, **changed)), changed
+
+
+def test_events_are_brought_by_the_group() -> None:
+    """As many tables' as are allowed at once, by one query; a table that is larger by itself."""
+    groups = [group.topics for group in _grouped({"a": 9_000_000, "b": 7_000_000, "c": 1, "d": 99_000_000, "e": 1})]
+
+    assert groups == [["a", "b"], ["c"], ["d"], ["e"]]
+
+
+def _keyed(op: str, rank: int, image: Mapping[str, Any], key: Sequence[str]) -> Change:
+    return Change(op=op, rank=rank, after=image, key={name: image[name] for name in key})
