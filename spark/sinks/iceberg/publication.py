@@ -73,9 +73,9 @@ ConsistentRow = tuple[str, str, str, int, str, int, str]
 """As ``_CONSISTENT_SQL`` has them."""
 
 
-def consistent_row(name: WarehouseTable, iceberg_table: Any, snapshot: Any) -> ConsistentRow:
-    """What is told of a table: its snapshot, and what that says of itself."""
-    said, properties = snapshot.summary(), iceberg_table.properties()
+def consistent_row(name: WarehouseTable, iceberg_table: Any, snapshot: Any, of_batch: Any) -> ConsistentRow:
+    """What is told of a table: its snapshot, and what ``of_batch``, the newest up to it that is of a batch, says of itself."""
+    said, properties = of_batch.summary(), iceberg_table.properties()
     return (
         str(name),
         properties.get("headwater.source"),

@@ -329,7 +329,8 @@ class IcebergSink:
             if staged is not None:
                 waiting.append(iceberg_table)
             if (snapshot := staged or shown) is not None:
-                rows.append(consistent_row(table, iceberg_table, snapshot))
+                of_batch = newest_with_identity(iceberg_table, snapshot) or snapshot
+                rows.append(consistent_row(table, iceberg_table, snapshot, of_batch))
         if not rows:
             return
         place = self._place(WarehouseTable(namespace=(tenant,), name=CONSISTENT_TABLE))
