@@ -61,11 +61,10 @@ def merge_at_hand(
 ) -> WriteSplit | None:
     """Write a small table's part of the batch, one commit. None: it is to be written as others are, and nothing was."""
     begun_s = time.monotonic()
-    spark, sink = table.events.sparkSession, context.sink
-    [(_, schema)] = parts_of(table)
-    at_hand = context.at_hand
+    spark, sink, at_hand = table.events.sparkSession, context.sink, context.at_hand
     if at_hand is None or table.topic not in at_hand or not isinstance(sink, MergesRows):
         return None
+    [(_, schema)] = parts_of(table)
     if schema.key != wanted.key or not set(wanted.key) <= columns.keys():
         return None
     try:

@@ -69,8 +69,9 @@ class Tenant:
         self._sink.begin_batch(self._spark, BatchIdentity(self._context.tenant.tenant, next(self._batches)))
         wanted, columns = ready_table(self._spark, self._sink, [sink_table(self._context, table)])
         wanted = replace(wanted, changes=len(changes), key_bounds=key_bounds(table, columns, wanted.key))
-        if at_hand and is_small(self._context, table):
-            context = replace(self._context, at_hand=EventsAtHand(table.events, {table.topic: 1}))
+        if at_hand:
+            small = table.topic if is_small(self._context, table) else "another"
+            context = replace(self._context, at_hand=EventsAtHand(table.events, {small: 1}))
             if split := merge_at_hand(context, table, wanted, columns):
                 return split
         write_batch(self._context, table, wanted, columns)
@@ -283,6 +284,24 @@ def test_what_is_small(shared: SharedSpark, tmp_path: Path) -> None:
         {"known_truncated": "9"},
     ):
         assert not small(replace(table, **changed)), changed
+
+
+def test_a_table_under_two_versions_is_written_by_a_query_beside_small_ones(
+    shared: SharedSpark, tmp_path: Path
+) -> None:
+    """A batch with DDL in its midst is asked for like any other."""
+    older, newer = orders_schema(ID, NOTE), orders_schema(ID, NOTE, column("n", "int"), version=2)
+    batch = events(shared.session, older.topic, [put(1, 1, "one"), put(2, 2, "two", version=2, n=7)])
+    table = replace(
+        table_batch(shared.session, newer, [put(1, 1, "one")]),
+        slices=survey(batch),
+        events=batch,
+        schemas={1: older, 2: newer},
+    )
+    context = replace(tenant_sink(tmp_path), sink=shared.sink, settings=SinkSettings(mode=SinkMode.MIRROR))
+    context = replace(context, at_hand=EventsAtHand(batch, {"another": 1}))
+
+    assert merge_at_hand(context, table, sink_table(context, table), {}) is None
 
 
 def test_events_are_brought_by_the_group() -> None:
