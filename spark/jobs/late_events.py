@@ -43,23 +43,28 @@ def deleted_range(table: TableBatch) -> DeletedRange | None:
 
 def has_late_events(table: TableBatch) -> bool:
     """Whether some may be among the table's events."""
-    oldest = min(part.oldest_order for part in table.slices)
+    oldest = _oldest_order(table)
     return oldest < table.known_truncated or any(each.newest_order > oldest for each in table.known_deleted)
 
 
 def without_late_events(context: TenantSink, table: TableBatch) -> TableBatch:
     """The table's events but for those of rows that were deleted since. As many deletes are looked up as are remembered; what
     Kafka has no more of them is not."""
-    oldest = min(part.oldest_order for part in table.slices)
+    if not has_late_events(table):
+        return table
+    oldest = _oldest_order(table)
     events = table.events.where(sf.col("topic") == table.topic)
-    is_behind_truncation = oldest < table.known_truncated
-    if is_behind_truncation:
+    if oldest < table.known_truncated:
         events = events.where(sf.col("order") >= table.known_truncated)
     newer = [each for each in table.known_deleted if each.newest_order > oldest]
     if newer:
         log.info("sink_late_events_compared", topic=table.topic, ranges=len(newer), events=sum(e.events for e in newer))
         events = _without_deleted(context, table, events, newer)
-    return replace(table, events=events) if newer or is_behind_truncation else table
+    return replace(table, events=events)
+
+
+def _oldest_order(table: TableBatch) -> str:
+    return min(part.oldest_order for part in table.slices)
 
 
 def _without_deleted(
