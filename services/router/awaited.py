@@ -60,14 +60,14 @@ class PassedPartitions:
 
     def is_passed(self, ends: Mapping[TopicPartition, int]) -> bool:
         """Whether the group's lanes have routed all that stands below ``ends``, for those who were not behind."""
-        return all(self._has_passed(self._group, place, end) for place, end in ends.items())
+        return all(self._has_passed(place, end) for place, end in ends.items())
 
     def is_passed_by(self, tenant: str, ends: Mapping[TopicPartition, int]) -> bool:
         """Whether one tenant has got all that stands below ``ends``."""
         own = straggler_group(self._group, tenant)
         for place, end in ends.items():
             # The lanes first: who falls behind later than that has passed.
-            if not self._has_passed(self._group, place, end):
+            if not self._has_passed(place, end):
                 return False
             committed = committed_offsets(self._kafka, [own], place)[own]
             if is_straggling(committed.note) and self._is_missing(place, committed.next_offset, end):
@@ -83,8 +83,9 @@ class PassedPartitions:
             if self._is_missing(place, cursor, end)
         }
 
-    def _has_passed(self, group: str, place: TopicPartition, end: int) -> bool:
-        return not self._is_missing(place, committed_offsets(self._kafka, [group], place)[group].next_offset, end)
+    def _has_passed(self, place: TopicPartition, end: int) -> bool:
+        committed = committed_offsets(self._kafka, [self._group], place)[self._group]
+        return not self._is_missing(place, committed.next_offset, end)
 
     def _is_missing(self, place: TopicPartition, cursor: int, end: int) -> bool:
         """Whether a record stands at ``cursor`` or above and below ``end``, or may yet: its transaction is open."""
