@@ -99,10 +99,10 @@ def reasons_by_table(refusals: tuple[Refusal, ...]) -> dict[str, str]:
     return {refused_table_name(each.source, each.table_id): each.reason for each in refusals}
 
 
-def refused_table_name(source: str, table_id: TableId) -> str:
-    """A table as a person is told of it.
+def refused_table_name(source: str, table: TableId | str) -> str:
+    """A table, or its ``database.table``, as a person is told of it.
 
     >>> refused_table_name("shop", TableId(database="sales", table="orders"))
     'sales.orders of shop'
     """
-    return f"{table_id} of {source}"
+    return f"{table} of {source}"

@@ -15,7 +15,6 @@ from libs.events.row_filter import condition_mistakes
 from libs.local.mesh import MeshSettings
 from libs.local.recorded_tables import RecordedTables, recorded_tables
 from libs.local.tenant_explain import Explanation, SeenSource, explain_table
-from libs.types.table import TableId
 from libs.types.tenant import TenantSpec
 
 
@@ -86,13 +85,8 @@ def _notes(found: TenantObject, explanation: Explanation) -> Iterator[str]:
         )
     elif found.state not in (None, READY, DEGRADED):
         yield f"ConfigMap {found.place} is {found.state}: {found.message}"
-    told = {refused_table_name(fate.source, _table_id(fate.table)) for fate in explanation.tables}
+    told = {refused_table_name(fate.source, fate.table) for fate in explanation.tables}
     if others := sorted(found.refused_tables.keys() - told):
         yield f"routers set aside the events of other tables too: {', '.join(others)}"
     if any(fate.is_delivered for fate in explanation.tables):
         yield "which tables a source's reader reads (its include_tables in the release's values) is not seen from here"
-
-
-def _table_id(name: str) -> TableId:
-    database, _, table = name.partition(".")
-    return TableId(database=database, table=table)
