@@ -1,7 +1,7 @@
 """``headwater tenant explain --mesh``: a real Kafka, and schemas that a real schema_history recorded in it."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,20 +19,12 @@ from libs.types.order import EventOrder
 from libs.types.position import SourcePosition
 from libs.types.table import TableId, TableSchema
 from libs.types.value import LogicalKind
-from tests.conftest import KafkaBroker, ValkeyServer
 from tests.integration.router_rig import ORDERS, column, orders_schema, record_schema
-from tests.integration.test_router import Services, started_services
+from tests.integration.test_router import Services, services
+
+__all__ = ["services"]  # the fixture
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(scope="module")
-def services(
-    kafka_broker: KafkaBroker, valkey_server: ValkeyServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Services]:
-    folder = tmp_path_factory.mktemp("services")
-    with started_services(kafka_broker.bootstrap_servers, valkey_server.url, folder) as started:
-        yield started
 
 
 @dataclass(frozen=True, slots=True)
