@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from libs.errors import InvalidSettings, TransientError
 from spark.java import java_class
 from spark.jobs.executors import executor_config, pod_config
+from spark.jobs.local_files import write_files_in_process
 from spark.jobs.settings import SessionSettings
 from spark.sinks.port import NeedsClasses, Sink
 
@@ -45,6 +46,7 @@ _ASKED_FOR_OFTEN: Final = (
 )
 """Classes that PySpark has the JVM look for with each column, each list of columns and each schema; those with short names in
 every jar."""
+_CHECKPOINT_FILES: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _EXTENSIONS = "spark.sql.extensions"  # several warehouses may have some
 
 
@@ -89,6 +91,8 @@ def open_session(settings: SessionSettings, sinks: Collection[Sink], *, name: st
         "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
         "spark.sql.streaming.stopTimeout": "8s",
         "spark.sql.streaming.metricsEnabled": "false",
+        # By default another way, on which Hadoop starts processes, as it does for files (``local_files``).
+        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
         "spark.sql.streaming.numRecentProgressUpdates": "5",
         # For its errors PySpark notes which line of Python made each column, and asks the JVM several times a column for it:
         # where tables are many and small, more than their rows cost. Ours are told by class and condition.
@@ -129,6 +133,7 @@ def open_session(settings: SessionSettings, sinks: Collection[Sink], *, name: st
     for each in _ASKED_FOR_OFTEN:
         java_class(session, each)
     _check_classes(session, sinks)
+    write_files_in_process(session)
     return session
 
 

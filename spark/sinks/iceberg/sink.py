@@ -103,6 +103,7 @@ _TABLE_PROPERTIES: Final = {
     "write.metadata.previous-versions-max": "20",
 }
 
+_MISSING: Final = ("NoSuchTableException", "NoSuchIcebergTableException", "NoSuchNamespaceException")
 _NESTED_FIELD: Final = "org.apache.iceberg.types.Types$NestedField"
 
 # The catalog's own tables and a namespace are made by who finds them missing: two at once would both, and one fail.
@@ -546,8 +547,13 @@ def _java_type(spark: SparkSession, spark_type: str) -> Any:
 
 def load_table(spark: SparkSession, table: WarehouseTable) -> Any | None:
     """Iceberg's own table at a place of the catalog; None: there is none."""
-    catalog, identifier = _catalog(spark), _identifier(spark, table)
-    return catalog.loadTable(identifier) if catalog.tableExists(identifier) else None
+    # Not asked for first: a catalog that is asked whether there is a table loads it.
+    try:
+        return _catalog(spark).loadTable(_identifier(spark, table))
+    except Py4JJavaError as error:
+        if error.java_exception.getClass().getSimpleName() not in _MISSING:
+            raise
+        return None
 
 
 def _catalog(spark: SparkSession) -> Any:
