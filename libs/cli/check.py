@@ -2,22 +2,32 @@
 
 import datetime
 import json
+import os
+import re
+import signal
+import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from libs.cli.home import home_option
+from libs.cli.mesh import mesh_file_option
 from libs.cli.on_the_way import told_on_the_way
 from libs.config.connections import TelemetrySettings
 from libs.errors import HeadwaterError, TransientError
 from libs.local.check.compare import MISSING, Difference
+from libs.local.check.compared import ComparedMesh, stack_compared
 from libs.local.check.metrics import record_turn
 from libs.local.check.repair import repair
 from libs.local.check.run import DEFAULT_TIMEOUT_S, CheckReport, TableCheck, check
+from libs.local.check_elsewhere import compared_elsewhere
 from libs.local.home import Home
+from libs.local.mesh import mesh_settings
 from libs.local.readable import shorten
+from libs.local.recorded_checkpoints import RecordedCheckpoints
 from libs.local.stack import load_documents
 from libs.local.state import holder, running_state
 from libs.telemetry.endpoint import start_endpoint
@@ -25,7 +35,14 @@ from libs.telemetry.metrics import CHECK_FAILED_TURNS
 
 
 @click.command(name="check")
-@click.argument("tenant", required=False)
+@click.argument("tenants", nargs=-1, metavar="[TENANT]...")
+@click.option(
+    "--table",
+    "tables",
+    multiple=True,
+    metavar="PATTERN",
+    help="Only tables of the source whose `database.table` this regular expression matches whole. May be repeated.",
+)
 @click.option(
     "--limit", type=click.IntRange(0), default=10, show_default=True, help="Differences shown for each table."
 )
@@ -64,11 +81,14 @@ from libs.telemetry.metrics import CHECK_FAILED_TURNS
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
-    help="With --every: answer Prometheus on this port of 127.0.0.1, at /metrics (0: any free port, which is told).",
+    help="With --every: answer Prometheus on this port, at /metrics (0: any free port, which is told).",
 )
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address that this port is of.")
+@mesh_file_option
 @home_option
 def check_command(
-    tenant: str | None,
+    tenants: tuple[str, ...],
+    tables: tuple[str, ...],
     limit: int,
     timeout_s: float,
     is_repairing: bool,
@@ -76,9 +96,11 @@ def check_command(
     report_file: Path | None,
     reads_all: bool,
     metrics_port: int | None,
+    metrics_host: str,
+    mesh_file: Path | None,
     home: Home,
 ) -> None:
-    """Compare the source with TENANT's tables (default: every tenant's), every row and column.
+    """Compare the source with the tables of each TENANT (default: of all), every row and column.
 
     First it waits until everything committed so far has arrived. Then source and warehouse count their rows and add up a
     checksum of them, by ranges of the key; only where these differ, rows are read and compared one by one. Row filters are
@@ -94,16 +116,23 @@ def check_command(
       headwater check globex --limit 50
       headwater check --repair
       headwater check --every 3600 --repair --report check.jsonl --metrics-port 9187
+      headwater check acme --table 'shop\\.orders' --mesh mesh.yaml
     """
+    _require_patterns(tables)
     if metrics_port is not None and every_s is None:
         raise click.UsageError("--metrics-port goes with --every: a single comparison is over before it is asked.")
-    ask = _Asked(tenant, limit, timeout_s, is_repairing, reads_all, report_file, home)
+    mesh = _stack(home, is_repairing=is_repairing) if mesh_file is None else _elsewhere(mesh_file, tables)
+    ask = _Asked(mesh, tenants, tables, limit, timeout_s, is_repairing, reads_all, report_file)
     if every_s is None:
         if _compare(ask).differences:
             raise click.exceptions.Exit(1)
         return
+    failure: list[str] = []
     if metrics_port is not None:
-        click.echo(f"metrics: http://127.0.0.1:{_serve_metrics(metrics_port)}/metrics")
+        port = _serve_metrics(metrics_host, metrics_port, failure)
+        click.echo(f"metrics: http://{metrics_host}:{port}/metrics")
+    # As the first process of a container it would not be ended by it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     has_compared = False
     while True:
         click.echo(datetime.datetime.now().astimezone().isoformat(timespec="seconds"))
@@ -111,20 +140,23 @@ def check_command(
         try:
             record_turn(_compare(ask), took_s=time.monotonic() - started_s, ended_at_s=time.time())
             has_compared = True
+            failure.clear()
         except HeadwaterError as error:
             # A mistake of the command line shows at once. What went once, like a document that is being edited or a password
             # that was changed, may go again.
             if not (has_compared or isinstance(error, TransientError)):
                 raise
             CHECK_FAILED_TURNS.inc()
+            failure[:] = [f"not compared: {error}"]
             click.secho(f"not compared: {error}", fg="yellow")
         time.sleep(every_s)
 
 
-def _serve_metrics(port: int) -> int:
-    """The port that is bound."""
+def _serve_metrics(host: str, port: int, failure: Sequence[str]) -> int:
+    """The port that is bound; ``failure`` holds why the last turn could not compare, if so."""
     try:
-        return start_endpoint(TelemetrySettings(http_port=port)).port
+        settings = TelemetrySettings(http_host=host, http_port=port)
+        return start_endpoint(settings, degraded=lambda: next(iter(failure), None)).port
     except OSError as error:
         raise click.UsageError(f"--metrics-port {port}: {error.strerror}; name another, or 0 for any") from error
 
@@ -133,30 +165,53 @@ def _serve_metrics(port: int) -> int:
 class _Asked:
     """What the command line asks for."""
 
-    tenant: str | None
+    mesh: Callable[[], ComparedMesh]
+    """As it is now: documents come and go."""
+    tenants: tuple[str, ...]
+    tables: tuple[str, ...]
     limit: int
     timeout_s: float
     is_repairing: bool
     reads_all: bool
     report_file: Path | None
-    home: Home
+
+
+def _require_patterns(tables: Sequence[str]) -> None:
+    for pattern in tables:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise click.UsageError(f"--table {pattern!r}: is no regular expression: {error}") from error
+
+
+def _stack(home: Home, *, is_repairing: bool) -> Callable[[], ComparedMesh]:
+    def now() -> ComparedMesh:
+        documents = load_documents(home)
+        is_up = holder(home) is not None
+        if is_repairing:
+            running_state(home)  # the readers do it
+        return stack_compared(home, documents, is_up=is_up)
+
+    return now
+
+
+def _elsewhere(file: Path, tables: Sequence[str]) -> Callable[[], ComparedMesh]:
+    settings = mesh_settings(file, os.environ)
+    checkpoints = RecordedCheckpoints(settings.kafka)
+    return lambda: compared_elsewhere(settings, os.environ, tables, checkpoints)
 
 
 def _compare(asked: _Asked) -> CheckReport:
     """Compare once, and once more behind a repair; returns what is left."""
-    documents = load_documents(asked.home)
-    is_up = holder(asked.home) is not None
-    if asked.is_repairing:
-        running_state(asked.home)  # the readers do it
+    mesh = asked.mesh()
     with told_on_the_way() as tell:
 
         def look() -> CheckReport:
             started_s = time.monotonic()
             report = check(
-                asked.home,
-                documents,
-                asked.tenant,
-                is_up=is_up,
+                mesh,
+                asked.tenants,
+                tables=asked.tables,
                 limit=asked.limit,
                 timeout_s=asked.timeout_s,
                 reads_all=asked.reads_all,
@@ -168,8 +223,8 @@ def _compare(asked: _Asked) -> CheckReport:
             return report
 
         report = look()
-        if report.differences and asked.is_repairing:
-            repaired = repair(asked.home, documents, report, timeout_s=asked.timeout_s, on_progress=tell)
+        if report.differences and asked.is_repairing and mesh.hops is not None:
+            repaired = repair(mesh, mesh.hops, report, timeout_s=asked.timeout_s, on_progress=tell)
             for line in repaired.left:
                 click.secho(f"not repaired: {line}", fg="yellow")
             if repaired.rows:

@@ -13,7 +13,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -22,7 +22,7 @@ from libs.errors import BrokerUnavailable, HeadwaterError, ServiceUnavailable, T
 from libs.events.names import ROUTER_GROUP, changes_topic, is_straggling, straggler_group
 from libs.kafka.clients import client_config
 from libs.local.check.source import Executed, asked, executed_in, missing_transactions
-from libs.local.documents import Documents
+from libs.local.documents import Documents, SourceDocument
 from libs.local.home import Home
 from libs.local.mesh import stack_kafka
 from libs.local.plan import CHECKPOINT_COMMITTER
@@ -66,6 +66,44 @@ class Behind:
         return f"{self.hop} is behind by {self.amount}"
 
 
+class Hops(Protocol):
+    """How a mesh tells how far each of its hops has got."""
+
+    @property
+    def kafka(self) -> KafkaSettings:
+        """Its Kafka."""
+        ...
+
+    def by_source(self, sources: Iterable[str]) -> dict[str, list[Checkpoint] | None]:
+        """The checkpoints of each source's readers; None: not all of them have written one yet.
+
+        Raises:
+            ServiceUnavailable, BrokerUnavailable: who knows them does not answer.
+        """
+        ...
+
+    def sink_hop(self, consumer: Consumer, tenant: TenantSpec) -> Callable[[], Behind | None]:
+        """What the sink of ``tenant`` has not written of all that is in its topics when this is first asked; None: nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StackHops:
+    """Of the stack of a home (``Hops``): by its services, and by what the Spark job leaves in files."""
+
+    home: Home
+
+    @property
+    def kafka(self) -> KafkaSettings:
+        return stack_kafka(self.home)
+
+    def by_source(self, sources: Iterable[str]) -> dict[str, list[Checkpoint] | None]:
+        return _by_source(self.home, sources)
+
+    def sink_hop(self, consumer: Consumer, tenant: TenantSpec) -> Callable[[], Behind | None]:
+        return _sink_hop(self.home, consumer, tenant)
+
+
 def wait_for_snapshots(
     home: Home, documents: Documents, *, timeout_s: float, on_progress: OnProgress = lambda _: None
 ) -> None:
@@ -87,12 +125,12 @@ def wait_for_snapshots(
 
 
 def wait_for_copies(
-    home: Home, sent: Mapping[str, SentSignals], *, timeout_s: float, on_progress: OnProgress = lambda _: None
+    hops: Hops, sent: Mapping[str, SentSignals], *, timeout_s: float, on_progress: OnProgress = lambda _: None
 ) -> None:
     """Return when the reader of each source has copied what its signals asked for, and published it. Raises NotCaughtUp."""
 
     def look() -> Behind | None:
-        for source, of_readers in _by_source(home, sent).items():
+        for source, of_readers in hops.by_source(sent).items():
             signals = sent[source]
             if of_readers is None:
                 return Behind(f"reader of {source}", "its first checkpoint")
@@ -165,7 +203,7 @@ def wait_until_delivered(
     consumer = open_consumer(stack_kafka(home))
     try:
         _wait(
-            _router_hop(home, consumer, [source], [topic.partition(".")[0]]),
+            _router_hop(stack_kafka(home), consumer, [source], [topic.partition(".")[0]]),
             timeout_s=timeout_s,
             on_progress=on_progress,
         )
@@ -202,7 +240,7 @@ def wait_for_sink(
 
 
 def wait_until_caught_up(
-    home: Home,
+    hops: Hops,
     tenants: Sequence[TenantSpec],
     wanted: Mapping[str, Executed],
     *,
@@ -216,24 +254,24 @@ def wait_until_caught_up(
         ServiceUnavailable: a table is parked or a tenant's query halted: waiting is vain, the message has the remedy.
     """
     deadline_s = time.monotonic() + timeout_s
-    consumer = open_consumer(stack_kafka(home))
+    consumer = open_consumer(hops.kafka)
     try:
-        hops: list[Callable[[], Behind | None]] = [
-            lambda: _readers_behind(home, wanted),
-            _router_hop(home, consumer, sorted(wanted), [tenant.tenant for tenant in tenants]),
+        looks: list[Callable[[], Behind | None]] = [
+            lambda: _readers_behind(hops, wanted),
+            _router_hop(hops.kafka, consumer, sorted(wanted), [tenant.tenant for tenant in tenants]),
         ]
-        hops += [_sink_hop(home, consumer, tenant) for tenant in tenants if tenant.sink is not None]
-        for hop in hops:
-            _wait(hop, timeout_s=max(0.0, deadline_s - time.monotonic()), on_progress=on_progress)
+        looks += [hops.sink_hop(consumer, tenant) for tenant in tenants if tenant.sink is not None]
+        for look in looks:
+            _wait(look, timeout_s=max(0.0, deadline_s - time.monotonic()), on_progress=on_progress)
     finally:
         consumer.close()
 
 
-def source_positions(documents: Documents, sources: Sequence[str]) -> dict[str, Executed]:
+def source_positions(documents: Mapping[str, SourceDocument], sources: Sequence[str]) -> dict[str, Executed]:
     """What each source has committed now. Raises as ``asked``."""
     found = {}
     for source in sources:
-        with asked(documents.sources[source]) as answering:
+        with asked(documents[source]) as answering:
             found[source] = answering.executed()
     return found
 
@@ -296,8 +334,8 @@ def _by_source(home: Home, sources: Iterable[str]) -> dict[str, list[Checkpoint]
     }
 
 
-def _readers_behind(home: Home, wanted: Mapping[str, Executed]) -> Behind | None:
-    found = _by_source(home, wanted)
+def _readers_behind(hops: Hops, wanted: Mapping[str, Executed]) -> Behind | None:
+    found = hops.by_source(wanted)
     for source, transactions in wanted.items():
         of_readers = found[source]
         if of_readers is None or any(checkpoint.snapshot is not None for checkpoint in of_readers):
@@ -312,7 +350,7 @@ def _readers_behind(home: Home, wanted: Mapping[str, Executed]) -> Behind | None
 
 
 def _router_hop(
-    home: Home, consumer: Consumer, sources: Sequence[str], tenants: Sequence[str]
+    kafka: KafkaSettings, consumer: Consumer, sources: Sequence[str], tenants: Sequence[str]
 ) -> Callable[[], Behind | None]:
     topics = [changes_topic(source) for source in sources]
     ends: dict[tuple[str, int], int] = {}
@@ -320,7 +358,6 @@ def _router_hop(
     def look() -> Behind | None:
         if not ends:
             ends.update(end_offsets(consumer, topics))
-        kafka = stack_kafka(home)
         behind = _router_behind(kafka, consumer, ends, "the router", ROUTER_GROUP)
         for tenant in tenants:
             group = straggler_group(ROUTER_GROUP, tenant)

@@ -43,15 +43,41 @@ class UnreadableTable(HeadwaterError):
     """delta-rs does not know what the table uses; the message says what, and what to do."""
 
 
-class DeltaWarehouse:
-    """See ``libs.local.warehouse.Warehouse``."""
+class DeltaTables:
+    """The tables under a folder, or a URI of an object store (``libs.local.warehouse.TableStore``)."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def load(self, place: WarehouseTable) -> StoredTable | None:
+        table = self._table(place)
+        return None if table is None else DeltaTable(place, table)
+
+    def progress(self, tables: Sequence[TenantTable]) -> pa.Table:
+        rows = []
+        for each in tables:
+            if (table := self._table(each.place)) is not None:
+                named = {"table": str(each.table_id), "source": each.source}
+                rows += [named | reached for reached in delta_progress(table)]
+        return progress_table(rows)
+
+    def _table(self, place: WarehouseTable) -> Table | None:
+        try:
+            return Table("/".join((self._root.rstrip("/"), *place.identifier)))
+        except TableNotFoundError:  # being made at this moment
+            return None
+
+
+class DeltaWarehouse(DeltaTables):
+    """Those of a home (``libs.local.warehouse.Warehouse``)."""
 
     def __init__(self, home: Home) -> None:
         """Raises InvalidSettings where nothing was ever written."""
-        self._root = home.delta_dir
+        super().__init__(str(home.delta_dir))
+        self._folder = home.delta_dir
         if not self._places():
             raise InvalidSettings(
-                str(self._root),
+                self._root,
                 ["there is no table yet: the stack has not written any row, or --home names another folder"],
             )
 
@@ -67,27 +93,9 @@ class DeltaWarehouse:
                 found.append(TenantTable(place.namespace[0], noted[SOURCE_PROPERTY], table_id, place))
         return tuple(sorted(found, key=lambda table: (table.tenant, table.names[2])))
 
-    def load(self, place: WarehouseTable) -> StoredTable | None:
-        table = self._table(place)
-        return None if table is None else DeltaTable(place, table)
-
-    def progress(self, tables: Sequence[TenantTable]) -> pa.Table:
-        rows = []
-        for each in tables:
-            if (table := self._table(each.place)) is not None:
-                named = {"table": str(each.table_id), "source": each.source}
-                rows += [named | reached for reached in delta_progress(table)]
-        return progress_table(rows)
-
     def _places(self) -> list[WarehouseTable]:
-        logs = sorted(self._root.glob(f"{_LEVELS}/{_LOG_FOLDER}"))
+        logs = sorted(self._folder.glob(f"{_LEVELS}/{_LOG_FOLDER}"))
         return [WarehouseTable(namespace=log.parts[-5:-2], name=log.parts[-2]) for log in logs]
-
-    def _table(self, place: WarehouseTable) -> Table | None:
-        try:
-            return Table(self._root.joinpath(*place.identifier))
-        except TableNotFoundError:  # being made at this moment
-            return None
 
 
 def delta_progress(table: Table) -> Iterator[dict[str, Any]]:

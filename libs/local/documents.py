@@ -266,6 +266,16 @@ def read_documents(home: Home) -> Documents:
     )
 
 
+def convert_source(value: Any, mistakes: list[str]) -> SourceDocument | None:
+    """A source's document out of parsed YAML; None where it has mistakes, which are appended, place first."""
+    found: list[str] = []
+    document = _converted(value, found)
+    if document is not None:
+        found.extend(_mistakes_in(document))
+    mistakes.extend(found)
+    return None if found else document
+
+
 def replica_server_id(path: Path, document: MysqlDocument) -> int:
     """The id under which the reader registers as a replica: stable, and unlikely to be another replica's.
 
@@ -296,9 +306,7 @@ def _read_source(path: Path, mistakes: list[str]) -> SourceDocument | None:
     unreadable: list[str] = []
     read = read_yaml_file(path, shown_as=str(path), mistakes=unreadable)
     found: list[str] = []
-    document = _converted(read.value, found) if read is not None else None
-    if document is not None:
-        found.extend(_mistakes_in(document))
+    document = convert_source(read.value, found) if read is not None else None
     mistakes.extend(unreadable)
     if not NAME_PATTERN.fullmatch(path.stem):
         mistakes.append(
@@ -307,7 +315,7 @@ def _read_source(path: Path, mistakes: list[str]) -> SourceDocument | None:
         document = None
     if read is not None:
         mistakes.extend(read.lines.locate(found))
-    return None if found else document
+    return document
 
 
 def _converted(parsed: Any, found: list[str]) -> SourceDocument | None:

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from libs.config.connections import KafkaSettings
+from libs.config.connections import GrpcClientSettings, KafkaSettings
+from libs.config.iceberg_catalog import CatalogSettings
 from libs.config.load import load_settings
 from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
@@ -16,6 +18,7 @@ from libs.local.home import Home
 from libs.local.plan import kafka_address
 from libs.local.state import read_ports, running_state
 from libs.local.tenant_topics import topic_names
+from libs.postgresql.settings import PostgresqlWarehouse
 
 
 class KubectlSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +30,27 @@ class KubectlSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Of kubectl's configuration. None: its current one."""
 
 
+class IcebergPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Iceberg tables, as the sink job's ``warehouses.iceberg`` has it."""
+
+    warehouse_dir: str
+    catalog: CatalogSettings
+
+
+class DeltaPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Delta tables, as the sink job's ``warehouses.delta`` has it."""
+
+    warehouse_dir: str
+
+
+class WarehousePlaces(msgspec.Struct, frozen=True, kw_only=True):
+    """Where tenants' tables are, for ``check``, which reads them. Tenants of a warehouse that is not named are not compared."""
+
+    iceberg: IcebergPlace | None = None
+    delta: DeltaPlace | None = None
+    postgresql: PostgresqlWarehouse | None = None
+
+
 class MeshSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A file for ``--mesh``."""
 
@@ -35,6 +59,17 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True):
     """As the settings of schema_history name it."""
     kubernetes: KubectlSettings | None = None
     """None: no command asks Kubernetes of itself."""
+    sources: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    """How ``check`` reads the sources, by name: documents as in ``sources/`` of a home."""
+    warehouses: WarehousePlaces = WarehousePlaces()
+    tenants_dir: str | None = None
+    """Folder of the tenants' documents, for ``check``. None: ``tenant_operator`` tells them, or else their ConfigMaps."""
+    tenant_operator: GrpcClientSettings | None = None
+    """Of whom ``check`` hears which documents are in force. Pods of the mesh alone reach it."""
+    temporary_dir: str | None = None
+    """Where ``check`` sorts what does not fit into memory. None: the machine's folder for temporary files."""
+    keys_folder: str | None = None
+    """Folder with one of each tenant whose masks have keys, as the router's. None: ``HEADWATER_KEY__…`` of the environment."""
 
 
 @dataclass(frozen=True, slots=True)

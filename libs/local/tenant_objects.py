@@ -43,12 +43,17 @@ def object_in_cluster(settings: KubectlSettings, tenant: str) -> TenantObject:
         AccessDenied: kubectl is missing, or may not list the ConfigMaps.
         ServiceUnavailable: the API server does not answer.
     """
-    scope = ["--all-namespaces"] if settings.namespace is None else ["--namespace", settings.namespace]
-    context = [] if settings.context is None else ["--context", settings.context]
-    told = _kubectl(["get", "configmaps", "--selector", f"{TENANT_LABEL}=true", "--output=json", *scope, *context])
     where = "any namespace" if settings.namespace is None else f"namespace {settings.namespace}"
     fault = f"has no ConfigMap with the label {TENANT_LABEL}=true in {where}"
-    return _of_tenant(tenant, [tenant_object(each) for each in msgspec.json.decode(told)["items"]], fault)
+    return _of_tenant(tenant, objects_in_cluster(settings, BY_HAND), fault)
+
+
+def objects_in_cluster(settings: KubectlSettings, otherwise: str) -> list[TenantObject]:
+    """All tenants' ConfigMaps, asked of kubectl; ``otherwise``: what to do where it cannot be asked. Raises as above."""
+    scope = ["--all-namespaces"] if settings.namespace is None else ["--namespace", settings.namespace]
+    context = [] if settings.context is None else ["--context", settings.context]
+    arguments = ["get", "configmaps", "--selector", f"{TENANT_LABEL}=true", "--output=json", *scope, *context]
+    return [tenant_object(each) for each in msgspec.json.decode(_kubectl(arguments, otherwise))["items"]]
 
 
 def _of_tenant(tenant: str, found: Sequence[TenantObject], fault: str) -> TenantObject:
@@ -74,7 +79,7 @@ def _parsed(text: str, shown_as: str, mistakes: list[str]) -> Any:
         return None if read is None else read.value
 
 
-def _kubectl(arguments: Sequence[str]) -> str:
+def _kubectl(arguments: Sequence[str], otherwise: str) -> str:
     try:
         done = subprocess.run(
             ["kubectl", *arguments],
@@ -85,9 +90,9 @@ def _kubectl(arguments: Sequence[str]) -> str:
             check=False,
         )
     except FileNotFoundError as error:
-        raise AccessDenied(f"kubectl is not in the PATH: install it, {BY_HAND}") from error
+        raise AccessDenied(f"kubectl is not in the PATH: install it, {otherwise}") from error
     except subprocess.TimeoutExpired as error:
         raise ServiceUnavailable(f"kubectl did not end in {_TIMEOUT_S:.0f} s: look at its configuration") from error
     if done.returncode != 0:
-        raise AccessDenied(f"kubectl get configmaps: {telling_line(done.stderr)}; mend that, {BY_HAND}")
+        raise AccessDenied(f"kubectl get configmaps: {telling_line(done.stderr)}; mend that, {otherwise}")
     return done.stdout

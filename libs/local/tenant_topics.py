@@ -110,8 +110,13 @@ def end_offsets(consumer: Consumer, topics: Sequence[str]) -> Mapping[tuple[str,
     return found
 
 
-def has_records_between(consumer: Consumer, topic: str, partition: int, start: int, end: int) -> bool:
-    """Whether a committed record has an offset in [start, end): offsets have gaps where transactions ended."""
+def has_records_between(
+    consumer: Consumer, topic: str, partition: int, start: int, end: int, *, without_tombstones: bool = False
+) -> bool:
+    """Whether a committed record has an offset in [start, end): offsets have gaps where transactions ended.
+
+    ``without_tombstones``: one that has a value, which a sink takes in.
+    """
     if start >= end:
         return False
     consumer.assign([TopicPartition(topic, partition, start)])
@@ -123,7 +128,11 @@ def has_records_between(consumer: Consumer, topic: str, partition: int, start: i
                 continue
             error = message.error()
             if error is None:
-                return int(message.offset() or 0) < end
+                if int(message.offset() or 0) >= end:
+                    return False
+                if message.value() is not None or not without_tombstones:
+                    return True
+                continue
             if error.code() == KafkaError._PARTITION_EOF:
                 return False
             raise BrokerUnavailable(f"topic {topic} cannot be read: {error.str()}")

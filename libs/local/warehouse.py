@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 import duckdb
 import pyarrow as pa
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, In, LessThanOrEqual, Or
@@ -138,12 +139,8 @@ class StoredTable(Protocol):
         ...
 
 
-class Warehouse(Protocol):
-    """Where tenants' tables lie, read without Spark."""
-
-    def tables(self) -> tuple[TenantTable, ...]:
-        """Every table of every tenant."""
-        ...
+class TableStore(Protocol):
+    """Where tenants' tables lie, read without Spark, each by its place."""
 
     def load(self, place: WarehouseTable) -> StoredTable | None:
         """None where the sink has not made it."""
@@ -155,6 +152,14 @@ class Warehouse(Protocol):
         Raises:
             QueryFailed: this warehouse's commits do not say it.
         """
+        ...
+
+
+class Warehouse(TableStore, Protocol):
+    """One whose tables can be listed."""
+
+    def tables(self) -> tuple[TenantTable, ...]:
+        """Every table of every tenant."""
         ...
 
 
@@ -224,16 +229,11 @@ class IcebergTable:
         )
 
 
-class IcebergWarehouse:
-    """See ``Warehouse``."""
+class IcebergTables:
+    """The tables of a catalog (``TableStore``)."""
 
-    def __init__(self, home: Home) -> None:
-        """Raises InvalidSettings where nothing was ever written."""
-        self._home = home
-        self._catalog = open_catalog(home)
-
-    def tables(self) -> tuple[TenantTable, ...]:
-        return tenant_tables(self._home, self._catalog)
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
 
     def load(self, place: WarehouseTable) -> StoredTable | None:
         table = load_table(self._catalog, place)
@@ -246,6 +246,19 @@ class IcebergWarehouse:
                 named = {"table": str(each.table_id), "source": each.source}
                 rows += [named | reached for reached in iceberg_progress(table)]
         return progress_table(rows)
+
+
+class IcebergWarehouse(IcebergTables):
+    """Those of a home (``Warehouse``)."""
+
+    def __init__(self, home: Home) -> None:
+        """Raises InvalidSettings where nothing was ever written."""
+        catalog = open_catalog(home)
+        super().__init__(catalog)
+        self._list = functools.partial(tenant_tables, home, catalog)
+
+    def tables(self) -> tuple[TenantTable, ...]:
+        return self._list()
 
 
 def open_catalog(home: Home) -> SqlCatalog:
@@ -280,7 +293,7 @@ def tenant_tables(home: Home, catalog: SqlCatalog) -> tuple[TenantTable, ...]:
     return tuple(sorted(found, key=lambda table: (table.tenant, table.names[2])))
 
 
-def load_table(catalog: SqlCatalog, place: WarehouseTable) -> Table | None:
+def load_table(catalog: Catalog, place: WarehouseTable) -> Table | None:
     """The Iceberg table as it is now; None where the sink has not made it."""
     try:
         return catalog.load_table(place.identifier)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from libs.local.check.compare import MISSING
+from libs.local.check.compared import stack_compared
 from libs.local.check.run import CheckReport, check
 from libs.local.documents import read_documents
 from libs.local.home import Home, home_at
@@ -41,7 +42,7 @@ class Shop:
 
     def check(self, tenant: str) -> CheckReport:
         """As the command does with the stack down."""
-        return check(self.home, read_documents(self.home), tenant, is_up=False, limit=10)
+        return check(stack_compared(self.home, read_documents(self.home), is_up=False), [tenant], limit=10)
 
 
 @pytest.fixture
@@ -122,6 +123,19 @@ def test_a_key_that_rows_share_is_told_of(shop: Shop, columns: str, is_told: boo
     told = f"shop: key_columns gives {shop.database}.orders the key owner: "
     assert report.differences == 0
     assert any(note.startswith(told) for note in report.notes) == is_told
+
+
+def test_a_table_that_no_reader_reads_is_not_compared(shop: Shop) -> None:
+    """Nor one that nobody asked for."""
+    shop.deliver("acme", rows(("b",)))
+    mesh = stack_compared(shop.home, read_documents(shop.home), is_up=False)
+    others = check(mesh, ["acme"], tables=[r".*\.notes"], limit=10)
+    asked_for = check(mesh, ["acme"], tables=[r".*\.notes", r".*\.orders"], limit=10)
+    path = shop.home.sources_dir / "shop.yaml"
+    path.write_text(f"{path.read_text()}exclude_tables: ['.*\\.orders']\n")
+
+    assert shop.check("acme").tables == ()
+    assert (others.tables, asked_for.differences) == ((), 3)
 
 
 def test_a_warehouse_under_adjusted_names_is_compared_under_them(shop: Shop, mysql_server: MysqlServer) -> None:

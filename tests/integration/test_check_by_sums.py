@@ -17,8 +17,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from libs.local.check import checksums, run
+from libs.local.check import checksums, compared
 from libs.local.check.canonical_text import column_text
+from libs.local.check.compared import stack_compared
 from libs.local.check.mysql_rows import MysqlRows, consistent_snapshot
 from libs.local.check.projection import expected_tables
 from libs.local.check.run import CheckReport, TableCheck, check
@@ -320,10 +321,9 @@ class Rig:
     stored: StoredTable
 
     def check(self, monkeypatch: pytest.MonkeyPatch, *, reads_all: bool) -> TableCheck:
-        monkeypatch.setattr(run, "warehouse_of", lambda *_: Loaded(self.stored))
-        report: CheckReport = check(
-            self.home, read_documents(self.home), "acme", is_up=False, limit=10_000, reads_all=reads_all
-        )
+        monkeypatch.setattr(compared, "warehouse_of", lambda *_: Loaded(self.stored))
+        mesh = stack_compared(self.home, read_documents(self.home), is_up=False)
+        report: CheckReport = check(mesh, ["acme"], limit=10_000, reads_all=reads_all)
         [table] = report.tables
         return table
 

@@ -14,6 +14,7 @@ import pytest
 
 from libs.errors import AccessDenied, SourceUnavailable
 from libs.local.check import checksums, vitess_rows
+from libs.local.check.compared import stack_compared
 from libs.local.check.projection import ExpectedColumn, ExpectedTable
 from libs.local.check.run import CheckReport, check
 from libs.local.check.source import asked
@@ -117,7 +118,7 @@ def deliver_lines(home: Home, count: int = COUNT) -> None:
 
 
 def checked(home: Home, tenant: str) -> CheckReport:
-    return check(home, read_documents(home), tenant, is_up=False, limit=10)
+    return check(stack_compared(home, read_documents(home), is_up=False), [tenant], limit=10)
 
 
 def test_the_rows_of_all_shards_are_compared(home: Home) -> None:
@@ -144,7 +145,7 @@ def test_a_fault_of_either_shard_is_found_by_its_part(home: Home, monkeypatch: p
     deliver_lines(home)
 
     by_sums, by_rows = (
-        check(home, read_documents(home), "acme", is_up=False, limit=10, reads_all=reads_all)
+        check(stack_compared(home, read_documents(home), is_up=False), ["acme"], limit=10, reads_all=reads_all)
         for reads_all in (False, True)
     )
 

@@ -93,11 +93,12 @@ def expected_tables(
     Raises:
         KeyUnusable: a mask's key is not there; without it nothing can be said of the column.
     """
-    return tuple(
-        _expected(selection, table, field_names, key_of)
-        for table in tables
-        if _is_selected(selection, str(table.table_id))
-    )
+    return tuple(_expected(selection, table, field_names, key_of) for table in selected_tables(selection, tables))
+
+
+def selected_tables(selection: SourceSelection, tables: Sequence[SourceTable]) -> list[SourceTable]:
+    """Those of ``tables`` that ``selection`` gives to its tenant."""
+    return [table for table in tables if _is_selected(selection, str(table.table_id))]
 
 
 def masked_value(mask: ColumnMask, data_type: str, text: str | bytes | None, key: bytes = b"") -> str | None:

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from libs.local.catch_up import SentSignals, wait_for_copies
+from libs.local.catch_up import Hops, SentSignals, wait_for_copies
 from libs.local.check.canonical_text import WHOLE_NUMBERS
 from libs.local.check.compare import MISSING, Row
+from libs.local.check.compared import ComparedMesh
 from libs.local.check.projection import ExpectedTable
 from libs.local.check.run import CheckReport, TableCheck
-from libs.local.documents import Documents, DtsDocument, SourceDocument, VitessDocument
-from libs.local.home import Home
-from libs.local.mesh import stack_kafka
+from libs.local.documents import DtsDocument, SourceDocument, VitessDocument
 from libs.mysql.identifiers import quote_identifier
 from libs.source.signal_topic import send_signal
 from libs.source.signals import EXECUTE
@@ -39,39 +38,38 @@ class Repair:
 
 
 def repair(
-    home: Home,
-    documents: Documents,
+    mesh: ComparedMesh,
+    hops: Hops,
     report: CheckReport,
     *,
     timeout_s: float,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Repair:
-    """Have the rows that differ for certain read again; returns when their readers have published them. The stack must be up.
+    """Have the rows that differ for certain read again; returns when their readers have published them, as ``hops`` tell.
 
     Raises:
         BrokerUnavailable: Kafka did not take a signal; try again.
         NotCaughtUp: a reader has not read them within ``timeout_s``; it goes on, look with ``headwater status``.
     """
-    kafka = stack_kafka(home)
     sent: dict[str, SentSignals] = {}
-    left = [line for table in report.tables if (line := not_mended(table, documents)) is not None]
-    mended = [table for table in report.tables if table.conditions and _can_signal(table, documents)]
+    left = [line for table in report.tables if (line := not_mended(table, mesh)) is not None]
+    mended = [table for table in report.tables if table.conditions and _can_signal(table, mesh)]
     by_table: dict[tuple[str, str], list[TableCheck]] = {}
     for check in mended:
         by_table.setdefault((check.source, str(check.table.table_id)), []).append(check)
     for (source, table), checks in by_table.items():
         signal_id = f"{_ID_PREFIX}{uuid.uuid4()}"
-        condition = _condition(documents.sources[source], checks)
+        condition = _condition(mesh.sources[source], checks)
         data = {
             "type": "INCREMENTAL",
             "data-collections": [re.escape(table)],
             "additional-conditions": [{"data-collection": re.escape(table), "filter": condition}],
         }
-        offset = send_signal(kafka, source, json.dumps({"id": signal_id, "type": EXECUTE, "data": data}))
+        offset = send_signal(hops.kafka, source, json.dumps({"id": signal_id, "type": EXECUTE, "data": data}))
         before = sent.get(source, SentSignals((), 0))
         sent[source] = SentSignals((*before.ids, signal_id), offset)
     if sent:
-        wait_for_copies(home, sent, timeout_s=timeout_s, on_progress=on_progress)
+        wait_for_copies(hops, sent, timeout_s=timeout_s, on_progress=on_progress)
     return Repair(sum(table.comparison.rows_different for table in mended), tuple(left))
 
 
@@ -94,24 +92,24 @@ def enclosing_condition(table: ExpectedTable, keys: Iterable[Row]) -> str:
     return " AND ".join(bounds)
 
 
-def _can_signal(table: TableCheck, documents: Documents) -> bool:
-    return not isinstance(documents.sources[table.source], DtsDocument)
+def _can_signal(table: TableCheck, mesh: ComparedMesh) -> bool:
+    return not isinstance(mesh.sources[table.source], DtsDocument)
 
 
-def not_mended(table: TableCheck, documents: Documents) -> str | None:
+def not_mended(table: TableCheck, mesh: ComparedMesh) -> str | None:
     """Why reading rows again does not make the table right, and what does; None: it does, or nothing is wrong."""
     name = f"{table.tenant}: {table.table.table_id}"
     if table.faults:
         return f"{name}: {table.faults[0]}"
     if not table.comparison.rows_different:
         return None
-    if not _can_signal(table, documents):
+    if not _can_signal(table, mesh):
         return f"{name}: the reader of a DTS subscription takes no signals; copy the source anew"
     if not table.is_sure:
         return f"{name}: not by their keys; `headwater signal {table.source} execute-snapshot` copies all of it again"
     gone = sum(1 for difference in table.comparison.first if difference.source is MISSING)
     if gone:
-        sink = documents.tenants[table.tenant].sink
+        sink = mesh.tenants[table.tenant].sink
         is_mirror = sink is not None and sink.mode is SinkMode.MIRROR
         mend = (
             f"`headwater resync {table.tenant} {table.table.table_id}` does"

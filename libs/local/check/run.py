@@ -9,25 +9,25 @@ nothing of the readers, the router or the sink takes part in the comparison.
 """
 
 import functools
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from libs.errors import InvalidSettings
 from libs.local.catch_up import source_positions, wait_until_caught_up
 from libs.local.check.checksums import differing_parts, source_condition, summable, warehouse_condition
 from libs.local.check.compare import Comparison, compare_as_bags, compare_by_key, compare_sorted, together
+from libs.local.check.compared import ComparedMesh, chosen_tenants, temporary_folder
 from libs.local.check.delivered import OtherType, delivered_columns, delivered_rows
 from libs.local.check.projection import ExpectedColumn, ExpectedTable, SourceTable, expected_tables
 from libs.local.check.second_look import Suspected, look_again
 from libs.local.check.source import AskedSource, Executed, asked
-from libs.local.documents import Documents, DtsDocument, SourceDocument, mask_keys
-from libs.local.home import Home
+from libs.local.documents import DtsDocument, SourceDocument
+from libs.local.source_tables import is_captured
 from libs.local.warehouse import KeyCondition, StoredTable
-from libs.local.warehouses import warehouse_of
 from libs.source.key_columns import chosen_key
+from libs.types.table import TableId
 from libs.types.tenant import Operation, SinkMode, SinkSettings, TenantSpec
 from libs.types.warehouse import warehouse_table
 from libs.warehouse.schema_changes import VARIANT
@@ -96,43 +96,44 @@ class CheckReport:
 
 
 def check(
-    home: Home,
-    documents: Documents,
-    tenant: str | None,
+    mesh: ComparedMesh,
+    tenants: Collection[str] = (),
     *,
-    is_up: bool,
     limit: int,
+    tables: Sequence[str] = (),
     timeout_s: float = DEFAULT_TIMEOUT_S,
     reads_all: bool = False,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> CheckReport:
-    """Compare the tables of ``tenant`` (None: of all that have a sink); ``limit`` differences a table are kept.
+    """Compare the tables of ``tenants`` (none: of all that have a sink); ``limit`` differences a table are kept.
 
-    ``is_up``: whether the stack runs, so that there is something to wait for. ``reads_all``: row by row, without checksums;
-    the same differences are found. Memory is bounded: neither side of a table is ever held whole, except where a mask hides
-    its key.
+    ``tables``: regular expressions; where there are any, only tables of the source are compared whose ``database.table`` one
+    of them matches whole. ``reads_all``: row by row, without checksums; the same differences are found. Memory is bounded:
+    neither side of a table is ever held whole, except where a mask hides its key.
 
     Raises:
-        InvalidSettings: no such tenant, or it has no sink; or the stack never wrote a row.
+        InvalidSettings: no such tenant, or it has no sink; or no row was ever written.
         NotCaughtUp: the tables are still behind after ``timeout_s``.
         SourceUnavailable, AccessDenied: the source cannot be read.
         KeyUnusable: the key of a tenant's mask is not there.
     """
-    tenants = _chosen(documents, tenant)
-    sources = sorted({selection.name for spec in tenants for selection in spec.sources})
-    notes = [] if is_up else ["the stack is not up: what the tables lack may wait in Kafka (`headwater up --detach`)"]
-    compare = Comparing(limit, reads_all)
-    notes += [
-        f"{spec.tenant}: its document leaves operations of {selection.name} out, so its tables differ from it as they should"
-        for spec in tenants
-        for selection in spec.sources
-        if set(selection.skip_operations) - {Operation.TRUNCATE}
+    chosen = chosen_tenants(mesh, tenants)
+    sources = sorted({selection.name for spec in chosen for selection in spec.sources} & mesh.sources.keys())
+    compare = Comparing(limit, reads_all, tuple(tables))
+    notes = [
+        *mesh.notes,
+        *(
+            f"{spec.tenant}: its document leaves operations of {selection.name} out, so its tables differ as they should"
+            for spec in chosen
+            for selection in spec.sources
+            if set(selection.skip_operations) - {Operation.TRUNCATE}
+        ),
     ]
     found: list[TableCheck] = []
     moved = False
     for source in sources:
         compared, is_moving, about_keys = _compare_source(
-            home, documents, source, tenants, compare, is_up=is_up, timeout_s=timeout_s, on_progress=on_progress
+            mesh, source, chosen, compare, timeout_s=timeout_s, on_progress=on_progress
         )
         found += compared
         moved = moved or is_moving
@@ -141,39 +142,35 @@ def check(
 
 
 def _compare_source(
-    home: Home,
-    documents: Documents,
+    mesh: ComparedMesh,
     source: str,
     tenants: Sequence[TenantSpec],
     compare: "Comparing",
     *,
-    is_up: bool,
     timeout_s: float,
     on_progress: Callable[[str], None],
 ) -> tuple[list[TableCheck], bool, list[str]]:
     """What was found, whether the source was written to meanwhile, and what is to be told of its keys."""
 
     def wait_for_all() -> Executed:
-        wanted = source_positions(documents, [source])
-        if is_up:
-            wait_until_caught_up(home, tenants, wanted, timeout_s=timeout_s, on_progress=on_progress)
+        wanted = source_positions(mesh.sources, [source])
+        if mesh.hops is not None:
+            wait_until_caught_up(mesh.hops, tenants, wanted, timeout_s=timeout_s, on_progress=on_progress)
         return wanted[source]
 
     waited_for = wait_for_all()
-    with asked(documents.sources[source]) as answering:
+    with asked(mesh.sources[source]) as answering:
         before = answering.executed()
         # Behind the wait: a stack that was just started makes it with its first rows.
-        with tempfile.TemporaryDirectory(prefix="check-", dir=home.data_dir) as folder:
-            looked = list(
-                _check_source(home, documents, answering, source, tenants, compare, Path(folder), on_progress)
-            )
+        with temporary_folder(mesh) as folder:
+            looked = list(_check_source(mesh, answering, source, tenants, compare, Path(folder), on_progress))
         compared = {each.check.table.table_id for each in looked}
         tables = [table for table in answering.tables() if table.table_id in compared]
-        about_keys = list(_notes_on_keys(source, documents.sources[source], tables))
-    is_moving = before != waited_for or source_positions(documents, [source])[source] != before
-    if is_up:
+        about_keys = list(_notes_on_keys(source, mesh.sources[source], tables))
+    is_moving = before != waited_for or source_positions(mesh.sources, [source])[source] != before
+    if mesh.hops is not None:
         on_progress("looking again at the rows that differ")
-        looked = _looked_again(home, documents, source, looked, wait_for_all, compare.limit)
+        looked = _looked_again(mesh, source, looked, wait_for_all, compare.limit)
     return [each.check for each in looked], is_moving, about_keys
 
 
@@ -185,6 +182,12 @@ class Comparing:
     """Differences of a table that are kept."""
     reads_all: bool
     """No checksums."""
+    tables: tuple[str, ...] = ()
+    """Regular expressions for ``database.table``; none: all."""
+
+    def is_asked_for(self, table: TableId) -> bool:
+        """Whether the table is to be compared."""
+        return not self.tables or any(re.fullmatch(pattern, str(table)) for pattern in self.tables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +200,7 @@ class _Looked:
 
 
 def _looked_again(
-    home: Home,
-    documents: Documents,
+    mesh: ComparedMesh,
     source: str,
     looked: Sequence[_Looked],
     wait_for_all: Callable[[], Executed],
@@ -213,10 +215,10 @@ def _looked_again(
     suspected = [each for nth in places if (each := looked[nth].suspected) is not None]
     if not suspected:
         return list(looked)
-    with tempfile.TemporaryDirectory(prefix="check-", dir=home.data_dir) as folder:
+    with temporary_folder(mesh) as folder:
         verdicts = look_again(
             suspected,
-            lambda: asked(documents.sources[source]),
+            lambda: asked(mesh.sources[source]),
             wait_for_all,
             limit=limit,
             temporary_dir=Path(folder),
@@ -249,20 +251,8 @@ def _notes_on_keys(source: str, document: SourceDocument, tables: Iterable[Sourc
             )
 
 
-def _chosen(documents: Documents, tenant: str | None) -> list[TenantSpec]:
-    if tenant is not None:
-        documents.require_tenant(tenant)
-    chosen = [
-        spec for name, spec in sorted(documents.tenants.items()) if tenant in (None, name) and spec.sink is not None
-    ]
-    if not chosen:
-        raise InvalidSettings(f"tenant {tenant or 'of any name'}", ["has no sink, so there is no table to compare"])
-    return chosen
-
-
 def _check_source(
-    home: Home,
-    documents: Documents,
+    mesh: ComparedMesh,
     answering: AskedSource,
     source: str,
     tenants: Sequence[TenantSpec],
@@ -270,12 +260,16 @@ def _check_source(
     folder: Path,
     on_progress: Callable[[str], None],
 ) -> Iterator[_Looked]:
-    captured = answering.tables()
+    captured = [
+        table
+        for table in answering.tables()
+        if is_captured(mesh.sources[source], table.table_id) and compare.is_asked_for(table.table_id)
+    ]
     for spec in tenants:
         assert spec.sink is not None
         selections = [selection for selection in spec.sources if selection.name == source]
-        warehouse = warehouse_of(home, documents, spec.tenant) if selections else None
-        key_of = functools.partial(mask_keys(home).key, spec.tenant)
+        warehouse = mesh.warehouse_of(spec.tenant) if selections else None
+        key_of = functools.partial(mesh.mask_key, spec.tenant)
         for selection in selections:
             assert warehouse is not None
             for table in expected_tables(selection, captured, spec.format.names_of_fields, key_of):

@@ -23,7 +23,8 @@ import pymysql
 
 from libs.errors import HeadwaterError, InvalidSettings, ServiceUnavailable
 from libs.local import stack
-from libs.local.catch_up import source_positions, wait_for_snapshots, wait_until_caught_up
+from libs.local.catch_up import StackHops, source_positions, wait_for_snapshots, wait_until_caught_up
+from libs.local.check.compared import stack_compared
 from libs.local.check.run import CheckReport, check
 from libs.local.demo.latency import Latency, TopicFigures, measure, of_histograms
 from libs.local.demo.shop import Shop, connected, make_shop
@@ -193,8 +194,8 @@ def _run_job(settings: DemoSettings, source: DemoSource, show: Show, clock: "_Ph
     clock.begin("snapshot into the tenants' topics")
     wait_for_snapshots(home, documents, timeout_s=SNAPSHOT_TIMEOUT_S, on_progress=show.tell)
     clock.begin("snapshot into the warehouse")
-    wanted = source_positions(documents, [SOURCE])
-    wait_until_caught_up(home, tenants, wanted, timeout_s=SNAPSHOT_TIMEOUT_S, on_progress=show.tell)
+    wanted = source_positions(documents.sources, [SOURCE])
+    wait_until_caught_up(StackHops(home), tenants, wanted, timeout_s=SNAPSHOT_TIMEOUT_S, on_progress=show.tell)
 
     clock.begin(f"{settings.traffic_s:.0f} s of live traffic, three kills -9")
     starts = _topic_ends(home)
@@ -218,15 +219,12 @@ def _run_job(settings: DemoSettings, source: DemoSource, show: Show, clock: "_Ph
         show.note(f"played: {piece.replace('_', ' ')}")
 
     clock.begin("catch up")
-    wanted = source_positions(documents, [SOURCE])
-    wait_until_caught_up(home, tenants, wanted, timeout_s=CATCH_UP_TIMEOUT_S, on_progress=show.tell)
+    wanted = source_positions(documents.sources, [SOURCE])
+    wait_until_caught_up(StackHops(home), tenants, wanted, timeout_s=CATCH_UP_TIMEOUT_S, on_progress=show.tell)
 
     clock.begin("compare row by row, every column")
     found = check(
-        home,
-        documents,
-        None,
-        is_up=True,
+        stack_compared(home, documents, is_up=True),
         limit=DIFFERENCES_SHOWN,
         timeout_s=CATCH_UP_TIMEOUT_S,
         reads_all=True,

@@ -7,7 +7,14 @@ import pytest
 
 from libs.errors import InvalidSettings
 from libs.local import catch_up
-from libs.local.catch_up import NotCaughtUp, SentSignals, wait_for_copies, wait_for_snapshots, wait_for_whole_copy
+from libs.local.catch_up import (
+    NotCaughtUp,
+    SentSignals,
+    StackHops,
+    wait_for_copies,
+    wait_for_snapshots,
+    wait_for_whole_copy,
+)
 from libs.local.documents import Documents, read_documents
 from libs.local.home import Home, home_at, write_examples
 from libs.local.reader_tasks import Generation, last_generations, of_todays_readers, store_generations
@@ -91,7 +98,7 @@ def test_a_copy_is_done_when_every_reader_has_heard_of_it_and_done_it(
 
     have(monkeypatch, home, OLD, done, unheard)
     for wait in (
-        lambda: wait_for_copies(home, {"shop": SIGNAL}, timeout_s=0),
+        lambda: wait_for_copies(StackHops(home), {"shop": SIGNAL}, timeout_s=0),
         lambda: wait_for_whole_copy(home, "shop", "ks.t", SIGNAL, timeout_s=0),
     ):
         with pytest.raises(NotCaughtUp, match="a signal"):
@@ -99,10 +106,10 @@ def test_a_copy_is_done_when_every_reader_has_heard_of_it_and_done_it(
 
     have(monkeypatch, home, OLD, done, checkpoint("task1_2_0", incremental=copying))
     with pytest.raises(NotCaughtUp, match="a copy of"):
-        wait_for_copies(home, {"shop": SIGNAL}, timeout_s=0)
+        wait_for_copies(StackHops(home), {"shop": SIGNAL}, timeout_s=0)
 
     have(monkeypatch, home, OLD, done, checkpoint("task1_2_0", incremental=done.incremental))
-    wait_for_copies(home, {"shop": SIGNAL}, timeout_s=0)
+    wait_for_copies(StackHops(home), {"shop": SIGNAL}, timeout_s=0)
     wait_for_whole_copy(home, "shop", "ks.t", SIGNAL, timeout_s=0)
 
 
@@ -111,9 +118,11 @@ def test_what_the_readers_have_is_what_all_of_them_have(home: Home, monkeypatch:
     gtids = GtidSet.parse(f"{HOST}:1-5")
     have(monkeypatch, home, OLD, checkpoint("task0_2_0", "-80"), checkpoint("task1_2_0", "80-"))
 
-    assert catch_up._readers_behind(home, {"shop": {"-80": gtids, "80-": gtids}}) is None
+    assert catch_up._readers_behind(StackHops(home), {"shop": {"-80": gtids, "80-": gtids}}) is None
     later = GtidSet.parse(f"{HOST}:1-7")
-    assert str(catch_up._readers_behind(home, {"shop": {"-80": gtids, "80-": later}})).endswith("by 2 transaction(s)")
+    assert str(catch_up._readers_behind(StackHops(home), {"shop": {"-80": gtids, "80-": later}})).endswith(
+        "by 2 transaction(s)"
+    )
 
 
 def test_what_was_routed_of_several_readers_is_one_line(home: Home) -> None:

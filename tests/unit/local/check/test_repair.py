@@ -1,12 +1,16 @@
 """Which rows are asked for again, in the words that a source's reader takes."""
 
+from pathlib import Path
+
 import pytest
 
 from libs.local.check.compare import MISSING, Comparison, Difference
+from libs.local.check.compared import stack_compared
 from libs.local.check.projection import ExpectedColumn, ExpectedTable
 from libs.local.check.repair import enclosing_condition, not_mended
 from libs.local.check.run import TableCheck
 from libs.local.documents import DatabaseDocument, Documents, MysqlDocument
+from libs.local.home import home_at
 from libs.types.table import TableId
 from libs.types.tenant import SinkMode, SinkSettings, SourceSelection, TenantSpec
 
@@ -42,13 +46,14 @@ def test_of_rows_that_only_the_warehouse_has_it_is_said_what_takes_them_away(mod
     source = MysqlDocument(database=DatabaseDocument(host="db", user="reader"), include_tables=(r"shop\..*",))
     spec = TenantSpec(tenant="acme", sources=(SourceSelection(name="shop"),), sink=SinkSettings(mode=mode))
     documents = Documents(sources={"shop": source}, tenants={"acme": spec}, source_mistakes=(), tenant_mistakes=())
+    mesh = stack_compared(home_at(Path("nowhere")), documents, is_up=False)
     only_there = Difference(key=(7,), column=None, source=MISSING, warehouse=(7, "x"))
     changed = Difference(key=(8,), column="note", source="a", warehouse="b")
 
     def told(*first: Difference) -> str | None:
         table = ExpectedTable(TableId(database="shop", table="items"), ("id",), (), None)
         comparison = Comparison(rows_compared=9, rows_different=len(first), first=list(first))
-        return not_mended(TableCheck("acme", "shop", table, comparison, ("id",), is_sure=True), documents)
+        return not_mended(TableCheck("acme", "shop", table, comparison, ("id",), is_sure=True), mesh)
 
     assert told(changed) is None
     assert (told(only_there, changed) or "").endswith(f"reading again takes none away; {mend}")
