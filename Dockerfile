@@ -1,8 +1,8 @@
-# One target for each service, and `spark` for the tenants' Spark jobs:
+# One target for each service, `spark` for the tenants' Spark jobs, and `cli` for the headwater command:
 #
 #     docker build --target router -t headwater-router .
 #
-# Every image holds a virtual environment with what requirements/<service>.txt locks (hashes checked), the code that the service
+# Every image holds a virtual environment with what requirements/<service>.txt (cli.txt) locks (hashes checked), the code that the service
 # imports, and nothing that only builds. It runs as user 10001 and writes nowhere but /tmp and /var/lib/headwater. BuildKit is not
 # needed: buildah builds it too.
 #
@@ -21,17 +21,21 @@ WORKDIR /src
 COPY requirements/build.txt requirements/build.txt
 RUN python3.11 -m venv .venv && .venv/bin/pip install --no-cache-dir --require-hashes -r requirements/build.txt
 
-# The code, compiled; without what is only for one machine.
-FROM build AS code
+# The code, compiled.
+FROM build AS whole-code
 COPY requirements/dev.txt requirements/
 COPY libs libs
 COPY protos protos
 COPY services services
 COPY spark spark
 RUN .venv/bin/python -c "from pathlib import Path; from libs.local import compiled_modules, step; compiled_modules.build(Path('/tmp/cache'), Path('/src'), step.Progress())" \
-    && rm -rf libs/local libs/cli libs/testing \
+    && rm -rf libs/testing \
     && find libs services -name '*.pyx' -delete \
     && .venv/bin/python -m compileall -q libs protos services spark
+
+# What services import: without the headwater command, and the stack of one machine.
+FROM whole-code AS code
+RUN rm -rf libs/local libs/cli
 
 # Spark's jars by their lock, each verified by its sha256.
 FROM build AS jars
@@ -148,6 +152,19 @@ COPY --from=code /src/services/__init__.py services/
 COPY --from=code /src/services/tenant_operator services/tenant_operator
 USER 10001:10001
 ENTRYPOINT ["python", "-m", "services.tenant_operator"]
+
+FROM build AS cli-packages
+COPY requirements/cli.txt requirements/
+RUN python3.11 -m venv /opt/headwater && /opt/headwater/bin/pip install --no-cache-dir --require-hashes -r requirements/cli.txt \
+    && /opt/headwater/bin/pip uninstall -q -y pip setuptools
+
+# The headwater command, for a mesh elsewhere (`--mesh`): it reads sources and warehouses, which no service does.
+FROM runtime AS cli
+COPY --from=cli-packages /opt/headwater /opt/headwater
+COPY --from=whole-code /src/libs libs
+COPY --from=whole-code /src/protos protos
+USER 10001:10001
+ENTRYPOINT ["python", "-m", "libs.cli"]
 
 FROM build AS spark-packages
 COPY requirements/spark.txt requirements/

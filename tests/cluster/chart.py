@@ -72,6 +72,21 @@ FULL: Final[Mapping[str, Any]] = {
         "extraVolumes": [{"name": "warehouse", "persistentVolumeClaim": {"claimName": "warehouse"}}],
         "extraVolumeMounts": [{"name": "warehouse", "mountPath": "/warehouse"}],
     },
+    "check": {
+        "enabled": True,
+        "repair": True,
+        "tenants": ["acme"],
+        "tables": [r"shop\..*"],
+        "maskKeys": {"acme": "acme-mask-keys"},
+        "sources": {
+            "shop": {"database": {"host": "replica.shop", "user": "checker"}},
+            "ledger": {"database": {"host": "ledger", "user": "checker"}},
+        },
+        "secretEnv": {
+            "HEADWATER_SOURCES__LEDGER__DATABASE__PASSWORD": {"name": "ledger", "key": "password"},
+            "AWS_SECRET_ACCESS_KEY": {"name": "lake", "key": "secret"},
+        },
+    },
     "networkPolicy": {
         "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
         "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}],

@@ -6,14 +6,19 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import click
 import kubernetes_validate
 import msgspec
 import pytest
 import yaml
 
+from libs.cli.check import check_command
 from libs.config.load import load_settings
 from libs.config.tenant_config_map import TENANT_LABEL
 from libs.config.tenants import parse_tenant
+from libs.local.check_elsewhere import mesh_sources
+from libs.local.documents import DtsDocument, MysqlDocument, VitessDocument
+from libs.local.mesh import MeshSettings
 from libs.source.kinds import READER_OF_KIND
 from libs.source.vitess.tasks import TaskSettings
 from libs.telemetry.metrics import CATALOGUE
@@ -55,6 +60,7 @@ SETTINGS_OF: Mapping[str, type[msgspec.Struct]] = {
     "reader-web-0": VstreamReaderSettings,
     "reader-web-1": VstreamReaderSettings,
     "sink": SinkJobSettings,
+    "check": MeshSettings,
 }
 ACME = WITH_TENANTS["tenants"]["globex"]["document"]
 CUSTOM_KINDS = ("ServiceMonitor", "PrometheusRule", "Certificate")
@@ -153,6 +159,74 @@ def test_each_service_takes_the_settings_that_the_chart_gives_it(
     assert set(given) >= {"schema-history", "checkpoint-committer", "tenant-operator"}
 
 
+def test_a_check_is_told_where_everything_is_and_what_it_is_asked_for(cluster: ControlPlane) -> None:
+    """A source is read where the values say, else where its reader reads it, with the password that goes with that."""
+    objects = render(cluster, FULL, "any", "check")
+    [told] = [each["data"]["settings.yaml"] for each in objects if each["kind"] == "ConfigMap"]
+    [deployment] = [each for each in objects if each["kind"] == "Deployment"]
+    spec = deployment["spec"]["template"]["spec"]
+    [container] = spec["containers"]
+    file = cluster.folder / "mesh.yaml"
+    file.write_text(told)
+
+    settings = load_settings(MeshSettings, path=file, environ=environment(spec), subject="check")
+    sources = mesh_sources(settings)
+
+    shop, ledger, keyspace = (sources[name] for name in ("shop", "ledger", "Big_keyspace"))
+    assert isinstance(shop, MysqlDocument)
+    assert (shop.database.host, shop.database.user, shop.database.password.reveal()) == (
+        "replica.shop",
+        "checker",
+        "secret",
+    )
+    assert isinstance(ledger, DtsDocument)
+    assert (ledger.database.host, ledger.database.password.reveal()) == ("ledger", "secret")
+    assert isinstance(keyspace, VitessDocument)
+    assert settings.tenant_operator is not None
+    assert settings.tenant_operator.address == "headwater-tenant-operator:7000"
+    assert settings.warehouses.iceberg is not None
+    assert settings.warehouses.iceberg.catalog.credential is not None
+    assert {each["name"] for each in container["env"]} >= {"AWS_SECRET_ACCESS_KEY", "HEADWATER_KAFKA__SASL_PASSWORD"}
+    with click.Context(check_command) as context:
+        asked = check_command.make_parser(context).parse_args(container["args"][1:])[0]
+    assert container["args"][0] == "check"
+    assert asked == {
+        "mesh_file": "/etc/headwater/settings/settings.yaml",
+        "every_s": "3600",
+        "timeout_s": "600",
+        "metrics_host": "0.0.0.0",
+        "metrics_port": "8080",
+        "is_repairing": True,
+        "tables": [r"shop\..*"],
+        "tenants": ("acme",),
+    }
+    assert [each["name"] for each in container["volumeMounts"]] == [
+        *("settings", "tmp", "state", "tls", "kafka-ca", "keys-acme"),
+    ]
+    assert render(cluster, {**FULL, "check": {}}, "any", "checkpoint-committer")
+    assert "headwater-check" not in pod_specs(render(cluster, SMALL, "any"))
+
+
+def test_what_only_spark_reads_is_not_compared_nor_is_a_source_without_a_place(cluster: ControlPlane) -> None:
+    values = {
+        "sources": {"shop": SHOP, "ledger": {"kind": "dts"}},
+        "check": {
+            "enabled": True,
+            "sources": {"ledger": None},
+            "warehouses": {"delta": {"warehouse_dir": "s3://lake"}},
+        },
+        "sink": {"secretEnv": {"HEADWATER_WAREHOUSES__ICEBERG__CATALOG__TOKEN": {"name": "a", "key": "b"}}},
+    }
+
+    objects = render(cluster, values, "any", "check")
+
+    [told] = [yaml.safe_load(each["data"]["settings.yaml"]) for each in objects if each["kind"] == "ConfigMap"]
+    assert list(told["sources"]) == ["shop"]
+    assert told["warehouses"] == {"delta": {"warehouse_dir": "s3://lake"}}
+    [deployment] = [each for each in objects if each["kind"] == "Deployment"]
+    assert set(environment(deployment["spec"]["template"]["spec"])) == {"HEADWATER_SOURCES__SHOP__DATABASE__PASSWORD"}
+
+
 def test_every_kind_of_source_has_its_reader_in_the_chart(cluster: ControlPlane) -> None:
     values = {"sources": {kind: {"kind": kind} for kind in READER_OF_KIND}}
 
@@ -233,7 +307,8 @@ def test_every_pod_is_confined(cluster: ControlPlane, values: Mapping[str, Any])
 
 def test_a_developers_pods_take_files_in_and_are_as_confined(cluster: ControlPlane, namespace: str) -> None:
     """Code is in a volume, a copy of the image's, and what runs is what the image would run; the root stays read-only."""
-    values = {"development": True, "sources": {**FULL["sources"]}}
+    values = {"development": True, **{part: FULL[part] for part in ("sources", "check")}}
+    values["sink"] = {"settings": FULL["sink"]["settings"]}
     objects = render(cluster, values, namespace)
     dockerfile = (CHART.parents[1] / "Dockerfile").read_text()
     entrypoints = dict(
@@ -242,7 +317,7 @@ def test_a_developers_pods_take_files_in_and_are_as_confined(cluster: ControlPla
     specs = pod_specs(objects)
     specs.pop("headwater-test-ready")
 
-    assert len(specs) == 8
+    assert len(specs) == 9
     for name, spec in specs.items():
         [init], [container] = spec["initContainers"], spec["containers"]
         assert init["image"] == container["image"], name
@@ -257,7 +332,7 @@ def test_a_developers_pods_take_files_in_and_are_as_confined(cluster: ControlPla
         assert (shell, option) == ("/bin/sh", "-c")
         assert script == (CHART / "development.sh").read_text()
         assert command == json.loads(entrypoints[container["image"].split("headwater-")[1].split(":")[0]]), name
-        assert container["args"][0] == "--settings"
+        assert container["args"][0] == ("check" if name == "headwater-check" else "--settings")
         # A service that does not start is mended by files, which a container that is gone cannot take in.
         assert not {"livenessProbe", "startupProbe"} & container.keys()
         assert "readinessProbe" in container
@@ -352,10 +427,11 @@ async def test_a_second_router_stays_while_one_is_evicted_and_one_that_is_not_re
 
 
 def test_a_routers_pods_have_the_keys_of_masks_and_start_without_them(cluster: ControlPlane) -> None:
-    """Each tenant's Secret in a folder of its own, where the router looks for it; no other pod has any."""
+    """Each tenant's Secret in a folder of its own, where the router looks for it; a check has those that it is given, and no
+    other pod has any."""
     objects = render(cluster, FULL, "any")
     specs = pod_specs(objects)
-    router = specs.pop("headwater-router")
+    router, check = specs.pop("headwater-router"), specs.pop("headwater-check")
     (text,) = (
         each["data"]["settings.yaml"]
         for each in objects
@@ -369,7 +445,9 @@ def test_a_routers_pods_have_the_keys_of_masks_and_start_without_them(cluster: C
         assert mounts[f"keys-{tenant}"] == f"{folder}/{tenant}"
         assert volumes[f"keys-{tenant}"]["secret"]["secretName"] == secret
         assert volumes[f"keys-{tenant}"]["secret"]["optional"]
-    assert "mask-keys" not in yaml.safe_dump(list(specs.values()))
+    assert "globex-keys" not in yaml.safe_dump(check)
+    given = FULL["router"]["maskKeys"].values()
+    assert not any(secret in yaml.safe_dump(list(specs.values())) for secret in given)
 
 
 def test_the_operator_is_told_of_the_keys_that_routers_have_and_may_look_at_no_other_secret(
@@ -474,7 +552,7 @@ def test_every_pod_has_the_certificate_that_cert_manager_makes_for_its_service(c
         files[name] = {f"{mount['mountPath']}/{key}" for key in ("tls.crt", "tls.key", "ca.crt")}
 
     assert certificates == {}  # none for nobody, and none for two
-    assert len(names_of_callee) == 9
+    assert len(names_of_callee) == 10
     for name, dns_names in names_of_callee.items():
         assert dns_names == [f"{name}{rest}" for rest in ("", ".any", ".any.svc", ".any.svc.cluster.local")]
         [text] = [
@@ -497,8 +575,8 @@ def test_those_who_call_are_let_in_by_a_name_of_their_certificate(cluster: Contr
     servers = {name: told["grpc"] for name, text in settings.items() if "grpc" in (told := yaml.safe_load(text))}
     callers = {name for name, text in settings.items() if re.search(r"address: [\w.-]+:7000", text)}
 
-    assert len(servers) == 8  # a router answers nobody
-    assert len(callers) == 7
+    assert len(servers) == 8  # a router answers nobody, nor does a check
+    assert len(callers) == 8
     for server in servers.values():
         assert {name for name in names if set(names[name]) & set(server["client_names"])} == callers
     own = {**CERT_MANAGER, "tls": {"enabled": True, "secret": "mesh", "clientNames": ["mesh.example.org"]}}
@@ -514,7 +592,7 @@ def test_a_certificate_is_for_servers_and_clients(cluster: ControlPlane) -> None
     """A component calls and is called; its key is another with each certificate."""
     made = [each for each in render(cluster, CERT_MANAGER, "any") if each["kind"] == "Certificate"]
 
-    assert len(made) == 9
+    assert len(made) == 10
     for each in (each["spec"] for each in made):
         assert {"server auth", "client auth"} <= set(each["usages"])
         assert each["privateKey"]["rotationPolicy"] == "Always"
@@ -562,6 +640,11 @@ def test_no_password_stands_in_what_is_rendered(cluster: ControlPlane) -> None:
             "networkPolicy.kubernetesApi",
         ),
         ({"networkPolicy": {"isolateTenants": True}}, "networkPolicy.isolateTenants"),
+        ({"check": {"enabled": True}}, "no source is to be compared"),
+        ({"check": {"enabled": True}, "sources": {"shop": SHOP}}, "none that is read without Spark"),
+        ({"check": {"enabled": True}, "sources": {"ledger": {"kind": "dts"}}}, "check.sources.ledger: neither it nor"),
+        ({"check": {"sources": {"shop": {"database": {"password": "x"}}}}}, "sources/shop"),
+        ({"check": {"interval": "1h"}}, "'interval' not allowed"),
         ({"tenants": {"acme": {"document": {"tenant": "acme", "sources": [{"nam": "shop"}]}}}}, "'nam' not allowed"),
         ({"tenants": {"acme": {"document": ACME, "onDelete": "erase"}}}, "acme/onDelete"),
         ({"tenants": {"headwater-acme": {"document": ACME}}}, "the release's own"),

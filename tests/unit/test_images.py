@@ -18,7 +18,7 @@ SKAFFOLD = yaml.safe_load((REPOSITORY / "skaffold.yaml").read_text())
 VALUES_SCHEMA = json.loads((REPOSITORY / "charts" / "headwater" / "values.schema.json").read_text())
 SERVICES = sorted(path.parent.name for path in (REPOSITORY / "services").glob("*/__main__.py"))
 RESTART = 'kill -TERM "$(cat /tmp/service.pid)" || true'
-IMAGES = {*(name.replace("_", "-") for name in SERVICES), "spark"}
+IMAGES = {*(name.replace("_", "-") for name in SERVICES), "spark", "cli"}
 
 
 OPTIONAL = {
@@ -26,6 +26,7 @@ OPTIONAL = {
     "dev-vitess": "vstream-reader",
     "dev-dts": "dts-decoder",
     "dev-spark": "spark",
+    "dev-check": "cli",
 }
 """Profiles for what not every mesh has, with their images."""
 
@@ -149,6 +150,19 @@ def test_an_image_holds_its_own_packages_by_hash_and_runs_without_root(service: 
     assert f'ENTRYPOINT ["python", "-m", "services.{service}"]' in final
     assert final.rstrip().splitlines()[-2] == "USER 10001:10001"
     assert set(re.findall(r"services/(\w+) ", final)) == {service}
+
+
+def test_the_image_of_the_command_holds_the_command_and_no_service() -> None:
+    packages, final = stage("cli-packages"), stage("cli")
+
+    assert "--require-hashes -r requirements/cli.txt" in packages
+    assert 'ENTRYPOINT ["python", "-m", "libs.cli"]' in final
+    assert final.rstrip().splitlines()[-2] == "USER 10001:10001"
+    assert re.findall(r"^COPY --from=(\S+) (\S+)", final, re.MULTILINE) == [
+        ("cli-packages", "/opt/headwater"),
+        ("whole-code", "/src/libs"),
+        ("whole-code", "/src/protos"),
+    ]
 
 
 def test_the_build_copies_nothing_that_is_ignored() -> None:

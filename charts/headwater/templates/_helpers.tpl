@@ -57,7 +57,7 @@ command:
   - development.sh
   - python
   - -m
-  - {{ eq .image "spark" | ternary "spark.jobs.container" (printf "services.%s" (replace "-" "_" .image)) }}
+  - {{ get (dict "spark" "spark.jobs.container" "cli" "libs.cli") .image | default (printf "services.%s" (replace "-" "_" .image)) }}
 {{- end -}}
 
 {{- /* The Secret with a component's certificate, given or cert-manager's; empty without TLS. */ -}}
@@ -174,6 +174,7 @@ client_names: {{ toJson . }}
 {{- $names := .Values.tls.clientNames -}}
 {{- if and .Values.tls.certManager.enabled (not $names) -}}
 {{- $callers := list "router" "tenant-operator" -}}
+{{- if .Values.check.enabled }}{{ $callers = append $callers "check" }}{{ end -}}
 {{- range $name, $source := .Values.sources -}}
 {{- $callers = concat $callers (include "headwater.readers" (dict "name" $name "source" $source) | fromJson).names -}}
 {{- end -}}
@@ -284,7 +285,8 @@ container-image-pull-policy{{ if eq (.strategy | default "") "Recreate" }},deplo
 {{- /*
 One service: its settings file, its Deployment, its Service and, with cert-manager, its certificate.
 
-root, component, image, settings (a dict), resources; role, replicas, strategy, apart, redis, secretEnv, grpc, account, stateSize, maskKeys (Secrets by tenant) are optional.
+root, component, image, settings (a dict), resources; role, replicas, strategy, apart, redis, args, secretEnv, grpc, account, stateSize, maskKeys (Secrets by tenant), volumes and
+volumeMounts are optional.
 */ -}}
 {{- define "headwater.service" -}}
 {{- $name := include "headwater.name" .component -}}
@@ -341,7 +343,7 @@ spec:
           {{- if .root.Values.development }}
           {{- include "headwater.codeCommand" . | nindent 10 }}
           {{- end }}
-          args: [--settings, /etc/headwater/settings/settings.yaml]
+          args: {{ .args | default (list "--settings" "/etc/headwater/settings/settings.yaml") | toJson }}
           {{- with include "headwater.secretEnv" . | trim }}
           env: {{- . | nindent 12 }}
           {{- end }}
@@ -366,6 +368,7 @@ spec:
             {{- if .root.Values.kafka.caSecret }}
             - {name: kafka-ca, mountPath: /etc/headwater/kafka-ca, readOnly: true}
             {{- end }}
+            {{- with .volumeMounts }}{{ toYaml . | nindent 12 }}{{- end }}
             {{- range $tenant, $_ := .maskKeys }}
             - {name: keys-{{ $tenant }}, mountPath: /etc/headwater/keys/{{ $tenant }}, readOnly: true}
             {{- end }}
@@ -388,6 +391,7 @@ spec:
         - name: kafka-ca
           secret: {secretName: {{ .name }}, items: [{key: {{ .key }}, path: ca.pem}]}
         {{- end }}
+        {{- with .volumes }}{{ toYaml . | nindent 8 }}{{- end }}
         {{- /* Optional: one that is away is that tenant's mistake, and must not keep the others' pods from starting. */}}
         {{- range $tenant, $secret := .maskKeys }}
         - name: keys-{{ $tenant }}
