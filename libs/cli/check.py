@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -20,8 +20,9 @@ from libs.config.connections import TelemetrySettings
 from libs.errors import HeadwaterError, TransientError
 from libs.local.check.compare import MISSING, Difference
 from libs.local.check.compared import ComparedMesh, stack_compared
-from libs.local.check.metrics import record_turn
+from libs.local.check.metrics import record_tables, record_turn
 from libs.local.check.repair import repair
+from libs.local.check.rounds import NotAllCompared, joined, load_last, pause_s, pieces, still_to_do, store_last
 from libs.local.check.run import DEFAULT_TIMEOUT_S, CheckReport, TableCheck, check
 from libs.local.check_elsewhere import compared_elsewhere
 from libs.local.home import Home
@@ -83,6 +84,16 @@ from libs.telemetry.metrics import CHECK_FAILED_TURNS
     type=click.IntRange(0, 65535),
     help="With --every: answer Prometheus on this port, at /metrics (0: any free port, which is told).",
 )
+@click.option(
+    "--share",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="With --every: table by table, with pauses, so that reading takes this share of the time (0.1: a tenth).",
+)
+@click.option(
+    "--resume-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="With --share: a file that holds where a turn is; it is taken up there after a restart.",
+)
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address that this port is of.")
 @mesh_file_option
 @home_option
@@ -96,6 +107,8 @@ def check_command(
     report_file: Path | None,
     reads_all: bool,
     metrics_port: int | None,
+    share: float | None,
+    resume_file: Path | None,
     metrics_host: str,
     mesh_file: Path | None,
     home: Home,
@@ -121,7 +134,11 @@ def check_command(
     _require_patterns(tables)
     if metrics_port is not None and every_s is None:
         raise click.UsageError("--metrics-port goes with --every: a single comparison is over before it is asked.")
-    mesh = _stack(home, is_repairing=is_repairing) if mesh_file is None else _elsewhere(mesh_file, tables)
+    if share is not None and every_s is None:
+        raise click.UsageError("--share goes with --every: a single comparison is read at once.")
+    if resume_file is not None and share is None:
+        raise click.UsageError("--resume-file goes with --share: without, a turn is done at once.")
+    mesh = _stack(home, is_repairing=is_repairing) if mesh_file is None else _elsewhere(mesh_file)
     ask = _Asked(mesh, tenants, tables, limit, timeout_s, is_repairing, reads_all, report_file)
     if every_s is None:
         if _compare(ask).differences:
@@ -138,7 +155,8 @@ def check_command(
         click.echo(datetime.datetime.now().astimezone().isoformat(timespec="seconds"))
         started_s = time.monotonic()
         try:
-            record_turn(_compare(ask), took_s=time.monotonic() - started_s, ended_at_s=time.time())
+            report = _compare(ask) if share is None else _compare_slowly(ask, share, resume_file)
+            record_turn(report, took_s=time.monotonic() - started_s, ended_at_s=time.time())
             has_compared = True
             failure.clear()
         except HeadwaterError as error:
@@ -165,8 +183,8 @@ def _serve_metrics(host: str, port: int, failure: Sequence[str]) -> int:
 class _Asked:
     """What the command line asks for."""
 
-    mesh: Callable[[], ComparedMesh]
-    """As it is now: documents come and go."""
+    mesh: Callable[[Sequence[str]], ComparedMesh]
+    """As it is now, since documents come and go; those of its tables that match are waited for."""
     tenants: tuple[str, ...]
     tables: tuple[str, ...]
     limit: int
@@ -174,6 +192,8 @@ class _Asked:
     is_repairing: bool
     reads_all: bool
     report_file: Path | None
+    sources: tuple[str, ...] = ()
+    """Empty: all."""
 
 
 def _require_patterns(tables: Sequence[str]) -> None:
@@ -184,8 +204,8 @@ def _require_patterns(tables: Sequence[str]) -> None:
             raise click.UsageError(f"--table {pattern!r}: is no regular expression: {error}") from error
 
 
-def _stack(home: Home, *, is_repairing: bool) -> Callable[[], ComparedMesh]:
-    def now() -> ComparedMesh:
+def _stack(home: Home, *, is_repairing: bool) -> Callable[[Sequence[str]], ComparedMesh]:
+    def now(_tables: Sequence[str]) -> ComparedMesh:
         documents = load_documents(home)
         is_up = holder(home) is not None
         if is_repairing:
@@ -195,15 +215,42 @@ def _stack(home: Home, *, is_repairing: bool) -> Callable[[], ComparedMesh]:
     return now
 
 
-def _elsewhere(file: Path, tables: Sequence[str]) -> Callable[[], ComparedMesh]:
+def _elsewhere(file: Path) -> Callable[[Sequence[str]], ComparedMesh]:
     settings = mesh_settings(file, os.environ)
     checkpoints = RecordedCheckpoints(settings.kafka)
-    return lambda: compared_elsewhere(settings, os.environ, tables, checkpoints)
+    return lambda tables: compared_elsewhere(settings, os.environ, tables, checkpoints)
+
+
+def _compare_slowly(asked: _Asked, share: float, resume_file: Path | None) -> CheckReport:
+    """A turn, table by table. One that cannot be compared holds up no other; NotAllCompared tells of it at the end."""
+    whole = pieces(asked.mesh(asked.tables), asked.tenants, asked.tables)
+    todo = still_to_do(whole, load_last(resume_file)) or whole
+    reports: list[CheckReport] = []
+    errors: list[HeadwaterError] = []
+    for piece in todo:
+        worked_s = 0.0
+        try:
+            report = _compare(replace(asked, sources=(piece.source,), tables=(re.escape(piece.table),)))
+        except HeadwaterError as error:
+            errors.append(error)
+            click.secho(f"{piece.source}: {piece.table} not compared: {error}", fg="yellow")
+        else:
+            reports.append(report)
+            record_tables(report)
+            worked_s = report.worked_s
+        store_last(resume_file, piece)
+        time.sleep(pause_s(worked_s, share))
+    store_last(resume_file, None)
+    if errors and not reports:
+        raise errors[0]
+    if errors:
+        raise NotAllCompared(f"{len(errors)} of {len(todo)} tables, the first because {errors[0]}") from errors[0]
+    return joined(reports)
 
 
 def _compare(asked: _Asked) -> CheckReport:
     """Compare once, and once more behind a repair; returns what is left."""
-    mesh = asked.mesh()
+    mesh = asked.mesh(asked.tables)
     with told_on_the_way() as tell:
 
         def look() -> CheckReport:
@@ -212,6 +259,7 @@ def _compare(asked: _Asked) -> CheckReport:
                 mesh,
                 asked.tenants,
                 tables=asked.tables,
+                sources=asked.sources,
                 limit=asked.limit,
                 timeout_s=asked.timeout_s,
                 reads_all=asked.reads_all,

@@ -5,6 +5,7 @@ written here, right or with one fault.
 """
 
 import hashlib
+import json
 import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -283,6 +284,43 @@ def test_every_turn_is_told_to_prometheus(shop: Shop) -> None:
     assert f"headwater_check_different_rows{labels} 1.0" in page
     assert f"headwater_check_compared_rows{labels} 4.0" in page
     assert "headwater_check_failed_turns_total 0.0" in page
+
+
+def test_a_turn_that_is_spread_goes_table_by_table_and_on_where_it_was(
+    shop: Shop, mysql_server: MysqlServer, tmp_path: Path
+) -> None:
+    """Behind a restart the tables come that were not done, and then all from the first on."""
+    mysql_server.execute(
+        f"CREATE TABLE {shop.database}.items (id INT PRIMARY KEY)", f"INSERT INTO {shop.database}.items VALUES (1)"
+    )
+    shop.deliver("acme", rows())
+    place = tmp_path / "place.json"
+    place.write_text(json.dumps({"source": "shop", "table": f"{shop.database}.items"}))
+    options = ("--every", "1", "--share", "0.9", "--resume-file", str(place), "--metrics-port", "0")
+    compared: list[str] = []
+    with HeadwaterCommand(shop.home).start("check", "acme", *options) as command:
+        try:
+            assert command.stdout is not None
+            output = iter(command.stdout.readline, "")
+            [address] = [line.split()[1] for line in [next(output)] if line.startswith("metrics: ")]
+            for line in output:
+                if line.startswith("acme "):
+                    compared.append(line.split()[1].rpartition(".")[2])
+                if len(compared) == 3:
+                    break
+            assert any("rows (" in line for line in output)
+            told = json.loads(place.read_text()) if place.exists() else None
+            with urllib.request.urlopen(address, timeout=60) as answer:
+                page = answer.read().decode()
+        finally:
+            command.kill()
+
+    assert compared == ["orders", "items", "orders"]
+    assert told in (None, *({"source": "shop", "table": f"{shop.database}.{name}"} for name in ("items", "orders")))
+    different = {"items": 1, "orders": 0}
+    for table, count in different.items():
+        labels = f'{{source="shop",table="{shop.database}.{table}",tenant="acme"}}'
+        assert f"headwater_check_different_rows{labels} {count}.0" in page
 
 
 def test_a_table_that_never_arrived_lacks_every_row(shop: Shop) -> None:

@@ -121,7 +121,19 @@ def test_a_row_that_broke_is_found_told_of_and_repaired(
     assert f"{database}.notes" not in said
 
     labels = f'{{source="shop",table="{database}.orders",tenant="acme"}}'
-    command = ("check", *mesh_option, *only, "--every", "1", "--metrics-host", LOOPBACK, "--metrics-port", "0")
+    command = (
+        "check",
+        *mesh_option,
+        *only,
+        "--every",
+        "1",
+        "--share",
+        "0.9",
+        "--metrics-host",
+        LOOPBACK,
+        "--metrics-port",
+        "0",
+    )
     with elsewhere.start(*command) as watching:
         assert watching.stdout is not None
         [address] = [line.split()[1] for line in [watching.stdout.readline()] if line.startswith("metrics: ")]

@@ -17,11 +17,16 @@ def record_turn(report: CheckReport, *, took_s: float, ended_at_s: float) -> Non
     """Set every metric to what ``report`` says; a table that is no more compared has none."""
     for gauge in _OF_TABLES:
         gauge.clear()
+    record_tables(report)
+    CHECK_SECONDS.set(took_s)
+    CHECK_ENDED.set(ended_at_s)
+
+
+def record_tables(report: CheckReport) -> None:
+    """Set those of the tables of ``report``, and leave the others."""
     for check in report.tables:
         labels = (check.tenant, check.source, str(check.table.table_id))
         CHECK_COMPARED_ROWS.labels(*labels).set(check.comparison.rows_compared)
         CHECK_READ_ROWS.labels(*labels).set(check.rows_read)
         CHECK_DIFFERENT_ROWS.labels(*labels).set(check.comparison.rows_different + len(check.faults))
         CHECK_UNDECIDED_ROWS.labels(*labels).set(check.undecided)
-    CHECK_SECONDS.set(took_s)
-    CHECK_ENDED.set(ended_at_s)

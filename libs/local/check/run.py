@@ -10,6 +10,7 @@ nothing of the readers, the router or the sink takes part in the comparison.
 
 import functools
 import re
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -73,6 +74,8 @@ class CheckReport:
     source_moved: bool
     """The source was written to while it was compared: a difference that is not sure may be a change on its way."""
     notes: tuple[str, ...] = field(default=())
+    worked_s: float = 0.0
+    """How long sources and warehouses were read, without waits and second looks, in seconds."""
 
     @property
     def rows_compared(self) -> int:
@@ -101,6 +104,7 @@ def check(
     *,
     limit: int,
     tables: Sequence[str] = (),
+    sources: Collection[str] = (),
     timeout_s: float = DEFAULT_TIMEOUT_S,
     reads_all: bool = False,
     on_progress: Callable[[str], None] = lambda _: None,
@@ -108,8 +112,9 @@ def check(
     """Compare the tables of ``tenants`` (none: of all that have a sink); ``limit`` differences a table are kept.
 
     ``tables``: regular expressions; where there are any, only tables of the source are compared whose ``database.table`` one
-    of them matches whole. ``reads_all``: row by row, without checksums; the same differences are found. Memory is bounded:
-    neither side of a table is ever held whole, except where a mask hides its key.
+    of them matches whole. ``sources``: none but those, where there are any. ``reads_all``: row by row, without checksums; the
+    same differences are found. Memory is bounded: neither side of a table is ever held whole, except where a mask hides its
+    key.
 
     Raises:
         InvalidSettings: no such tenant, or it has no sink; or no row was ever written.
@@ -118,7 +123,7 @@ def check(
         KeyUnusable: the key of a tenant's mask is not there.
     """
     chosen = chosen_tenants(mesh, tenants)
-    sources = sorted({selection.name for spec in chosen for selection in spec.sources} & mesh.sources.keys())
+    named = {selection.name for spec in chosen for selection in spec.sources} & mesh.sources.keys()
     compare = Comparing(limit, reads_all, tuple(tables))
     notes = [
         *mesh.notes,
@@ -130,15 +135,26 @@ def check(
         ),
     ]
     found: list[TableCheck] = []
-    moved = False
-    for source in sources:
-        compared, is_moving, about_keys = _compare_source(
-            mesh, source, chosen, compare, timeout_s=timeout_s, on_progress=on_progress
-        )
-        found += compared
-        moved = moved or is_moving
-        notes += about_keys
-    return CheckReport(tuple(found), moved, tuple(notes))
+    moved, worked_s = False, 0.0
+    for source in sorted(named & set(sources) if sources else named):
+        of_source = _compare_source(mesh, source, chosen, compare, timeout_s=timeout_s, on_progress=on_progress)
+        found += of_source.checks
+        moved = moved or of_source.is_moving
+        worked_s += of_source.worked_s
+        notes += of_source.about_keys
+    return CheckReport(tuple(found), moved, tuple(notes), worked_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _OfSource:
+    """What was found of one source."""
+
+    checks: list[TableCheck]
+    is_moving: bool
+    """It was written to meanwhile."""
+    about_keys: list[str]
+    """What is to be told of its keys."""
+    worked_s: float
 
 
 def _compare_source(
@@ -149,9 +165,7 @@ def _compare_source(
     *,
     timeout_s: float,
     on_progress: Callable[[str], None],
-) -> tuple[list[TableCheck], bool, list[str]]:
-    """What was found, whether the source was written to meanwhile, and what is to be told of its keys."""
-
+) -> _OfSource:
     def wait_for_all() -> Executed:
         wanted = source_positions(mesh.sources, [source])
         if mesh.hops is not None:
@@ -159,6 +173,7 @@ def _compare_source(
         return wanted[source]
 
     waited_for = wait_for_all()
+    started_s = time.monotonic()
     with asked(mesh.sources[source]) as answering:
         before = answering.executed()
         # Behind the wait: a stack that was just started makes it with its first rows.
@@ -167,11 +182,12 @@ def _compare_source(
         compared = {each.check.table.table_id for each in looked}
         tables = [table for table in answering.tables() if table.table_id in compared]
         about_keys = list(_notes_on_keys(source, mesh.sources[source], tables))
+    worked_s = time.monotonic() - started_s
     is_moving = before != waited_for or source_positions(mesh.sources, [source])[source] != before
     if mesh.hops is not None:
         on_progress("looking again at the rows that differ")
         looked = _looked_again(mesh, source, looked, wait_for_all, compare.limit)
-    return [each.check for each in looked], is_moving, about_keys
+    return _OfSource([each.check for each in looked], is_moving, about_keys, worked_s)
 
 
 @dataclass(frozen=True, slots=True)

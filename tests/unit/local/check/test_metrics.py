@@ -3,7 +3,7 @@
 from prometheus_client import REGISTRY
 
 from libs.local.check.compare import Comparison
-from libs.local.check.metrics import record_turn
+from libs.local.check.metrics import record_tables, record_turn
 from libs.local.check.projection import ExpectedTable
 from libs.local.check.run import CheckReport, TableCheck
 from libs.types.table import TableId
@@ -30,3 +30,13 @@ def test_each_turn_replaces_the_last() -> None:
     assert [value_of(name, "gone") for name in names] == [None] * 4
     assert REGISTRY.get_sample_value("headwater_check_seconds") == 2.5
     assert REGISTRY.get_sample_value("headwater_check_ended_timestamp_seconds") == 100.0
+
+
+def test_a_table_of_a_turn_that_goes_on_leaves_the_others_as_they_are() -> None:
+    record_turn(CheckReport((checked("orders", different=3), checked("items")), False), took_s=1.5, ended_at_s=99.0)
+
+    record_tables(CheckReport((checked("orders"),), False))
+
+    assert [value_of("different_rows", table) for table in ("orders", "items")] == [0, 0]
+    assert value_of("compared_rows", "items") == 1000
+    assert REGISTRY.get_sample_value("headwater_check_ended_timestamp_seconds") == 99.0
