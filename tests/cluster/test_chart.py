@@ -193,6 +193,8 @@ def test_a_check_is_told_where_everything_is_and_what_it_is_asked_for(cluster: C
     assert asked == {
         "mesh_file": "/etc/headwater/settings/settings.yaml",
         "every_s": "3600",
+        "share": "0.2",
+        "resume_file": "/var/lib/headwater/check.json",
         "timeout_s": "600",
         "metrics_host": "0.0.0.0",
         "metrics_port": "8080",
@@ -644,6 +646,7 @@ def test_no_password_stands_in_what_is_rendered(cluster: ControlPlane) -> None:
         ({"check": {"enabled": True}, "sources": {"shop": SHOP}}, "none that is read without Spark"),
         ({"check": {"enabled": True}, "sources": {"ledger": {"kind": "dts"}}}, "check.sources.ledger: neither it nor"),
         ({"check": {"sources": {"shop": {"database": {"password": "x"}}}}}, "sources/shop"),
+        ({"check": {"share": 2}}, "check/share"),
         ({"check": {"interval": "1h"}}, "'interval' not allowed"),
         ({"tenants": {"acme": {"document": {"tenant": "acme", "sources": [{"nam": "shop"}]}}}}, "'nam' not allowed"),
         ({"tenants": {"acme": {"document": ACME, "onDelete": "erase"}}}, "acme/onDelete"),
