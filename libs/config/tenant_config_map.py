@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.types.refusal import Refusal
+from libs.types.refusal import Refusal, RefusedKind
 from libs.types.table import TableId
 
 Json = Mapping[str, Any]
@@ -26,10 +26,12 @@ STATE_ANNOTATION: Final = "headwater.dev/state"
 MESSAGE_ANNOTATION: Final = "headwater.dev/message"
 REFUSED_TABLES_ANNOTATION: Final = "headwater.dev/refused-tables"
 """On a tenant's ConfigMap: the tables that routers refuse it, as the team was told of them last."""
+REFUSED_DOCUMENT_ANNOTATION: Final = "headwater.dev/refused-document"
+"""On a tenant's ConfigMap: why routers do not take its document, as the team was told last."""
 
 READY: Final = "ready"
 DEGRADED: Final = "degraded"
-"""In force as far as the operator sees to it, and routers refuse some of its tables."""
+"""In force as far as the operator sees to it, and routers refuse some of its tables, or a router its document."""
 REFUSED: Final = "refused"
 WAITING: Final = "waiting"
 LEAVING: Final = "leaving"
@@ -53,6 +55,8 @@ class TenantObject:
     message: str = ""
     refused_tables: Mapping[str, str] = field(default_factory=dict)
     """Why routers set a table's rows aside, by ``refused_table_name``."""
+    refused_document: str = ""
+    """Why routers do not take the document; empty: all of them do."""
 
 
 def tenant_object(found: Json) -> TenantObject:
@@ -62,13 +66,21 @@ def tenant_object(found: Json) -> TenantObject:
     place = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
     text = (found.get("data") or {}).get(DOCUMENT_KEY)
     if RECORD_LABEL in (metadata.get("labels") or {}):
-        return TenantObject(place, text, is_record=True, refused_tables=reasons_by_table(record_refusals(found)))
+        refusals = record_refusals(found)
+        return TenantObject(
+            place,
+            text,
+            is_record=True,
+            refused_tables=reasons_by_table(refusals),
+            refused_document=document_reason(refusals),
+        )
     return TenantObject(
         place,
         text,
         state=annotations.get(STATE_ANNOTATION),
         message=annotations.get(MESSAGE_ANNOTATION, ""),
         refused_tables=told_tables(annotations.get(REFUSED_TABLES_ANNOTATION)),
+        refused_document=annotations.get(REFUSED_DOCUMENT_ANNOTATION, ""),
     )
 
 
@@ -96,7 +108,16 @@ def told_tables(text: str | None) -> dict[str, str]:
 
 def reasons_by_table(refusals: tuple[Refusal, ...]) -> dict[str, str]:
     """Of each table why; by a name for a person."""
-    return {refused_table_name(each.source, each.table_id): each.reason for each in refusals}
+    return {
+        refused_table_name(each.source, each.table_id): each.reason
+        for each in refusals
+        if each.what is RefusedKind.TABLE
+    }
+
+
+def document_reason(refusals: tuple[Refusal, ...]) -> str:
+    """Why routers do not take the document, each reason once; empty: all of them do."""
+    return "; ".join(dict.fromkeys(each.reason for each in refusals if each.what is RefusedKind.DOCUMENT))
 
 
 def refused_table_name(source: str, table: TableId | str) -> str:

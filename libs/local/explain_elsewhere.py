@@ -85,6 +85,8 @@ def _notes(found: TenantObject, explanation: Explanation) -> Iterator[str]:
         )
     elif found.state not in (None, READY, DEGRADED):
         yield f"ConfigMap {found.place} is {found.state}: {found.message}"
+    if found.refused_document:
+        yield f"a router does not take the document, and goes by what it was told before: {found.refused_document}"
     told = {refused_table_name(fate.source, fate.table) for fate in explanation.tables}
     if others := sorted(found.refused_tables.keys() - told):
         yield f"routers set aside the events of other tables too: {', '.join(others)}"

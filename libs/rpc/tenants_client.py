@@ -1,4 +1,4 @@
-"""tenant_operator from the caller's side: routers are told of the documents in force, and tell which tables they refuse."""
+"""tenant_operator from the caller's side: routers are told of the documents in force, and tell what they refuse of them."""
 
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ import grpc
 
 from libs.config.connections import GrpcClientSettings
 from libs.rpc.client import OwnsChannel, answer_of, error_of, open_channel
-from libs.types.refusal import Refusal
+from libs.types.refusal import Refusal, RefusedKind
 from libs.types.table import TableId
 from protos.headwater.tenants.v1 import tenants_pb2 as pb
 from protos.headwater.tenants.v1 import tenants_pb2_grpc
@@ -56,9 +56,10 @@ class TenantsClient(OwnsChannel):
             raise error_of(error, service=_SERVICE) from error
 
     async def tell_refusals(
-        self, sources: Iterable[str], found: Iterable[Refusal], over: Iterable[Refusal]
+        self, router: str, sources: Iterable[str], found: Iterable[Refusal], over: Iterable[Refusal]
     ) -> list[Refusal]:
-        """Have what was found, and what is over, be durable; the refusals of ``sources`` that stand, whoever found them.
+        """Have what was found, and what is over, be durable; the refusals of ``sources`` that stand, whoever found them, and
+        those of documents by ``router``.
 
         Raises:
             ServiceUnavailable: not all was taken; tell all of it again.
@@ -68,6 +69,7 @@ class TenantsClient(OwnsChannel):
             sources=sources,
             found=[refusal_to_proto(each) for each in found],
             over=[refusal_to_proto(each) for each in over],
+            router=router,
         )
         call = self._stub.TellRefusals(request, timeout=self._timeout_s, wait_for_ready=True)
         answer: pb.TellRefusalsResponse = await answer_of(call, service=_SERVICE)
@@ -86,6 +88,8 @@ def refusal_to_proto(refusal: Refusal) -> pb.Refusal:
         found_at_us=refusal.found_at_us,
         is_of_document=refusal.is_of_document,
         is_of_registry=refusal.is_of_registry,
+        what=f"REFUSED_{refusal.what.name}",
+        router=refusal.router,
     )
 
 
@@ -100,4 +104,6 @@ def refusal_from_proto(message: pb.Refusal) -> Refusal:
         found_at_us=message.found_at_us,
         is_of_document=message.is_of_document,
         is_of_registry=message.is_of_registry,
+        what=RefusedKind[pb.RefusedKind.Name(message.what).removeprefix("REFUSED_")],
+        router=message.router,
     )

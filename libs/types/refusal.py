@@ -1,24 +1,40 @@
-"""Refusals: tables whose rows a tenant does not get, by what routers found when they met the tables' real schemas."""
+"""Refusals: what a tenant does not get, by what routers found: a table that they met with its real schema, or its document."""
+
+from enum import Enum
 
 import msgspec
 
 from libs.types.table import TableId
 
 
+class RefusedKind(Enum):
+    """What is refused."""
+
+    TABLE = "table"
+    """One that the tenant selects: its rows are set aside for it."""
+    DOCUMENT = "document"
+    """All of it, by one router: what that one was told of the tenant before stays in force there."""
+
+
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """One table that a tenant selects, and whose rows are set aside for it."""
+    """One thing that is refused to a tenant."""
 
     tenant: str
     source: str
+    """Empty where it is a document."""
     table_id: TableId
+    """Of empty names where it is no table."""
     schema_version: int
     """The version that it was found at: rows of an earlier one do not end it."""
     reason: str
     """For a person; it names what to change."""
     found_at_us: int
-    """By the router's clock, microseconds since 1970; tells one refusal of a table from the next."""
+    """By the router's clock, microseconds since 1970; tells one refusal from the next of the same."""
     is_of_document: bool
     """It follows from the tenant's document and the table's schema alone, so anybody can look whether it is over."""
     is_of_registry: bool = False
     """The schema registry refuses the table's schema: who asks it again knows whether it is over. Where neither is true only
     whoever routes the table's rows does: Kafka or another table stands against it, or a key is missing there."""
+    what: RefusedKind = RefusedKind.TABLE
+    router: str = ""
+    """Of a document: who refuses it. It tells that anew as long as it does, for one that is gone cannot tell the end."""

@@ -1,9 +1,12 @@
-"""Which tables are refused to which tenants: found by lanes, kept by tenant_operator, told to teams by it.
+"""What is refused to which tenants: tables, found by lanes, and documents; kept by tenant_operator, told to teams by it.
 
 A router knows of its own what it met since it started. What others found, and it before, the operators hold: they are asked
 every few seconds, so a refusal ends by whichever router meets the table when it is over, is told of the document that mends
 it, or finds that the schema registry takes the schema now, or that it has a key that it lacked: both are looked at again with
 growing pauses.
+
+A document is refused by one process, which alone knows the end: it tells of it once a minute as long as it stands, and
+operators forget what one that is gone told.
 """
 
 import asyncio
@@ -22,7 +25,7 @@ from libs.config.mask_keys import MaskKeys
 from libs.errors import HeadwaterError, PipelineHalted, TransientError
 from libs.events.connect_schema import EnvelopeForm
 from libs.rpc.tenants_client import TenantsClient
-from libs.types.refusal import Refusal
+from libs.types.refusal import Refusal, RefusedKind
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import TenantSpec
 from services.router.encode import SchemaIds
@@ -37,6 +40,12 @@ _LONGEST_PAUSE_S: Final = 600.0
 """Between two looks at one refusal of the schema registry's, or of a key; the pauses double up to it."""
 _LONGEST_REASON: Final = 400
 """Characters: the operator keeps 100 for each tenant, in an object of 1 MiB."""
+
+_LONGEST_DOCUMENT_REASON: Final = 1_000
+"""Characters: it may have many mistakes, and each says what to do."""
+_TOLD_AGAIN_AFTER_US: Final = 60_000_000
+"""Of a document that is refused: operators forget after five times as long."""
+_NO_TABLE: Final = TableId(database="", table="")
 
 _Key = tuple[str, str, TableId]
 
@@ -58,12 +67,17 @@ class News:
 class Refusals:
     """Those that stand by what this process knows. Thread-safe."""
 
-    def __init__(self, now_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
+    def __init__(self, router: str = "", now_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
+        """``router``: what operators know this process by."""
+        self.router = router
         self._now_us = now_us
         self._lock = threading.Lock()
         self._standing: dict[_Key, Refusal] = {}
         self._told: dict[_Key, Refusal] = {}
         """As an operator answered last."""
+        self._documents: Mapping[str, str] = {}
+        self._told_documents: dict[str, Refusal] = {}
+        """By tenant, as an operator answered last."""
         self._lacking_keys: set[_Key] = set()
         self._forms: dict[str, EnvelopeForm] = {}
         self._ended = 0
@@ -110,6 +124,11 @@ class Refusals:
                 if known.tenant in compiled.tenants and known.tenant not in refused and known.schema_version <= version:
                     self._end(known)
 
+    def refuse_documents(self, reasons: Mapping[str, str]) -> None:
+        """By tenant why this process does not take its document; those of others it takes."""
+        with self._lock:
+            self._documents = dict(reasons)
+
     def forget_table(self, source: str, table_id: TableId) -> None:
         """There is no such table any more."""
         with self._lock:
@@ -138,11 +157,14 @@ class Refusals:
             standing = dict(self._standing)
             found = [each for key, each in standing.items() if self._told.get(key) != each]
             over = [each for key, each in self._told.items() if key not in standing]
+            found += self._found_documents()
+            over += [each for tenant, each in self._told_documents.items() if tenant not in self._documents]
         return News(tuple(found[:_TOLD_AT_ONCE]), tuple(over[:_TOLD_AT_ONCE]), standing)
 
     def answered(self, news: News, answer: Iterable[Refusal]) -> None:
         """An operator took ``news``, and ``answer`` is what it holds. What was found or ended meanwhile is told next."""
-        held = {_key(each): each for each in answer}
+        answer = list(answer)
+        held = {_key(each): each for each in answer if each.what is not RefusedKind.DOCUMENT}
         taken = {_key(each) for each in (*news.found, *news.over)}
         with self._lock:
             for key in self._standing.keys() | self._told.keys() | held.keys():
@@ -154,6 +176,28 @@ class Refusals:
                     self._lacking_keys.discard(key)
                     self._ended += 1
             self._told = held
+            self._told_documents = {each.tenant: each for each in answer if each.what is RefusedKind.DOCUMENT}
+
+    def _found_documents(self) -> list[Refusal]:
+        """Those that an operator does not hold so, or has not been told of for a while."""
+        now_us, found = self._now_us(), []
+        for tenant, reason in self._documents.items():
+            refusal = Refusal(
+                tenant=tenant,
+                source="",
+                table_id=_NO_TABLE,
+                schema_version=0,
+                reason=reason[:_LONGEST_DOCUMENT_REASON],
+                found_at_us=now_us,
+                is_of_document=True,
+                what=RefusedKind.DOCUMENT,
+                router=self.router,
+            )
+            told = self._told_documents.get(tenant)
+            is_told = told is not None and replace(told, found_at_us=now_us) == refusal
+            if told is None or not is_told or now_us - told.found_at_us > _TOLD_AGAIN_AFTER_US:
+                found.append(refusal)
+        return found
 
     def _of_table(self, source: str, table_id: TableId) -> list[Refusal]:
         return [each for each in self._standing.values() if (each.source, each.table_id) == (source, table_id)]
@@ -244,7 +288,8 @@ class RefusalTeller:
         await asyncio.to_thread(self._look_anew, {spec.tenant: spec for spec in tenants})
         news = self._refusals.news()
         if news.found or news.over or time.monotonic() >= self._asked_s + _ASK_INTERVAL_S:
-            self._refusals.answered(news, await client.tell_refusals(self._sources, news.found, news.over))
+            router = self._refusals.router
+            self._refusals.answered(news, await client.tell_refusals(router, self._sources, news.found, news.over))
             self._asked_s = time.monotonic()
         if self._refusals.ended != ended:
             self._registry.forget_refusals()  # another router may have found that it takes a schema now

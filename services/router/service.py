@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -13,7 +14,8 @@ from typing import Final
 import structlog
 
 from libs.config.mask_keys import MaskKeys
-from libs.config.tenants import TenantFolder, TenantSet
+from libs.config.tenant_config_map import DOCUMENT_KEY
+from libs.config.tenants import RefusedDocument, TenantFolder, TenantSet
 from libs.errors import HeadwaterError, ServiceUnavailable
 from libs.events.names import changes_topic
 from libs.events.row_filter import condition_mistakes
@@ -59,7 +61,8 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
     failure: asyncio.Future[None] = loop.create_future()
     keys = MaskKeys(None if settings.keys_folder is None else Path(settings.keys_folder), os.environ)
     registry = _schema_registry(settings)
-    tenants = Tenants(settings, keys, loop)
+    refusals = Refusals(_name(settings))
+    tenants = Tenants(settings, keys, refusals, loop)
     await tenants.begin()
     topics = {changes_topic(source): source for source in settings.sources}
     await asyncio.to_thread(ensure_topics, settings.kafka, _changes_topics(settings, list(topics)))
@@ -79,7 +82,7 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
             on_failure=lambda error: _fail(loop, failure, error),
             keys=keys,
             registry=registry,
-            refusals=Refusals(),
+            refusals=refusals,
             look_at_tenants=tenants.look,
         )
         lanes = Lanes(topics, shared)
@@ -126,6 +129,11 @@ def _tells_refusals(
     return [teller.run]
 
 
+def _name(settings: RouterSettings) -> str:
+    """Of this process among those that run now, and of its successor in the same pod."""
+    return f"{socket.gethostname()}:{Path(settings.state_folder).absolute()}"
+
+
 def _schema_registry(settings: RouterSettings) -> SchemaIds:
     if settings.schema_registry is None:
         return NO_REGISTRY
@@ -139,8 +147,11 @@ def _schema_registry(settings: RouterSettings) -> SchemaIds:
 class Tenants:
     """The tenants in force, looked at again every second."""
 
-    def __init__(self, settings: RouterSettings, keys: MaskKeys, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, settings: RouterSettings, keys: MaskKeys, refusals: Refusals, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self._loop = loop
+        self._refusals = refusals
         self._timeout_s = settings.tenants_timeout_s
         self._received: ReceivedTenants | None = None
         documents = Path(settings.tenants_folder)
@@ -234,6 +245,22 @@ class Tenants:
                 "tenant_refused", file=str(document.file), in_force=document.tenant, mistakes=list(document.mistakes)
             )
             metrics.TENANT_REFUSED.labels(document.tenant or document.file.stem).set(1)
+        self._refusals.refuse_documents({each.file.stem: _why_refused(each) for each in changed.refused})
+
+
+def _why_refused(document: RefusedDocument) -> str:
+    """For the tenant's team, who knows the document by the name of its key in the ConfigMap."""
+    behind = (
+        "the version before stays in force there"
+        if document.tenant
+        else "nothing of the tenant is in force there, and rows that pass meanwhile do not come"
+    )
+    own = f"{document.file.name}:"
+    mistakes = (
+        f"{DOCUMENT_KEY}:{mistake.removeprefix(own)}" if mistake.startswith(own) else mistake
+        for mistake in document.mistakes
+    )
+    return f"{'; '.join(mistakes)}; {behind}"
 
 
 class TableSchemas:

@@ -28,6 +28,7 @@ from services.tenant_operator.objects import (
     TenantConfigMap,
     TenantRecord,
 )
+from services.tenant_operator.refusals import without_silent
 from services.tenant_operator.settings import JoiningSettings
 from services.tenant_operator.table_fit import fit_mistakes, is_new
 
@@ -143,12 +144,13 @@ def judge(
     warehouses: Sequence[str] | None = None,
     tables: Mapping[str, Sequence[TableSchema]] = NO_TABLES,
     unseen: Set[str] = frozenset(),
+    now_us: int = 0,
     largest_document_bytes: int,
 ) -> Standing:
     """How the tenants stand. ``secrets`` are by namespace and name; None: it holds no password. ``check_key``: why routers
     have not got the key of a tenant's mask. ``sources`` and ``warehouses``: those that there are; None: nobody knows.
     ``tables``: of sources, for documents that are new; of one that is not there, nothing is judged. ``unseen``: namespaces of
-    which nothing is known: an absence means nothing there.
+    which nothing is known: an absence means nothing there. ``now_us``: what routers that are gone refused is over by then.
     """
     config_maps = [each for each in config_maps if each.origin.namespace not in unseen]
     recorded = {record.origin.uid: record for record in records}
@@ -183,14 +185,14 @@ def judge(
             mistakes.append(_secret_mistake(config_map, is_there=is_there))
         good = None
         if spec is not None and config_map.text is not None and not mistakes:
-            good = _in_force(config_map, spec, config_map.text, record, found)
+            good = _in_force(config_map, spec, config_map.text, record, found, now_us)
         if good is not None and not config_map.is_plan:
             owners[good.tenant] = config_map.origin
             in_force.append(good)
             continue
         last_good = None if record is None else parse(record.text)[0]
         if record is not None and last_good is not None:
-            in_force.append(_in_force(config_map, last_good, record.text, record, found))
+            in_force.append(_in_force(config_map, last_good, record.text, record, found, now_us))
         # By an earlier release it was good: what it has is kept for the day when it is mended.
         is_kept = record is not None and bool(record.text) and last_good is None
         if record is not None and is_kept:
@@ -242,6 +244,7 @@ def _in_force(
     text: str,
     record: TenantRecord | None,
     found: Credentials | None,
+    now_us: int,
 ) -> InForce:
     wanted = TenantRecord(
         tenant=spec.tenant,
@@ -252,7 +255,7 @@ def _in_force(
         sink_job="" if record is None else record.sink_job,
         placement=NEVER_MOVED if record is None else record.placement,
         joining=NOTHING_NOTICED if record is None else record.joining,
-        refusals=() if record is None else record.refusals,
+        refusals=() if record is None else without_silent(record.refusals, now_us),
         resource_version="" if record is None else record.resource_version,
     )
     return InForce(

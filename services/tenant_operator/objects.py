@@ -121,7 +121,7 @@ class TenantRecord:
     joining: Joining = NOTHING_NOTICED
     """Which tables it was seen to get, and the copies of their rows that are due."""
     refusals: tuple[Refusal, ...] = ()
-    """The tables whose rows it does not get, as routers told; by source and table."""
+    """What it does not get, as routers told; in one order."""
     resource_version: str = ""
     """Empty: not in Kubernetes yet."""
 

@@ -260,6 +260,7 @@ class Reconciler:
             warehouses=None if self._settings.sink_jobs is None else self._settings.sink_jobs.warehouses,
             tables=tables,
             unseen=observed.unseen,
+            now_us=int(self._now().timestamp() * 1e6),
             largest_document_bytes=self._settings.largest_document_bytes,
         )
 

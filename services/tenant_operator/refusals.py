@@ -1,4 +1,5 @@
-"""What routers found: tables that they refuse to a tenant. Kept in the tenant's record; the leader tells the team (``report``).
+"""What routers found: tables that they refuse to a tenant, and its document. Kept in the tenant's record; the leader tells the
+team (``report``).
 
 Every operator takes it, leader or not, since a router speaks to any of them: a record is written on top of the version that was
 read, so nothing of two routers, or of the leader, is lost.
@@ -12,13 +13,16 @@ import structlog
 
 from libs.config.tenant_config_map import RECORD_LABEL, record_name, record_refusals
 from libs.errors import ServiceUnavailable
-from libs.types.refusal import Refusal
+from libs.types.refusal import Refusal, RefusedKind
+from libs.types.table import TableId
 from services.tenant_operator.kubernetes_client import Conflict, KubernetesClient, side_by_side
 from services.tenant_operator.mirror import Mirror
 from services.tenant_operator.objects import refusals_patch, tenant_record
 
 _MOST: Final = 100
-"""Of one tenant; an object of Kubernetes has 1 MiB. Those beyond them are told of when routers meet their tables anew."""
+"""Of one tenant and kind; an object of Kubernetes has 1 MiB. Those beyond are told of when routers meet the tables anew."""
+_SILENT_AFTER_US: Final = 300_000_000
+"""A router tells of a document that it refuses once a minute: one that is silent for so long is gone."""
 _ATTEMPTS: Final = 5
 
 log = structlog.get_logger()
@@ -27,19 +31,29 @@ log = structlog.get_logger()
 def with_news(
     standing: Sequence[Refusal], found: Iterable[Refusal], over: Iterable[Refusal], *, most: int = _MOST
 ) -> tuple[Refusal, ...]:
-    """A tenant's refusals with what a router told, by source and table. The same again changes nothing."""
-    ended = {(each.source, each.table_id, each.found_at_us) for each in over}
-    kept = {
-        (each.source, each.table_id): each
-        for each in standing
-        if (each.source, each.table_id, each.found_at_us) not in ended
-    }
+    """A tenant's refusals with what a router told, in one order. The same again changes nothing."""
+    ended = {(*_place(each), each.found_at_us) for each in over}
+    kept = {_place(each): each for each in standing if (*_place(each), each.found_at_us) not in ended}
     for each in found:
-        place = (each.source, each.table_id)
-        known = kept.get(place)
-        if len(kept) < most if known is None else each.found_at_us > known.found_at_us:
-            kept[place] = each
+        known = kept.get(_place(each))
+        alike = sum(other.what is each.what for other in kept.values())
+        if alike < most if known is None else each.found_at_us > known.found_at_us:
+            kept[_place(each)] = each
     return tuple(kept[place] for place in sorted(kept))
+
+
+def without_silent(refusals: tuple[Refusal, ...], now_us: int) -> tuple[Refusal, ...]:
+    """Those that stand, but of documents whose router has long not told of them."""
+    return tuple(
+        each
+        for each in refusals
+        if each.what is not RefusedKind.DOCUMENT or now_us - each.found_at_us <= _SILENT_AFTER_US
+    )
+
+
+def _place(refusal: Refusal) -> tuple[str, str, TableId, str]:
+    """Of one tenant: what one refusal at a time is of."""
+    return refusal.source, refusal.what.value, refusal.table_id, refusal.router
 
 
 class RefusalKeeper:
@@ -50,8 +64,10 @@ class RefusalKeeper:
         self._folder = f"/api/v1/namespaces/{own_namespace}/configmaps"
         self._records = records
 
-    async def take(self, sources: Collection[str], found: Iterable[Refusal], over: Iterable[Refusal]) -> list[Refusal]:
-        """Make durable what a router told; all refusals of ``sources`` that stand.
+    async def take(
+        self, router: str, sources: Collection[str], found: Iterable[Refusal], over: Iterable[Refusal]
+    ) -> list[Refusal]:
+        """Make durable what a router told; all refusals of ``sources`` that stand, and those of documents by ``router``.
 
         Raises:
             HeadwaterError: not all is durable; it is to be told again.
@@ -65,7 +81,12 @@ class RefusalKeeper:
         standing = {
             found["metadata"]["labels"][RECORD_LABEL]: record_refusals(found) for found in self._records.objects
         }
-        return [each for refusals in (standing | taken).values() for each in refusals if each.source in sources]
+        return [
+            each
+            for refusals in (standing | taken).values()
+            for each in refusals
+            if (each.router == router if each.what is RefusedKind.DOCUMENT else each.source in sources)
+        ]
 
     async def _take(self, tenant: str, found: Sequence[Refusal], over: Sequence[Refusal]) -> tuple[Refusal, ...]:
         path = f"{self._folder}/{record_name(tenant)}"

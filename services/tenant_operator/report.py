@@ -14,14 +14,16 @@ from libs.config.tenant_config_map import (
     PLANNED,
     READY,
     REFUSED,
+    REFUSED_DOCUMENT_ANNOTATION,
     REFUSED_TABLES_ANNOTATION,
     STATE_ANNOTATION,
     WAITING,
-    refused_table_name,
+    document_reason,
+    reasons_by_table,
     told_tables,
 )
 from libs.kafka.tenant_access import prefix_of, user_of
-from libs.types.refusal import Refusal
+from libs.types.refusal import Refusal, RefusedKind
 from services.tenant_operator.joining import told
 from services.tenant_operator.judge import DELETE, DELETE_TOPICS, InForce, Leaving, Planned, Refused, Standing
 from services.tenant_operator.moves import own_job
@@ -41,8 +43,16 @@ _LONGEST_MESSAGE: Final = 16_000
 """Annotations of an object have 256 KiB together."""
 _LONGEST_REASON: Final = 200
 """In the annotation, where a hundred tables may stand."""
+_LONGEST_DOCUMENT_REASON: Final = 800
+"""Of a document, where an Event has it with what to do."""
 _TABLE_EVENTS_AT_ONCE: Final = 10
 """A filter of all tables may fit none of them: a person reads so many."""
+
+
+_DOCUMENT_REMEDY: Final = (
+    "a mask's key is in routers' pods within a minute of its Secret (router.maskKeys); a router of an earlier release than the "
+    "operator's is to be upgraded"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +73,10 @@ class Report:
         return any(told.get(name) != text for name, text in wanted.items())
 
     @property
-    def is_news_beside_tables(self) -> bool:
-        """It says something else of more than which tables are refused."""
+    def is_news_beside_refusals(self) -> bool:
+        """It says something else of more than what routers refuse."""
         told = self.config_map.annotations
-        return _beside_tables(told.get(STATE_ANNOTATION, ""), told.get(MESSAGE_ANNOTATION, "")) != _beside_tables(
+        return _beside_refusals(told.get(STATE_ANNOTATION, ""), told.get(MESSAGE_ANNOTATION, "")) != _beside_refusals(
             self.state, self.message
         )
 
@@ -99,7 +109,7 @@ def reports(
         rows = f"; asked for the rows of {told(copies)}" if copies else ""
         message = f"in force: user {user_of(each.tenant)} reads topics {prefix_of(each.tenant)}*{job}{rows}{_end(each)}"
         state = DEGRADED if each.record.refusals else READY
-        found.append(told_of(each.config_map, state, message + _refused_tables(each.record.refusals)))
+        found.append(told_of(each.config_map, state, message + _refused_by_routers(each.record.refusals)))
     found += [
         Report(each.config_map, LEAVING, _farewell(each, failures.get(each.tenant, ())))
         for each in standing.leaving
@@ -150,15 +160,22 @@ def _farewell(each: Leaving, failures: Sequence[str]) -> str:
     return "\n".join([f"the tenant goes ({topics}); tried again", *(f"- {failure}" for failure in failures)])
 
 
-def _refused_tables(refusals: Sequence[Refusal]) -> str:
-    if not refusals:
-        return ""
-    count = "1 table is" if len(refusals) == 1 else f"{len(refusals)} tables are"
-    lines = [f"- {refused_table_name(each.source, each.table_id)}: {each.reason}" for each in refusals]
-    return "\n".join([f"\n{count} not delivered; routers set the rows aside as dead letters", *lines])
+def _refused_by_routers(refusals: tuple[Refusal, ...]) -> str:
+    lines = []
+    if reason := document_reason(refusals):
+        routers = len({each.router for each in refusals if each.what is RefusedKind.DOCUMENT})
+        who = "1 router does" if routers == 1 else f"{routers} routers do"
+        lines += [f"{who} not take the document; {_DOCUMENT_REMEDY}", f"- {reason}"]
+    if tables := reasons_by_table(refusals):
+        count = "1 table is" if len(tables) == 1 else f"{len(tables)} tables are"
+        lines += [
+            f"{count} not delivered; routers set the rows aside as dead letters",
+            *(f"- {name}: {reason}" for name, reason in tables.items()),
+        ]
+    return "".join(f"\n{line}" for line in lines)
 
 
-def _beside_tables(state: str, message: str) -> tuple[str, str]:
+def _beside_refusals(state: str, message: str) -> tuple[str, str]:
     """What is told but for tables: the first line of one that is in force says all else."""
     return (READY, message.partition("\n")[0]) if state in (READY, DEGRADED) else (state, message)
 
@@ -169,21 +186,23 @@ def _shortened(text: str) -> str:
 
 def annotations(report: Report) -> dict[str, Any]:
     """The merge patch that tells it."""
-    tables = _tables(report.refusals)
+    tables, document = _tables(report.refusals), _document(report.refusals)
     told = {
         STATE_ANNOTATION: report.state,
         MESSAGE_ANNOTATION: report.message,
         REFUSED_TABLES_ANNOTATION: msgspec.json.encode(tables).decode() if tables else None,
+        REFUSED_DOCUMENT_ANNOTATION: document or None,
     }
     return {"metadata": {"annotations": told}}
 
 
 def events(report: Report, *, now: str, identity: str) -> list[dict[str, Any]]:
     """The Events that tell it, as ``kubectl describe`` shows them: one of how it stands, if that is news, and one of each table
-    that is refused from now on, or no longer. The same news has the same name: it is told once."""
+    that is refused from now on, or no longer, and of the document. The same news has the same name: it is told once."""
     origin, made = report.config_map.origin, []
     news = [(_EVENT_REASONS[report.state], report.state in (READY, PLANNED), report.message)]
-    for reason, is_normal, text in (news if report.is_news_beside_tables else []) + _news_of_tables(report):
+    told = news if report.is_news_beside_refusals else []
+    for reason, is_normal, text in told + _news_of_document(report) + _news_of_tables(report):
         digest = hashlib.sha256(f"{report.config_map.resource_version} {reason} {text}".encode()).hexdigest()[:12]
         made.append(
             {
@@ -209,6 +228,16 @@ def events(report: Report, *, now: str, identity: str) -> list[dict[str, Any]]:
     return made
 
 
+def _news_of_document(report: Report) -> list[tuple[str, bool, str]]:
+    """As of tables."""
+    told, now = report.config_map.annotations.get(REFUSED_DOCUMENT_ANNOTATION, ""), _document(report.refusals)
+    if told == now:
+        return []
+    if now:
+        return [("DocumentRefused", False, f"a router does not take the document: {now}; {_DOCUMENT_REMEDY}")]
+    return [("DocumentAccepted", True, "routers take the document now; rows are delivered by it as they come")]
+
+
 def _news_of_tables(report: Report) -> list[tuple[str, bool, str]]:
     """Reason, whether it is good news, and the text."""
     told, now = told_tables(report.config_map.annotations.get(REFUSED_TABLES_ANNOTATION)), _tables(report.refusals)
@@ -232,6 +261,11 @@ def _few(texts: Sequence[str]) -> list[str]:
     return [*told, f"and {more} tables more: see the annotation {MESSAGE_ANNOTATION}"] if more > 0 else told
 
 
-def _tables(refusals: Sequence[Refusal]) -> dict[str, str]:
+def _tables(refusals: tuple[Refusal, ...]) -> dict[str, str]:
     """Of each table why; by a name for a person."""
-    return {refused_table_name(each.source, each.table_id): each.reason[:_LONGEST_REASON] for each in refusals}
+    return {name: reason[:_LONGEST_REASON] for name, reason in reasons_by_table(refusals).items()}
+
+
+def _document(refusals: tuple[Refusal, ...]) -> str:
+    """Why routers do not take the document; empty: all of them do."""
+    return document_reason(refusals)[:_LONGEST_DOCUMENT_REASON]

@@ -65,7 +65,7 @@ class TenantsService(tenants_pb2_grpc.TenantsServicer):
         await self._is_listed.wait()
         found, over = (map(refusal_from_proto, told) for told in (request.found, request.over))
         try:
-            standing = await self._refusals.take(request.sources, found, over)
+            standing = await self._refusals.take(request.router, request.sources, found, over)
         except HeadwaterError as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         return pb.TellRefusalsResponse(standing=map(refusal_to_proto, standing))

@@ -90,10 +90,10 @@ async def test_what_is_known_is_current_as_long_as_an_operator_tells(operator: O
 
 async def test_refusals_are_told_durably_or_not_taken(operator: Operator) -> None:
     async with TenantsClient(await operator.start()) as client:
-        standing = await client.tell_refusals(["shop"], [refusal()], [])
+        standing = await client.tell_refusals("r", ["shop"], [refusal()], [])
         operator.records.conflicts = 99
         with pytest.raises(ServiceUnavailable, match="tell it again"):
-            await client.tell_refusals(["shop"], [], [refusal()])
+            await client.tell_refusals("r", ["shop"], [], [refusal()])
 
     assert standing == [refusal()]
     assert "refusals.json" in operator.records.found["data"]

@@ -13,7 +13,7 @@ from libs.config.mask_keys import NO_KEYS, MaskKeys
 from libs.errors import ServiceUnavailable
 from libs.events.names import tenant_row_topic
 from libs.rpc.tenants_client import TenantsClient
-from libs.types.refusal import Refusal
+from libs.types.refusal import Refusal, RefusedKind
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import ColumnMask, EventFormat, FormatSettings, HmacMask, KeyFrom, RowFilter, TenantSpec
 from services.router.encode import RegisteredSchema, SchemaIds, SchemaRefused, SchemaText
@@ -105,15 +105,19 @@ class Operator:
         self.is_away = False
 
     async def tell_refusals(
-        self, _sources: Sequence[str], found: Sequence[Refusal], over: Sequence[Refusal]
+        self, router: str, _sources: Sequence[str], found: Sequence[Refusal], over: Sequence[Refusal]
     ) -> list[Refusal]:
         if self.is_away:
             raise ServiceUnavailable("away")
         self.told += len(found) + len(over)
-        places = [(each.tenant, each.table_id) for each in found]
-        kept = [each for each in self.standing if each not in over and (each.tenant, each.table_id) not in places]
+        places = [place(each) for each in found]
+        kept = [each for each in self.standing if each not in over and place(each) not in places]
         self.standing = [*kept, *found]
-        return list(self.standing)
+        return [each for each in self.standing if each.router in ("", router)]
+
+
+def place(refusal: Refusal) -> tuple[object, ...]:
+    return refusal.tenant, refusal.what, refusal.table_id, refusal.router
 
 
 async def test_a_table_that_a_filter_does_not_fit_is_told_once() -> None:
@@ -410,11 +414,11 @@ async def test_what_ends_while_an_operator_is_told_of_it_is_told_next() -> None:
 
     class Slow(Operator):
         async def tell_refusals(
-            self, sources: Sequence[str], found: Sequence[Refusal], over: Sequence[Refusal]
+            self, name: str, sources: Sequence[str], found: Sequence[Refusal], over: Sequence[Refusal]
         ) -> list[Refusal]:
             if found:
                 router.meets(2, by=book(tenant("acme")))
-            return await super().tell_refusals(sources, found, over)
+            return await super().tell_refusals(name, sources, found, over)
 
     operator = Slow()
     await router.tells(operator)
@@ -441,14 +445,55 @@ async def test_what_is_found_while_an_operator_answers_is_not_lost() -> None:
 
     class Slow(Operator):
         async def tell_refusals(
-            self, sources: Sequence[str], found: Sequence[Refusal], over: Sequence[Refusal]
+            self, name: str, sources: Sequence[str], found: Sequence[Refusal], over: Sequence[Refusal]
         ) -> list[Refusal]:
             if not self.told:
                 router.meets()
-            return await super().tell_refusals(sources, found, over)
+            return await super().tell_refusals(name, sources, found, over)
 
     operator = Slow()
     await router.tells(operator)
     await router.tells(operator)
 
     assert len(operator.standing) == 1
+
+
+async def test_a_document_is_refused_by_one_router_until_that_one_takes_it() -> None:
+    """Told once a minute, since operators forget what a router told that is gone; of another router it says nothing."""
+    now_us = [1_000_000]
+    here, there = (Router([], refusals=Refusals(name, lambda: now_us[0])) for name in ("here", "there"))
+    operator = Operator()
+    for router in (here, there):
+        router.refusals.refuse_documents({"acme": "no key; put it there"})
+        await router.tells(operator)
+    await here.tells(operator)
+
+    assert [(each.tenant, each.what, each.router, each.reason) for each in operator.standing] == [
+        ("acme", RefusedKind.DOCUMENT, "here", "no key; put it there"),
+        ("acme", RefusedKind.DOCUMENT, "there", "no key; put it there"),
+    ]
+    assert operator.told == 2
+
+    now_us[0] += 61_000_000
+    await here.tells(operator)
+    assert operator.told == 3
+
+    here.refusals.refuse_documents({"acme": "another reason"})
+    await here.tells(operator)
+    here.refusals.refuse_documents({})
+    await here.tells(operator)
+
+    assert [each.router for each in operator.standing] == ["there"]
+    assert here.refusals.all() == there.refusals.all() == []
+
+
+async def test_a_document_that_an_operator_forgot_is_told_again() -> None:
+    router, operator = Router([], refusals=Refusals("here")), Operator()
+    router.refusals.refuse_documents({"acme": "no key"})
+    await router.tells(operator)
+    operator.standing.clear()
+    await router.tells(operator)
+
+    await router.tells(operator)
+
+    assert [each.router for each in operator.standing] == ["here"]

@@ -1,8 +1,10 @@
 """One look, at a Kubernetes and a Kafka that are made up."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+import msgspec
 import pytest
 import yaml
 
@@ -11,7 +13,7 @@ from libs.errors import AccessDenied, ServiceUnavailable
 from libs.kafka.admin import KafkaClient
 from libs.kafka.tenant_access import DeleteUser, KafkaAction, KafkaState
 from libs.mysql.logical import column
-from libs.types.refusal import Refusal
+from libs.types.refusal import Refusal, RefusedKind
 from libs.types.table import TableId, TableSchema
 from services.tenant_operator.kubernetes_client import KubernetesClient, Listed
 from services.tenant_operator.mirror import Mirror
@@ -393,6 +395,40 @@ async def test_a_table_that_routers_refuse_is_told_with_an_event_and_so_is_its_e
     ]
     assert world.state_of("acme")[0] == "ready"
     assert "headwater.dev/refused-tables" not in told["metadata"]["annotations"]
+
+
+async def test_a_document_that_a_router_does_not_take_is_told_with_an_event_and_so_is_its_end() -> None:
+    """Of one that is long silent nothing is told: it is gone, and what it told goes out of the record."""
+    world, now_us = World(), int(time.time() * 1e6)
+
+    def refused(router: str, found_at_us: int = now_us) -> Refusal:
+        given = refused_table("", "tenant.yaml:3: no key; put it there")
+        changes = {"table_id": TableId(database="", table=""), "what": RefusedKind.DOCUMENT, "router": router}
+        return msgspec.structs.replace(given, source="", found_at_us=found_at_us, **changes)
+
+    told = await looked(world, {"metadata": {}})
+    world.events.clear()
+
+    told = await looked(world, told, refused("a"), refused_table())
+    assert world.state_of("acme")[0] == "degraded"
+    lines = world.state_of("acme")[1].splitlines()
+    assert lines[1].startswith("1 router does not take the document; a mask's key is in routers' pods within a minute")
+    assert lines[2:] == [
+        "- tenant.yaml:3: no key; put it there",
+        "1 table is not delivered; routers set the rows aside as dead letters",
+        "- shop.orders of shop: cannot compare",
+    ]
+    assert world.told_events() == [("DocumentRefused", "Warning"), ("TableRefused", "Warning")]
+    assert "a router does not take the document: tenant.yaml:3: no key; put it there" in world.events[0]["message"]
+
+    told = await looked(world, told, refused("a"), refused("b"), refused_table())
+    assert "2 routers do not take the document" in world.state_of("acme")[1]
+    assert len(world.events) == 2
+
+    told = await looked(world, told, refused("a", 1))
+    assert world.told_events()[2:] == [("DocumentAccepted", "Normal"), ("TableAccepted", "Normal")]
+    assert world.state_of("acme")[0] == "ready"
+    assert "headwater.dev/refused-document" not in told["metadata"]["annotations"]
 
 
 async def test_a_bad_document_stays_refused_and_what_routers_refuse_of_the_one_in_force_is_told_beside_it() -> None:

@@ -7,11 +7,11 @@ import pytest
 
 from libs.config.tenant_config_map import record_refusals
 from libs.errors import ServiceUnavailable
-from libs.types.refusal import Refusal
+from libs.types.refusal import Refusal, RefusedKind
 from libs.types.table import TableId
 from services.tenant_operator.kubernetes_client import Conflict, KubernetesClient
 from services.tenant_operator.objects import record_manifest, tenant_record
-from services.tenant_operator.refusals import RefusalKeeper, with_news
+from services.tenant_operator.refusals import RefusalKeeper, with_news, without_silent
 from tests.unit.tenant_operator.tenants import record
 from tests.unit.tenant_operator.test_reconcile import mirror
 
@@ -27,6 +27,11 @@ def refusal(table: str = "orders", **fields: Any) -> Refusal:
         "is_of_document": True,
     }
     return Refusal(**(given | fields))
+
+
+def refused_document(router: str, **fields: Any) -> Refusal:
+    nothing = TableId(database="", table="")
+    return refusal(table_id=nothing, source="", what=RefusedKind.DOCUMENT, router=router, **fields)
 
 
 def test_what_is_found_stands_and_what_is_over_does_not() -> None:
@@ -90,27 +95,50 @@ async def test_it_is_durable_when_it_is_answered_also_where_the_leader_wrote_the
     records = Records(conflicts=2)
     keeper = records.keeper()
 
-    standing = await keeper.take(["shop"], [refusal()], [])
+    standing = await keeper.take("r", ["shop"], [refusal()], [])
 
     assert standing == [refusal()]
     assert tenant_record(records.found).refusals == (refusal(),)
-    assert await keeper.take(["shop"], [], [refusal()]) == []
+    assert await keeper.take("r", ["shop"], [], [refusal()]) == []
     assert "refusals.json" not in records.found["data"]
 
 
 async def test_where_it_cannot_be_written_the_router_is_to_tell_it_again() -> None:
     with pytest.raises(ServiceUnavailable, match="tell it again"):
-        await Records(conflicts=99).keeper().take(["shop"], [refusal()], [])
+        await Records(conflicts=99).keeper().take("r", ["shop"], [refusal()], [])
 
 
 async def test_of_a_tenant_that_goes_or_is_none_nothing_is_kept() -> None:
     records = Records(text="")
 
-    assert await records.keeper().take(["shop"], [refusal(), refusal(tenant="nobody")], []) == []
+    assert await records.keeper().take("r", ["shop"], [refusal(), refusal(tenant="nobody")], []) == []
     assert record_refusals(records.found) == ()
 
 
 async def test_whoever_routes_a_source_is_answered_its_refusals() -> None:
     keeper = Records(refusals=(refusal(), refusal(source="crm"))).keeper()
 
-    assert await keeper.take(["crm"], [], []) == [refusal(source="crm")]
+    assert await keeper.take("r", ["crm"], [], []) == [refusal(source="crm")]
+
+
+async def test_a_document_is_refused_by_each_router_by_itself_and_each_is_answered_its_own() -> None:
+    keeper = Records().keeper()
+    first, second = refused_document("r1"), refused_document("r2")
+
+    await keeper.take("r1", ["shop"], [first, refusal()], [])
+    assert await keeper.take("r2", ["shop"], [second], []) == [second, refusal()]
+    assert await keeper.take("r1", ["shop"], [], [first]) == [refusal()]
+
+
+def test_a_router_that_is_long_silent_refuses_no_document_any_more() -> None:
+    """Tables are refused whoever is there: rows come to another router."""
+    old, new = refused_document("gone", found_at_us=1), refused_document("here", found_at_us=200_000_000)
+
+    assert without_silent((old, new, refusal()), 300_000_001) == (old, new, refusal())
+    assert without_silent((old, new, refusal()), 300_000_002) == (new, refusal())
+
+
+def test_tables_leave_room_for_documents() -> None:
+    tables = [refusal(f"t{number}") for number in range(5)]
+
+    assert len(with_news([], [*tables, refused_document("r")], [], most=3)) == 4

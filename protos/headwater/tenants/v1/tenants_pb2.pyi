@@ -1,4 +1,5 @@
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -6,8 +7,15 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class RefusedKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REFUSED_TABLE: _ClassVar[RefusedKind]
+    REFUSED_DOCUMENT: _ClassVar[RefusedKind]
+REFUSED_TABLE: RefusedKind
+REFUSED_DOCUMENT: RefusedKind
+
 class Refusal(_message.Message):
-    __slots__ = ("tenant", "source", "database", "table", "schema_version", "reason", "found_at_us", "is_of_document", "is_of_registry")
+    __slots__ = ("tenant", "source", "database", "table", "schema_version", "reason", "found_at_us", "is_of_document", "is_of_registry", "what", "router")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     DATABASE_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +25,8 @@ class Refusal(_message.Message):
     FOUND_AT_US_FIELD_NUMBER: _ClassVar[int]
     IS_OF_DOCUMENT_FIELD_NUMBER: _ClassVar[int]
     IS_OF_REGISTRY_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    ROUTER_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     source: str
     database: str
@@ -26,17 +36,21 @@ class Refusal(_message.Message):
     found_at_us: int
     is_of_document: bool
     is_of_registry: bool
-    def __init__(self, tenant: _Optional[str] = ..., source: _Optional[str] = ..., database: _Optional[str] = ..., table: _Optional[str] = ..., schema_version: _Optional[int] = ..., reason: _Optional[str] = ..., found_at_us: _Optional[int] = ..., is_of_document: _Optional[bool] = ..., is_of_registry: _Optional[bool] = ...) -> None: ...
+    what: RefusedKind
+    router: str
+    def __init__(self, tenant: _Optional[str] = ..., source: _Optional[str] = ..., database: _Optional[str] = ..., table: _Optional[str] = ..., schema_version: _Optional[int] = ..., reason: _Optional[str] = ..., found_at_us: _Optional[int] = ..., is_of_document: _Optional[bool] = ..., is_of_registry: _Optional[bool] = ..., what: _Optional[_Union[RefusedKind, str]] = ..., router: _Optional[str] = ...) -> None: ...
 
 class TellRefusalsRequest(_message.Message):
-    __slots__ = ("sources", "found", "over")
+    __slots__ = ("sources", "found", "over", "router")
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     FOUND_FIELD_NUMBER: _ClassVar[int]
     OVER_FIELD_NUMBER: _ClassVar[int]
+    ROUTER_FIELD_NUMBER: _ClassVar[int]
     sources: _containers.RepeatedScalarFieldContainer[str]
     found: _containers.RepeatedCompositeFieldContainer[Refusal]
     over: _containers.RepeatedCompositeFieldContainer[Refusal]
-    def __init__(self, sources: _Optional[_Iterable[str]] = ..., found: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., over: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ...) -> None: ...
+    router: str
+    def __init__(self, sources: _Optional[_Iterable[str]] = ..., found: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., over: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., router: _Optional[str] = ...) -> None: ...
 
 class TellRefusalsResponse(_message.Message):
     __slots__ = ("standing",)

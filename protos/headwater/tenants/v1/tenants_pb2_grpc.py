@@ -57,7 +57,8 @@ class TenantsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def TellRefusals(self, request, context):
-        """Takes what a router found since it told last, durably, and answers which refusals of its sources stand, whoever found them.
+        """Takes what a router found since it told last, durably, and answers which refusals of its sources stand, whoever found them,
+        and which of documents by itself.
         To tell the same again changes nothing. UNAVAILABLE: not all was taken; tell all of it again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
