@@ -26,8 +26,12 @@ STATE_ANNOTATION: Final = "headwater.dev/state"
 MESSAGE_ANNOTATION: Final = "headwater.dev/message"
 REFUSED_TABLES_ANNOTATION: Final = "headwater.dev/refused-tables"
 """On a tenant's ConfigMap: the tables that routers refuse it, as the team was told of them last."""
+REFUSED_TOPICS_ANNOTATION: Final = "headwater.dev/refused-topics"
+"""The same of its topics of statements and of transactions."""
 REFUSED_DOCUMENT_ANNOTATION: Final = "headwater.dev/refused-document"
 """On a tenant's ConfigMap: why routers do not take its document, as the team was told last."""
+
+_TOPICS: Final = {RefusedKind.SCHEMA_CHANGES: "schema changes", RefusedKind.TRANSACTIONS: "transactions"}
 
 READY: Final = "ready"
 DEGRADED: Final = "degraded"
@@ -55,6 +59,8 @@ class TenantObject:
     message: str = ""
     refused_tables: Mapping[str, str] = field(default_factory=dict)
     """Why routers set a table's rows aside, by ``refused_table_name``."""
+    refused_topics: Mapping[str, str] = field(default_factory=dict)
+    """Why routers write nothing to a topic without rows, by what it has."""
     refused_document: str = ""
     """Why routers do not take the document; empty: all of them do."""
 
@@ -72,6 +78,7 @@ def tenant_object(found: Json) -> TenantObject:
             text,
             is_record=True,
             refused_tables=reasons_by_table(refusals),
+            refused_topics=reasons_by_topic(refusals),
             refused_document=document_reason(refusals),
         )
     return TenantObject(
@@ -79,7 +86,8 @@ def tenant_object(found: Json) -> TenantObject:
         text,
         state=annotations.get(STATE_ANNOTATION),
         message=annotations.get(MESSAGE_ANNOTATION, ""),
-        refused_tables=told_tables(annotations.get(REFUSED_TABLES_ANNOTATION)),
+        refused_tables=told_reasons(annotations.get(REFUSED_TABLES_ANNOTATION)),
+        refused_topics=told_reasons(annotations.get(REFUSED_TOPICS_ANNOTATION)),
         refused_document=annotations.get(REFUSED_DOCUMENT_ANNOTATION, ""),
     )
 
@@ -98,8 +106,10 @@ def record_refusals(found: Json) -> tuple[Refusal, ...]:
         return ()
 
 
-def told_tables(text: str | None) -> dict[str, str]:
-    """``REFUSED_TABLES_ANNOTATION``: of each table why. Where somebody made it unreadable, nothing was told."""
+def told_reasons(text: str | None) -> dict[str, str]:
+    """``REFUSED_TABLES_ANNOTATION`` or ``REFUSED_TOPICS_ANNOTATION``: of each why. Where somebody made it unreadable, nothing
+    was told.
+    """
     try:
         return {} if text is None else msgspec.json.decode(text, type=dict[str, str])
     except msgspec.DecodeError:
@@ -113,6 +123,11 @@ def reasons_by_table(refusals: tuple[Refusal, ...]) -> dict[str, str]:
         for each in refusals
         if each.what is RefusedKind.TABLE
     }
+
+
+def reasons_by_topic(refusals: tuple[Refusal, ...]) -> dict[str, str]:
+    """Of each topic without rows why; by what it has, for a person."""
+    return {f"{_TOPICS[each.what]} of {each.source}": each.reason for each in refusals if each.what in _TOPICS}
 
 
 def document_reason(refusals: tuple[Refusal, ...]) -> str:

@@ -114,8 +114,12 @@ def ensure_partitions(settings: KafkaSettings, topic: str, count: int) -> None:
         raise BrokerUnavailable(f"topic {topic} was not given {count} partitions: {error}") from error
 
 
-def create_topics(settings: KafkaSettings, topics: Sequence[TopicSpec]) -> dict[str, HeadwaterError]:
-    """As ``ensure_topics``, but each topic by itself: the errors of those that do not exist now, by name. Blocks."""
+def create_topics(
+    settings: KafkaSettings, topics: Sequence[TopicSpec], *, is_trial: bool = False
+) -> dict[str, HeadwaterError]:
+    """As ``ensure_topics``, but each topic by itself: the errors of those that do not exist now, by name. Blocks. A trial makes
+    none, and tells what would go wrong.
+    """
     if not topics:
         return {}
     faults: list[KafkaError] = []
@@ -129,7 +133,7 @@ def create_topics(settings: KafkaSettings, topics: Sequence[TopicSpec]) -> dict[
         )
         for topic in topics
     ]
-    created = admin.create_topics(requested, request_timeout=CREATE_TOPICS_TIMEOUT_S)
+    created = admin.create_topics(requested, validate_only=is_trial, request_timeout=CREATE_TOPICS_TIMEOUT_S)
     errors: dict[str, HeadwaterError] = {}
     for name, future in created.items():
         try:

@@ -85,6 +85,7 @@ def _notes(found: TenantObject, explanation: Explanation) -> Iterator[str]:
         )
     elif found.state not in (None, READY, DEGRADED):
         yield f"ConfigMap {found.place} is {found.state}: {found.message}"
+    yield from (f"routers leave {name} out: {reason}" for name, reason in found.refused_topics.items())
     if found.refused_document:
         yield f"a router does not take the document, and goes by what it was told before: {found.refused_document}"
     told = {refused_table_name(fate.source, fate.table) for fate in explanation.tables}

@@ -90,6 +90,7 @@ def refusal_to_proto(refusal: Refusal) -> pb.Refusal:
         is_of_registry=refusal.is_of_registry,
         what=f"REFUSED_{refusal.what.name}",
         router=refusal.router,
+        is_of_topic=refusal.is_of_topic,
     )
 
 
@@ -106,4 +107,5 @@ def refusal_from_proto(message: pb.Refusal) -> Refusal:
         is_of_registry=message.is_of_registry,
         what=RefusedKind[pb.RefusedKind.Name(message.what).removeprefix("REFUSED_")],
         router=message.router,
+        is_of_topic=message.is_of_topic,
     )

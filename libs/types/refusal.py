@@ -12,6 +12,10 @@ class RefusedKind(Enum):
 
     TABLE = "table"
     """One that the tenant selects: its rows are set aside for it."""
+    SCHEMA_CHANGES = "schema_changes"
+    """The topic of a source's statements: they are left out."""
+    TRANSACTIONS = "transactions"
+    """The topic of a source's BEGIN and END: they are left out."""
     DOCUMENT = "document"
     """All of it, by one router: what that one was told of the tenant before stays in force there."""
 
@@ -33,8 +37,10 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     is_of_document: bool
     """It follows from the tenant's document and the table's schema alone, so anybody can look whether it is over."""
     is_of_registry: bool = False
-    """The schema registry refuses the table's schema: who asks it again knows whether it is over. Where neither is true only
-    whoever routes the table's rows does: Kafka or another table stands against it, or a key is missing there."""
+    """The schema registry refuses the table's schema: who asks it again knows whether it is over."""
+    is_of_topic: bool = False
+    """Kafka refuses the topic: who asks it again knows whether it is over. Where none of the three is true only whoever routes
+    the table's rows does: another table stands against it, or a key is missing there."""
     what: RefusedKind = RefusedKind.TABLE
     router: str = ""
     """Of a document: who refuses it. It tells that anew as long as it does, for one that is gone cannot tell the end."""

@@ -578,7 +578,7 @@ def _change_readers(
         readers = book.subscribers
     for subscriber in book.present(readers):
         target = schema_changes_target(subscriber, book.source)
-        if subscriber.spec.topics.schema_changes and target.topic.name not in book.refused_topics:
+        if subscriber.spec.topics.schema_changes:
             encoding = book.schema_changes_encoding(subscriber, form)
             if encoding is not None:
                 yield subscriber, target, encoding
@@ -594,7 +594,7 @@ def _deliver_boundary(boundary: TransactionBoundary, context: _Context) -> Itera
 def _boundary_readers(book: RouteBook) -> Iterator[tuple[Subscriber, Target, Encoding]]:
     for subscriber in book.present(book.subscribers):
         target = transactions_target(subscriber, book.source)
-        if subscriber.spec.topics.transactions and target.topic.name not in book.refused_topics:
+        if subscriber.spec.topics.transactions:
             encoding = book.transactions_encoding(subscriber)
             if encoding is not None:
                 yield subscriber, target, encoding

@@ -38,6 +38,7 @@ from libs.events.names import (
 from libs.events.source_types import source_type, source_type_parameters
 from libs.events.tenant_view import is_selected
 from libs.kafka.clients import TopicSpec
+from libs.types.refusal import RefusedKind
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import FormatSettings, SourceSelection, SourceTypes, TenantSpec, TopicLayout
 from services.router.encode import (
@@ -56,6 +57,7 @@ from services.router.project import InvalidProjection, KeysMissing, Projection, 
 
 _MAX_TOPIC_CHARACTERS: Final = 249  # Kafka documentation, topic names
 NO_REGISTRY: Final = NoSchemaRegistry()
+NONE_TAKEN: Final[Mapping[str, str]] = {}
 
 
 class TopicCollision(Exception):
@@ -169,6 +171,8 @@ class RefusedRoute:
     """It follows from the document and the table's schema alone."""
     is_key_missing: bool = False
     """This process lacks a key of the tenant's masks."""
+    is_topic_refused: bool = False
+    """By Kafka: it is asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +206,18 @@ class Compiled:
     routes: TableRoutes
     tenants: frozenset[str]
     """Who would get the table's rows by the book now, if they see it, and are not refused."""
+
+
+class TopicFate(NamedTuple):
+    """What became of what is meant for a topic of a tenant's that holds no rows."""
+
+    tenant: str
+    what: RefusedKind
+    reason: str | None = None
+    """Why it is left out; None: it is written."""
+    is_topic_refused: bool = False
+    """By Kafka; else the registry refuses its schema."""
+    form: EnvelopeForm = MYSQL_FORM
 
 
 class RefusedSchema(NamedTuple):
@@ -250,6 +266,9 @@ class RouteBook:
         self._seen_by: dict[TableId, tuple[Subscriber, ...]] = {}
         self._not_taken: dict[tuple[str, str, int, EnvelopeForm], TableRoutes] = {}
         """Those compiled since ``take_compiled``."""
+        self._fates: dict[tuple[str, RefusedKind], TopicFate] = {}
+        self._fates_not_taken: dict[tuple[str, RefusedKind], TopicFate] = {}
+        """Those that changed since ``take_fates``."""
 
     def who_sees(self, table_id: TableId) -> tuple[Subscriber, ...]:
         """The tenants that get the table."""
@@ -273,6 +292,8 @@ class RouteBook:
         self._compiled.clear()
         self._routes.clear()
         self._not_taken.clear()
+        self._forget_fates(self._fates_not_taken)
+        self._fates_not_taken.clear()
 
     def leave_out(self, tenants: Collection[str]) -> None:
         """From now on these, and no others, get nothing by this book."""
@@ -325,24 +346,37 @@ class RouteBook:
             for (_, _, version, form), routes in taken.items()
         ]
 
+    def take_fates(self) -> list[TopicFate]:
+        """What was found of topics without rows since the last call; to be asked as ``take_compiled``."""
+        taken, self._fates_not_taken = self._fates_not_taken, {}
+        absent = self.left_out | self.unready.keys()
+        self._forget_fates(place for place in taken if place[0] in absent)
+        return [each for each in taken.values() if each.tenant not in absent]
+
+    def _forget_fates(self, places: Iterable[tuple[str, RefusedKind]]) -> None:
+        """They count as new when they are found again."""
+        for place in places:
+            del self._fates[place]
+
     def _compile(self, table_id: TableId, schema_version: int, form: EnvelopeForm) -> TableRoutes:
         subscribers = self.who_sees(table_id)
         if not subscribers:
             return TableRoutes(table_id)  # nobody asks for it: neither do we
-        refused_topics = dict(self.refused_topics)
+        taken_topics = {}
         for subscriber in subscribers:
             try:
                 self._claim(subscriber, table_id)
             except TopicCollision as error:
-                refused_topics[subscriber.row_topic(self.source, table_id)] = str(error)
+                taken_topics[subscriber.row_topic(self.source, table_id)] = str(error)
         routes = compile_routes(
             self.source,
             self._fetch_schema(table_id, schema_version),
             subscribers,
-            refused_topics,
+            self.refused_topics,
             form,
             self._keys,
             self._registry,
+            taken_topics,
         )
         for refused in routes.refused:
             if refused.is_schema_refused:
@@ -350,19 +384,25 @@ class RouteBook:
         return routes
 
     def schema_changes_encoding(self, subscriber: Subscriber, form: EnvelopeForm) -> Encoding | None:
-        """The form of a tenant's schema-change events; None: the registry refuses their schemas. Raises as ``routes``."""
+        """The form of a tenant's schema-change events; None: Kafka refuses the topic, or the registry their schemas. Raises as
+        ``routes``."""
         schemas = EventSchemas(schema_change_key_schema(form), schema_change_value_schema(form))
-        return self._encoding(subscriber, schema_changes_target(subscriber, self.source), schemas, form)
+        target = schema_changes_target(subscriber, self.source)
+        return self._encoding(subscriber, target, schemas, form, RefusedKind.SCHEMA_CHANGES)
 
     def transactions_encoding(self, subscriber: Subscriber) -> Encoding | None:
-        """The form of a tenant's BEGIN and END; None: the registry refuses their schemas. Raises as ``routes``."""
+        """The form of a tenant's BEGIN and END; None as ``schema_changes_encoding``. Raises as ``routes``."""
         schemas = EventSchemas(TRANSACTION_KEY, TRANSACTION_VALUE)
-        return self._encoding(subscriber, transactions_target(subscriber, self.source), schemas, MYSQL_FORM)
+        target = transactions_target(subscriber, self.source)
+        return self._encoding(subscriber, target, schemas, MYSQL_FORM, RefusedKind.TRANSACTIONS)
 
     def _encoding(
-        self, subscriber: Subscriber, target: "Target", schemas: EventSchemas, form: EnvelopeForm
+        self, subscriber: Subscriber, target: "Target", schemas: EventSchemas, form: EnvelopeForm, what: RefusedKind
     ) -> Encoding | None:
         place = (target.topic.name, form)
+        if (refused := self.refused_topics.get(target.topic.name)) is not None:
+            self._note_fate(TopicFate(subscriber.tenant, what, refused, is_topic_refused=True, form=form))
+            return None
         if place not in self._encodings:
             event_format = subscriber.spec.format
             known = schemas if needs_schemas(event_format) else None
@@ -375,7 +415,16 @@ class RouteBook:
             except SchemaNotKnown as error:
                 self.unready[subscriber.tenant] = str(error)
                 return None
-        return self._encodings[place]
+        encoded = self._encodings[place]
+        reason = None if encoded is not None else self.refused_schemas[target.topic.name].reason
+        self._note_fate(TopicFate(subscriber.tenant, what, reason, form=form))
+        return encoded
+
+    def _note_fate(self, fate: TopicFate) -> None:
+        """Looked up for each statement and mark, and new once."""
+        place = (fate.tenant, fate.what)
+        if self._fates.get(place) != fate or place in self._fates_not_taken:
+            self._fates[place] = self._fates_not_taken[place] = fate
 
     def _note_refusal(self, target: "Target", reason: str) -> None:
         self.refused_schemas[target.topic.name] = RefusedSchema(target.tenant, reason)
@@ -434,8 +483,10 @@ def compile_routes(
     form: EnvelopeForm = MYSQL_FORM,
     keys: MaskKeys = NO_KEYS,
     registry: SchemaIds = NO_REGISTRY,
+    taken_topics: Mapping[str, str] = NONE_TAKEN,
 ) -> TableRoutes:
-    """The routes of one table version: tenants whose events are equal are put together.
+    """The routes of one table version: tenants whose events are equal are put together. ``refused_topics``: those that Kafka
+    refuses, ``taken_topics``: those that are another table's; each with the reason.
 
     Raises:
         ServiceUnavailable: the registry does not answer; try again.
@@ -457,7 +508,7 @@ def compile_routes(
                 )
                 schemas[likeness] = _event_schemas(source, projections[likeness], subscriber.spec.format, form)
             _check_topic_length(subscriber, source, table.table_id)
-            _check_topics(subscriber, source, table.table_id, refused_topics)
+            _check_topics(subscriber, source, table.table_id, refused_topics, taken_topics)
             topic = subscriber.row_topic(source, table.table_id)
             ids = wire_ids(subscriber.spec.format, topic, schemas[likeness], registry)
             groups.setdefault((likeness, ids), []).append(subscriber)
@@ -470,8 +521,9 @@ def compile_routes(
                     dead_letters=dead_letter_target(subscriber),
                     reason=str(error),
                     is_schema_refused=isinstance(error, SchemaRefused),
-                    is_of_document=not isinstance(error, SchemaRefused | KeysMissing | _TopicRefused),
+                    is_of_document=not isinstance(error, SchemaRefused | KeysMissing | _TopicRefused | _TopicTaken),
                     is_key_missing=isinstance(error, KeysMissing),
+                    is_topic_refused=isinstance(error, _TopicRefused),
                 )
             )
     return TableRoutes(
@@ -486,7 +538,11 @@ def compile_routes(
 
 
 class _TopicRefused(InvalidProjection):
-    """Kafka, or another table, has something against a topic."""
+    """Kafka has something against a topic."""
+
+
+class _TopicTaken(InvalidProjection):
+    """Another table has the topic."""
 
 
 _Likeness = tuple[object, ...]
@@ -508,8 +564,16 @@ def _check_topic_length(subscriber: Subscriber, source: str, table_id: TableId) 
         )
 
 
-def _check_topics(subscriber: Subscriber, source: str, table_id: TableId, refused_topics: Mapping[str, str]) -> None:
-    for target in (_row_target(subscriber, source, table_id), table_schemas_target(subscriber)):
+def _check_topics(
+    subscriber: Subscriber,
+    source: str,
+    table_id: TableId,
+    refused_topics: Mapping[str, str],
+    taken_topics: Mapping[str, str],
+) -> None:
+    for target in row_targets(subscriber, source, table_id):
+        if target.topic.name in taken_topics:
+            raise _TopicTaken(taken_topics[target.topic.name])
         if target.topic.name in refused_topics:
             raise _TopicRefused(refused_topics[target.topic.name])
 
@@ -575,6 +639,11 @@ def _announcement(source: str, schema: TableSchema, subscriber: Subscriber, targ
 
 def _row_target(subscriber: Subscriber, source: str, table_id: TableId) -> Target:
     return Target(subscriber.tenant, subscriber.topic(subscriber.row_topic(source, table_id)))
+
+
+def row_targets(subscriber: Subscriber, source: str, table_id: TableId) -> tuple[Target, ...]:
+    """The topics that have to be there before a table's rows are written."""
+    return _row_target(subscriber, source, table_id), table_schemas_target(subscriber)
 
 
 def table_schemas_target(subscriber: Subscriber) -> Target:

@@ -2,8 +2,8 @@
 
 A router knows of its own what it met since it started. What others found, and it before, the operators hold: they are asked
 every few seconds, so a refusal ends by whichever router meets the table when it is over, is told of the document that mends
-it, or finds that the schema registry takes the schema now, or that it has a key that it lacked: both are looked at again with
-growing pauses.
+it, or finds that the schema registry takes the schema now, Kafka the topic, or that it has a key that it lacked: all three are
+looked at again with growing pauses.
 
 A document is refused by one process, which alone knows the end: it tells of it once a minute as long as it stands, and
 operators forget what one that is gone told.
@@ -22,14 +22,28 @@ from msgspec.structs import replace
 
 from libs.config.connections import GrpcClientSettings
 from libs.config.mask_keys import MaskKeys
-from libs.errors import HeadwaterError, PipelineHalted, TransientError
-from libs.events.connect_schema import EnvelopeForm
+from libs.errors import HeadwaterError, PipelineHalted, ServiceUnavailable, TransientError
+from libs.events.connect_schema import MYSQL_FORM, EnvelopeForm
+from libs.kafka.clients import TopicSpec
 from libs.rpc.tenants_client import TenantsClient
 from libs.types.refusal import Refusal, RefusedKind
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import TenantSpec
 from services.router.encode import SchemaIds
-from services.router.match import NO_REGISTRY, Compiled, FetchTableSchema, RouteBook, Subscriber, compile_routes
+from services.router.match import (
+    NO_REGISTRY,
+    Compiled,
+    FetchTableSchema,
+    RouteBook,
+    Subscriber,
+    Target,
+    TopicClaims,
+    TopicFate,
+    compile_routes,
+    row_targets,
+    schema_changes_target,
+    transactions_target,
+)
 
 _TICK_S: Final = 2.0
 _ASK_INTERVAL_S: Final = 5.0
@@ -37,7 +51,7 @@ _ASK_INTERVAL_S: Final = 5.0
 _TOLD_AT_ONCE: Final = 200
 _FIRST_PAUSE_S: Final = 15.0
 _LONGEST_PAUSE_S: Final = 600.0
-"""Between two looks at one refusal of the schema registry's, or of a key; the pauses double up to it."""
+"""Between two looks at one refusal of the schema registry's, of Kafka's, or of a key; the pauses double up to it."""
 _LONGEST_REASON: Final = 400
 """Characters: the operator keeps 100 for each tenant, in an object of 1 MiB."""
 
@@ -47,7 +61,9 @@ _TOLD_AGAIN_AFTER_US: Final = 60_000_000
 """Of a document that is refused: operators forget after five times as long."""
 _NO_TABLE: Final = TableId(database="", table="")
 
-_Key = tuple[str, str, TableId]
+_Key = tuple[str, str, RefusedKind, TableId]
+TryTopics = Callable[[Sequence[TopicSpec]], Mapping[str, HeadwaterError]]
+"""Why Kafka would not create topics, by name; blocks."""
 
 log = structlog.get_logger()
 
@@ -99,6 +115,8 @@ class Refusals:
         """What a book found since it was asked last."""
         for compiled in book.take_compiled():
             self._take_in_table(book.source, compiled)
+        for fate in book.take_fates():
+            self._take_in_topic(book.source, fate)
 
     def _take_in_table(self, source: str, compiled: Compiled) -> None:
         table_id, version = compiled.routes.table_id, compiled.schema_version
@@ -106,7 +124,7 @@ class Refusals:
         with self._lock:
             self._forms[source] = compiled.form
             for tenant in refused.keys() & compiled.tenants:
-                place = (tenant, source, table_id)
+                place = (tenant, source, RefusedKind.TABLE, table_id)
                 (self._lacking_keys.add if refused[tenant].is_key_missing else self._lacking_keys.discard)(place)
                 self._find(
                     Refusal(
@@ -118,11 +136,35 @@ class Refusals:
                         found_at_us=self._now_us(),
                         is_of_document=refused[tenant].is_of_document,
                         is_of_registry=refused[tenant].is_schema_refused,
+                        is_of_topic=refused[tenant].is_topic_refused,
                     )
                 )
             for known in self._of_table(source, table_id):
                 if known.tenant in compiled.tenants and known.tenant not in refused and known.schema_version <= version:
                     self._end(known)
+
+    def _take_in_topic(self, source: str, fate: TopicFate) -> None:
+        with self._lock:
+            if fate.what is RefusedKind.SCHEMA_CHANGES:
+                self._forms[source] = fate.form
+            known = self._standing.get((fate.tenant, source, fate.what, _NO_TABLE))
+            if fate.reason is not None:
+                self._find(
+                    Refusal(
+                        tenant=fate.tenant,
+                        source=source,
+                        table_id=_NO_TABLE,
+                        schema_version=0,
+                        reason=fate.reason[:_LONGEST_REASON],
+                        found_at_us=self._now_us(),
+                        is_of_document=False,
+                        is_of_registry=not fate.is_topic_refused,
+                        is_of_topic=fate.is_topic_refused,
+                        what=fate.what,
+                    )
+                )
+            elif known is not None:
+                self._end(known)
 
     def refuse_documents(self, reasons: Mapping[str, str]) -> None:
         """By tenant why this process does not take its document; those of others it takes."""
@@ -210,13 +252,13 @@ class Refusals:
             return
         self._standing[_key(refusal)] = refusal
         if known is None or known.reason != refusal.reason:
-            log.error("tenant_table_refused", **_logged(refusal), reason=refusal.reason)
+            log.error(f"tenant_{_called(refusal)}_refused", **_logged(refusal), reason=refusal.reason)
 
     def _end(self, refusal: Refusal) -> None:
         del self._standing[_key(refusal)]
         self._lacking_keys.discard(_key(refusal))
         self._ended += 1
-        log.info("tenant_table_accepted", **_logged(refusal))
+        log.info(f"tenant_{_called(refusal)}_accepted", **_logged(refusal))
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +278,7 @@ class _Looked:
 
 class RefusalTeller:
     """Tells operators, hears from them, and looks whether what stands is over: when documents change, and of the schema
-    registry's refusals now and then. Nobody waits for it."""
+    registry's refusals, and Kafka's, now and then. Nobody waits for it."""
 
     def __init__(
         self,
@@ -248,6 +290,7 @@ class RefusalTeller:
         fetch_schema: Callable[[str], FetchTableSchema],
         keys: MaskKeys,
         registry: SchemaIds = NO_REGISTRY,
+        try_topics: TryTopics,
     ) -> None:
         """``tenants``: those in force now; None while no operator tells. It blocks shortly, as ``fetch_schema`` does."""
         self._settings = settings
@@ -257,6 +300,7 @@ class RefusalTeller:
         self._fetch_schema = fetch_schema
         self._keys = keys
         self._registry = registry
+        self._try_topics = try_topics
         self._looked_at: dict[_Key, _Looked] = {}
         self._asked_s = -_ASK_INTERVAL_S
 
@@ -295,25 +339,27 @@ class RefusalTeller:
             self._registry.forget_refusals()  # another router may have found that it takes a schema now
 
     def _look_anew(self, specs: Mapping[str, TenantSpec]) -> None:
-        """At those refusals that are new here, whose tenant's document is, or that are due; of the registry's at one, so that
-        one that hangs holds up little."""
+        """At those refusals that are new here, whose tenant's document is, or that are due; of the registry's at one, and of
+        Kafka's, so that one that hangs holds up little."""
         standing = {_key(each): each for each in self._refusals.all()}
         self._looked_at = {key: each for key, each in self._looked_at.items() if key in standing}
-        is_asked = False
+        asked: set[tuple[bool, bool]] = set()
         for key, refusal in standing.items():
             looked, spec = self._looked_at.get(key), specs.get(refusal.tenant)
             is_news = looked is None or (_stable(looked.at), looked.by) != (_stable(refusal), spec)
             if looked is not None and not is_news and not looked.is_due:
                 continue
             pause_s = _FIRST_PAUSE_S if looked is None or is_news else min(2 * looked.pause_s, _LONGEST_PAUSE_S)
-            is_repeated = refusal.is_of_registry or self._refusals.lacks_key(refusal)
-            if refusal.is_of_registry:
-                if is_asked:
+            is_asked_for = refusal.is_of_registry or refusal.is_of_topic
+            is_repeated = is_asked_for or self._refusals.lacks_key(refusal)
+            if is_asked_for:
+                whom = (refusal.is_of_registry, refusal.is_of_topic)
+                if whom in asked:
                     continue
-                is_asked = True
+                asked.add(whom)
             try:
                 self._refusals.settle(refusal, self._still_refused(refusal, spec))
-            except TransientError:  # schema_history or the registry is away
+            except TransientError:  # schema_history, the registry or Kafka is away
                 if not is_repeated:
                     return  # and is asked again soon
             except PipelineHalted as error:
@@ -324,13 +370,19 @@ class RefusalTeller:
         if spec is None:
             return None
         subscribers = (Subscriber(spec, each) for each in spec.sources if each.name == refusal.source)
-        subscriber = next((each for each in subscribers if each.sees(refusal.table_id)), None)
+        subscriber = next((each for each in subscribers if _gets(each, refusal)), None)
         if subscriber is None:
             return None
+        if refusal.is_of_topic:
+            return self._refused_by_kafka(refusal, subscriber)
         if refusal.is_of_registry:
             form = self._refusals.form_of(refusal.source)
+            if refusal.what is RefusedKind.TRANSACTIONS:
+                form = MYSQL_FORM  # theirs are the same for all sources
             if form is None:
                 return refusal.reason
+            if refusal.what is not RefusedKind.TABLE:
+                return self._refused_schemas(refusal, subscriber, form)
             routes = compile_routes(
                 refusal.source, self._schema(refusal), (subscriber,), {}, form, self._keys, self._registry
             )
@@ -342,23 +394,63 @@ class RefusalTeller:
         stands = (each for each in routes.refused if each.is_of_document or (each.is_key_missing and lacks_key))
         return next((each.reason for each in stands), None)
 
+    def _refused_by_kafka(self, refusal: Refusal, subscriber: Subscriber) -> str | None:
+        """Raises TransientError where Kafka does not say."""
+        errors = self._try_topics([target.topic for target in _targets(refusal, subscriber)])
+        for error in errors.values():
+            if not isinstance(error, PipelineHalted):
+                raise error
+        return next((str(error) for error in errors.values()), None)
+
+    def _refused_schemas(self, refusal: Refusal, subscriber: Subscriber, form: EnvelopeForm) -> str | None:
+        """Of a topic without rows."""
+        fetch = self._fetch_schema(refusal.source)
+        book = RouteBook(refusal.source, (subscriber.spec,), fetch, TopicClaims(), self._keys, self._registry)
+        if refusal.what is RefusedKind.TRANSACTIONS:
+            book.transactions_encoding(subscriber)
+        else:
+            book.schema_changes_encoding(subscriber, form)
+        if book.unready:
+            raise ServiceUnavailable(next(iter(book.unready.values())))
+        return next((fate.reason for fate in book.take_fates()), None)
+
     def _schema(self, refusal: Refusal) -> TableSchema:
         return self._fetch_schema(refusal.source)(refusal.table_id, refusal.schema_version)
 
 
 def _stable(refusal: Refusal) -> Refusal:
-    """Without the registry's words, which may be others at each question."""
-    return replace(refusal, reason="", found_at_us=0) if refusal.is_of_registry else refusal
+    """Without the registry's or Kafka's words, which may be others at each question."""
+    return replace(refusal, reason="", found_at_us=0) if refusal.is_of_registry or refusal.is_of_topic else refusal
+
+
+def _gets(subscriber: Subscriber, refusal: Refusal) -> bool:
+    """By its document the tenant is still to get what was refused."""
+    if refusal.what is RefusedKind.TABLE:
+        return subscriber.sees(refusal.table_id)
+    topics = subscriber.spec.topics
+    return topics.transactions if refusal.what is RefusedKind.TRANSACTIONS else topics.schema_changes
+
+
+def _targets(refusal: Refusal, subscriber: Subscriber) -> tuple[Target, ...]:
+    """The topics that one of Kafka's refusals is of."""
+    if refusal.what is RefusedKind.TABLE:
+        return row_targets(subscriber, refusal.source, refusal.table_id)
+    of = transactions_target if refusal.what is RefusedKind.TRANSACTIONS else schema_changes_target
+    return (of(subscriber, refusal.source),)
+
+
+def _called(refusal: Refusal) -> str:
+    return "table" if refusal.what is RefusedKind.TABLE else f"{refusal.what.value}_topic"
 
 
 def _key(refusal: Refusal) -> _Key:
-    return refusal.tenant, refusal.source, refusal.table_id
+    return refusal.tenant, refusal.source, refusal.what, refusal.table_id
 
 
 def _logged(refusal: Refusal) -> dict[str, object]:
     return {
         "tenant_id": refusal.tenant,
         "source": refusal.source,
-        "table": str(refusal.table_id),
+        **({"table": str(refusal.table_id)} if refusal.what is RefusedKind.TABLE else {}),
         "schema_version": refusal.schema_version,
     }

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import os
 import socket
 import threading
@@ -19,7 +20,7 @@ from libs.config.tenants import RefusedDocument, TenantFolder, TenantSet
 from libs.errors import HeadwaterError, ServiceUnavailable
 from libs.events.names import changes_topic
 from libs.events.row_filter import condition_mistakes
-from libs.kafka.clients import TopicSpec, ensure_topics
+from libs.kafka.clients import TopicSpec, create_topics, ensure_topics
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.telemetry import metrics
@@ -125,6 +126,7 @@ def _tells_refusals(
         fetch_schema=shared.fetch_schema,
         keys=shared.keys,
         registry=shared.registry,
+        try_topics=functools.partial(create_topics, settings.kafka, is_trial=True),
     )
     return [teller.run]
 

@@ -16,11 +16,13 @@ from libs.config.tenant_config_map import (
     REFUSED,
     REFUSED_DOCUMENT_ANNOTATION,
     REFUSED_TABLES_ANNOTATION,
+    REFUSED_TOPICS_ANNOTATION,
     STATE_ANNOTATION,
     WAITING,
     document_reason,
     reasons_by_table,
-    told_tables,
+    reasons_by_topic,
+    told_reasons,
 )
 from libs.kafka.tenant_access import prefix_of, user_of
 from libs.types.refusal import Refusal, RefusedKind
@@ -172,6 +174,12 @@ def _refused_by_routers(refusals: tuple[Refusal, ...]) -> str:
             f"{count} not delivered; routers set the rows aside as dead letters",
             *(f"- {name}: {reason}" for name, reason in tables.items()),
         ]
+    if topics := reasons_by_topic(refusals):
+        count = "1 topic is" if len(topics) == 1 else f"{len(topics)} topics are"
+        lines += [
+            f"{count} not written; what is meant for it is left out",
+            *(f"- {name}: {reason}" for name, reason in topics.items()),
+        ]
     return "".join(f"\n{line}" for line in lines)
 
 
@@ -186,11 +194,12 @@ def _shortened(text: str) -> str:
 
 def annotations(report: Report) -> dict[str, Any]:
     """The merge patch that tells it."""
-    tables, document = _tables(report.refusals), _document(report.refusals)
+    tables, topics, document = _tables(report.refusals), _topics(report.refusals), _document(report.refusals)
     told = {
         STATE_ANNOTATION: report.state,
         MESSAGE_ANNOTATION: report.message,
         REFUSED_TABLES_ANNOTATION: msgspec.json.encode(tables).decode() if tables else None,
+        REFUSED_TOPICS_ANNOTATION: msgspec.json.encode(topics).decode() if topics else None,
         REFUSED_DOCUMENT_ANNOTATION: document or None,
     }
     return {"metadata": {"annotations": told}}
@@ -198,11 +207,13 @@ def annotations(report: Report) -> dict[str, Any]:
 
 def events(report: Report, *, now: str, identity: str) -> list[dict[str, Any]]:
     """The Events that tell it, as ``kubectl describe`` shows them: one of how it stands, if that is news, and one of each table
-    that is refused from now on, or no longer, and of the document. The same news has the same name: it is told once."""
+    or topic that is refused from now on, or no longer, and of the document. The same news has the same name: it is told once.
+    """
     origin, made = report.config_map.origin, []
     news = [(_EVENT_REASONS[report.state], report.state in (READY, PLANNED), report.message)]
     told = news if report.is_news_beside_refusals else []
-    for reason, is_normal, text in told + _news_of_document(report) + _news_of_tables(report):
+    refusals = [*_news_of_document(report), *_news_of_tables(report), *_news_of_topics(report)]
+    for reason, is_normal, text in [*told, *refusals]:
         digest = hashlib.sha256(f"{report.config_map.resource_version} {reason} {text}".encode()).hexdigest()[:12]
         made.append(
             {
@@ -240,7 +251,7 @@ def _news_of_document(report: Report) -> list[tuple[str, bool, str]]:
 
 def _news_of_tables(report: Report) -> list[tuple[str, bool, str]]:
     """Reason, whether it is good news, and the text."""
-    told, now = told_tables(report.config_map.annotations.get(REFUSED_TABLES_ANNOTATION)), _tables(report.refusals)
+    told, now = told_reasons(report.config_map.annotations.get(REFUSED_TABLES_ANNOTATION)), _tables(report.refusals)
     refused = [
         f"table {table} is not delivered: {reason}. Its rows are set aside as dead letters until that is mended"
         for table, reason in now.items()
@@ -255,6 +266,23 @@ def _news_of_tables(report: Report) -> list[tuple[str, bool, str]]:
     ]
 
 
+def _news_of_topics(report: Report) -> list[tuple[str, bool, str]]:
+    """As of tables; there are two for each source."""
+    told, now = told_reasons(report.config_map.annotations.get(REFUSED_TOPICS_ANNOTATION)), _topics(report.refusals)
+    refused = [
+        f"the topic of {name} is not written: {reason}. What is meant for it is left out until that is mended"
+        for name, reason in now.items()
+        if told.get(name) != reason
+    ]
+    accepted = [
+        f"the topic of {name} is refused no more; it is written as they come" for name in told if name not in now
+    ]
+    return [
+        *(("TopicRefused", False, text) for text in refused),
+        *(("TopicAccepted", True, text) for text in accepted),
+    ]
+
+
 def _few(texts: Sequence[str]) -> list[str]:
     more = len(texts) - _TABLE_EVENTS_AT_ONCE
     told = list(texts[:_TABLE_EVENTS_AT_ONCE])
@@ -264,6 +292,11 @@ def _few(texts: Sequence[str]) -> list[str]:
 def _tables(refusals: tuple[Refusal, ...]) -> dict[str, str]:
     """Of each table why; by a name for a person."""
     return {name: reason[:_LONGEST_REASON] for name, reason in reasons_by_table(refusals).items()}
+
+
+def _topics(refusals: tuple[Refusal, ...]) -> dict[str, str]:
+    """Of each topic without rows why; by a name for a person."""
+    return {name: reason[:_LONGEST_REASON] for name, reason in reasons_by_topic(refusals).items()}
 
 
 def _document(refusals: tuple[Refusal, ...]) -> str:

@@ -56,6 +56,7 @@ from tests.integration.test_router import Services, started_services
 from tests.integration.test_router_avro import creates as whole_creates
 
 OPERATOR, OPERATOR_PASSWORD = "operator", "0perat0r"
+ROUTER, ROUTER_PASSWORD = "router", "r0uter"
 LABEL = {"headwater.dev/tenant": "true"}
 EXIT_HALTED = 3
 EXIT_FENCED = 4
@@ -78,12 +79,20 @@ class GuardedKafka:
         Its user stands in the broker's settings: one that was killed and came back was seen to refuse a user of SCRAM for good
         whom its controller knew.
         """
+        return self._as_user(OPERATOR, OPERATOR_PASSWORD)
+
+    @property
+    def router_settings(self) -> dict[str, object]:
+        """Of a router that has the rights which were given to it."""
+        return self._as_user(ROUTER, ROUTER_PASSWORD)
+
+    def _as_user(self, name: str, password: str) -> dict[str, object]:
         return {
             "bootstrap_servers": self.address,
             "security_protocol": "SASL_PLAINTEXT",
             "sasl_mechanism": "PLAIN",
-            "sasl_username": OPERATOR,
-            "sasl_password": OPERATOR_PASSWORD,
+            "sasl_username": name,
+            "sasl_password": password,
         }
 
     @property
@@ -170,7 +179,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
     files = write_certificates(folder)
     port, tls_port = free_ports(2)
     sasl = Sasl(
-        {OPERATOR: OPERATOR_PASSWORD},
+        {OPERATOR: OPERATOR_PASSWORD, ROUTER: ROUTER_PASSWORD},
         port,
         tls_port,
         Path(files["both"]),
@@ -1127,6 +1136,55 @@ async def test_a_masks_key_that_a_router_lacks_is_told_whatever_the_operator_see
     assert len(read_topic(broker, letters)) == 1
 
 
+async def test_topics_that_kafka_refuses_are_told_and_end_without_a_row(
+    mesh: Mesh, tenant: str, valkey_server: ValkeyServer, unique_name: Callable[[str], str]
+) -> None:
+    """Of rows, and of transactions, which nothing told. The router's Kafka user gets the right that it lacked."""
+    operator, broker = mesh.start_operator(), mesh.kafka.broker.bootstrap_servers
+    source = ChangesSource(broker, unique_name("shop").replace("_", "-"))
+    mesh.tenant(
+        tenant,
+        f"tenant: {tenant}\nsources: [{{name: {source.name}}}]\ntopics: {{transactions: true}}\nsink: null\n",
+    )
+    await mesh.is_told(tenant, "ready")
+    rows, marks = f"{tenant}.{source.name}.shop.orders", f"{tenant}.{source.name}.transaction"
+    kinds = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
+    admin = mesh.kafka.admin
+    for change in admin.create_acls([_right(kind, "*", AclOperation.ALL) for kind in kinds]).values():
+        change.result()
+    lacks = [_right(ResourceType.TOPIC, name, AclOperation.CREATE, AclPermissionType.DENY) for name in (rows, marks)]
+    for change in admin.create_acls(lacks).values():
+        change.result()
+
+    with started_services(broker, valkey_server.url, mesh.folder) as services:
+        await record_schema(services.schema_history.client_settings, source.name, orders_schema())
+        router = _router(mesh, operator, services, source.name)
+        router.settings = {**router.settings, "kafka": mesh.kafka.router_settings}
+        try:
+            router.start()
+            source.batch.add_begin("gtid:1", 1)
+            source.creates([1])
+            source.publish()
+            message = await mesh.is_told(tenant, "degraded", "1 topic is not written")
+            explained = mesh.explains(tenant, "orders")
+            for gone in admin.delete_acls([_filter_of(each) for each in lacks]).values():
+                gone.result()
+            await mesh.is_told(tenant, "ready")
+            source.batch.add_begin("gtid:2", 2)
+            source.creates([2])
+            source.publish()
+            events = {each["reason"] for each in mesh.cluster.list("events", mesh.tenants)}
+            await eventually(lambda: len(read_topic(broker, rows)) == len(read_topic(broker, marks)) == 1)
+        finally:
+            router.stop()
+
+    assert f"- shop.orders of {source.name}: may not create topic {rows}: grant CREATE on it" in message
+    assert f"- transactions of {source.name}: may not create topic {marks}: grant CREATE on it" in message
+    assert f"routers leave transactions of {source.name} out: may not create topic" in explained.output
+    assert {"TableRefused", "TableAccepted", "TopicRefused", "TopicAccepted"} <= events
+    assert len(read_topic(broker, f"{tenant}.dead-letter")) == 1
+
+
 async def test_a_schema_that_the_registry_takes_at_last_ends_the_refusal_without_a_row(
     mesh: Mesh,
     tenant: str,
@@ -1435,6 +1493,25 @@ def _replicas(mesh: Mesh, stateful_set: str) -> int:
 def _count(operator: ServiceProcess, metric: str) -> float:
     lines = [line for line in operator.get("/metrics")[1].splitlines() if line.startswith(metric)]
     return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+def _right(
+    kind: ResourceType, name: str, operation: AclOperation, permission: AclPermissionType = AclPermissionType.ALLOW
+) -> AclBinding:
+    """Of the router's user."""
+    return AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{ROUTER}", "*", operation, permission)
+
+
+def _filter_of(right: AclBinding) -> AclBindingFilter:
+    return AclBindingFilter(
+        right.restype,
+        right.name,
+        right.resource_pattern_type,
+        right.principal,
+        right.host,
+        right.operation,
+        right.permission_type,
+    )
 
 
 def _all_of(principal: str) -> AclBindingFilter:

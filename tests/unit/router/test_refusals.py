@@ -10,17 +10,29 @@ import pytest
 
 from libs.config.connections import GrpcClientSettings
 from libs.config.mask_keys import NO_KEYS, MaskKeys
-from libs.errors import ServiceUnavailable
+from libs.errors import AccessDenied, BrokerUnavailable, HeadwaterError, ServiceUnavailable
+from libs.events.connect_schema import MYSQL_FORM
 from libs.events.names import tenant_row_topic
+from libs.kafka.clients import TopicSpec
 from libs.rpc.tenants_client import TenantsClient
 from libs.types.refusal import Refusal, RefusedKind
 from libs.types.table import TableId, TableSchema
-from libs.types.tenant import ColumnMask, EventFormat, FormatSettings, HmacMask, KeyFrom, RowFilter, TenantSpec
+from libs.types.tenant import (
+    ColumnMask,
+    EventFormat,
+    FormatSettings,
+    HmacMask,
+    KeyFrom,
+    RowFilter,
+    TenantSpec,
+    TopicSettings,
+)
 from services.router.encode import RegisteredSchema, SchemaIds, SchemaRefused, SchemaText
 from services.router.match import NO_REGISTRY, RouteBook, TopicClaims
 from services.router.refusals import Refusals, RefusalTeller
 from tests.unit.router.test_match import ORDERS, schema, tenant
 
+AVRO = FormatSettings(kind=EventFormat.AVRO)
 UNFIT, FIT = "id = 'one'", "id = 1"
 
 
@@ -53,6 +65,21 @@ class Registry:
         self.forgot += 1
 
 
+class Kafka:
+    """It ``refuses`` all topics but the first that it is asked for, ``is_away``, or takes them."""
+
+    def __init__(self) -> None:
+        self.refuses, self.is_away = True, False
+        self.asked: list[list[str]] = []
+
+    def tries(self, topics: Sequence[TopicSpec]) -> dict[str, HeadwaterError]:
+        self.asked.append([topic.name for topic in topics])
+        if self.is_away:
+            return {topic.name: BrokerUnavailable("Kafka does not answer") for topic in topics}
+        reason = f"may not create, request {len(self.asked)}"
+        return {topic.name: AccessDenied(reason) for topic in topics[:1]} if self.refuses else {}
+
+
 def book(
     *tenants: TenantSpec,
     without: Iterable[str] = (),
@@ -73,6 +100,7 @@ class Router:
     refusals: Refusals = field(default_factory=Refusals)
     registry: Registry = field(default_factory=Registry)
     keys: MaskKeys = NO_KEYS
+    kafka: "Kafka" = field(default_factory=lambda: Kafka())
 
     def __post_init__(self) -> None:
         self.teller = RefusalTeller(
@@ -83,6 +111,7 @@ class Router:
             fetch_schema=lambda _: self.fetch,
             keys=self.keys,
             registry=self.registry,
+            try_topics=self.kafka.tries,
         )
 
     def meets(self, version: int = 1, *, by: RouteBook | None = None) -> None:
@@ -249,18 +278,23 @@ async def test_a_tenant_that_a_lane_leaves_out_is_judged_by_who_routes_for_it() 
     assert len(router.refusals.all()) == 1
 
 
+def refused_by_kafka(spec: TenantSpec) -> RouteBook:
+    made = book(spec)
+    made.routes("shop", "orders", 1)
+    made.refuse_topic(tenant_row_topic(spec, "s", ORDERS), "no leader")
+    return made
+
+
 async def test_a_topic_that_kafka_refuses_stands_until_rows_go_there() -> None:
     """The document alone does not say whether it is over."""
     spec, operator = tenant("acme"), Operator()
-    router, refused_by = Router([spec]), book(spec)
-    topic = tenant_row_topic(spec, "s", ORDERS)
-    refused_by.routes("shop", "orders", 1)
-    refused_by.refuse_topic(topic, "no leader")
-    router.meets(by=refused_by)
+    router = Router([spec])
+    router.meets(by=refused_by_kafka(spec))
     await router.tells(operator)
     await Router([spec]).tells(operator)
     await router.tells(operator)
-    assert [(each.reason, each.is_of_document) for each in operator.standing] == [("no leader", False)]
+    [told] = operator.standing
+    assert (told.is_of_topic, told.is_of_document, told.is_of_registry) == (True, False, False)
 
     router.meets()
     await router.tells(operator)
@@ -268,7 +302,123 @@ async def test_a_topic_that_kafka_refuses_stands_until_rows_go_there() -> None:
     assert operator.standing == []
 
 
-AVRO = FormatSettings(kind=EventFormat.AVRO)
+async def test_a_topic_that_kafka_takes_at_last_ends_it_without_a_row() -> None:
+    """It is asked with growing pauses, by whoever knows of the refusal, and makes nothing while it is asked."""
+    spec, operator = tenant("acme"), Operator()
+    router, later = Router([spec]), Router([spec])
+    router.meets(by=refused_by_kafka(spec))
+    await router.tells(operator)
+    assert router.kafka.asked == [["acme.s.shop.orders", "acme.headwater.table-schemas"]]
+    time_passes(router, 14)
+    await router.tells(operator)
+    assert len(router.kafka.asked) == 1
+    router.kafka.is_away = True
+    time_passes(router, 2)
+    await router.tells(operator)
+    assert (len(router.kafka.asked), len(operator.standing)) == (2, 1)
+
+    later.kafka.refuses = False
+    await later.tells(operator)
+    await later.tells(operator)
+    await router.tells(operator)
+
+    assert operator.standing == []
+    assert (router.refusals.all(), router.refusals.ended) == ([], 1)
+
+
+async def test_one_topic_is_asked_for_at_a_time() -> None:
+    specs, operator = [tenant(f"t{number}") for number in range(3)], Operator()
+    router = Router(specs)
+    for spec in specs:
+        router.meets(by=refused_by_kafka(spec))
+
+    await router.tells(operator)
+
+    assert (len(operator.standing), len(router.kafka.asked)) == (3, 1)
+
+
+MARKS = TopicSettings(transactions=True, schema_changes=True)
+
+
+def writes_marks(router: Router, by: RouteBook) -> None:
+    """A statement and a transaction came, and what was meant for their topics is written or left out."""
+    (subscriber,) = by.subscribers
+    by.schema_changes_encoding(subscriber, MYSQL_FORM)
+    by.transactions_encoding(subscriber)
+    router.refusals.take_in(by)
+
+
+async def test_topics_without_rows_are_told_and_end_when_they_are_written() -> None:
+    spec, operator = tenant("acme", topics=MARKS), Operator()
+    router, refused_by = Router([spec]), book(spec)
+    writes_marks(router, refused_by)
+    for topic in ("acme.s", "acme.s.transaction"):
+        refused_by.refuse_topic(topic, "may not create")
+    writes_marks(router, refused_by)
+    await router.tells(operator)
+    assert sorted((each.what.value, each.is_of_topic) for each in operator.standing) == [
+        ("schema_changes", True),
+        ("transactions", True),
+    ]
+    told = operator.told
+    writes_marks(router, refused_by)
+    await router.tells(operator)
+    assert operator.told == told + 1  # Kafka's words, which it was asked for
+
+    writes_marks(router, book(spec))
+    await router.tells(operator)
+
+    assert operator.standing == []
+
+
+async def test_topics_without_rows_end_by_kafka_by_the_registry_or_by_the_document() -> None:
+    spec, operator = tenant("acme", topics=MARKS, format=AVRO), Operator()
+    router = Router([spec])
+    refused_by = book(spec, registry=router.registry)
+    refused_by.refuse_topic("acme.s.transaction", "may not create")
+    writes_marks(router, refused_by)
+    await router.tells(operator)
+    assert sorted((each.what.value, each.is_of_topic, each.is_of_registry) for each in operator.standing) == [
+        ("schema_changes", False, True),
+        ("transactions", True, False),
+    ]
+
+    router.kafka.refuses = False
+    time_passes(router, 16)
+    await router.tells(operator)
+    assert [each.what for each in operator.standing] == [RefusedKind.SCHEMA_CHANGES]
+    router.registry.refuses = False
+    time_passes(router, 31)
+    await router.tells(operator)
+    assert operator.standing == []
+
+    router.registry.refuses = True
+    writes_marks(router, book(spec, registry=router.registry))
+    await router.tells(operator)
+    assert len(operator.standing) == 2
+    router.specs = [tenant("acme", format=AVRO, topics=TopicSettings(transactions=False, schema_changes=False))]
+    await router.tells(operator)
+    await router.tells(operator)
+
+    assert operator.standing == []
+
+
+async def test_a_tenant_that_is_behind_ends_nothing_by_a_book_that_leaves_it_out() -> None:
+    """The same book says so once it is back."""
+    spec, operator = tenant("acme", topics=MARKS), Operator()
+    router, refused_by, lane = Router([spec]), book(spec), book(spec)
+    refused_by.refuse_topic("acme.s.transaction", "may not create")
+    lane.leave_out({"acme"})
+    writes_marks(router, refused_by)
+    writes_marks(router, lane)
+    await router.tells(operator)
+    assert len(operator.standing) == 1
+
+    lane.leave_out(())
+    writes_marks(router, lane)
+    await router.tells(operator)
+
+    assert operator.standing == []
 
 
 def time_passes(router: Router, seconds: float) -> None:

@@ -431,6 +431,29 @@ async def test_a_document_that_a_router_does_not_take_is_told_with_an_event_and_
     assert "headwater.dev/refused-document" not in told["metadata"]["annotations"]
 
 
+async def test_a_topic_without_rows_that_is_refused_is_told_with_an_event_and_so_is_its_end() -> None:
+    world = World()
+    told = await looked(world, {"metadata": {}})
+    world.events.clear()
+    nothing = TableId(database="", table="")
+    marks = msgspec.structs.replace(
+        refused_table("", "may not create"), table_id=nothing, what=RefusedKind.TRANSACTIONS
+    )
+
+    told = await looked(world, told, marks)
+    assert world.state_of("acme")[0] == "degraded"
+    assert world.state_of("acme")[1].splitlines()[1:] == [
+        "1 topic is not written; what is meant for it is left out",
+        "- transactions of shop: may not create",
+    ]
+    assert "the topic of transactions of shop is not written: may not create" in world.events[0]["message"]
+
+    told = await looked(world, told)
+    assert world.told_events() == [("TopicRefused", "Warning"), ("TopicAccepted", "Normal")]
+    assert world.state_of("acme")[0] == "ready"
+    assert "headwater.dev/refused-topics" not in told["metadata"]["annotations"]
+
+
 async def test_a_bad_document_stays_refused_and_what_routers_refuse_of_the_one_in_force_is_told_beside_it() -> None:
     world = World()
 

@@ -11,11 +11,15 @@ class RefusedKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     REFUSED_TABLE: _ClassVar[RefusedKind]
     REFUSED_DOCUMENT: _ClassVar[RefusedKind]
+    REFUSED_SCHEMA_CHANGES: _ClassVar[RefusedKind]
+    REFUSED_TRANSACTIONS: _ClassVar[RefusedKind]
 REFUSED_TABLE: RefusedKind
 REFUSED_DOCUMENT: RefusedKind
+REFUSED_SCHEMA_CHANGES: RefusedKind
+REFUSED_TRANSACTIONS: RefusedKind
 
 class Refusal(_message.Message):
-    __slots__ = ("tenant", "source", "database", "table", "schema_version", "reason", "found_at_us", "is_of_document", "is_of_registry", "what", "router")
+    __slots__ = ("tenant", "source", "database", "table", "schema_version", "reason", "found_at_us", "is_of_document", "is_of_registry", "what", "router", "is_of_topic")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     DATABASE_FIELD_NUMBER: _ClassVar[int]
@@ -27,6 +31,7 @@ class Refusal(_message.Message):
     IS_OF_REGISTRY_FIELD_NUMBER: _ClassVar[int]
     WHAT_FIELD_NUMBER: _ClassVar[int]
     ROUTER_FIELD_NUMBER: _ClassVar[int]
+    IS_OF_TOPIC_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     source: str
     database: str
@@ -38,7 +43,8 @@ class Refusal(_message.Message):
     is_of_registry: bool
     what: RefusedKind
     router: str
-    def __init__(self, tenant: _Optional[str] = ..., source: _Optional[str] = ..., database: _Optional[str] = ..., table: _Optional[str] = ..., schema_version: _Optional[int] = ..., reason: _Optional[str] = ..., found_at_us: _Optional[int] = ..., is_of_document: _Optional[bool] = ..., is_of_registry: _Optional[bool] = ..., what: _Optional[_Union[RefusedKind, str]] = ..., router: _Optional[str] = ...) -> None: ...
+    is_of_topic: bool
+    def __init__(self, tenant: _Optional[str] = ..., source: _Optional[str] = ..., database: _Optional[str] = ..., table: _Optional[str] = ..., schema_version: _Optional[int] = ..., reason: _Optional[str] = ..., found_at_us: _Optional[int] = ..., is_of_document: _Optional[bool] = ..., is_of_registry: _Optional[bool] = ..., what: _Optional[_Union[RefusedKind, str]] = ..., router: _Optional[str] = ..., is_of_topic: _Optional[bool] = ...) -> None: ...
 
 class TellRefusalsRequest(_message.Message):
     __slots__ = ("sources", "found", "over", "router")
