@@ -4,7 +4,8 @@
     ├─ TransientError     try again with back-off, same input
     │  ├─ SourceUnavailable
     │  ├─ BrokerUnavailable
-    │  └─ ServiceUnavailable
+    │  ├─ ServiceUnavailable
+    │  └─ ClusterUnavailable
     ├─ InvalidEvent       set this event aside, go on
     │  ├─ UndecodableValue
     │  └─ UndecodableMessage
@@ -43,6 +44,10 @@ class BrokerUnavailable(TransientError):
 
 class ServiceUnavailable(TransientError):
     """One of Headwater's own services does not answer."""
+
+
+class ClusterUnavailable(TransientError):
+    """No Kubernetes API server is reached."""
 
 
 class InvalidEvent(HeadwaterError):

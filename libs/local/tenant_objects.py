@@ -1,5 +1,6 @@
 """A tenant's document off a mesh elsewhere: out of a file, or out of its ConfigMap, as kubectl gives it."""
 
+import re
 import subprocess
 from collections.abc import Sequence
 from typing import Any, Final
@@ -10,13 +11,22 @@ from libs.config.tenant_config_map import REFUSED, TENANT_LABEL, TenantObject, t
 from libs.config.tenant_place import nearest
 from libs.config.tenants import read_tenant
 from libs.config.yaml_text import parse_yaml
-from libs.errors import AccessDenied, InvalidSettings, ServiceUnavailable
+from libs.errors import AccessDenied, ClusterUnavailable, InvalidSettings
 from libs.local.mesh import KubectlSettings
 from libs.local.step import telling_line
 
 _TIMEOUT_S: Final = 60.0
+_UNREACHED: Final = re.compile(
+    r"^(The connection to the server .* was refused|Unable to connect to the server)", re.MULTILINE
+)
+"""How kubectl begins where nobody answered it; what a server says begins with "Error from server", or "error:"."""
 BY_HAND: Final = (
     "or give the document: kubectl get configmap NAME -n NAMESPACE -o yaml | headwater tenant explain … --document -"
+)
+
+_REACH_IT: Final = (
+    "look whether the cluster runs, is the one that is meant (kubectl config current-context; KUBECONFIG, or "
+    "kubernetes.context in the file for --mesh), and is reached from here (VPN, proxy)"
 )
 
 
@@ -41,7 +51,7 @@ def object_in_cluster(settings: KubectlSettings, tenant: str) -> TenantObject:
     Raises:
         InvalidSettings: no tenant is called so; the message has the nearest.
         AccessDenied: kubectl is missing, or may not list the ConfigMaps.
-        ServiceUnavailable: the API server does not answer.
+        ClusterUnavailable: kubectl reaches no API server.
     """
     where = "any namespace" if settings.namespace is None else f"namespace {settings.namespace}"
     fault = f"has no ConfigMap with the label {TENANT_LABEL}=true in {where}"
@@ -92,7 +102,11 @@ def _kubectl(arguments: Sequence[str], otherwise: str) -> str:
     except FileNotFoundError as error:
         raise AccessDenied(f"kubectl is not in the PATH: install it, {otherwise}") from error
     except subprocess.TimeoutExpired as error:
-        raise ServiceUnavailable(f"kubectl did not end in {_TIMEOUT_S:.0f} s: look at its configuration") from error
+        raise ClusterUnavailable(
+            f"kubectl did not end in {_TIMEOUT_S:.0f} s, as where no API server answers: {_REACH_IT}, {BY_HAND}"
+        ) from error
+    if done.returncode != 0 and _UNREACHED.search(done.stderr):
+        raise ClusterUnavailable(f"kubectl reaches no API server: {telling_line(done.stderr)}; {_REACH_IT}, {BY_HAND}")
     if done.returncode != 0:
         raise AccessDenied(f"kubectl get configmaps: {telling_line(done.stderr)}; mend that, {otherwise}")
     return done.stdout

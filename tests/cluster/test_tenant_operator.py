@@ -32,6 +32,7 @@ from confluent_kafka.schema_registry import ConfigCompatibilityLevel, SchemaRegi
 
 from libs.cli.main import headwater
 from libs.config.connections import KafkaSettings
+from libs.errors import ClusterUnavailable
 from libs.events.names import SINK_HANDOVERS_TOPIC
 from libs.kafka.broker_client import BrokerClient
 from libs.kafka.quotas import alter_quotas, describe_quotas
@@ -332,13 +333,13 @@ class Mesh:
         producer.produce(SINK_HANDOVERS_TOPIC, encode_handover(handover), key=handover_key(tenant, place.tenancy))
         assert producer.flush(30) == 0
 
-    def explains(self, tenant: str, table: str) -> Result:
+    def explains(self, tenant: str, table: str, *, kubeconfig: str | None = None) -> Result:
         """What a command says that may read the team's ConfigMaps and the mesh's Kafka, and nothing else."""
         file = self.folder / "mesh.yaml"
         kafka = {"bootstrap_servers": self.kafka.broker.bootstrap_servers}
         file.write_text(yaml.safe_dump({"kafka": kafka, "kubernetes": {"namespace": self.tenants}}))
         environ = {
-            "KUBECONFIG": str(self.cluster.kubeconfig(self.cluster.admin_token, name="explain")),
+            "KUBECONFIG": kubeconfig or str(self.cluster.kubeconfig(self.cluster.admin_token, name="explain")),
             "PATH": f"{self.cluster.programs.kubectl.parent}:{os.environ['PATH']}",
         }
         return CliRunner().invoke(headwater, ["tenant", "explain", tenant, table, "--mesh", str(file)], env=environ)
@@ -1026,6 +1027,19 @@ async def test_a_table_that_routers_refuse_is_told_until_it_is_mended_and_each_c
     assert "refusals.json" not in record["data"]
     assert told is not None
     assert "headwater.dev/refused-tables" not in told["metadata"]["annotations"]
+
+
+def test_a_cluster_that_kubectl_does_not_reach_is_told_by_name(mesh: Mesh, tenant: str) -> None:
+    (port,) = free_ports(1)
+    kubeconfig = yaml.safe_load(Path(mesh.kubeconfig()).read_text())
+    kubeconfig["clusters"][0]["cluster"]["server"] = f"https://{LOOPBACK}:{port}"
+    file = mesh.folder / "elsewhere"
+    file.write_text(yaml.safe_dump(kubeconfig))
+
+    found = mesh.explains(tenant, "orders", kubeconfig=str(file)).exception
+
+    assert isinstance(found, ClusterUnavailable)
+    assert f"kubectl reaches no API server: The connection to the server {LOOPBACK}:{port} was refused" in str(found)
 
 
 async def test_tables_that_meet_in_one_topic_are_told_to_each_team_that_gets_both(

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from libs.config.tenant_config_map import record_name
-from libs.errors import AccessDenied, InvalidSettings, ServiceUnavailable
+from libs.errors import AccessDenied, ClusterUnavailable, InvalidSettings
 from libs.local import tenant_objects
 from libs.local.mesh import KubectlSettings
 from libs.local.tenant_objects import object_in, object_in_cluster
@@ -121,8 +121,29 @@ def test_kubectl_that_is_missing_refused_or_silent_is_told_with_what_to_do(
 
     monkeypatch.setattr(tenant_objects, "_TIMEOUT_S", 0.2)
     kubectl(tmp_path, monkeypatch, "exec sleep 60")
-    with pytest.raises(ServiceUnavailable, match="kubectl did not end"):
+    with pytest.raises(ClusterUnavailable, match="kubectl did not end"):
         object_in_cluster(KubectlSettings(), "acme")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "The connection to the server localhost:8080 was refused - did you specify the right host or port?",
+        "Unable to connect to the server: dial tcp: lookup api.example: no such host",
+        "Unable to connect to the server: net/http: TLS handshake timeout",
+    ],
+)
+def test_a_cluster_that_is_not_reached_is_told_from_one_that_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    """As kubectl says it, behind what its client logs."""
+    kubectl(tmp_path, monkeypatch, f"echo 'E1126 memcache.go:265] failed' >&2; echo '{said}' >&2; exit 1")
+
+    with pytest.raises(ClusterUnavailable) as raised:
+        object_in_cluster(KubectlSettings(), "acme")
+
+    assert f"kubectl reaches no API server: {said}; look whether the cluster runs" in str(raised.value)
+    assert "or give the document: kubectl get configmap" in str(raised.value)
 
 
 def test_kubectl_is_asked_in_the_context_and_namespace_that_are_named(
