@@ -91,6 +91,7 @@ def refusal_to_proto(refusal: Refusal) -> pb.Refusal:
         what=f"REFUSED_{refusal.what.name}",
         router=refusal.router,
         is_of_topic=refusal.is_of_topic,
+        is_of_claim=refusal.is_of_claim,
     )
 
 
@@ -108,4 +109,5 @@ def refusal_from_proto(message: pb.Refusal) -> Refusal:
         what=RefusedKind[pb.RefusedKind.Name(message.what).removeprefix("REFUSED_")],
         router=message.router,
         is_of_topic=message.is_of_topic,
+        is_of_claim=message.is_of_claim,
     )

@@ -39,8 +39,10 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     is_of_registry: bool = False
     """The schema registry refuses the table's schema: who asks it again knows whether it is over."""
     is_of_topic: bool = False
-    """Kafka refuses the topic: who asks it again knows whether it is over. Where none of the three is true only whoever routes
-    the table's rows does: another table stands against it, or a key is missing there."""
+    """Kafka refuses the topic: who asks it again knows whether it is over. """
+    is_of_claim: bool = False
+    """Another table has its topic: who looks for that one knows whether it is over. Where none of the four is true only whoever
+    found it knows: a key is missing there."""
     what: RefusedKind = RefusedKind.TABLE
     router: str = ""
     """Of a document: who refuses it. It tells that anew as long as it does, for one that is gone cannot tell the end."""

@@ -62,7 +62,7 @@ _LONGEST_PAUSE_S: Final = 5.0
 _SCHEMA_RETRY_S: Final = 30.0
 """How long schema_history or the schema registry may be away before the process ends and is started again with back-off."""
 _REFUSED_RETRY_S: Final = 60.0
-"""How often tenants whose schemas are refused are looked at again."""
+"""How often tenants whose schemas are refused, or whose tables' topics others have, are looked at again."""
 _MAX_TRANSACTION_BATCHES: Final = 32
 _LONGEST_AWAITING_PAUSE_S: Final = 2.0
 """Between two looks at how far others are."""
@@ -504,7 +504,7 @@ class _LaneWorker:
             self._shared.limits.set_tenants(tenants)
             self._shared.registry.forget_refusals()
             self._book = self._new_book(tenants)
-        elif self._book.refused_schemas and (
+        elif (self._book.refused_schemas or self._book.has_collisions) and (
             time.monotonic() > self._book_made_s + _REFUSED_RETRY_S
             or self._shared.refusals.ended != self._ended_by_then
         ):

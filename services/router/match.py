@@ -7,7 +7,6 @@ encoded once and fanned out to all of their topics.
 
 import dataclasses
 import re
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -54,14 +53,11 @@ from services.router.encode import (
     wire_ids,
 )
 from services.router.project import InvalidProjection, KeysMissing, Projection, compile_projection
+from services.router.topic_claims import TopicClaims, TopicCollision
 
 _MAX_TOPIC_CHARACTERS: Final = 249  # Kafka documentation, topic names
 NO_REGISTRY: Final = NoSchemaRegistry()
 NONE_TAKEN: Final[Mapping[str, str]] = {}
-
-
-class TopicCollision(Exception):
-    """Two tables would be written to one topic: the rows of the second are set aside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +169,8 @@ class RefusedRoute:
     """This process lacks a key of the tenant's masks."""
     is_topic_refused: bool = False
     """By Kafka: it is asked again."""
+    is_topic_taken: bool = False
+    """Another table has the topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +237,7 @@ class RouteBook:
         source: str,
         tenants: Iterable[TenantSpec],
         fetch_schema: FetchTableSchema,
-        claims: "TopicClaims",
+        claims: TopicClaims,
         keys: MaskKeys = NO_KEYS,
         registry: SchemaIds = NO_REGISTRY,
     ) -> None:
@@ -257,6 +255,8 @@ class RouteBook:
         """By topic, those that the registry would not have."""
         self.unready: dict[str, str] = {}
         """Tenants that a look-up found unready, see ``TableRoutes.unready``: leave them out."""
+        self.has_collisions = False
+        """A table was refused for another one that has its topic."""
         self.left_out: frozenset[str] = frozenset()
         """Tenants that get nothing by this book for now."""
         self._encodings: dict[tuple[str, EnvelopeForm], Encoding | None] = {}
@@ -365,9 +365,10 @@ class RouteBook:
         taken_topics = {}
         for subscriber in subscribers:
             try:
-                self._claim(subscriber, table_id)
+                claim_topic(self._claims, subscriber, self.source, table_id)
             except TopicCollision as error:
                 taken_topics[subscriber.row_topic(self.source, table_id)] = str(error)
+                self.has_collisions = True
         routes = compile_routes(
             self.source,
             self._fetch_schema(table_id, schema_version),
@@ -429,50 +430,17 @@ class RouteBook:
     def _note_refusal(self, target: "Target", reason: str) -> None:
         self.refused_schemas[target.topic.name] = RefusedSchema(target.tenant, reason)
 
-    def _claim(self, subscriber: Subscriber, table_id: TableId) -> None:
-        """Raises TopicCollision where the topic is another table's, or holds no rows."""
-        topic = subscriber.row_topic(self.source, table_id)
-        if topic in own_topics(subscriber.tenant, (selection.name for selection in subscriber.spec.sources)):
-            raise TopicCollision(
-                f"topic {topic}: is of another kind, and {table_id} of {self.source} would be written to it; name the topics "
-                "otherwise (topics.name), or exclude the table"
-            )
-        if not subscriber.shares_topic:
-            self._claims.claim(topic, self.source, table_id, partial(_selects, subscriber.spec))
 
-
-class TopicClaims:
-    """Which table writes to which topic, in all lanes of this process: two tables never share one unnoticed."""
-
-    def __init__(self) -> None:
-        self._owners: dict[str, tuple[str, TableId]] = {}
-        self._lock = threading.Lock()
-
-    def release(self, source: str, table_id: TableId) -> bool:
-        """The table is gone; whether it had a topic that another may have now."""
-        with self._lock:
-            owned = [topic for topic, owner in self._owners.items() if owner == (source, table_id)]
-            for topic in owned:
-                del self._owners[topic]
-        return bool(owned)
-
-    def claim(self, topic: str, source: str, table_id: TableId, selects: Callable[[str, TableId], bool]) -> None:
-        """Note the owner of ``topic``; ``selects``: whether the topic's tenant gets a table of a source. Raises TopicCollision
-        where it is another table's that it gets."""
-        with self._lock:
-            owner = self._owners.get(topic)
-            if owner is None or not selects(*owner):
-                owner = self._owners[topic] = (source, table_id)
-        if owner != (source, table_id):
-            raise TopicCollision(
-                f"topic {topic}: tables {owner[1]} of {owner[0]} and {table_id} of {source} both map to it, since Kafka "
-                "allows only letters, digits and ._- in names; rename one of them, or exclude it in the tenant's document; "
-                "rows of the first that came since the router started go there"
-            )
-
-
-def _selects(spec: TenantSpec, source: str, table_id: TableId) -> bool:
-    return any(each.name == source and is_selected(each, table_id) for each in spec.sources)
+def claim_topic(claims: TopicClaims, subscriber: Subscriber, source: str, table_id: TableId) -> None:
+    """Have the table its topic. Raises as ``TopicClaims.claim``, and TopicCollision where the topic holds no rows."""
+    topic = subscriber.row_topic(source, table_id)
+    if topic in own_topics(subscriber.tenant, (selection.name for selection in subscriber.spec.sources)):
+        raise TopicCollision(
+            f"topic {topic}: is of another kind, and {table_id} of {source} would be written to it; name the topics "
+            "otherwise (topics.name), or exclude the table"
+        )
+    if not subscriber.shares_topic:
+        claims.claim(subscriber.spec, source, table_id)
 
 
 def compile_routes(
@@ -524,6 +492,7 @@ def compile_routes(
                     is_of_document=not isinstance(error, SchemaRefused | KeysMissing | _TopicRefused | _TopicTaken),
                     is_key_missing=isinstance(error, KeysMissing),
                     is_topic_refused=isinstance(error, _TopicRefused),
+                    is_topic_taken=isinstance(error, _TopicTaken),
                 )
             )
     return TableRoutes(

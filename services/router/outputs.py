@@ -22,12 +22,13 @@ from protos.headwater.changes.v1.change_batch_pb2 import TableChange, Transactio
 from services.router.changes import Run
 from services.router.deliver import Announced, BatchPlace, Changes, Delivery, deliver_batch
 from services.router.encode import SchemaIds
-from services.router.match import NO_REGISTRY, FetchTableSchema, RouteBook, Target, TopicClaims
+from services.router.match import NO_REGISTRY, FetchTableSchema, RouteBook, Target
 from services.router.metering import Meter
 from services.router.rate_limits import RateLimits
 from services.router.record_batch import payload_size
 from services.router.refusals import Refusals
 from services.router.settings import LaneSettings
+from services.router.topic_claims import TopicClaims
 from services.router.writer import TopicsRefused, TransactionWriter
 
 _BROKERS_CHOICE: Final = -1

@@ -2,8 +2,8 @@
 
 A router knows of its own what it met since it started. What others found, and it before, the operators hold: they are asked
 every few seconds, so a refusal ends by whichever router meets the table when it is over, is told of the document that mends
-it, or finds that the schema registry takes the schema now, Kafka the topic, or that it has a key that it lacked: all three are
-looked at again with growing pauses.
+it, or finds that the schema registry takes the schema now, Kafka the topic, that no other table has the topic any more, or that
+it has a key that it lacked: these are looked at again with growing pauses.
 
 A document is refused by one process, which alone knows the end: it tells of it once a minute as long as it stands, and
 operators forget what one that is gone told.
@@ -37,13 +37,14 @@ from services.router.match import (
     RouteBook,
     Subscriber,
     Target,
-    TopicClaims,
     TopicFate,
+    claim_topic,
     compile_routes,
     row_targets,
     schema_changes_target,
     transactions_target,
 )
+from services.router.topic_claims import TopicClaims, TopicCollision
 
 _TICK_S: Final = 2.0
 _ASK_INTERVAL_S: Final = 5.0
@@ -51,7 +52,7 @@ _ASK_INTERVAL_S: Final = 5.0
 _TOLD_AT_ONCE: Final = 200
 _FIRST_PAUSE_S: Final = 15.0
 _LONGEST_PAUSE_S: Final = 600.0
-"""Between two looks at one refusal of the schema registry's, of Kafka's, or of a key; the pauses double up to it."""
+"""Between two looks at one refusal that somebody else ends, or of a key; the pauses double up to it."""
 _LONGEST_REASON: Final = 400
 """Characters: the operator keeps 100 for each tenant, in an object of 1 MiB."""
 
@@ -137,6 +138,7 @@ class Refusals:
                         is_of_document=refused[tenant].is_of_document,
                         is_of_registry=refused[tenant].is_schema_refused,
                         is_of_topic=refused[tenant].is_topic_refused,
+                        is_of_claim=refused[tenant].is_topic_taken,
                     )
                 )
             for known in self._of_table(source, table_id):
@@ -277,8 +279,8 @@ class _Looked:
 
 
 class RefusalTeller:
-    """Tells operators, hears from them, and looks whether what stands is over: when documents change, and of the schema
-    registry's refusals, and Kafka's, now and then. Nobody waits for it."""
+    """Tells operators, hears from them, and looks whether what stands is over: when documents change, and now and then of what
+    the schema registry, Kafka or another table stands against. Nobody waits for it."""
 
     def __init__(
         self,
@@ -291,6 +293,7 @@ class RefusalTeller:
         keys: MaskKeys,
         registry: SchemaIds = NO_REGISTRY,
         try_topics: TryTopics,
+        claims: TopicClaims,
     ) -> None:
         """``tenants``: those in force now; None while no operator tells. It blocks shortly, as ``fetch_schema`` does."""
         self._settings = settings
@@ -301,6 +304,7 @@ class RefusalTeller:
         self._keys = keys
         self._registry = registry
         self._try_topics = try_topics
+        self._claims = claims
         self._looked_at: dict[_Key, _Looked] = {}
         self._asked_s = -_ASK_INTERVAL_S
 
@@ -343,17 +347,17 @@ class RefusalTeller:
         Kafka's, so that one that hangs holds up little."""
         standing = {_key(each): each for each in self._refusals.all()}
         self._looked_at = {key: each for key, each in self._looked_at.items() if key in standing}
-        asked: set[tuple[bool, bool]] = set()
+        asked: set[tuple[bool, ...]] = set()
         for key, refusal in standing.items():
             looked, spec = self._looked_at.get(key), specs.get(refusal.tenant)
             is_news = looked is None or (_stable(looked.at), looked.by) != (_stable(refusal), spec)
             if looked is not None and not is_news and not looked.is_due:
                 continue
             pause_s = _FIRST_PAUSE_S if looked is None or is_news else min(2 * looked.pause_s, _LONGEST_PAUSE_S)
-            is_asked_for = refusal.is_of_registry or refusal.is_of_topic
+            is_asked_for = refusal.is_of_registry or refusal.is_of_topic or refusal.is_of_claim
             is_repeated = is_asked_for or self._refusals.lacks_key(refusal)
             if is_asked_for:
-                whom = (refusal.is_of_registry, refusal.is_of_topic)
+                whom = (refusal.is_of_registry, refusal.is_of_topic, refusal.is_of_claim)
                 if whom in asked:
                     continue
                 asked.add(whom)
@@ -375,6 +379,8 @@ class RefusalTeller:
             return None
         if refusal.is_of_topic:
             return self._refused_by_kafka(refusal, subscriber)
+        if refusal.is_of_claim:
+            return self._refused_for_another(refusal, subscriber)
         if refusal.is_of_registry:
             form = self._refusals.form_of(refusal.source)
             if refusal.what is RefusedKind.TRANSACTIONS:
@@ -401,6 +407,15 @@ class RefusalTeller:
             if not isinstance(error, PipelineHalted):
                 raise error
         return next((str(error) for error in errors.values()), None)
+
+    def _refused_for_another(self, refusal: Refusal, subscriber: Subscriber) -> str | None:
+        """Raises TransientError where nobody can say."""
+        self._claims.look_anew(refusal.source)
+        try:
+            claim_topic(self._claims, subscriber, refusal.source, refusal.table_id)
+        except TopicCollision as error:
+            return str(error)
+        return None
 
     def _refused_schemas(self, refusal: Refusal, subscriber: Subscriber, form: EnvelopeForm) -> str | None:
         """Of a topic without rows."""

@@ -31,13 +31,14 @@ from services.router.app import ChangesConsumer
 from services.router.encode import SchemaIds
 from services.router.lanes import Lanes
 from services.router.liveness import Liveness, watch_transactions
-from services.router.match import NO_REGISTRY, FetchTableSchema, TopicClaims
+from services.router.match import NO_REGISTRY, FetchTableSchema
 from services.router.outputs import LaneDependencies
 from services.router.progress import ProgressReporter
 from services.router.rate_limits import RateLimits
 from services.router.received_tenants import ReceivedTenants
 from services.router.refusals import Refusals, RefusalTeller
 from services.router.settings import RouterSettings
+from services.router.topic_claims import TopicClaims, announced_tables
 from services.router.writer import quieten_aiokafka
 
 log = structlog.get_logger()
@@ -45,6 +46,8 @@ log = structlog.get_logger()
 _TENANTS_INTERVAL_S: Final = 1.0
 _ASK_TIMEOUT_S: Final = 20.0
 """An operator is replaced by then; below ``lane.stuck_transaction_s``, since a lane waits for it."""
+_TABLES_TIMEOUT_S: Final = 25.0
+"""For all tables of a source, which come in parts; below ``lane.stuck_transaction_s``."""
 _MAX_CHANGES_RECORD_BYTES: Final = 64 << 20
 """As the readers make the topic: a single row may have many megabytes."""
 
@@ -78,7 +81,7 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
             settings=settings.lane,
             tenants=lambda: tenants.in_force.tenants,
             fetch_schema=schemas.of_source,
-            claims=TopicClaims(),
+            claims=TopicClaims(schemas.tables_now, functools.partial(announced_tables, settings.kafka)),
             limits=RateLimits(settings.tenant_limits),
             on_failure=lambda error: _fail(loop, failure, error),
             keys=keys,
@@ -127,6 +130,7 @@ def _tells_refusals(
         keys=shared.keys,
         registry=shared.registry,
         try_topics=functools.partial(create_topics, settings.kafka, is_trial=True),
+        claims=shared.claims,
     )
     return [teller.run]
 
@@ -284,6 +288,15 @@ class TableSchemas:
             return known
 
         return fetch
+
+    def tables_now(self, source: str) -> set[TableId]:
+        """The tables of ``source`` that exist now. Called in any thread but the event loop's; raises ServiceUnavailable."""
+        call = asyncio.run_coroutine_threadsafe(self._client.list_tables(source), self._loop)
+        try:
+            return {schema.table_id for schema in call.result(_TABLES_TIMEOUT_S)}
+        except TimeoutError as error:
+            call.cancel()
+            raise ServiceUnavailable(f"schema_history did not tell all tables of {source} in time") from error
 
     def _ask(self, source: str, table_id: TableId, version: int) -> TableSchema:
         """Called in a lane's thread; the client belongs to the event loop."""

@@ -509,7 +509,8 @@ class Stragglers:
     def _book_of(self, straggler: Straggler) -> RouteBook:
         """The routes of one tenant; made anew with its document, and when what was refused may be granted now."""
         book, ended = straggler.book, self._shared.refusals.ended
-        is_due = straggler.refused_topics and (
+        is_refused = straggler.refused_topics or (book is not None and book.has_collisions)
+        is_due = is_refused and (
             time.monotonic() - straggler.refused_since_s > _REFUSED_RETRY_S or ended != straggler.ended_by_then
         )
         if book is None or straggler.book_spec is not straggler.spec or is_due:

@@ -12,7 +12,8 @@ from libs.types.table import TableId, TableSchema
 from libs.types.tenant import FormatSettings, SourceSelection, SourceTypes, TenantSpec, TopicSettings
 from libs.types.value_modes import ValueModes
 from services.router.deliver import read_changes
-from services.router.match import RouteBook, TopicClaims
+from services.router.match import RouteBook
+from services.router.topic_claims import TopicClaims
 from tests.differential.test_debezium_on_the_stand_in import Record
 from tests.unit.router.test_deliver import deliver, records_of
 from tests.unit.vstream_reader.stream import replay, start_of

@@ -14,7 +14,8 @@ from libs.events.connect_schema import EnvelopeForm
 from libs.mysql.ddl import show_create_to_schema
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import FormatSettings, SourceSelection, SourceTypes, TenantSpec
-from services.router.match import RouteBook, TopicClaims
+from services.router.match import RouteBook
+from services.router.topic_claims import TopicClaims
 from tests.conftest import MysqlServer, StartMysql
 from tests.differential.test_debezium_on_the_stand_in import Topic
 

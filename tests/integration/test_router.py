@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -333,6 +334,71 @@ def test_event_larger_than_a_record_is_set_aside(setting: Setting) -> None:
 
     assert "larger than 900000 bytes" in letter.reason
     assert created_ids(setting.read(setting.topic(tenant), 1)) == [2]
+
+
+BLANK, LINE = (TableId(database="shop", table=table) for table in ("a b", "a_b"))
+
+
+def record_orders_as(setting: Setting, source: str, *tables: TableId) -> None:
+    for table_id in tables:
+        schema = msgspec.structs.replace(orders_schema(), table_id=table_id)
+        asyncio.run(record_schema(setting.services.schema_history.client_settings, source, schema))
+
+
+def test_a_topic_stays_with_the_table_that_has_it_over_a_restart(setting: Setting) -> None:
+    """Whichever of two tables that meet in it the new router hears of first."""
+    tenant = setting.write_tenant("two")
+    topic = setting.topic(tenant, "shop.a_b")
+    record_orders_as(setting, setting.source.name, LINE)
+    setting.source.creates([1], table=LINE)
+    setting.source.publish()
+    setting.router.start()
+    assert created_ids(setting.read(topic, 1)) == [1]
+    setting.router.stop()
+
+    record_orders_as(setting, setting.source.name, BLANK)
+    setting.source.creates([2], table=BLANK)
+    setting.source.creates([3], table=LINE)
+    setting.source.publish()
+    setting.router.start()
+
+    assert created_ids(setting.read(topic, 2)) == [1, 3]
+    (letter,) = [decode_dead_letter(message.value()) for message in setting.read(f"{tenant}.dead-letter", 1)]
+    assert "rows of shop.a_b go there, as it had the topic first, or comes first by name" in letter.reason
+
+
+def test_two_routers_give_a_topic_to_the_same_table(setting: Setting, tmp_path: Path) -> None:
+    """Each meets another one of two tables that nobody wrote there before."""
+    source = ChangesSource(setting.services.bootstrap_servers, f"{setting.source.name}b", kafka_partitions=2)
+    record_orders_as(setting, source.name, LINE, BLANK)
+    tenant = setting.tenant("two")
+    document = {"tenant": tenant, "sources": [{"name": source.name}]}
+    (setting.tenants_folder / f"{tenant}.yaml").write_text(yaml.safe_dump(document))
+    settings = {**setting.router.settings, "sources": [source.name]}
+    routers = [RouterProcess(tmp_path / name, settings) for name in ("first", "second")]
+    try:
+        for router in routers:
+            router.start()
+        assert eventually(lambda: all(_partitions_of(router) == 1 for router in routers))
+        for number, table_id in enumerate((LINE, BLANK)):
+            source.creates([number], table=table_id)
+            source.publish(kafka_partition=number)
+
+        letters = setting.read(f"{tenant}.dead-letter", 1)
+        delivered = setting.read(f"{tenant}.{source.name}.shop.a_b", 1)
+    finally:
+        for router in routers:
+            router.stop()
+
+    assert created_ids(delivered) == [1]
+    assert [decode_dead_letter(message.value()).topic for message in letters] == [f"{tenant}.{source.name}.shop.a_b"]
+    assert len(read_topic(setting.services.bootstrap_servers, f"{tenant}.{source.name}.shop.a_b")) == 1
+
+
+def _partitions_of(router: RouterProcess) -> int:
+    """How many it was assigned last."""
+    lines = [json.loads(line) for line in router.log_text.splitlines() if '"event": "partitions_assigned"' in line]
+    return int(lines[-1]["partitions"]) if lines else 0
 
 
 def test_topic_that_kafka_refuses_hurts_its_tenant_alone(setting: Setting) -> None:

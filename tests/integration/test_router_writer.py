@@ -18,13 +18,13 @@ from libs.errors import BrokerUnavailable, Fenced
 from libs.events.names import STRAGGLING
 from libs.kafka.clients import TopicSpec, ensure_topics
 from services.router.lane import _committed_offset
-from services.router.match import TopicClaims
 from services.router.outputs import LaneDependencies
 from services.router.rate_limits import RateLimits
 from services.router.record_batch import CODECS, Records, encode_header, join_headers
 from services.router.record_bytes import PassedRows
 from services.router.settings import LaneSettings, TenantLimitSettings
 from services.router.straggler_offsets import count_note, find_stragglers
+from services.router.topic_claims import TopicClaims
 from services.router.writer import TopicsRefused, TransactionWriter
 from tests.conftest import KafkaBroker, StartKafka
 from tests.integration.router_rig import read_topic

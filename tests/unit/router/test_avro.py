@@ -29,8 +29,9 @@ from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import EventFormat, FormatSettings, NameAdjustment, TenantSpec, TopicSettings
 from services.router.encode import RegisteredSchema, SchemaIds, SchemaRefused, SchemaText
-from services.router.match import NO_REGISTRY, RouteBook, TopicClaims
+from services.router.match import NO_REGISTRY, RouteBook
 from services.router.schema_registry import SchemaRegistry
+from services.router.topic_claims import TopicClaims
 from tests.certificates import write_certificates
 from tests.unit.events.golden import records
 from tests.unit.events.test_avro_writer import as_avro, read

@@ -27,7 +27,8 @@ from services.router.deliver import (
     targets_of,
     unseen_addressees,
 )
-from services.router.match import RouteBook, TopicClaims
+from services.router.match import RouteBook
+from services.router.topic_claims import TopicClaims
 from tests.unit.events.golden import records, table_schemas
 from tests.unit.router.batches import read_back
 

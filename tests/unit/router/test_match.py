@@ -29,7 +29,8 @@ from libs.types.tenant import (
 )
 from libs.types.value import LogicalKind, LogicalType
 from services.router.encode import KnownSchemas, RegisteredSchema, SchemaNotKnown, SchemaText
-from services.router.match import RouteBook, TopicClaims
+from services.router.match import RouteBook
+from services.router.topic_claims import TopicClaims
 
 ORDERS = TableId(database="shop", table="orders")
 

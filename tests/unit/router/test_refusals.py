@@ -28,8 +28,9 @@ from libs.types.tenant import (
     TopicSettings,
 )
 from services.router.encode import RegisteredSchema, SchemaIds, SchemaRefused, SchemaText
-from services.router.match import NO_REGISTRY, RouteBook, TopicClaims
+from services.router.match import NO_REGISTRY, RouteBook
 from services.router.refusals import Refusals, RefusalTeller
+from services.router.topic_claims import TopicClaims
 from tests.unit.router.test_match import ORDERS, schema, tenant
 
 AVRO = FormatSettings(kind=EventFormat.AVRO)
@@ -101,6 +102,7 @@ class Router:
     registry: Registry = field(default_factory=Registry)
     keys: MaskKeys = NO_KEYS
     kafka: "Kafka" = field(default_factory=lambda: Kafka())
+    claims: TopicClaims = field(default_factory=TopicClaims)
 
     def __post_init__(self) -> None:
         self.teller = RefusalTeller(
@@ -112,6 +114,7 @@ class Router:
             keys=self.keys,
             registry=self.registry,
             try_topics=self.kafka.tries,
+            claims=self.claims,
         )
 
     def meets(self, version: int = 1, *, by: RouteBook | None = None) -> None:
@@ -335,6 +338,29 @@ async def test_one_topic_is_asked_for_at_a_time() -> None:
     await router.tells(operator)
 
     assert (len(operator.standing), len(router.kafka.asked)) == (3, 1)
+
+
+async def test_a_table_whose_topic_another_had_ends_without_a_row_once_that_one_is_gone() -> None:
+    """Whichever router saw it go."""
+    there = {TableId(database="shop", table=table) for table in ("a b", "a_b")}
+    spec, operator = tenant("acme"), Operator()
+    router = Router([spec], claims=TopicClaims(lambda _source: frozenset(there)))
+    routed_by = RouteBook("s", [spec], fetch, router.claims)
+    routed_by.routes("shop", "a_b", 1)
+    router.refusals.take_in(routed_by)
+    await router.tells(operator)
+    [told] = operator.standing
+    assert (told.is_of_claim, told.is_of_document, told.is_of_topic) == (True, False, False)
+    time_passes(router, 16)
+    await router.tells(operator)
+    assert len(operator.standing) == 1
+
+    there.discard(TableId(database="shop", table="a b"))
+    later = Router([spec], claims=TopicClaims(lambda _source: frozenset(there)))
+    await later.tells(operator)
+    await later.tells(operator)
+
+    assert operator.standing == []
 
 
 MARKS = TopicSettings(transactions=True, schema_changes=True)

@@ -19,7 +19,7 @@ REFUSED_SCHEMA_CHANGES: RefusedKind
 REFUSED_TRANSACTIONS: RefusedKind
 
 class Refusal(_message.Message):
-    __slots__ = ("tenant", "source", "database", "table", "schema_version", "reason", "found_at_us", "is_of_document", "is_of_registry", "what", "router", "is_of_topic")
+    __slots__ = ("tenant", "source", "database", "table", "schema_version", "reason", "found_at_us", "is_of_document", "is_of_registry", "what", "router", "is_of_topic", "is_of_claim")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     DATABASE_FIELD_NUMBER: _ClassVar[int]
@@ -32,6 +32,7 @@ class Refusal(_message.Message):
     WHAT_FIELD_NUMBER: _ClassVar[int]
     ROUTER_FIELD_NUMBER: _ClassVar[int]
     IS_OF_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    IS_OF_CLAIM_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     source: str
     database: str
@@ -44,7 +45,8 @@ class Refusal(_message.Message):
     what: RefusedKind
     router: str
     is_of_topic: bool
-    def __init__(self, tenant: _Optional[str] = ..., source: _Optional[str] = ..., database: _Optional[str] = ..., table: _Optional[str] = ..., schema_version: _Optional[int] = ..., reason: _Optional[str] = ..., found_at_us: _Optional[int] = ..., is_of_document: _Optional[bool] = ..., is_of_registry: _Optional[bool] = ..., what: _Optional[_Union[RefusedKind, str]] = ..., router: _Optional[str] = ..., is_of_topic: _Optional[bool] = ...) -> None: ...
+    is_of_claim: bool
+    def __init__(self, tenant: _Optional[str] = ..., source: _Optional[str] = ..., database: _Optional[str] = ..., table: _Optional[str] = ..., schema_version: _Optional[int] = ..., reason: _Optional[str] = ..., found_at_us: _Optional[int] = ..., is_of_document: _Optional[bool] = ..., is_of_registry: _Optional[bool] = ..., what: _Optional[_Union[RefusedKind, str]] = ..., router: _Optional[str] = ..., is_of_topic: _Optional[bool] = ..., is_of_claim: _Optional[bool] = ...) -> None: ...
 
 class TellRefusalsRequest(_message.Message):
     __slots__ = ("sources", "found", "over", "router")

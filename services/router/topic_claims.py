@@ -1,0 +1,184 @@
+"""Which of several tables has a topic whose names Kafka makes one (``a b`` and ``a_b``): the same in all routers, at any time.
+
+Whoever wrote a topic said so: before a table's first row its schema stands in the tenant's ``table-schemas`` topic, in the same
+transaction. So of the tables that map to a topic the one that was announced there last has it, as long as it exists and the
+tenant gets it; of those that never were, the first by name. Which tables exist schema_history knows, and only where two of them
+meet is Kafka asked. What a process has once found it keeps to until the table is gone, or its tenant gets it no more.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+
+import msgspec
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from libs.config.connections import KafkaSettings
+from libs.errors import ServiceUnavailable
+from libs.events.delivered_schema import decode_delivered_schema, delivered_schema_key
+from libs.events.names import row_topic, row_topic_template, table_schemas_topic
+from libs.events.tenant_view import is_selected
+from libs.kafka.clients import client_config
+from libs.types.table import TableId
+from libs.types.tenant import TenantSpec
+
+_READ_TIMEOUT_S: Final = 20.0
+_POLL_S: Final = 1.0
+
+TableOf = tuple[str, TableId]
+"""A source and a table of it."""
+TablesNow = Callable[[str], Collection[TableId]]
+"""The tables of a source that exist now; blocks. Raises ServiceUnavailable."""
+Announced = Callable[[str, str], Sequence[TableOf]]
+"""The tables that were written to a tenant's topic, the last one first; blocks. Raises ServiceUnavailable."""
+
+
+class TopicCollision(Exception):
+    """Two tables would be written to one topic: the rows of the other are set aside."""
+
+
+class TopicClaims:
+    """Which table writes to which topic, for all lanes of this process: two tables never share one unnoticed."""
+
+    def __init__(
+        self, tables_now: TablesNow = lambda _source: (), announced: Announced = lambda _tenant, _topic: ()
+    ) -> None:
+        self._tables_now = tables_now
+        self._announced = announced
+        self._owners: dict[str, TableOf] = {}
+        self._tables: dict[str, Collection[TableId]] = {}
+        """By source, as they were asked for last, with ``_met``."""
+        self._met: dict[str, set[TableId]] = {}
+        """By source, those that rows came of and that were not known: one that is gone has rows yet if a router is behind."""
+        self._by_topic: dict[tuple[str, str], Mapping[str, Sequence[TableId]]] = {}
+        """By template and source: ``_tables`` by their topic, without the tenant."""
+        self._lock = threading.Lock()
+
+    def release(self, source: str, table_id: TableId) -> bool:
+        """The table is gone; whether it had a topic that another may have now."""
+        self.look_anew(source)
+        with self._lock:
+            owned = [topic for topic, owner in self._owners.items() if owner == (source, table_id)]
+            for topic in owned:
+                del self._owners[topic]
+        return bool(owned)
+
+    def look_anew(self, source: str) -> None:
+        """Ask for the source's tables again when they are needed next."""
+        with self._lock:
+            self._met.pop(source, None)
+            self._forget_tables(source)
+
+    def claim(self, spec: TenantSpec, source: str, table_id: TableId) -> None:
+        """Note that a tenant's table has its topic.
+
+        Raises:
+            TopicCollision: it is another table's that the tenant gets.
+            ServiceUnavailable: who has it cannot be known now; try again.
+        """
+        topic, mine = row_topic(spec.tenant, source, table_id, row_topic_template(spec)), (source, table_id)
+        owner = self._owner(spec, topic)
+        if owner is None:
+            found = self._find(spec, topic, mine)
+            with self._lock:
+                owner = self._owners.get(topic)
+                if owner is None or not _selects(spec, owner):  # else another lane was faster
+                    owner = self._owners[topic] = found
+        if owner != mine:
+            raise TopicCollision(
+                f"topic {topic}: tables {owner[1]} of {owner[0]} and {table_id} of {source} both map to it, since Kafka "
+                "allows only letters, digits and ._- in names; rename one of them, or exclude it in the tenant's document; "
+                f"rows of {owner[1]} go there, as it had the topic first, or comes first by name"
+            )
+
+    def _owner(self, spec: TenantSpec, topic: str) -> TableOf | None:
+        with self._lock:
+            owner = self._owners.get(topic)
+        return owner if owner is not None and _selects(spec, owner) else None
+
+    def _find(self, spec: TenantSpec, topic: str, mine: TableOf) -> TableOf:
+        rivals = {mine}
+        for source in dict.fromkeys((mine[0], *(each.name for each in spec.sources))):
+            alike = self._alike(row_topic_template(spec), source, topic.removeprefix(spec.tenant), mine)
+            rivals |= {(source, table_id) for table_id in alike if _selects(spec, (source, table_id))}
+        if len(rivals) == 1:
+            return mine
+        return next((each for each in self._announced(spec.tenant, topic) if each in rivals), min(rivals))
+
+    def _alike(self, template: str, source: str, topic: str, mine: TableOf) -> Sequence[TableId]:
+        """The tables of a source with that topic. One that rows come of, and that is not known yet, has them all asked for."""
+        with self._lock:
+            tables, by_topic = self._tables.get(source), self._by_topic.get((template, source))
+        if tables is None or (source == mine[0] and mine[1] not in tables):
+            with self._lock:
+                met = self._met.setdefault(source, set())
+                met |= {mine[1]} if source == mine[0] else set()
+            tables, by_topic = {*self._tables_now(source), *met}, None
+        if by_topic is None:
+            named: dict[str, list[TableId]] = {}
+            for table_id in tables:
+                named.setdefault(row_topic("", source, table_id, template), []).append(table_id)
+            by_topic = named
+            with self._lock:
+                if self._tables.get(source) is not tables:
+                    self._forget_tables(source)
+                self._tables[source], self._by_topic[template, source] = tables, by_topic
+        return by_topic.get(topic, ())
+
+    def _forget_tables(self, source: str) -> None:
+        self._tables.pop(source, None)
+        for key in [key for key in self._by_topic if key[1] == source]:
+            del self._by_topic[key]
+
+
+def _selects(spec: TenantSpec, table: TableOf) -> bool:
+    return any(each.name == table[0] and is_selected(each, table[1]) for each in spec.sources)
+
+
+def announced_tables(kafka: KafkaSettings, tenant: str, topic: str) -> list[TableOf]:
+    """The tables that were written to a tenant's topic, or are being written, the last one first. Blocks.
+
+    What an open transaction holds counts: its table is about to have the topic.
+
+    Raises:
+        ServiceUnavailable: Kafka does not tell.
+    """
+    consumer = Consumer(
+        client_config(kafka)
+        | {
+            "group.id": "headwater-router-claims",  # librdkafka wants one; nothing is committed under it
+            "enable.auto.commit": False,
+            "isolation.level": "read_uncommitted",
+            "enable.partition.eof": True,
+        }
+    )
+    written: dict[TableOf, None] = {}
+    key_prefix = delivered_schema_key(topic, 0).removesuffix(b"0")
+    schemas_topic, deadline_s = table_schemas_topic(tenant), time.monotonic() + _READ_TIMEOUT_S
+    try:
+        # librdkafka gives a topic that is not there half a minute to come, unless it is asked.
+        found = consumer.list_topics(schemas_topic, timeout=_READ_TIMEOUT_S).topics[schemas_topic]
+        if found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return []
+        consumer.assign([TopicPartition(schemas_topic, 0, 0)])
+        while time.monotonic() < deadline_s:
+            message = consumer.poll(_POLL_S)
+            if message is None:
+                continue
+            if (error := message.error()) is not None:
+                if error.code() == KafkaError._PARTITION_EOF:
+                    return list(reversed(written))
+                raise ServiceUnavailable(f"{schemas_topic} cannot be read: {error}")
+            key, value = message.key(), message.value()
+            if key is None or value is None or not bytes(key).startswith(key_prefix):
+                continue
+            delivered = decode_delivered_schema(value)
+            table = (delivered.source, delivered.table_schema.table_id)
+            written.pop(table, None)  # so that it stands last
+            written[table] = None
+    except (KafkaException, msgspec.DecodeError) as error:
+        raise ServiceUnavailable(f"{schemas_topic} cannot be read: {error}") from error
+    finally:
+        consumer.close()
+    raise ServiceUnavailable(f"{schemas_topic} was not read to its end in {_READ_TIMEOUT_S:.0f} s")
