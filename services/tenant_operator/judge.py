@@ -29,7 +29,7 @@ from services.tenant_operator.objects import (
     TenantRecord,
 )
 from services.tenant_operator.refusals import without_silent
-from services.tenant_operator.settings import JoiningSettings
+from services.tenant_operator.settings import ANY_NAMESPACE, JoiningSettings, TenantNames
 from services.tenant_operator.table_fit import fit_mistakes, is_new
 
 Parsed = tuple[TenantSpec | None, tuple[str, ...]]
@@ -142,6 +142,7 @@ def judge(
     joining: JoiningSettings | None = None,
     sources: Sequence[str] | None = None,
     warehouses: Sequence[str] | None = None,
+    tenant_names: Sequence[TenantNames] = (),
     tables: Mapping[str, Sequence[TableSchema]] = NO_TABLES,
     unseen: Set[str] = frozenset(),
     now_us: int = 0,
@@ -149,6 +150,7 @@ def judge(
 ) -> Standing:
     """How the tenants stand. ``secrets`` are by namespace and name; None: it holds no password. ``check_key``: why routers
     have not got the key of a tenant's mask. ``sources`` and ``warehouses``: those that there are; None: nobody knows.
+    ``tenant_names``: which namespace may claim which names; none: any may claim any.
     ``tables``: of sources, for documents that are new; of one that is not there, nothing is judged. ``unseen``: namespaces of
     which nothing is known: an absence means nothing there. ``now_us``: what routers that are gone refused is over by then.
     """
@@ -178,6 +180,7 @@ def judge(
                 found_mistakes = _located(config_map.text, tuple(fit_mistakes(spec, tables)))
             mistakes.extend(f"{DOCUMENT_KEY}: {mistake}" for mistake in found_mistakes)
         mistakes.extend(_claim_mistakes(config_map, spec, record, owners))
+        mistakes.extend(_namespace_mistakes(config_map, spec, tenant_names))
         mistakes.extend(_choice_mistakes(config_map))
         found = secrets.get((config_map.origin.namespace, config_map.secret_name))
         if found is None:
@@ -329,6 +332,23 @@ def _claim_mistakes(
             f"with '{spec.tenant}.'; take another name"
         ]
     return []
+
+
+def _namespace_mistakes(
+    config_map: TenantConfigMap, spec: TenantSpec | None, tenant_names: Sequence[TenantNames]
+) -> list[str]:
+    if spec is None or not tenant_names:
+        return []
+    namespace = config_map.origin.namespace
+    by_name = {each.namespace: each for each in tenant_names}
+    names = by_name.get(namespace, by_name.get(ANY_NAMESPACE))
+    if names is not None and names.may_claim(namespace, spec.tenant):
+        return []
+    may = "it may claim none" if names is None else f"its names match {' or '.join(names.of(namespace)) or 'nothing'}"
+    return [
+        f"{DOCUMENT_KEY}: tenant: namespace {namespace} may not claim {spec.tenant!r}: {may}; take such a name, apply this in "
+        "the namespace that the name is for, or have it added to tenantOperator.tenantNames of the release's values"
+    ]
 
 
 def _choice_mistakes(config_map: TenantConfigMap) -> list[str]:

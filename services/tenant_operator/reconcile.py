@@ -257,6 +257,7 @@ class Reconciler:
             check_key=self._check_key(),
             joining=self._settings.joining,
             sources=self._settings.sources,
+            tenant_names=self._settings.tenant_names,
             warehouses=None if self._settings.sink_jobs is None else self._settings.sink_jobs.warehouses,
             tables=tables,
             unseen=observed.unseen,

@@ -1,8 +1,13 @@
 """Settings of tenant_operator."""
 
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
 import msgspec
 
 from libs.config.connections import GrpcClientSettings, GrpcServerSettings, KafkaSettings, TelemetrySettings
+from libs.config.patterns import pattern_mistakes
 from libs.errors import InvalidSettings
 
 
@@ -22,6 +27,28 @@ class KubernetesSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long one request to the API server may take, in seconds."""
     watch_timeout_s: int = 240
     """How long a watch stands before it is asked for again, in seconds: below the 5 min after which proxies cut it off."""
+
+
+ANY_NAMESPACE: Final = "*"
+"""Among ``tenant_names``: each namespace that no other entry names."""
+_OWN_NAME: Final = "{namespace}"
+
+
+class TenantNames(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tenants' names the ConfigMaps of a namespace may claim."""
+
+    namespace: str
+    """``*``: each one that no other entry names."""
+    tenants: tuple[str, ...]
+    """Regular expressions, each for a whole name; ``{namespace}`` in one stands for the namespace's own name."""
+
+    def may_claim(self, namespace: str, tenant: str) -> bool:
+        """Whether ``tenant`` is one of theirs."""
+        return any(re.fullmatch(pattern, tenant) for pattern in self.of(namespace))
+
+    def of(self, namespace: str) -> tuple[str, ...]:
+        """The regular expressions for one namespace."""
+        return tuple(pattern.replace(_OWN_NAME, re.escape(namespace)) for pattern in self.tenants)
 
 
 class LeaseSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,6 +190,9 @@ class TenantOperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     tenant_quotas: tuple[TenantQuotas, ...] = ()
     mask_keys: MaskKeySettings | None = None
     """None: keys are not looked for, and routers alone refuse a document whose key they lack."""
+    tenant_names: tuple[TenantNames, ...] = ()
+    """Which names the ConfigMaps of which namespace may claim, and with a name all topics that begin with it. A namespace that
+    is neither named nor covered by ``*`` may claim none. Empty, the default: each namespace may claim any name that is free."""
     sources: tuple[str, ...] | None = None
     """The sources that this mesh reads: a document that names another is refused. None: it is not looked for."""
     joining: JoiningSettings | None = None
@@ -187,5 +217,15 @@ class TenantOperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
         mistakes = []
         if not 0 < self.largest_document_bytes <= 1_000_000:
             mistakes.append("largest_document_bytes: must be 1 to 1000000; a ConfigMap holds no more")
+        mistakes += _mistakes_of_names(self.tenant_names)
         if mistakes:
             raise InvalidSettings("tenant_operator", mistakes)
+
+
+def _mistakes_of_names(found: Sequence[TenantNames]) -> Iterator[str]:
+    namespaces = [each.namespace for each in found]
+    for index, each in enumerate(found):
+        if namespaces.index(each.namespace) != index:
+            yield f"tenant_names[{index}].namespace: {each.namespace!r} stands here twice; join the two"
+        for number, pattern in enumerate(each.of("namespace")):
+            yield from pattern_mistakes(f"tenant_names[{index}].tenants[{number}]", pattern)

@@ -64,7 +64,10 @@ FULL: Final[Mapping[str, Any]] = {
             "HEADWATER_KEY__ACME__CARD": {"name": "card-keys", "key": "acme"},
         },
     },
-    "tenantOperator": {"settings": {"quotas": {"consumer_bytes_per_s": 1_000_000}, "resync_s": 10}},
+    "tenantOperator": {
+        "tenantNames": {"team-acme": ["acme(-.*)?"], "*": ["{namespace}(-.*)?"]},
+        "settings": {"quotas": {"consumer_bytes_per_s": 1_000_000}, "resync_s": 10},
+    },
     "sink": {
         "settings": {"warehouses": {"iceberg": {"catalog": {"kind": "rest", "uri": "https://catalog"}}}},
         "secretEnv": {"HEADWATER_WAREHOUSES__ICEBERG__CATALOG__CREDENTIAL": {"name": "catalog", "key": "credential"}},

@@ -629,6 +629,7 @@ def test_no_password_stands_in_what_is_rendered(cluster: ControlPlane) -> None:
         ({"router": {"maskKeys": {"../acme": "keys"}}}, r"\.\./acme"),
         ({"router": {"disruptionBudget": {"maxUnavailable": 0}}}, "router/disruptionBudget/maxUnavailable"),
         ({"tenantOperator": {"disruptionBudget": {"minAvailable": 1}}}, "'minAvailable' not allowed"),
+        ({"tenantOperator": {"tenantNames": {"team_acme": ["acme"]}}}, "team_acme"),
         ({"sink": {"executors": {"resources": {"requests": {"memory": "1Gi"}}}}}, "executors/resources/requests"),
         ({"sink": {"kind": "SparkApplication"}}, "sink.executors.instances: is 0"),
         ({"development": True, "sink": {"executors": {"instances": 1}}}, "set sink.executors.instances: 0"),

@@ -543,6 +543,25 @@ async def test_nobody_claims_another_tenants_prefix(mesh: Mesh, tenant: str) -> 
     assert mesh.told(tenant)[0] == "ready"
 
 
+async def test_a_namespace_claims_only_names_that_the_chart_gives_it(mesh: Mesh, tenant: str) -> None:
+    """With the settings that the chart makes; nothing is made for who claims another one."""
+    names = {mesh.tenants: [f"{tenant}(-eu)?"], "*": ["{namespace}"]}
+    values = {"tenantOperator": {"tenantNamespaces": [mesh.tenants], "tenantNames": names}}
+    rendered = render(mesh.cluster, values, mesh.own, "tenant-operator")
+    given = yaml.safe_load(next(each for each in rendered if each["kind"] == "ConfigMap")["data"]["settings.yaml"])
+    mesh.start_operator(tenant_names=given["tenant_names"])
+
+    mesh.tenant(f"{tenant}-eu")
+    mesh.tenant(f"{tenant}-us")
+    message = await mesh.is_told(f"{tenant}-us", "refused")
+    await mesh.is_told(f"{tenant}-eu", "ready")
+
+    may = f"namespace {mesh.tenants} may not claim '{tenant}-us': its names match {tenant}(-eu)?; take such a name"
+    assert may in message
+    assert mesh.record(f"{tenant}-us") is None
+    assert not mesh.kafka.topics(f"{tenant}-us")
+
+
 async def test_drift_is_put_right(mesh: Mesh, tenant: str) -> None:
     mesh.start_operator(quotas={"producer_bytes_per_s": 1_000})
     mesh.tenant(tenant)

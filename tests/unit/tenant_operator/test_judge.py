@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from libs.config.connections import GrpcClientSettings
+from libs.errors import InvalidSettings
 from libs.mysql.logical import column
 from libs.types.table import TableId, TableSchema
 from services.tenant_operator.judge import Standing
@@ -17,7 +18,7 @@ from services.tenant_operator.objects import (
     record_manifest,
     tenant_record,
 )
-from services.tenant_operator.settings import JoiningSettings
+from services.tenant_operator.settings import JoiningSettings, KubernetesSettings, TenantNames, TenantOperatorSettings
 from tests.unit.tenant_operator.tenants import config_map, document, judged, record
 
 BAD = "tenant: acme\nsources: [{nam: shop}]\n"
@@ -170,6 +171,70 @@ def test_what_the_router_would_refuse_is_refused_here(selection: str, says: str)
     assert "line 4: " in mistakes(standing)["acme"]
     assert says in mistakes(standing)["acme"]
     assert list(in_force(standing)) == ["globex"]
+
+
+OF_TEAMS = (
+    TenantNames(namespace="teams", tenants=("acme(-.*)?", "globex")),
+    TenantNames(namespace="*", tenants=("{namespace}(-.*)?",)),
+)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "tenant", "is_refused"),
+    [
+        ("teams", "acme", False),
+        ("teams", "acme-eu", False),
+        ("teams", "acmes", True),
+        ("teams", "teams", True),
+        ("blue", "blue-eu", False),
+        ("blue", "acme", True),
+    ],
+)
+def test_a_namespace_claims_its_own_names_alone(namespace: str, tenant: str, is_refused: bool) -> None:
+    """Patterns are for whole names; `*` is for namespaces that are not named."""
+    claims = config_map(tenant, origin=Origin(namespace, tenant, "uid"))
+
+    standing = judged(claims, tenant_names=OF_TEAMS)
+
+    assert bool(standing.refused) == is_refused
+
+
+def test_a_name_of_another_namespace_is_refused_with_those_that_are_its_own() -> None:
+    """The same where it may claim none; where nothing is said, as ever, any namespace may claim any name."""
+    [refused] = judged(config_map("initech"), tenant_names=OF_TEAMS).refused
+    [none] = judged(config_map("initech"), tenant_names=(TenantNames(namespace="blue", tenants=("b",)),)).refused
+
+    assert (
+        "tenant: namespace teams may not claim 'initech': its names match acme(-.*)? or globex; take such a name"
+        in (refused.mistakes[0])
+    )
+    assert "tenantOperator.tenantNames" in refused.mistakes[0]
+    assert "namespace teams may not claim 'initech': it may claim none" in none.mistakes[0]
+    assert judged(config_map("initech")).refused == ()
+
+
+def test_who_was_there_before_names_were_given_out_keeps_what_is_in_force() -> None:
+    """And nothing else of it comes into force."""
+    known = record("initech", text=document("initech", "limits: {weight: 2}\n"))
+
+    standing = judged(config_map("initech"), records=(known,), tenant_names=OF_TEAMS)
+
+    assert [each.record.text for each in standing.in_force] == [known.text]
+    assert [each.tenant for each in standing.refused] == ["initech"]
+
+
+def test_a_pattern_that_is_none_or_a_namespace_twice_is_refused() -> None:
+    with pytest.raises(InvalidSettings) as raised:
+        TenantOperatorSettings(
+            kubernetes=KubernetesSettings(own_namespace="headwater"),
+            tenant_names=(
+                TenantNames(namespace="a", tenants=("(",)),
+                TenantNames(namespace="a", tenants=("{namespace}",)),
+            ),
+        )
+
+    assert "tenant_names[0].tenants[0]" in str(raised.value)
+    assert "tenant_names[1].namespace: 'a' stands here twice" in str(raised.value)
 
 
 def test_what_the_operator_cannot_do_is_refused_by_name() -> None:
