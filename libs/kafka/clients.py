@@ -146,6 +146,18 @@ def create_topics(
     return errors
 
 
+def all_topics(settings: KafkaSettings) -> frozenset[str]:
+    """The names of all topics that the user may see. Blocks.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+    """
+    try:
+        return frozenset(AdminClient(client_config(settings)).list_topics(timeout=CREATE_TOPICS_TIMEOUT_S).topics)
+    except KafkaException as error:
+        raise BrokerUnavailable(f"Kafka does not tell which topics there are: {error.args[0]}") from error
+
+
 def denial_of(faults: Sequence[KafkaError]) -> KafkaError | None:
     """That fault of a client which no retry mends: its user, password, right or certificate; None: there is none."""
     for fault in faults:

@@ -29,6 +29,7 @@ from services.router.record_batch import payload_size
 from services.router.refusals import Refusals
 from services.router.settings import LaneSettings
 from services.router.topic_claims import TopicClaims
+from services.router.topic_quotas import TopicQuotas
 from services.router.writer import TopicsRefused, TransactionWriter
 
 _BROKERS_CHOICE: Final = -1
@@ -65,6 +66,8 @@ class LaneDependencies:
     """Of the schemas of Avro events."""
     refusals: Refusals = field(default_factory=Refusals)
     """Of all sources."""
+    topic_quotas: TopicQuotas = field(default_factory=TopicQuotas)
+    """Of all tenants."""
     look_at_tenants: Callable[[], None] = lambda: None
     """Have ``tenants`` be what the documents say at this moment; blocks shortly. From any thread."""
 
@@ -100,13 +103,17 @@ class Outputs:
         """What the running transaction holds for each tenant; counted once it is committed."""
 
     def create(self, targets: Iterable[Target]) -> RefusedTopics:
-        """Make the topics that are missing; those that Kafka will not have as their tenants' documents want them.
+        """Make the topics that are missing; those that Kafka will not have as their tenants' documents want them, or that are
+        more than their tenants may have.
 
         Raises:
             BrokerUnavailable: Kafka does not answer.
         """
         missing = {target.topic.name: target for target in targets if target.topic.name not in self._known_topics}
-        errors = create_topics(self._shared.kafka, [target.topic for target in missing.values()])
+        beyond = self._shared.topic_quotas.beyond(self._source, missing.values())
+        errors = beyond | create_topics(
+            self._shared.kafka, [target.topic for name, target in missing.items() if name not in beyond]
+        )
         self._known_topics.update(missing.keys() - errors.keys())
         refused = []
         for name, error in errors.items():

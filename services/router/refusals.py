@@ -24,7 +24,6 @@ from libs.config.connections import GrpcClientSettings
 from libs.config.mask_keys import MaskKeys
 from libs.errors import HeadwaterError, PipelineHalted, ServiceUnavailable, TransientError
 from libs.events.connect_schema import MYSQL_FORM, EnvelopeForm
-from libs.kafka.clients import TopicSpec
 from libs.rpc.tenants_client import TenantsClient
 from libs.types.refusal import Refusal, RefusedKind
 from libs.types.table import TableId, TableSchema
@@ -63,8 +62,8 @@ _TOLD_AGAIN_AFTER_US: Final = 60_000_000
 _NO_TABLE: Final = TableId(database="", table="")
 
 _Key = tuple[str, str, RefusedKind, TableId]
-TryTopics = Callable[[Sequence[TopicSpec]], Mapping[str, HeadwaterError]]
-"""Why Kafka would not create topics, by name; blocks."""
+TryTopics = Callable[[str, Sequence[Target]], Mapping[str, HeadwaterError]]
+"""Why topics of a source would not be made, by name; blocks."""
 
 log = structlog.get_logger()
 
@@ -402,7 +401,7 @@ class RefusalTeller:
 
     def _refused_by_kafka(self, refusal: Refusal, subscriber: Subscriber) -> str | None:
         """Raises TransientError where Kafka does not say."""
-        errors = self._try_topics([target.topic for target in _targets(refusal, subscriber)])
+        errors = self._try_topics(refusal.source, _targets(refusal, subscriber))
         for error in errors.values():
             if not isinstance(error, PipelineHalted):
                 raise error

@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,7 @@ from libs.config.tenants import RefusedDocument, TenantFolder, TenantSet
 from libs.errors import HeadwaterError, ServiceUnavailable
 from libs.events.names import changes_topic
 from libs.events.row_filter import condition_mistakes
-from libs.kafka.clients import TopicSpec, create_topics, ensure_topics
+from libs.kafka.clients import TopicSpec, all_topics, create_topics, ensure_topics
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.rpc.schema_history_client import SchemaHistoryClient
 from libs.telemetry import metrics
@@ -31,7 +31,7 @@ from services.router.app import ChangesConsumer
 from services.router.encode import SchemaIds
 from services.router.lanes import Lanes
 from services.router.liveness import Liveness, watch_transactions
-from services.router.match import NO_REGISTRY, FetchTableSchema
+from services.router.match import NO_REGISTRY, FetchTableSchema, Target
 from services.router.outputs import LaneDependencies
 from services.router.progress import ProgressReporter
 from services.router.rate_limits import RateLimits
@@ -39,6 +39,7 @@ from services.router.received_tenants import ReceivedTenants
 from services.router.refusals import Refusals, RefusalTeller
 from services.router.settings import RouterSettings
 from services.router.topic_claims import TopicClaims, announced_tables
+from services.router.topic_quotas import TopicQuotas
 from services.router.writer import quieten_aiokafka
 
 log = structlog.get_logger()
@@ -87,6 +88,7 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
             keys=keys,
             registry=registry,
             refusals=refusals,
+            topic_quotas=TopicQuotas(settings.topic_quotas, functools.partial(all_topics, settings.kafka)),
             look_at_tenants=tenants.look,
         )
         lanes = Lanes(topics, shared)
@@ -129,7 +131,7 @@ def _tells_refusals(
         fetch_schema=shared.fetch_schema,
         keys=shared.keys,
         registry=shared.registry,
-        try_topics=functools.partial(create_topics, settings.kafka, is_trial=True),
+        try_topics=functools.partial(_try_topics, shared),
         claims=shared.claims,
     )
     return [teller.run]
@@ -138,6 +140,13 @@ def _tells_refusals(
 def _name(settings: RouterSettings) -> str:
     """Of this process among those that run now, and of its successor in the same pod."""
     return f"{socket.gethostname()}:{Path(settings.state_folder).absolute()}"
+
+
+def _try_topics(shared: LaneDependencies, source: str, targets: Sequence[Target]) -> dict[str, HeadwaterError]:
+    """As ``Outputs.create``, and makes none."""
+    beyond = shared.topic_quotas.beyond(source, targets, is_trial=True)
+    wanted = [target.topic for target in targets if target.topic.name not in beyond]
+    return beyond | create_topics(shared.kafka, wanted, is_trial=True)
 
 
 def _schema_registry(settings: RouterSettings) -> SchemaIds:

@@ -5,6 +5,7 @@ import math
 import msgspec
 
 from libs.config.connections import GrpcClientSettings, KafkaSettings, SchemaRegistrySettings, TelemetrySettings
+from libs.config.topic_quotas import TopicQuotaSettings
 from libs.errors import InvalidSettings
 from services.router.record_batch import CODECS
 
@@ -95,6 +96,8 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
     telemetry: TelemetrySettings = TelemetrySettings()
     lane: LaneSettings = LaneSettings()
     tenant_limits: TenantLimitSettings = TenantLimitSettings()
+    topic_quotas: TopicQuotaSettings = TopicQuotaSettings()
+    """A table whose topic would be one more is refused; tenant_operator is told the same."""
     session_timeout_s: float = 7.0
     """A router that is silent for so long loses its partitions: after a kill, routing goes on 2 to 6 s later."""
     heartbeat_interval_s: float = 2.0

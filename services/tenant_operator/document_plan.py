@@ -18,6 +18,7 @@ from libs.types.tenant import SourceSelection, TenantSpec
 from services.tenant_operator.judge import Planned
 from services.tenant_operator.kafka_plan import GROUP, RIGHTS, TOPIC, topics_of
 from services.tenant_operator.settings import QuotaSettings
+from services.tenant_operator.table_fit import topics_needed
 
 _AS_THEY_ARE: Final = "delivered"
 _SHOWN: Final = frozenset(
@@ -37,12 +38,14 @@ _NAMED: Final = 50
 """Tables of a source that are told by name; a document may select thousands."""
 
 
-def plan_lines(planned: Planned, *, quotas: QuotaSettings) -> list[str]:
-    """A line for each thing; none: nothing would change. ``quotas``: of its Kafka user, by the operator's settings."""
+def plan_lines(planned: Planned, *, quotas: QuotaSettings, most_topics: int | None = None) -> list[str]:
+    """A line for each thing; none: nothing would change. ``quotas``: of its Kafka user, ``most_topics``: of its topics, by the
+    operator's settings."""
     spec, old = planned.would_be.spec, planned.in_force
     return [
         *([] if old is not None else _access(spec.tenant, quotas)),
         *_topics(spec, old),
+        *([] if old is not None or most_topics is None else _count(planned, most_topics)),
         *_job(planned),
         *([] if old is None else _settings(old, spec)),
         *_tables(planned),
@@ -66,6 +69,11 @@ def _topics(spec: TenantSpec, old: TenantSpec | None) -> Iterator[str]:
         yield f"topics made: {', '.join(made)}; those of rows come with each table's first row"
     if left := sorted(were - become):
         yield f"topics that nothing is written to any more: {', '.join(left)}"
+
+
+def _count(planned: Planned, most: int) -> Iterator[str]:
+    rows, others = topics_needed(planned.would_be.spec, planned.tables)
+    yield f"{rows + others} topics by the tables that there are now, {rows} of rows and {others} others; it may have {most}"
 
 
 def _job(planned: Planned) -> Iterator[str]:

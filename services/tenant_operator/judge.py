@@ -12,6 +12,7 @@ from typing import Final
 from libs.config.tenant_config_map import DOCUMENT_KEY, TENANT_LABEL
 from libs.config.tenant_place import source_mistakes, warehouse_mistakes
 from libs.config.tenants import CheckKey, key_mistakes, no_keys_checked, parse_tenant, read_tenant
+from libs.config.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotaSettings
 from libs.events.row_filter import condition_mistakes
 from libs.types.table import TableSchema
 from libs.types.tenant import TenantSpec
@@ -30,7 +31,7 @@ from services.tenant_operator.objects import (
 )
 from services.tenant_operator.refusals import without_silent
 from services.tenant_operator.settings import ANY_NAMESPACE, JoiningSettings, TenantNames
-from services.tenant_operator.table_fit import fit_mistakes, is_new
+from services.tenant_operator.table_fit import fit_mistakes, is_new, quota_mistakes
 
 Parsed = tuple[TenantSpec | None, tuple[str, ...]]
 """A document, or every mistake in it."""
@@ -143,6 +144,7 @@ def judge(
     sources: Sequence[str] | None = None,
     warehouses: Sequence[str] | None = None,
     tenant_names: Sequence[TenantNames] = (),
+    topic_quotas: TopicQuotaSettings = NO_TOPIC_QUOTAS,
     tables: Mapping[str, Sequence[TableSchema]] = NO_TABLES,
     unseen: Set[str] = frozenset(),
     now_us: int = 0,
@@ -177,7 +179,8 @@ def judge(
                     config_map.text, spec, check_key, joining, sources=sources, warehouses=warehouses
                 )
             if spec is not None and not found_mistakes and is_new(config_map, record):
-                found_mistakes = _located(config_map.text, tuple(fit_mistakes(spec, tables)))
+                too_many = quota_mistakes(spec, tables, topic_quotas.of(spec.tenant))
+                found_mistakes = _located(config_map.text, (*fit_mistakes(spec, tables), *too_many))
             mistakes.extend(f"{DOCUMENT_KEY}: {mistake}" for mistake in found_mistakes)
         mistakes.extend(_claim_mistakes(config_map, spec, record, owners))
         mistakes.extend(_namespace_mistakes(config_map, spec, tenant_names))

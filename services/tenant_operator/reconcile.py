@@ -199,7 +199,14 @@ class Reconciler:
         if failures.of_all:
             for name in (*(each.tenant for each in standing.in_force), *(each.tenant for each in standing.leaving)):
                 by_tenant[name] = [*failures.of_all, *by_tenant.get(name, ())]
-        plans = [plan_lines(each, quotas=self._quotas_of(each.would_be.tenant)) for each in standing.planned]
+        plans = [
+            plan_lines(
+                each,
+                quotas=self._quotas_of(each.would_be.tenant),
+                most_topics=self._settings.topic_quotas.of(each.would_be.tenant),
+            )
+            for each in standing.planned
+        ]
         await self._report(reports(standing, by_tenant, jobs, plans))
         if failures.is_any:
             log.warning(
@@ -258,6 +265,7 @@ class Reconciler:
             joining=self._settings.joining,
             sources=self._settings.sources,
             tenant_names=self._settings.tenant_names,
+            topic_quotas=self._settings.topic_quotas,
             warehouses=None if self._settings.sink_jobs is None else self._settings.sink_jobs.warehouses,
             tables=tables,
             unseen=observed.unseen,

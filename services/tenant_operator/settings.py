@@ -8,6 +8,7 @@ import msgspec
 
 from libs.config.connections import GrpcClientSettings, GrpcServerSettings, KafkaSettings, TelemetrySettings
 from libs.config.patterns import pattern_mistakes
+from libs.config.topic_quotas import TopicQuotaSettings
 from libs.errors import InvalidSettings
 
 
@@ -188,6 +189,9 @@ class TenantOperatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     quotas: QuotaSettings = QuotaSettings()
     """Of each tenant that ``tenant_quotas`` does not name. Not in the tenant's document: nobody grants himself more."""
     tenant_quotas: tuple[TenantQuotas, ...] = ()
+    topic_quotas: TopicQuotaSettings = TopicQuotaSettings()
+    """A document that selects more tables than a tenant may have topics is refused; routers are told the same, for tables come
+    later too."""
     mask_keys: MaskKeySettings | None = None
     """None: keys are not looked for, and routers alone refuse a document whose key they lack."""
     tenant_names: tuple[TenantNames, ...] = ()

@@ -64,6 +64,7 @@ FULL: Final[Mapping[str, Any]] = {
             "HEADWATER_KEY__ACME__CARD": {"name": "card-keys", "key": "acme"},
         },
     },
+    "topicQuotas": {"perTenant": 200, "tenants": {"acme": 500}},
     "tenantOperator": {
         "tenantNames": {"team-acme": ["acme(-.*)?"], "*": ["{namespace}(-.*)?"]},
         "settings": {"quotas": {"consumer_bytes_per_s": 1_000_000}, "resync_s": 10},

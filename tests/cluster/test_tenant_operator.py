@@ -1219,6 +1219,72 @@ async def test_topics_that_kafka_refuses_are_told_and_end_without_a_row(
     assert len(read_topic(broker, f"{tenant}.dead-letter")) == 1
 
 
+async def test_a_tenant_has_as_many_topics_as_the_mesh_grants_it(
+    mesh: Mesh, tenant: str, valkey_server: ValkeyServer, unique_name: Callable[[str], str]
+) -> None:
+    """A document that needs more is refused, and so is a table that comes later, until the quota is raised. With the settings
+    that the chart gives to both."""
+    broker = mesh.kafka.broker.bootstrap_servers
+    source = ChangesSource(broker, unique_name("shop").replace("_", "-"))
+    document = "tenant: {}\nsources: [{{name: {}, exclude_tables: [{}]}}]\nsink: null\n"
+    items, late = (TableId(database="shop", table=table) for table in ("items", "late"))
+    values = {"topicQuotas": {"perTenant": 4}, "sources": {"shop": {"kind": "mysql", "settings": {}}}}
+    rendered = [render(mesh.cluster, values, mesh.own, name) for name in ("tenant-operator", "router")]
+    to_operator, to_router = (
+        yaml.safe_load(next(each for each in found if each["kind"] == "ConfigMap")["data"]["settings.yaml"])[
+            "topic_quotas"
+        ]
+        for found in rendered
+    )
+    with started_services(broker, valkey_server.url, mesh.folder) as services:
+        history = services.schema_history.client_settings
+
+        async def record(table_id: TableId) -> None:
+            await record_schema(history, source.name, msgspec.structs.replace(orders_schema(), table_id=table_id))
+
+        await record_schema(history, source.name, orders_schema())
+        await record(items)
+        sources = [{"name": source.name, "kind": "mysql", "include_tables": [".*"]}]
+        joining = {"schema_history": {"address": history.address}, "sources": sources}
+        operator = mesh.start_operator(topic_quotas=to_operator, joining=joining)
+        mesh.tenant(tenant, document.format(tenant, source.name, ""))
+        refused = await mesh.is_told(tenant, "refused")
+        mesh.config_map(tenant, document.format(tenant, source.name, "'.*items'"), plan="true")
+        plan = await mesh.is_told(tenant, "planned")
+        mesh.config_map(tenant, document.format(tenant, source.name, "'.*items'"), plan="false")
+        await mesh.is_told(tenant, "ready")
+        router = _router(mesh, operator, services, source.name)
+        router.settings = {**router.settings, "topic_quotas": to_router}
+        try:
+            router.start()
+            source.creates([1])
+            await record(late)
+            source.creates([2], table=late)
+            source.publish()
+            degraded = await mesh.is_told(tenant, "degraded")
+            topics = mesh.kafka.topics(tenant)
+            router.stop()
+            router.settings = {**router.settings, "topic_quotas": {"per_tenant": 5}}
+            router.start()
+            await mesh.is_told(tenant, "ready")
+            source.creates([3], table=late)
+            source.publish()
+            await eventually(lambda: len(read_topic(broker, f"{tenant}.{source.name}.shop.late")) == 1)
+        finally:
+            router.stop()
+
+    assert "sources: needs 5 topics by the tables that there are now, 2 of rows and 3 others" in refused
+    assert f"and tenant {tenant} may have 4" in refused
+    assert "4 topics by the tables that there are now, 1 of rows and 3 others; it may have 4" in plan
+    assert (
+        f"- shop.late of {source.name}: topic {tenant}.{source.name}.shop.late: tenant {tenant} has 4 topics"
+        in degraded
+    )
+    assert len(topics) == 4
+    assert len(read_topic(broker, f"{tenant}.dead-letter")) == 1
+    assert len(read_topic(broker, f"{tenant}.{source.name}.shop.orders")) == 1
+
+
 async def test_a_schema_that_the_registry_takes_at_last_ends_the_refusal_without_a_row(
     mesh: Mesh,
     tenant: str,

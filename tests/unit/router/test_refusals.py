@@ -13,7 +13,6 @@ from libs.config.mask_keys import NO_KEYS, MaskKeys
 from libs.errors import AccessDenied, BrokerUnavailable, HeadwaterError, ServiceUnavailable
 from libs.events.connect_schema import MYSQL_FORM
 from libs.events.names import tenant_row_topic
-from libs.kafka.clients import TopicSpec
 from libs.rpc.tenants_client import TenantsClient
 from libs.types.refusal import Refusal, RefusedKind
 from libs.types.table import TableId, TableSchema
@@ -28,7 +27,7 @@ from libs.types.tenant import (
     TopicSettings,
 )
 from services.router.encode import RegisteredSchema, SchemaIds, SchemaRefused, SchemaText
-from services.router.match import NO_REGISTRY, RouteBook
+from services.router.match import NO_REGISTRY, RouteBook, Target
 from services.router.refusals import Refusals, RefusalTeller
 from services.router.topic_claims import TopicClaims
 from tests.unit.router.test_match import ORDERS, schema, tenant
@@ -73,12 +72,13 @@ class Kafka:
         self.refuses, self.is_away = True, False
         self.asked: list[list[str]] = []
 
-    def tries(self, topics: Sequence[TopicSpec]) -> dict[str, HeadwaterError]:
-        self.asked.append([topic.name for topic in topics])
+    def tries(self, _source: str, targets: Sequence[Target]) -> dict[str, HeadwaterError]:
+        names = [target.topic.name for target in targets]
+        self.asked.append(names)
         if self.is_away:
-            return {topic.name: BrokerUnavailable("Kafka does not answer") for topic in topics}
+            return {name: BrokerUnavailable("Kafka does not answer") for name in names}
         reason = f"may not create, request {len(self.asked)}"
-        return {topic.name: AccessDenied(reason) for topic in topics[:1]} if self.refuses else {}
+        return {name: AccessDenied(reason) for name in names[:1]} if self.refuses else {}
 
 
 def book(

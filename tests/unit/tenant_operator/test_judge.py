@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from libs.config.connections import GrpcClientSettings
+from libs.config.topic_quotas import TopicQuotaSettings
 from libs.errors import InvalidSettings
 from libs.mysql.logical import column
 from libs.types.table import TableId, TableSchema
@@ -171,6 +172,28 @@ def test_what_the_router_would_refuse_is_refused_here(selection: str, says: str)
     assert "line 4: " in mistakes(standing)["acme"]
     assert says in mistakes(standing)["acme"]
     assert list(in_force(standing)) == ["globex"]
+
+
+def test_a_document_that_needs_more_topics_than_the_mesh_grants_is_refused_with_the_count() -> None:
+    """By the tables that there are; one topic for all of them fits again, and what is in force stays so."""
+    tables = {
+        "shop": [msgspec.structs.replace(ORDERS, table_id=TableId(database="shop", table=f"t{n}")) for n in range(8)]
+    }
+    quotas = TopicQuotaSettings(per_tenant=10, tenants={"globex": 11})
+    shared = document("initech", "topics: {layout: per_tenant}\nformat: {tombstones: false}\nsink: null\n")
+
+    standing = judged(
+        config_map("acme"), config_map("globex"), config_map("initech", shared), tables=tables, topic_quotas=quotas
+    )
+    known = judged(config_map("acme"), records=(record("acme"),), tables=tables, topic_quotas=quotas)
+
+    assert mistakes(standing)["acme"].startswith(
+        "tenant.yaml: line 2: sources: needs 11 topics by the tables that there are now, 8 of rows and 3 others, and tenant "
+        "acme may have 10: select fewer tables"
+    )
+    assert sorted(in_force(standing)) == ["globex", "initech"]
+    assert (known.refused, list(in_force(known))) == ((), ["acme"])
+    assert judged(config_map("acme"), topic_quotas=quotas).refused == ()
 
 
 OF_TEAMS = (
