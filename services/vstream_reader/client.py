@@ -19,11 +19,12 @@ from libs.errors import (
     SourceMisconfigured,
     SourceUnavailable,
 )
+from libs.mysql.identifiers import quote_identifier
 from libs.mysql.purged_log import tells_of_purged_log
 from libs.rpc.client import OwnsChannel, channel_to
 from libs.rpc.tls import refusal_in, was_closed, why_closed
 from libs.source.vitess.settings import VtgateSettings
-from protos.vitess import query_pb2, vtgate_pb2, vtgateservice_pb2
+from protos.vitess import query_pb2, vtgate_pb2, vtgateservice_pb2, vtrpc_pb2
 
 _SERVICE: Final = vtgateservice_pb2.DESCRIPTOR.services_by_name["Vitess"].full_name
 _PLACE: Final = "vtgate"
@@ -35,6 +36,19 @@ _FIRST_BACKOFF_MS: Final = 200
 _LAST_BACKOFF_MS: Final = 10_000
 _AHEAD_BYTES: Final = 1 << 20
 """What vtgate may send of a stream before it is asked for: four of a tablet's packets, 100 MB/s at a round trip of 10 ms."""
+
+
+_PASSES: Final = frozenset(
+    (
+        vtrpc_pb2.DEADLINE_EXCEEDED,
+        vtrpc_pb2.RESOURCE_EXHAUSTED,
+        vtrpc_pb2.FAILED_PRECONDITION,
+        vtrpc_pb2.ABORTED,
+        vtrpc_pb2.UNAVAILABLE,
+        vtrpc_pb2.CLUSTER_EVENT,
+    )
+)
+"""How statements fail while a shard's primary is away, or a reshard or reparent stops them."""
 
 
 class ShardsNotInStream(PipelineHalted):
@@ -78,6 +92,15 @@ class Vtgate(OwnsChannel):
         names = [name.partition("/") for name, *_ in await self.execute("SHOW VITESS_SHARDS")]
         return sorted(shard for owner, _, shard in names if owner == keyspace)
 
+    async def executed(self, keyspace: str) -> dict[str, str]:
+        """Where each serving shard's primary stands, as a VGTID says it. A shard that is in it had no journal yet when this was
+        asked: a reshard stops a shard's statements first (Vitess, ``traffic_switcher.go``, ``stopSourceWrites``).
+
+        Raises as ``execute``.
+        """
+        rows = await self.execute(f"SHOW GLOBAL GTID_EXECUTED FROM {quote_identifier(keyspace)}", keyspace=keyspace)
+        return {shard: f"MySQL56/{gtid_set.replace(chr(10), '')}" for _, gtid_set, shard in rows}
+
     async def tables(self, keyspace: str) -> list[str]:
         """The tables of a keyspace. Raises as ``execute``."""
         return [name for name, *_ in await self.execute("SHOW TABLES", keyspace=keyspace)]
@@ -104,7 +127,8 @@ class Vtgate(OwnsChannel):
             raise await self._as_ours(error) from error
         self.has_answered = True
         if answer.error.message:
-            raise PipelineHalted(f"vtgate at {self._where} refuses {statement!r}: {answer.error.message}")
+            kind = SourceUnavailable if answer.error.code in _PASSES else PipelineHalted
+            raise kind(f"vtgate at {self._where} refuses {statement!r}: {answer.error.message}")
         return [_texts(row) for row in answer.result.rows]
 
     async def stream(self, request: vtgate_pb2.VStreamRequest) -> AsyncGenerator[bytes, None]:

@@ -208,8 +208,18 @@ class StreamDecoder:
         self._copied: dict[str, dict[str, TableLastKey]] = {
             shard: {table.table_name: table for table in tables} for shard, tables in position.copied.items()
         }
+        self._only_followed = {
+            entry.shard
+            for entry in position.vgtid
+            if entry.is_place
+            and entry.shard in self._copying
+            and not (entry.table_p_ks or position.copied[entry.shard])
+        }
+        """Shards of which nothing is copied, since a reshard ends them (``position.followed_to_its_end``)."""
+        self.unconfirmed = frozenset(entry.shard for entry in position.vgtid if not entry.is_place)
+        """Shards that begin with this stream, until it is known that no reshard had ended them before."""
         self._not_begun = self._shards_not_begun()
-        self._let_go, self._taken_up = position.let_go, position.taken_up
+        self._let_go, self._taken_up, self._deal = position.let_go, position.taken_up, position.deal
         self._tables: dict[tuple[bytes, bytes], _Table | None] = {}
         self._decoders: WeakValueDictionary[tuple[TableSchema, bool, bool], RowChangesDecoder] = WeakValueDictionary()
         """By schema, whether members come as text, and whether rows are copied. All shards share them."""
@@ -251,12 +261,13 @@ class StreamDecoder:
 
     @property
     def is_resumable(self) -> bool:
-        """The stream may be resumed from ``position``: no transaction is in the batch in part, and every shard has begun.
+        """The stream may be resumed from ``position``: no transaction is in the batch in part, every shard has begun, and none
+        could have been ended by a reshard before that (``confirm``).
 
         From ``current`` a shard would begin later than it did before, behind changes that nobody has; and a shard of which no
         row was copied would begin its copy anew, perhaps behind the journal of a reshard, which then never comes.
         """
-        return not self._is_committing and not self._not_begun
+        return not self._is_committing and not self._not_begun and not self.unconfirmed
 
     @property
     def position(self) -> SourcePosition:
@@ -268,6 +279,7 @@ class StreamDecoder:
             copied,
             let_go=self._let_go,
             taken_up=self._taken_up,
+            deal=self._deal,
         )
 
     @property
@@ -279,6 +291,7 @@ class StreamDecoder:
             copied={shard: tuple(tables.values()) for shard, tables in self._copied.items()},
             let_go=self._let_go,
             taken_up=self._taken_up,
+            deal=self._deal,
         )
 
     @property
@@ -302,9 +315,14 @@ class StreamDecoder:
         return frozenset(self._held)
 
     @property
-    def shards_not_begun(self) -> frozenset[str]:
-        """Those that have not told their place yet, or none of their rows though they are copied."""
-        return frozenset(self._not_begun)
+    def shards_to_begin_again(self) -> frozenset[str]:
+        """Those that another stream begins anew: neither their place has come (or rows of them, where they are copied), nor the
+        journal that ends them."""
+        return frozenset(self._not_begun - self._only_followed - self._held)
+
+    def confirm(self, shards: Set[str]) -> None:
+        """These have begun before the journals that end them, if any does."""
+        self.unconfirmed -= shards
 
     @property
     def copying_shards(self) -> frozenset[str]:
@@ -502,7 +520,7 @@ class StreamDecoder:
             return
         for place, entry in arrived.items():
             before = self._shards[place]
-            if entry.shard in self._held or self._is_awaited(before.gtid, entry):
+            if entry.shard in self._held:
                 continue
             self._note_copied(before.gtid, entry)
             shard = self._shards[place] = _shard_at(entry, before.epoch)
@@ -520,7 +538,7 @@ class StreamDecoder:
         after: list[_Shard] = []
         for entry in current:
             known = before.get(entry.shard)
-            if known is not None and (entry.shard in self._held or self._is_awaited(known.gtid, entry)):
+            if known is not None and entry.shard in self._held:
                 after.append(known)
                 continue
             if known is not None:
@@ -537,6 +555,9 @@ class StreamDecoder:
             log.info("shards_left", shards=gone)
         if "" in self._copying:  # a request for all shards: these are they
             self._copying = {entry.shard for entry in current}
+        if "" in self.unconfirmed:
+            self.unconfirmed = frozenset(entry.shard for entry in current)
+        self.unconfirmed -= set(gone)
         self.cut_short |= {shard: self.finished_tables(shard) for shard in gone if shard in self._copying}
         self._epochs = {shard.gtid.shard: shard.epoch for shard in after}
         self._held &= self._epochs.keys()
@@ -559,10 +580,6 @@ class StreamDecoder:
     def _has_begun(self, entry: ShardGtid) -> bool:
         """The shard has told its place, and some of its rows if they are copied."""
         return entry.is_place and (entry.shard not in self._copying or bool(self._copied.get(entry.shard)))
-
-    def _is_awaited(self, before: ShardGtid, after: ShardGtid) -> bool:
-        """The shard keeps its place: vtgate was asked to begin its copy again (``position.resume_vgtid``), and has not yet."""
-        return after.gtid == EMPTY and before.is_place and after.shard in self._copying
 
     def _note_copied(self, before: ShardGtid, after: ShardGtid) -> None:
         if after.shard not in self._copying:  # of one that is finished a note would have it copied again

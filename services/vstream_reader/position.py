@@ -1,6 +1,6 @@
 """The VStream reader's source position: a VGTID, the epoch of each shard, and what a running copy has finished."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Final
 
 import msgspec
@@ -28,6 +28,15 @@ class LetGo(msgspec.Struct, frozen=True, kw_only=True):
     """What the task had been asked for, and how far its signals were followed, when it let them go."""
 
 
+class Deal(msgspec.Struct, frozen=True, kw_only=True):
+    """The shards that the tasks of a keyspace began with: what task 0 found when it dealt them, for all tasks (``tasks``)."""
+
+    beginnings: Vgtid
+    """Where each shard begins; sorted by name."""
+    executed: Mapping[str, str]
+    """Where each one stood then, as a VGTID says it: before anything of it was read, and before the journal that ends it."""
+
+
 class VitessPosition(msgspec.Struct, frozen=True, kw_only=True):
     """Token of a SourcePosition."""
 
@@ -36,13 +45,16 @@ class VitessPosition(msgspec.Struct, frozen=True, kw_only=True):
     """``EventOrder.epoch`` of each shard."""
     copied: Mapping[str, tuple[TableLastKey, ...]] = msgspec.field(default_factory=dict)
     """Of each shard whose tables are being copied: the last key of every table, finished ones too. vtgate forgets a table that
-    is finished, and would copy it again for a client that resumes. Of a shard that has met no row yet: nothing."""
+    is finished, and would copy it again for a client that resumes. Without any key: nothing of the shard is copied, since a
+    reshard ends it; its log is followed up to the journal, and the shards behind it are copied."""
     taken_over_by: str = ""
     """The source partition of a later generation that reads these shards now; then nobody goes on from here."""
     let_go: tuple[LetGo, ...] = ()
     """Shards that wait for the task that takes them up."""
     taken_up: tuple[int, ...] = ()
     """Journals whose shards this task took up, while another still lists them."""
+    deal: Deal | None = None
+    """Of task 0, until every other has begun."""
 
 
 _codec = PositionCodec(SOURCE_KIND, VitessPosition)
@@ -58,6 +70,7 @@ def encode_position(
     *,
     let_go: Sequence[LetGo] = (),
     taken_up: Sequence[int] = (),
+    deal: Deal | None = None,
 ) -> SourcePosition:
     """The position as everybody else carries it; ``shards`` are JSON already, one ShardGtid each."""
     token = b'{"vgtid":[%b],"epochs":%b' % (b",".join(shards), _encoder.encode(epochs))
@@ -67,6 +80,8 @@ def encode_position(
         token += b',"let_go":' + _encoder.encode(let_go)
     if taken_up:
         token += b',"taken_up":' + _encoder.encode(taken_up)
+    if deal is not None:
+        token += b',"deal":' + _encoder.encode(deal)
     return _codec.of_token(token + b"}")
 
 
@@ -75,13 +90,39 @@ def resume_vgtid(vgtid: Vgtid, copied: Mapping[str, Sequence[TableLastKey]]) -> 
 
     A table that is finished is asked for behind its last key: rows that came after it are copied, none again.
     """
-    found = []
-    for entry in vgtid:
-        keys = _united(copied.get(entry.shard, ()), entry.table_p_ks)
-        # Without any key vtgate would take a place for the end of the copy; but no row of the shard has come.
-        gtid = EMPTY if entry.shard in copied and not keys else entry.gtid
-        found.append(ShardGtid(keyspace=entry.keyspace, shard=entry.shard, gtid=gtid, table_p_ks=keys))
-    return tuple(found)
+    return tuple(
+        msgspec.structs.replace(entry, table_p_ks=_united(copied.get(entry.shard, ()), entry.table_p_ks))
+        for entry in vgtid
+    )
+
+
+def followed_to_its_end(position: VitessPosition, shard: str, gtid: str) -> VitessPosition:
+    """The position with a shard that a reshard ended before any of it was copied: from ``gtid`` on, its log is followed."""
+    (before,) = [entry for entry in position.vgtid if entry.shard == shard]
+    is_copied = before.gtid == EMPTY or shard in position.copied or bool(before.table_p_ks)
+    after = ShardGtid(keyspace=before.keyspace, shard=shard, gtid=gtid)
+    return msgspec.structs.replace(
+        position,
+        vgtid=tuple(after if entry is before else entry for entry in position.vgtid),
+        copied={**position.copied, shard: ()} if is_copied else position.copied,
+    )
+
+
+def begun_again(position: VitessPosition, shards: Set[str]) -> VitessPosition:
+    """The position with the copy of these shards at its beginning: no row of them has come.
+
+    A shard that gets its first place enters the next epoch (``vgtid.shard_epoch``): that shall be the one it was in.
+    """
+    placed = {entry.shard for entry in position.vgtid if entry.is_place and entry.shard in shards}
+    return msgspec.structs.replace(
+        position,
+        epochs={shard: epoch - (shard in placed) for shard, epoch in position.epochs.items()},
+        vgtid=tuple(
+            msgspec.structs.replace(entry, gtid=EMPTY, table_p_ks=()) if entry.shard in placed else entry
+            for entry in position.vgtid
+        ),
+        copied={shard: keys for shard, keys in position.copied.items() if shard not in shards},
+    )
 
 
 def _united(known: Sequence[TableLastKey], newest: Sequence[TableLastKey]) -> tuple[TableLastKey, ...]:

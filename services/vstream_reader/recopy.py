@@ -31,7 +31,7 @@ from libs.types.position import SourcePartition, SourcePosition
 from protos.vitess import vtgate_pb2
 from services.vstream_reader.client import ShardsNotInStream
 from services.vstream_reader.decode import StreamDecoder, copying_shards
-from services.vstream_reader.position import SOURCE_KIND, VitessPosition, decode_position, position_of
+from services.vstream_reader.position import SOURCE_KIND, VitessPosition, begun_again, decode_position, position_of
 from services.vstream_reader.settings import VstreamReaderSettings
 from services.vstream_reader.snapshot import recopy_request
 
@@ -257,7 +257,8 @@ def _place_of(copy: TableCopy, shards: Set[str]) -> VitessPosition | None:
         ended = ", ".join(sorted(copying - shards))
         log.warning("recopy_begins_anew", table=copy.table, reason=f"a reshard ended its shards {ended}")
         return None
-    return msgspec.structs.replace(place, vgtid=tuple(entry for entry in place.vgtid if entry.shard in shards))
+    place = msgspec.structs.replace(place, vgtid=tuple(entry for entry in place.vgtid if entry.shard in shards))
+    return begun_again(place, {shard for shard, keys in place.copied.items() if not keys})
 
 
 def _beginning(keyspace: str, main: VitessPosition) -> VitessPosition:

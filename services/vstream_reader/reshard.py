@@ -33,13 +33,19 @@ class Settled:
 
 
 def let_go(
-    position: VitessPosition, journal_id: int, ended: Sequence[str], incremental: IncrementalSnapshot
+    position: VitessPosition,
+    journal_id: int,
+    ended: Sequence[str],
+    incremental: IncrementalSnapshot,
+    *,
+    staying: Set[str] = frozenset(),
 ) -> VitessPosition:
-    """The position without the shards of it that the journal ends; where they stood is kept in it.
+    """The position without the shards of it that the journal ends; where they stood is kept in it. ``staying``: shards that
+    are not let go yet.
 
     Others may have been let go for the same journal before: a merge of what another merge, which came late, has made.
     """
-    gone = {entry.shard for entry in position.vgtid} & set(ended)
+    gone = ({entry.shard for entry in position.vgtid} & set(ended)) - staying
     before = _let_go_for(journal_id, position) or LetGo(journal_id=journal_id, ended=tuple(sorted(ended)))
     left = LetGo(
         journal_id=journal_id,

@@ -10,9 +10,10 @@ from typing import Final
 
 import msgspec
 
-from libs.errors import SourceMisconfigured
+from libs.errors import PipelineHalted, SourceMisconfigured
 from libs.mysql.identifiers import quote_identifier
 from libs.source.vitess.settings import StreamSettings, TabletType
+from libs.source.vitess.tasks import partition_name
 from libs.source.vitess.vgtid import CURRENT, EARLIEST, EMPTY, ShardGtid, parse_vgtid
 from libs.types.table import TableId
 from protos.vitess import binlogdata_pb2, topodata_pb2, vtgate_pb2
@@ -60,20 +61,33 @@ def first_position(settings: VstreamReaderSettings, shards: Sequence[str]) -> Vi
     return VitessPosition(vgtid=vgtid, epochs={entry.shard: 0 for entry in vgtid})
 
 
-def anew(settings: VstreamReaderSettings, position: VitessPosition, serving: Sequence[str]) -> VitessPosition:
+def anew(
+    settings: VstreamReaderSettings, position: VitessPosition, serving: Sequence[str], *, is_purged: bool
+) -> VitessPosition:
     """The beginning of another copy of everything that was read to ``position``. The epochs go on, so its rows win over all
-    before.
+    before. Shards that were joined with other tasks' are followed to their journals: what they became is copied then.
 
     Raises:
-        PipelineHalted: as ``tasks.shards_to_copy``.
+        PipelineHalted: ``is_purged``, the log behind ``position`` is gone, and such shards cannot be followed.
     """
-    shards = shards_to_copy(settings.tasks, position, serving)
+    shards, joined = shards_to_copy(settings.tasks, position, serving)
+    if joined and is_purged:
+        raise PipelineHalted(
+            f"a reshard joined {', '.join(joined)} with shards of other tasks than {partition_name(settings.tasks)}, which did "
+            "not follow it: reset the checkpoints of the source's tasks, and start them as the next generation "
+            "(tasks.generation)"
+        )
     newest = max(position.epochs.values(), default=0)
+    places = {entry.shard: entry for entry in position.vgtid}
+    copied = tuple(ShardGtid(keyspace=settings.keyspace, shard=shard, gtid=EMPTY) for shard in shards)
+    followed = tuple(msgspec.structs.replace(places[shard], table_p_ks=()) for shard in joined)
     return VitessPosition(
-        vgtid=tuple(ShardGtid(keyspace=settings.keyspace, shard=shard, gtid=EMPTY) for shard in shards),
-        epochs={shard: position.epochs.get(shard, newest) for shard in shards},
+        vgtid=(*copied, *followed),
+        epochs={entry.shard: position.epochs.get(entry.shard, newest) for entry in (*copied, *followed)},
+        copied=dict.fromkeys(joined, ()),
         let_go=position.let_go,
         taken_up=position.taken_up,
+        deal=position.deal,
     )
 
 
@@ -112,7 +126,7 @@ def stream_request(
         tablet_type=_TABLET_TYPES[stream.tablet_type],
         vgtid=vgtid_to_proto(resume_vgtid(position.vgtid, position.copied)),
         filter=stream_filter(settings.keyspace, settings.include_tables, settings.exclude_tables),
-        flags=_flags(stream, tables_to_copy, is_task=settings.tasks is not None),
+        flags=_flags(stream, tables_to_copy, hears_journals=settings.tasks is not None or is_copy_due(position)),
     )
 
 
@@ -126,7 +140,7 @@ def recopy_request(
     return request
 
 
-def _flags(stream: StreamSettings, tables_to_copy: Sequence[str], *, is_task: bool) -> vtgate_pb2.VStreamFlags:
+def _flags(stream: StreamSettings, tables_to_copy: Sequence[str], *, hears_journals: bool) -> vtgate_pb2.VStreamFlags:
     return vtgate_pb2.VStreamFlags(
         minimize_skew=stream.minimize_skew,
         heartbeat_interval=stream.heartbeat_interval_s,
@@ -135,8 +149,11 @@ def _flags(stream: StreamSettings, tables_to_copy: Sequence[str], *, is_task: bo
         cell_preference=stream.cell_preference.value if stream.cell_preference is not None else "",
         tablet_order=stream.tablet_order.value if stream.tablet_order is not None else "",
         stream_keyspace_heartbeats=stream.stream_keyspace_heartbeats,
-        # Without the journal a stream that stops at a reshard does not say where to go on, nor a task what is to be joined.
-        include_reshard_journal_events=stream.include_reshard_journal_events or stream.stop_on_reshard or is_task,
+        # Without the journal a stream that stops at a reshard does not say where to go on, nor a task what is to be joined, nor
+        # a copy which shards have come to their end before their first row.
+        include_reshard_journal_events=stream.include_reshard_journal_events
+        or stream.stop_on_reshard
+        or hears_journals,
         tables_to_copy=tables_to_copy,
         exclude_keyspace_from_table_name=stream.exclude_keyspace_from_table_name,
     )

@@ -46,7 +46,7 @@ from libs.source.vitess.tasks import partition_name
 from libs.telemetry import metrics
 from libs.types.checkpoint import Checkpoint, IncrementalSnapshot, SnapshotProgress
 from libs.types.order import EventOrder
-from libs.types.position import SourcePartition
+from libs.types.position import SourcePartition, SourcePosition
 from libs.types.table import TableId, TableSchema
 from protos.vitess import binlogdata_pb2
 from services.vstream_reader.answers import ANSWERS_AHEAD, Answers, Arrived
@@ -60,7 +60,7 @@ from services.vstream_reader.decode import (
     StreamDecoder,
     copying_shards,
 )
-from services.vstream_reader.position import VitessPosition, decode_position
+from services.vstream_reader.position import Deal, VitessPosition, begun_again, decode_position, position_of
 from services.vstream_reader.recopy import Recopy
 from services.vstream_reader.reshard import let_go, settled
 from services.vstream_reader.settings import SnapshotMode, VstreamReaderSettings
@@ -74,7 +74,13 @@ from services.vstream_reader.snapshot import (
     stream_request,
 )
 from services.vstream_reader.tally import StreamTally, TallyMetrics
-from services.vstream_reader.tasks import Beginning, Fellows, dealt_shards, require_own_generation
+from services.vstream_reader.tasks import (
+    Beginning,
+    Fellows,
+    dealt_beginning,
+    followed_where_ended,
+    require_own_generation,
+)
 from services.vstream_reader.vgtid import inherited_epoch, overlap, shard_gtid_from_proto
 
 log = structlog.get_logger()
@@ -110,7 +116,9 @@ class VstreamSource:
         self._schema_history = schema_history
         self._take_over = take_over
         self._fellows = fellows
-        self._copies_anew = settings.snapshot.mode is SnapshotMode.ALWAYS
+        self._is_first_opening = True
+        self._began_at: SourcePosition | None = None
+        """The position of the checkpoint that this process began with."""
         self.partition = SourcePartition(source=settings.source, name=partition_name(settings.tasks))
         self._vtgate_has_answered = False
         self._tally = StreamTally()
@@ -120,19 +128,23 @@ class VstreamSource:
     async def open(self, resume_from: Checkpoint | None, identity: BatchIdentity) -> AsyncIterator["VstreamChangeLog"]:
         """See ``libs.source.port.Source.open``."""
         async with Vtgate(self._settings.vtgate, has_answered=self._vtgate_has_answered) as vtgate:
-            serving, tables = await require_sound_source(self._settings, vtgate, has_begun=resume_from is not None)
+            has_begun = resume_from is not None or self._vtgate_has_answered
+            serving, tables = await require_sound_source(self._settings, vtgate, has_begun=has_begun)
             self._vtgate_has_answered = True
             progress = SnapshotProgress()
+            if self._is_first_opening and resume_from is not None:
+                self._began_at = resume_from.position
+            self._is_first_opening = False
             if resume_from is None:
-                beginning = await self._beginning(serving)
+                beginning = await self._beginning(serving, vtgate)
             else:
-                beginning = _resumed(resume_from, self._settings)
-                if self._copies_anew:
-                    position = anew(self._settings, beginning.position, serving)
+                beginning = await self._resumed(resume_from, serving)
+                # Also where a copy broke off before any of it was durable.
+                if self._settings.snapshot.mode is SnapshotMode.ALWAYS and resume_from.position == self._began_at:
+                    position = anew(self._settings, beginning.position, serving, is_purged=False)
                     beginning = dataclasses.replace(beginning, position=position, is_copying=True)
                 else:
                     progress = resume_from.snapshot or progress
-            self._copies_anew = False
             change_log = VstreamChangeLog(
                 self._settings,
                 self._schema_history,
@@ -150,7 +162,7 @@ class VstreamSource:
             finally:
                 await asyncio.shield(asyncio.to_thread(change_log.close))
 
-    async def _beginning(self, serving: Sequence[str]) -> Beginning:
+    async def _beginning(self, serving: Sequence[str], vtgate: Vtgate) -> Beginning:
         """Where a source partition without a checkpoint begins.
 
         Raises:
@@ -165,21 +177,45 @@ class VstreamSource:
             )
             return found
         tasks = self._settings.tasks
-        shards = dealt_shards(tasks, serving)
-        if tasks is not None and not shards:
-            raise SourceMisconfigured(
-                f"task {tasks.number} has no shard to read: there are {tasks.of} tasks and {len(serving)} shard(s) "
-                f"({', '.join(serving)}); read with at most {len(serving)} tasks"
-            )
-        position = first_position(self._settings, shards)
-        return Beginning(position, is_copy_due(position))
+        if tasks is None:
+            position = first_position(self._settings, serving)
+            return Beginning(position, is_copy_due(position))
+        deal = await self._dealt(serving, vtgate)
+        position = dealt_beginning(deal, tasks, serving)
+        return Beginning(position, bool(copying_shards(position)), is_told=position.deal is not None)
 
+    async def _dealt(self, serving: Sequence[str], vtgate: Vtgate) -> Deal:
+        """What the tasks begin with: as task 0 found it, which the others wait for. A reshard may come between their starts."""
+        tasks = self._settings.tasks
+        assert tasks is not None
+        told_at_s = 0.0
+        while tasks.number > 0 and self._fellows is not None:
+            first = (await self._fellows.positions()).get(0)
+            if first is not None and first.deal is not None:
+                return first.deal
+            if first is not None:
+                break  # it had none, or dropped it, since all had begun
+            if (now_s := time.monotonic()) >= told_at_s:
+                told_at_s = now_s + _STILL_WAITING_S
+                log.warning("first_task_awaited", remedy="see that task 0 runs: it deals the shards to all tasks")
+            await asyncio.sleep(_FELLOWS_POLL_S)
+        executed = await vtgate.executed(self._settings.keyspace)
+        if ended := [shard for shard in serving if shard not in executed]:
+            raise SourceUnavailable(f"a reshard ends {', '.join(ended)} just now: the shards are dealt when it is over")
+        position = first_position(self._settings, serving)
+        return Deal(beginnings=position.vgtid, executed={shard: executed[shard] for shard in serving})
 
-def _resumed(checkpoint: Checkpoint, settings: VstreamReaderSettings) -> Beginning:
-    """Raises PipelineHalted: another task reads these shards now."""
-    position = decode_position(checkpoint.position)
-    require_own_generation(position, settings.tasks)
-    return Beginning(position, checkpoint.snapshot is not None, checkpoint.incremental)
+    async def _resumed(self, checkpoint: Checkpoint, serving: Sequence[str]) -> Beginning:
+        """Raises PipelineHalted: another task reads these shards now. ServiceUnavailable: try again."""
+        position = decode_position(checkpoint.position)
+        require_own_generation(position, self._settings.tasks)
+        if position.deal is not None:
+            position = followed_where_ended(position, position.deal.executed, serving)
+            if self._settings.tasks is not None and self._fellows is not None:
+                others = await self._fellows.positions()
+                is_awaited = len(others) < self._settings.tasks.of - 1 or any(not e.is_place for e in position.vgtid)
+                position = position if is_awaited else msgspec.structs.replace(position, deal=None)
+        return Beginning(position, checkpoint.snapshot is not None, checkpoint.incremental)
 
 
 async def require_sound_source(
@@ -238,6 +274,7 @@ class VstreamChangeLog:
         self._schema_history = schema_history
         self._vtgate = vtgate
         self._position = beginning.position
+        self._is_told = beginning.is_told
         self._tables = tables
         self._progress = progress
         self._is_copying = beginning.is_copying
@@ -306,6 +343,8 @@ class VstreamChangeLog:
         self._recopy.follow_signals(self._settings.kafka)
         for schema in await self._schema_history.list_tables(self._settings.source):
             self._remember(schema)
+        if self._is_told:
+            yield self._first_checkpoint()
         while True:
             self._recopy.ended()  # a second stream ends with the main one
             decoder = self._decoder = StreamDecoder(
@@ -324,16 +363,42 @@ class VstreamChangeLog:
                     raise _placed(error, decoder) from error
                 log.warning("copy_needed", reason=str(error))
                 serving = self._settings.shards or await self._vtgate.shards(self._settings.keyspace)
-                self._position, self._is_copying = anew(self._settings, decoder.place, serving), True
+                self._position, self._is_copying = anew(self._settings, decoder.place, serving, is_purged=True), True
                 self._progress = SnapshotProgress()
                 continue
             except ShardsNotInStream as error:
+                await self._confirm(decoder)
                 if self._fellows is None or not self._let_go(decoder):
                     raise _placed(error, decoder) from error
             except (PipelineHalted, InvalidEvent) as error:
                 raise _placed(error, decoder) from error
             if not self._has_moved:
+                await self._confirm(decoder)
                 self._follow_journal(decoder)
+
+    def _first_checkpoint(self) -> ReadBatch:
+        resume = ResumePoint(
+            position=position_of(self._position),
+            order=self._order,
+            committed_at_us=time.time_ns() // 1_000,
+            snapshot=SnapshotProgress() if self._is_copying else None,
+            incremental=self._recopy.state,
+        )
+        return ReadBatch(payload=b"", rows=0, resume=resume)
+
+    async def _confirm(self, decoder: StreamDecoder) -> None:
+        """Make sure that the shards which began with this stream did so before the journals that end them: behind one, vtgate
+        never leads on to the new shards.
+
+        Raises:
+            SourceUnavailable: one did not, or may not have; it is begun again, from the last checkpoint.
+        """
+        begun = decoder.unconfirmed - decoder.shards_to_begin_again
+        if in_doubt := begun - decoder.held_shards:
+            executed = await self._vtgate.executed(self._settings.keyspace)
+            if ended := sorted(in_doubt - executed.keys()):
+                raise SourceUnavailable(f"a reshard ended {', '.join(ended)} when it was about to be read: begun again")
+        decoder.confirm(begun)
 
     def _follow_journal(self, decoder: StreamDecoder) -> None:
         """vtgate ended the stream: at a reshard, when it was told to; the new shards go on where the old ones ended."""
@@ -356,7 +421,8 @@ class VstreamChangeLog:
         self._copy_rest_of({shard: decoder.finished_tables(shard) for shard in ended & decoder.copying_shards})
         copied = {shard: keys for shard, keys in place.copied.items() if shard not in ended}
         self._progress = self._progress_of(decoder)
-        self._position = msgspec.structs.replace(place, vgtid=(*kept, *born), epochs=epochs, copied=copied)
+        position = msgspec.structs.replace(place, vgtid=(*kept, *born), epochs=epochs, copied=copied)
+        self._position = begun_again(position, decoder.shards_to_begin_again)
         self._is_copying = decoder.is_copying and bool(copying_shards(self._position))
         log.info("reshard_followed", ended=sorted(ended), born=[entry.shard for entry in born])
 
@@ -366,7 +432,7 @@ class VstreamChangeLog:
         """Read on without the shards that a reshard joins with other tasks'. False: no such journal has come.
 
         Raises:
-            PipelineHalted: another reader's settings leave one of them out, or the copy of one had hardly begun.
+            PipelineHalted: another reader's settings leave one of them out.
         """
         place = position = decoder.place
         for journal in self._announced.values():
@@ -379,15 +445,12 @@ class VstreamChangeLog:
                     f"a reshard joins {', '.join(sorted(own))} with shards that nobody reads ({', '.join(unread)}): name them "
                     "in 'shards' too, for all tasks"
                 )
-            if early := sorted(own & decoder.shards_not_begun):
-                raise PipelineHalted(
-                    f"a reshard ends {', '.join(early)}, of which no row was copied yet, and joins it with shards of other "
-                    "tasks: reset the checkpoints of the source's tasks to begin the copy anew, from the new shards"
-                )
-            position = let_go(position, journal.id, sorted(ended), self._recopy.state)
-            log.info("shards_let_go", shards=sorted(own), joined_with=sorted(ended - own))
+            staying = decoder.shards_to_begin_again
+            position = let_go(position, journal.id, sorted(ended), self._recopy.state, staying=staying)
+            log.info("shards_let_go", shards=sorted(own - staying), joined_with=sorted(ended - own))
         if position is place:
             return False
+        position = begun_again(position, decoder.shards_to_begin_again)
         self._progress = self._progress_of(decoder)
         self._move_to(decoder, position)
         return True
@@ -460,6 +523,8 @@ class VstreamChangeLog:
                         return
                     async for batch in self._decoded(decoder, arrived.answer, pace):
                         yield batch
+                if decoder.unconfirmed and not decoder.shards_to_begin_again:
+                    await self._confirm(decoder)
                 if decoder.is_resumable and pace.is_due(is_quiet=arrived is None):
                     decoder.flush()
                     if self._has_news(decoder, pace) or pace.is_heartbeat_due():

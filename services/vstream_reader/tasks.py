@@ -29,7 +29,14 @@ from libs.source.vitess.vgtid import ShardGtid, TableLastKey
 from libs.types.checkpoint import NO_INCREMENTAL, Checkpoint, FencingToken, IncrementalSnapshot
 from libs.types.position import SourcePartition
 from services.vstream_reader.decode import copying_shards
-from services.vstream_reader.position import LetGo, VitessPosition, decode_position, position_of
+from services.vstream_reader.position import (
+    Deal,
+    LetGo,
+    VitessPosition,
+    decode_position,
+    followed_to_its_end,
+    position_of,
+)
 from services.vstream_reader.vgtid import lies_within, overlap
 
 log = structlog.get_logger()
@@ -49,6 +56,8 @@ class Beginning:
     """What signals asked for before, and is not done."""
     awaited: Mapping[int, int] = field(default_factory=dict)
     """Up to where the changes topic is routed first, by Kafka partition: whoever read the shards before has published there."""
+    is_told: bool = False
+    """To be committed before anything is read: the other tasks begin by it."""
 
 
 def dealt_shards(tasks: TaskSettings | None, shards: Sequence[str]) -> Sequence[str]:
@@ -61,30 +70,67 @@ def dealt_shards(tasks: TaskSettings | None, shards: Sequence[str]) -> Sequence[
     return ordered if tasks is None else ordered[tasks.number :: tasks.of]
 
 
-def shards_to_copy(tasks: TaskSettings | None, position: VitessPosition, serving: Sequence[str]) -> Sequence[str]:
-    """The shards of a reader that copies everything once more: all that serve, and of a task those that it reads.
+def dealt_beginning(deal: Deal, tasks: TaskSettings, serving: Sequence[str]) -> VitessPosition:
+    """Where a task that has read nothing begins, by what task 0 dealt: all tasks come to the same, whatever serves when each
+    begins. ``serving``: the shards that serve now.
+
+    Raises:
+        SourceMisconfigured: there are more tasks than shards, and none for this one.
+    """
+    entries = {entry.shard: entry for entry in deal.beginnings}
+    mine = dealt_shards(tasks, list(entries))
+    if not mine:
+        raise SourceMisconfigured(
+            f"task {tasks.number} has no shard to read: there are {tasks.of} tasks and {len(entries)} shard(s) "
+            f"({', '.join(entries)}); read with at most {len(entries)} tasks"
+        )
+    position = VitessPosition(
+        vgtid=tuple(entries[shard] for shard in mine),
+        epochs=dict.fromkeys(mine, 0),
+        deal=deal if tasks.number == 0 else None,
+    )
+    return followed_where_ended(position, deal.executed, serving)
+
+
+def followed_where_ended(
+    position: VitessPosition, executed: Mapping[str, str], serving: Sequence[str]
+) -> VitessPosition:
+    """The position with every shard that has not begun and serves no more followed from where it stood when it was dealt. To
+    begin it now would be behind the journal that ended it, which then never came."""
+    for entry in position.vgtid:
+        if not entry.is_place and executed.get(entry.shard) and entry.shard not in serving:
+            log.info("shard_ended_before_it_began", shard=entry.shard, followed_from=executed[entry.shard])
+            position = followed_to_its_end(position, entry.shard, executed[entry.shard])
+    return position
+
+
+def shards_to_copy(
+    tasks: TaskSettings | None, position: VitessPosition, serving: Sequence[str]
+) -> tuple[Sequence[str], Sequence[str]]:
+    """The shards of a reader that copies everything once more: all that serve, and of a task those that it reads. And those of
+    a task that a reshard behind its position has joined with other tasks' shards: they come to one task first (``reshard``).
 
     A reshard may have left a task other shards than ``dealt_shards`` gives it now. Where it happened behind the task's
     position, the task copies the shards that its own became, be they split or joined.
 
     >>> before = VitessPosition(vgtid=(ShardGtid(keyspace="ks", shard="-80", gtid=""),))
     >>> shards_to_copy(TaskSettings(number=0, of=2), before, ["-40", "40-80", "80-"])
-    ['-40', '40-80']
-
-    Raises:
-        PipelineHalted: a shard of now lies in those of several tasks; nobody would read it, or all of them.
+    (['-40', '40-80'], [])
+    >>> shards_to_copy(TaskSettings(number=0, of=2), before, ["-40", "40-"])
+    ([], ['-80'])
     """
     if tasks is None:
-        return sorted(serving)
+        return sorted(serving), []
     own = {entry.shard for entry in position.vgtid}
     gone = own - set(serving)
-    born = [shard for shard in serving if shard not in own and any(overlap(shard, ended) for ended in gone)]
-    if joined := [shard for shard in born if not lies_within(shard, gone)]:
-        raise PipelineHalted(
-            f"a reshard joined shards of several tasks to {', '.join(joined)} while {partition_name(tasks)} did not follow it: "
-            "reset the checkpoints of the source's tasks, and start them as the next generation (tasks.generation)"
-        )
-    return sorted((own - gone).union(born))
+    born = {shard for shard in serving if shard not in own and any(overlap(shard, ended) for ended in gone)}
+    joined: set[str] = set()
+    shared = {shard for shard in born if not lies_within(shard, gone)}
+    while shared:  # what a shard became beside that comes to the same task
+        born -= shared
+        joined |= {ended for ended in gone if any(overlap(shard, ended) for shard in shared)}
+        shared = {shard for shard in born if any(overlap(shard, ended) for ended in joined)}
+    return sorted((own - gone) | born), sorted(joined)
 
 
 def previous_partitions(tasks: TaskSettings) -> Sequence[Sequence[str]]:
@@ -143,29 +189,37 @@ class LastPlace:
     entry: ShardGtid
     epoch: int
     copied: tuple[TableLastKey, ...] | None
-    """As in a position; None: it is not being copied."""
+    """As in a position; None: it is not being copied, or has not begun."""
     reader: tuple[int, int]
     """Whose position has it: which generation, and which of it."""
+    executed: str = ""
+    """Of one that has not begun: where it stood when it was dealt."""
 
 
 def last_places(generations: Sequence[Sequence[VitessPosition]]) -> Mapping[str, LastPlace]:
     """Where each shard was read to, by the newest generation that has it; ``generations``: newest first.
 
     A shard of which a newer generation has a part, or that it has a part of, is that generation's under another name. So is
-    one that a task let go, and that another of the same generation reads since.
+    one that a task let go, and that another of the same generation reads since; and one that was dealt to a task which has not
+    begun, if nobody reads it.
     """
     found: dict[str, LastPlace] = {}
     for nth, positions in enumerate(generations):
         numbered = list(enumerate(positions))
+        executed = {
+            shard: at for each in positions if each.deal is not None for shard, at in each.deal.executed.items()
+        }
         read = [(number, position, position.vgtid) for number, position in numbered]
         left = [(number, part, part.vgtid) for number, position in numbered for part in position.let_go]
-        for parts in (read, left):
+        dealt = [(number, each, each.deal.beginnings) for number, each in numbered if each.deal is not None]
+        for parts in (read, left, dealt):
             known = set(found)
             for number, part, vgtid in parts:
                 for entry in vgtid:
                     if not any(_covers(name, entry.shard) for name in known):
-                        epoch, copied = part.epochs[entry.shard], part.copied.get(entry.shard)
-                        found[entry.shard] = LastPlace(entry, epoch, copied, (nth, number))
+                        epoch, copied = part.epochs.get(entry.shard, 0), part.copied.get(entry.shard)
+                        at = "" if entry.is_place else executed.get(entry.shard, "")
+                        found[entry.shard] = LastPlace(entry, epoch, copied, (nth, number), at)
     return found
 
 
@@ -203,11 +257,12 @@ def taken_over(tasks: TaskSettings, serving: Sequence[str], places: Mapping[str,
             * bool(gone)
         )
     copied = {shard: keys for shard in mine if (keys := places[shard].copied) is not None}
-    return VitessPosition(
+    position = VitessPosition(
         vgtid=tuple(places[shard].entry for shard in mine),
         epochs={shard: places[shard].epoch for shard in mine},
         copied=copied,
     )
+    return followed_where_ended(position, {shard: places[shard].executed for shard in mine}, serving)
 
 
 async def take_over(

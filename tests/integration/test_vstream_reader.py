@@ -37,6 +37,7 @@ from services.vstream_reader.client import Vtgate
 from services.vstream_reader.position import decode_position
 from services.vstream_reader.settings import SnapshotMode, SnapshotSettings, VstreamReaderSettings
 from services.vstream_reader.source import VstreamSource
+from services.vstream_reader.tasks import Fellows
 from tests.conftest import KafkaBroker, MysqlServer, StartVtgate
 from tests.vtgate.client import execute
 from tests.vtgate.cluster import new_shard, on_every_shard
@@ -77,10 +78,18 @@ class MemoryHistory:
 class Follower:
     """Reads a source by turns, as a reader that is killed and started again; keeps what a sink would keep."""
 
-    def __init__(self, server: VtgateServer, *, history: MemoryHistory | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        server: VtgateServer,
+        *,
+        history: MemoryHistory | None = None,
+        fellows: Fellows | None = None,
+        **settings: Any,
+    ) -> None:
         self.server = server
         self.keyspace = server.topology.keyspaces[0].name
         self._history = history or MemoryHistory()
+        self._fellows = fellows
         self._settings = VstreamReaderSettings(
             **{
                 "source": f"src-{self.keyspace}",
@@ -93,9 +102,15 @@ class Follower:
             }
         )
         self.checkpoint: Checkpoint | None = None
+        self._open: list[ReadBatch] = []
+        """Behind the checkpoint: nobody sees them before the next one."""
         self.shards: Sequence[ShardProgress] = ()
         """As the newest stream told them when it was left."""
         self.ops: list[str] = []
+        self.changes: list[tuple[int, tuple[int, int, int]]] = []
+        """Keys and orders of the rows that were not copied, as they came."""
+        self.images: list[tuple[str, int, dict[str, Any] | None]] = []
+        """Of every row: operation, key and what it became, as they came."""
         self.reads: list[int] = []
         """Keys of the rows that were copied, as they came."""
         self.ends = False
@@ -117,7 +132,8 @@ class Follower:
 
     async def _read(self, is_enough: Callable[["Follower"], bool]) -> None:
         while True:
-            source = VstreamSource(self._settings, self._history)  # type: ignore[arg-type]  # the same methods
+            source = VstreamSource(self._settings, self._history, None, self._fellows)  # type: ignore[arg-type]  # the same methods
+            self._open.clear()
             identity = BatchIdentity(
                 source=self._settings.source, source_partition="0", connector="vitess", run_id="r", fencing_token=1
             )
@@ -128,8 +144,11 @@ class Follower:
                 ):  # type: ignore[type-var]
                     async for batch in batches:
                         await asyncio.sleep(self.pause_s)
-                        self._take(batch)
+                        self._open.append(batch)
                         if batch.resume is not None:
+                            for each in self._open:
+                                self._take(each)
+                            self._open.clear()
                             self.checkpoint = msgspec.structs.replace(
                                 checkpoint_of(source, batch.resume), incremental=batch.resume.incremental
                             )
@@ -149,8 +168,11 @@ class Follower:
                 order = (run.epoch, int(run.rank), ordinal)
                 row_id, image = json.loads(key)["id"], json.loads(value)["after"]
                 self.ops.append(op)
+                self.images.append((op, row_id, image))
                 if op == "r":
                     self.reads.append(row_id)
+                else:
+                    self.changes.append((row_id, order))
                 if row_id not in self.rows or self.rows[row_id][0] <= order:
                     self.rows[row_id] = (order, image)
 

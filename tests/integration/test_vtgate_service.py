@@ -21,7 +21,7 @@ from protos.vitess.vtctldata_pb2 import ExecuteVtctlCommandRequest, ShardReplica
 from protos.vitess.vtctlservice_pb2_grpc import VtctldStub, VtctlStub
 from protos.vitess.vtgate_pb2 import VStreamResponse
 from tests.conftest import StartVtgate
-from tests.vtgate.client import At, StreamReader, changes, count, execute, kinds
+from tests.vtgate.client import At, StreamReader, changes, count, execute, kinds, last_vgtid
 from tests.vtgate.cluster import on_every_shard
 from tests.vtgate.faults import AnonymousColumns, Delay, Drop, MissingField, OversizedRow, WrongFields
 from tests.vtgate.replay import ReplayServer, write_record
@@ -184,6 +184,9 @@ def test_replay_serves_a_record(start_vtgate: StartVtgate, tmp_path: Path) -> No
                 assert again.until(count(VEventType.COPY_COMPLETED, 3)) == recorded
         shown = execute(replay, f"SHOW VITESS_SHARDS LIKE '{keyspace}/%'")
         assert [row_values(row) for row in shown.rows] == [[f"{keyspace}/-80".encode()], [f"{keyspace}/80-".encode()]]
+        shown = execute(replay, f"SHOW GLOBAL GTID_EXECUTED FROM `{keyspace}`")
+        last = {shard.shard: shard.gtid.removeprefix("MySQL56/") for shard in last_vgtid(recorded).shard_gtids}
+        assert {row_values(row)[2].decode(): row_values(row)[1].decode() for row in shown.rows} == last
     finally:
         replay.stop()
 

@@ -42,11 +42,9 @@ def execute(topology: Topology, target: str, sql: str) -> QueryResult:
     shards = {
         keyspace.name: [shard.name for shard in topology.serving(keyspace.name)] for keyspace in topology.keyspaces
     }
-    shown = answer_about(sql, target, shards, _TablesOf(topology, _target(target)[1]))
+    shown = answer_about(sql, target, shards, _TablesOf(topology, _target(target)[1]), _ExecutedIn(topology))
     if shown is not None:
         return shown
-    if shown := re.fullmatch(r"SHOW\s+GLOBAL\s+GTID_EXECUTED(?:\s+FROM\s+`?([^`\s]+)`?)?", statement, re.IGNORECASE):
-        return _executed(topology, shown[1] or _target(target)[0])
     keyspace, shard_name = _target(target)
     if shard_name:
         return _run(topology.shard(keyspace, shard_name), statement)
@@ -54,11 +52,15 @@ def execute(topology: Topology, target: str, sql: str) -> QueryResult:
 
 
 def answer_about(
-    sql: str, target: str, shards: Mapping[str, Sequence[str]], tables: Mapping[str, Sequence[str]]
+    sql: str,
+    target: str,
+    shards: Mapping[str, Sequence[str]],
+    tables: Mapping[str, Sequence[str]],
+    executed: Mapping[str, Mapping[str, str]],
 ) -> QueryResult | None:
-    """What SHOW VITESS_SHARDS, SHOW DATABASES or SHOW TABLES says; None: it is none of these.
+    """What SHOW VITESS_SHARDS, SHOW DATABASES, SHOW TABLES or SHOW GLOBAL GTID_EXECUTED says; None: it is none of these.
 
-    ``shards`` and ``tables`` are by keyspace. Raises Refused: there is no such keyspace.
+    ``shards``, ``tables`` and ``executed`` (positions by shard) are by keyspace. Raises Refused: there is no such keyspace.
     """
     statement = _bare(sql)
     if shown := re.fullmatch(r"SHOW\s+VITESS_SHARDS(?:\s+LIKE\s+'([^']*)')?", statement, re.IGNORECASE):
@@ -71,6 +73,11 @@ def answer_about(
         if keyspace not in shards:
             raise Refused("NOT_FOUND", f"VT05003: unknown database '{keyspace}' in vschema")
         return _result((f"Tables_in_{keyspace}",), [(table,) for table in tables[keyspace]])
+    if shown := re.fullmatch(r"SHOW\s+GLOBAL\s+GTID_EXECUTED(?:\s+FROM\s+`?([^`\s]+)`?)?", statement, re.IGNORECASE):
+        # Vitess documentation, "MySQL Query Language Extensions".
+        keyspace = shown[1] or _target(target)[0]
+        rows = [(keyspace, at.removeprefix("MySQL56/"), shard) for shard, at in executed[keyspace].items()]
+        return _result(("db_name", "gtid_executed", "shard"), rows)
     return None
 
 
@@ -103,15 +110,15 @@ class _TablesOf(dict[str, Sequence[str]]):
             connection.close()
 
 
-def _executed(topology: Topology, keyspace: str) -> QueryResult:
-    """Where each shard's primary stands (Vitess documentation, "MySQL Query Language Extensions")."""
-    return _result(
-        ("db_name", "gtid_executed", "shard"),
-        [
-            (keyspace, shard.primary.position().removeprefix("MySQL56/"), shard.name)
-            for shard in topology.serving(keyspace)
-        ],
-    )
+class _ExecutedIn(dict[str, Mapping[str, str]]):
+    """Where each serving shard's primary of a keyspace stands, asked of MySQL when it is wanted."""
+
+    def __init__(self, topology: Topology) -> None:
+        super().__init__()
+        self._topology = topology
+
+    def __missing__(self, keyspace: str) -> Mapping[str, str]:
+        return {shard.name: shard.primary.position() for shard in self._topology.serving(keyspace)}
 
 
 def _serving(topology: Topology) -> Iterable[Shard]:

@@ -54,7 +54,7 @@ class ReplayServer:
     def __init__(self, path: Path, *, port: int = 0, hold: Path | None = None) -> None:
         """``hold``: nothing but heartbeats is sent before this file is there."""
         self._responses = read_record(path)
-        self._shards, self._tables = _seen(self._responses)
+        self._executed, self._tables = _seen(self._responses)
         self._wanted_port = port
         self._hold = hold
         self._stop = threading.Event()
@@ -113,25 +113,25 @@ class ReplayServer:
                 yield VStreamResponse(events=[beat]).SerializeToString()
 
     def _execute(self, request: ExecuteRequest, context: grpc.ServicerContext) -> ExecuteResponse:
-        result = answer_about(request.query.sql, request.session.target_string, self._shards, self._tables)
+        shards = {keyspace: sorted(executed) for keyspace, executed in self._executed.items()}
+        target = request.session.target_string
+        result = answer_about(request.query.sql, target, shards, self._tables, self._executed)
         if result is None:
             context.abort(grpc.StatusCode.UNIMPLEMENTED, f"a replay does not execute: {request.query.sql}")
         return ExecuteResponse(session=request.session, result=result)
 
 
-def _seen(responses: Iterable[bytes]) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Shards and tables by keyspace, as the record's positions and fields name them."""
-    shards: dict[str, dict[str, None]] = {}
+def _seen(responses: Iterable[bytes]) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:
+    """By keyspace the shards, each with its last position, and the tables, as the record's positions and fields name them."""
+    shards: dict[str, dict[str, str]] = {}
     tables: dict[str, dict[str, None]] = {}
     for encoded in responses:
         for event in VStreamResponse.FromString(encoded).events:
             for position in event.vgtid.shard_gtids:
-                shards.setdefault(position.keyspace, {})[position.shard] = None
+                shards.setdefault(position.keyspace, {})[position.shard] = position.gtid
             if event.type == VEventType.FIELD:
                 _note_table(event.field_event, tables)
-    return {name: sorted(found) for name, found in shards.items()}, {
-        name: sorted(found) for name, found in tables.items()
-    }
+    return shards, {name: sorted(found) for name, found in tables.items()}
 
 
 def _note_table(described: FieldEvent, tables: dict[str, dict[str, None]]) -> None:

@@ -11,7 +11,9 @@ from libs.errors import (
     SourceMisconfigured,
     SourceUnavailable,
 )
-from services.vstream_reader.client import ShardsNotInStream, error_of
+from libs.source.vitess.settings import VtgateSettings
+from protos.vitess import vtgate_pb2, vtrpc_pb2
+from services.vstream_reader.client import ShardsNotInStream, Vtgate, error_of
 
 UNKNOWN, UNAVAILABLE = grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE
 
@@ -106,3 +108,21 @@ def test_only_of_a_condition_a_rule_that_cannot_be_filtered_by_is_told(details: 
     assert "joined by AND" in str(asked)
     assert isinstance(followed, SourceUnavailable)
     assert "AND" not in str(followed)
+
+
+@pytest.mark.parametrize(
+    ("code", "error"), [(vtrpc_pb2.CLUSTER_EVENT, SourceUnavailable), (vtrpc_pb2.UNKNOWN, PipelineHalted)]
+)
+async def test_a_statement_that_a_reshard_stops_is_tried_again(
+    code: vtrpc_pb2.Code, error: type[HeadwaterError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its error stands in an answer whose status is OK. One that vtgate refuses is for people."""
+
+    async def stopped(*_: object, **__: object) -> vtgate_pb2.ExecuteResponse:
+        message = "target: ks.-80.primary: operation not allowed in state NOT_SERVING"
+        return vtgate_pb2.ExecuteResponse(error=vtrpc_pb2.RPCError(code=code, message=message))
+
+    async with Vtgate(VtgateSettings(host="127.0.0.1", port=1)) as vtgate:
+        monkeypatch.setattr(vtgate, "_execute", stopped)
+        with pytest.raises(error, match=r"refuses 'SHOW GLOBAL GTID_EXECUTED FROM `ks`': target: ks\.-80"):
+            await vtgate.executed("ks")

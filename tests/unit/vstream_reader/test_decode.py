@@ -17,7 +17,7 @@ from libs.types.value_modes import DecimalMode, UnsignedBigintMode, ValueModes
 from protos.headwater.changes.v1.change_batch_pb2 import TransactionBoundary
 from protos.vitess import binlogdata_pb2, query_pb2
 from services.vstream_reader.decode import NewTable, Reshard, copying_shards
-from services.vstream_reader.position import decode_position, resume_vgtid
+from services.vstream_reader.position import begun_again, decode_position, followed_to_its_end, resume_vgtid
 from services.vstream_reader.transaction_store import TransactionStore
 from services.vstream_reader.vevents import VEvents, shard_gtids
 from tests.unit.vstream_reader.stream import (
@@ -122,6 +122,8 @@ def test_no_place_is_kept_until_every_shard_has_one() -> None:
     stream.feed(transaction({"-80": "a:1-5", "80-": "current"}, fields(), inserted(1, "a")))
     assert not stream.decoder.is_resumable
     stream.feed(answer(vgtid({"-80": "a:1-5", "80-": "b:1-7"}), event("OTHER")))
+    assert not stream.decoder.is_resumable
+    stream.decoder.confirm({"-80", "80-"})
 
     assert stream.decoder.is_resumable
     assert [bytes(key) for run in stream.runs() for key in run.keys] == [b'{"id":1}']
@@ -143,6 +145,8 @@ def test_no_place_is_kept_until_every_shard_has_copied_rows_or_finished(has_rows
         stream.feed(answer(event("BEGIN"), *second, event("COMMIT")))
     else:
         stream.feed(answer(event("COPY_COMPLETED", shard="80-")))
+    assert not stream.decoder.is_resumable
+    stream.decoder.confirm({"-80", "80-"})
 
     assert stream.decoder.is_resumable
 
@@ -235,17 +239,41 @@ def test_a_shard_that_is_finished_is_not_copied_again_for_its_changes() -> None:
     assert copying_shards(decode_position(stream.decoder.position)) == {"80-"}
 
 
-def test_a_shard_that_met_no_row_keeps_its_place_until_its_copy_begins_again() -> None:
+def test_a_shard_that_met_no_row_is_begun_again_in_the_epoch_that_it_was_in() -> None:
     """vtgate is asked for it from its beginning, and says so with whatever the other shard brings first."""
     stream = replay(start_of("-80", "80-"), is_copying=True)
     stream.feed(answer(event("BEGIN"), fields(), vgtid({"-80": "a:1-5", "80-": ""}), event("COMMIT")))
-    resumed = replay(decode_position(stream.decoder.position), is_copying=True)
+    again = begun_again(stream.decoder.place, stream.decoder.shards_to_begin_again)
+    assert [entry.gtid for entry in again.vgtid] == ["", ""]
+    resumed = replay(again, is_copying=True)
 
     resumed.feed(answer(event("BEGIN"), fields(shard="80-"), vgtid({"-80": "", "80-": "b:1-9"}), event("COMMIT")))
+    resumed.feed(answer(event("BEGIN"), fields(), vgtid({"-80": "a:1-6", "80-": "b:1-9"}), event("COMMIT")))
 
     place = resumed.decoder.place
-    assert [entry.gtid for entry in place.vgtid] == ["MySQL56/a:1-5", "MySQL56/b:1-9"]
-    assert [entry.gtid for entry in resume_vgtid(place.vgtid, place.copied)] == ["", ""]
+    assert [entry.gtid for entry in place.vgtid] == ["MySQL56/a:1-6", "MySQL56/b:1-9"]
+    assert place.epochs == {"-80": 1, "80-": 1} == stream.decoder.place.epochs | {"80-": 1}
+
+
+def test_a_shard_that_is_only_followed_is_copied_from_its_new_shards() -> None:
+    """It ended before any of it was copied: its log is read from a place before, its changes are delivered, and all its tables
+    count as unfinished."""
+    start = followed_to_its_end(start_of("-80", "80-"), "-80", "MySQL56/a:1-3")
+    assert [entry.gtid for entry in resume_vgtid(start.vgtid, start.copied)] == ["MySQL56/a:1-3", ""]
+    stream = replay(start, is_copying=True)
+    before, after = {"-80": "a:1-4", "80-": ""}, {"-80": "a:1-4", "80-": "b:1-9"}
+    stream.feed(transaction(before, fields(), inserted(1, "changed")))
+    second = fields(shard="80-"), inserted(9, "x", timestamp=0, shard="80-"), vgtid(after, {"80-": 9})
+    stream.feed(answer(event("BEGIN"), *second, event("COMMIT")))
+    stream.decoder.confirm({"80-"})
+    assert stream.decoder.shards_to_begin_again == set()
+    assert not stream.decoder.is_resumable
+
+    stream.feed(answer(vgtid({"-40": "n:1-2", "40-80": "m:1-2", "80-": "b:1-9"}, {"80-": 9}), event("OTHER")))
+
+    assert [bytes(run.ops) for run in stream.runs()] == [b"c", b"r"]
+    assert stream.decoder.cut_short == {"-80": frozenset()}
+    assert stream.decoder.is_resumable
 
 
 def test_a_position_resumes_where_it_was_taken() -> None:

@@ -1,6 +1,5 @@
 """Who reads which shards, and whose positions a new generation takes over (``c_vitess.json``, tables)."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,15 @@ from libs.errors import PipelineHalted, SourceMisconfigured
 from libs.source.vitess.tasks import TaskSettings, partition_name
 from libs.source.vitess.vgtid import ShardGtid
 from libs.types.checkpoint import NO_INCREMENTAL
-from services.vstream_reader.position import VitessPosition
+from services.vstream_reader.position import Deal, VitessPosition
 from services.vstream_reader.reshard import let_go
 from services.vstream_reader.settings import SnapshotMode, SnapshotSettings, VstreamReaderSettings
-from services.vstream_reader.snapshot import first_position
-from services.vstream_reader.source import VstreamSource
+from services.vstream_reader.snapshot import anew, first_position
 from services.vstream_reader.tasks import (
+    dealt_beginning,
     dealt_shards,
     earlier_partitions,
+    followed_where_ended,
     last_places,
     previous_partitions,
     shards_to_copy,
@@ -72,16 +72,40 @@ def test_a_task_copies_anew_what_it_reads(own: list[str], serving: list[str], co
     """Whatever would be dealt to it now: the other tasks go on with theirs."""
     tasks = TaskSettings(number=0, of=2)
 
-    assert shards_to_copy(tasks, place(dict.fromkeys(own, "g")), serving) == copied
-    assert shards_to_copy(None, place(dict.fromkeys(own, "g")), serving) == sorted(serving)
+    assert shards_to_copy(tasks, place(dict.fromkeys(own, "g")), serving) == (copied, [])
+    assert shards_to_copy(None, place(dict.fromkeys(own, "g")), serving) == (sorted(serving), [])
 
 
-def test_a_task_whose_shards_were_joined_with_anothers_copies_nothing() -> None:
-    """Both would copy the shard, or neither."""
-    tasks = TaskSettings(number=0, of=2)
+@pytest.mark.parametrize(
+    ("own", "serving", "copied", "followed"),
+    [
+        (["40-80"], ["-40", "40-c0", "c0-"], [], ["40-80"]),
+        (["-40", "40-80"], ["-40", "40-c0", "c0-"], ["-40"], ["40-80"]),
+        (["-80"], ["-40", "40-c0", "c0-"], [], ["-80"]),  # who takes it up has -40 too
+        (["-40", "40-80"], ["-20", "20-60", "60-c0", "c0-"], [], ["-40", "40-80"]),
+    ],
+)
+def test_a_task_copies_nothing_that_a_reshard_joined_with_anothers_shards(
+    own: list[str], serving: list[str], copied: list[str], followed: list[str]
+) -> None:
+    """Both tasks would copy the shard, or neither: its part is followed to the journal, and let go. Where the log is gone it
+    cannot be."""
+    settings = msgspec.structs.replace(_settings(SnapshotSettings()), tasks=TaskSettings(number=0, of=2))
+    before = place(dict.fromkeys(own, "MySQL56/a:1"), dict.fromkeys(own, 4))
 
-    with pytest.raises(PipelineHalted, match=r"joined shards of several tasks to 40-c0 .* next generation"):
-        shards_to_copy(tasks, place({"40-80": "g"}), ["-40", "40-c0", "c0-"])
+    assert shards_to_copy(settings.tasks, before, serving) == (copied, followed)
+    again = anew(settings, before, serving, is_purged=False)
+    with pytest.raises(
+        PipelineHalted, match=rf"joined {', '.join(followed)} with shards of other tasks .* next generation"
+    ):
+        anew(settings, before, serving, is_purged=True)
+
+    assert {entry.shard: entry.gtid for entry in again.vgtid} == {
+        **dict.fromkeys(copied, ""),
+        **dict.fromkeys(followed, "MySQL56/a:1"),
+    }
+    assert again.copied == dict.fromkeys(followed, ())
+    assert set(again.epochs.values()) == {4}
 
 
 def _settings(snapshot: SnapshotSettings) -> VstreamReaderSettings:
@@ -250,8 +274,46 @@ def test_tasks_that_nobody_counted_on_are_refused(tasks: TaskSettings | None) ->
 
 def test_a_task_without_a_shard_says_how_many_there_can_be() -> None:
     """It would wait for ever for rows that another task reads."""
-    settings = msgspec.structs.replace(_settings(SnapshotSettings()), tasks=TaskSettings(number=2, of=3))
-    source = VstreamSource(settings, schema_history=None)  # type: ignore[arg-type]  # not asked here
-
     with pytest.raises(SourceMisconfigured, match="at most 2 tasks"):
-        asyncio.run(source._beginning(["-80", "80-"]))
+        dealt_beginning(deal_of("-80", "80-"), TaskSettings(number=2, of=3), ["-80", "80-"])
+
+
+def deal_of(*shards: str) -> Deal:
+    """A copy of these, each of which stood somewhere."""
+    return Deal(beginnings=place(dict.fromkeys(shards, "")).vgtid, executed={s: f"MySQL56/{s}:1" for s in shards})
+
+
+@pytest.mark.parametrize("serving", [["-40", "40-80", "80-c0", "c0-"], ["-40", "40-c0", "c0-"], ["-"]])
+def test_tasks_begin_with_what_was_dealt_whatever_serves_when_they_do(serving: list[str]) -> None:
+    """A shard that a reshard has ended meanwhile is followed from where it stood: by a task that begins late, by the first one
+    that is started again, and by the next generation, where some of this one never began."""
+    deal = deal_of("-40", "40-80", "80-c0", "c0-")
+
+    begun = [dealt_beginning(deal, TaskSettings(number=number, of=2), serving) for number in range(2)]
+    first = dealt_beginning(deal, TaskSettings(number=0, of=2), list(deal.executed))
+    places = last_places([[first]])
+    after = [taken_over(TaskSettings(number=number, of=4, generation=1), serving, places) for number in range(4)]
+
+    for positions in (begun, after, [followed_where_ended(first, deal.executed, serving), begun[1]]):
+        found = {entry.shard: entry.gtid for position in positions for entry in position.vgtid}
+        assert sorted(entry.shard for position in positions for entry in position.vgtid) == sorted(deal.executed)
+        assert found == {shard: "" if shard in serving else f"MySQL56/{shard}:1" for shard in deal.executed}
+        followed = {shard for position in positions for shard, keys in position.copied.items() if keys == ()}
+        assert followed == deal.executed.keys() - set(serving)
+    assert [position.deal for position in begun] == [deal, None]
+
+
+def test_a_dealt_shard_is_not_taken_over_from_the_deal_once_somebody_reads_it() -> None:
+    """Nor what a reshard has made of it."""
+    first = msgspec.structs.replace(place({"-40": "MySQL56/a:9"}), deal=deal_of("-40", "40-80", "80-c0", "c0-"))
+    second = place({"40-60": "MySQL56/b:9", "60-80": "MySQL56/c:9"})
+
+    places = last_places([[first, second]])
+
+    assert {shard: each.entry.gtid for shard, each in places.items()} == {
+        "-40": "MySQL56/a:9",
+        "40-60": "MySQL56/b:9",
+        "60-80": "MySQL56/c:9",
+        "80-c0": "",
+        "c0-": "",
+    }
