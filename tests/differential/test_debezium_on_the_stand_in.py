@@ -4,6 +4,7 @@ What it writes is held against what MySQL holds, so that the stand-in's events a
 Kafka Connect 4.3.1 and the connector 3.5.0.Final are fetched when they are not there (76 MB): ``make vitess-differential``.
 """
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -16,9 +17,11 @@ from confluent_kafka import Consumer
 from bench.connect import Connector
 from bench.debezium_vitess import debezium_vitess
 from libs.events.names import CONTEXT_TASK_HEADER
+from libs.source.vitess.settings import StreamSettings
 from libs.source.vitess.tasks import TaskSettings, partition_name
 from services.vstream_reader.tasks import dealt_shards
 from tests.conftest import MysqlServer
+from tests.integration.test_vstream_reader import Follower
 from tests.vtgate.client import execute
 from tests.vtgate.cluster import new_shard, on_every_shard, topology_of
 from tests.vtgate.reshard import reshard
@@ -63,18 +66,30 @@ class Topic:
         """All records, once they are enough."""
 
         def are_enough() -> bool:
-            message = self._consumer.poll(0.2)
-            if message is not None and message.error() is None:
-                self.records.append(
-                    Record(
-                        key=_json(message.key()),
-                        value=_json(message.value()),
-                        headers={name: _json(value) for name, value in message.headers() or ()},
-                    )
-                )
+            self._poll()
             return is_enough(self.records)
 
         connector.wait_until(are_enough, timeout_s=TIMEOUT_S, what=what)
+        return self.records
+
+    def _poll(self) -> None:
+        message = self._consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            self.records.append(
+                Record(
+                    key=_json(message.key()),
+                    value=_json(message.value()),
+                    headers={name: _json(value) for name, value in message.headers() or ()},
+                )
+            )
+
+    def until_end(self) -> list[Record]:
+        """All records that the topic has now."""
+        while any(
+            self._consumer.position([partition])[0].offset < self._consumer.get_watermark_offsets(partition)[1]
+            for partition in self._consumer.assignment()
+        ):
+            self._poll()
         return self.records
 
     def close(self) -> None:
@@ -113,8 +128,11 @@ def _debezium(
 
 
 def test_copy_stream_and_reshard(vtgate: VtgateServer, shard_servers, bootstrap_servers: str, tmp_path: Path) -> None:
-    """Every row is copied once, every change comes once and in order, before and behind a split of one shard."""
+    """Every row is copied once, every change comes once and in order, before and behind a split of one shard; ours reads the
+    same."""
     keyspace = vtgate.topology.keyspaces[0].name
+    follower = Follower(vtgate)
+    asyncio.run(follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None))
     options = {
         "provide.transaction.metadata": "true",
         "transaction.metadata.factory": ORDERED,
@@ -123,23 +141,12 @@ def test_copy_stream_and_reshard(vtgate: VtgateServer, shard_servers, bootstrap_
     with _debezium(tmp_path, bootstrap_servers, vtgate, topic_prefix=f"p_{keyspace}", options=options) as connector:
         topic = Topic(bootstrap_servers, f"p_{keyspace}.{keyspace}.t")
         copied = tuple(topic.until(20, connector))
-        for statement in (
-            "UPDATE t SET name = 'changed', amount = -0.05 WHERE id = 1",
-            "UPDATE t SET kind = 'b,c', tags = 'x,z', big = 18446744073709551615 WHERE id = 4",
-            "DELETE FROM t WHERE id = 2",
-        ):
-            execute(vtgate, statement, keyspace)
-        insert(vtgate, range(21, 31))
+        _change(vtgate)
         streamed = tuple(topic.until(20 + 2 + 2 + 10, connector))[20:]
-        targets = [
-            new_shard(keyspace, name, 900 + number, server.host, server.port)
-            for number, (name, server) in enumerate(zip(("-40", "40-80"), shard_servers(4)[2:], strict=True))
-        ]
-        reshard(vtgate, targets)
-        insert(vtgate, range(31, 61))
-        execute(vtgate, "UPDATE t SET name = 'behind' WHERE id = 1", keyspace)
+        _split(vtgate, shard_servers)
         records = tuple(topic.until(34 + 30 + 1, connector))
         topic.close()
+    asyncio.run(follower.read(lambda f: f.rows.keys() >= set(range(1, 61)) and f.rows[1][1]["name"] == "behind"))
 
     assert sorted(record.key["id"] for record in copied) == list(range(1, 21))
     assert [record.value["op"] for record in copied] == 20 * ["c"]  # the connector calls what it copies a create
@@ -154,10 +161,56 @@ def test_copy_stream_and_reshard(vtgate: VtgateServer, shard_servers, bootstrap_
     assert next(record.value["after"] for record in streamed if record.key == {"id": 4})["kind"] == "b,c"
     assert {record.value["source"]["shard"] for record in records[34:]} == {"-40", "40-80", "80-"}
     assert _last_images(records) == _stored(vtgate)
+    assert _histories(records) == _our_histories(follower)
     assert _epochs(records)["behind"] > _epochs(records)["changed"]
     assert {name for record in copied for name in record.headers} == {
         f"__debezium.context.{name}" for name in ("connectorLogicalName", "taskId", "connectorName", "runId")
     }
+
+
+def test_stop_on_reshard(vtgate: VtgateServer, shard_servers, bootstrap_servers: str, tmp_path: Path) -> None:
+    """Both have vtgate end their streams at the journal of a split. Ours goes on with the new shards. The connector opens no
+    other, and stays running; where its task is started again it stands behind the journal, and has the shard that stayed."""
+    keyspace = vtgate.topology.keyspaces[0].name
+    follower = Follower(vtgate, stream=StreamSettings(stop_on_reshard=True))
+    asyncio.run(follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None))
+    opened = len(vtgate.requests)
+    options = {"vitess.stop_on_reshard": "true"}
+    with _debezium(tmp_path, bootstrap_servers, vtgate, topic_prefix=f"r_{keyspace}", options=options) as connector:
+        topic = Topic(bootstrap_servers, f"r_{keyspace}.{keyspace}.t")
+        topic.until(20, connector)
+        _change(vtgate)
+        topic.until(34, connector)
+        _split(vtgate, shard_servers)
+        connector.wait_until(lambda: not vtgate.open_streams, timeout_s=TIMEOUT_S, what="the end of its stream")
+        connector.suspend()
+        connector.resume()
+        connector.wait_until(lambda: vtgate.open_streams > 0, timeout_s=TIMEOUT_S, what="another stream")
+        insert(vtgate, range(61, 91))
+        stayed = {row_id for row_id in range(1, 91) if vtgate.topology.shard_of(keyspace, row_id).name == "80-"}
+        topic.until_holds(
+            lambda records: {record.key["id"] for record in records} >= stayed, connector, what="the rows of 80-"
+        )
+        connector.suspend()  # what it has received is in Kafka then
+        records = tuple(topic.until_end())
+        topic.close()
+    first, *again = vtgate.requests[opened:]
+    asyncio.run(follower.read(lambda f: f.rows.keys() >= set(range(1, 91))))
+
+    # Started again it repeats what it had not kept an offset of.
+    theirs = {row_id: list(dict.fromkeys(history)) for row_id, history in _histories(records).items()}
+    ours = _our_histories(follower)
+    assert first.flags.stop_on_reshard
+    (places,) = [{shard.shard: shard.gtid for shard in each.vgtid.shard_gtids} for each in again]
+    assert places.keys() == {"-80", "80-"}
+    assert places["-80"] == vtgate.topology.shard(keyspace, "-80").primary.position()  # nothing is behind the journal
+    assert {record.value["source"]["shard"] for record in records if record.value} == {"-80", "80-"}
+    assert {row_id: history for row_id, history in ours.items() if row_id in stayed or row_id <= 30} == {
+        **theirs,
+        1: [*theirs[1], ("u", _our_images(follower)[1])],
+    }
+    assert theirs.keys() == stayed | set(range(1, 31))
+    assert _our_images(follower) == _stored(vtgate) != _last_images(records)
 
 
 def test_tasks_have_our_names(vtgate: VtgateServer, bootstrap_servers: str, tmp_path: Path) -> None:
@@ -178,6 +231,58 @@ def test_tasks_have_our_names(vtgate: VtgateServer, bootstrap_servers: str, tmp_
     assert {(record.value["source"]["shard"], record.headers[CONTEXT_TASK_HEADER]) for record in records} == {
         (shard, partition_name(task)) for task in ours for shard in dealt_shards(task, ["-80", "80-"])
     }
+
+
+def _change(vtgate: VtgateServer) -> None:
+    """Fourteen records, a tombstone among them, behind the copy of the twenty rows."""
+    keyspace = vtgate.topology.keyspaces[0].name
+    for statement in (
+        "UPDATE t SET name = 'changed', amount = -0.05 WHERE id = 1",
+        "UPDATE t SET kind = 'b,c', tags = 'x,z', big = 18446744073709551615 WHERE id = 4",
+        "DELETE FROM t WHERE id = 2",
+    ):
+        execute(vtgate, statement, keyspace)
+    insert(vtgate, range(21, 31))
+
+
+def _split(vtgate: VtgateServer, shard_servers) -> None:
+    """One of the two shards; and changes behind it."""
+    keyspace = vtgate.topology.keyspaces[0].name
+    targets = [
+        new_shard(keyspace, name, 900 + number, server.host, server.port)
+        for number, (name, server) in enumerate(zip(("-40", "40-80"), shard_servers(4)[2:], strict=True))
+    ]
+    reshard(vtgate, targets)
+    insert(vtgate, range(31, 61))
+    execute(vtgate, "UPDATE t SET name = 'behind' WHERE id = 1", keyspace)
+
+
+Histories = dict[int, list[tuple[str, tuple[object, ...] | None]]]
+"""Of each row its operations, each with what the row became."""
+
+
+def _histories(records: tuple[Record, ...]) -> Histories:
+    found: Histories = {}
+    for record in records:
+        if record.value is not None:
+            found.setdefault(record.key["id"], []).append((record.value["op"], _image(record.value["after"])))
+    return found
+
+
+def _our_histories(follower: Follower) -> Histories:
+    """A copied row as the connector names it: a create."""
+    found: Histories = {}
+    for op, row_id, after in follower.images:
+        found.setdefault(row_id, []).append(("c" if op == "r" else op, _image(after)))
+    return found
+
+
+def _image(row: Mapping[str, object] | None) -> tuple[object, ...] | None:
+    return None if row is None else tuple(row[column] for column in ("name", "amount", "kind", "tags", "big"))
+
+
+def _our_images(follower: Follower) -> dict[int, tuple[object, ...] | None]:
+    return {row_id: _image(row) for row_id, (_, row) in follower.rows.items() if row is not None}
 
 
 def _last_images(records: tuple[Record, ...]) -> dict[int, tuple[object, ...]]:

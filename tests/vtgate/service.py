@@ -118,6 +118,11 @@ class VtgateServer:
             stream.join()
 
     @property
+    def open_streams(self) -> int:
+        """VStream calls that have not ended."""
+        return len(self._streams)
+
+    @property
     def address(self) -> str:
         """Where it listens."""
         return f"{LOOPBACK}:{self.port}"
