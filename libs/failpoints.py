@@ -40,7 +40,7 @@ NAMES: Final = frozenset(
         "sink_after_read_ahead_before_tables",
         "sink_before_merge",
         "sink_after_rows_before_commit",  # a small table's files are written, and nobody knows of them (Iceberg)
-        "sink_before_attach",  # the batch's parts are made, the table has none of them (ClickHouse)
+        "sink_before_attach",  # the batch's parts are made, a log's intent is noted, the table has none of them (ClickHouse)
         "sink_before_commit",  # PostgreSQL: rows written, the batch noted, the transaction open; ClickHouse: not noted yet
         "sink_after_merge_before_next_table",
         "sink_after_swap_before_answer",

@@ -516,11 +516,12 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
     """Write the table's part, unless the warehouse holds it already."""
     begun_s = time.monotonic()
     spark = table.events.sparkSession
-    wanted = sink_table(context, table)
     positions = _positions(context, table)
-    if context.sink.is_applied(spark, wanted.name, batch):
+    # Before anything refuses the table: parked, what it holds would come once more.
+    if context.sink.is_applied(spark, _place(context, table), batch, reached_with(table).offsets):
         aside = parked_by_now(context.parked_keys.of_table(table.topic, batch))
         return TableCommit(time.time_ns() // 1_000, ignored=table.known_ignored, aside=aside, positions=positions)
+    wanted = sink_table(context, table)
     wanted = replace(wanted, reached=replace(wanted.reached, positions=positions))
     failpoint("sink_before_merge")
     wanted, columns = ready_table(spark, context.sink, _versions(wanted, table))
@@ -705,6 +706,11 @@ def _source_name(name: str, column: TableColumn) -> str:
     return name if column.stored is None else column.stored.variant_of or name
 
 
+def _place(context: TenantSink, table: TableBatch) -> WarehouseTable:
+    newest = table.newest
+    return warehouse_table(context.tenant.tenant, newest.source, newest.table_schema.table_id)
+
+
 def sink_table(context: TenantSink, table: TableBatch) -> SinkTable:
     """The table as this batch's newest schema has it.
 
@@ -713,13 +719,12 @@ def sink_table(context: TenantSink, table: TableBatch) -> SinkTable:
     """
     newest = table.newest
     schema = newest.table_schema
-    name = warehouse_table(context.tenant.tenant, newest.source, schema.table_id)
     mode, deletes = context.settings.mode, context.settings.deletes
     if unfit := unfit_because(schema, mode, deletes, context.sink.dialect):
         raise TableRefused(unfit)
     layout = next((each for each in context.settings.layouts if re.fullmatch(each.tables, str(schema.table_id))), None)
     return SinkTable(
-        name=name,
+        name=_place(context, table),
         mode=mode,
         deletes=deletes,
         columns=tuple(_sink_column(column, table) for column in schema.columns),
@@ -779,7 +784,7 @@ def _outcome(
         topic=table.topic,
         source=newest.source,
         table=str(newest.table_schema.table_id),
-        warehouse_table=str(warehouse_table(context.tenant.tenant, newest.source, newest.table_schema.table_id)),
+        warehouse_table=str(_place(context, table)),
         rows=0 if commit is not None and commit.is_left_out else sum(part.rows for part in counted),
         newest_order=max(part.newest_order for part in table.slices),
         newest_committed_at_us=max(part.newest_committed_at_us for part in table.slices),

@@ -193,8 +193,18 @@ class Sink(Protocol):
         """Called once before the tables of a batch; ``spark`` is the session that all of them use."""
         ...
 
-    def is_applied(self, spark: SparkSession, table: WarehouseTable, batch: BatchIdentity) -> bool:
-        """Whether the table holds the batch already. False where there is no table."""
+    def is_applied(
+        self, spark: SparkSession, table: WarehouseTable, batch: BatchIdentity, offsets: Mapping[int, int]
+    ) -> bool:
+        """Whether the table holds the batch already. False where there is no table.
+
+        ``offsets``: behind the batch's events, by Kafka partition of the table's topic, as ``Reached`` has them. A batch that
+        was cut off may come again with others, where the table was parked in between: what was written of it counts only if
+        it got as far.
+
+        Raises:
+            TableRefused: it cannot be known now.
+        """
         ...
 
     def ensure_table(self, spark: SparkSession, table: SinkTable) -> Mapping[str, TableColumn]:

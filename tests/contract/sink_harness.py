@@ -129,11 +129,13 @@ class WarehouseHarness:
             if shows:
                 self.sink.show_together(self._spark, self._tenant, [self.place(schema) for schema, _ in tables])
 
-    def is_applied(self, schema: TableSchema, batch_id: int) -> bool:
-        return self.sink.is_applied(self._spark, self.place(schema), BatchIdentity(self._query, batch_id))
+    def is_applied(self, schema: TableSchema, batch_id: int, *, offsets: Mapping[int, int] = REACHED.offsets) -> bool:
+        batch = BatchIdentity(self._query, batch_id)
+        return self.sink.is_applied(self._spark, self.place(schema), batch, offsets)
 
     def is_applied_of_another_query(self, schema: TableSchema, batch_id: int) -> bool:
-        return self.sink.is_applied(self._spark, self.place(schema), BatchIdentity("another", batch_id))
+        batch = BatchIdentity("another", batch_id)
+        return self.sink.is_applied(self._spark, self.place(schema), batch, REACHED.offsets)
 
     def maintain(self, schema: TableSchema) -> None:
         self.sink.maintain(self._spark, self.place(schema))
@@ -194,7 +196,7 @@ class WarehouseHarness:
         is_anew: bool = False,
     ) -> bool:
         table = self.sink_table(schema, mode, deletes, policies)
-        if self.sink.is_applied(self._spark, table.name, batch):
+        if self.sink.is_applied(self._spark, table.name, batch, table.reached.offsets):
             return False
         table, columns = ready_table(self._spark, self.sink, [table])
         found = events(self._spark, table.topic, [_change(change, schema) for change in changes])

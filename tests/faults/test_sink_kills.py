@@ -235,6 +235,50 @@ def test_killed_around_a_resync_the_table_is_exact(job: SinkJob, mode: SinkMode)
         assert_exact_rows(mode, model, job.rows(tenant, model))
 
 
+@pytest.mark.parametrize("job", ["clickhouse"], indirect=True)
+@pytest.mark.timeout(6 * LIFE_TIMEOUT_S)
+def test_killed_before_a_batch_is_noted_a_log_that_is_parked_then_has_each_change_once(
+    job: SinkJob, clickhouse_server: ClickhouseServer
+) -> None:
+    """A batch's rows are attached, and nobody has noted it. Before it comes again the table is one that is refused: for what
+    somebody did to it, and then for the tenant's document. What waits behind it comes under other batches.
+    """
+    chance = random.Random(53)
+    tenant = write_tenant(job, f"p{secrets.token_hex(3)}", SinkMode.APPEND, "visits")
+    [visits] = tenant.models
+    document = job.folder / "tenants" / f"{tenant.name}.yaml"
+    as_a_log, place = document.read_text(), clickhouse.place_of(job.place(tenant, visits))
+
+    def run_until_killed() -> None:
+        tenant.write(chance, transactions=10)
+        job.start(failpoints="sink_before_commit=kill@2")
+        job.wait_until_killed()
+
+    def run_until_parked() -> None:
+        tenant.write(chance, transactions=2)
+        job.start()
+        job.wait_until(lambda: bool(job.progress(tenant).parked_topics))
+        stop(job.running, STOP_TIMEOUT_S)
+
+    def run_until_written() -> None:
+        tenant.write(chance, transactions=2)
+        job.start()
+        job.wait_until(lambda: job.progress(tenant).rows >= tenant.changes)
+        assert_exact(job, tenant, SinkMode.APPEND)
+
+    run_until_killed()
+    clickhouse_server.execute(f"ALTER TABLE {place} RENAME COLUMN note TO remark")
+    run_until_parked()
+    clickhouse_server.execute(f"ALTER TABLE {place} RENAME COLUMN remark TO note")
+    run_until_written()
+    stop(job.running, STOP_TIMEOUT_S)
+    run_until_killed()
+    document.write_text(as_a_log.replace("mode: append", "mode: history"))
+    run_until_parked()
+    document.write_text(as_a_log)
+    run_until_written()
+
+
 def kafka_of(job: SinkJob) -> KafkaSettings:
     return KafkaSettings(bootstrap_servers=job.bootstrap_servers)
 

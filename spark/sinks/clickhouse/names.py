@@ -29,6 +29,8 @@ def quoted(*levels: str) -> str:
 
 BATCHES: Final = quoted(STATE_DATABASE, "batches")
 """One row a table, behind ``FINAL``: the last batch that it took in, and how far that got."""
+INTENTS: Final = quoted(STATE_DATABASE, "intents")
+"""One row a log, behind ``FINAL``: the batch whose rows were to be attached last, and what ``BATCHES`` is to have of it."""
 PROGRESS: Final = quoted(STATE_DATABASE, PROGRESS_VIEW)
 
 

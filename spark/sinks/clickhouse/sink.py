@@ -1,9 +1,10 @@
 """The ClickHouse sink: a batch is staged as Arrow (``stage``), made into parts, and attached in one step.
 
 ClickHouse has no transaction over several statements. What readers see of a batch is one ``ATTACH PARTITION``: all of its
-parts or none. That a table has taken the batch in is noted behind it, in ``headwater.batches``; a job that dies between the two
-does the batch again, which changes nothing: a mirror's rows win or lose by their order, and an append table's rows say which
-batch brought them.
+parts or none. That a table has taken the batch in is noted behind it, in ``headwater.batches``. A job that dies between the two
+does a mirror's batch again, which changes nothing: rows win or lose by their order. An append table's rows say which batch
+brought them, and which batch is about to is noted before they come, in ``headwater.intents``: so whoever comes next, with this
+batch or a later one, knows whether the table has it (``is_applied``, ``_take_back``).
 
 What a table is, and how its columns came to be, stands in its comment, as JSON: one ``ALTER`` or ``EXCHANGE TABLES`` changes it
 together with the columns.
@@ -46,6 +47,7 @@ from spark.sinks.clickhouse.names import (
     BATCH_COLUMN,
     BATCHES,
     GONE_COLUMN,
+    INTENTS,
     PROGRESS,
     STATE_DATABASE,
     VERSION_COLUMN,
@@ -60,10 +62,11 @@ from spark.sinks.clickhouse.stage import StageTarget, stage_rows
 from spark.sinks.clickhouse.statements import (
     Target,
     append_statement,
-    has_batch_query,
     merge_statements,
+    order_ends_query,
     replace_entry_statements,
     replace_statements,
+    rows_of_batch,
     time_at,
 )
 from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
@@ -91,14 +94,20 @@ from spark.sinks.settled import check_settled
 from spark.transforms.sql_text import literal
 
 _BATCH: Final = "headwater.clickhouse.batch"
+_NOTED_COLUMNS: Final = (
+    "name, source, source_table, query_id, batch_id, reached_order, reached_at, reached_offsets, reached_positions"
+)
+_NOTE: Final = """name String, source String, source_table String, query_id String, batch_id Int64,
+        written_at DateTime64(6, 'UTC') DEFAULT now64(6, 'UTC'), reached_order String, reached_at DateTime64(6, 'UTC'),
+        reached_offsets String, reached_positions String"""
 _STATE: Final = (
     f"CREATE DATABASE IF NOT EXISTS {quoted(STATE_DATABASE)}",
-    f"""CREATE TABLE IF NOT EXISTS {BATCHES} (
-        name String, source String, source_table String, query_id String, batch_id Int64,
-        written_at DateTime64(6, 'UTC') DEFAULT now64(6, 'UTC'), reached_order String, reached_at DateTime64(6, 'UTC'),
-        reached_offsets String, reached_positions String)
+    f"""CREATE TABLE IF NOT EXISTS {BATCHES} ({_NOTE})
         ENGINE = ReplacingMergeTree ORDER BY name
         COMMENT 'Tables that Headwater writes, and the last batch that each took in; read it with FINAL'""",
+    f"""CREATE TABLE IF NOT EXISTS {INTENTS} ({_NOTE}, least_order String, greatest_order String)
+        ENGINE = ReplacingMergeTree ORDER BY name
+        COMMENT 'Logs that Headwater writes, and the last batch whose rows were to be attached to each; read it with FINAL'""",
     f"""CREATE OR REPLACE VIEW {PROGRESS} AS
         SELECT splitByChar('.', name)[1] AS tenant, source, source_table AS table,
             JSONExtractString(p, 'source_partition') AS source_partition, JSONExtractRaw(p, 'position') AS position,
@@ -157,6 +166,17 @@ class _Stored:
         return Target(self.place, tuple(self.noted.types), key)
 
 
+@dataclass(frozen=True, slots=True)
+class _Intent:
+    """A batch whose rows were about to be attached to a log."""
+
+    batch: BatchIdentity
+    offsets: Mapping[int, int]
+    """Behind its events."""
+    rows: str
+    """A condition on the log's rows: those that it brought."""
+
+
 class ClickhouseSink:
     """See ``spark.sinks.port.Sink``, which has the promises."""
 
@@ -188,8 +208,22 @@ class ClickhouseSink:
         if left:
             log.info("sink_stages_dropped", stages=len(left), query_id=batch.query_id)
 
-    def is_applied(self, spark: SparkSession, table: WarehouseTable, batch: BatchIdentity) -> bool:
-        return self._has_noted(table, batch) and self._is_there(table)
+    def is_applied(
+        self, spark: SparkSession, table: WarehouseTable, batch: BatchIdentity, offsets: Mapping[int, int]
+    ) -> bool:
+        if not self._has_noted(table, batch):
+            intent = self._open_intent(table, batch)
+            is_same = intent is not None and intent.batch == batch and intent.offsets == offsets
+            if intent is None or not is_same or not self._is_there(table) or not self._has_come(table, intent):
+                return False
+            # By a job that died, or whose server did not answer. Only now the table is as far as its rows say.
+            where = f"name = {literal(str(table))}"
+            self._run(
+                BATCHES,
+                f"INSERT INTO {BATCHES} ({_NOTED_COLUMNS}) SELECT {_NOTED_COLUMNS} FROM {INTENTS} FINAL WHERE {where}",
+            )
+            log.info("sink_batch_found", table=str(table), batch_id=batch.batch_id)
+        return self._is_there(table)
 
     def ensure_table(self, spark: SparkSession, table: SinkTable) -> Mapping[str, TableColumn]:
         stored = self._load(table.name)
@@ -228,7 +262,8 @@ class ClickhouseSink:
         for database in {database for database, _, _ in found} - {STATE_DATABASE}:
             if not self._rows(f"SELECT 1 FROM system.tables WHERE database = {literal(database)} LIMIT 1"):
                 self._run(database, f"DROP DATABASE IF EXISTS {quoted(database)} SYNC")
-        self._run(BATCHES, f"DELETE FROM {BATCHES} WHERE {mine}")
+        for notes in (BATCHES, INTENTS):
+            self._run(notes, f"DELETE FROM {notes} WHERE {mine}")
         return len(found)
 
     def merge_into(
@@ -266,14 +301,15 @@ class ClickhouseSink:
         self._run(table, swap if rows else f"TRUNCATE TABLE {stored.place}")
 
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
-        batch = str(_batch_of(spark))
+        batch = _batch_of(spark)
         with self._staged(spark, table, changes) as (stored, stages, into):
+            self._take_back(table.name, batch)
             if stages:
-                [[rows]] = self._rows(has_batch_query(stored.target(table), stages, batch), subject=table.name)
-                if not rows:
-                    insert = append_statement(into, changes.columns, stages, batch)
-                    self._run(table.name, f"CREATE TABLE {into} AS {stored.place}", insert)
-                    self._attach(table.name, stored, into)
+                insert = append_statement(into, changes.columns, stages, str(batch))
+                self._run(table.name, f"CREATE TABLE {into} AS {stored.place}", insert)
+                [[least, greatest]] = self._rows(order_ends_query(into))
+                self._note(INTENTS, table, batch, least_order=least, greatest_order=greatest)
+                self._attach(table.name, stored, into)
 
     def maintain(self, spark: SparkSession, table: WarehouseTable) -> Maintained:
         """ClickHouse merges parts by itself; here go the marks of rows that are gone."""
@@ -316,7 +352,7 @@ class ClickhouseSink:
             self._run(STATE_DATABASE, f"DROP TABLE IF EXISTS {into} SYNC")
             raise
         failpoint("sink_before_commit")
-        self._note(table, batch)
+        self._note(BATCHES, table, batch)
         for stage in [*stages, into]:
             self._run(STATE_DATABASE, f"DROP TABLE IF EXISTS {stage} SYNC")
 
@@ -324,17 +360,49 @@ class ClickhouseSink:
         failpoint("sink_before_attach")
         self._run(table, f"ALTER TABLE {stored.place} ATTACH PARTITION tuple() FROM {into}")
 
-    def _note(self, table: SinkTable, batch: BatchIdentity) -> None:
+    def _note(self, notes: str, table: SinkTable, batch: BatchIdentity, **more: str) -> None:
+        """Into ``BATCHES`` or ``INTENTS``, which has ``more``."""
         reached = table.reached
         offsets, positions = (msgspec.json.encode(each).decode() for each in (reached.offsets, reached.positions))
         values = [str(table.name), table.source, table.table, batch.query_id, reached.order, offsets, positions]
-        name, source, source_table, query_id, order, offsets, positions = map(literal, values)
-        self._run(
-            BATCHES,
-            f"INSERT INTO {BATCHES} (name, source, source_table, query_id, batch_id, reached_order, reached_at, "
-            f"reached_offsets, reached_positions) SELECT {name}, {source}, {source_table}, {query_id}, {batch.batch_id}, "
-            f"{order}, {time_at(reached.committed_at_us)}, {offsets}, {positions}",
+        name, source, source_table, query_id, order, offsets, positions, *others = map(
+            literal, [*values, *more.values()]
         )
+        noted = (
+            *(name, source, source_table, query_id, str(batch.batch_id), order),
+            *(time_at(reached.committed_at_us), offsets, positions, *others),
+        )
+        columns = ", ".join([_NOTED_COLUMNS, *more])
+        self._run(notes, f"INSERT INTO {notes} ({columns}) SELECT {', '.join(noted)}")
+
+    def _open_intent(self, table: WarehouseTable, batch: BatchIdentity) -> _Intent | None:
+        """The batch of the same query whose rows were to be attached last, if it is not noted, nor one behind it; whether they
+        came, the table says (``_has_come``)."""
+        rows = self._rows(
+            f"SELECT batch_id, reached_offsets, least_order, greatest_order FROM {INTENTS} FINAL "
+            f"WHERE name = {literal(str(table))} AND query_id = {literal(batch.query_id)}"
+        )
+        for batch_id, offsets, least, greatest in rows:
+            intended = BatchIdentity(batch.query_id, batch_id)
+            if not self._has_noted(table, intended):
+                reached = msgspec.json.decode(offsets, type=dict[int, int])
+                return _Intent(intended, reached, rows_of_batch(str(intended), least, greatest))
+        return None
+
+    def _has_come(self, table: WarehouseTable, intent: _Intent) -> bool:
+        """Raises TableRefused: the table is not shown to this user, so that nobody can tell."""
+        place = quoted(*self._levels(table))
+        return bool(self._rows(f"SELECT 1 FROM {place} WHERE {intent.rows} LIMIT 1", subject=table))
+
+    def _take_back(self, table: WarehouseTable, batch: BatchIdentity) -> None:
+        """Rows of a batch that was attached and never noted go: its table was refused since then, before it could be asked, so
+        that its events come again, under another batch, which is ``batch``, and perhaps more behind that."""
+        intent = self._open_intent(table, batch)
+        if intent is None or not self._has_come(table, intent):
+            return
+        place = quoted(*self._levels(table))
+        self._run(table, f"ALTER TABLE {place} DELETE WHERE {intent.rows} SETTINGS mutations_sync = 2")
+        log.info("sink_batch_taken_back", table=str(table), batch_id=intent.batch.batch_id)
 
     def _has_noted(self, table: WarehouseTable, batch: BatchIdentity) -> bool:
         rows = self._rows(

@@ -49,13 +49,15 @@ def append_statement(into: str, columns: Sequence[str], stages: Sequence[str], b
     )
 
 
-def has_batch_query(target: Target, stages: Sequence[str], batch: str) -> str:
-    """Whether an append table has rows of the batch that is staged. It is ordered by the order, so few rows are read."""
-    ends = f"SELECT min({_ORDER}) AS low, max({_ORDER}) AS high FROM ({_staged(stages)})"
-    return (
-        f"WITH ends AS ({ends}) SELECT count() FROM {target.place} WHERE {_ORDER} >= (SELECT low FROM ends) "
-        f"AND {_ORDER} <= (SELECT high FROM ends) AND {quoted(BATCH_COLUMN)} = {literal(batch)}"
-    )
+def order_ends_query(into: str) -> str:
+    """Between which orders the rows of ``into`` lie."""
+    return f"SELECT min({_ORDER}), max({_ORDER}) FROM {into}"
+
+
+def rows_of_batch(batch: str, least_order: str, greatest_order: str) -> str:
+    """A condition: what a batch brought to an append table. That is ordered by the order, so few rows are read."""
+    lies_between = f"{_ORDER} >= {literal(least_order)} AND {_ORDER} <= {literal(greatest_order)}"
+    return f"{lies_between} AND {quoted(BATCH_COLUMN)} = {literal(batch)}"
 
 
 def replace_entry_statements(

@@ -114,7 +114,9 @@ class DeltaSink:
         spark.conf.set(_TXN_APP, batch.query_id)
         spark.conf.set(_TXN_VERSION, str(batch.batch_id))
 
-    def is_applied(self, spark: SparkSession, table: WarehouseTable, batch: BatchIdentity) -> bool:
+    def is_applied(
+        self, spark: SparkSession, table: WarehouseTable, batch: BatchIdentity, offsets: Mapping[int, int]
+    ) -> bool:
         snapshot = self._snapshot(spark, table)
         if snapshot is None:
             return False

@@ -153,7 +153,9 @@ class IcebergSink:
     def begin_batch(self, spark: SparkSession, batch: BatchIdentity) -> None:
         begin_batch(spark, batch)
 
-    def is_applied(self, spark: SparkSession, table: WarehouseTable, batch: BatchIdentity) -> bool:
+    def is_applied(
+        self, spark: SparkSession, table: WarehouseTable, batch: BatchIdentity, offsets: Mapping[int, int]
+    ) -> bool:
         iceberg_table = load_table(spark, self._place(table))
         return iceberg_table is not None and newest_identity(iceberg_table, _newest(spark, iceberg_table)) == str(batch)
 

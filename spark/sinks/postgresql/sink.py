@@ -224,7 +224,9 @@ class PostgresqlSink:
         if left:
             log.info("sink_stages_dropped", stages=len(left), query_id=batch.query_id)
 
-    def is_applied(self, spark: SparkSession, table: WarehouseTable, batch: BatchIdentity) -> bool:
+    def is_applied(
+        self, spark: SparkSession, table: WarehouseTable, batch: BatchIdentity, offsets: Mapping[int, int]
+    ) -> bool:
         self._make_state()
         with self._connections.transaction(str(table)) as connection:
             stored = _load(connection, table)

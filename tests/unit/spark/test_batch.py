@@ -3,17 +3,19 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from libs.events.delivered_schema import DeliveredSchema
 from libs.mysql.logical import column
 from libs.types.table import TableSchema
-from libs.types.tenant import Images, NameAdjustment, SourceSelection
+from libs.types.tenant import Images, NameAdjustment, SinkMode, SinkSettings, SourceSelection
 from libs.types.warehouse import WarehouseTable
+from libs.warehouse.dialect import DIALECTS
 from services.router.project import compile_projection, project_row
-from spark.jobs.batch import _maintain
+from spark.jobs.batch import _commit, _maintain, sink_table
 from spark.jobs.table_batch import TableBatch, changes_of, latest_changes_of, logged_changes_of, reached_with
-from spark.sinks.port import Maintained, TableColumn, TableRefused
+from spark.sinks.port import BatchIdentity, Maintained, TableColumn, TableRefused
 from spark.transforms.local_rows import local_rows
 from spark.transforms.read_topics import events_of
 from spark.transforms.survey import survey
@@ -280,3 +282,27 @@ def test_a_table_that_was_written_and_may_not_be_maintained_is_not_parked(shared
     maintained = _maintain(context, shared.session, WarehouseTable(namespace=("acme", "shop", "shop"), name="orders"))
 
     assert maintained == Maintained()
+
+
+class Holding:
+    """A sink whose tables have every batch."""
+
+    dialect = DIALECTS["iceberg"]
+
+    def is_applied(self, *_: object) -> bool:
+        return True
+
+
+def test_a_batch_that_a_table_has_is_passed_over_though_the_table_would_be_refused_now(
+    shared: SharedSpark, tmp_path: Path
+) -> None:
+    """Killed behind its commit, with a tenant's document changed in between: parked, a log would have the batch once more."""
+    context = replace(tenant_sink(tmp_path), settings=SinkSettings(mode=SinkMode.MIRROR), sink=Holding())  # type: ignore[arg-type]
+    table = _table(shared, [put(1, 1, "one")], orders_schema(key=()))
+    placeless = replace(table, slices=[replace(part, newest_place=None) for part in table.slices])
+    with pytest.raises(TableRefused):
+        sink_table(context, placeless)
+
+    commit = _commit(context, BatchIdentity("query", 1), placeless)
+
+    assert commit.timings is None
