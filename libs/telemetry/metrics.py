@@ -764,6 +764,15 @@ SINK_PHASE_SECONDS = _histogram(
     _PHASE_BUCKETS_S,
     ("tenant", "warehouse", "phase"),
 )
+SINK_TABLE_WRITES = _counter(
+    Area.SINK,
+    "headwater_sink_table_writes_total",
+    "Tables' parts of micro-batches written, by way: at_hand without a query, else why by one. warehouse, mode, together: not "
+    "for such tenants; many_events, events, table: not such events, not such a table; failed: it was tried.",
+    "failed at every batch of a table: the log line sink_table_not_merged_at_hand has the reason; rows are right all the same. "
+    "What small tables are: docs/sinks.md.",
+    ("tenant", "warehouse", "way"),
+)
 SINK_LAG = _gauge(
     Area.SINK,
     "headwater_sink_lag_seconds",

@@ -71,7 +71,7 @@ from spark.jobs.resync import due_resyncs, fulfil, gives_up, refuse, table_anew,
 from spark.jobs.retries import first_piece
 from spark.jobs.set_aside import answer_in_vain, chosen_keys, letters_of, parked_by_now, write_what_fits
 from spark.jobs.side_by_side import side_by_side
-from spark.jobs.small_tables import is_small, merge_at_hand
+from spark.jobs.small_tables import ByQuery, count_write, merge_at_hand, why_by_query
 from spark.jobs.spark_errors import OF_ONE_ROW, described, has_condition
 from spark.jobs.table_batch import (
     Replay,
@@ -183,7 +183,8 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
             anew_part = _Anew(request, spark, progress.tables.get(topic), by_topic.get(topic, []))
             parts[topic] = _Part(own, anew_part)
         ordered = [parts[topic] for topic in sorted(parts)]
-        if small := [part.own for part in ordered if part.own and not part.anew and is_small(context, part.own)]:
+        as_ever = [part.own for part in ordered if part.own and not part.anew]
+        if small := [table for table in as_ever if why_by_query(context, table) is None]:
             image_bytes = {table.topic: table.slices[0].image_bytes for table in small}
             context = replace(context, at_hand=EventsAtHand(events, image_bytes))
         if isinstance(context.sink, ShowsTogether) and context.moves_together:
@@ -532,9 +533,13 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
 
     def write_part(part: TableBatch) -> None:
         # Where some of its events are set aside, the part is another.
-        write.split = merge_at_hand(context, part, wanted, columns) if part is table else None
-        if write.split is None:
+        done = merge_at_hand(context, part, wanted, columns) if part is table else ByQuery.EVENTS
+        if isinstance(done, ByQuery):
             write_batch(context, part, wanted, columns)
+            count_write(context, done)
+        else:
+            write.split = done
+            count_write(context, None)
 
     try:
         with measured(spark) as write:

@@ -5,9 +5,11 @@ has a few changes of each of many tables, that is all that the tables cost. So t
 driver's memory, many tables' by one query; each table's are decoded there by what Spark makes of the same columns as ever,
 which is kept from batch to batch; and a sink that is able to (``MergesRows``) merges them into its table.
 
-Nothing depends on it. What is not small and simple, and what cannot be written so, goes the way of the others.
+Nothing depends on it. What is not small and simple, and what cannot be written so, goes the way of the others; a metric counts
+both, these by why (``ByQuery``).
 """
 
+import enum
 import time
 from collections.abc import Mapping
 from typing import Final
@@ -17,6 +19,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from libs.failpoints import failpoint
+from libs.telemetry.metrics import SINK_TABLE_WRITES
 from libs.types.tenant import Deletes, SinkMode
 from spark.jobs.events_at_hand import MOST_BYTES
 from spark.jobs.late_events import has_late_events
@@ -28,57 +31,81 @@ from spark.sinks.port import MergesRows, RowsAtHand, SinkTable, TableColumn
 _MOST_EVENTS: Final = 10_000
 """Of a small table in a batch; more are worth a query."""
 
+_AT_HAND: Final = "at_hand"
+"""In the metric, beside ``ByQuery``."""
+
 log = structlog.get_logger()
 
 
-def is_small(context: TenantSink, table: TableBatch) -> bool:
-    """Whether the batch has few events of the table, each with its whole row, under one schema, and nothing besides: no
-    truncation, no late event, nothing that waited."""
-    if (
-        not isinstance(context.sink, MergesRows)
-        or context.settings.mode is not SinkMode.MIRROR
-        or len(table.slices) != 1
-    ):
-        return False
+class ByQuery(enum.StrEnum):
+    """Why a table's part of a batch is written by a query."""
+
+    WAREHOUSE = "warehouse"
+    """Another way is not known of this one."""
+    MODE = "mode"
+    """No mirror."""
+    TOGETHER = "together"
+    """The tenant's tables move together."""
+    MANY_EVENTS = "many_events"
+    """They are worth a query."""
+    EVENTS = "events"
+    """Few, but not all of them whole rows of one schema in their order: truncations, late ones, what waited, soft deletes."""
+    TABLE = "table"
+    """Holds nothing yet, or too much, or is not of the kind: partitioned, sorted, without a key or with one of fractions."""
+    FAILED = "failed"
+    """It was tried; the log says why (``sink_table_not_merged_at_hand``)."""
+
+
+def why_by_query(context: TenantSink, table: TableBatch) -> ByQuery | None:
+    """Why such events of the table go by a query. None: the table is small, as far as they tell: they are few, each has its
+    whole row, under one schema, and there is nothing besides."""
+    if not isinstance(context.sink, MergesRows):
+        return ByQuery.WAREHOUSE
+    if context.settings.mode is not SinkMode.MIRROR:
+        return ByQuery.MODE
+    if context.moves_together:
+        return ByQuery.TOGETHER
+    if any(part.rows > _MOST_EVENTS or part.image_bytes > MOST_BYTES for part in table.slices):
+        return ByQuery.MANY_EVENTS
+    if len(table.slices) != 1 or table.parked is not None or table.replay is not None:
+        return ByQuery.EVENTS
     [(part, schema)] = parts_of(table)
+    if not schema.key:
+        return ByQuery.TABLE
+    # One that is marked keeps its other columns, which are not among its events.
     is_hard = context.settings.deletes is Deletes.HARD
-    return (
-        not context.moves_together
-        and part.rows <= _MOST_EVENTS
-        and part.image_bytes <= MOST_BYTES
-        and bool(schema.key)
-        and part.newest_keyless is None
-        and not part.partial_rows
-        and table.parked is None
-        and table.replay is None
-        # One that is marked keeps its other columns, which are not among its events.
-        and (not has_late_events(table) if is_hard else part.newest_delete is None)
-    )
+    is_out_of_order = has_late_events(table) if is_hard else part.newest_delete is not None
+    return ByQuery.EVENTS if part.newest_keyless is not None or part.partial_rows or is_out_of_order else None
+
+
+def count_write(context: TenantSink, by_query: ByQuery | None) -> None:
+    """A table's part of a batch was written. None: without a query."""
+    SINK_TABLE_WRITES.labels(context.tenant.tenant, context.settings.warehouse, by_query or _AT_HAND).inc()
 
 
 def merge_at_hand(
     context: TenantSink, table: TableBatch, wanted: SinkTable, columns: Mapping[str, TableColumn]
-) -> WriteSplit | None:
-    """Write a small table's part of the batch, one commit. None: it is to be written as others are, and nothing was."""
+) -> WriteSplit | ByQuery:
+    """Write a small table's part of the batch, one commit; or say why it is to be written as others are: nothing was, then."""
     begun_s = time.monotonic()
     spark, sink, at_hand = table.events.sparkSession, context.sink, context.at_hand
     if at_hand is None or table.topic not in at_hand or not isinstance(sink, MergesRows):
-        return None
+        return why_by_query(context, table) or ByQuery.EVENTS
     [(_, schema)] = parts_of(table)
     if schema.key != wanted.key or not set(wanted.key) <= columns.keys():
-        return None
+        return ByQuery.TABLE
     try:
         decoder = context.decoders.of(spark, table.topic, schema, columns, wanted.deletes)
         if decoder is None:
-            return None
+            return ByQuery.TABLE
         rows = RowsAtHand(decoder.row_type, lambda: at_hand.take(table.topic, decoder.projections))
         commit = sink.merge_rows(spark, wanted, rows)
     except (PySparkException, Py4JJavaError) as error:
         # A value that does not fit, say: the query is told of it anew, and then it is known which.
         log.info("sink_table_not_merged_at_hand", table=wanted.table, reason=described(error))
-        return None
+        return ByQuery.FAILED
     if commit is None:
-        return None
+        return ByQuery.TABLE
     failpoint("sink_after_rows_before_commit")
     written_s = time.monotonic()
     commit()

@@ -36,6 +36,7 @@ from spark.jobs.jvm_consumer import duration, jvm_consumer
 from spark.jobs.newest_events import NewestEvents
 from spark.jobs.progress import load_progress
 from spark.jobs.settings import SinkJobSettings
+from spark.jobs.small_tables import ByQuery
 from spark.jobs.tenant_query import TenantQuery
 from tests.sink_query import TIMEOUT_S, is_noted, run_until
 from tests.sink_topics import SOURCE, Model, TenantTopics, gtid, table_id, without_own_columns
@@ -200,6 +201,29 @@ def test_each_commit_names_the_sources_position_of_its_newest_change(start_tenan
         assert newest_events.place(tenant.shared.session, topic, 0, 10**6) is None
     finally:
         newest_events.close()
+
+
+def test_writes_of_a_table_are_counted_by_way(start_tenant: StartTenant) -> None:
+    """Its first batch makes it; those after it are merged without a query."""
+    tenant = start_tenant(f"w{secrets.token_hex(3)}", max_offsets_per_trigger=60)
+    orders = Model(schema_of("orders"))
+    tenant.topics.create_table(orders.schema)
+    with tenant.topics.transaction() as first:
+        first.schema(orders.schema)
+    write_at_random(tenant, [orders], random.Random(3), transactions=8)
+
+    tenant.run_until_rows(len(orders.orders))
+
+    labels = {"tenant": tenant.spec.tenant, "warehouse": "iceberg"}
+    written = {
+        way: REGISTRY.get_sample_value("headwater_sink_table_writes_total", labels | {"way": way})
+        for way in ("table", "at_hand", *sorted(set(ByQuery) - {ByQuery.TABLE}))
+    }
+    at_hand = written.pop("at_hand")
+    assert at_hand is not None
+    assert at_hand > 1
+    assert written.pop("table") == 1
+    assert set(written.values()) == {None}
 
 
 def test_append_holds_every_change_once_in_order(start_tenant: StartTenant) -> None:

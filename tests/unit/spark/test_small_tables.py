@@ -23,7 +23,7 @@ from spark.jobs import small_tables
 from spark.jobs.batch import sink_table, write_batch
 from spark.jobs.events_at_hand import EventsAtHand, _grouped
 from spark.jobs.phases import WriteSplit
-from spark.jobs.small_tables import is_small, merge_at_hand
+from spark.jobs.small_tables import ByQuery, merge_at_hand, why_by_query
 from spark.jobs.spark_errors import MALFORMED_RECORD, has_condition
 from spark.jobs.table_batch import Replay, TableBatch, key_bounds
 from spark.sinks.delta.sink import open_sink as open_delta_sink
@@ -63,19 +63,20 @@ class Tenant:
         self._context.schemas._known[self._delivered.topic, self._delivered.table_schema.version] = self._delivered
         self._delivered = delivered
 
-    def apply(self, changes: Sequence[Change], *, at_hand: bool) -> WriteSplit | None:
-        """One batch; None: it went by a query."""
+    def apply(self, changes: Sequence[Change], *, at_hand: bool) -> WriteSplit | ByQuery | None:
+        """One batch. None: it was to go by a query."""
         table = table_batch(self._spark, self._delivered, changes)
         self._sink.begin_batch(self._spark, BatchIdentity(self._context.tenant.tenant, next(self._batches)))
         wanted, columns = ready_table(self._spark, self._sink, [sink_table(self._context, table)])
         wanted = replace(wanted, changes=len(changes), key_bounds=key_bounds(table, columns, wanted.key))
         if at_hand:
-            small = table.topic if is_small(self._context, table) else "another"
+            small = table.topic if why_by_query(self._context, table) is None else "another"
             context = replace(self._context, at_hand=EventsAtHand(table.events, {small: 1}))
-            if split := merge_at_hand(context, table, wanted, columns):
-                return split
+            done = merge_at_hand(context, table, wanted, columns)
+            if isinstance(done, WriteSplit):
+                return done
         write_batch(self._context, table, wanted, columns)
-        return None
+        return done if at_hand else None
 
     def files(self) -> set[str]:
         """Of rows and deletes."""
@@ -134,7 +135,7 @@ def test_the_same_changes_give_the_same_table(
     told: dict[tuple[int, int], Change] = {}
     for _ in range(10):
         batch = random_batch(chance, told, deletes=deletes is Deletes.HARD)
-        merged += at_hand.apply(batch, at_hand=True) is not None
+        merged += isinstance(at_hand.apply(batch, at_hand=True), WriteSplit)
         by_query.apply(batch, at_hand=False)
 
         assert at_hand.rows() == by_query.rows()
@@ -155,7 +156,7 @@ def test_every_type_is_what_a_query_makes_of_it(shared: SharedSpark, tmp_path: P
         split = at_hand.apply(batch, at_hand=True)
         by_query.apply(batch, at_hand=False)
 
-    assert split is not None
+    assert isinstance(split, WriteSplit)
     assert at_hand.rows() == by_query.rows()
     assert len(at_hand.rows()) == len({json.dumps([image[name] for name in schema.key]) for image in images})
 
@@ -186,7 +187,7 @@ def test_keys_of_several_columns_are_told_apart_by_value(shared: SharedSpark, tm
         split = at_hand.apply(batch, at_hand=True)
         by_query.apply(batch, at_hand=False)
 
-    assert split is not None
+    assert isinstance(split, WriteSplit)
     assert at_hand.rows() == by_query.rows()
 
 
@@ -194,11 +195,12 @@ def test_a_newer_version_of_the_table_is_decoded_anew(shared: SharedSpark, tmp_p
     """A column that comes, and a type that widens; what is kept from batch to batch is of the older one."""
     tenant = Tenant(shared, tmp_path, orders_schema(ID, NOTE))
     tenant.apply([put(1, 1, "one")], at_hand=True)
-    assert tenant.apply([put(2, 2, "two")], at_hand=True)
+    assert isinstance(tenant.apply([put(2, 2, "two")], at_hand=True), WriteSplit)
     wide = column("id", "bigint", is_optional=False)
     tenant.deliver(orders_schema(wide, NOTE, column("n", "int"), version=2))
 
-    assert tenant.apply([put(3, 2**40, "three", version=2, n=7), put(3, 1, "1", version=2, n=8)], at_hand=True)
+    later = [put(3, 2**40, "three", version=2, n=7), put(3, 1, "1", version=2, n=8)]
+    assert isinstance(tenant.apply(later, at_hand=True), WriteSplit)
 
     assert [(row["id"], row["note"], row["n"]) for row in tenant.rows()] == [
         (1, "1", 8),
@@ -245,15 +247,15 @@ def test_a_table_of_many_rows_is_merged_by_a_query(
 ) -> None:
     monkeypatch.setattr(row_merge, "_MOST_ROWS", 2)
     tenant = Tenant(shared, tmp_path, orders_schema(ID, NOTE))
-    tenant.apply([put(1, 1, "one"), put(1, 2, "two")], at_hand=True)
+    assert tenant.apply([put(1, 1, "one"), put(1, 2, "two")], at_hand=True) is ByQuery.TABLE
 
-    assert tenant.apply([put(2, 3, "three")], at_hand=True)
-    assert tenant.apply([put(3, 4, "four")], at_hand=True) is None
+    assert isinstance(tenant.apply([put(2, 3, "three")], at_hand=True), WriteSplit)
+    assert tenant.apply([put(3, 4, "four")], at_hand=True) is ByQuery.TABLE
     assert [row["id"] for row in tenant.rows()] == [1, 2, 3, 4]
 
 
 def test_what_is_small(shared: SharedSpark, tmp_path: Path) -> None:
-    """All that a merge by hand does not do is left to a query."""
+    """All that a merge by hand does not do is left to a query, and it is said why."""
     schema = orders_schema(ID, NOTE)
     table = table_batch(shared.session, schema, [put(5, 1, "one"), gone(6, 2)])
     keyless = orders_schema(ID, NOTE, key=())
@@ -263,27 +265,32 @@ def test_what_is_small(shared: SharedSpark, tmp_path: Path) -> None:
     of_two = replace(table, slices=[part, replace(part, schema_version=2)], schemas={1: schema, 2: newer})
     late = DeletedRange(newest_order="9", from_offsets={0: 0}, to_offsets={0: 1}, schema_versions=(1,))
 
-    def small(table: TableBatch, sink: Any = shared.sink, **settings: Any) -> bool:
-        context = replace(tenant_sink(tmp_path), sink=sink, settings=SinkSettings(mode=SinkMode.MIRROR, **settings))
-        return is_small(context, table)
+    def why(table: TableBatch, sink: Any = shared.sink, **settings: Any) -> ByQuery | None:
+        settings = {"mode": SinkMode.MIRROR, **settings}
+        return why_by_query(replace(tenant_sink(tmp_path), sink=sink, settings=SinkSettings(**settings)), table)
 
-    assert small(table)
-    assert small(replace(table, slices=[replace(part, newest_delete=None)]), deletes=Deletes.SOFT)
-    assert not small(table, deletes=Deletes.SOFT)
-    assert not small(table, consistency=Consistency.TRANSACTION)
-    assert not small(table, sink=open_delta_sink(shared.delta))
-    assert not small(replace(table, schemas={1: keyless}))
-    assert not small(truncated)
-    assert not small(of_two)
-    for changed in ({"rows": 10_001}, {"image_bytes": 2**30}, {"partial_rows": 1}):
-        assert not small(replace(table, slices=[replace(part, **changed)])), changed
+    assert why(table) is None
+    assert why(replace(table, slices=[replace(part, newest_delete=None)]), deletes=Deletes.SOFT) is None
+    assert why(table, deletes=Deletes.SOFT) is ByQuery.EVENTS
+    assert why(table, consistency=Consistency.TRANSACTION) is ByQuery.TOGETHER
+    assert why(table, sink=open_delta_sink(shared.delta)) is ByQuery.WAREHOUSE
+    assert why(table, mode=SinkMode.APPEND) is ByQuery.MODE
+    assert why(replace(table, schemas={1: keyless})) is ByQuery.TABLE
+    assert why(truncated) is ByQuery.EVENTS
+    assert why(of_two) is ByQuery.EVENTS
+    for changed, because in (
+        ({"rows": 10_001}, ByQuery.MANY_EVENTS),
+        ({"image_bytes": 2**30}, ByQuery.MANY_EVENTS),
+        ({"partial_rows": 1}, ByQuery.EVENTS),
+    ):
+        assert why(replace(table, slices=[replace(part, **changed)])) is because, changed
     for changed in (
         {"parked": ParkedTable(because="so", from_offsets={}, to_offsets={})},
         {"replay": Replay((), {})},
         {"known_deleted": (late,)},
         {"known_truncated": "9"},
     ):
-        assert not small(replace(table, **changed)), changed
+        assert why(replace(table, **changed)) is ByQuery.EVENTS, changed
 
 
 def test_a_table_under_two_versions_is_written_by_a_query_beside_small_ones(
@@ -301,7 +308,7 @@ def test_a_table_under_two_versions_is_written_by_a_query_beside_small_ones(
     context = replace(tenant_sink(tmp_path), sink=shared.sink, settings=SinkSettings(mode=SinkMode.MIRROR))
     context = replace(context, at_hand=EventsAtHand(batch, {"another": 1}))
 
-    assert merge_at_hand(context, table, sink_table(context, table), {}) is None
+    assert merge_at_hand(context, table, sink_table(context, table), {}) is ByQuery.EVENTS
 
 
 def test_events_are_brought_by_the_group() -> None:
