@@ -1,9 +1,12 @@
 """The sink job as a process of its own, over a folder that several of its lives share."""
 
 import random
+import re
 import signal
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import Any
 import yaml
 
 from libs.local.plan import SINK_JAVA_OPTIONS
+from libs.local.ports import LOOPBACK
 from libs.local.process import ProcessSpec, Running, is_alive, last_log_lines, start
 from libs.local.spark_toolchain import find_toolchain
 from libs.mysql.logical import column
@@ -104,6 +108,18 @@ class SinkJob:
             assert is_alive(self.running), last_log_lines(self.running)
             assert time.monotonic() < deadline_s, last_log_lines(self.running)
             time.sleep(POLL_S)
+
+    def asked(self, path: str) -> tuple[int, str]:
+        """An answer of the job's endpoint: status and text; 0 while its session starts, which has told of no endpoint."""
+        assert self.running is not None
+        ports = re.findall(r'"http_port": ?(\d+)', self.running.log_path.read_text())
+        if not ports:
+            return 0, ""
+        try:
+            with urllib.request.urlopen(f"http://{LOOPBACK}:{ports[-1]}{path}", timeout=30) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
 
     def progress(self, tenant: Tenant) -> SinkProgress:
         return load_progress(self.folder / "state", tenant.name)

@@ -6,11 +6,8 @@ environment and the arguments of each pod.
 
 import json
 import random
-import re
 import secrets
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -160,19 +157,6 @@ def run(pod: Pod, folder: Path, servers: ExitStack) -> Running:
     return running
 
 
-def asked(job: SinkJob, path: str) -> tuple[int, str]:
-    """An answer of the job's endpoint; while its session starts it has told of none."""
-    assert job.running is not None
-    ports = re.findall(r'"http_port": ?(\d+)', job.running.log_path.read_text())
-    if not ports:
-        return 0, ""
-    try:
-        with urllib.request.urlopen(f"http://{LOOPBACK}:{ports[-1]}{path}", timeout=30) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-
-
 @pytest.mark.timeout(4 * LIFE_TIMEOUT_S)
 def test_executors_are_pods_that_work_for_their_driver_and_go_with_it(
     job: SinkJob, cluster: ControlPlane, namespace: str, tmp_path: Path
@@ -184,13 +168,13 @@ def test_executors_are_pods_that_work_for_their_driver_and_go_with_it(
         job.start()
         job.wait_until(lambda: len(pods(cluster, namespace)) == EXECUTORS)
         first = pods(cluster, namespace)
-        job.wait_until(lambda: "no executor has come yet" in asked(job, "/readyz")[1])
+        job.wait_until(lambda: "no executor has come yet" in job.asked("/readyz")[1])
         running = [run(pod, tmp_path, servers) for pod in first.values()]
         job.wait_until(lambda: job.progress(tenant).rows >= tenant.changes)
-        job.wait_until(lambda: f"headwater_sink_executors {float(EXECUTORS)}" in asked(job, "/metrics")[1])
+        job.wait_until(lambda: f"headwater_sink_executors {float(EXECUTORS)}" in job.asked("/metrics")[1])
         [model] = tenant.models
         rows = without_own_columns(job.rows(tenant, model))
-        assert asked(job, "/readyz")[0] == 200
+        assert job.asked("/readyz")[0] == 200
 
         assert job.running is not None
         log = job.running.log_path.read_text()
