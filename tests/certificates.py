@@ -2,8 +2,8 @@
 
 import datetime
 import ipaddress
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -16,37 +16,57 @@ def write_certificates(folder: Path, *, address: str = "127.0.0.1", is_expired: 
 
     ``both``: key and certificate in one, as a broker's key store has them.
     """
-    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    authority = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
-    now = datetime.datetime.now(datetime.UTC)
-    ends = now + datetime.timedelta(days=1)
-
-    def certify(subject: x509.Name, public_key: Any, *, is_authority: bool) -> bytes:
-        certificate = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(authority)
-            .public_key(public_key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=2))
-            .not_valid_after(now - datetime.timedelta(days=1) if is_expired and not is_authority else ends)
-            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))]), critical=False)
-            .sign(authority_key, hashes.SHA256())
-        )
-        return certificate.public_bytes(serialization.Encoding.PEM)
-
+    authority = Authority()
+    certificate, key = authority.certify([x509.IPAddress(ipaddress.ip_address(address))], is_expired=is_expired)
     folder.mkdir(exist_ok=True)
-    contents = {
-        "ca": certify(authority, authority_key.public_key(), is_authority=True),
-        "certificate": certify(
-            x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "peer")]), key.public_key(), is_authority=False
-        ),
-        "key": key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        ),
-    }
-    contents["both"] = contents["key"] + contents["certificate"]
+    contents = {"ca": authority.certificate, "certificate": certificate, "key": key, "both": key + certificate}
     for name, content in contents.items():
         (folder / f"{name}.pem").write_bytes(content)
     return {name: str(folder / f"{name}.pem") for name in contents}
+
+
+class Authority:
+    """Signs certificates of peers; all that it gives is PEM."""
+
+    def __init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
+        self.certificate = self._signed(self._name, self._key.public_key(), (), is_authority=True)
+
+    def certify(self, names: Sequence[x509.GeneralName], *, is_expired: bool = False) -> tuple[bytes, bytes]:
+        """A new certificate for these names, and its key."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        peer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "peer")])
+        return self._signed(peer, key.public_key(), names, is_expired=is_expired), key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+
+    def secret(self, *hosts: str) -> dict[str, str]:
+        """A new certificate for these DNS names, as Secrets have it (``kubernetes.io/tls``, with ``ca.crt``)."""
+        certificate, key = self.certify([x509.DNSName(host) for host in hosts])
+        entries = {"tls.crt": certificate, "tls.key": key, "ca.crt": self.certificate}
+        return {name: content.decode() for name, content in entries.items()}
+
+    def _signed(
+        self,
+        subject: x509.Name,
+        public_key: ec.EllipticCurvePublicKey,
+        names: Sequence[x509.GeneralName],
+        *,
+        is_authority: bool = False,
+        is_expired: bool = False,
+    ) -> bytes:
+        now = datetime.datetime.now(datetime.UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(public_key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=2))
+            .not_valid_after(now + datetime.timedelta(days=-1 if is_expired else 1))
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+        )
+        if names:
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)

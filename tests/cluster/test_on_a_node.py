@@ -20,6 +20,7 @@ import pytest
 import yaml
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka.admin import AdminClient
+from prometheus_client.parser import text_string_to_metric_families
 from pyiceberg.table import StaticTable
 
 from libs.local import valkey_server
@@ -28,7 +29,7 @@ from libs.local.ports import free_ports
 from libs.local.process import kill, start, wait_ready
 from libs.types.table import TableId
 from libs.types.warehouse import warehouse_table
-from tests.certificates import write_certificates
+from tests.certificates import Authority, write_certificates
 from tests.cluster import images, namespaces
 from tests.cluster.chart import CHART, RELEASE, write_values
 from tests.cluster.control_plane import ControlPlane
@@ -66,6 +67,36 @@ def outcome(target):
 with concurrent.futures.ThreadPoolExecutor() as pool:
     print(*pool.map(outcome, sys.argv[2:]), sep=chr(10))
 """
+READ_METRICS: Final = f"""
+import urllib.request
+print(urllib.request.urlopen("http://127.0.0.1:{METRICS}/metrics", timeout=60).read().decode())
+"""
+CALL: Final = """
+import grpc, sys
+address, method, *texts = sys.argv[1:]
+authority, key, certificate = [text.encode() for text in texts] or (None, None, None)
+if authority is None:
+    channel = grpc.insecure_channel(address)
+else:
+    channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(authority, key or None, certificate or None))
+try:
+    channel.unary_unary(method)(b"", timeout=60)
+except grpc.RpcError as error:
+    print(error.code().name)
+else:
+    print("OK")
+"""
+"""What comes of a call, with an authority, a key and a certificate; without an authority in the clear."""
+SERVED_CERTIFICATE: Final = """
+import socket, ssl, sys
+host, port = sys.argv[1].split(":")
+context = ssl.create_default_context(cafile="/etc/headwater/tls/ca.crt")
+context.load_cert_chain("/etc/headwater/tls/tls.crt", "/etc/headwater/tls/tls.key")
+context.set_alpn_protocols(["h2"])
+with context.wrap_socket(socket.create_connection((host, int(port)), timeout=60), server_hostname=host) as connection:
+    print(ssl.DER_cert_to_PEM_cert(connection.getpeercert(binary_form=True)))
+"""
+"""What a server shows to a component of the mesh."""
 CONNECT_TIMEOUT_S: Final = 15.0
 """A packet that is dropped is known by nothing else; what is let through is answered by the kernel, in milliseconds."""
 SUBMITTED: Final = ("-l", "sparkoperator.k8s.io/launched-by-spark-operator=true")
@@ -80,7 +111,7 @@ Event = tuple[int, int]
 
 @dataclass(slots=True)
 class Mesh:
-    """A release of the chart with two tenants, and what was written into the source."""
+    """A release of the chart with two tenants, under mutual TLS, and what was written into the source."""
 
     node: Node
     kafka: GuardedKafka
@@ -88,6 +119,8 @@ class Mesh:
     values: dict[str, Any]
     warehouse: Path
     passwords: Mapping[str, str]
+    authority: Authority
+    """Of the certificates of the mesh."""
     written: list[Event] = field(default_factory=list)
     """Since the tenants are there."""
     first_row: int = 1
@@ -241,6 +274,24 @@ class Mesh:
         [claim] = self.cluster.list("persistentvolumeclaims", MESH, "-l", "headwater.dev/sink-job")
         return str(claim["metadata"]["uid"])
 
+    def renew_certificates(self) -> str:
+        """Put a new certificate for all components into their Secret; the certificate."""
+        hosts = [f"{RELEASE}-{service}" for service in ("schema-history", "checkpoint-committer", "tenant-operator")]
+        entries = self.authority.secret(*hosts)
+        self.cluster.apply(_secret("mesh-tls", MESH, **entries))
+        return entries["tls.crt"].strip()
+
+    def table_writes(self, tenant: str) -> dict[str, float]:
+        """How often the Spark job wrote the tenant's table since it was started, by way (docs/metrics.md)."""
+        sink = self.pod(**{"headwater.dev/role": "sink"})
+        page = self.cluster.kubectl("exec", "-n", MESH, sink, "--", "python3", "-c", READ_METRICS)
+        return {
+            sample.labels["way"]: sample.value
+            for family in text_string_to_metric_families(page)
+            for sample in family.samples
+            if sample.name == "headwater_sink_table_writes_total" and sample.labels["tenant"] == tenant
+        }
+
     async def take_tenants_in(self) -> None:
         """Both teams apply their tenants; returns when what is written from now on is for them."""
         _tenant(self, ACME, {"mode": "mirror"})
@@ -342,7 +393,9 @@ def mesh(node: Node) -> Iterator[Mesh]:
             **_values(kafka, mysql, valkey_port, warehouse),
             "networkPolicy": _limits(port, mysql.port, valkey_port, api_port),
         }
-        yield Mesh(node, kafka, mysql, values, warehouse, passwords)
+        mesh = Mesh(node, kafka, mysql, values, warehouse, passwords, Authority())
+        mesh.renew_certificates()
+        yield mesh
 
 
 def _secret(name: str, namespace: str, **entries: str) -> dict[str, Any]:
@@ -386,6 +439,7 @@ def _values(kafka: GuardedKafka, mysql: MysqlServer, valkey_port: int, warehouse
             "replicationFactor": 1,
         },
         "redis": {"url": f"redis://{ADDRESS}:{valkey_port}/0"},
+        "tls": {"enabled": True, "secret": "mesh-tls", "clientNames": [f"{RELEASE}-tenant-operator"]},
         "sources": {
             "shop": {
                 "kind": "mysql",
@@ -543,6 +597,62 @@ async def test_rows_of_mysql_come_into_tables_of_config_maps_through_pods(mesh: 
     await mesh.all_is_delivered_once()
 
 
+async def test_a_few_changes_are_merged_without_a_query(mesh: Mesh) -> None:
+    """In the pod of the job, its executors' driver: what merges them is compiled there, where the root cannot be written."""
+    mesh.write(20)
+    await mesh.all_is_delivered_once()
+
+    await mesh.eventually(lambda: mesh.table_writes(ACME).get("at_hand", 0) > 0)
+    assert "failed" not in mesh.table_writes(ACME)
+    assert mesh.table_writes(GLOBEX).keys() == {"mode"}
+
+
+def test_who_has_no_certificate_of_the_mesh_is_refused(mesh: Mesh) -> None:
+    """From a pod that the policies let through: one caller gets an answer there."""
+    router = mesh.pod(**{"headwater.dev/role": "router"})
+    address, name = f"headwater-checkpoint-committer:{GRPC}", "headwater-tenant-operator"
+    known, nameless, stranger = mesh.authority.secret(name), mesh.authority.secret("somebody"), Authority().secret(name)
+
+    def outcome(*credentials: str) -> str:
+        method = "/headwater.checkpoints.v1.CheckpointCommitter/ListCheckpoints"
+        command = ("python3", "-c", CALL, address, method, *credentials)
+        return mesh.cluster.kubectl("exec", "-n", MESH, router, "--", *command).strip()
+
+    ours = known["ca.crt"]
+    assert outcome(ours, known["tls.key"], known["tls.crt"]) == "OK"
+    assert outcome(ours, nameless["tls.key"], nameless["tls.crt"]) == "PERMISSION_DENIED"
+    assert outcome(ours, stranger["tls.key"], stranger["tls.crt"]) == "UNAVAILABLE"
+    assert outcome(ours, "", "") == "UNAVAILABLE"
+    assert outcome() == "UNAVAILABLE"
+
+
+async def test_certificates_are_renewed_without_a_restart(mesh: Mesh) -> None:
+    router = mesh.pod(**{"headwater.dev/role": "router"})
+
+    def served() -> str:
+        command = ("python3", "-c", SERVED_CERTIFICATE, f"headwater-tenant-operator:{GRPC}")
+        return mesh.cluster.kubectl("exec", "-n", MESH, router, "--", *command).strip()
+
+    def containers() -> dict[str, int]:
+        """Those of the services, by pod, with how often each was started anew."""
+        services = "headwater.dev/part-of=mesh,headwater.dev/role notin (sink,sink-executor)"
+        found = mesh.cluster.list("pods", MESH, "-l", services)
+        return {pod["metadata"]["uid"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in found}
+
+    before = containers()
+    renewed = mesh.renew_certificates()
+    mesh.write(40)
+    await mesh.eventually(lambda: served() == renewed)
+    # A client's next call comes with it, as the router's reports of progress do.
+    await mesh.eventually(
+        lambda: '"certificates_renewed"' in mesh.cluster.kubectl_answers("logs", "-n", MESH, router, "--tail=-1")
+    )
+    mesh.write(40)
+
+    await mesh.all_is_delivered_once()
+    assert containers() == before
+
+
 async def test_pods_that_are_deleted_lose_nothing_and_repeat_nothing(mesh: Mesh) -> None:
     for labels in ({"headwater.dev/role": "reader"}, {"headwater.dev/role": "sink"}, {"headwater.dev/role": "router"}):
         mesh.write(40)
@@ -641,6 +751,7 @@ async def test_an_upgrade_of_chart_and_values_loses_nothing(mesh: Mesh, tmp_path
     shutil.copytree(CHART, chart)
     told = yaml.safe_load((chart / "Chart.yaml").read_text())
     (chart / "Chart.yaml").write_text(yaml.safe_dump(told | {"version": "99.0.0"}))
+
     before = mesh.pod_uids()
 
     mesh.write(60)
@@ -752,6 +863,7 @@ async def _leaves_nothing(mesh: Mesh) -> None:
         "serviceaccount/default",
         "persistentvolumeclaim/warehouse",
         "secret/kafka",
+        "secret/mesh-tls",
         "secret/shop-mysql",
     }
 
