@@ -77,6 +77,7 @@ from spark.jobs.table_batch import (
     Replay,
     TableBatch,
     TenantSink,
+    are_first,
     changes_of,
     key_bounds,
     latest_changes_of,
@@ -526,8 +527,13 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
     wanted = replace(wanted, reached=replace(wanted.reached, positions=positions))
     failpoint("sink_before_merge")
     wanted, columns = ready_table(spark, context.sink, _versions(wanted, table))
-    bounds, changes = key_bounds(table, columns, wanted.key), sum(part.rows for part in table.slices)
-    wanted = replace(wanted, key_bounds=bounds, changes=changes)
+    wanted = replace(
+        wanted,
+        key_bounds=key_bounds(table, columns, wanted.key),
+        are_first=are_first(table),
+        is_copy=any(part.snapshot_rows for part in table.slices),
+        changes=sum(part.rows for part in table.slices),
+    )
     ignored = left_out(stored_columns(columns), table.newest.table_schema, context.sink.dialect)
     prepared_s = time.monotonic()
 

@@ -198,6 +198,7 @@ def _nothing(context: TenantSink, spark: SparkSession, topic: str, known: TableP
         newest_delete=None,
         partial_rows=0,
         first_rows=0,
+        snapshot_rows=0,
         numbers=None,
         live_changes={},
         image_bytes=0,

@@ -279,8 +279,12 @@ def key_bounds(table: TableBatch, columns: Mapping[str, TableColumn], key: Seque
     is_as_written = columns[name].sql_type in _WHOLE_NUMBERS or (
         columns[name].sql_type == UNSIGNED_BIGINT and least >= 0
     )
-    are_first = all(part.first_rows == part.rows for part in table.slices)
-    return KeyBounds(name, least, greatest, are_first) if is_as_written else None
+    return KeyBounds(name, least, greatest) if is_as_written else None
+
+
+def are_first(table: TableBatch) -> bool:
+    """Whether every event may be the first of its row."""
+    return all(part.first_rows == part.rows for part in table.slices)
 
 
 def is_whole_mirror(table: TableBatch) -> bool:

@@ -120,8 +120,6 @@ class KeyBounds:
     """The key, as the warehouse's table has it."""
     least: int
     greatest: int
-    are_first: bool
-    """Every event is an insert or a row of a snapshot: where the table has no key within, there is nothing to merge with."""
 
     @property
     def condition(self) -> str:
@@ -158,6 +156,11 @@ class SinkTable:
     """None: as the warehouse has it."""
     key_bounds: KeyBounds | None = None
     """Of every event of the batch; None: not known."""
+    are_first: bool = False
+    """Every event of the batch is an insert or a row of a snapshot: where the table has none of their keys, there is nothing to
+    merge with."""
+    is_copy: bool = False
+    """Some are rows of a snapshot."""
     changes: int = 0
     """How many events of the batch are the table's; 0: not known."""
 

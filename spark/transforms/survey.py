@@ -48,6 +48,7 @@ class Slice:
     """Events that lack the values of some columns (``cut_envelope``)."""
     first_rows: int
     """Events that are the first of their row, or may be: inserts and rows of snapshots."""
+    snapshot_rows: int
     numbers: tuple[int, int] | None
     """The least and the greatest last number in the events' keys, if each key ends in one (``key_bounds``)."""
     live_changes: Mapping[int, int]
@@ -79,6 +80,7 @@ def survey(events: DataFrame) -> list[Slice]:
             sf.max(sf.when(sf.col("op") == DELETE, sf.col("order"))).alias("newest_delete"),
             sf.count(sf.when(sf.col("is_partial"), sf.lit(1))).alias("partial_rows"),
             sf.count(sf.when(sf.col("op").isin(INSERT, SNAPSHOT), sf.lit(1))).alias("first_rows"),
+            sf.count(sf.when(sf.col("op") == SNAPSHOT, sf.lit(1))).alias("snapshot_rows"),
             sf.count(last_number("key")).alias("numbered_rows"),
             sf.min(last_number("key")).alias("least_number"),
             sf.max(last_number("key")).alias("greatest_number"),
@@ -125,6 +127,7 @@ def _joined(portions: list[Row]) -> Slice:
         newest_delete=max((each.newest_delete for each in portions if each.newest_delete is not None), default=None),
         partial_rows=sum(portion.partial_rows for portion in portions),
         first_rows=sum(portion.first_rows for portion in portions),
+        snapshot_rows=sum(portion.snapshot_rows for portion in portions),
         numbers=_numbers(portions),
         live_changes=_live_changes(portions),
         image_bytes=sum(portion.image_bytes or 0 for portion in portions),

@@ -70,6 +70,8 @@ class WarehouseHarness:
         """Whether a text may hold the character U+0000."""
         self.merged_at_hand = 0
         """How many batches went by ``MergesRows``: those that may, if ``is_at_hand``."""
+        self.tells_first_rows = True
+        """Whether the sink is told of batches whose rows may all be new; else it merges each."""
         self._decoders = Decoders() if is_at_hand else None
         self.kind = next(kind for kind, dialect in DIALECTS.items() if dialect == sink.dialect)
         """By the name of the registry."""
@@ -212,7 +214,13 @@ class WarehouseHarness:
             self.sink.append_to(self._spark, table, rows.transform(name_image))
             return True
         bounds = None if truncated_at else _key_bounds(table.key, columns, changes)
-        table = dataclasses.replace(table, key_bounds=bounds, changes=len(changes))
+        table = dataclasses.replace(
+            table,
+            key_bounds=bounds,
+            are_first=self.tells_first_rows and truncated_at is None and all(each.op in "cr" for each in changes),
+            is_copy=any(each.op == "r" for each in changes),
+            changes=len(changes),
+        )
         truncation = None
         if truncated_at is not None:
             order = EventOrder(epoch=0, rank=truncated_at, tx_ordinal=1).sort_key()
@@ -271,7 +279,7 @@ def _key_bounds(
     numbers = [change.row[key[0]] for change in changes if type(change.row.get(key[0])) is int]
     if len(numbers) < len(changes):
         return None
-    return KeyBounds(key[0], min(numbers), max(numbers), are_first=all(change.op in "cr" for change in changes))
+    return KeyBounds(key[0], min(numbers), max(numbers))
 
 
 def _sink_column(item: Column, since_version: int) -> SinkColumn:

@@ -31,6 +31,7 @@ from spark.java import java_class
 from spark.sinks.delta.settings import Settings
 from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
 from spark.sinks.merge import entries_anew, first_rows, first_versions, merge_changes, merge_versions, rows_anew
+from spark.sinks.new_keys import Answer, ask
 from spark.sinks.places import local_folders
 from spark.sinks.port import (
     BatchIdentity,
@@ -149,11 +150,15 @@ class DeltaSink:
     def merge_into(
         self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncation: Truncation | None = None
     ) -> None:
-        if self._has_none_of(spark, table):
+        if self._snapshot(spark, table.name).numOfFiles() == 0:
+            asked = Answer(are_new=True)
+        else:
+            asked = ask(spark.read.format("delta").load(self._path(table.name)), table, changes)
+        if asked.are_new:
             self._append(spark, table, first_rows(table, changes))
         else:
-            told = functools.partial(_session_that_tells, table)
-            merge_changes(spark, self._sql_name(table.name), table, changes, truncation, session_of=told)
+            told, name = functools.partial(_session_that_tells, table), self._sql_name(table.name)
+            merge_changes(spark, name, table, changes, truncation, asked.within, session_of=told)
 
     def merge_versions(
         self,
@@ -230,16 +235,6 @@ class DeltaSink:
             raise TransientError(f"folder {folder.toString()} of the tenant's tables is not deleted; try again")
         java_class(spark, "org.apache.spark.sql.delta.DeltaLog").clearCache()  # what it knows of them
         return len(logs)
-
-    def _has_none_of(self, spark: SparkSession, table: SinkTable) -> bool:
-        """Whether no stored row has a key of the batch; files whose bounds do not meet the batch's are not opened."""
-        if self._snapshot(spark, table.name).numOfFiles() == 0:
-            return True
-        bounds = table.key_bounds
-        if bounds is None or not bounds.are_first:
-            return False
-        stored = spark.read.format("delta").load(self._path(table.name)).alias("t")
-        return stored.where(bounds.condition).isEmpty()
 
     def _append(self, spark: SparkSession, table: SinkTable, rows: DataFrame) -> None:
         told = _told(spark, table)

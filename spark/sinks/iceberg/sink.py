@@ -57,10 +57,10 @@ from spark.sinks.iceberg.row_merge import is_small_table, row_merge
 from spark.sinks.iceberg.schema import identifier_columns
 from spark.sinks.iceberg.settings import Settings, is_s3
 from spark.sinks.merge import entries_anew, first_rows, first_versions, merge_changes, merge_versions, rows_anew
+from spark.sinks.new_keys import Answer, ask
 from spark.sinks.places import local_folders
 from spark.sinks.port import (
     BatchIdentity,
-    KeyBounds,
     Maintained,
     NewVersions,
     RowsAtHand,
@@ -193,11 +193,15 @@ class IcebergSink:
         name = table.name.quoted()
         iceberg_table = load_table(spark, table.name)
         newest = _newest(spark, iceberg_table)
-        if newest is None or _has_none_of(spark, iceberg_table, newest, table.key_bounds):
+        asked = Answer(are_new=newest is None or _has_none_of(spark, iceberg_table, newest, table))
+        if not asked.are_new and table.is_copy:
+            asked = ask(spark.table(name), table, changes)
+        if asked.are_new:
             commit(spark, table.reached, lambda: _append(first_rows(table, changes), table.name, newest))
             return
         # A truncation is about all rows.
         of_keys = self._filter(spark, newest, table, changes) if truncation is None else None
+        of_keys = " AND ".join(filter(None, [asked.within, of_keys])) or None
         commit(spark, table.reached, lambda: merge_changes(spark, name, table, changes, truncation, of_keys))
 
     def merge_rows(self, spark: SparkSession, table: SinkTable, changes: RowsAtHand) -> Callable[[], None] | None:
@@ -412,9 +416,10 @@ def _append(rows: DataFrame, place: WarehouseTable, newest: Any | None) -> None:
     writer.overwrite(sf.lit(False))
 
 
-def _has_none_of(spark: SparkSession, iceberg_table: Any, newest: Any, bounds: KeyBounds | None) -> bool:
+def _has_none_of(spark: SparkSession, iceberg_table: Any, newest: Any, table: SinkTable) -> bool:
     """Whether no row of the snapshot ``newest`` has a key of the batch: no file's bounds meet the batch's."""
-    if bounds is None or not bounds.are_first:
+    bounds = table.key_bounds
+    if bounds is None or not table.are_first:
         return False
     expressions = java_class(spark, "org.apache.iceberg.expressions.Expressions")
     scan = (

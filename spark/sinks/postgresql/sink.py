@@ -187,8 +187,8 @@ class _Stored:
         )
 
 
-_Statements = Callable[[_Stored, Sequence[str], Sequence[str]], list[sql.SQL]]
-"""What one batch does to the table, of its staged columns and stages."""
+_Statements = Callable[[Connection, _Stored, Sequence[str], Sequence[str]], list[sql.SQL]]
+"""What one batch does to the table, of its staged columns and stages; asked in the batch's own transaction."""
 
 
 class PostgresqlSink:
@@ -259,13 +259,19 @@ class PostgresqlSink:
     def merge_into(
         self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncation: Truncation | None = None
     ) -> None:
-        def statements(stored: _Stored, columns: Sequence[str], stages: Sequence[str]) -> list[sql.SQL]:
+        def statements(
+            connection: Connection, stored: _Stored, columns: Sequence[str], stages: Sequence[str]
+        ) -> list[sql.SQL]:
+            if stages and table.are_first and _has_none_of(connection, stored, table, stages):
+                return [_insert_first(stored, columns, stages)]
             return write_statements(stored, table, columns, stages, truncation)
 
         self._write(spark, table, _with_json_names(changes), statements)
 
     def replace_rows(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
-        def statements(stored: _Stored, columns: Sequence[str], stages: Sequence[str]) -> list[sql.SQL]:
+        def statements(
+            connection: Connection, stored: _Stored, columns: Sequence[str], stages: Sequence[str]
+        ) -> list[sql.SQL]:
             return replace_statements(stored, table, columns, stages)
 
         self._write(spark, table, _with_json_names(changes), statements)
@@ -273,7 +279,9 @@ class PostgresqlSink:
     def replace_versions(
         self, spark: SparkSession, table: SinkTable, versions_of: Callable[[DataFrame], DataFrame]
     ) -> None:
-        def statements(stored: _Stored, columns: Sequence[str], stages: Sequence[str]) -> list[sql.SQL]:
+        def statements(
+            connection: Connection, stored: _Stored, columns: Sequence[str], stages: Sequence[str]
+        ) -> list[sql.SQL]:
             return replace_all_statements(stored, columns, stages)
 
         stored = self._stored(table)
@@ -281,7 +289,9 @@ class PostgresqlSink:
         self._write(spark, table, versions_of(every), statements)
 
     def replace_entries(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
-        def statements(stored: _Stored, columns: Sequence[str], stages: Sequence[str]) -> list[sql.SQL]:
+        def statements(
+            connection: Connection, stored: _Stored, columns: Sequence[str], stages: Sequence[str]
+        ) -> list[sql.SQL]:
             return replace_entry_statements(stored, table, columns, stages)
 
         self._write(spark, table, changes, statements)
@@ -298,7 +308,9 @@ class PostgresqlSink:
         *,
         truncation: Truncation | None = None,
     ) -> None:
-        def statements(stored: _Stored, columns: Sequence[str], stages: Sequence[str]) -> list[sql.SQL]:
+        def statements(
+            connection: Connection, stored: _Stored, columns: Sequence[str], stages: Sequence[str]
+        ) -> list[sql.SQL]:
             return write_statements(stored, table, columns, stages, truncation)
 
         stored = self._stored(table)
@@ -367,7 +379,7 @@ class PostgresqlSink:
             connection.execute(f"SELECT 1 FROM {REGISTRY} WHERE name = %s FOR UPDATE", (str(table.name),))
             stored = _load(connection, table.name)
             if stored is not None and not stored.has(batch):
-                for statement in statements(stored, changes.columns, stages):
+                for statement in statements(connection, stored, changes.columns, stages):
                     connection.execute(statement)
                 connection.execute(
                     f"UPDATE {REGISTRY} SET batch_query = %s, batch_id = %s, batch_at = clock_timestamp(), reached_order = %s, "
@@ -462,6 +474,43 @@ class PostgresqlSink:
             ),
         )
         log.info("sink_table_created", table=str(table.name), mode=table.mode.value, key=list(table.key))
+
+
+def _has_none_of(connection: Connection, stored: _Stored, table: SinkTable, stages: Sequence[str]) -> bool:
+    """Whether a mirror has no row of the staged keys: none lies between the least and the greatest of them, or none has one of
+    them, as its index finds.
+
+    The server orders keys as that index does, whatever the collation. Without LIMIT it may read the table instead: of stages it
+    knows nothing.
+    """
+    if table.mode is not SinkMode.MIRROR or any(
+        column.is_optional for column in table.columns if column.name in table.key
+    ):
+        return False
+    staged = f"({' UNION ALL '.join(f'TABLE {stage}' for stage in stages)}) s"
+    key = [stored.column(name) for name in table.key]
+    of_table, of_stages, of_next = (", ".join(f"{side}.{name}" for name in key) for side in ("t", "s", "n"))
+    greatest_first = ", ".join(f"s.{name} DESC" for name in key)
+    next_key = (
+        f"SELECT {of_table} FROM {stored.place} t WHERE ({of_table}) >= "
+        f"(SELECT {of_stages} FROM {staged} ORDER BY {of_stages} LIMIT 1) ORDER BY {of_table} LIMIT 1"
+    )
+    is_within = f"({of_next}) <= (SELECT {of_stages} FROM {staged} ORDER BY {greatest_first} LIMIT 1)"
+    same = f"SELECT FROM {stored.place} t WHERE {_same_key(stored, table)} LIMIT 1"
+    row = connection.execute(
+        sql.SQL(
+            f"SELECT EXISTS (SELECT FROM ({next_key}) n WHERE {is_within}) "
+            f"AND EXISTS (SELECT FROM {staged}, LATERAL ({same}) found)"
+        )
+    ).fetchone()
+    return row is not None and not row[0]
+
+
+def _insert_first(stored: _Stored, columns: Sequence[str], stages: Sequence[str]) -> sql.SQL:
+    """What a mirror takes of staged rows whose keys it does not have; none is a delete. ``ON CONFLICT`` costs nearly twice as
+    much where nothing conflicts."""
+    kept = [name for name in columns if name not in (OP_COLUMN, UNAVAILABLE_COLUMN)]
+    return sql.SQL(_insert(stored, kept, " UNION ALL ".join(f"TABLE {stage}" for stage in stages)))
 
 
 def write_statements(

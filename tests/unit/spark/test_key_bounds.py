@@ -10,7 +10,7 @@ from libs.events.delivered_schema import DeliveredSchema
 from libs.mysql.logical import column
 from libs.testing.sink_contract import NOTE, RowChange, gone, put, source_rows, table
 from libs.types.table import Column, TableSchema
-from spark.jobs.table_batch import TableBatch, key_bounds
+from spark.jobs.table_batch import TableBatch, are_first, key_bounds
 from spark.sinks.delta.sink import open_sink as open_delta_sink
 from spark.sinks.port import KeyBounds, TableColumn
 from spark.transforms.survey import survey
@@ -20,6 +20,7 @@ from tests.spark_session import SharedSpark
 from tests.unit.spark.events import Change, events, orders_schema
 
 IDS = (3, 12, 7)
+COLUMNS = {"id": TableColumn("int"), "note": TableColumn("string")}
 
 
 def change(op: str, key: object, rank: int = 1) -> Change:
@@ -30,18 +31,22 @@ def change(op: str, key: object, rank: int = 1) -> Change:
 def bounds(
     shared: SharedSpark, changes: list[Change], schema: DeliveredSchema, stored_type: str = "int"
 ) -> KeyBounds | None:
+    columns = {**COLUMNS, "id": TableColumn(stored_type)}
+    return key_bounds(batch_of(shared, changes, schema), columns, schema.table_schema.key)
+
+
+def batch_of(shared: SharedSpark, changes: list[Change], schema: DeliveredSchema) -> TableBatch:
     slices = survey(events(shared.session, schema.topic, changes))
     versions = {schema.table_schema.version: schema}
-    batch = TableBatch(schema.topic, slices, shared.session.range(0), versions, None, False, "")
-    columns = {"id": TableColumn(stored_type), "note": TableColumn("string")}
-    return key_bounds(batch, columns, schema.table_schema.key)
+    return TableBatch(schema.topic, slices, shared.session.range(0), versions, None, False, "")
 
 
-@pytest.mark.parametrize(("ops", "are_first"), [("crc", True), ("rrr", True), ("cuc", False), ("crd", False)])
-def test_bounds_are_those_of_every_event(shared: SharedSpark, ops: str, are_first: bool) -> None:
-    changes = [change(op, key) for op, key in zip(ops, IDS, strict=True)]
+@pytest.mark.parametrize(("ops", "first"), [("crc", True), ("rrr", True), ("cuc", False), ("crd", False)])
+def test_bounds_are_those_of_every_event(shared: SharedSpark, ops: str, first: bool) -> None:
+    batch = batch_of(shared, [change(op, key) for op, key in zip(ops, IDS, strict=True)], orders_schema())
 
-    assert bounds(shared, changes, orders_schema()) == KeyBounds("id", 3, 12, are_first)
+    assert key_bounds(batch, COLUMNS, ("id",)) == KeyBounds("id", 3, 12)
+    assert are_first(batch) == first
 
 
 ID = column("id", "int", is_optional=False)
