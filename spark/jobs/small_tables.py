@@ -51,7 +51,7 @@ class ByQuery(enum.StrEnum):
     EVENTS = "events"
     """Few, but not all of them whole rows of one schema in their order: truncations, late ones, what waited, soft deletes."""
     TABLE = "table"
-    """Holds nothing yet, or too much, or is not of the kind: partitioned, sorted, without a key or with one of fractions."""
+    """Holds too much, or is not of the kind: partitioned, sorted, without a key or with one of fractions."""
     FAILED = "failed"
     """It was tried; the log says why (``sink_table_not_merged_at_hand``)."""
 

@@ -32,13 +32,13 @@ _EQUAL_ALIKE: Final = (
 
 
 def is_small_table(iceberg_table: Any) -> bool:
-    """Whether it has rows, but few of them, neither partitioned nor sorted, and takes deletes beside its rows."""
+    """Whether it has few rows, or none, neither partitioned nor sorted, and takes deletes beside its rows."""
     snapshot, properties = iceberg_table.currentSnapshot(), iceberg_table.properties()
     if properties.get("write.merge.mode") != "merge-on-read":
         return False
-    if snapshot is None or iceberg_table.spec().isPartitioned() or iceberg_table.sortOrder().isSorted():
+    if iceberg_table.spec().isPartitioned() or iceberg_table.sortOrder().isSorted():
         return False
-    said = snapshot.summary()
+    said = {} if snapshot is None else snapshot.summary()
     limits = {"total-records": _MOST_ROWS, "total-files-size": _MOST_BYTES, "total-delete-files": _MOST_DELETE_FILES}
     return all(int(said.get(name) or 0) <= limit for name, limit in limits.items())
 

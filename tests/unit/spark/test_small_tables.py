@@ -139,7 +139,7 @@ def test_the_same_changes_give_the_same_table(
         by_query.apply(batch, at_hand=False)
 
         assert at_hand.rows() == by_query.rows()
-    assert merged == 9  # the first one makes the table
+    assert merged == 10
 
 
 def test_every_type_is_what_a_query_makes_of_it(shared: SharedSpark, tmp_path: Path) -> None:
@@ -223,12 +223,14 @@ def test_what_cannot_be_decoded_leaves_nothing(shared: SharedSpark, tmp_path: Pa
     assert [row["id"] for row in tenant.rows()] == [1]
 
 
+@pytest.mark.parametrize("before", [[], [put(1, 1, "one")]], ids=["first-rows", "later"])
 def test_a_commit_that_came_between_makes_ours_fail(
-    shared: SharedSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shared: SharedSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: list[Change]
 ) -> None:
     """One of the same rows, from a job that was killed: a row would be there twice. Our files go."""
     tenant = Tenant(shared, tmp_path, orders_schema(ID, NOTE))
-    tenant.apply([put(1, 1, "one")], at_hand=True)
+    if before:
+        tenant.apply(before, at_hand=True)
 
     def come(_: str) -> None:
         monkeypatch.undo()
@@ -238,8 +240,8 @@ def test_a_commit_that_came_between_makes_ours_fail(
     with pytest.raises(Py4JJavaError, match="ValidationException"):
         tenant.apply([put(2, 2, "two")], at_hand=True)
 
-    assert [row["id"] for row in tenant.rows()] == [1, 2]
-    assert len(tenant.files()) == 2
+    assert [row["id"] for row in tenant.rows()] == [*range(1, len(before) + 1), 2]
+    assert len(tenant.files()) == len(before) + 1
 
 
 def test_a_table_of_many_rows_is_merged_by_a_query(
@@ -247,9 +249,9 @@ def test_a_table_of_many_rows_is_merged_by_a_query(
 ) -> None:
     monkeypatch.setattr(row_merge, "_MOST_ROWS", 2)
     tenant = Tenant(shared, tmp_path, orders_schema(ID, NOTE))
-    assert tenant.apply([put(1, 1, "one"), put(1, 2, "two")], at_hand=True) is ByQuery.TABLE
-
+    assert isinstance(tenant.apply([put(1, 1, "one"), put(1, 2, "two")], at_hand=True), WriteSplit)
     assert isinstance(tenant.apply([put(2, 3, "three")], at_hand=True), WriteSplit)
+
     assert tenant.apply([put(3, 4, "four")], at_hand=True) is ByQuery.TABLE
     assert [row["id"] for row in tenant.rows()] == [1, 2, 3, 4]
 
