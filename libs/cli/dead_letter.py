@@ -29,7 +29,7 @@ from libs.local.dead_letters import (
 )
 from libs.local.mesh import Mesh, require_tenant
 from libs.local.readable import read_event
-from libs.local.tenant_topics import row_topics
+from libs.local.tenant_topics import delivered_topics
 
 _PLAIN_WIDTH = 200
 _STATES = {True: "parked", False: "taken up", None: "parked or taken up"}
@@ -63,7 +63,7 @@ def list_command(tenant: str, table: str | None, with_taken_up: bool, as_json: b
     """
     letters = _letters(mesh, tenant)
     if table is not None:
-        topic = choose_topic(tenant, table, row_topics(mesh.kafka, tenant)).name
+        topic = choose_topic(tenant, table, delivered_topics(mesh.kafka, tenant)).name
         letters = [each for each in letters if each.letter.topic == topic]
     shown = [each for each in letters if each.is_waiting is not False or with_taken_up]
     if as_json:
@@ -129,7 +129,7 @@ def replay_command(
       headwater dead-letter replay acme orders --mesh kafka.yaml
     """
     require_tenant(mesh, tenant)
-    chosen = None if table is None else [choose_topic(tenant, table, row_topics(mesh.kafka, tenant)).name]
+    chosen = None if table is None else [choose_topic(tenant, table, delivered_topics(mesh.kafka, tenant)).name]
     if mesh.home is None:
         _replay_elsewhere(mesh, tenant, chosen, keys, leave_out_refused=leave_out_refused)
         return

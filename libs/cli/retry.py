@@ -9,7 +9,7 @@ from libs.cli.tail import choose_topic
 from libs.local.mesh import Mesh, require_tenant
 from libs.local.retry import ask_for_retry, choose_parked
 from libs.local.sink_state import sink_progress
-from libs.local.tenant_topics import row_topics
+from libs.local.tenant_topics import delivered_topics
 from libs.types.warehouse import TableProgress
 
 
@@ -57,7 +57,7 @@ def retry(tenant: str, tables: tuple[str, ...], mesh: Mesh) -> None:
 
 
 def _ask_elsewhere(mesh: Mesh, tenant: str, tables: Sequence[str]) -> None:
-    topics = row_topics(mesh.kafka, tenant)
+    topics = delivered_topics(mesh.kafka, tenant)
     chosen = [choose_topic(tenant, table, topics) for table in tables] or topics
     if not chosen:
         click.echo(f"no table of {tenant} has a topic yet")

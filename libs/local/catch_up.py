@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from libs.config.connections import GrpcClientSettings, KafkaSettings
 from libs.errors import BrokerUnavailable, HeadwaterError, ServiceUnavailable, TransientError
-from libs.events.names import ROUTER_GROUP, changes_topic, is_straggling, straggler_group
+from libs.events.names import ROUTER_GROUP, changes_topic, is_straggling, row_topic_template, straggler_group
 from libs.kafka.clients import client_config
 from libs.local.check.source import Executed, asked, executed_in, missing_transactions
 from libs.local.documents import Documents, SourceDocument
@@ -405,7 +405,7 @@ def _sink_hop(home: Home, consumer: Consumer, tenant: TenantSpec) -> Callable[[]
 
     def look() -> Behind | None:
         if not ends:
-            ends.update(_ends_of(home, consumer, tenant.tenant))
+            ends.update(_ends_of(home, consumer, tenant))
         progress = sink_progress(home, tenant.tenant)
         if progress is not None:
             if progress.halted_because is not None:
@@ -418,8 +418,8 @@ def _sink_hop(home: Home, consumer: Consumer, tenant: TenantSpec) -> Callable[[]
     return look
 
 
-def _ends_of(home: Home, consumer: Consumer, tenant: str) -> dict[tuple[str, int], int]:
-    topics = [topic.name for topic in row_topics(stack_kafka(home), tenant)]
+def _ends_of(home: Home, consumer: Consumer, tenant: TenantSpec) -> dict[tuple[str, int], int]:
+    topics = [topic.name for topic in row_topics(stack_kafka(home), tenant.tenant, row_topic_template(tenant))]
     return dict(end_offsets(consumer, topics))
 
 

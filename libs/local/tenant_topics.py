@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from libs.config.connections import KafkaSettings
 from libs.errors import AccessDenied, BrokerUnavailable
-from libs.events.delivered_schema import decode_delivered_schema
+from libs.events.delivered_schema import DeliveredSchema, decode_delivered_schema
 from libs.events.names import ROW_TOPIC_TEMPLATES, SCHEMA_VERSION_HEADER, table_schemas_topic
 from libs.kafka.clients import client_config
 from libs.types.table import TableSchema
@@ -209,19 +210,37 @@ class DeliveredSchemas:
         return self._known.get(wanted)
 
     def _read(self) -> None:
-        consumer = open_consumer(self._kafka)
         try:
-            starts = {(self._topic, partition): OFFSET_BEGINNING for partition in partitions_of(consumer, self._topic)}
-            for message in read_to_end(consumer, starts, timeout_s=SCHEMAS_TIMEOUT_S):
-                value = message.value()
-                if value is None:
-                    continue
-                delivered = decode_delivered_schema(value)
+            for delivered in _delivered_schemas(self._kafka, self._topic):
                 self._known[delivered.topic, delivered.table_schema.version] = delivered.table_schema
         except (BrokerUnavailable, msgspec.DecodeError):
             return  # values stay in the event's own spelling
-        finally:
-            consumer.close()
+
+
+def delivered_topics(kafka: KafkaSettings, tenant: str) -> tuple[RowTopic, ...]:
+    """The topics of ``tenant`` that rows were delivered to, whatever its document calls them.
+
+    Raises:
+        BrokerUnavailable: Kafka does not answer.
+        AccessDenied: the user may not read the tenant's ``table-schemas``.
+    """
+    found = set()
+    for delivered in _delivered_schemas(kafka, table_schemas_topic(tenant)):
+        table_id = delivered.table_schema.table_id
+        found.add(RowTopic(delivered.topic, tenant, delivered.source, table_id.database, table_id.table))
+    return tuple(sorted(found, key=attrgetter("name", "source", "database", "table")))
+
+
+def _delivered_schemas(kafka: KafkaSettings, topic: str) -> Iterator[DeliveredSchema]:
+    consumer = open_consumer(kafka)
+    try:
+        starts = {(topic, partition): OFFSET_BEGINNING for partition in partitions_of(consumer, topic)}
+        for message in read_to_end(consumer, starts, timeout_s=SCHEMAS_TIMEOUT_S):
+            value = message.value()
+            if value is not None:
+                yield decode_delivered_schema(value)
+    finally:
+        consumer.close()
 
 
 def header(message: Message, name: str) -> str | None:

@@ -28,7 +28,16 @@ from libs.config.connections import KafkaSettings, SaslMechanism, SecurityProtoc
 from libs.config.load import Secret
 from libs.errors import AccessDenied, InvalidSettings, SourceUnavailable
 from libs.events.dead_letter import DeadLetter, SetAsideBy, decode_replay_request, encode_dead_letter
-from libs.events.names import SIGNALS_TOPIC, changes_topic, dead_letter_topic, replays_topic, row_topic, wakes_topic
+from libs.events.delivered_schema import DeliveredSchema, delivered_schema_key, encode_delivered_schema
+from libs.events.names import (
+    SIGNALS_TOPIC,
+    changes_topic,
+    dead_letter_topic,
+    replays_topic,
+    row_topic,
+    table_schemas_topic,
+    wakes_topic,
+)
 from libs.kafka.clients import TopicSpec, client_config, ensure_topics
 from libs.local.dts.recording import Slice, read_slice
 from libs.local.kafka_broker import Sasl
@@ -36,7 +45,7 @@ from libs.local.ports import LOOPBACK, free_ports
 from libs.local.tenant_topics import open_consumer, read_to_end
 from libs.source.signal_topic import signals_topic
 from libs.types.order import EventOrder
-from libs.types.table import TableId
+from libs.types.table import TableId, TableSchema
 from libs.types.wake import decode_wake
 from protos.dts import subscription_pb2 as pb
 from services.dts_decoder.client import SubscriptionClient
@@ -391,13 +400,23 @@ class Elsewhere:
     def __init__(self, kafka: GuardedKafka, folder: Path, name: str) -> None:
         self.kafka, self.broker = kafka.settings(TLS, SaslMechanism.SCRAM_SHA_512), kafka.broker.bootstrap_servers
         self.tenant, self.source = f"{name}-t".replace("_", "-"), f"{name}-s".replace("_", "-")
+        tables = [TableId(database="shop", table=table) for table in ("orders", "users")]
+        # The second one as a document with topics.name has it.
         self.topics = [
-            row_topic(self.tenant, self.source, TableId(database="shop", table=t)) for t in ("orders", "users")
+            row_topic(self.tenant, self.source, tables[0]),
+            row_topic(self.tenant, self.source, tables[1], "{tenant}.cdc.{table}"),
         ]
         self.file = folder / "kafka.yaml"
         self.file.write_text(yaml.safe_dump({"kafka": kafka.document(TLS, SaslMechanism.SCRAM_SHA_512)}))
-        names = [changes_topic(self.source), dead_letter_topic(self.tenant), *self.topics]
+        schemas = table_schemas_topic(self.tenant)
+        names = [changes_topic(self.source), dead_letter_topic(self.tenant), schemas, *self.topics]
         ensure_topics(self.kafka, [signals_topic(1), *(TopicSpec(name=each) for each in names)])
+        producer = Producer(client_config(self.kafka))
+        for topic, table_id in zip(self.topics, tables, strict=True):
+            schema = TableSchema(table_id=table_id, columns=(), key=(), version=1)
+            delivered = DeliveredSchema(topic=topic, source=self.source, table_schema=schema)
+            producer.produce(schemas, encode_delivered_schema(delivered), delivered_schema_key(topic, 1))
+        assert producer.flush(30.0) == 0
 
     def set_aside(self, by: SetAsideBy, topic: str) -> None:
         letter = DeadLetter(
@@ -447,6 +466,10 @@ def test_dead_letters_of_a_mesh_elsewhere_are_shown_and_asked_to_be_taken_up(els
     assert "parked or taken up" in listed.output
     assert "set aside" in listed.output
     assert '{"id":7}' in elsewhere.run("dead-letter", "show", elsewhere.tenant, "0").output
+    of_users = elsewhere.run("dead-letter", "list", elsewhere.tenant, "users")
+    assert of_users.exit_code == 0, of_users.output
+    assert "set aside" in of_users.output
+    assert "taken up" not in of_users.output
 
     replayed = elsewhere.run("dead-letter", "replay", elsewhere.tenant)
 
@@ -464,7 +487,7 @@ def test_parked_tables_of_a_mesh_elsewhere_are_asked_to_be_tried(elsewhere: Else
 
     assert (of_all.exit_code, of_one.exit_code) == (0, 0), of_all.output + of_one.output
     wakes = [decode_wake(value).retried_topics for value in elsewhere.records(wakes_topic(elsewhere.tenant))]
-    assert wakes == [tuple(elsewhere.topics), (elsewhere.topics[1],)]
+    assert wakes == [tuple(sorted(elsewhere.topics)), (elsewhere.topics[1],)]
 
 
 def test_a_source_elsewhere_is_sent_a_signal(elsewhere: Elsewhere) -> None:
