@@ -206,8 +206,13 @@ class StreamDecoder:
         """Shards that a reshard ended before their copy was, with the tables that were finished there: nobody sends their other
         rows any more."""
         self._copied: dict[str, dict[str, TableLastKey]] = {
-            shard: {table.table_name: table for table in tables} for shard, tables in position.copied.items()
+            shard: {table.table_name: table for table in tables if table.lastpk is not None}
+            for shard, tables in position.copied.items()
         }
+        self._begun: dict[str, set[str]] = {
+            shard: {table.table_name for table in tables} for shard, tables in position.copied.items()
+        }
+        """By shard the tables that its copy has come to. Of one that was empty then there is no last key."""
         self._only_followed = {
             entry.shard
             for entry in position.vgtid
@@ -272,11 +277,10 @@ class StreamDecoder:
     @property
     def position(self) -> SourcePosition:
         """Where the stream stands, which is behind the last transaction that ended; see ``is_resumable``."""
-        copied = self._copied if self.is_copying else {}
         return encode_position(
             [shard.json for shard in self._shards],
             self._epochs,
-            copied,
+            self._copied_keys() if self.is_copying else {},
             let_go=self._let_go,
             taken_up=self._taken_up,
             deal=self._deal,
@@ -288,11 +292,25 @@ class StreamDecoder:
         return VitessPosition(
             vgtid=tuple(shard.gtid for shard in self._shards),
             epochs=dict(self._epochs),
-            copied={shard: tuple(tables.values()) for shard, tables in self._copied.items()},
+            copied=self._copied_keys(),
             let_go=self._let_go,
             taken_up=self._taken_up,
             deal=self._deal,
         )
+
+    def _copied_keys(self) -> dict[str, tuple[TableLastKey, ...]]:
+        """As a position has them: of a shard of which a row has come, each table that its copy has come to."""
+        return {
+            shard: (
+                *tables.values(),
+                *(
+                    TableLastKey(table_name=name)
+                    for name in sorted(self._begun.get(shard, set()) - tables.keys())
+                    if tables
+                ),
+            )
+            for shard, tables in self._copied.items()
+        }
 
     @property
     def is_handing_over(self) -> bool:
@@ -483,6 +501,7 @@ class StreamDecoder:
         ``vstream_manager.go``): then the last one's is the end."""
         self._copying.discard(event.shard)
         self._copied.pop(event.shard, None)  # a stream that is opened again only follows its log
+        self._begun.pop(event.shard, None)
         if not event.shard or not self._copying:
             self._copied_all()
         self._not_begun = self._shards_not_begun()
@@ -491,6 +510,7 @@ class StreamDecoder:
         self.is_copying = False
         self._copying.clear()
         self._copied.clear()
+        self._begun.clear()
         self.table_in_copy = ""
 
     @property
@@ -565,6 +585,7 @@ class StreamDecoder:
         self._copying -= set(gone)
         for shard in gone:
             self._copied.pop(shard, None)
+            self._begun.pop(shard, None)
         if self.is_copying and not self._copying:
             self._copied_all()
         self._not_begun = self._shards_not_begun()
@@ -587,8 +608,8 @@ class StreamDecoder:
         if after.table_p_ks and after.table_p_ks != before.table_p_ks:
             self._copy_advanced.add(after.shard)
         known = self._copied.setdefault(after.shard, {})
-        known.update((table.table_name, table) for table in after.table_p_ks)
-        here = {table.table_name for table in after.table_p_ks}
+        here = {table.table_name: table for table in after.table_p_ks if table.lastpk is not None}
+        known.update(here)
         if here:
             self.table_in_copy = max(here)
 
@@ -608,6 +629,8 @@ class StreamDecoder:
         if not self._options.is_captured(table_id):
             self._tables[key] = None
             return
+        if self._copying & {event.shard, ""}:  # of all shards, before the first VGTID
+            self._begun.setdefault(event.shard, set()).add(table_id.table)
         unversioned = table_schema(event, keyspace, modes=self._options.modes, key_columns=self._options.key_columns)
         if unversioned not in self._versions:
             shard = self._by_name.get(event.shard) or self._shards[0]

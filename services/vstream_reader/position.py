@@ -44,9 +44,9 @@ class VitessPosition(msgspec.Struct, frozen=True, kw_only=True):
     epochs: Mapping[str, int] = msgspec.field(default_factory=dict)
     """``EventOrder.epoch`` of each shard."""
     copied: Mapping[str, tuple[TableLastKey, ...]] = msgspec.field(default_factory=dict)
-    """Of each shard whose tables are being copied: the last key of every table, finished ones too. vtgate forgets a table that
-    is finished, and would copy it again for a client that resumes. Without any key: nothing of the shard is copied, since a
-    reshard ends it; its log is followed up to the journal, and the shards behind it are copied."""
+    """Of each shard whose tables are being copied: the last key of every table that was begun, finished ones too. vtgate
+    forgets a table that is finished, and would copy it again for a client that resumes. Without any table: nothing of the shard
+    is copied, since a reshard ends it; its log is followed up to the journal, and the shards behind it are copied."""
     taken_over_by: str = ""
     """The source partition of a later generation that reads these shards now; then nobody goes on from here."""
     let_go: tuple[LetGo, ...] = ()
@@ -66,7 +66,7 @@ position_of = _codec.encode
 def encode_position(
     shards: Sequence[bytes],
     epochs: Mapping[str, int],
-    copied: Mapping[str, Mapping[str, TableLastKey]],
+    copied: Mapping[str, tuple[TableLastKey, ...]],
     *,
     let_go: Sequence[LetGo] = (),
     taken_up: Sequence[int] = (),
@@ -75,7 +75,7 @@ def encode_position(
     """The position as everybody else carries it; ``shards`` are JSON already, one ShardGtid each."""
     token = b'{"vgtid":[%b],"epochs":%b' % (b",".join(shards), _encoder.encode(epochs))
     if copied:
-        token += b',"copied":' + _encoder.encode({shard: tuple(tables.values()) for shard, tables in copied.items()})
+        token += b',"copied":' + _encoder.encode(copied)
     if let_go:
         token += b',"let_go":' + _encoder.encode(let_go)
     if taken_up:
@@ -88,7 +88,8 @@ def encode_position(
 def resume_vgtid(vgtid: Vgtid, copied: Mapping[str, Sequence[TableLastKey]]) -> Vgtid:
     """What to ask vtgate for: the place reached, and for a copy that goes on the last key of every table.
 
-    A table that is finished is asked for behind its last key: rows that came after it are copied, none again.
+    A table that is finished is asked for behind its last key: rows that came after it are copied, none again. One of which no
+    row had come is copied from its beginning, behind the changes that came to it.
     """
     return tuple(
         msgspec.structs.replace(entry, table_p_ks=_united(copied.get(entry.shard, ()), entry.table_p_ks))

@@ -50,7 +50,9 @@ def shard_gtid_from_proto(message: binlogdata_pb2.ShardGtid) -> ShardGtid:
 
 def _last_key_to_proto(table: TableLastKey) -> binlogdata_pb2.TableLastPK:
     if table.lastpk is None:
-        return binlogdata_pb2.TableLastPK(table_name=table.table_name)
+        # There, and empty: vtgate copies the table from its beginning, and tells of its changes before that too. Without one it
+        # does not (Vitess, uvstreamer.go, shouldSendEventForTable).
+        return binlogdata_pb2.TableLastPK(table_name=table.table_name, lastpk=query_pb2.QueryResult())
     return binlogdata_pb2.TableLastPK(
         table_name=table.table_name,
         lastpk=query_pb2.QueryResult(
@@ -72,7 +74,7 @@ def _last_key_to_proto(table: TableLastKey) -> binlogdata_pb2.TableLastPK:
 
 
 def _last_key_from_proto(message: binlogdata_pb2.TableLastPK) -> TableLastKey:
-    if not message.HasField("lastpk"):
+    if not message.lastpk.rows:
         return TableLastKey(table_name=message.table_name)
     return TableLastKey(
         table_name=message.table_name,

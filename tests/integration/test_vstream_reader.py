@@ -255,6 +255,39 @@ async def test_a_copy_with_an_empty_table_that_is_broken_off_goes_on(start_vtgat
     assert sorted(follower.reads) == list(range(1, 41))
 
 
+async def test_a_row_that_came_into_an_empty_table_and_went_while_nobody_read_is_deleted(
+    start_vtgate: StartVtgate,
+) -> None:
+    """The table was empty when its copy passed, so no key of it is known when the copy of the others goes on."""
+    server = start_vtgate(options=ServerOptions(tablet=TabletOptions(copy_rows=1)))
+    fill(server)
+    write(server, "INSERT INTO t (id, v) VALUES " + ",".join(f"({row_id}, 'v')" for row_id in range(41, 500)))
+    keyspace = server.topology.keyspaces[0].name
+    on_every_shard(server.topology, keyspace, ["CREATE TABLE bare (id BIGINT PRIMARY KEY, v VARCHAR(40))"])
+    follower = Follower(server, include_tables=(rf"{keyspace}\.(bare|t)",))
+    follower.pause_s = 0.05
+    ids = range(1000, 1008)
+    written = False
+
+    def has_come(follower: Follower) -> bool:
+        nonlocal written
+        if not written:
+            write(server, "INSERT INTO bare (id, v) VALUES " + ",".join(f"({row_id}, 'came')" for row_id in ids))
+            written = True
+        return set(ids) <= follower.rows.keys()
+
+    await follower.read(has_come)
+    assert follower.checkpoint is not None
+    assert follower.checkpoint.snapshot is not None
+    assert "came" not in [image["v"] for op, _, image in follower.images if op == "r" and image is not None]
+    write(server, f"DELETE FROM bare WHERE id < {ids[6]}")
+    follower.pause_s = 0.0
+
+    await follower.read(lambda f: f.checkpoint is not None and f.checkpoint.snapshot is None)
+
+    assert follower.table == shards_hold(server) | dict.fromkeys(ids[6:], "came")
+
+
 async def test_a_copy_tells_how_many_rows_to_expect(start_vtgate: StartVtgate) -> None:
     """By the shards' own statistics, of the tables that are copied alone; it stays with the copy through a crash."""
     server = start_vtgate(options=ServerOptions(tablet=TabletOptions(copy_rows=4)))

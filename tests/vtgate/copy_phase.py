@@ -81,6 +81,8 @@ class TabletStream:
         self._position = GtidSet()
         self._uncopied: dict[str, Row | None] = {}
         """The tables still to be copied, or in the midst of it: and the key of the last row copied."""
+        self._known: set[str] = set()
+        """The tables of which the client gave a last key, if only an empty one."""
 
     def packets(self) -> Iterator[list[VEvent]]:
         """Events as the tablet sends them; without end. Raises Refused."""
@@ -112,9 +114,13 @@ class TabletStream:
         self._position = log.position
 
     def _is_due(self, event: VEvent) -> bool:
-        """No change of a table whose copy has not begun: its rows will be read."""
+        """No change of a table whose copy has not begun, and of which the client knows no last key: its rows will be read.
+
+        One without a key counts (uvstreamer.go, shouldSendEventForTable); the copy begins anew all the same (copy.go,
+        getLastPKFromQR).
+        """
         table = event.row_event.table_name or event.field_event.table_name
-        return table not in self._uncopied or self._uncopied[table] is not None
+        return table not in self._uncopied or self._uncopied[table] is not None or table in self._known
 
     # --- the copy ----------------------------------------------------------------------------------------------------------
 
@@ -122,6 +128,7 @@ class TabletStream:
         # A table that is not named in table_p_ks is copied from its beginning, also when it was done before (uvstreamer.go,
         # buildTablePlan): a client that goes on with a copy names the tables that are left, by tables_to_copy.
         last_keys = {last.table_name: last for last in self._request.table_p_ks}
+        self._known = {name for name, last in last_keys.items() if last.HasField("lastpk")}
         for name in self._tables():
             last = last_keys.get(name)
             self._uncopied[name] = last.lastpk.rows[0] if last is not None and last.lastpk.rows else None

@@ -49,6 +49,7 @@ class TableLastKey(msgspec.Struct, frozen=True, kw_only=True):
 
     table_name: str
     lastpk: LastKey | None = None
+    """None: it was begun, and no row has come."""
 
 
 class ShardGtid(msgspec.Struct, frozen=True, kw_only=True):
