@@ -252,41 +252,43 @@ def _news_of_document(report: Report) -> list[tuple[str, bool, str]]:
 def _news_of_tables(report: Report) -> list[tuple[str, bool, str]]:
     """Reason, whether it is good news, and the text."""
     told, now = told_reasons(report.config_map.annotations.get(REFUSED_TABLES_ANNOTATION)), _tables(report.refusals)
-    refused = [
-        f"table {table} is not delivered: {reason}. Its rows are set aside as dead letters until that is mended"
-        for table, reason in now.items()
-        if told.get(table) != reason
-    ]
-    accepted = [
-        f"table {table} is refused no more; rows are delivered as they come" for table in told if table not in now
-    ]
-    return [
-        *(("TableRefused", False, text) for text in _few(refused)),
-        *(("TableAccepted", True, text) for text in _few(accepted)),
-    ]
+    return _news_of(
+        "Table",
+        told,
+        now,
+        "table {name} is not delivered: {reason}. Its rows are set aside as dead letters until that is mended",
+        "table {name} is refused no more; rows are delivered as they come",
+    )
 
 
 def _news_of_topics(report: Report) -> list[tuple[str, bool, str]]:
     """As of tables; there are two for each source."""
     told, now = told_reasons(report.config_map.annotations.get(REFUSED_TOPICS_ANNOTATION)), _topics(report.refusals)
-    refused = [
-        f"the topic of {name} is not written: {reason}. What is meant for it is left out until that is mended"
-        for name, reason in now.items()
-        if told.get(name) != reason
-    ]
-    accepted = [
-        f"the topic of {name} is refused no more; it is written as they come" for name in told if name not in now
-    ]
+    return _news_of(
+        "Topic",
+        told,
+        now,
+        "the topic of {name} is not written: {reason}. What is meant for it is left out until that is mended",
+        "the topic of {name} is refused no more; it is written as they come",
+    )
+
+
+def _news_of(
+    kind: str, told: Mapping[str, str], now: Mapping[str, str], refused: str, accepted: str
+) -> list[tuple[str, bool, str]]:
+    """What is refused now, and was not told so, and what is refused no more; by name why."""
+    of_refused = [refused.format(name=name, reason=reason) for name, reason in now.items() if told.get(name) != reason]
+    of_accepted = [accepted.format(name=name) for name in told if name not in now]
     return [
-        *(("TopicRefused", False, text) for text in refused),
-        *(("TopicAccepted", True, text) for text in accepted),
+        *((f"{kind}Refused", False, text) for text in _few(of_refused)),
+        *((f"{kind}Accepted", True, text) for text in _few(of_accepted)),
     ]
 
 
 def _few(texts: Sequence[str]) -> list[str]:
     more = len(texts) - _TABLE_EVENTS_AT_ONCE
     told = list(texts[:_TABLE_EVENTS_AT_ONCE])
-    return [*told, f"and {more} tables more: see the annotation {MESSAGE_ANNOTATION}"] if more > 0 else told
+    return [*told, f"and {more} more: see the annotation {MESSAGE_ANNOTATION}"] if more > 0 else told
 
 
 def _tables(refusals: tuple[Refusal, ...]) -> dict[str, str]:

@@ -471,5 +471,5 @@ async def test_of_many_tables_a_person_is_told_some_and_where_all_stand() -> Non
     told = await looked(world, {"metadata": {}}, *tables)
 
     assert len(world.told_events()) == 1 + 11
-    assert world.events[-1]["message"] == "and 90 tables more: see the annotation headwater.dev/message"
+    assert world.events[-1]["message"] == "and 90 more: see the annotation headwater.dev/message"
     assert sum(len(text.encode()) for text in told["metadata"]["annotations"].values()) < 256 * 1024
