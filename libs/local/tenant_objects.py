@@ -20,6 +20,7 @@ _UNREACHED: Final = re.compile(
     r"^(The connection to the server .* was refused|Unable to connect to the server)", re.MULTILINE
 )
 """How kubectl begins where nobody answered it; what a server says begins with "Error from server", or "error:"."""
+_NO_CONTEXT: Final = re.compile(r"^(error: context \".*\" does not exist|.*context was not found)", re.MULTILINE)
 BY_HAND: Final = (
     "or give the document: kubectl get configmap NAME -n NAMESPACE -o yaml | headwater tenant explain … --document -"
 )
@@ -49,7 +50,7 @@ def object_in_cluster(settings: KubectlSettings, tenant: str) -> TenantObject:
     """A tenant's ConfigMap, asked of kubectl as whoever is logged in there.
 
     Raises:
-        InvalidSettings: no tenant is called so; the message has the nearest.
+        InvalidSettings: no tenant is called so; the message has the nearest. Or kubectl knows no such context.
         AccessDenied: kubectl is missing, or may not list the ConfigMaps.
         ClusterUnavailable: kubectl reaches no API server.
     """
@@ -103,10 +104,15 @@ def _kubectl(arguments: Sequence[str], otherwise: str) -> str:
         raise AccessDenied(f"kubectl is not in the PATH: install it, {otherwise}") from error
     except subprocess.TimeoutExpired as error:
         raise ClusterUnavailable(
-            f"kubectl did not end in {_TIMEOUT_S:.0f} s, as where no API server answers: {_REACH_IT}, {BY_HAND}"
+            f"kubectl did not end in {_TIMEOUT_S:.0f} s, as where no API server answers: {_REACH_IT}, {otherwise}"
         ) from error
     if done.returncode != 0 and _UNREACHED.search(done.stderr):
-        raise ClusterUnavailable(f"kubectl reaches no API server: {telling_line(done.stderr)}; {_REACH_IT}, {BY_HAND}")
+        raise ClusterUnavailable(
+            f"kubectl reaches no API server: {telling_line(done.stderr)}; {_REACH_IT}, {otherwise}"
+        )
+    if done.returncode != 0 and _NO_CONTEXT.search(done.stderr):
+        said = f"kubernetes.context: kubectl: {telling_line(done.stderr)}; kubectl config get-contexts lists them"
+        raise InvalidSettings("the file for --mesh", [said])
     if done.returncode != 0:
         raise AccessDenied(f"kubectl get configmaps: {telling_line(done.stderr)}; mend that, {otherwise}")
     return done.stdout

@@ -146,6 +146,24 @@ def test_a_cluster_that_is_not_reached_is_told_from_one_that_refuses(
     assert "or give the document: kubectl get configmap" in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        'error: context "prod" does not exist',
+        "Error in configuration: context was not found for specified context: prod",
+    ],
+)
+def test_a_context_that_kubectl_does_not_know_is_a_mistake_of_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    kubectl(tmp_path, monkeypatch, f"echo '{said}' >&2; exit 1")
+
+    with pytest.raises(InvalidSettings) as raised:
+        object_in_cluster(KubectlSettings(context="prod"), "acme")
+
+    assert f"kubernetes.context: kubectl: {said}; kubectl config get-contexts lists them" in str(raised.value)
+
+
 def test_kubectl_is_asked_in_the_context_and_namespace_that_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
