@@ -268,7 +268,19 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
 _LABEL_NAME: Final = re.compile("[a-zA-Z_][a-zA-Z0-9_]*")
 METRIC_LABELS: Final = frozenset(
     {
-        *("source", "source_partition", "shard", "table", "kind", "tenant", "hop", "warehouse", "method", "code"),
+        *(
+            "source",
+            "source_partition",
+            "shard",
+            "table",
+            "kind",
+            "tenant",
+            "hop",
+            "warehouse",
+            "way",
+            "method",
+            "code",
+        ),
         *("handling", "outcome", "reason", "server_uuid", "phase"),
         # Of histograms, and of what Prometheus' client tells about Python.
         *("le", "implementation", "version", "major", "minor", "patchlevel", "generation"),
