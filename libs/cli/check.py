@@ -6,9 +6,10 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
@@ -149,9 +150,26 @@ def check_command(
         port = _serve_metrics(metrics_host, metrics_port, failure)
         click.echo(f"metrics: http://{metrics_host}:{port}/metrics")
     # As the first process of a container it would not be ended by it.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, lambda *_: _end(ask.ended))
+    try:
+        _compare_for_ever(ask, every_s, share, resume_file, failure)
+    except Exception:
+        if not ask.ended.is_set():
+            raise
+        # What was let go of in the midst of an answer may say so.
+
+
+def _end(ended: threading.Event) -> None:
+    ended.set()
+    sys.exit(0)
+
+
+def _compare_for_ever(
+    ask: "_Asked", every_s: float, share: float | None, resume_file: Path | None, failure: list[str]
+) -> None:
+    """Turn after turn, until it is ended; ``failure`` holds why the last one could not compare, if so."""
     has_compared = False
-    while True:
+    while not ask.ended.is_set():
         click.echo(datetime.datetime.now().astimezone().isoformat(timespec="seconds"))
         started_s = time.monotonic()
         try:
@@ -162,7 +180,7 @@ def check_command(
         except HeadwaterError as error:
             # A mistake of the command line shows at once. What went once, like a document that is being edited or a password
             # that was changed, may go again.
-            if not (has_compared or isinstance(error, TransientError)):
+            if ask.ended.is_set() or not (has_compared or isinstance(error, TransientError)):
                 raise
             CHECK_FAILED_TURNS.inc()
             failure[:] = [f"not compared: {error}"]
@@ -194,6 +212,8 @@ class _Asked:
     report_file: Path | None
     sources: tuple[str, ...] = ()
     """Empty: all."""
+    ended: threading.Event = field(default_factory=threading.Event)
+    """By SIGTERM."""
 
 
 def _require_patterns(tables: Sequence[str]) -> None:
@@ -232,6 +252,8 @@ def _compare_slowly(asked: _Asked, share: float, resume_file: Path | None) -> Ch
         try:
             report = _compare(replace(asked, sources=(piece.source,), tables=(re.escape(piece.table),)))
         except HeadwaterError as error:
+            if asked.ended.is_set():
+                raise
             errors.append(error)
             click.secho(f"{piece.source}: {piece.table} not compared: {error}", fg="yellow")
         else:

@@ -143,5 +143,5 @@ def test_a_row_that_broke_is_found_told_of_and_repaired(
         assert "read again: 3 row(s)" in said
         told_in_the_end(address, f"headwater_check_different_rows{labels} 0.0")
         watching.terminate()
-        watching.communicate(timeout=COMMAND_TIMEOUT_S)
-    assert watching.returncode == 0
+        said, _ = watching.communicate(timeout=COMMAND_TIMEOUT_S)
+    assert watching.returncode == 0, said
