@@ -14,6 +14,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
 from libs.local.spark_toolchain import find_toolchain
 from libs.mysql.logical import column
 from libs.types.order import EventOrder
@@ -24,7 +25,7 @@ from libs.warehouse.spark_types import spark_type
 from spark.jobs.session import open_session
 from spark.jobs.settings import SessionSettings
 from spark.sinks.iceberg.maintenance import state_of
-from spark.sinks.iceberg.settings import CatalogKind, CatalogSettings, Settings
+from spark.sinks.iceberg.settings import Settings
 from spark.sinks.iceberg.sink import load_table, open_sink
 from spark.sinks.port import BatchIdentity, Reached, SinkColumn, SinkTable
 

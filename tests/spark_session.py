@@ -14,6 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
+from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
 from libs.local.plan import SINK_JAVA_OPTIONS
 from libs.local.spark_toolchain import find_toolchain
 from libs.types.warehouse import CATALOG, WarehouseTable
@@ -21,7 +22,7 @@ from spark.jobs.session import open_session
 from spark.jobs.settings import SessionSettings
 from spark.sinks.delta.settings import Settings as DeltaSettings
 from spark.sinks.delta.sink import open_sink as open_delta_sink
-from spark.sinks.iceberg.settings import CatalogKind, CatalogSettings, Settings
+from spark.sinks.iceberg.settings import Settings
 from spark.sinks.iceberg.sink import IcebergSink, open_sink
 from spark.sinks.postgresql.settings import Settings as PostgresqlSettings
 from spark.sinks.postgresql.sink import open_sink as open_postgresql_sink

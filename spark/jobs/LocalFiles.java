@@ -2,7 +2,7 @@
  * Hadoop's files of the local disk, except that a file's mode is set by this process.
  *
  * Hadoop's own starts `chmod` for it, once for each file and once for each checksum of one, where its native library is missing, as
- * it is from PySpark. That is the most that a small commit cost.
+ * it is from PySpark. That is a fifth of what a small commit costs.
  *
  * Spark's own compiler of Java, Janino, reads this (spark/java.py).
  */

@@ -13,6 +13,7 @@ import pyspark
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway  # type: ignore[import-untyped]
 
+from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
 from libs.local import jar_download
 from libs.local.cache import cache_dir
 from libs.local.jars import jar_paths, jar_set
@@ -20,7 +21,6 @@ from libs.local.java import find_java
 from libs.local.ports import LOOPBACK
 from libs.types.warehouse import CATALOG, WarehouseTable
 from spark.sinks.iceberg.catalog import catalog_config, place_in
-from spark.sinks.iceberg.settings import CatalogKind, CatalogSettings
 from tests.iceberg_catalogs import LOCKS_DIR, MEMORY_OPTIONS
 
 PREFIX = f"spark.sql.catalog.{CATALOG}."

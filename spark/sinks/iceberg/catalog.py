@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
 from libs.types.warehouse import CATALOG, WarehouseTable
-from spark.sinks.iceberg.settings import CatalogKind, CatalogSettings, is_s3
+from spark.sinks.iceberg.settings import is_s3
 
 _FLAT: Final = (CatalogKind.HIVE, CatalogKind.GLUE)
 """Their databases lie side by side, none in another."""

@@ -6,11 +6,11 @@ from typing import Any
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
+from libs.config.iceberg_catalog import CatalogSettings
 from libs.types.table import TableId
 from libs.types.warehouse import CONSISTENT_TABLE, WarehouseTable, warehouse_table
 from spark.java import java_class
 from spark.sinks.iceberg.catalog import is_flat, place_in
-from spark.sinks.iceberg.settings import CatalogSettings
 
 _NOT_EMPTY = "NamespaceNotEmptyException"
 _MISSING = "NoSuchNamespaceException"

@@ -5,8 +5,6 @@ import msgspec
 from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
 from libs.errors import InvalidSettings
 
-__all__ = ["CatalogKind", "CatalogSettings", "Settings", "is_s3"]
-
 
 def is_s3(place: str) -> bool:
     """Whether it is a URI in S3, by whatever name Hadoop or Iceberg have for it."""

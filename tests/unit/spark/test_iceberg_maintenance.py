@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
+from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
 from spark.sinks.iceberg.maintenance import Due, TableState, due
-from spark.sinks.iceberg.settings import CatalogKind, CatalogSettings, Settings
+from spark.sinks.iceberg.settings import Settings
 
 SETTINGS = Settings(warehouse_dir="w", catalog=CatalogSettings(kind=CatalogKind.HADOOP))
 QUIET = TableState(

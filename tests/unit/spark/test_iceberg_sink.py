@@ -9,6 +9,7 @@ import pytest
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
+from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
 from libs.config.load import convert_document
 from libs.errors import InvalidSettings
 from libs.mysql.logical import column
@@ -19,7 +20,7 @@ from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import CATALOG, WarehouseTable, encode_positions
 from spark.sinks.iceberg.catalog import catalog_config, place_in
 from spark.sinks.iceberg.commits import commit
-from spark.sinks.iceberg.settings import CatalogKind, CatalogSettings, Settings
+from spark.sinks.iceberg.settings import Settings
 from spark.sinks.iceberg.sink import IcebergSink
 from spark.sinks.port import Reached, TableRefused
 from tests.contract.sink_harness import REACHED, WarehouseHarness

@@ -29,7 +29,8 @@ WITHOUT_A_JAR = """
 from libs.local.spark_toolchain import find_toolchain
 from spark.jobs.session import open_session
 from spark.jobs.settings import SessionSettings
-from spark.sinks.iceberg.settings import CatalogKind, CatalogSettings, Settings
+from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
+from spark.sinks.iceberg.settings import Settings
 from spark.sinks.iceberg.sink import open_sink
 
 catalog = CatalogSettings(kind=CatalogKind.JDBC, uri="jdbc:postgresql://127.0.0.1:1/none")
