@@ -142,7 +142,8 @@ async def _bring_up(stack: _Stack, watchers: list[asyncio.Task[None]]) -> None:
 async def _until_settled(members: Iterable[_Member]) -> None:
     for member in members:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(member.settled.wait(), member.supervised.ready_timeout_s)
+            async with asyncio.timeout(member.supervised.ready_timeout_s):
+                await member.settled.wait()
 
 
 async def _until_first_ends(stopped: "asyncio.Task[bool]", watchers: Sequence["asyncio.Task[None]"]) -> None:

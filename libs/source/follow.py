@@ -204,7 +204,8 @@ async def _renew(
 
 async def _release(committer: CheckpointCommitterClient, source: Source, owner: str, token: FencingToken) -> None:
     try:
-        await asyncio.wait_for(committer.release(source.partition, owner, token), timeout=2.0)
+        async with asyncio.timeout(2.0):
+            await committer.release(source.partition, owner, token)
     except (TransientError, Fenced, TimeoutError) as error:
         log.info("lease_not_released", reason=str(error) or "no answer")
 

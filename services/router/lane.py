@@ -186,7 +186,8 @@ class Lane:
             HeadwaterError: what went wrong in the lane.
         """
         try:
-            await asyncio.wait_for(asyncio.shield(self._opened), self._shared.settings.ready_timeout_s)
+            async with asyncio.timeout(self._shared.settings.ready_timeout_s):
+                await asyncio.shield(self._opened)
         except TimeoutError as error:
             raise BrokerUnavailable(f"the lane of {self.topic}/{self.kafka_partition} did not open in time") from error
 
@@ -336,7 +337,8 @@ class Lane:
         while not self._closing and (left_s := deadline_s - time.monotonic()) > 0:
             self._work.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._work.wait(), left_s)
+                async with asyncio.timeout(left_s):
+                    await self._work.wait()
 
     def _wake_agent(self) -> None:
         _call_in(self._loop, self._room.set)

@@ -156,7 +156,8 @@ class _Operator:
 
     async def _wait_for_change(self, timeout_s: float) -> None:
         try:
-            await asyncio.wait_for(self._changed.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
         except TimeoutError:
             return
         await asyncio.sleep(self._settings.debounce_s)
