@@ -50,7 +50,7 @@ def rebuild(
     unavailable: Sequence[str],
     home: Home,
 ) -> None:
-    """Build TENANT's TABLE as the source had it at a past moment, from its log (`mode: append`, Iceberg), into a new table.
+    """Build TENANT's TABLE as the source had it at a past moment, from its log (`mode: append`), into a new table.
 
     The newest change of each row up to the moment is the row; deletes and truncations count. The new table lies beside the
     log, is made by one commit, and is asked by `headwater query` as any other; no other table is written to. What the log

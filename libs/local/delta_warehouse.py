@@ -19,8 +19,6 @@ from libs.errors import HeadwaterError, InvalidSettings
 from libs.local.home import Home
 from libs.local.table_progress import progress_rows, progress_table
 from libs.local.warehouse import (
-    SOURCE_PROPERTY,
-    TABLE_PROPERTY,
     KeyCondition,
     SqlDialect,
     StoredTable,
@@ -30,7 +28,7 @@ from libs.local.warehouse import (
     sums_of,
 )
 from libs.types.table import TableId
-from libs.types.warehouse import BATCH_PROPERTY, WarehouseTable
+from libs.types.warehouse import BATCH_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY, WarehouseTable
 
 _LOG_FOLDER: Final = "_delta_log"
 _NEWEST_VERSIONS: Final = 50

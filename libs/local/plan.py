@@ -334,7 +334,6 @@ def postgresql_settings(documents: Documents, ports: Mapping[str, int]) -> Postg
 
 
 def _sink(home: Home, documents: Documents, ports: Mapping[str, int], toolchain: SparkToolchain) -> PlannedProcess:
-    postgresql = postgresql_settings(documents, ports)
     return PlannedProcess(
         name=SINK,
         module="spark.jobs.sink_job",
@@ -343,12 +342,7 @@ def _sink(home: Home, documents: Documents, ports: Mapping[str, int], toolchain:
         settings={
             "tenants_dir": str(home.tenants_dir),
             "kafka": {"bootstrap_servers": kafka_address(ports)},
-            "warehouses": {
-                ICEBERG: iceberg_settings(home),
-                # Not for others: its extension has a part in every statement that Spark plans.
-                **({DELTA: {"warehouse_dir": str(home.delta_dir)}} if documents.have_sink(DELTA) else {}),
-                **({} if postgresql is None else {POSTGRESQL: _told_warehouse(postgresql)}),
-            },
+            "warehouses": warehouse_settings(home, documents, ports),
             "state_dir": str(home.sink_dir),
             "session": session_settings(toolchain),
             **_openlineage(documents),
@@ -361,11 +355,17 @@ def _sink(home: Home, documents: Documents, ports: Mapping[str, int], toolchain:
     )
 
 
-def iceberg_settings(home: Home) -> dict[str, Any]:
-    """``warehouses.iceberg`` of a job of the home's."""
+def warehouse_settings(home: Home, documents: Documents, ports: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+    """``warehouses`` of a job of the home's: those that there are."""
+    postgresql = postgresql_settings(documents, ports)
     return {
-        "warehouse_dir": str(home.warehouse_dir),
-        "catalog": {"kind": "sqlite", "file": str(home.catalog_file)},
+        ICEBERG: {
+            "warehouse_dir": str(home.warehouse_dir),
+            "catalog": {"kind": "sqlite", "file": str(home.catalog_file)},
+        },
+        # Not for others: its extension has a part in every statement that Spark plans.
+        **({DELTA: {"warehouse_dir": str(home.delta_dir)}} if documents.have_sink(DELTA) else {}),
+        **({} if postgresql is None else {POSTGRESQL: _told_warehouse(postgresql)}),
     }
 
 

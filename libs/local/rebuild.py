@@ -18,11 +18,12 @@ import msgspec
 
 from libs.errors import HeadwaterError, InvalidSettings
 from libs.local.dead_letters import parked_keys
-from libs.local.documents import ICEBERG, Documents
+from libs.local.documents import Documents
 from libs.local.home import Home
-from libs.local.plan import IMPORT_ROOT, iceberg_settings, session_settings
+from libs.local.plan import IMPORT_ROOT, session_settings
 from libs.local.spark_toolchain import find_toolchain
 from libs.local.stack import last_lines
+from libs.local.warehouses import job_settings
 from libs.mysql.binlog_position import rank_of_place
 from libs.mysql.gtid import GtidSet
 from libs.types.order import EventOrder, sort_key_prefix
@@ -125,9 +126,10 @@ def rebuild(
     if mistakes := _mistakes(documents, tenant, table, into):
         raise InvalidSettings(f"rebuild {tenant} {table.table}", mistakes)
     *namespace, name = table.warehouse_table.split(".")
+    [(warehouse, warehouse_settings)] = job_settings(home, documents, tenant).items()
     settings = RebuildSettings(
-        warehouse=ICEBERG,
-        warehouses={ICEBERG: iceberg_settings(home)},
+        warehouse=warehouse,
+        warehouses={warehouse: warehouse_settings},
         session=session_settings(find_toolchain()),
         namespace=tuple(namespace),
         table=name,
@@ -143,14 +145,11 @@ def rebuild(
 def _mistakes(documents: Documents, tenant: str, table: TableProgress, into: str) -> list[str]:
     mistakes = []
     spec = documents.tenants.get(tenant)
-    if spec is not None and spec.sink is not None:
-        if spec.sink.warehouse != ICEBERG:
-            mistakes.append(f"its tables are in {spec.sink.warehouse}: only logs in Iceberg are rebuilt from")
-        if spec.sink.mode is not SinkMode.APPEND:
-            mistakes.append(
-                f"sink.mode is {spec.sink.mode.value}: only mode append has every change. A history is asked by valid_from and "
-                "valid_to; of a mirror ask its snapshots (docs/sinks.md, 'Time travel')"
-            )
+    if spec is not None and spec.sink is not None and spec.sink.mode is not SinkMode.APPEND:
+        mistakes.append(
+            f"sink.mode is {spec.sink.mode.value}: only mode append has every change. A history is asked by valid_from and "
+            "valid_to; of a mirror ask its snapshots (docs/sinks.md, 'Time travel')"
+        )
     if not _NAME.fullmatch(into):
         mistakes.append(f"--into {into!r}: take letters, digits, '_', '$' and '-'")
     if into == table.warehouse_table.rpartition(".")[2]:

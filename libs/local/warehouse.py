@@ -29,10 +29,15 @@ from libs.errors import HeadwaterError, InvalidSettings
 from libs.local.home import Home
 from libs.local.table_progress import iceberg_progress, progress_table
 from libs.types.table import TableId
-from libs.types.warehouse import CATALOG, OWN_COLUMN_PREFIX, PROGRESS_VIEW, WarehouseTable
+from libs.types.warehouse import (
+    CATALOG,
+    OWN_COLUMN_PREFIX,
+    PROGRESS_VIEW,
+    SOURCE_PROPERTY,
+    TABLE_PROPERTY,
+    WarehouseTable,
+)
 
-SOURCE_PROPERTY: Final = "headwater.source"
-TABLE_PROPERTY: Final = "headwater.table"
 SORT_MEMORY: Final = "512MB"
 """What DuckDB may hold while it sorts; beyond it spills to the disk."""
 SORT_THREADS: Final = 2

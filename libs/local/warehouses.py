@@ -1,10 +1,13 @@
 """Which warehouse a tenant's tables are in."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from libs.errors import InvalidSettings
 from libs.local.delta_warehouse import DeltaWarehouse
 from libs.local.documents import DELTA, ICEBERG, POSTGRESQL, Documents
 from libs.local.home import Home
-from libs.local.plan import postgresql_settings
+from libs.local.plan import postgresql_settings, warehouse_settings
 from libs.local.postgresql_warehouse import PostgresqlWarehouse
 from libs.local.state import read_ports
 from libs.local.warehouse import IcebergWarehouse, Warehouse
@@ -16,15 +19,37 @@ def warehouse_of(home: Home, documents: Documents, tenant: str) -> Warehouse:
     Raises:
         InvalidSettings: nothing was ever written there.
     """
-    spec = documents.tenants.get(tenant)
-    kind = ICEBERG if spec is None or spec.sink is None else spec.sink.warehouse
+    kind = warehouse_kind(documents, tenant)
     if kind == DELTA:
         return DeltaWarehouse(home)
     if kind != POSTGRESQL:
         return IcebergWarehouse(home)
     settings = postgresql_settings(documents, read_ports(home))
     if settings is None:
-        raise InvalidSettings(
-            f"tenant {tenant}", ["its PostgreSQL was never started: start the stack (`headwater up --detach`)"]
-        )
+        raise _never_started(tenant)
     return PostgresqlWarehouse(settings)
+
+
+def warehouse_kind(documents: Documents, tenant: str) -> str:
+    """Its name; of a tenant without a document, that where most are."""
+    spec = documents.tenants.get(tenant)
+    return ICEBERG if spec is None or spec.sink is None else spec.sink.warehouse
+
+
+def job_settings(home: Home, documents: Documents, tenant: str) -> Mapping[str, dict[str, Any]]:
+    """``warehouses`` of a job that works on the tables of ``tenant`` alone, by that one name.
+
+    Raises:
+        InvalidSettings: nothing was ever written there.
+    """
+    kind = warehouse_kind(documents, tenant)
+    settings = warehouse_settings(home, documents, read_ports(home)).get(kind)
+    if settings is None:
+        raise _never_started(tenant)
+    return {kind: settings}
+
+
+def _never_started(tenant: str) -> InvalidSettings:
+    return InvalidSettings(
+        f"tenant {tenant}", ["its PostgreSQL was never started: start the stack (`headwater up --detach`)"]
+    )

@@ -65,6 +65,11 @@ def stage_prefix(query_id: str) -> str:
     return f"stage_{hashlib.sha256(query_id.encode()).hexdigest()[:16]}_"
 
 
+def rebuild_stage_prefix(tenant: str) -> str:
+    """The same of a rebuild of one of the tenant's tables, of which there is one at a time."""
+    return stage_prefix(f"rebuild of {tenant}")  # no query's id has a space
+
+
 def _hashed(name: str) -> str:
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
     return f"{name.encode()[: MAX_BYTES - 9].decode(errors='ignore')}_{digest}"

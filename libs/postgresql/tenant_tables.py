@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from libs.postgresql.names import REGISTRY, STATE_SCHEMA, quoted, stage_prefix
+from libs.postgresql.names import REGISTRY, STATE_SCHEMA, quoted, rebuild_stage_prefix, stage_prefix
 
 Connection = psycopg.Connection[Any]
 
@@ -34,11 +34,15 @@ def query_ids(connection: Connection, tenant: str) -> list[str]:
     return [query_id for (query_id,) in rows]
 
 
-def stages(connection: Connection, queries: Sequence[str]) -> list[str]:
-    """What streaming queries have left staged, by name in Headwater's own schema."""
+def stages(connection: Connection, tenant: str, queries: Sequence[str]) -> list[str]:
+    """What the tenant's streaming queries, and rebuilds of its tables, have left staged, by name in Headwater's own schema."""
+    return stages_with(connection, [rebuild_stage_prefix(tenant), *map(stage_prefix, queries)])
+
+
+def stages_with(connection: Connection, prefixes: Sequence[str]) -> list[str]:
+    """Those whose names begin with one of ``prefixes``."""
     rows = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (STATE_SCHEMA,)).fetchall()
-    prefixes = tuple(map(stage_prefix, queries))
-    return sorted(name for (name,) in rows if name.startswith(prefixes)) if prefixes else []
+    return sorted(name for (name,) in rows if name.startswith(tuple(prefixes)))
 
 
 def drop_tables(connection: Connection, tenant: str, queries: Sequence[str]) -> int:
@@ -49,7 +53,7 @@ def drop_tables(connection: Connection, tenant: str, queries: Sequence[str]) -> 
     found = registered(connection, tenant)
     for place, _ in found:
         connection.execute(f"DROP TABLE IF EXISTS {place} CASCADE")
-    for name in stages(connection, queries):
+    for name in stages(connection, tenant, queries):
         connection.execute(f"DROP TABLE IF EXISTS {quoted(STATE_SCHEMA, name)}")
     if found:
         connection.execute(f"DELETE FROM {REGISTRY} WHERE split_part(name, '.', 1) = %s", (tenant,))

@@ -24,11 +24,12 @@ from pyspark.sql import functions as sf
 from libs.config.load import load_settings
 from libs.errors import InvalidSettings
 from libs.types.rebuild import AS_OF_PROPERTY, REBUILT_FROM_PROPERTY, Moment, RebuildSettings, Rebuilt
-from libs.types.warehouse import COMMITTED_AT_COLUMN, ORDER_COLUMN, WarehouseTable
+from libs.types.warehouse import COMMITTED_AT_COLUMN, ORDER_COLUMN, SOURCE_PROPERTY, TABLE_PROPERTY, WarehouseTable
 from spark.jobs.session import open_session
 from spark.jobs.settings import SessionSettings
 from spark.sinks.port import RebuildsTables, Sink, StoredLog, TableRefused
 from spark.sinks.registry import open_sinks
+from spark.sinks.settled import name_taken
 from spark.transforms.state_at import LogBounds, bounds_of, compared, state_at, unknown_rows
 
 _EXIT_RESTART: Final = 1
@@ -78,13 +79,25 @@ def rebuild(spark: SparkSession, sink: Sink, settings: RebuildSettings, *, tell:
         TableRefused: it cannot be; the message says why, and what to do. Nothing was written.
     """
     if not isinstance(sink, RebuildsTables):
-        raise TableRefused(f"tables of warehouse {settings.warehouse} cannot be rebuilt: only Iceberg's can")
-    began_s = time.monotonic()
+        raise TableRefused(f"tables of warehouse {settings.warehouse} cannot be rebuilt")
     place = WarehouseTable(namespace=settings.namespace, name=settings.table)
     into = WarehouseTable(namespace=settings.namespace, name=settings.into)
     if sink.exists(spark, into):
-        raise TableRefused(f"{into}: there is such a table already; choose another name")
-    log = sink.open_log(spark, place)
+        raise name_taken(into)
+    with sink.open_log(spark, place) as log:
+        return _rebuilt(spark, sink, settings, place, into, log, tell)
+
+
+def _rebuilt(
+    spark: SparkSession,
+    sink: RebuildsTables,
+    settings: RebuildSettings,
+    place: WarehouseTable,
+    into: WarehouseTable,
+    log: StoredLog,
+    tell: Tell,
+) -> Rebuilt:
+    began_s = time.monotonic()
     key = settings.key or log.key
     _check(log, place, key, settings.unavailable)
     until = _until(settings.as_of)
@@ -95,12 +108,12 @@ def rebuild(spark: SparkSession, sink: Sink, settings: RebuildSettings, *, tell:
     tell(f"building {into} from {bounds.changes:,} change(s)")
     database = log.table.partition(".")[0]
     noted = {
-        "headwater.source": log.source,
-        "headwater.table": f"{database}.{settings.into}",
+        SOURCE_PROPERTY: log.source,
+        TABLE_PROPERTY: f"{database}.{settings.into}",
         REBUILT_FROM_PROPERTY: str(place),
         AS_OF_PROPERTY: settings.as_of.text,
     }
-    sink.create_with(spark, into, then, noted)
+    sink.create_with(spark, into, then, noted, like=place)
     tell("comparing it with the log's end")
     built = sink.read(spark, into)
     everything = sf.lit(True)

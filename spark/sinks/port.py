@@ -359,7 +359,7 @@ class StoredLog:
     """An ``append`` table, as it is now."""
 
     rows: DataFrame
-    """With Headwater's own columns; the newest commit of the moment it was opened in, whatever is written meanwhile."""
+    """With Headwater's own columns; as of the moment it was opened in, whatever is written meanwhile."""
     key: tuple[str, ...]
     """Of the source's table; empty: it has none."""
     source: str
@@ -371,8 +371,12 @@ class StoredLog:
 class RebuildsTables(Protocol):
     """A sink that gives its logs to be read, and takes whole tables that no stream writes to (``spark.jobs.rebuild``)."""
 
-    def open_log(self, spark: SparkSession, table: WarehouseTable) -> StoredLog:
-        """Raises TableRefused: there is no such table, or it is no log."""
+    def open_log(self, spark: SparkSession, table: WarehouseTable) -> AbstractContextManager[StoredLog]:
+        """What is there now, to be read in the block.
+
+        Raises:
+            TableRefused: there is no such table, or it is no log.
+        """
         ...
 
     def exists(self, spark: SparkSession, table: WarehouseTable) -> bool:
@@ -384,9 +388,16 @@ class RebuildsTables(Protocol):
         ...
 
     def create_with(
-        self, spark: SparkSession, table: WarehouseTable, rows: DataFrame, noted: Mapping[str, str]
+        self,
+        spark: SparkSession,
+        table: WarehouseTable,
+        rows: DataFrame,
+        noted: Mapping[str, str],
+        *,
+        like: WarehouseTable,
     ) -> None:
-        """A new table with ``rows``, and what is noted beside it, in one commit: until then there is none.
+        """A new table with ``rows``, and what is noted beside it, in one commit: until then there is none. Its columns are some
+        of those of ``like``, a log.
 
         Raises:
             TableRefused: there is such a table; it stays as it is.

@@ -16,7 +16,7 @@ import msgspec
 
 from libs.types.table import FormerName
 from libs.types.tenant import Deletes, SinkMode
-from libs.types.warehouse import IS_CURRENT_COLUMN, own_columns
+from libs.types.warehouse import IS_CURRENT_COLUMN, SOURCE_PROPERTY, TABLE_PROPERTY, own_columns
 from libs.warehouse.schema_changes import StoredColumn
 from spark.sinks.evolution import Evolution
 from spark.sinks.port import Fill, SinkColumn, SinkTable, TableColumn
@@ -40,8 +40,8 @@ def first_properties(table: SinkTable) -> dict[str, str]:
     late = [column for column in table.columns if column.fill and column.fill.since_version > table.oldest_version]
     return {
         "headwater.topic": table.topic,
-        "headwater.source": table.source,
-        "headwater.table": table.table,
+        SOURCE_PROPERTY: table.source,
+        TABLE_PROPERTY: table.table,
         _MODE: table.mode.value,
         _DELETES: table.deletes.value,
         _KEY: ",".join(table.key),

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from libs.types.tenant import SinkMode
-from libs.types.warehouse import own_columns
+from libs.types.warehouse import WarehouseTable, own_columns
 from spark.sinks.port import SinkTable, TableRefused
 
 _WRITE_ANEW = "write the tenant's tables anew (docs/sinks.md, 'Write tables anew')"
@@ -50,3 +50,26 @@ def check_settled(settled: Settled | None, table: SinkTable, key: Sequence[str],
         raise TableRefused(
             f"{table.name} lacks {', '.join(lacking)}: an earlier Headwater made it, or somebody dropped them; {_WRITE_ANEW}"
         )
+
+
+def key_of_log(table: WarehouseTable, settled: Settled | None) -> tuple[str, ...]:
+    """The key of the table at the source; empty: it has none.
+
+    Raises:
+        TableRefused: it is no log.
+    """
+    if settled is None or settled.mode != SinkMode.APPEND.value:
+        raise TableRefused(
+            f"{table}: is no log; only a table of mode append has every change (docs/sinks.md, 'Rebuild to a past moment')"
+        )
+    return tuple(filter(None, settled.key.split(",")))
+
+
+def no_such_table(table: WarehouseTable) -> TableRefused:
+    """What to raise."""
+    return TableRefused(f"{table}: there is no such table")
+
+
+def name_taken(table: WarehouseTable) -> TableRefused:
+    """What to raise where a new table was to be."""
+    return TableRefused(f"{table}: there is such a table already; choose another name")

@@ -103,6 +103,8 @@ def test_check_and_query_read_a_tenants_postgresql(
     exit_code, said = headwater.run("query", "log", logged, "--format", "csv", timeout_s=COMMAND_TIMEOUT_S)
     assert (exit_code, said) == (0, "_headwater_image,note\nafter,changed\nbefore,plain\n")
 
+    rebuild_the_copy(headwater, database)
+
     versions = "SELECT note, is_current FROM orders WHERE code = 'b' ORDER BY valid_from"
     exit_code, said = headwater.run("query", "past", versions, "--format", "csv", timeout_s=COMMAND_TIMEOUT_S)
     assert (exit_code, said) == (0, "note,is_current\nplain,false\nchanged,true\n")
@@ -179,3 +181,28 @@ def refuse_and_replay(headwater: HeadwaterCommand, mysql_server: MysqlServer, da
     assert exit_code == 0, said
     exit_code, said = headwater.run("dead-letter", "replay", "acme", timeout_s=COMMAND_TIMEOUT_S)
     assert (exit_code, said) == (0, "no key is parked\n")
+
+
+def rebuild_the_copy(headwater: HeadwaterCommand, database: str) -> None:
+    """The log's table as the copy of the source had it, before the update."""
+    copied = "SELECT max(_headwater_order) AS o FROM orders WHERE _headwater_op = 'r'"
+    exit_code, said = headwater.run("query", "log", copied, "--format", "csv", timeout_s=COMMAND_TIMEOUT_S)
+    assert exit_code == 0, said
+    command = ("rebuild", "log", "orders", "--as-of", said.split()[-1], "--into", "copied")
+    exit_code, said = headwater.run(*command, timeout_s=COMMAND_TIMEOUT_S)
+    assert exit_code == 0, said
+    assert f"log.shop.{database}.copied: 3 row(s) as of order " in said
+    assert ": 2 as they were, 1 changed since, 0 gone since, 0 come since\n" in said
+    columns = 'code, note, points, big, rate, doc, raw, flags, day, "at", local, span, place, ok, mood, y'
+    answers = []
+    for sql in (
+        f"SELECT {columns} FROM copied ORDER BY code",
+        f"SELECT {columns} FROM orders WHERE _headwater_op = 'r' ORDER BY code",
+    ):
+        exit_code, said = headwater.run("query", "log", sql, "--format", "csv", timeout_s=COMMAND_TIMEOUT_S)
+        assert exit_code == 0, said
+        answers.append(said)
+    assert answers[0] == answers[1]
+    exit_code, said = headwater.run(*command, timeout_s=COMMAND_TIMEOUT_S)
+    assert exit_code == 2, said
+    assert "there is such a table already; choose another name" in said

@@ -1,20 +1,27 @@
 """A table of a past moment, built from a log that the sink wrote, against the rows that were noted at that moment."""
 
+import base64
 import random
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from deltalake import DeltaTable
 
+from libs.mysql.logical import column
+from libs.postgresql.names import STATE_SCHEMA, quoted, rebuild_stage_prefix
+from libs.postgresql.tenant_tables import stages
 from libs.types.rebuild import AS_OF_PROPERTY, REBUILT_FROM_PROPERTY, Moment, RebuildSettings, Rebuilt
+from libs.types.table import TableSchema
 from libs.types.tenant import Images, SinkMode
-from libs.types.warehouse import warehouse_table
+from libs.types.warehouse import WarehouseTable, warehouse_table
 from spark.jobs.rebuild import rebuild
-from spark.sinks.port import TableRefused
-from tests.conftest import KafkaBroker
-from tests.integration.sink_tenant import StartTenant, Tenant, orders, row, start_tenants
+from spark.sinks.port import DropsTables, RebuildsTables, TableRefused
+from tests.conftest import KafkaBroker, PostgresqlServer
+from tests.integration.sink_tenant import ID, StartTenant, Tenant, orders, row, start_tenants
 from tests.sink_topics import SOURCE, Model, table_id, without_own_columns
 from tests.spark_session import shared_spark
 
@@ -32,10 +39,11 @@ def start_tenant(
 
 
 def build(tenant: Tenant, into: str, as_of: Moment, **more: Any) -> tuple[Rebuilt, list[dict[str, Any]]]:
-    """The outcome, and the rows that pyiceberg finds."""
+    """The outcome, and the rows that another engine than Spark finds."""
+    assert tenant.spec.sink is not None
     place = warehouse_table(tenant.spec.tenant, SOURCE, table_id("orders"))
     settings = RebuildSettings(
-        warehouse="iceberg",
+        warehouse=tenant.spec.sink.warehouse,
         warehouses={},
         session={},
         namespace=place.namespace,
@@ -49,11 +57,21 @@ def build(tenant: Tenant, into: str, as_of: Moment, **more: Any) -> tuple[Rebuil
 
 
 @pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("images", [Images.AFTER, Images.BEFORE_AND_AFTER])
-def test_the_rows_are_those_that_were_noted_at_the_moment(start_tenant: StartTenant, images: Images) -> None:
+@pytest.mark.parametrize(
+    ("warehouse", "images"),
+    [
+        ("iceberg", Images.AFTER),
+        ("iceberg", Images.BEFORE_AND_AFTER),
+        ("delta", Images.BEFORE_AND_AFTER),
+        ("postgresql", Images.BEFORE_AND_AFTER),
+    ],
+)
+def test_the_rows_are_those_that_were_noted_at_the_moment(
+    start_tenant: StartTenant, request: pytest.FixtureRequest, warehouse: str, images: Images
+) -> None:
     """Inserts, updates, deletes, changes of key and a truncation, at random; several moments, by order and by time."""
     schema = orders()
-    tenant = start_tenant("iceberg", schema, mode=SinkMode.APPEND, images=images)
+    tenant = start_tenant(warehouse, schema, mode=SinkMode.APPEND, images=images)
     chance, model = random.Random(7), Model(schema)
     noted: dict[int, tuple[str, list[dict[str, Any]]]] = {}
     for number in range(1, 31):
@@ -90,11 +108,110 @@ def test_the_rows_are_those_that_were_noted_at_the_moment(start_tenant: StartTen
         build(tenant, "orders", Moment(order=noted[30][0]))
     with pytest.raises(TableRefused, match="begins at 1970-01-01T00:00:01"):
         build(tenant, "early", Moment(at_us=1))
-    place = warehouse_table(tenant.spec.tenant, SOURCE, table_id("end"))
-    with shared_spark().loaded(place) as loaded:
-        assert loaded.properties[REBUILT_FROM_PROPERTY] == f"{tenant.spec.tenant}.shop.shop.orders"
-        assert loaded.properties[AS_OF_PROPERTY] == f"order {noted[30][0]}"
-        assert len(loaded.history()) == 1
+    place, log = (warehouse_table(tenant.spec.tenant, SOURCE, table_id(name)) for name in ("end", "orders"))
+    properties, commits = _notes_of(warehouse, place, request)
+    assert properties[REBUILT_FROM_PROPERTY] == str(log)
+    assert properties[AS_OF_PROPERTY] == f"order {noted[30][0]}"
+    assert commits == 1
+
+
+def _notes_of(warehouse: str, place: WarehouseTable, request: pytest.FixtureRequest) -> tuple[dict[str, str], int]:
+    """What the table tells of itself, and how many commits it has."""
+    shared = shared_spark()
+    match warehouse:
+        case "iceberg":
+            with shared.loaded(place) as loaded:
+                return loaded.properties, len(loaded.history())
+        case "delta":
+            table = DeltaTable("/".join((shared.delta.warehouse_dir, *place.identifier)))
+            return dict(table.metadata().configuration), table.version() + 1
+        case _:
+            server: PostgresqlServer = request.getfixturevalue("postgresql_server")
+            [(comment,)] = server.execute(f"SELECT obj_description(to_regclass('{_place_in_postgresql(place)}'))")
+            return dict(each.split("=") for each in comment.split("; ")), 1
+
+
+def _place_in_postgresql(place: WarehouseTable) -> str:
+    return quoted("_".join(place.namespace), place.name)
+
+
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("warehouse", ["iceberg", "delta", "postgresql"])
+def test_a_log_is_read_as_it_was_when_it_was_opened(start_tenant: StartTenant, warehouse: str) -> None:
+    """A rebuild reads it several times, and the tenant's stream goes on."""
+    tenant = start_tenant(warehouse, orders(), mode=SinkMode.APPEND)
+    tenant.write(orders(), row(1, "a", 1), op="c")
+    tenant.run_until_done(1)
+    assert isinstance(tenant.sink, RebuildsTables)
+    place = warehouse_table(tenant.spec.tenant, SOURCE, table_id("orders"))
+
+    with tenant.sink.open_log(shared_spark().session, place) as log:
+        before = log.rows.count()
+        tenant.write(orders(), row(2, "b", 2), op="c")
+        tenant.run_until_done(2)
+        meanwhile = log.rows.count()
+
+    assert (before, meanwhile, len(tenant.rows())) == (1, 1, 2)
+
+
+@pytest.mark.timeout(1_800)
+def test_what_a_rebuild_that_was_cut_off_has_staged_goes_with_the_next_or_with_the_tenant(
+    start_tenant: StartTenant, postgresql_server: PostgresqlServer
+) -> None:
+    """Of the tenant's alone; and a table that somebody dropped, as the docs say, is built again under its name."""
+    tenant = start_tenant("postgresql", orders(), mode=SinkMode.APPEND)
+    tenant.write(orders(), row(1, "a", 1), op="c")
+    tenant.run_until_done(1)
+    name = tenant.spec.tenant
+    of_others = quoted(STATE_SCHEMA, f"{rebuild_stage_prefix(f'{name}x')}1")
+
+    def left_behind() -> list[str]:
+        with postgresql_server.connect() as connection:
+            return stages(connection, name, [])
+
+    postgresql_server.execute(
+        f"CREATE TABLE {quoted(STATE_SCHEMA, f'{rebuild_stage_prefix(name)}1')} (id int)",
+        f"CREATE TABLE {of_others} (id int)",
+    )
+    found = left_behind()
+    _, rows = build(tenant, "then", Moment(at_us=2**51))
+    after_next = left_behind()
+    place = warehouse_table(name, SOURCE, table_id("then"))
+    postgresql_server.execute(f"DROP TABLE {_place_in_postgresql(place)}")
+    _, again = build(tenant, "then", Moment(at_us=2**51))
+    postgresql_server.execute(f"CREATE TABLE {quoted(STATE_SCHEMA, f'{rebuild_stage_prefix(name)}2')} (id int)")
+    assert isinstance(tenant.sink, DropsTables)
+    dropped = tenant.sink.drop_tables(shared_spark().session, name)
+
+    assert (len(found), after_next, left_behind()) == (1, [], [])
+    assert rows == again == [row(1, "a", 1)]
+    assert dropped == 2  # the log, and what was built of it
+    assert postgresql_server.execute(f"SELECT to_regclass('{of_others}') IS NOT NULL") == [(True,)]
+
+
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("warehouse", ["delta", "postgresql"])
+def test_columns_are_as_those_of_the_log(start_tenant: StartTenant, warehouse: str) -> None:
+    """Types that Spark has one name for; names that SQL must quote."""
+    columns = (
+        ID,
+        column("big number", "decimal(30,4)"),
+        column('say "what"', "varbinary(8)"),
+        column("at", "timestamp(6)"),
+        column("document", "json"),
+    )
+    schema = TableSchema(table_id=table_id("orders"), columns=columns, key=("id",), version=1)
+    tenant = start_tenant(warehouse, schema, mode=SinkMode.APPEND)
+    big = base64.b64encode((12_345_678_901_234_567_890_123_4567).to_bytes(13, "big", signed=True)).decode()
+    values = {"id": 1, "big number": big, 'say "what"': base64.b64encode(b"\x00\xff").decode()}
+    tenant.write(schema, values | {"at": "2026-11-21T05:29:36.114628Z", "document": '{"a": [1]}'}, op="c")
+    tenant.write(schema, {"id": 2, "big number": None, 'say "what"': None, "at": None, "document": None}, op="c")
+    tenant.run_until_done(2)
+
+    _, rows = build(tenant, "then", Moment(at_us=2**51))
+
+    assert rows == tenant.rows()
+    assert rows[0]["big number"] == Decimal("12345678901234567890123.4567")
 
 
 @pytest.mark.timeout(1_800)

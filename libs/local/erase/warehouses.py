@@ -152,7 +152,7 @@ def held_in_postgresql(home: Home, documents: Documents, tenant: str, query_ids:
                 Held(kind=POSTGRESQL_TABLE, name=place, bytes=_relation_size(connection, place))
                 for place, _ in registered(connection, tenant)
             ]
-            staged = [Held(kind="PostgreSQL stage", name=name) for name in stages(connection, query_ids)]
+            staged = [Held(kind="PostgreSQL stage", name=name) for name in stages(connection, tenant, query_ids)]
         return [*tables, *staged]
 
 

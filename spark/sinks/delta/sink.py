@@ -7,14 +7,16 @@ itself passes over a write whose version the table has, or one before it. Whatev
 runs in a session without it.
 """
 
+import contextlib
 import functools
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from libs.errors import TransientError
@@ -22,6 +24,8 @@ from libs.types.tenant import SinkMode
 from libs.types.warehouse import (
     IS_CURRENT_COLUMN,
     OWN_SQL_TYPES,
+    SOURCE_PROPERTY,
+    TABLE_PROPERTY,
     TableFiles,
     WarehouseTable,
     own_columns,
@@ -40,6 +44,7 @@ from spark.sinks.port import (
     Sink,
     SinkColumn,
     SinkTable,
+    StoredLog,
     TableColumn,
     TableRefused,
     Truncation,
@@ -57,7 +62,7 @@ from spark.sinks.properties import (
     version_of,
 )
 from spark.sinks.reached import commit_properties
-from spark.sinks.settled import check_settled
+from spark.sinks.settled import check_settled, key_of_log, name_taken, no_such_table
 from spark.transforms.sql_text import literal, quoted
 
 _TXN_APP: Final = "spark.databricks.delta.write.txnAppId"
@@ -71,6 +76,7 @@ _TABLE_PROPERTIES: Final = {
 _TYPE_WIDENING: Final = "delta.enableTypeWidening"
 _WIDENING_FEATURE: Final = "typeWidening"
 _MAX_CLUSTERED: Final = 4
+_TABLE_EXISTS: Final = ("TABLE_OR_VIEW_ALREADY_EXISTS", "DELTA_TABLE_ALREADY_EXISTS")
 
 log = structlog.get_logger()
 
@@ -189,6 +195,41 @@ class DeltaSink:
 
     def append_to(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         self._append(spark, table, changes)
+
+    @contextlib.contextmanager
+    def open_log(self, spark: SparkSession, table: WarehouseTable) -> Iterator[StoredLog]:
+        snapshot = self._snapshot(spark, table)
+        if snapshot is None:
+            raise no_such_table(table)
+        properties = _properties(snapshot)
+        key = key_of_log(table, settled_of(properties))
+        rows = spark.read.format("delta").option("versionAsOf", snapshot.version()).load(self._path(table))
+        yield StoredLog(rows, key, properties[SOURCE_PROPERTY], properties[TABLE_PROPERTY])
+
+    def exists(self, spark: SparkSession, table: WarehouseTable) -> bool:
+        return self._snapshot(spark, table) is not None
+
+    def read(self, spark: SparkSession, table: WarehouseTable) -> DataFrame:
+        return spark.read.format("delta").load(self._path(table))
+
+    def create_with(
+        self,
+        spark: SparkSession,
+        table: WarehouseTable,
+        rows: DataFrame,
+        noted: Mapping[str, str],
+        *,
+        like: WarehouseTable,
+    ) -> None:
+        writer = rows.writeTo(self._sql_name(table)).using("delta")
+        for name, value in {**_TABLE_PROPERTIES, **noted}.items():
+            writer = writer.tableProperty(name, value)
+        try:
+            writer.create()
+        except AnalysisException as error:
+            if error.getCondition() not in _TABLE_EXISTS:
+                raise
+            raise name_taken(table) from error
 
     def maintain(self, spark: SparkSession, table: WarehouseTable) -> Maintained:
         snapshot = self._snapshot(spark, table)

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from libs.config.iceberg_catalog import CatalogSettings
 from libs.types.table import TableId
-from libs.types.warehouse import CONSISTENT_TABLE, WarehouseTable, warehouse_table
+from libs.types.warehouse import CONSISTENT_TABLE, SOURCE_PROPERTY, TABLE_PROPERTY, WarehouseTable, warehouse_table
 from spark.java import java_class
 from spark.sinks.iceberg.catalog import is_flat, place_in
 
@@ -66,7 +66,7 @@ def _below(spark: SparkSession, catalog: Any, tenant: str) -> Iterator[Any]:
 def _is_of(catalog: Any, settings: CatalogSettings, tenant: str, identifier: Any) -> bool:
     """By what the sink noted when it made the table."""
     properties = catalog.loadTable(identifier).properties()
-    source, table = properties.get("headwater.source"), properties.get("headwater.table")
+    source, table = properties.get(SOURCE_PROPERTY), properties.get(TABLE_PROPERTY)
     if source is None or table is None:
         return False
     levels = table.split(".")  # either name may have dots itself

@@ -15,6 +15,8 @@ from libs.types.warehouse import (
     CATALOG,
     REACHED_AT_PROPERTY,
     REACHED_ORDER_PROPERTY,
+    SOURCE_PROPERTY,
+    TABLE_PROPERTY,
     WarehouseTable,
 )
 from spark.transforms.local_rows import local_rows
@@ -78,8 +80,8 @@ def consistent_row(name: WarehouseTable, iceberg_table: Any, snapshot: Any, of_b
     said, properties = of_batch.summary(), iceberg_table.properties()
     return (
         str(name),
-        properties.get("headwater.source"),
-        properties.get("headwater.table"),
+        properties.get(SOURCE_PROPERTY),
+        properties.get(TABLE_PROPERTY),
         snapshot.snapshotId(),
         said.get(REACHED_ORDER_PROPERTY),
         int(said.get(REACHED_AT_PROPERTY) or 0),

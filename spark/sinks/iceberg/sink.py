@@ -29,6 +29,8 @@ from libs.types.warehouse import (
     CONSISTENT_TABLE,
     IS_CURRENT_COLUMN,
     OWN_SQL_TYPES,
+    SOURCE_PROPERTY,
+    TABLE_PROPERTY,
     TableFiles,
     WarehouseTable,
     own_columns,
@@ -84,7 +86,7 @@ from spark.sinks.properties import (
     settled_of,
     version_of,
 )
-from spark.sinks.settled import check_settled
+from spark.sinks.settled import check_settled, key_of_log, name_taken, no_such_table
 
 _TABLE_PROPERTIES: Final = {
     "write.merge.mode": "merge-on-read",
@@ -267,23 +269,19 @@ class IcebergSink:
         if newest_identity(iceberg_table, newest) != batch_of(spark):
             commit(spark, table.reached, lambda: _append(changes, place, newest))
 
-    def open_log(self, spark: SparkSession, table: WarehouseTable) -> StoredLog:
+    @contextlib.contextmanager
+    def open_log(self, spark: SparkSession, table: WarehouseTable) -> Iterator[StoredLog]:
         place = self._place(table)
         iceberg_table = load_table(spark, place)
         if iceberg_table is None:
-            raise TableRefused(f"{table}: there is no such table")
+            raise no_such_table(table)
         properties = _properties(spark, iceberg_table)
-        settled = settled_of(properties)
-        if settled is None or settled.mode != SinkMode.APPEND.value:
-            raise TableRefused(
-                f"{table}: is no log; only a table of mode append has every change (docs/sinks.md, 'Rebuild to a past moment')"
-            )
+        key = key_of_log(table, settled_of(properties))
         snapshot = iceberg_table.currentSnapshot()
         if snapshot is None:
             raise TableRefused(f"{table}: nothing was written to it yet")
         rows = spark.read.option("versionAsOf", snapshot.snapshotId()).table(place.quoted())
-        key = tuple(filter(None, settled.key.split(",")))
-        return StoredLog(rows, key, properties["headwater.source"], properties["headwater.table"])
+        yield StoredLog(rows, key, properties[SOURCE_PROPERTY], properties[TABLE_PROPERTY])
 
     def exists(self, spark: SparkSession, table: WarehouseTable) -> bool:
         return load_table(spark, self._place(table)) is not None
@@ -292,7 +290,13 @@ class IcebergSink:
         return spark.table(self._place(table).quoted())
 
     def create_with(
-        self, spark: SparkSession, table: WarehouseTable, rows: DataFrame, noted: Mapping[str, str]
+        self,
+        spark: SparkSession,
+        table: WarehouseTable,
+        rows: DataFrame,
+        noted: Mapping[str, str],
+        *,
+        like: WarehouseTable,
     ) -> None:
         writer = rows.writeTo(self._place(table).quoted()).using("iceberg")
         for name, value in {"format-version": str(self._settings.format_version), **noted}.items():
@@ -302,7 +306,7 @@ class IcebergSink:
         except AnalysisException as error:
             if error.getCondition() != "TABLE_OR_VIEW_ALREADY_EXISTS":
                 raise
-            raise TableRefused(f"{table}: there is such a table already; choose another name") from error
+            raise name_taken(table) from error
 
     def maintain(self, spark: SparkSession, table: WarehouseTable) -> Maintained:
         place = self._place(table)

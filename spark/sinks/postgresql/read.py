@@ -18,8 +18,17 @@ from spark.sinks.postgresql.settings import Settings
 _FETCHED_ROWS: Final = 10_000
 
 
-def read_rows(spark: SparkSession, settings: Settings, columns: Mapping[str, str], source: str) -> DataFrame:
-    """``columns``: Spark's types by the source's names; ``source``: what stands behind FROM, the table as ``t``."""
+def read_rows(
+    spark: SparkSession, settings: Settings, columns: Mapping[str, str], source: str, *, snapshot: str | None = None
+) -> DataFrame:
+    """``columns``: Spark's types by the source's names; ``source``: what stands behind FROM, the table as ``t``.
+
+    ``snapshot``: that of a transaction that still runs, as ``pg_export_snapshot`` named it; without it each read of the rows
+    finds what is there then.
+    """
+    # The reader begins a transaction before it (Spark: PostgresDialect.beforeFetch), of which these are the first statements.
+    begin = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+    as_of = {} if snapshot is None else {"sessionInitStatement": f"{begin}; SET TRANSACTION SNAPSHOT '{snapshot}'"}
     listed = ", ".join(f"{_text_of(name, kind)} AS c{number}" for number, (name, kind) in enumerate(columns.items()))
     texts = (
         spark.read.format("jdbc")
@@ -28,6 +37,7 @@ def read_rows(spark: SparkSession, settings: Settings, columns: Mapping[str, str
         .option("user", settings.user)
         .option("password", settings.password.reveal())
         .option("query", f"SELECT {listed} FROM {source}")
+        .options(**as_of)
         .option("fetchsize", _FETCHED_ROWS)
         .load()
     )

@@ -26,8 +26,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from libs.failpoints import failpoint
-from libs.postgresql.names import REGISTRY, STATE_SCHEMA, column_name, identifier, quoted, schema_name, stage_prefix
-from libs.postgresql.tenant_tables import drop_tables, query_ids
+from libs.postgresql.names import (
+    REGISTRY,
+    STATE_SCHEMA,
+    column_name,
+    identifier,
+    quoted,
+    rebuild_stage_prefix,
+    schema_name,
+    stage_prefix,
+)
+from libs.postgresql.tenant_tables import drop_tables, query_ids, stages_with
 from libs.types.table import FormerName
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import (
@@ -42,6 +51,8 @@ from libs.types.warehouse import (
     ORDER_COLUMN,
     OWN_SQL_TYPES,
     PROGRESS_VIEW,
+    SOURCE_PROPERTY,
+    TABLE_PROPERTY,
     UNAVAILABLE_COLUMN,
     VALID_FROM_COLUMN,
     VALID_TO_COLUMN,
@@ -64,6 +75,7 @@ from spark.sinks.port import (
     Sink,
     SinkColumn,
     SinkTable,
+    StoredLog,
     TableColumn,
     TableRefused,
     Truncation,
@@ -73,7 +85,7 @@ from spark.sinks.postgresql.copy import Probe, StageTarget, copy_into_stages, fi
 from spark.sinks.postgresql.copy_text import as_text
 from spark.sinks.postgresql.read import read_rows
 from spark.sinks.postgresql.settings import Settings
-from spark.sinks.settled import Settled, check_settled
+from spark.sinks.settled import Settled, check_settled, key_of_log, name_taken, no_such_table
 from spark.transforms.cut_envelope import DELETE
 from spark.transforms.versions import IS_GONE_COLUMN, STORED_COLUMN
 
@@ -128,6 +140,8 @@ _VIEW: Final = f"""CREATE OR REPLACE VIEW {quoted(STATE_SCHEMA, PROGRESS_VIEW)} 
     FROM {REGISTRY} LEFT JOIN LATERAL jsonb_array_elements(reached_positions) p ON true
     WHERE batch_query IS NOT NULL"""
 _LOCK_KEY: Final = "headwater"
+_REBUILT: Final = "rebuilt"
+"""In the place of a mode, of a table that ``headwater rebuild`` has made."""
 
 log = structlog.get_logger()
 
@@ -215,14 +229,9 @@ class PostgresqlSink:
         self._make_state()
         with self._connections.transaction(REGISTRY) as connection:
             # Batches of a query follow one another: whatever is staged of this one was left behind.
-            left = connection.execute(
-                "SELECT tablename FROM pg_tables WHERE schemaname = %s AND starts_with(tablename, %s)",
-                (STATE_SCHEMA, _stage_prefix(batch)),
-            ).fetchall()
-            for (name,) in left:
-                connection.execute(f"DROP TABLE IF EXISTS {quoted(STATE_SCHEMA, name)}")
+            left = _drop_stages(connection, _stage_prefix(batch))
         if left:
-            log.info("sink_stages_dropped", stages=len(left), query_id=batch.query_id)
+            log.info("sink_stages_dropped", stages=left, query_id=batch.query_id)
 
     def is_applied(
         self, spark: SparkSession, table: WarehouseTable, batch: BatchIdentity, offsets: Mapping[int, int]
@@ -284,8 +293,8 @@ class PostgresqlSink:
         ) -> list[sql.SQL]:
             return replace_all_statements(stored, columns, stages)
 
-        stored = self._stored(table)
-        every = read_rows(spark, self._settings, _spark_types(stored, table), f"{stored.place} t")
+        stored = self._stored(table.name)
+        every = read_rows(spark, self._settings, _spark_types(stored), f"{stored.place} t")
         self._write(spark, table, versions_of(every), statements)
 
     def replace_entries(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
@@ -313,7 +322,7 @@ class PostgresqlSink:
         ) -> list[sql.SQL]:
             return write_statements(stored, table, columns, stages, truncation)
 
-        stored = self._stored(table)
+        stored = self._stored(table.name)
         key_stages = self._stage(table, stored, keys, _batch_of(spark))
         versions = versions_of(self._rows_of(spark, table, stored, key_stages))
         self._write(spark, table, versions.rows, statements, key_stages)
@@ -322,7 +331,80 @@ class PostgresqlSink:
         """Of the keys that are staged alone: a table may be much larger than a batch."""
         staged = " UNION ALL ".join(f"TABLE {stage}" for stage in key_stages)
         of_keys = f"JOIN ({staged}) s ON {_same_key(stored, table)}" if key_stages else "WHERE false"
-        return read_rows(spark, self._settings, _spark_types(stored, table), f"{stored.place} t {of_keys}")
+        return read_rows(spark, self._settings, _spark_types(stored), f"{stored.place} t {of_keys}")
+
+    @contextlib.contextmanager
+    def open_log(self, spark: SparkSession, table: WarehouseTable) -> Iterator[StoredLog]:
+        """What other connections read of it is what this one's transaction saw first (PostgreSQL manual 9.28.5, "Snapshot
+        Synchronization Functions"), which holds VACUUM back for as long. Another rebuild of the tenant's waits for the end."""
+        self._make_state()
+        with self._connections.transaction(str(table)) as connection:
+            connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")  # meanwhile Spark is at work
+            connection.execute("SET LOCAL lock_timeout = 0")
+            _lock_name(connection, f"rebuild {table.namespace[0]}")
+            stored = _load(connection, table)
+            if stored is None:
+                raise no_such_table(table)
+            key = key_of_log(table, Settled(stored.mode, stored.deletes, ",".join(stored.key)))
+            [(source, of_source)] = connection.execute(
+                f"SELECT source, source_table FROM {REGISTRY} WHERE name = %s", (str(table),)
+            ).fetchall()
+            [(snapshot,)] = connection.execute("SELECT pg_export_snapshot()").fetchall()
+            rows = read_rows(spark, self._settings, _spark_types(stored), f"{stored.place} t", snapshot=snapshot)
+            yield StoredLog(rows, key, source, of_source)
+
+    def exists(self, spark: SparkSession, table: WarehouseTable) -> bool:
+        self._make_state()
+        with self._connections.transaction(str(table)) as connection:
+            return self._is_taken(connection, table)
+
+    def read(self, spark: SparkSession, table: WarehouseTable) -> DataFrame:
+        stored = self._stored(table)
+        return read_rows(spark, self._settings, _spark_types(stored), f"{stored.place} t")
+
+    def create_with(
+        self,
+        spark: SparkSession,
+        table: WarehouseTable,
+        rows: DataFrame,
+        noted: Mapping[str, str],
+        *,
+        like: WarehouseTable,
+    ) -> None:
+        stored, prefix = self._stored(like), rebuild_stage_prefix(table.namespace[0])
+        spark_types, own_types = _staged_types(stored, rows.columns)
+        with self._connections.transaction(str(table)) as connection:
+            _drop_stages(connection, prefix)  # of one that was cut off
+        columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in own_types.items())
+        stages = copy_into_stages(rows, spark_types, StageTarget(self._settings, prefix, columns, str(table)))
+        with self._connections.transaction(str(table)) as connection:
+            _lock_name(connection, str(table))
+            if self._is_taken(connection, table):
+                raise name_taken(table)
+            schema, name = schema_name(self._settings.schema, table), identifier(table.name)
+            place = quoted(schema, name)
+            connection.execute(f"CREATE TABLE {place} (LIKE {stored.place} INCLUDING COMMENTS)")
+            for own in stored.types.keys() - own_types.keys():
+                connection.execute(f"ALTER TABLE {place} DROP COLUMN {quoted(own)}")
+            if stages:
+                listed = ", ".join(map(quoted, own_types))
+                staged = " UNION ALL ".join(f"TABLE {stage}" for stage in stages)
+                connection.execute(f"INSERT INTO {place} ({listed}) SELECT {listed} FROM ({staged}) s")
+            _comment(connection, f"TABLE {place}", "; ".join(map("=".join, noted.items())))
+            # Registered, so that it is found, and goes with the tenant; as of a mode that no stream writes.
+            connection.execute(
+                f"INSERT INTO {REGISTRY} (name, schema_name, table_name, source, source_table, topic, mode, deletes, key, "
+                "columns, schema_version) SELECT %s, schema_name, %s, %s, %s, topic, %s, deletes, key, columns, schema_version "
+                f"FROM {REGISTRY} WHERE name = %s",
+                (str(table), name, noted[SOURCE_PROPERTY], noted[TABLE_PROPERTY], _REBUILT, str(like)),
+            )
+            _drop_stages(connection, prefix)
+
+    def _is_taken(self, connection: Connection, table: WarehouseTable) -> bool:
+        """Also by a table that is not Headwater's."""
+        place = quoted(schema_name(self._settings.schema, table), identifier(table.name))
+        [(is_there,)] = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (place,)).fetchall()
+        return bool(is_there) or _load(connection, table) is not None
 
     def refused_rows(
         self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, at_most: int
@@ -374,7 +456,7 @@ class PostgresqlSink:
         """Stage, then change the table and note the batch in one transaction, with which ``key_stages`` go too; those of a
         batch that fails go with the next."""
         batch = _batch_of(spark)
-        stages = self._stage(table, self._stored(table), changes, batch)
+        stages = self._stage(table, self._stored(table.name), changes, batch)
         with self._write_transaction(batch, str(table.name)) as connection:
             connection.execute(f"SELECT 1 FROM {REGISTRY} WHERE name = %s FOR UPDATE", (str(table.name),))
             stored = _load(connection, table.name)
@@ -400,11 +482,11 @@ class PostgresqlSink:
             if batch not in self._together:
                 failpoint("sink_before_commit")
 
-    def _stored(self, table: SinkTable) -> _Stored:
-        with self._connections.transaction(str(table.name)) as connection:
-            stored = _load(connection, table.name)
+    def _stored(self, table: WarehouseTable) -> _Stored:
+        with self._connections.transaction(str(table)) as connection:
+            stored = _load(connection, table)
         if stored is None:
-            raise _gone(table)
+            raise TableRefused(f"{table}: the table went away; restart the job, which makes it again")
         return stored
 
     def _write_transaction(self, batch: BatchIdentity, subject: str) -> AbstractContextManager[Connection]:
@@ -682,14 +764,11 @@ def _same_key(stored: _Stored, table: SinkTable, side: str = "t") -> str:
     )
 
 
-def _spark_types(stored: _Stored, table: SinkTable) -> dict[str, str]:
+def _spark_types(stored: _Stored) -> dict[str, str]:
     """Of all columns of a table."""
-    own = {name: OWN_SQL_TYPES[name] for name in own_columns(table.mode, table.deletes)}
-    return {name: column.sql_type for name, column in stored.columns().items()} | own
-
-
-def _gone(table: SinkTable) -> TableRefused:
-    return TableRefused(f"{table.name}: the table went away; restart the job, which makes it again")
+    of_source = {name: column.sql_type for name, column in stored.columns().items()}
+    own = {name: kind for name, kind in OWN_SQL_TYPES.items() if name in stored.types and name not in of_source}
+    return of_source | own
 
 
 def _literal(text: str) -> str:
@@ -873,6 +952,13 @@ def _staged_types(stored: _Stored, names: Sequence[str]) -> tuple[dict[str, str]
     }
     own_types = {**stored.types, **_OWN_TYPES}
     return spark_types, {column_name(name): own_types[column_name(name)] for name in names}
+
+
+def _drop_stages(connection: Connection, prefix: str) -> int:
+    left = stages_with(connection, [prefix])
+    for name in left:
+        connection.execute(f"DROP TABLE IF EXISTS {quoted(STATE_SCHEMA, name)}")
+    return len(left)
 
 
 def _batch_of(spark: SparkSession) -> BatchIdentity:
