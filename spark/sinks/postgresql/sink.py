@@ -201,8 +201,8 @@ class _Stored:
         )
 
 
-_Statements = Callable[[Connection, _Stored, Sequence[str], Sequence[str]], list[sql.SQL]]
-"""What one batch does to the table, of its staged columns and stages; asked in the batch's own transaction."""
+_Statements = Callable[[_Stored, Sequence[str], Sequence[str]], list[sql.SQL]]
+"""What one batch does to the table, of its staged columns and stages."""
 
 
 class PostgresqlSink:
@@ -268,19 +268,13 @@ class PostgresqlSink:
     def merge_into(
         self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncation: Truncation | None = None
     ) -> None:
-        def statements(
-            connection: Connection, stored: _Stored, columns: Sequence[str], stages: Sequence[str]
-        ) -> list[sql.SQL]:
-            if stages and table.are_first and _has_none_of(connection, stored, table, stages):
-                return [_insert_first(stored, columns, stages)]
+        def statements(stored: _Stored, columns: Sequence[str], stages: Sequence[str]) -> list[sql.SQL]:
             return write_statements(stored, table, columns, stages, truncation)
 
-        self._write(spark, table, _with_json_names(changes), statements)
+        self._write(spark, table, _with_json_names(changes), statements, may_be_first=table.are_first)
 
     def replace_rows(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
-        def statements(
-            connection: Connection, stored: _Stored, columns: Sequence[str], stages: Sequence[str]
-        ) -> list[sql.SQL]:
+        def statements(stored: _Stored, columns: Sequence[str], stages: Sequence[str]) -> list[sql.SQL]:
             return replace_statements(stored, table, columns, stages)
 
         self._write(spark, table, _with_json_names(changes), statements)
@@ -288,19 +282,16 @@ class PostgresqlSink:
     def replace_versions(
         self, spark: SparkSession, table: SinkTable, versions_of: Callable[[DataFrame], DataFrame]
     ) -> None:
-        def statements(
-            connection: Connection, stored: _Stored, columns: Sequence[str], stages: Sequence[str]
-        ) -> list[sql.SQL]:
-            return replace_all_statements(stored, columns, stages)
-
         stored = self._stored(table.name)
         every = read_rows(spark, self._settings, _spark_types(stored), f"{stored.place} t")
+
+        def statements(stored: _Stored, columns: Sequence[str], stages: Sequence[str]) -> list[sql.SQL]:
+            return replace_all_statements(stored, columns, stages)
+
         self._write(spark, table, versions_of(every), statements)
 
     def replace_entries(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
-        def statements(
-            connection: Connection, stored: _Stored, columns: Sequence[str], stages: Sequence[str]
-        ) -> list[sql.SQL]:
+        def statements(stored: _Stored, columns: Sequence[str], stages: Sequence[str]) -> list[sql.SQL]:
             return replace_entry_statements(stored, table, columns, stages)
 
         self._write(spark, table, changes, statements)
@@ -317,14 +308,13 @@ class PostgresqlSink:
         *,
         truncation: Truncation | None = None,
     ) -> None:
-        def statements(
-            connection: Connection, stored: _Stored, columns: Sequence[str], stages: Sequence[str]
-        ) -> list[sql.SQL]:
-            return write_statements(stored, table, columns, stages, truncation)
-
         stored = self._stored(table.name)
         key_stages = self._stage(table, stored, keys, _batch_of(spark))
         versions = versions_of(self._rows_of(spark, table, stored, key_stages))
+
+        def statements(stored: _Stored, columns: Sequence[str], stages: Sequence[str]) -> list[sql.SQL]:
+            return write_statements(stored, table, columns, stages, truncation)
+
         self._write(spark, table, versions.rows, statements, key_stages)
 
     def _rows_of(self, spark: SparkSession, table: SinkTable, stored: _Stored, key_stages: Sequence[str]) -> DataFrame:
@@ -452,16 +442,21 @@ class PostgresqlSink:
         changes: DataFrame,
         statements: _Statements,
         key_stages: Sequence[str] = (),
+        *,
+        may_be_first: bool = False,
     ) -> None:
         """Stage, then change the table and note the batch in one transaction, with which ``key_stages`` go too; those of a
-        batch that fails go with the next."""
+        batch that fails go with the next. ``may_be_first``: where a mirror has none of the staged keys, the rows are inserted
+        in place of ``statements``."""
         batch = _batch_of(spark)
         stages = self._stage(table, self._stored(table.name), changes, batch)
         with self._write_transaction(batch, str(table.name)) as connection:
             connection.execute(f"SELECT 1 FROM {REGISTRY} WHERE name = %s FOR UPDATE", (str(table.name),))
             stored = _load(connection, table.name)
             if stored is not None and not stored.has(batch):
-                for statement in statements(connection, stored, changes.columns, stages):
+                are_first = may_be_first and bool(stages) and _has_none_of(connection, stored, table, stages)
+                insert = _insert_first if are_first else statements
+                for statement in insert(stored, changes.columns, stages):
                     connection.execute(statement)
                 connection.execute(
                     f"UPDATE {REGISTRY} SET batch_query = %s, batch_id = %s, batch_at = clock_timestamp(), reached_order = %s, "
@@ -588,11 +583,11 @@ def _has_none_of(connection: Connection, stored: _Stored, table: SinkTable, stag
     return row is not None and not row[0]
 
 
-def _insert_first(stored: _Stored, columns: Sequence[str], stages: Sequence[str]) -> sql.SQL:
+def _insert_first(stored: _Stored, columns: Sequence[str], stages: Sequence[str]) -> list[sql.SQL]:
     """What a mirror takes of staged rows whose keys it does not have; none is a delete. ``ON CONFLICT`` costs nearly twice as
     much where nothing conflicts."""
     kept = [name for name in columns if name not in (OP_COLUMN, UNAVAILABLE_COLUMN)]
-    return sql.SQL(_insert(stored, kept, " UNION ALL ".join(f"TABLE {stage}" for stage in stages)))
+    return [sql.SQL(_insert(stored, kept, " UNION ALL ".join(f"TABLE {stage}" for stage in stages)))]
 
 
 def write_statements(
