@@ -4,6 +4,7 @@ A tenant is a ConfigMap of its team's; what is in force of it stands in another,
 writes in its namespace. Names that both are read by stand here and nowhere else.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -28,6 +29,8 @@ REFUSED_TABLES_ANNOTATION: Final = "headwater.dev/refused-tables"
 """On a tenant's ConfigMap: the tables that routers refuse it, as the team was told of them last."""
 REFUSED_TOPICS_ANNOTATION: Final = "headwater.dev/refused-topics"
 """The same of its topics of statements and of transactions."""
+REFUSED_RECORDS_ANNOTATION: Final = "headwater.dev/refused-records"
+"""The same of its sources, of which all waits because Kafka does not take records of a topic."""
 REFUSED_DOCUMENT_ANNOTATION: Final = "headwater.dev/refused-document"
 """On a tenant's ConfigMap: why routers do not take its document, as the team was told last."""
 
@@ -35,7 +38,8 @@ _TOPICS: Final = {RefusedKind.SCHEMA_CHANGES: "schema changes", RefusedKind.TRAN
 
 READY: Final = "ready"
 DEGRADED: Final = "degraded"
-"""In force as far as the operator sees to it, and routers refuse some of its tables, or a router its document."""
+"""In force as far as the operator sees to it, and routers refuse some of its tables, a router its document, or Kafka its
+records."""
 REFUSED: Final = "refused"
 WAITING: Final = "waiting"
 LEAVING: Final = "leaving"
@@ -61,6 +65,8 @@ class TenantObject:
     """Why routers set a table's rows aside, by ``refused_table_name``."""
     refused_topics: Mapping[str, str] = field(default_factory=dict)
     """Why routers write nothing to a topic without rows, by what it has."""
+    refused_records: Mapping[str, str] = field(default_factory=dict)
+    """Why all of a source waits at routers, by source."""
     refused_document: str = ""
     """Why routers do not take the document; empty: all of them do."""
 
@@ -79,6 +85,7 @@ def tenant_object(found: Json) -> TenantObject:
             is_record=True,
             refused_tables=reasons_by_table(refusals),
             refused_topics=reasons_by_topic(refusals),
+            refused_records=reasons_by_waiting_source(refusals),
             refused_document=document_reason(refusals),
         )
     return TenantObject(
@@ -88,6 +95,7 @@ def tenant_object(found: Json) -> TenantObject:
         message=annotations.get(MESSAGE_ANNOTATION, ""),
         refused_tables=told_reasons(annotations.get(REFUSED_TABLES_ANNOTATION)),
         refused_topics=told_reasons(annotations.get(REFUSED_TOPICS_ANNOTATION)),
+        refused_records=told_reasons(annotations.get(REFUSED_RECORDS_ANNOTATION)),
         refused_document=annotations.get(REFUSED_DOCUMENT_ANNOTATION, ""),
     )
 
@@ -107,7 +115,7 @@ def record_refusals(found: Json) -> tuple[Refusal, ...]:
 
 
 def told_reasons(text: str | None) -> dict[str, str]:
-    """``REFUSED_TABLES_ANNOTATION`` or ``REFUSED_TOPICS_ANNOTATION``: of each why. Where somebody made it unreadable, nothing
+    """``REFUSED_TABLES_ANNOTATION``, or that of topics or of records: of each why. Where somebody made it unreadable, nothing
     was told.
     """
     try:
@@ -128,6 +136,15 @@ def reasons_by_table(refusals: tuple[Refusal, ...]) -> dict[str, str]:
 def reasons_by_topic(refusals: tuple[Refusal, ...]) -> dict[str, str]:
     """Of each topic without rows why; by what it has, for a person."""
     return {f"{_TOPICS[each.what]} of {each.source}": each.reason for each in refusals if each.what in _TOPICS}
+
+
+def reasons_by_waiting_source(refusals: tuple[Refusal, ...]) -> dict[str, str]:
+    """Of each source of which all waits why, each reason once."""
+    reasons: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for each in refusals:
+        if each.what is RefusedKind.RECORDS:
+            reasons[each.source][each.reason] = None
+    return {source: "; ".join(of_source) for source, of_source in reasons.items()}
 
 
 def document_reason(refusals: tuple[Refusal, ...]) -> str:

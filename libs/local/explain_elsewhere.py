@@ -86,6 +86,10 @@ def _notes(found: TenantObject, explanation: Explanation) -> Iterator[str]:
     elif found.state not in (None, READY, DEGRADED):
         yield f"ConfigMap {found.place} is {found.state}: {found.message}"
     yield from (f"routers leave {name} out: {reason}" for name, reason in found.refused_topics.items())
+    yield from (
+        f"all of source {name} waits at the routers, and comes in order once that is mended: {reason}"
+        for name, reason in found.refused_records.items()
+    )
     if found.refused_document:
         yield f"a router does not take the document, and goes by what it was told before: {found.refused_document}"
     told = {refused_table_name(fate.source, fate.table) for fate in explanation.tables}

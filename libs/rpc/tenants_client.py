@@ -92,6 +92,7 @@ def refusal_to_proto(refusal: Refusal) -> pb.Refusal:
         router=refusal.router,
         is_of_topic=refusal.is_of_topic,
         is_of_claim=refusal.is_of_claim,
+        kafka_partition=refusal.kafka_partition,
     )
 
 
@@ -110,4 +111,5 @@ def refusal_from_proto(message: pb.Refusal) -> Refusal:
         router=message.router,
         is_of_topic=message.is_of_topic,
         is_of_claim=message.is_of_claim,
+        kafka_partition=message.kafka_partition,
     )

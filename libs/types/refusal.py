@@ -1,4 +1,5 @@
-"""Refusals: what a tenant does not get, by what routers found: a table that they met with its real schema, or its document."""
+"""Refusals: what a tenant does not get, by what routers found: a table that they met with its real schema, its document, or
+records that Kafka does not take."""
 
 from enum import Enum
 
@@ -18,6 +19,9 @@ class RefusedKind(Enum):
     """The topic of a source's BEGIN and END: they are left out."""
     DOCUMENT = "document"
     """All of it, by one router: what that one was told of the tenant before stays in force there."""
+    RECORDS = "records"
+    """Those of a source, in one partition of its changes topic: Kafka takes none for a topic that is there, and all that comes
+    behind them waits. Nothing is set aside or lost."""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,3 +50,5 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     what: RefusedKind = RefusedKind.TABLE
     router: str = ""
     """Of a document: who refuses it. It tells that anew as long as it does, for one that is gone cannot tell the end."""
+    kafka_partition: int = 0
+    """Of records: the one of the changes topic. Whoever routes it tries again, and alone knows whether it is over."""

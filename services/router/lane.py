@@ -48,6 +48,7 @@ from services.router.encode import KnownSchemas
 from services.router.match import RouteBook
 from services.router.metering import Meter, fetch_cpu_ns
 from services.router.outputs import LaneDependencies, Outputs, Reached, WaitingBatch, reached_by, tell_refused_schemas
+from services.router.refusals import RecordsFate
 from services.router.straggler_offsets import count_note, find_stragglers
 from services.router.stragglers import Straggler, Stragglers
 from services.router.writer import TopicsRefused, TransactionWriter
@@ -98,6 +99,10 @@ class TenantPosition:
     """Why it is behind."""
     is_stuck: bool
     """Somebody has to see to it."""
+    refusal: str | None = None
+    """Why its records cannot be written, as was tried last; no time mends that."""
+    is_tried: bool = True
+    """They were, since the lane opened."""
 
 
 class Lane:
@@ -153,18 +158,39 @@ class Lane:
     def behind(self) -> Mapping[str, TenantPosition]:
         """The tenants that are behind the others."""
         return {
-            each.tenant: TenantPosition(each.cursor, each.reached, each.reason, each.is_stuck)
+            each.tenant: TenantPosition(
+                each.cursor, each.reached, each.reason, each.is_stuck, each.refusal, each.is_tried
+            )
             for each in self._stragglers.all()
         }
 
     @property
     def refused_topics(self) -> Mapping[str, str]:
         """Tenants' topics that Kafka would not create, or whose schemas the registry would not have, with the reason: what was
-        meant for them is set aside."""
+        meant for them is set aside. One that was found to be refused no more is none of them, though no row has come since."""
         refused = dict(self._refused_topics)
         for each in self._stragglers.all():
             refused |= each.refused_topics
-        return refused
+        if not refused:
+            return refused
+        standing = self._shared.refusals.topics_of(self.source, self._shared.tenants())
+        return {topic: reason for topic, reason in refused.items() if topic in standing}
+
+    @property
+    def records_fate(self) -> RecordsFate | None:
+        """Whose records Kafka does not take; None: the lane is not open, or another router has the partition."""
+        position = self.position
+        if position is None or self.is_fenced:
+            return None
+        behind = self.behind
+        return RecordsFate(
+            self.source,
+            self.kafka_partition,
+            refused={tenant: own.refusal for tenant, own in behind.items() if own.refusal is not None},
+            untried={
+                tenant for tenant, own in behind.items() if not own.is_tried and own.next_offset < position.next_offset
+            },
+        )
 
     def may_write_apart_for(self, tenant: str, gone_since_s: float) -> bool:
         """``Stragglers.may_write_for``."""

@@ -14,6 +14,7 @@ import structlog
 from libs.telemetry import metrics
 from services.router.lane import Lane
 from services.router.outputs import LaneDependencies, WaitingBatch
+from services.router.refusals import RecordsFate
 
 log = structlog.get_logger()
 
@@ -49,6 +50,10 @@ class Lanes:
                 if position.is_stuck:
                     reasons.setdefault(tenant, f"{tenant} is behind alone: {position.reason}")
         return "; ".join(reasons.values()) or None
+
+    def records_fates(self) -> list[RecordsFate]:
+        """Of each open lane, whose records Kafka does not take. Called from any thread."""
+        return [fate for lane in self.all() if (fate := lane.records_fate) is not None]
 
     def route_for_all_since(self, changed_at_s: float) -> bool:
         """Whether every lane that routes now began after ``changed_at_s`` (``time.monotonic()``). Called from any thread."""

@@ -1,4 +1,5 @@
-"""What is refused to which tenants: tables, found by lanes, and documents; kept by tenant_operator, told to teams by it.
+"""What is refused to which tenants: tables, found by lanes, documents, and records that Kafka does not take; kept by
+tenant_operator, told to teams by it.
 
 A router knows of its own what it met since it started. What others found, and it before, the operators hold: they are asked
 every few seconds, so a refusal ends by whichever router meets the table when it is over, is told of the document that mends
@@ -7,13 +8,19 @@ it has a key that it lacked: these are looked at again with growing pauses.
 
 A document is refused by one process, which alone knows the end: it tells of it once a minute as long as it stands, and
 operators forget what one that is gone told.
+
+Records that Kafka does not take are tried again by whoever has their lane, every few seconds, with all that waits behind them;
+who has it next goes on with what was told.
+
+Where no operator is told of tenants there is nobody to tell: what stands is looked at all the same.
 """
 
 import asyncio
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -57,15 +64,31 @@ _LONGEST_REASON: Final = 400
 
 _LONGEST_DOCUMENT_REASON: Final = 1_000
 """Characters: it may have many mistakes, and each says what to do."""
+_LONGEST_RECORDS_REASON: Final = 1_000
+"""Characters: names of topics, which may be long, and what to do."""
+_RECORDS_REASON_STANDS_US: Final = 60_000_000
+"""Of two topics that refuse records now the one answers first, now the other: so often the words may change."""
 _TOLD_AGAIN_AFTER_US: Final = 60_000_000
 """Of a document that is refused: operators forget after five times as long."""
 _NO_TABLE: Final = TableId(database="", table="")
 
-_Key = tuple[str, str, RefusedKind, TableId]
+_Key = tuple[str, str, RefusedKind, TableId, int]
 TryTopics = Callable[[str, Sequence[Target]], Mapping[str, HeadwaterError]]
 """Why topics of a source would not be made, by name; blocks."""
 
 log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsFate:
+    """How it stands with records in one partition of a changes topic, by who has it."""
+
+    source: str
+    kafka_partition: int
+    refused: Mapping[str, str]
+    """By tenant why Kafka does not take them, as it was tried last."""
+    untried: Collection[str] = ()
+    """Tenants for whom something waits that nobody has tried to write since the lane opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +147,7 @@ class Refusals:
         with self._lock:
             self._forms[source] = compiled.form
             for tenant in refused.keys() & compiled.tenants:
-                place = (tenant, source, RefusedKind.TABLE, table_id)
+                place = (tenant, source, RefusedKind.TABLE, table_id, 0)
                 (self._lacking_keys.add if refused[tenant].is_key_missing else self._lacking_keys.discard)(place)
                 self._find(
                     Refusal(
@@ -148,7 +171,7 @@ class Refusals:
         with self._lock:
             if fate.what is RefusedKind.SCHEMA_CHANGES:
                 self._forms[source] = fate.form
-            known = self._standing.get((fate.tenant, source, fate.what, _NO_TABLE))
+            known = self._standing.get((fate.tenant, source, fate.what, _NO_TABLE, 0))
             if fate.reason is not None:
                 self._find(
                     Refusal(
@@ -167,6 +190,31 @@ class Refusals:
             elif known is not None:
                 self._end(known)
 
+    def take_in_records(self, fate: RecordsFate) -> None:
+        """What was tried last in one partition. Of who is not told of, nothing waits there."""
+        now_us = self._now_us()
+        with self._lock:
+            for tenant, reason in fate.refused.items():
+                refusal = Refusal(
+                    tenant=tenant,
+                    source=fate.source,
+                    table_id=_NO_TABLE,
+                    schema_version=0,
+                    reason=reason[:_LONGEST_RECORDS_REASON],
+                    found_at_us=now_us,
+                    is_of_document=False,
+                    what=RefusedKind.RECORDS,
+                    kafka_partition=fate.kafka_partition,
+                )
+                known = self._standing.get(_key(refusal))
+                if known is None or now_us - known.found_at_us > _RECORDS_REASON_STANDS_US:
+                    self._find(refusal)
+            for known in list(self._standing.values()):
+                is_there = (known.source, known.kafka_partition) == (fate.source, fate.kafka_partition)
+                is_refused = known.tenant in fate.refused or known.tenant in fate.untried
+                if known.what is RefusedKind.RECORDS and is_there and not is_refused:
+                    self._end(known)
+
     def refuse_documents(self, reasons: Mapping[str, str]) -> None:
         """By tenant why this process does not take its document; those of others it takes."""
         with self._lock:
@@ -182,6 +230,17 @@ class Refusals:
         """Those that stand now."""
         with self._lock:
             return list(self._standing.values())
+
+    def topics_of(self, source: str, specs: Iterable[TenantSpec]) -> set[str]:
+        """Topics that are not written for what stands now, by the documents in force."""
+        tenants = {spec.tenant: spec for spec in specs}
+        topics: set[str] = set()
+        for each in self.all():
+            spec = tenants.get(each.tenant)
+            if each.source == source and spec is not None and each.what is not RefusedKind.RECORDS:
+                subscribers = [Subscriber(spec, selection) for selection in spec.sources if selection.name == source]
+                topics |= {target.topic.name for subscriber in subscribers for target in _targets(each, subscriber)}
+        return topics
 
     def settle(self, refusal: Refusal, reason: str | None) -> None:
         """Somebody looked whether ``refusal`` stands yet: for which reason, or None. Without effect where it was found anew."""
@@ -283,7 +342,7 @@ class RefusalTeller:
 
     def __init__(
         self,
-        settings: GrpcClientSettings,
+        settings: GrpcClientSettings | None,
         sources: Sequence[str],
         refusals: Refusals,
         *,
@@ -293,8 +352,10 @@ class RefusalTeller:
         registry: SchemaIds = NO_REGISTRY,
         try_topics: TryTopics,
         claims: TopicClaims,
+        records: Callable[[], Iterable[RecordsFate]] = tuple,
     ) -> None:
-        """``tenants``: those in force now; None while no operator tells. It blocks shortly, as ``fetch_schema`` does."""
+        """``settings``: of the operators; None: there are none. ``tenants``: those in force now; None while no operator tells.
+        It blocks shortly, as ``fetch_schema`` does. ``records``: of the lanes that this process has now."""
         self._settings = settings
         self._sources = sources
         self._refusals = refusals
@@ -304,13 +365,14 @@ class RefusalTeller:
         self._registry = registry
         self._try_topics = try_topics
         self._claims = claims
+        self._records = records
         self._looked_at: dict[_Key, _Looked] = {}
         self._asked_s = -_ASK_INTERVAL_S
 
     async def run(self) -> None:
         """Tell until cancelled; while no operator takes it, it is only kept."""
         is_heard = True
-        async with TenantsClient(self._settings) as client:
+        async with nullcontext() if self._settings is None else TenantsClient(self._settings) as client:
             while True:
                 try:
                     await self.tell(client)
@@ -322,8 +384,8 @@ class RefusalTeller:
                     is_heard = True
                 await asyncio.sleep(_TICK_S)
 
-    async def tell(self, client: TenantsClient) -> None:
-        """Once, if there is anything to tell, or if it is time to ask.
+    async def tell(self, client: TenantsClient | None) -> None:
+        """Look once at what stands; and tell, if there is anything to tell, or if it is time to ask.
 
         Raises:
             HeadwaterError: as ``TenantsClient.tell_refusals``; nothing is lost.
@@ -332,14 +394,20 @@ class RefusalTeller:
         if tenants is None:
             return
         ended = self._refusals.ended
+        for fate in self._records():
+            self._refusals.take_in_records(fate)
         await asyncio.to_thread(self._look_anew, {spec.tenant: spec for spec in tenants})
+        if client is not None:
+            await self._tell_news(client)
+        if self._refusals.ended != ended:
+            self._registry.forget_refusals()  # another router may have found that it takes a schema now
+
+    async def _tell_news(self, client: TenantsClient) -> None:
         news = self._refusals.news()
         if news.found or news.over or time.monotonic() >= self._asked_s + _ASK_INTERVAL_S:
             router = self._refusals.router
             self._refusals.answered(news, await client.tell_refusals(router, self._sources, news.found, news.over))
             self._asked_s = time.monotonic()
-        if self._refusals.ended != ended:
-            self._registry.forget_refusals()  # another router may have found that it takes a schema now
 
     def _look_anew(self, specs: Mapping[str, TenantSpec]) -> None:
         """At those refusals that are new here, whose tenant's document is, or that are due; of the registry's at one, and of
@@ -376,6 +444,8 @@ class RefusalTeller:
         subscriber = next((each for each in subscribers if _gets(each, refusal)), None)
         if subscriber is None:
             return None
+        if refusal.what is RefusedKind.RECORDS:
+            return refusal.reason  # who has the lane knows
         if refusal.is_of_topic:
             return self._refused_by_kafka(refusal, subscriber)
         if refusal.is_of_claim:
@@ -439,6 +509,8 @@ def _stable(refusal: Refusal) -> Refusal:
 
 def _gets(subscriber: Subscriber, refusal: Refusal) -> bool:
     """By its document the tenant is still to get what was refused."""
+    if refusal.what is RefusedKind.RECORDS:
+        return True
     if refusal.what is RefusedKind.TABLE:
         return subscriber.sees(refusal.table_id)
     topics = subscriber.spec.topics
@@ -454,11 +526,12 @@ def _targets(refusal: Refusal, subscriber: Subscriber) -> tuple[Target, ...]:
 
 
 def _called(refusal: Refusal) -> str:
-    return "table" if refusal.what is RefusedKind.TABLE else f"{refusal.what.value}_topic"
+    is_of_topic = refusal.what in (RefusedKind.SCHEMA_CHANGES, RefusedKind.TRANSACTIONS)
+    return f"{refusal.what.value}_topic" if is_of_topic else refusal.what.value
 
 
 def _key(refusal: Refusal) -> _Key:
-    return refusal.tenant, refusal.source, refusal.what, refusal.table_id
+    return refusal.tenant, refusal.source, refusal.what, refusal.table_id, refusal.kafka_partition
 
 
 def _logged(refusal: Refusal) -> dict[str, object]:
@@ -466,5 +539,6 @@ def _logged(refusal: Refusal) -> dict[str, object]:
         "tenant_id": refusal.tenant,
         "source": refusal.source,
         **({"table": str(refusal.table_id)} if refusal.what is RefusedKind.TABLE else {}),
+        **({"kafka_partition": refusal.kafka_partition} if refusal.what is RefusedKind.RECORDS else {}),
         "schema_version": refusal.schema_version,
     }

@@ -109,7 +109,7 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
                 lambda: tenants.follow(lanes),
                 liveness.run,
                 ProgressReporter(committer, lanes, settings.progress_interval_s).run,
-                *_tells_refusals(settings, tenants, shared),
+                _refusal_teller(settings, tenants, shared, lanes).run,
             )
         finally:
             await lanes.close()
@@ -117,13 +117,10 @@ async def route(settings: RouterSettings, stop: asyncio.Event) -> None:
             endpoint.close()
 
 
-def _tells_refusals(
-    settings: RouterSettings, tenants: "Tenants", shared: LaneDependencies
-) -> list[Callable[[], Awaitable[object]]]:
-    """What runs for it; nothing where documents lie in a folder, for there is nobody to tell."""
-    if settings.tenant_operator is None:
-        return []
-    teller = RefusalTeller(
+def _refusal_teller(
+    settings: RouterSettings, tenants: "Tenants", shared: LaneDependencies, lanes: Lanes
+) -> RefusalTeller:
+    return RefusalTeller(
         settings.tenant_operator,
         settings.sources,
         shared.refusals,
@@ -133,8 +130,8 @@ def _tells_refusals(
         registry=shared.registry,
         try_topics=functools.partial(_try_topics, shared),
         claims=shared.claims,
+        records=lanes.records_fates,
     )
-    return [teller.run]
 
 
 def _name(settings: RouterSettings) -> str:
@@ -229,8 +226,8 @@ class Tenants:
         self.refresh()
 
     def as_told_now(self) -> tuple[TenantSpec, ...] | None:
-        """Those in force by what an operator tells now; None: none tells. Thread-safe."""
-        if self._received is None or not self._received.is_current:
+        """Those in force by what an operator tells now, or by the folder's documents; None: none tells. Thread-safe."""
+        if self._received is not None and not self._received.is_current:
             return None
         self.refresh()
         return self.in_force.tenants

@@ -104,6 +104,10 @@ class Straggler:
     """CPU that its turns took, divided by its weight."""
     is_stuck: bool = False
     """It is not its limits: somebody has to see to it; safe to read."""
+    refusal: str | None = None
+    """Why its records could not be written, as was tried last, and cannot until somebody sees to it; safe to read."""
+    is_tried: bool = False
+    """They were, since it is here; safe to read."""
     state: _State = _State.IDLE
     due_s: float = 0.0
     """``time.monotonic()`` before which nothing is done for it."""
@@ -132,6 +136,11 @@ class Straggler:
         """Try again after a pause, longer each time."""
         self.is_stuck = True
         self.put_off(reason)
+
+    def refuse(self, reason: str) -> None:
+        """As ``fail``, of what no time mends."""
+        self.refusal, self.is_tried = reason, True
+        self.fail(reason)
 
     def put_off(self, reason: str) -> None:
         """The same, and nobody has to see to it."""
@@ -464,9 +473,13 @@ class Stragglers:
         except _Awaits as error:
             straggler.put_off(str(error))
             state = _State.IDLE
-        except (ServiceUnavailable, _NotYet, ChangesLost) as error:
+        except (ServiceUnavailable, _NotYet) as error:
             self._tell(straggler, str(error))
             straggler.fail(str(error))
+            state = _State.IDLE
+        except ChangesLost as error:
+            self._tell(straggler, str(error))
+            straggler.refuse(str(error))
             state = _State.IDLE
         with self._lock:
             straggler.state = state
@@ -575,7 +588,7 @@ class Stragglers:
             await writer.abort()
             outputs.forget()
             self._tell(straggler, str(error))
-            straggler.fail(str(error))
+            straggler.refuse(str(error))
         else:
             self._done(straggler, cursor, reached, [waiting for waiting, _ in straggler.ready[:done]])
         finally:
@@ -593,6 +606,7 @@ class Stragglers:
         straggler.touched_s = now_s
         if not batches:
             return
+        straggler.refusal, straggler.is_tried = None, True
         straggler.virtual_s += cpu_s / self._shared.limits.weight(straggler.tenant)
         self._rests_until_s = now_s + cpu_s
         straggler.pause_s, straggler.near_since_s = _PAUSE_S, None

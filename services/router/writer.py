@@ -49,6 +49,8 @@ class TopicsRefused(PipelineHalted):
         self.topics = topics
 
 
+_TOPICS_NAMED: Final = 5
+"""Of those that are refused together: what to do is not to be lost behind their names."""
 _KAFKA_CALL_TIMEOUT_S: Final = 30.0  # below the age at which a transaction counts as stuck
 _CLOSE_TIMEOUT_S: Final = 2.0  # below the time that a lane's end may take
 _RETRY_MS: Final = 20
@@ -337,8 +339,10 @@ class TransactionWriter:
         refused = self._refused_topics(error)
         if not refused:
             return worst
-        names, reasons = ", ".join(sorted(refused)), "; ".join(sorted(set(refused.values())))
-        return TopicsRefused(f"Kafka refuses records of {names}: {reasons}", frozenset(refused))
+        names, reasons = sorted(refused), "; ".join(sorted(set(refused.values())))
+        told = ", ".join(names[:_TOPICS_NAMED])
+        more = f" and {len(names) - _TOPICS_NAMED} more topics" if len(names) > _TOPICS_NAMED else ""
+        return TopicsRefused(f"Kafka refuses records of {told}{more}: {reasons}", frozenset(refused))
 
     def _refused_topics(self, raised: BaseException) -> dict[str, str]:
         """Topics that are why the transaction cannot be committed, with Kafka's reason; none: it is not they alone."""
@@ -350,7 +354,7 @@ class TransactionWriter:
             for acknowledged, sent in self._in_flight.items()
             if acknowledged.done() and (error := acknowledged.exception()) is not None and error is not self._refusal
         ]
-        refused |= {topic: repr(error) for topic, error in failed if is_of_topic(error)}
+        refused |= {topic: reason_with_remedy(error) for topic, error in failed if is_of_topic(error)}
         for topic, error in failed:
             is_consequence = topic in refused and isinstance(error, kafka_errors.OutOfOrderSequenceNumber)
             if not is_of_topic(error) and not is_consequence:
@@ -444,7 +448,22 @@ def unauthorized_topics(error: BaseException | None) -> dict[str, str]:
     if not isinstance(error, kafka_errors.TopicAuthorizationFailedError) or not error.args:
         return {}
     named = error.args[0]
-    return dict.fromkeys((named,) if isinstance(named, str) else named, "grant the router WRITE and DESCRIBE on it")
+    return dict.fromkeys((named,) if isinstance(named, str) else named, _GRANT)
+
+
+_GRANT: Final = "grant the router WRITE and DESCRIBE on it"
+_REMEDIES: Final[dict[type[BaseException], str]] = {
+    kafka_errors.MessageSizeTooLargeError: "raise the topic's max.message.bytes",
+    kafka_errors.RecordListTooLargeError: "raise the topic's segment.bytes",
+}
+
+
+def reason_with_remedy(error: BaseException) -> str:
+    """Kafka's words for a refusal of a topic's records, with what to do where that is known."""
+    if isinstance(error, kafka_errors.TopicAuthorizationFailedError):
+        return _GRANT
+    remedy = _REMEDIES.get(type(error))
+    return repr(error) if remedy is None else f"{error!r}; {remedy}"
 
 
 _FENCED: Final = (kafka_errors.ProducerFenced, kafka_errors.InvalidProducerEpoch)

@@ -1,5 +1,5 @@
-"""What routers found: tables that they refuse to a tenant, and its document. Kept in the tenant's record; the leader tells the
-team (``report``).
+"""What routers found: tables that they refuse to a tenant, its document, and records that Kafka does not take. Kept in the
+tenant's record; the leader tells the team (``report``).
 
 Every operator takes it, leader or not, since a router speaks to any of them: a record is written on top of the version that was
 read, so nothing of two routers, or of the leader, is lost.
@@ -51,9 +51,9 @@ def without_silent(refusals: tuple[Refusal, ...], now_us: int) -> tuple[Refusal,
     )
 
 
-def _place(refusal: Refusal) -> tuple[str, str, TableId, str]:
+def _place(refusal: Refusal) -> tuple[str, str, TableId, str, int]:
     """Of one tenant: what one refusal at a time is of."""
-    return refusal.source, refusal.what.value, refusal.table_id, refusal.router
+    return refusal.source, refusal.what.value, refusal.table_id, refusal.router, refusal.kafka_partition
 
 
 class RefusalKeeper:

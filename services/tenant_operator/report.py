@@ -15,6 +15,7 @@ from libs.config.tenant_config_map import (
     READY,
     REFUSED,
     REFUSED_DOCUMENT_ANNOTATION,
+    REFUSED_RECORDS_ANNOTATION,
     REFUSED_TABLES_ANNOTATION,
     REFUSED_TOPICS_ANNOTATION,
     STATE_ANNOTATION,
@@ -22,6 +23,7 @@ from libs.config.tenant_config_map import (
     document_reason,
     reasons_by_table,
     reasons_by_topic,
+    reasons_by_waiting_source,
     told_reasons,
 )
 from libs.kafka.tenant_access import prefix_of, user_of
@@ -45,6 +47,8 @@ _LONGEST_MESSAGE: Final = 16_000
 """Annotations of an object have 256 KiB together."""
 _LONGEST_REASON: Final = 200
 """In the annotation, where a hundred tables may stand."""
+_LONGEST_RECORDS_REASON: Final = 800
+"""Of a source's records, which names topics and what to do."""
 _LONGEST_DOCUMENT_REASON: Final = 800
 """Of a document, where an Event has it with what to do."""
 _TABLE_EVENTS_AT_ONCE: Final = 10
@@ -180,6 +184,12 @@ def _refused_by_routers(refusals: tuple[Refusal, ...]) -> str:
             f"{count} not written; what is meant for it is left out",
             *(f"- {name}: {reason}" for name, reason in topics.items()),
         ]
+    if records := reasons_by_waiting_source(refusals):
+        count = "1 source waits" if len(records) == 1 else f"{len(records)} sources wait"
+        lines += [
+            f"{count} at the routers; nothing is set aside or lost, and all of it comes in order once that is mended",
+            *(f"- {name}: {reason}" for name, reason in records.items()),
+        ]
     return "".join(f"\n{line}" for line in lines)
 
 
@@ -195,24 +205,32 @@ def _shortened(text: str) -> str:
 def annotations(report: Report) -> dict[str, Any]:
     """The merge patch that tells it."""
     tables, topics, document = _tables(report.refusals), _topics(report.refusals), _document(report.refusals)
+    records = _records(report.refusals)
     told = {
         STATE_ANNOTATION: report.state,
         MESSAGE_ANNOTATION: report.message,
         REFUSED_TABLES_ANNOTATION: msgspec.json.encode(tables).decode() if tables else None,
         REFUSED_TOPICS_ANNOTATION: msgspec.json.encode(topics).decode() if topics else None,
+        REFUSED_RECORDS_ANNOTATION: msgspec.json.encode(records).decode() if records else None,
         REFUSED_DOCUMENT_ANNOTATION: document or None,
     }
     return {"metadata": {"annotations": told}}
 
 
 def events(report: Report, *, now: str, identity: str) -> list[dict[str, Any]]:
-    """The Events that tell it, as ``kubectl describe`` shows them: one of how it stands, if that is news, and one of each table
-    or topic that is refused from now on, or no longer, and of the document. The same news has the same name: it is told once.
+    """The Events that tell it, as ``kubectl describe`` shows them: one of how it stands, if that is news, and one of each
+    table, topic or source that is refused from now on, or no longer, and of the document. The same news has the same name: it
+    is told once.
     """
     origin, made = report.config_map.origin, []
     news = [(_EVENT_REASONS[report.state], report.state in (READY, PLANNED), report.message)]
     told = news if report.is_news_beside_refusals else []
-    refusals = [*_news_of_document(report), *_news_of_tables(report), *_news_of_topics(report)]
+    refusals = [
+        *_news_of_document(report),
+        *_news_of_tables(report),
+        *_news_of_topics(report),
+        *_news_of_records(report),
+    ]
     for reason, is_normal, text in [*told, *refusals]:
         digest = hashlib.sha256(f"{report.config_map.resource_version} {reason} {text}".encode()).hexdigest()[:12]
         made.append(
@@ -273,6 +291,18 @@ def _news_of_topics(report: Report) -> list[tuple[str, bool, str]]:
     )
 
 
+def _news_of_records(report: Report) -> list[tuple[str, bool, str]]:
+    """As of tables; one for each source."""
+    told, now = told_reasons(report.config_map.annotations.get(REFUSED_RECORDS_ANNOTATION)), _records(report.refusals)
+    return _news_of(
+        "Records",
+        told,
+        now,
+        "all of source {name} waits at the routers: {reason}. Nothing is lost; it is tried again until that is mended",
+        "source {name} waits no more; what waited is delivered in order",
+    )
+
+
 def _news_of(
     kind: str, told: Mapping[str, str], now: Mapping[str, str], refused: str, accepted: str
 ) -> list[tuple[str, bool, str]]:
@@ -299,6 +329,11 @@ def _tables(refusals: tuple[Refusal, ...]) -> dict[str, str]:
 def _topics(refusals: tuple[Refusal, ...]) -> dict[str, str]:
     """Of each topic without rows why; by a name for a person."""
     return {name: reason[:_LONGEST_REASON] for name, reason in reasons_by_topic(refusals).items()}
+
+
+def _records(refusals: tuple[Refusal, ...]) -> dict[str, str]:
+    """Of each source that waits why."""
+    return {name: reason[:_LONGEST_RECORDS_REASON] for name, reason in reasons_by_waiting_source(refusals).items()}
 
 
 def _document(refusals: tuple[Refusal, ...]) -> str:

@@ -51,7 +51,15 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.programs import spark_operator_chart
 from tests.conftest import KafkaBroker, MysqlServer, RegistryServer, ValkeyServer, start_kafka_in
 from tests.integration.reader_pipeline import start_pipeline
-from tests.integration.router_rig import ChangesSource, RouterProcess, column, orders_schema, read_topic, record_schema
+from tests.integration.router_rig import (
+    ChangesSource,
+    RouterProcess,
+    column,
+    created_ids,
+    orders_schema,
+    read_topic,
+    record_schema,
+)
 from tests.integration.service_process import ServiceProcess, eventually
 from tests.integration.test_router import Services, started_services
 from tests.integration.test_router_avro import creates as whole_creates
@@ -1217,6 +1225,78 @@ async def test_topics_that_kafka_refuses_are_told_and_end_without_a_row(
     assert f"routers leave transactions of {source.name} out: may not create topic" in explained.output
     assert {"TableRefused", "TableAccepted", "TopicRefused", "TopicAccepted"} <= events
     assert len(read_topic(broker, f"{tenant}.dead-letter")) == 1
+
+
+@pytest.mark.parametrize("lacking", [[AclOperation.WRITE], [AclOperation.WRITE, AclOperation.DESCRIBE]])
+async def test_records_that_kafka_does_not_take_hold_back_their_tenant_alone_and_its_team_is_told(
+    mesh: Mesh,
+    tenant: str,
+    valkey_server: ValkeyServer,
+    unique_name: Callable[[str], str],
+    lacking: list[AclOperation],
+) -> None:
+    """The router's Kafka user loses a right while it writes, and the router is killed meanwhile: nothing is lost or comes out
+    of order, it is told once, and over without a row once the right is there."""
+    operator, broker = mesh.start_operator(), mesh.kafka.broker.bootstrap_servers
+    source = ChangesSource(broker, unique_name("shop").replace("_", "-"))
+    other = f"{tenant}-by"
+    for name in (tenant, other):
+        mesh.tenant(name, f"tenant: {name}\nsources: [{{name: {source.name}}}]\nsink: null\n")
+        await mesh.is_told(name, "ready")
+    rows, of_other = (f"{name}.{source.name}.shop.orders" for name in (tenant, other))
+    kinds = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
+    admin = mesh.kafka.admin
+    for change in admin.create_acls([_right(kind, "*", AclOperation.ALL) for kind in kinds]).values():
+        change.result()
+    lacks = [_right(ResourceType.TOPIC, rows, operation, AclPermissionType.DENY) for operation in lacking]
+
+    def publish(number: int) -> None:
+        source.creates([number])
+        source.publish()
+
+    def events_of_records() -> list[str]:
+        found = mesh.cluster.list("events", mesh.tenants)
+        return sorted(each["reason"] for each in found if each["reason"].startswith("Records"))
+
+    with started_services(broker, valkey_server.url, mesh.folder) as services:
+        await record_schema(services.schema_history.client_settings, source.name, orders_schema())
+        router = _router(mesh, operator, services, source.name)
+        router.settings = {**router.settings, "kafka": mesh.kafka.router_settings}
+        try:
+            router.start()
+            publish(1)
+            await eventually(lambda: len(read_topic(broker, rows)) == 1)
+            for change in admin.create_acls(lacks).values():
+                change.result()
+            publish(2)
+            publish(3)
+            message = await mesh.is_told(tenant, "degraded")
+            await eventually(lambda: created_ids(read_topic(broker, of_other)) == [1, 2, 3])
+            explained, (_, readiness) = mesh.explains(tenant, "orders"), router.get("/readyz")
+            router.kill()
+            router.start()
+            publish(4)
+            await eventually(lambda: created_ids(read_topic(broker, of_other)) == [1, 2, 3, 4])
+            await eventually(lambda: "is behind alone: Kafka refuses" in router.get("/readyz")[1])
+            states, events = (mesh.told(tenant)[0], mesh.told(other)[0]), events_of_records()
+            for gone in admin.delete_acls([_filter_of(each) for each in lacks]).values():
+                gone.result()
+            await mesh.is_told(tenant, "ready")
+            await eventually(lambda: created_ids(read_topic(broker, rows)) == [1, 2, 3, 4])
+            await eventually(lambda: events_of_records() == ["RecordsAccepted", "RecordsRefused"])
+            await eventually(lambda: not router.get("/readyz")[1].startswith("degraded"))
+        finally:
+            router.stop()
+
+    reason = f"Kafka refuses records of {rows}: grant the router WRITE and DESCRIBE on it"
+    assert "1 source waits at the routers; nothing is set aside or lost" in message
+    assert f"- {source.name}: {reason}" in message
+    assert f"all of source {source.name} waits at the routers, and comes in order once that is mended: {reason}" in (
+        explained.output
+    )
+    assert readiness.startswith(f"degraded: {tenant} is behind alone: {reason}")
+    assert (states, events) == (("degraded", "ready"), ["RecordsRefused"])
+    assert read_topic(broker, f"{tenant}.dead-letter") == []
 
 
 async def test_a_tenant_has_as_many_topics_as_the_mesh_grants_it(

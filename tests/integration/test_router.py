@@ -15,10 +15,12 @@ import msgspec
 import pytest
 import yaml
 
+from libs.config.connections import KafkaSettings
 from libs.errors import ServiceUnavailable
 from libs.events.dead_letter import decode_dead_letter
 from libs.events.delivered_schema import decode_delivered_schema
 from libs.events.masks import decryption, format_restoring
+from libs.kafka.clients import TopicSpec, ensure_topics
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from libs.types.order import EventOrder
 from libs.types.table import TableId, TableSchema
@@ -431,6 +433,26 @@ def test_topic_that_kafka_refuses_hurts_its_tenant_alone(setting: Setting) -> No
     assert created_ids(setting.read(setting.topic(good), 3)) == [1, 2, 3]
     assert eventually(lambda: setting.router.get("/readyz") == (200, "ok\n"))
     assert len(read_topic(setting.services.bootstrap_servers, f"{bad}.dead-letter")) == 2
+
+
+def test_a_refused_topic_is_named_until_kafka_has_it_and_no_row_is_needed_for_the_end(setting: Setting) -> None:
+    """A person makes it as the broker can; no operator is told of tenants here."""
+    tenant = setting.write_tenant("acme", topics={"replication_factor": 3})
+    setting.source.creates([1])
+    setting.source.publish()
+    setting.router.start()
+    assert eventually(lambda: setting.router.get("/readyz")[1].startswith(f"degraded: topic {setting.topic(tenant)}"))
+
+    kafka = KafkaSettings(bootstrap_servers=setting.services.bootstrap_servers)
+    ensure_topics(
+        kafka, [TopicSpec(name=name) for name in (setting.topic(tenant), f"{tenant}.headwater.table-schemas")]
+    )
+
+    assert eventually(lambda: setting.router.get("/readyz") == (200, "ok\n"))
+    setting.source.creates([2])
+    setting.source.publish()
+    assert created_ids(setting.read(setting.topic(tenant), 1)) == [2]
+    assert len(read_topic(setting.services.bootstrap_servers, f"{tenant}.dead-letter")) == 1
 
 
 def test_unknown_schema_halts_with_exit_code_3(setting: Setting) -> None:

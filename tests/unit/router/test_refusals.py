@@ -23,12 +23,13 @@ from libs.types.tenant import (
     HmacMask,
     KeyFrom,
     RowFilter,
+    SourceSelection,
     TenantSpec,
     TopicSettings,
 )
 from services.router.encode import RegisteredSchema, SchemaIds, SchemaRefused, SchemaText
 from services.router.match import NO_REGISTRY, RouteBook, Target
-from services.router.refusals import Refusals, RefusalTeller
+from services.router.refusals import RecordsFate, Refusals, RefusalTeller
 from services.router.topic_claims import TopicClaims
 from tests.unit.router.test_match import ORDERS, schema, tenant
 
@@ -103,6 +104,8 @@ class Router:
     keys: MaskKeys = NO_KEYS
     kafka: "Kafka" = field(default_factory=lambda: Kafka())
     claims: TopicClaims = field(default_factory=TopicClaims)
+    fates: Sequence[RecordsFate] = ()
+    """Of the lanes that it has."""
 
     def __post_init__(self) -> None:
         self.teller = RefusalTeller(
@@ -115,6 +118,7 @@ class Router:
             registry=self.registry,
             try_topics=self.kafka.tries,
             claims=self.claims,
+            records=lambda: self.fates,
         )
 
     def meets(self, version: int = 1, *, by: RouteBook | None = None) -> None:
@@ -149,7 +153,7 @@ class Operator:
 
 
 def place(refusal: Refusal) -> tuple[object, ...]:
-    return refusal.tenant, refusal.what, refusal.table_id, refusal.router
+    return refusal.tenant, refusal.what, refusal.table_id, refusal.router, refusal.kafka_partition
 
 
 async def test_a_table_that_a_filter_does_not_fit_is_told_once() -> None:
@@ -673,3 +677,84 @@ async def test_a_document_that_an_operator_forgot_is_told_again() -> None:
     await router.tells(operator)
 
     assert [each.router for each in operator.standing] == ["here"]
+
+
+def records_of(partition: int, *untried: str, **refused: str) -> RecordsFate:
+    return RecordsFate("s", partition, refused, untried)
+
+
+async def test_records_that_kafka_does_not_take_are_told_by_who_has_the_lane_and_end_by_the_next_one_too() -> None:
+    """A router that only heard of it ends nothing, one that has the lane now and has not tried yet neither."""
+    specs, operator = [tenant("acme"), tenant("globex")], Operator()
+    first, bystander, next_one = Router(specs), Router(specs), Router(specs)
+    first.fates = [records_of(0, acme="grant WRITE"), records_of(1)]
+    bystander.fates = [records_of(2)]
+    for router in (first, bystander, first, bystander):
+        await router.tells(operator)
+    [told] = operator.standing
+    assert (told.tenant, told.source, told.what, told.kafka_partition) == ("acme", "s", RefusedKind.RECORDS, 0)
+    assert (told.reason, operator.told) == ("grant WRITE", 1)
+
+    next_one.fates = [records_of(0, "acme")]
+    await next_one.tells(operator)
+    next_one.fates = [records_of(0, acme="grant WRITE")]
+    await next_one.tells(operator)
+    assert (operator.standing, operator.told) == ([told], 1)
+    next_one.fates = [records_of(0)]
+    await next_one.tells(operator)
+
+    assert operator.standing == []
+    await bystander.tells(operator)
+    assert bystander.refusals.all() == []
+
+
+async def test_of_two_topics_that_refuse_records_in_turn_the_words_change_once_a_minute() -> None:
+    now_us = [1]
+    router, operator = Router([tenant("acme")], refusals=Refusals("here", lambda: now_us[0])), Operator()
+    for number in range(6):
+        router.fates = [records_of(0, acme=f"topic {number % 2}")]
+        await router.tells(operator)
+        now_us[0] += 2_000_000
+    assert (operator.told, operator.standing[0].reason) == (1, "topic 0")
+
+    now_us[0] += 60_000_000
+    await router.tells(operator)
+
+    assert operator.standing[0].reason == "topic 1"
+
+
+@pytest.mark.parametrize("mended", [[], [TenantSpec(tenant="acme", sources=(SourceSelection(name="other"),))]])
+async def test_records_of_a_tenant_or_source_that_is_gone_are_refused_no_more(mended: Sequence[TenantSpec]) -> None:
+    router, operator = Router([tenant("acme")]), Operator()
+    router.fates = [records_of(0, acme="grant WRITE")]
+    await router.tells(operator)
+    router.specs, router.fates = mended, []
+
+    await router.tells(operator)
+
+    assert operator.standing == []
+
+
+async def test_where_there_is_no_operator_what_stands_is_looked_at_all_the_same() -> None:
+    spec = tenant("acme")
+    router = Router([spec])
+    router.meets(by=refused_by_kafka(spec))
+    assert "acme.s.shop.orders" in router.refusals.topics_of("s", [spec])
+    router.kafka.refuses = False
+
+    await router.teller.tell(None)
+
+    assert router.refusals.all() == []
+    assert router.refusals.topics_of("s", [spec]) == set()
+
+
+def test_topics_that_stand_refused_are_those_of_one_source_by_the_documents_in_force() -> None:
+    spec = tenant("acme", topics=MARKS)
+    router, refused_by = Router([spec]), book(spec)
+    refused_by.refuse_topic("acme.s.transaction", "may not create")
+    writes_marks(router, refused_by)
+    router.refusals.take_in_records(records_of(0, acme="grant WRITE"))
+
+    assert router.refusals.topics_of("s", [spec]) == {"acme.s.transaction"}
+    assert router.refusals.topics_of("other", [spec]) == set()
+    assert router.refusals.topics_of("s", []) == set()

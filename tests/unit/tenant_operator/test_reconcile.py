@@ -454,6 +454,31 @@ async def test_a_topic_without_rows_that_is_refused_is_told_with_an_event_and_so
     assert "headwater.dev/refused-topics" not in told["metadata"]["annotations"]
 
 
+async def test_a_source_that_waits_is_told_with_an_event_and_so_is_its_end() -> None:
+    """Partitions of it together."""
+    world = World()
+    told = await looked(world, {"metadata": {}})
+    world.events.clear()
+    waiting = msgspec.structs.replace(
+        refused_table("", "grant WRITE"), table_id=TableId(database="", table=""), what=RefusedKind.RECORDS
+    )
+
+    told = await looked(world, told, waiting, msgspec.structs.replace(waiting, kafka_partition=1))
+    assert world.state_of("acme")[0] == "degraded"
+    assert world.state_of("acme")[1].splitlines()[1:] == [
+        "1 source waits at the routers; nothing is set aside or lost, and all of it comes in order once that is mended",
+        "- shop: grant WRITE",
+    ]
+    assert "all of source shop waits at the routers: grant WRITE. Nothing is lost" in world.events[0]["message"]
+
+    told = await looked(world, told, msgspec.structs.replace(waiting, kafka_partition=1))
+    assert len(world.events) == 1
+    told = await looked(world, told)
+    assert world.told_events() == [("RecordsRefused", "Warning"), ("RecordsAccepted", "Normal")]
+    assert world.state_of("acme")[0] == "ready"
+    assert "headwater.dev/refused-records" not in told["metadata"]["annotations"]
+
+
 async def test_a_bad_document_stays_refused_and_what_routers_refuse_of_the_one_in_force_is_told_beside_it() -> None:
     world = World()
 

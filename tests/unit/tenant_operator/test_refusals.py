@@ -103,6 +103,14 @@ async def test_it_is_durable_when_it_is_answered_also_where_the_leader_wrote_the
     assert "refusals.json" not in records.found["data"]
 
 
+def test_records_wait_in_each_partition_by_itself_and_leave_room_for_tables() -> None:
+    nothing = TableId(database="", table="")
+    waiting = [refusal(table_id=nothing, what=RefusedKind.RECORDS, kafka_partition=number) for number in range(2)]
+
+    assert with_news([refusal("orders")], waiting, [], most=2) == (*waiting, refusal("orders"))
+    assert with_news(waiting, [], waiting[:1]) == (waiting[1],)
+
+
 async def test_where_it_cannot_be_written_the_router_is_to_tell_it_again() -> None:
     with pytest.raises(ServiceUnavailable, match="tell it again"):
         await Records(conflicts=99).keeper().take("r", ["shop"], [refusal()], [])

@@ -24,27 +24,27 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)protos/headwater/tenants/v1/tenants.proto\x12\x14headwater.tenants.v1\"\xa2\x02\n\x07Refusal\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\x10\n\x08\x64\x61tabase\x18\x03 \x01(\t\x12\r\n\x05table\x18\x04 \x01(\t\x12\x16\n\x0eschema_version\x18\x05 \x01(\r\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x13\n\x0b\x66ound_at_us\x18\x07 \x01(\x03\x12\x16\n\x0eis_of_document\x18\x08 \x01(\x08\x12\x16\n\x0eis_of_registry\x18\t \x01(\x08\x12/\n\x04what\x18\n \x01(\x0e\x32!.headwater.tenants.v1.RefusedKind\x12\x0e\n\x06router\x18\x0b \x01(\t\x12\x13\n\x0bis_of_topic\x18\x0c \x01(\x08\x12\x13\n\x0bis_of_claim\x18\r \x01(\x08\"\x91\x01\n\x13TellRefusalsRequest\x12\x0f\n\x07sources\x18\x01 \x03(\t\x12,\n\x05\x66ound\x18\x02 \x03(\x0b\x32\x1d.headwater.tenants.v1.Refusal\x12+\n\x04over\x18\x03 \x03(\x0b\x32\x1d.headwater.tenants.v1.Refusal\x12\x0e\n\x06router\x18\x04 \x01(\t\"G\n\x14TellRefusalsResponse\x12/\n\x08standing\x18\x01 \x03(\x0b\x32\x1d.headwater.tenants.v1.Refusal\"\x15\n\x13WatchTenantsRequest\"2\n\x0eTenantDocument\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x10\n\x08\x64ocument\x18\x02 \x01(\t\"g\n\rTenantsChange\x12\x36\n\x08in_force\x18\x01 \x03(\x0b\x32$.headwater.tenants.v1.TenantDocument\x12\x0c\n\x04left\x18\x02 \x03(\t\x12\x10\n\x08is_whole\x18\x03 \x01(\x08*l\n\x0bRefusedKind\x12\x11\n\rREFUSED_TABLE\x10\x00\x12\x14\n\x10REFUSED_DOCUMENT\x10\x01\x12\x1a\n\x16REFUSED_SCHEMA_CHANGES\x10\x02\x12\x18\n\x14REFUSED_TRANSACTIONS\x10\x03\x32\xd2\x01\n\x07Tenants\x12`\n\x0cWatchTenants\x12).headwater.tenants.v1.WatchTenantsRequest\x1a#.headwater.tenants.v1.TenantsChange0\x01\x12\x65\n\x0cTellRefusals\x12).headwater.tenants.v1.TellRefusalsRequest\x1a*.headwater.tenants.v1.TellRefusalsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)protos/headwater/tenants/v1/tenants.proto\x12\x14headwater.tenants.v1\"\xbb\x02\n\x07Refusal\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\x10\n\x08\x64\x61tabase\x18\x03 \x01(\t\x12\r\n\x05table\x18\x04 \x01(\t\x12\x16\n\x0eschema_version\x18\x05 \x01(\r\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x13\n\x0b\x66ound_at_us\x18\x07 \x01(\x03\x12\x16\n\x0eis_of_document\x18\x08 \x01(\x08\x12\x16\n\x0eis_of_registry\x18\t \x01(\x08\x12/\n\x04what\x18\n \x01(\x0e\x32!.headwater.tenants.v1.RefusedKind\x12\x0e\n\x06router\x18\x0b \x01(\t\x12\x13\n\x0bis_of_topic\x18\x0c \x01(\x08\x12\x13\n\x0bis_of_claim\x18\r \x01(\x08\x12\x17\n\x0fkafka_partition\x18\x0e \x01(\r\"\x91\x01\n\x13TellRefusalsRequest\x12\x0f\n\x07sources\x18\x01 \x03(\t\x12,\n\x05\x66ound\x18\x02 \x03(\x0b\x32\x1d.headwater.tenants.v1.Refusal\x12+\n\x04over\x18\x03 \x03(\x0b\x32\x1d.headwater.tenants.v1.Refusal\x12\x0e\n\x06router\x18\x04 \x01(\t\"G\n\x14TellRefusalsResponse\x12/\n\x08standing\x18\x01 \x03(\x0b\x32\x1d.headwater.tenants.v1.Refusal\"\x15\n\x13WatchTenantsRequest\"2\n\x0eTenantDocument\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x10\n\x08\x64ocument\x18\x02 \x01(\t\"g\n\rTenantsChange\x12\x36\n\x08in_force\x18\x01 \x03(\x0b\x32$.headwater.tenants.v1.TenantDocument\x12\x0c\n\x04left\x18\x02 \x03(\t\x12\x10\n\x08is_whole\x18\x03 \x01(\x08*\x81\x01\n\x0bRefusedKind\x12\x11\n\rREFUSED_TABLE\x10\x00\x12\x14\n\x10REFUSED_DOCUMENT\x10\x01\x12\x1a\n\x16REFUSED_SCHEMA_CHANGES\x10\x02\x12\x18\n\x14REFUSED_TRANSACTIONS\x10\x03\x12\x13\n\x0fREFUSED_RECORDS\x10\x04\x32\xd2\x01\n\x07Tenants\x12`\n\x0cWatchTenants\x12).headwater.tenants.v1.WatchTenantsRequest\x1a#.headwater.tenants.v1.TenantsChange0\x01\x12\x65\n\x0cTellRefusals\x12).headwater.tenants.v1.TellRefusalsRequest\x1a*.headwater.tenants.v1.TellRefusalsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.headwater.tenants.v1.tenants_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_REFUSEDKIND']._serialized_start=761
-  _globals['_REFUSEDKIND']._serialized_end=869
+  _globals['_REFUSEDKIND']._serialized_start=787
+  _globals['_REFUSEDKIND']._serialized_end=916
   _globals['_REFUSAL']._serialized_start=68
-  _globals['_REFUSAL']._serialized_end=358
-  _globals['_TELLREFUSALSREQUEST']._serialized_start=361
-  _globals['_TELLREFUSALSREQUEST']._serialized_end=506
-  _globals['_TELLREFUSALSRESPONSE']._serialized_start=508
-  _globals['_TELLREFUSALSRESPONSE']._serialized_end=579
-  _globals['_WATCHTENANTSREQUEST']._serialized_start=581
-  _globals['_WATCHTENANTSREQUEST']._serialized_end=602
-  _globals['_TENANTDOCUMENT']._serialized_start=604
-  _globals['_TENANTDOCUMENT']._serialized_end=654
-  _globals['_TENANTSCHANGE']._serialized_start=656
-  _globals['_TENANTSCHANGE']._serialized_end=759
-  _globals['_TENANTS']._serialized_start=872
-  _globals['_TENANTS']._serialized_end=1082
+  _globals['_REFUSAL']._serialized_end=383
+  _globals['_TELLREFUSALSREQUEST']._serialized_start=386
+  _globals['_TELLREFUSALSREQUEST']._serialized_end=531
+  _globals['_TELLREFUSALSRESPONSE']._serialized_start=533
+  _globals['_TELLREFUSALSRESPONSE']._serialized_end=604
+  _globals['_WATCHTENANTSREQUEST']._serialized_start=606
+  _globals['_WATCHTENANTSREQUEST']._serialized_end=627
+  _globals['_TENANTDOCUMENT']._serialized_start=629
+  _globals['_TENANTDOCUMENT']._serialized_end=679
+  _globals['_TENANTSCHANGE']._serialized_start=681
+  _globals['_TENANTSCHANGE']._serialized_end=784
+  _globals['_TENANTS']._serialized_start=919
+  _globals['_TENANTS']._serialized_end=1129
 # @@protoc_insertion_point(module_scope)

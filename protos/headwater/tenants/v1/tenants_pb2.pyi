@@ -13,13 +13,15 @@ class RefusedKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REFUSED_DOCUMENT: _ClassVar[RefusedKind]
     REFUSED_SCHEMA_CHANGES: _ClassVar[RefusedKind]
     REFUSED_TRANSACTIONS: _ClassVar[RefusedKind]
+    REFUSED_RECORDS: _ClassVar[RefusedKind]
 REFUSED_TABLE: RefusedKind
 REFUSED_DOCUMENT: RefusedKind
 REFUSED_SCHEMA_CHANGES: RefusedKind
 REFUSED_TRANSACTIONS: RefusedKind
+REFUSED_RECORDS: RefusedKind
 
 class Refusal(_message.Message):
-    __slots__ = ("tenant", "source", "database", "table", "schema_version", "reason", "found_at_us", "is_of_document", "is_of_registry", "what", "router", "is_of_topic", "is_of_claim")
+    __slots__ = ("tenant", "source", "database", "table", "schema_version", "reason", "found_at_us", "is_of_document", "is_of_registry", "what", "router", "is_of_topic", "is_of_claim", "kafka_partition")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     DATABASE_FIELD_NUMBER: _ClassVar[int]
@@ -33,6 +35,7 @@ class Refusal(_message.Message):
     ROUTER_FIELD_NUMBER: _ClassVar[int]
     IS_OF_TOPIC_FIELD_NUMBER: _ClassVar[int]
     IS_OF_CLAIM_FIELD_NUMBER: _ClassVar[int]
+    KAFKA_PARTITION_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     source: str
     database: str
@@ -46,7 +49,8 @@ class Refusal(_message.Message):
     router: str
     is_of_topic: bool
     is_of_claim: bool
-    def __init__(self, tenant: _Optional[str] = ..., source: _Optional[str] = ..., database: _Optional[str] = ..., table: _Optional[str] = ..., schema_version: _Optional[int] = ..., reason: _Optional[str] = ..., found_at_us: _Optional[int] = ..., is_of_document: _Optional[bool] = ..., is_of_registry: _Optional[bool] = ..., what: _Optional[_Union[RefusedKind, str]] = ..., router: _Optional[str] = ..., is_of_topic: _Optional[bool] = ..., is_of_claim: _Optional[bool] = ...) -> None: ...
+    kafka_partition: int
+    def __init__(self, tenant: _Optional[str] = ..., source: _Optional[str] = ..., database: _Optional[str] = ..., table: _Optional[str] = ..., schema_version: _Optional[int] = ..., reason: _Optional[str] = ..., found_at_us: _Optional[int] = ..., is_of_document: _Optional[bool] = ..., is_of_registry: _Optional[bool] = ..., what: _Optional[_Union[RefusedKind, str]] = ..., router: _Optional[str] = ..., is_of_topic: _Optional[bool] = ..., is_of_claim: _Optional[bool] = ..., kafka_partition: _Optional[int] = ...) -> None: ...
 
 class TellRefusalsRequest(_message.Message):
     __slots__ = ("sources", "found", "over", "router")
