@@ -22,6 +22,7 @@ from libs.config.mask_keys import MaskKeys
 from libs.config.patterns import count_mistakes, pattern_mistakes
 from libs.config.tenant_place import nearest, source_mistakes, warehouse_mistakes
 from libs.config.tenants import TenantFolder, TenantSet
+from libs.config.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotaSettings
 from libs.config.yaml_text import DocumentLines, YamlDocument, read_yaml_file
 from libs.errors import InvalidSettings
 from libs.events.row_filter import condition_mistakes
@@ -210,6 +211,9 @@ class Documents:
     openlineage: LineageSettings | None = None
     """Of ``openlineage.yaml``."""
     openlineage_mistakes: tuple[str, ...] = ()
+    topic_quotas: TopicQuotaSettings = NO_TOPIC_QUOTAS
+    """Of ``topic_quotas.yaml``."""
+    topic_quotas_mistakes: tuple[str, ...] = ()
 
     def require_tenant(self, name: str) -> TenantSpec:
         """The document of a tenant that has to be there.
@@ -249,6 +253,8 @@ def read_documents(home: Home) -> Documents:
     registry = _read_schema_registry(home, registry_mistakes)
     lineage_mistakes: list[str] = []
     openlineage = _read_openlineage(home, lineage_mistakes)
+    quota_mistakes: list[str] = []
+    topic_quotas = _read_topic_quotas(home, quota_mistakes)
     warehouse_mistakes: list[str] = []
     postgresql = _read_warehouses(home, warehouse_mistakes)
     return Documents(
@@ -263,6 +269,8 @@ def read_documents(home: Home) -> Documents:
         tuple(registry_mistakes),
         openlineage,
         tuple(lineage_mistakes),
+        topic_quotas,
+        tuple(quota_mistakes),
     )
 
 
@@ -555,6 +563,19 @@ def _read_openlineage(home: Home, mistakes: list[str]) -> LineageSettings | None
         found.append(f"file: {settings.file!r} is no absolute path, and the sink runs in a folder of its own")
     mistakes.extend(read.lines.locate([mistake.lstrip(".") for mistake in found]))
     return None if found else settings
+
+
+def _read_topic_quotas(home: Home, mistakes: list[str]) -> TopicQuotaSettings:
+    """``topic_quotas.yaml``; without it there is no limit."""
+    if not home.topic_quotas_file.exists():
+        return NO_TOPIC_QUOTAS
+    read = read_yaml_file(home.topic_quotas_file, shown_as=str(home.topic_quotas_file), mistakes=mistakes)
+    if read is None:
+        return NO_TOPIC_QUOTAS
+    found: list[str] = []
+    settings = convert_document(TopicQuotaSettings, read.value, place="", mistakes=found)
+    mistakes.extend(read.lines.locate(found))
+    return settings or NO_TOPIC_QUOTAS
 
 
 def _patterns_of(document: SourceDocument) -> Mapping[str, int]:

@@ -7,6 +7,7 @@
       tenant.schema.json      JSON Schema of those, for editors     written by ``headwater init``
       warehouses.yaml         where a PostgreSQL of yours is  optional, edited by the owner
       schema_registry.yaml    where your schema registry is   optional, edited by the owner
+      topic_quotas.yaml       how many topics tenants may have   optional, edited by the owner
       openlineage.yaml        who is told of lineage          optional, edited by the owner
       warehouse/ catalog.db   the Iceberg tables and their catalog
       delta/                  the Delta tables
@@ -62,6 +63,11 @@ class Home:
     def schema_registry_file(self) -> Path:
         """The schema registry of tenants with Avro or Protobuf."""
         return self.root / "schema_registry.yaml"
+
+    @property
+    def topic_quotas_file(self) -> Path:
+        """How many topics each tenant may have."""
+        return self.root / "topic_quotas.yaml"
 
     @property
     def openlineage_file(self) -> Path:

@@ -310,6 +310,7 @@ def _router(home: Home, documents: Documents, ports: Mapping[str, int]) -> Plann
             "schema_history": _client(SCHEMA_HISTORY, ports),
             "checkpoint_committer": _client(CHECKPOINT_COMMITTER, ports),
             **_schema_registry(documents),
+            "topic_quotas": _told(documents.topic_quotas),
             "telemetry": _telemetry(ports[f"{ROUTER}-http"]),
         },
         http_port=ports[f"{ROUTER}-http"],

@@ -67,9 +67,9 @@ def load_documents(home: Home) -> Documents:
     """The home's documents, good enough to start with.
 
     Raises:
-        InvalidSettings: not a home, or a source's document, ``warehouses.yaml``, ``schema_registry.yaml`` or
-            ``openlineage.yaml`` has mistakes (all are listed). Mistakes in tenants' documents do not raise: the others
-            are served.
+        InvalidSettings: not a home, or a source's document, ``warehouses.yaml``, ``schema_registry.yaml``,
+            ``openlineage.yaml`` or ``topic_quotas.yaml`` has mistakes (all are listed). Mistakes in tenants' documents do not
+            raise: the others are served.
     """
     if not is_initialised(home):
         raise InvalidSettings(
@@ -84,6 +84,8 @@ def load_documents(home: Home) -> Documents:
         raise InvalidSettings(str(home.schema_registry_file), documents.schema_registry_mistakes)
     if documents.openlineage_mistakes:
         raise InvalidSettings(str(home.openlineage_file), documents.openlineage_mistakes)
+    if documents.topic_quotas_mistakes:
+        raise InvalidSettings(str(home.topic_quotas_file), documents.topic_quotas_mistakes)
     return documents
 
 

@@ -18,6 +18,7 @@ from libs.local.home import Home
 from libs.local.source_tables import is_captured
 from libs.local.tenant_explain import ColumnFate, TableFate, known_tables, lines_in_home, table_fate
 from libs.local.tenant_versions import version_text, versions
+from libs.local.topic_quotas import quota_note
 from libs.types.table import TableId, TableSchema
 from libs.types.tenant import TenantSpec
 
@@ -83,6 +84,8 @@ def plan_tenant(home: Home, documents: Documents, spec: TenantSpec, lines: Docum
     old_topics = set() if old is None else _topics(old, before.values())
     new_topics = _topics(spec, after.values())
     notes += _existing_rows(spec, planned)
+    if (counted := quota_note(documents, spec, tables)) is not None:
+        notes.append(counted)
     if spec.sink is not None and any(
         _columns_differ(old_fate, after[key]) for key, old_fate in before.items() if key in after
     ):

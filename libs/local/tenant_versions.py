@@ -27,6 +27,7 @@ from libs.events.row_filter import condition_mistakes
 from libs.local.documents import mask_keys, tenant_home_mistakes
 from libs.local.home import Home
 from libs.local.state import replace_file
+from libs.local.topic_quotas import too_many_topics
 
 VERSIONS_FOLDER: Final = ".versions"
 _VERSION_FILE: Final = re.compile(r"(\d{4,})-(\d{8}T\d{6}Z)\.yaml")
@@ -59,7 +60,8 @@ class Applied:
 
 
 def judged(home: Home | None, text: str, shown_as: str, mistakes: list[str]) -> ParsedTenant | None:
-    """A document's text by the rules of the language, and, with a home, by what that home has: sources, warehouses, keys.
+    """A document's text by the rules of the language, and, with a home, by what that home has: sources, warehouses, keys, room
+    for topics.
 
     None where anything is wrong, with every mistake appended.
     """
@@ -70,7 +72,7 @@ def judged(home: Home | None, text: str, shown_as: str, mistakes: list[str]) -> 
     if parsed is None or home is None:
         return parsed
     known_sources = sorted(path.stem for path in home.sources_dir.glob("*.yaml"))
-    unfit = tenant_home_mistakes(parsed.spec, known_sources, home)
+    unfit = tenant_home_mistakes(parsed.spec, known_sources, home) or too_many_topics(home, parsed.spec)
     mistakes += parsed.lines.locate(unfit)
     return None if unfit else parsed
 

@@ -1,13 +1,14 @@
 """Topics of rows that a tenant may not have any more, because it has as many as the mesh grants it.
 
 What is there stays, and is written: a table is refused only where a topic would have to be made for it. Kafka's own list
-counts, so all routers agree but for a moment, in which two of them may each make one more.
+counts, so all routers agree but for a moment, in which two of them may each make one more. The topics that every tenant gets
+count before they are there: a document is judged by them too.
 """
 
 import collections
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from libs.config.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotaSettings
@@ -43,22 +44,31 @@ class TopicQuotas:
         Raises:
             BrokerUnavailable: Kafka does not tell which topics there are.
         """
-        limited = [
-            each
-            for each in targets
-            if self._settings.of(each.tenant) is not None and each.topic.name not in own_topics(each.tenant, (source,))
-        ]
-        if not limited:
-            return {}
+        limited: list[Target] = []
+        others: dict[str, str] = {}
+        for each in targets:
+            if self._settings.of(each.tenant) is None:
+                continue
+            if each.topic.name in own_topics(each.tenant, (source,)):
+                others[each.topic.name] = each.tenant
+            else:
+                limited.append(each)
         with self._lock:
-            self._list_anew(_LIST_AGE_S)
+            if limited:
+                self._list_anew(_LIST_AGE_S)
+            if not is_trial:
+                self._note({name: tenant for name, tenant in others.items() if name not in self._there})
             refused, granted = self._judged(limited)
             if refused and self._list_anew(_REFUSING_AGE_S):
                 refused, granted = self._judged(limited)
             if not is_trial:
-                self._there |= granted.keys()
-                self._counts.update(granted.values())
+                self._note(granted)
         return refused
+
+    def _note(self, made: Mapping[str, str]) -> None:
+        """By topic, whose it is: they are made now."""
+        self._there |= made.keys()
+        self._counts.update(made.values())
 
     def _list_anew(self, age_s: float) -> bool:
         """Ask Kafka where its list is older; whether it was asked."""
@@ -77,12 +87,15 @@ class TopicQuotas:
             name, most = each.topic.name, self._settings.of(each.tenant)
             if most is None or name in self._there or name in granted:
                 continue
-            count = self._counts[each.tenant] + sum(tenant == each.tenant for tenant in granted.values())
+            of_everybody = own_topics(each.tenant, ())
+            count = self._counts[each.tenant] + len(of_everybody - self._there)
+            count += sum(tenant == each.tenant for tenant in granted.values())
             if count < most:
                 granted[name] = each.tenant
             else:
                 refused[name] = PipelineHalted(
-                    f"topic {name}: tenant {each.tenant} has {count} topics and may have {most} (topicQuotas of the mesh): "
-                    "exclude tables, delete topics that nothing is written to any more, or have the quota raised"
+                    f"topic {name}: tenant {each.tenant} has {count} topics and may have {most} (topicQuotas of the mesh, "
+                    "topic_quotas.yaml of a home): exclude tables, "
+                    "delete topics that nothing is written to any more, or have the quota raised"
                 )
         return refused, granted

@@ -12,13 +12,13 @@ import msgspec
 
 from libs.config.tenant_words import mask_text, setting_changes
 from libs.events.tenant_view import is_selected, tenant_view
+from libs.events.topic_need import topic_count
 from libs.kafka.tenant_access import prefix_of, user_of
 from libs.types.table import TableSchema
 from libs.types.tenant import SourceSelection, TenantSpec
 from services.tenant_operator.judge import Planned
 from services.tenant_operator.kafka_plan import GROUP, RIGHTS, TOPIC, topics_of
 from services.tenant_operator.settings import QuotaSettings
-from services.tenant_operator.table_fit import topics_needed
 
 _AS_THEY_ARE: Final = "delivered"
 _SHOWN: Final = frozenset(
@@ -45,7 +45,7 @@ def plan_lines(planned: Planned, *, quotas: QuotaSettings, most_topics: int | No
     return [
         *([] if old is not None else _access(spec.tenant, quotas)),
         *_topics(spec, old),
-        *([] if old is not None or most_topics is None else _count(planned, most_topics)),
+        *([] if old is not None or most_topics is None else [topic_count(spec, planned.tables, most_topics)]),
         *_job(planned),
         *([] if old is None else _settings(old, spec)),
         *_tables(planned),
@@ -69,11 +69,6 @@ def _topics(spec: TenantSpec, old: TenantSpec | None) -> Iterator[str]:
         yield f"topics made: {', '.join(made)}; those of rows come with each table's first row"
     if left := sorted(were - become):
         yield f"topics that nothing is written to any more: {', '.join(left)}"
-
-
-def _count(planned: Planned, most: int) -> Iterator[str]:
-    rows, others = topics_needed(planned.would_be.spec, planned.tables)
-    yield f"{rows + others} topics by the tables that there are now, {rows} of rows and {others} others; it may have {most}"
 
 
 def _job(planned: Planned) -> Iterator[str]:

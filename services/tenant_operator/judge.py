@@ -14,6 +14,7 @@ from libs.config.tenant_place import source_mistakes, warehouse_mistakes
 from libs.config.tenants import CheckKey, key_mistakes, no_keys_checked, parse_tenant, read_tenant
 from libs.config.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotaSettings
 from libs.events.row_filter import condition_mistakes
+from libs.events.topic_need import quota_mistakes
 from libs.types.table import TableSchema
 from libs.types.tenant import TenantSpec
 from services.tenant_operator.joining import NOTHING_NOTICED, joining_mistakes
@@ -31,7 +32,7 @@ from services.tenant_operator.objects import (
 )
 from services.tenant_operator.refusals import without_silent
 from services.tenant_operator.settings import ANY_NAMESPACE, JoiningSettings, TenantNames
-from services.tenant_operator.table_fit import fit_mistakes, is_new, quota_mistakes
+from services.tenant_operator.table_fit import fit_mistakes, is_new
 
 Parsed = tuple[TenantSpec | None, tuple[str, ...]]
 """A document, or every mistake in it."""
@@ -43,6 +44,7 @@ DELETE: Final = "delete"
 DELETE_TOPICS: Final = "delete-topics"
 PACKED: Final = "packed"
 OWN: Final = "own"
+_GRANTED_IN: Final = "topicQuotas of the release's values"
 _OF_JOBS: Final = " of this mesh's Spark jobs ('sink: null' has topics alone)"
 
 
@@ -179,7 +181,7 @@ def judge(
                     config_map.text, spec, check_key, joining, sources=sources, warehouses=warehouses
                 )
             if spec is not None and not found_mistakes and is_new(config_map, record):
-                too_many = quota_mistakes(spec, tables, topic_quotas.of(spec.tenant))
+                too_many = quota_mistakes(spec, tables, topic_quotas.of(spec.tenant), granted_in=_GRANTED_IN)
                 found_mistakes = _located(config_map.text, (*fit_mistakes(spec, tables), *too_many))
             mistakes.extend(f"{DOCUMENT_KEY}: {mistake}" for mistake in found_mistakes)
         mistakes.extend(_claim_mistakes(config_map, spec, record, owners))

@@ -7,15 +7,12 @@ Asked of new documents alone. What is in force stays so when a table changes und
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from libs.events.names import tenant_row_topic
 from libs.events.tenant_fit import misfits
 from libs.events.tenant_view import is_selected
 from libs.types.table import TableSchema
 from libs.types.tenant import TenantSpec
 from services.tenant_operator.objects import TenantConfigMap, TenantRecord
 
-_OF_EACH_TENANT: Final = 2
-"""Topics, of dead letters and of table schemas."""
 _TOLD: Final = 10
 """One filter may fit none of a hundred tables."""
 
@@ -31,32 +28,6 @@ def fit_mistakes(spec: TenantSpec, tables: Mapping[str, Sequence[TableSchema]]) 
     found = list(_mistakes(spec, tables))
     more = [f"sources: and {len(found) - _TOLD} more of the kind"] if len(found) > _TOLD else []
     return [*found[:_TOLD], *more]
-
-
-def quota_mistakes(spec: TenantSpec, tables: Mapping[str, Sequence[TableSchema]], most: int | None) -> list[str]:
-    """Why the document needs more topics than the tenant may have. ``tables``: as for ``fit_mistakes``."""
-    if most is None:
-        return []
-    rows, others = topics_needed(spec, tables)
-    if rows + others <= most:
-        return []
-    return [
-        f"sources: needs {rows + others} topics by the tables that there are now, {rows} of rows and {others} others, and "
-        f"tenant {spec.tenant} may have {most}: select fewer tables (include_tables, exclude_tables), take topics.layout: "
-        "per_tenant, or have topicQuotas of the release's values raised"
-    ]
-
-
-def topics_needed(spec: TenantSpec, tables: Mapping[str, Sequence[TableSchema]]) -> tuple[int, int]:
-    """How many topics of rows, and of other kinds."""
-    rows = {
-        tenant_row_topic(spec, selection.name, table.table_id)
-        for selection in spec.sources
-        for table in tables.get(selection.name, ())
-        if is_selected(selection, table.table_id)
-    }
-    of_each_source = spec.topics.schema_changes + spec.topics.transactions
-    return len(rows), _OF_EACH_TENANT + of_each_source * len(spec.sources)
 
 
 def _mistakes(spec: TenantSpec, tables: Mapping[str, Sequence[TableSchema]]) -> Iterator[str]:

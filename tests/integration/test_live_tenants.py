@@ -10,6 +10,7 @@ import pytest
 
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
+from tests.integration.router_rig import eventually
 
 UP_TIMEOUT_S = 600.0
 COMMAND_TIMEOUT_S = 400.0
@@ -71,6 +72,38 @@ def run(headwater: HeadwaterCommand, *arguments: str, timeout_s: float = COMMAND
     code, said = headwater.run(*arguments, timeout_s=timeout_s)
     assert code == 0, said
     return said
+
+
+@pytest.mark.timeout(1_800)
+def test_a_table_that_is_one_topic_too_many_is_refused_until_the_document_leaves_it_out(
+    headwater: HeadwaterCommand, mysql_server: MysqlServer, database: str, tmp_path: Path
+) -> None:
+    """It came while the stack ran. ``status`` has the reason, the tenant's other table goes on, and no row ends it."""
+    command = headwater
+    document = "tenant: acme\nsources: [{{name: shop, exclude_tables: [{}]}}]\nsink: null\n"
+    file = tmp_path / "acme.yaml"
+    command.home.topic_quotas_file.write_text("per_tenant: 5\n")
+    file.write_text(document.format(""))
+    run(command, "tenant", "apply", str(file))
+    run(command, "up", "--detach", timeout_s=UP_TIMEOUT_S)
+    mysql_server.execute(f"INSERT INTO {database}.visits VALUES (1, NOW())")
+    run(command, "tail", "acme", "visits", "--from-beginning", "-n", "1", "--json")
+
+    mysql_server.execute(
+        f"CREATE TABLE {database}.late (id INT PRIMARY KEY)",
+        f"INSERT INTO {database}.late VALUES (1)",
+        f"INSERT INTO {database}.visits VALUES (2, NOW())",
+    )
+
+    reason = f"topic acme.shop.{database}.late: tenant acme has 5 topics and may have 5"
+    assert eventually(lambda: reason in run(command, "status"))
+    assert "topic_quotas.yaml of a home): exclude tables" in run(command, "status")
+    run(command, "tail", "acme", "visits", "--from-beginning", "-n", "2", "--json")
+    assert f"{database}.late" in run(command, "dead-letter", "list", "acme")
+    file.write_text(document.format("'.*late'"))
+    run(command, "tenant", "apply", str(file))
+    assert eventually(lambda: reason not in run(command, "status"))
+    run(command, "down")
 
 
 @pytest.mark.timeout(1_800)

@@ -168,6 +168,30 @@ def test_mistakes_come_with_lines_and_change_nothing(home: Home, database: str) 
     assert (home.tenants_dir / "acme.yaml").read_text() == orders_only(database)
 
 
+def test_a_document_that_needs_more_topics_than_the_home_grants_is_refused(home: Home, database: str) -> None:
+    """Before anything is changed, with the count. One that is in force already is not judged again, tables that the source does
+    not capture are not counted, and what another tenant may have counts for that one alone."""
+    home.topic_quotas_file.write_text("per_tenant: 4\ntenants: {initech: 9}\n")
+    wanted = document(home, more(database))
+
+    for command in ("validate", "plan", "apply"):
+        said = run(home, command, wanted, exits=2)
+        assert "wanted.yaml:2: sources: needs 5 topics by the tables that there are now, 2 of rows and 3 others" in said
+        assert "tenant acme may have 4: select fewer tables" in said
+        assert "or have topic_quotas.yaml of the home raised" in said
+    assert (home.tenants_dir / "acme.yaml").read_text() == orders_only(database)
+    assert "tenant initech: version 1" in run(home, "apply", document(home, more(database).replace("acme", "initech")))
+    (noted,) = [note for note in plan(home, orders_only(database))["notes"] if "topics" in note]
+    assert noted == "4 topics by the tables that there are now, 1 of rows and 3 others; it may have 4"
+    home.topic_quotas_file.write_text("per_tenant: 1\n")
+    assert "is in force" in run(home, "apply", document(home, orders_only(database)))
+    home.topic_quotas_file.write_text("per_tenant: 4\n")
+    source = home.sources_dir / "shop.yaml"
+    source.write_text(f"{source.read_text()}exclude_tables: ['.*\\.customers']\n")
+
+    assert "tenant acme: version 2 is in force" in run(home, "apply", document(home, more(database)))
+
+
 def test_apply_list_and_back(home: Home, database: str) -> None:
     """The way of a change that turned out wrong."""
     applied = run(home, "apply", document(home, more(database)))

@@ -446,6 +446,22 @@ def test_a_binary_form_needs_to_know_where_the_registry_is(home: Home, kind: str
     assert (documents.tenant_mistakes, documents.schema_registry_mistakes) == ((), ())
 
 
+def test_how_many_topics_tenants_may_have_is_judged_by_line(home: Home) -> None:
+    """A mistake there stops the start; every one is named. Without the file there is no limit."""
+    assert read_documents(home).topic_quotas.of("acme") is None
+    home.topic_quotas_file.write_text("per_tenant: 0\ntenants: {acme: 0}\n")
+    said = "\n".join(read_documents(home).topic_quotas_mistakes)
+    assert "topic_quotas.yaml:1: per_tenant: must be at least 1; leave it out for no limit" in said
+    assert "topic_quotas.yaml:2: tenants.acme: must be at least 1" in said
+    home.topic_quotas_file.write_text("per_tennant: 5\n")
+    with pytest.raises(InvalidSettings, match="did you mean 'per_tenant'"):
+        load_documents(home)
+
+    home.topic_quotas_file.write_text("per_tenant: 5\ntenants: {acme: 7}\n")
+    documents = load_documents(home)
+    assert (documents.topic_quotas.of("acme"), documents.topic_quotas.of("globex")) == (7, 5)
+
+
 def test_who_is_told_of_lineage_is_judged_by_line(home: Home) -> None:
     """A mistake there stops the start; every one is named."""
     put(home, tenant=GOOD_TENANT)

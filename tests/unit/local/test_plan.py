@@ -7,6 +7,7 @@ import yaml
 
 from libs.config.connections import LineageSettings, SchemaRegistrySettings
 from libs.config.load import convert_document, load_settings
+from libs.config.topic_quotas import NO_TOPIC_QUOTAS, TopicQuotaSettings
 from libs.errors import InvalidSettings
 from libs.local.documents import DOCUMENT_OF_KIND, SNAPSHOT_MODES, Documents, read_documents
 from libs.local.home import Home, home_at, write_examples
@@ -329,6 +330,17 @@ def test_the_router_is_told_where_the_schema_registry_is(home: Home) -> None:
     assert not mistakes
     assert settings is not None
     assert (settings.url, settings.username, settings.password.reveal()) == ("http://registry:8081", "ann", "s3")
+
+
+def test_the_router_is_told_how_many_topics_tenants_may_have(home: Home) -> None:
+    """As ``topic_quotas.yaml`` has it; the router's settings accept it. Without the file there is no limit."""
+    without = plan(home)["router"].settings["topic_quotas"]
+    home.topic_quotas_file.write_text("{per_tenant: 20, tenants: {acme: 30}}\n")
+
+    told = plan(home)["router"].settings["topic_quotas"]
+
+    of = [convert_document(TopicQuotaSettings, dict(each), place="", mistakes=[]) for each in (without, told)]
+    assert of == [NO_TOPIC_QUOTAS, TopicQuotaSettings(per_tenant=20, tenants={"acme": 30})]
 
 
 def test_the_sink_is_told_who_wants_lineage(home: Home) -> None:

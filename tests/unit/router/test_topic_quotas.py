@@ -29,16 +29,17 @@ def time_passes(quotas: TopicQuotas, seconds: float) -> None:
 
 
 def test_a_topic_beyond_the_quota_is_refused_with_the_count_and_what_to_do() -> None:
-    """Those of the batch before it count too; another tenant's do not."""
+    """Those of the batch before it count too, and those that each tenant gets, there or not; another tenant's do not."""
     kafka = Kafka("a.dead-letter", "a.s.shop.orders", "ab.s.shop.orders", "other")
-    quotas = TopicQuotas(TopicQuotaSettings(per_tenant=3), kafka.all_topics)
+    quotas = TopicQuotas(TopicQuotaSettings(per_tenant=4), kafka.all_topics)
 
     refused = quotas.beyond("s", targets("a.s.shop.items", "a.s.shop.late", "ab.s.shop.items"))
 
     assert list(refused) == ["a.s.shop.late"]
-    assert "topic a.s.shop.late: tenant a has 3 topics and may have 3 (topicQuotas of the mesh): exclude tables" in str(
-        refused["a.s.shop.late"]
-    )
+    assert (
+        "topic a.s.shop.late: tenant a has 4 topics and may have 4 (topicQuotas of the mesh, topic_quotas.yaml of a home): "
+        "exclude tables"
+    ) in str(refused["a.s.shop.late"])
 
 
 def test_what_is_there_stays_and_topics_without_rows_are_always_made() -> None:
@@ -53,7 +54,7 @@ def test_what_is_there_stays_and_topics_without_rows_are_always_made() -> None:
 
 
 def test_a_trial_takes_no_place_and_what_is_made_takes_one() -> None:
-    quotas = TopicQuotas(TopicQuotaSettings(per_tenant=1), Kafka().all_topics)
+    quotas = TopicQuotas(TopicQuotaSettings(per_tenant=3), Kafka().all_topics)
 
     assert quotas.beyond("s", targets("a.s.shop.orders"), is_trial=True) == {}
     assert quotas.beyond("s", targets("a.s.shop.items")) == {}
@@ -61,10 +62,19 @@ def test_a_trial_takes_no_place_and_what_is_made_takes_one() -> None:
     assert quotas.beyond("s", targets("a.s.shop.items")) == {}
 
 
+def test_topics_without_rows_take_a_place_once_they_are_made() -> None:
+    quotas = TopicQuotas(TopicQuotaSettings(per_tenant=4), Kafka("a.s.shop.orders").all_topics)
+    assert quotas.beyond("s", targets("a.s.shop.items"), is_trial=True) == {}
+
+    assert quotas.beyond("s", targets("a.s", "a.dead-letter")) == {}
+
+    assert list(quotas.beyond("s", targets("a.s.shop.items"))) == ["a.s.shop.items"]
+
+
 def test_topics_that_were_deleted_make_room() -> None:
     """Kafka is asked again before a topic is refused, and not for each."""
     kafka = Kafka("a.s.shop.old")
-    quotas = TopicQuotas(TopicQuotaSettings(per_tenant=1), kafka.all_topics)
+    quotas = TopicQuotas(TopicQuotaSettings(per_tenant=3), kafka.all_topics)
     assert len(quotas.beyond("s", targets("a.s.shop.orders"))) == 1
     assert len(quotas.beyond("s", targets("a.s.shop.orders"))) == 1
     assert kafka.asked == 1
@@ -78,12 +88,12 @@ def test_topics_that_were_deleted_make_room() -> None:
 
 def test_a_tenant_may_have_another_number_or_any_and_kafka_is_not_asked_for_nothing() -> None:
     kafka = Kafka("a.s.shop.x", "b.s.shop.x")
-    only_a = TopicQuotas(TopicQuotaSettings(tenants={"a": 1}), kafka.all_topics)
+    only_a = TopicQuotas(TopicQuotaSettings(tenants={"a": 3}), kafka.all_topics)
 
     assert only_a.beyond("s", targets("b.s.shop.orders")) == {}
     assert kafka.asked == 0
     assert len(only_a.beyond("s", targets("a.s.shop.orders", "b.s.shop.orders"))) == 1
-    raised = TopicQuotas(TopicQuotaSettings(per_tenant=1, tenants={"a": 2}), kafka.all_topics)
+    raised = TopicQuotas(TopicQuotaSettings(per_tenant=3, tenants={"a": 4}), kafka.all_topics)
     assert list(raised.beyond("s", targets("a.s.shop.orders", "b.s.shop.orders"))) == ["b.s.shop.orders"]
 
 

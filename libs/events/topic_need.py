@@ -1,0 +1,48 @@
+"""How many topics a tenant's document needs, and whether the tenant may have so many."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from libs.events.names import tenant_row_topic
+from libs.events.tenant_view import is_selected
+from libs.types.table import TableSchema
+from libs.types.tenant import TenantSpec
+
+_OF_EACH_TENANT: Final = 2
+"""Topics, of dead letters and of table schemas."""
+
+
+def topics_needed(spec: TenantSpec, tables: Mapping[str, Sequence[TableSchema]]) -> tuple[int, int]:
+    """How many topics of rows, and of other kinds. ``tables``: by source, those that its reader reads now; of one that is not
+    there, nothing is known."""
+    rows = {
+        tenant_row_topic(spec, selection.name, table.table_id)
+        for selection in spec.sources
+        for table in tables.get(selection.name, ())
+        if is_selected(selection, table.table_id)
+    }
+    of_each_source = spec.topics.schema_changes + spec.topics.transactions
+    return len(rows), _OF_EACH_TENANT + of_each_source * len(spec.sources)
+
+
+def quota_mistakes(
+    spec: TenantSpec, tables: Mapping[str, Sequence[TableSchema]], most: int | None, *, granted_in: str
+) -> list[str]:
+    """Why the document needs more topics than the tenant may have; place first. ``most``: None: there is no limit.
+    ``granted_in``: where a person raises it."""
+    if most is None:
+        return []
+    rows, others = topics_needed(spec, tables)
+    if rows + others <= most:
+        return []
+    return [
+        f"sources: needs {rows + others} topics by the tables that there are now, {rows} of rows and {others} others, and "
+        f"tenant {spec.tenant} may have {most}: select fewer tables (include_tables, exclude_tables), take topics.layout: "
+        f"per_tenant, or have {granted_in} raised"
+    ]
+
+
+def topic_count(spec: TenantSpec, tables: Mapping[str, Sequence[TableSchema]], most: int) -> str:
+    """What a plan says of it."""
+    rows, others = topics_needed(spec, tables)
+    return f"{rows + others} topics by the tables that there are now, {rows} of rows and {others} others; it may have {most}"
