@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -34,6 +35,8 @@ from libs.local.stack import load_documents
 from libs.local.state import holder, running_state
 from libs.telemetry.endpoint import start_endpoint
 from libs.telemetry.metrics import CHECK_FAILED_TURNS
+
+_METRICS_HOST: Final = "127.0.0.1"
 
 
 @click.command(name="check")
@@ -95,7 +98,7 @@ from libs.telemetry.metrics import CHECK_FAILED_TURNS
     type=click.Path(dir_okay=False, path_type=Path),
     help="With --share: a file that holds where a turn is; it is taken up there after a restart.",
 )
-@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address that this port is of.")
+@click.option("--metrics-host", help="With --metrics-port: the address that this port is of.  [default: 127.0.0.1]")
 @mesh_file_option
 @home_option
 def check_command(
@@ -110,7 +113,7 @@ def check_command(
     metrics_port: int | None,
     share: float | None,
     resume_file: Path | None,
-    metrics_host: str,
+    metrics_host: str | None,
     mesh_file: Path | None,
     home: Home,
 ) -> None:
@@ -135,6 +138,10 @@ def check_command(
     _require_patterns(tables)
     if metrics_port is not None and every_s is None:
         raise click.UsageError("--metrics-port goes with --every: a single comparison is over before it is asked.")
+    if metrics_host is not None and metrics_port is None:
+        raise click.UsageError(
+            "--metrics-host goes with --metrics-port: nothing is served without; name one, or 0 for any."
+        )
     if share is not None and every_s is None:
         raise click.UsageError("--share goes with --every: a single comparison is read at once.")
     if resume_file is not None and share is None:
@@ -147,8 +154,9 @@ def check_command(
         return
     failure: list[str] = []
     if metrics_port is not None:
-        port = _serve_metrics(metrics_host, metrics_port, failure)
-        click.echo(f"metrics: http://{metrics_host}:{port}/metrics")
+        host = metrics_host or _METRICS_HOST
+        port = _serve_metrics(host, metrics_port, failure)
+        click.echo(f"metrics: http://{host}:{port}/metrics")
     # As the first process of a container it would not be ended by it.
     signal.signal(signal.SIGTERM, lambda *_: _end(ask.ended))
     try:

@@ -17,6 +17,7 @@ _TRANSIENT_CLASSES: Final = frozenset({"08", "40", "53", "55", "57"})
 _DISK_FULL: Final = "53100"
 _DENIED: Final = frozenset({"28000", "28P01", "42501"})
 _NO_DATABASE: Final = "3D000"
+_NO_TABLE: Final = "42P01"
 _LOCK_NOT_AVAILABLE: Final = "55P03"
 _READ_ONLY: Final = "25006"
 # Before it lets a client in, a server's answer has no code for libpq to hand on: these are its own English words.
@@ -71,6 +72,21 @@ def errors_named(settings: PostgresqlSettings, subject: str) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise named_error(settings, subject, error) from error
+
+
+def is_refusal(error: BaseException | None) -> bool:
+    """Whether a driver's error says that the server does not let this user in, or not do that."""
+    if not isinstance(error, psycopg.Error):
+        return False
+    if error.sqlstate is not None:
+        return error.sqlstate in _DENIED
+    text = str(error)
+    return any(refusal in text for refusal in _REFUSALS) or ('role "' in text and _NO_SUCH in text)
+
+
+def is_missing_table(error: BaseException | None) -> bool:
+    """Whether a driver's error says that the table of a statement is not there, as far as its user sees."""
+    return isinstance(error, psycopg.Error) and error.sqlstate == _NO_TABLE
 
 
 def named_error(settings: PostgresqlSettings, subject: str, error: psycopg.Error) -> HeadwaterError:

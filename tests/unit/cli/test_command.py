@@ -223,3 +223,11 @@ def test_a_single_comparison_serves_no_metrics(tmp_path: Path) -> None:
 
     assert answer.returncode == 2
     assert "goes with --every" in answer.stderr
+
+
+@pytest.mark.parametrize("more", [[], ["--every", "60"]])
+def test_an_address_without_a_port_serves_nothing_and_is_refused(tmp_path: Path, more: list[str]) -> None:
+    answer = run("check", "--metrics-host", "0.0.0.0", *more, home=tmp_path)
+
+    assert answer.returncode == 2
+    assert "--metrics-host goes with --metrics-port" in answer.stderr

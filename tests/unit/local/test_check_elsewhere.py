@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from libs.config.connections import KafkaSettings
+from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
 from libs.errors import AccessDenied, InvalidSettings
 from libs.events.checkpoint_codec import checkpoint_key, encode_checkpoint
 from libs.local.check.compared import ComparedMesh, chosen_tenants
@@ -150,6 +151,37 @@ def test_a_catalog_in_postgresql_is_reached_as_spark_reaches_it(tmp_path: Path) 
 
     assert properties["uri"] == "postgresql+psycopg://u:p%40ss@db:5433/lake?sslmode=require"
     assert properties["warehouse"] == "s3://lake"
+
+
+@pytest.mark.parametrize(
+    ("uri", "told"),
+    [
+        ("jdbc:postgresql://db/lake?currentSchema=lists&ApplicationName=x", "options=-csearch_path%3Dlists"),
+        ("jdbc:postgresql://db/lake?ssl=true&reWriteBatchedInserts=true", "db/lake?sslmode=verify-full"),
+        ("jdbc:postgresql://db/lake?ssl=false", "db/lake"),
+    ],
+)
+def test_parameters_of_jdbc_are_said_in_the_words_of_the_driver_here(uri: str, told: str) -> None:
+    place = IcebergPlace(warehouse_dir="lake", catalog=CatalogSettings(kind=CatalogKind.JDBC, uri=uri))
+
+    assert told in iceberg_catalog(place).properties["uri"]
+    assert "reWriteBatchedInserts" not in iceberg_catalog(place).properties["uri"]
+
+
+@pytest.mark.parametrize(
+    ("uri", "mistake"),
+    [
+        ("jdbc:postgresql://db/lake?sslfactory=x", "parameter sslfactory is not known here"),
+        ("jdbc:postgresql://a:5432,b:5432/lake", "of one server, to be read here"),
+        ("jdbc:postgresql://a,b/lake", "of one server, to be read here"),
+        ("jdbc:postgresql:///lake", "of one server, to be read here"),
+    ],
+)
+def test_an_address_that_only_jdbc_takes_is_refused_by_name(uri: str, mistake: str) -> None:
+    place = IcebergPlace(warehouse_dir="lake", catalog=CatalogSettings(kind=CatalogKind.JDBC, uri=uri))
+
+    with pytest.raises(InvalidSettings, match=mistake):
+        iceberg_catalog(place)
 
 
 def checkpoint(name: str) -> Checkpoint:
