@@ -33,6 +33,7 @@ from libs.local.readable import shorten
 from libs.local.recorded_checkpoints import RecordedCheckpoints
 from libs.local.stack import load_documents
 from libs.local.state import holder, running_state
+from libs.local.warehouse import TableStore
 from libs.telemetry.endpoint import start_endpoint
 from libs.telemetry.metrics import CHECK_FAILED_TURNS
 
@@ -246,7 +247,8 @@ def _stack(home: Home, *, is_repairing: bool) -> Callable[[Sequence[str]], Compa
 def _elsewhere(file: Path) -> Callable[[Sequence[str]], ComparedMesh]:
     settings = mesh_settings(file, os.environ)
     checkpoints = RecordedCheckpoints(settings.kafka)
-    return lambda tables: compared_elsewhere(settings, os.environ, tables, checkpoints)
+    stores: dict[str, TableStore] = {}
+    return lambda tables: compared_elsewhere(settings, os.environ, tables, checkpoints, stores)
 
 
 def _compare_slowly(asked: _Asked, share: float, resume_file: Path | None) -> CheckReport:

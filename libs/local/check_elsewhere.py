@@ -23,7 +23,7 @@ from libs.local.mesh import KubectlSettings, MeshSettings
 from libs.local.recorded_checkpoints import RecordedCheckpoints
 from libs.local.tenant_objects import objects_in_cluster
 from libs.local.warehouse import TableStore
-from libs.local.warehouses_elsewhere import table_store
+from libs.local.warehouses_elsewhere import CatalogTables, table_store
 from libs.rpc.tenants_client import TenantsClient
 from libs.types.table import TableId
 from libs.types.tenant import TenantSpec
@@ -33,11 +33,16 @@ _OTHERWISE: Final = "or have the documents in a folder, and name it by tenants_d
 
 
 def compared_elsewhere(
-    settings: MeshSettings, environ: Mapping[str, str], tables: Sequence[str], checkpoints: RecordedCheckpoints
+    settings: MeshSettings,
+    environ: Mapping[str, str],
+    tables: Sequence[str],
+    checkpoints: RecordedCheckpoints,
+    stores: dict[str, TableStore],
 ) -> ComparedMesh:
     """A mesh as its file tells of it, with the documents that are in force now. Blocks.
 
-    ``tables``: those alone are waited for (``check``). ``checkpoints``: kept from one look to the next.
+    ``tables``: those alone are waited for (``check``). ``checkpoints``: kept from one look to the next. ``stores``: by
+    warehouse, those of the last look, which are closed, give way to this one's.
 
     Raises:
         InvalidSettings: the file lacks what ``check`` needs, or has mistakes.
@@ -46,7 +51,10 @@ def compared_elsewhere(
     sources = mesh_sources(settings)
     told, notes = _documents(settings)
     tenants = {}
-    stores: dict[str, TableStore] = {}
+    while stores:
+        _, last = stores.popitem()
+        if isinstance(last, CatalogTables):
+            last.close()
     for name, spec in sorted(told.items()):
         if spec.sink is None:
             tenants[name] = spec

@@ -51,6 +51,8 @@ class CatalogTables(IcebergTables):
                 catalog.table_exists(_ANY_TABLE)  # REST is asked as it is opened, a database with the first question
             super().__init__(catalog)
         self._place = place
+        self.close = catalog.close
+        """Let go of the connections; nothing is asked of it any more."""
 
     def load(self, place: WarehouseTable) -> StoredTable | None:
         with _errors_named(self._place):

@@ -50,7 +50,7 @@ def compared(folder: Path, environ: Mapping[str, str] | None = None, **instead: 
     file = folder / "mesh.yaml"
     file.write_text(yaml.safe_dump(told))
     settings = mesh_settings(file, environ or {})
-    return compared_elsewhere(settings, {}, (), RecordedCheckpoints(settings.kafka))
+    return compared_elsewhere(settings, {}, (), RecordedCheckpoints(settings.kafka), {})
 
 
 def test_what_is_not_named_is_not_compared_and_told(tmp_path: Path) -> None:
