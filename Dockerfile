@@ -163,6 +163,8 @@ FROM runtime AS cli
 COPY --from=cli-packages /opt/headwater /opt/headwater
 COPY --from=whole-code /src/libs libs
 COPY --from=whole-code /src/protos protos
+# Its version.
+COPY pyproject.toml ./
 USER 10001:10001
 ENTRYPOINT ["python", "-m", "libs.cli"]
 

@@ -17,7 +17,7 @@ def version() -> None:
         try:
             click.echo(f"{package} {metadata.version(package)}")
         except metadata.PackageNotFoundError:
-            click.echo(f"{package} is not installed: run `make setup`")
+            click.echo(f"{package} is not installed")
     click.echo(f"python {sys.version.split()[0]} on {os.uname().sysname} {os.uname().machine}")
 
 
