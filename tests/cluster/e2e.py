@@ -1,14 +1,15 @@
 """Headwater on a real Kubernetes node: ``python -m tests.cluster.e2e`` (`make cluster-e2e`), as root.
 
-Builds what is missing of the programs and of the images, then runs ``test_on_a_node.py`` on a machine of its own
-(``namespaces``). Arguments are pytest's. Where no such machine can be had, it says why and succeeds.
+Builds what is missing of the programs and of the images, and those of an older Headwater (``older``), then runs
+``test_on_a_node.py`` on a machine of its own (``namespaces``). Arguments are pytest's. Where no such machine can be had, it
+says why and succeeds.
 """
 
 import sys
 from collections.abc import Sequence
 from typing import Final
 
-from tests.cluster import images, namespaces, programs
+from tests.cluster import images, namespaces, older, programs
 
 NEEDED: Final = ("schema-history", "checkpoint-committer", "binlog-reader", "router", "tenant-operator", "spark")
 """Of the images; `make images` builds the others too."""
@@ -21,6 +22,10 @@ def main(pytest_options: Sequence[str]) -> int:
         sys.stdout.write(f"cluster-e2e: SKIPPED, nothing was tested: {reason}\n")
         return 0
     if programs.build_node() != 0 or images.main(NEEDED) != 0:
+        return 1
+    if (why_not := older.fetch()) is not None:
+        sys.stdout.write(f"cluster-e2e: no upgrade from an older Headwater is tested: {why_not}\n")
+    elif images.main(NEEDED, source=older.folder(), tag=older.TAG) != 0:
         return 1
     test = [sys.executable, "-m", "pytest", "-m", "node", "-p", "no:cacheprovider", "tests/cluster/test_on_a_node.py"]
     return namespaces.run_inside([*test, *pytest_options])

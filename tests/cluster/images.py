@@ -1,7 +1,8 @@
 """The Dockerfile's images, built by buildah on a base that is made here of Debian's packages: no registry is asked for any.
 
 ``python -m tests.cluster.images`` builds them all, or the targets that it is given, and prints their sizes (`make images`).
-Layers are kept in the cache (``images``, some 5 GB), so that a second build takes what did not change. Root only.
+Layers are kept in the cache (``images``, some 8 GB with those of an older Headwater), so that a second build takes what did
+not change. Root only.
 """
 
 import re
@@ -45,13 +46,15 @@ def targets() -> tuple[str, ...]:
     return tuple(re.findall(r"^FROM runtime AS (\S+)$", text, re.MULTILINE))
 
 
-def reference(target: str) -> str:
+def reference(target: str, tag: str = TAG) -> str:
     """What an image is called."""
-    return f"localhost/headwater-{target}:{TAG}"
+    return f"localhost/headwater-{target}:{tag}"
 
 
-def build(wanted: Sequence[str], progress: Progress) -> None:
+def build(wanted: Sequence[str], progress: Progress, *, source: Path = REPOSITORY, tag: str = TAG) -> None:
     """Build the images of ``wanted``, or take what is there of them. Blocks, for a quarter of an hour when all is new.
+
+    ``source``: the folder of the Dockerfile and of all that it copies.
 
     Raises:
         SetupFailed: a step failed; the message has its words.
@@ -67,7 +70,7 @@ def build(wanted: Sequence[str], progress: Progress) -> None:
             _buildah("commit", "--quiet", "--rm", container, PAUSE, purpose="writing the pause image")
         for target in wanted:
             progress.now(f"image {target}")
-            _build_target(target)
+            _build_target(target, source, tag)
 
 
 def write_archive(image: str, path: Path) -> None:
@@ -79,9 +82,9 @@ def write_archive(image: str, path: Path) -> None:
     _buildah("push", image, f"docker-archive:{path}:{image}", purpose=f"writing {image} into a file")
 
 
-def size(target: str) -> str:
+def size(target: str, tag: str = TAG) -> str:
     """What an image takes unpacked, with its base, as buildah says it (``256 MB``)."""
-    return _buildah("images", "--format", "{{.Size}}", reference(target), purpose="reading sizes").strip()
+    return _buildah("images", "--format", "{{.Size}}", reference(target, tag), purpose="reading sizes").strip()
 
 
 def _make_base(progress: Progress) -> None:
@@ -118,15 +121,15 @@ def _make_base(progress: Progress) -> None:
         _buildah("commit", "--quiet", "--rm", container, BASE, purpose="writing the base")
 
 
-def _build_target(target: str) -> None:
+def _build_target(target: str, source: Path, tag: str) -> None:
     jars = jars_dir("spark", cache_dir())
     # The jars of this machine's cache, which are verified again, spare each build a download of 81 MB.
     volumes = [*((path, path) for path in MACHINE_FILES if path.exists()), (jars, Path("/tmp/cache/jars") / jars.name)]
     _buildah(
         "bud",
         *("--layers", "--isolation=chroot", "--network=host", "--pull-never", f"--build-arg=PYTHON_IMAGE={BASE}"),
-        *(f"--volume={source}:{place}:ro" for source, place in volumes),
-        *("--target", target, "--tag", reference(target), str(REPOSITORY)),
+        *(f"--volume={path}:{place}:ro" for path, place in volumes),
+        *("--target", target, "--tag", reference(target, tag), str(source)),
         purpose=f"building image {target}",
     )
 
@@ -146,18 +149,18 @@ def _storage() -> tuple[str, ...]:
     return ("buildah", "--root", str(folder / "root"), "--runroot", str(folder / "run"), "--storage-driver", "overlay")
 
 
-def main(wanted: Sequence[str]) -> int:
+def main(wanted: Sequence[str], *, source: Path = REPOSITORY, tag: str = TAG) -> int:
     """Build, and print each size; the exit code."""
     chosen = tuple(wanted) or targets()
     try:
         with Display() as display:
             progress = display.begin("images")
-            build(chosen, progress)
+            build(chosen, progress, source=source, tag=tag)
             display.end("images", "done")
     except (HeadwaterError, OSError) as error:
         sys.stderr.write(f"make images failed: {error}\n")
         return 1
-    sys.stdout.write("".join(f"{target:24}{size(target):>10}\n" for target in chosen))
+    sys.stdout.write("".join(f"{target:24}{size(target, tag):>10}\n" for target in chosen))
     return 0
 
 

@@ -4,13 +4,15 @@
 Valkey run on the node outside of pods. The tests build on one another, in their order.
 """
 
+import asyncio
+import contextlib
 import dataclasses
 import json
 import secrets
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +32,7 @@ from libs.local.process import kill, start, wait_ready
 from libs.types.table import TableId
 from libs.types.warehouse import warehouse_table
 from tests.certificates import Authority, write_certificates
-from tests.cluster import images, namespaces
+from tests.cluster import images, namespaces, older
 from tests.cluster.chart import CHART, RELEASE, write_values
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.e2e import NEEDED
@@ -125,6 +127,8 @@ class Mesh:
     """Since the tenants are there."""
     first_row: int = 1
     """Of those."""
+    objects_before: set[str] = field(default_factory=set)
+    """The namespace's own, and the test's, before anything was installed."""
 
     @property
     def cluster(self) -> ControlPlane:
@@ -274,6 +278,29 @@ class Mesh:
         [claim] = self.cluster.list("persistentvolumeclaims", MESH, "-l", "headwater.dev/sink-job")
         return str(claim["metadata"]["uid"])
 
+    async def upgrade(self, chart: Path, **changed: Any) -> None:
+        """``helm upgrade``, and rows all the while until no pod is left of those before."""
+        before = self.pod_uids()
+        async with self._rows_all_the_while():
+            await asyncio.to_thread(self.install, "upgrade", chart, **changed)
+            await self.eventually(lambda: not before & self.pod_uids())
+        self.write(40)
+
+    @contextlib.asynccontextmanager
+    async def _rows_all_the_while(self) -> AsyncIterator[None]:
+        async def write() -> None:
+            while True:
+                self.write(3)
+                await asyncio.sleep(1.0)
+
+        writer = asyncio.create_task(write())
+        try:
+            yield
+        finally:
+            writer.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await writer
+
     def renew_certificates(self) -> str:
         """Put a new certificate for all components into their Secret; the certificate."""
         hosts = [f"{RELEASE}-{service}" for service in ("schema-history", "checkpoint-committer", "tenant-operator")]
@@ -291,6 +318,25 @@ class Mesh:
             for sample in family.samples
             if sample.name == "headwater_sink_table_writes_total" and sample.labels["tenant"] == tenant
         }
+
+    def objects(self) -> set[str]:
+        """What is in the namespace, and of the chart anywhere."""
+
+        def kinds(is_namespaced: str) -> str:
+            scope = ("--verbs=list,delete", f"--namespaced={is_namespaced}", "-o", "name")
+            listed = self.cluster.kubectl("api-resources", *scope).split()
+            return ",".join(kind for kind in listed if kind.split(".")[0] != "events")
+
+        chart = ("-l", "app.kubernetes.io/name=headwater", "-o", "name", "--ignore-not-found")
+        inside = self.cluster.kubectl("get", kinds("true"), "-n", MESH, "-o", "name", "--ignore-not-found").split()
+        teams = self.cluster.kubectl("get", kinds("true"), "-A", *chart).split()
+        anywhere = self.cluster.kubectl("get", kinds("false"), *chart).split()
+        return {*inside, *teams, *anywhere}
+
+    def image_tags(self) -> set[str]:
+        """Those of the pods' images, of executors' too."""
+        pods = self.cluster.list("pods", MESH)
+        return {each["image"].rpartition(":")[2] for pod in pods for each in pod["spec"]["containers"]}
 
     async def take_tenants_in(self) -> None:
         """Both teams apply their tenants; returns when what is written from now on is for them."""
@@ -328,74 +374,92 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         pytest.skip("a node needs a machine of its own: run `make cluster-e2e` as root")
     with ExitStack() as servers:
         node = start_node_in(folder, servers)
-        archive = folder / "image.tar"
-        for image in (images.PAUSE, *(images.reference(each) for each in NEEDED)):
-            images.write_archive(image, archive)
-            node.import_image(archive)
-            archive.unlink()
+        _import_images(node, images.PAUSE, *(images.reference(each) for each in NEEDED))
         yield node
+
+
+def _import_images(node: Node, *wanted: str) -> None:
+    archive = node.folder / "image.tar"
+    for image in wanted:
+        images.write_archive(image, archive)
+        node.import_image(archive)
+        archive.unlink()
 
 
 @pytest.fixture(scope="module")
 def mesh(node: Node) -> Iterator[Mesh]:
-    """Servers, a namespace for the mesh and one for each team; nothing is installed yet."""
-    cluster, folder = node.cluster, node.folder
-    passwords = {name: secrets.token_hex(8) for name in (MESH_USER, ACME, GLOBEX, "mysql")}
+    """Nothing is installed yet."""
     with ExitStack() as servers:
-        port, tls_port, valkey_port = free_ports(3)
-        files = write_certificates(folder / "kafka-tls")
-        sasl = Sasl(
-            {MESH_USER: passwords[MESH_USER]},
-            port,
-            tls_port,
-            Path(files["both"]),
-            super_users=(MESH_USER,),
-            denies_by_default=True,
-            host=ADDRESS,
-        )
-        broker = start_kafka_in(folder / "kafka", servers, sasl=sasl)
-        kafka = GuardedKafka(broker, sasl, AdminClient({"bootstrap.servers": broker.bootstrap_servers}))
-        mysql = start_mysql_in(folder / "mysql", servers, extra_options=("--bind-address=0.0.0.0",))
-        mysql.execute(
-            "CREATE DATABASE shop",
-            "CREATE TABLE shop.orders (id BIGINT PRIMARY KEY, version INT NOT NULL, note VARCHAR(40) NOT NULL)",
-            f"CREATE USER {READER_USER}@'%' IDENTIFIED BY '{passwords['mysql']}'",
-            "GRANT SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT, LOCK TABLES "
-            f"ON *.* TO {READER_USER}@'%'",
-        )
-        spec = valkey_server.prepare(folder / "valkey", port=valkey_port)
-        reachable = ("--bind", f"127.0.0.1 {ADDRESS}", "--protected-mode", "no")
-        valkey = start(
-            dataclasses.replace(spec, command=(*spec.command, *reachable)), folder / "logs", dies_with_parent=True
-        )
-        servers.callback(lambda: kill(valkey))
-        wait_ready(valkey, READY_TIMEOUT_S)
+        yield _start_mesh_in(node, "mesh", servers)
 
-        for namespace in (MESH, MONITORING, f"team-{ACME}", f"team-{GLOBEX}"):
-            cluster.apply(
-                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}}
-            )
-        warehouse, state = folder / "warehouse", folder / "sink-state"
-        cluster.apply(
-            _secret("kafka", MESH, password=passwords[MESH_USER]),
-            _secret("shop-mysql", MESH, password=passwords["mysql"]),
-            _volume("warehouse", warehouse, claim="warehouse"),
-            _volume("state", state),
-            {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "metadata": {"name": "warehouse", "namespace": MESH},
-                "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-            },
-        )
-        api_port = int(cluster.url.rpartition(":")[2])
-        values = {
-            **_values(kafka, mysql, valkey_port, warehouse),
-            "networkPolicy": _limits(port, mysql.port, valkey_port, api_port),
-        }
-        mesh = Mesh(node, kafka, mysql, values, warehouse, passwords, Authority())
-        mesh.renew_certificates()
-        yield mesh
+
+@pytest.fixture
+def other_mesh(node: Node) -> Iterator[Mesh]:
+    """Whose servers hold nothing of the first one's, and which may be installed once that is uninstalled."""
+    with ExitStack() as servers:
+        yield _start_mesh_in(node, "other", servers)
+
+
+def _start_mesh_in(node: Node, name: str, servers: ExitStack) -> Mesh:
+    """Servers of that name, a namespace for the mesh and one for each team; nothing is installed yet."""
+    cluster, folder = node.cluster, node.folder / name
+    folder.mkdir()
+    passwords = {name: secrets.token_hex(8) for name in (MESH_USER, ACME, GLOBEX, "mysql")}
+    port, tls_port, valkey_port = free_ports(3)
+    files = write_certificates(folder / "kafka-tls")
+    sasl = Sasl(
+        {MESH_USER: passwords[MESH_USER]},
+        port,
+        tls_port,
+        Path(files["both"]),
+        super_users=(MESH_USER,),
+        denies_by_default=True,
+        host=ADDRESS,
+    )
+    broker = start_kafka_in(folder / "kafka", servers, sasl=sasl)
+    kafka = GuardedKafka(broker, sasl, AdminClient({"bootstrap.servers": broker.bootstrap_servers}))
+    mysql = start_mysql_in(folder / "mysql", servers, extra_options=("--bind-address=0.0.0.0",))
+    mysql.execute(
+        "CREATE DATABASE shop",
+        "CREATE TABLE shop.orders (id BIGINT PRIMARY KEY, version INT NOT NULL, note VARCHAR(40) NOT NULL)",
+        f"CREATE USER {READER_USER}@'%' IDENTIFIED BY '{passwords['mysql']}'",
+        "GRANT SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, REPLICATION CLIENT, LOCK TABLES "
+        f"ON *.* TO {READER_USER}@'%'",
+    )
+    spec = valkey_server.prepare(folder / "valkey", port=valkey_port)
+    reachable = ("--bind", f"127.0.0.1 {ADDRESS}", "--protected-mode", "no")
+    valkey = start(
+        dataclasses.replace(spec, command=(*spec.command, *reachable)), folder / "logs", dies_with_parent=True
+    )
+    servers.callback(lambda: kill(valkey))
+    wait_ready(valkey, READY_TIMEOUT_S)
+
+    for namespace in (MESH, MONITORING, f"team-{ACME}", f"team-{GLOBEX}"):
+        cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}})
+    warehouse, claim = folder / "warehouse", f"warehouse-{name}"
+    cluster.apply(
+        _secret("kafka", MESH, password=passwords[MESH_USER]),
+        _secret("shop-mysql", MESH, password=passwords["mysql"]),
+        _volume(claim, warehouse, claim=claim),
+        _volume(f"state-{name}", folder / "sink-state"),
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": claim, "namespace": MESH},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        },
+    )
+    api_port = int(cluster.url.rpartition(":")[2])
+    values = {
+        **_values(kafka, mysql, valkey_port, warehouse, claim),
+        "networkPolicy": _limits(port, mysql.port, valkey_port, api_port),
+    }
+    mesh = Mesh(node, kafka, mysql, values, warehouse, passwords, Authority())
+    mesh.renew_certificates()
+    for kind_of_all in ("serviceaccount/default", "configmap/kube-root-ca.crt"):
+        cluster.kubectl("wait", "--for=create", kind_of_all, "-n", MESH, "--timeout=60s")
+    mesh.objects_before = mesh.objects()
+    return mesh
 
 
 def _secret(name: str, namespace: str, **entries: str) -> dict[str, Any]:
@@ -427,7 +491,7 @@ def _is_ready(pod: Mapping[str, Any]) -> bool:
     return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
 
 
-def _values(kafka: GuardedKafka, mysql: MysqlServer, valkey_port: int, warehouse: Path) -> dict[str, Any]:
+def _values(kafka: GuardedKafka, mysql: MysqlServer, valkey_port: int, warehouse: Path, claim: str) -> dict[str, Any]:
     return {
         "image": {"registry": "localhost", "tag": images.TAG},
         "kafka": {
@@ -463,7 +527,7 @@ def _values(kafka: GuardedKafka, mysql: MysqlServer, valkey_port: int, warehouse
                 "warehouses": {"iceberg": {"warehouse_dir": str(warehouse), "catalog": {"kind": "hadoop"}}},
             },
             "stateSize": "1Gi",
-            "extraVolumes": [{"name": "warehouse", "persistentVolumeClaim": {"claimName": "warehouse"}}],
+            "extraVolumes": [{"name": "warehouse", "persistentVolumeClaim": {"claimName": claim}}],
             "extraVolumeMounts": [{"name": "warehouse", "mountPath": str(warehouse)}],
             "resources": {
                 "requests": {"cpu": "100m", "memory": "1Gi", "ephemeral-storage": "64Mi"},
@@ -752,14 +816,8 @@ async def test_an_upgrade_of_chart_and_values_loses_nothing(mesh: Mesh, tmp_path
     told = yaml.safe_load((chart / "Chart.yaml").read_text())
     (chart / "Chart.yaml").write_text(yaml.safe_dump(told | {"version": "99.0.0"}))
 
-    before = mesh.pod_uids()
-
-    mesh.write(60)
     # Every pod of the mesh is made anew by this, the Spark job's by the operator.
-    mesh.install("upgrade", chart, podAnnotations={"upgraded": "yes"})
-    mesh.write(60)
-    await eventually(lambda: not before & mesh.pod_uids(), WAIT_S)
-    mesh.write(60)
+    await mesh.upgrade(chart, podAnnotations={"upgraded": "yes"})
 
     await mesh.all_is_delivered_once()
     [release] = json.loads(mesh.cluster.helm("list", "-n", MESH, "-o", "json"))
@@ -845,6 +903,29 @@ async def test_a_release_that_begins_with_the_spark_operator_delivers_and_leaves
     await _leaves_nothing(mesh)
 
 
+async def test_an_upgrade_from_an_older_headwater_loses_nothing_and_repeats_nothing(other_mesh: Mesh) -> None:
+    """On servers of its own, where nothing of the present Headwater is that an older one would not have left."""
+    if not older.chart().is_dir():
+        pytest.skip(
+            "this clone's history does not reach back to an older Headwater: see the beginning of `make cluster-e2e`"
+        )
+    mesh = other_mesh
+    _import_images(mesh.node, *(images.reference(each, older.TAG) for each in NEEDED))
+    mesh.install("install", older.chart(), image={**mesh.values["image"], "tag": older.TAG})
+    await mesh.take_tenants_in()
+    mesh.write(60)
+    await mesh.all_is_delivered_once()
+    assert mesh.image_tags() == {older.TAG}
+    volume = mesh.state_volume()
+
+    await mesh.upgrade(CHART)
+
+    await mesh.all_is_delivered_once()
+    await mesh.eventually(lambda: mesh.image_tags() == {images.TAG})
+    assert mesh.state_volume() == volume
+    await _leaves_nothing(mesh)
+
+
 async def _leaves_nothing(mesh: Mesh) -> None:
     """Once the tenants are let go, with their topics and tables, and the release is uninstalled."""
     for tenant in (ACME, GLOBEX):
@@ -858,27 +939,4 @@ async def _leaves_nothing(mesh: Mesh) -> None:
     # As docs/kubernetes.md says, "Uninstalling".
     mesh.cluster.kubectl("delete", "pvc", "-l", "headwater.dev/sink-job", "-n", MESH)
 
-    own = {
-        "configmap/kube-root-ca.crt",
-        "serviceaccount/default",
-        "persistentvolumeclaim/warehouse",
-        "secret/kafka",
-        "secret/mesh-tls",
-        "secret/shop-mysql",
-    }
-
-    def left() -> set[str]:
-        """What is in the namespace, and of the chart anywhere."""
-
-        def kinds(is_namespaced: str) -> str:
-            scope = ("--verbs=list,delete", f"--namespaced={is_namespaced}", "-o", "name")
-            listed = mesh.cluster.kubectl("api-resources", *scope).split()
-            return ",".join(kind for kind in listed if kind.split(".")[0] != "events")
-
-        chart = ("-l", "app.kubernetes.io/name=headwater", "-o", "name", "--ignore-not-found")
-        inside = mesh.cluster.kubectl("get", kinds("true"), "-n", MESH, "-o", "name", "--ignore-not-found").split()
-        teams = mesh.cluster.kubectl("get", kinds("true"), "-A", *chart).split()
-        anywhere = mesh.cluster.kubectl("get", kinds("false"), *chart).split()
-        return {*inside, *teams, *anywhere}
-
-    await eventually(lambda: left() == own, WAIT_S)
+    await eventually(lambda: mesh.objects() == mesh.objects_before, WAIT_S)
