@@ -11,8 +11,10 @@ from typing import Final
 
 from tests.cluster import images, namespaces, older, programs
 
-NEEDED: Final = ("schema-history", "checkpoint-committer", "binlog-reader", "router", "tenant-operator", "spark")
-"""Of the images; `make images` builds the others too."""
+SERVICES: Final = ("schema-history", "checkpoint-committer", "binlog-reader", "router", "tenant-operator", "spark")
+"""Images of what a mesh of MySQL is made of, at all times."""
+NEEDED: Final = (*SERVICES, "cli")
+"""Of the present images; `make images` builds the others too."""
 
 
 def main(pytest_options: Sequence[str]) -> int:
@@ -25,7 +27,7 @@ def main(pytest_options: Sequence[str]) -> int:
         return 1
     if (why_not := older.fetch()) is not None:
         sys.stdout.write(f"cluster-e2e: no upgrade from an older Headwater is tested: {why_not}\n")
-    elif images.main(NEEDED, source=older.folder(), tag=older.TAG) != 0:
+    elif images.main(SERVICES, source=older.folder(), tag=older.TAG) != 0:
         return 1
     test = [sys.executable, "-m", "pytest", "-m", "node", "-p", "no:cacheprovider", "tests/cluster/test_on_a_node.py"]
     return namespaces.run_inside([*test, *pytest_options])

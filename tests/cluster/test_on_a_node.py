@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import re
 import secrets
 import shutil
 import subprocess
@@ -23,19 +24,24 @@ import yaml
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka.admin import AdminClient
 from prometheus_client.parser import text_string_to_metric_families
-from pyiceberg.table import StaticTable
+from prometheus_client.samples import Sample
+from sqlalchemy.exc import OperationalError
 
+from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
 from libs.local import valkey_server
 from libs.local.kafka_broker import Sasl
+from libs.local.mesh import IcebergPlace
 from libs.local.ports import free_ports
 from libs.local.process import kill, start, wait_ready
+from libs.local.warehouse import load_table
+from libs.local.warehouses_elsewhere import iceberg_catalog
 from libs.types.table import TableId
 from libs.types.warehouse import warehouse_table
 from tests.certificates import Authority, write_certificates
 from tests.cluster import images, namespaces, older
 from tests.cluster.chart import CHART, RELEASE, write_values
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.e2e import NEEDED
+from tests.cluster.e2e import NEEDED, SERVICES
 from tests.cluster.node import ADDRESS, Node, start_node_in
 from tests.cluster.spark_operator import start_spark_operator_in
 from tests.cluster.test_tenant_operator import LABEL, GuardedKafka
@@ -120,6 +126,8 @@ class Mesh:
     mysql: MysqlServer
     values: dict[str, Any]
     warehouse: Path
+    warehouse_volume: Mapping[str, Any]
+    """As values have it for pods that read and write its tables."""
     passwords: Mapping[str, str]
     authority: Authority
     """Of the certificates of the mesh."""
@@ -187,11 +195,16 @@ class Mesh:
 
     def table(self, tenant: str) -> list[dict[str, Any]]:
         """The rows of the tenant's table as the source has them; none while there is no table."""
-        folder = self.warehouse.joinpath(*warehouse_table(tenant, "shop", TABLE).identifier) / "metadata"
-        if not (folder / "version-hint.text").exists():
+        catalog = CatalogSettings(kind=CatalogKind.SQLITE, file=str(_catalog_file(self.warehouse)))
+        if not _catalog_file(self.warehouse).exists():
             return []
-        newest = (folder / "version-hint.text").read_text()
-        table = StaticTable.from_metadata(f"file://{folder}/v{newest}.metadata.json")
+        place = IcebergPlace(warehouse_dir=str(self.warehouse), catalog=catalog)
+        try:
+            table = load_table(iceberg_catalog(place), warehouse_table(tenant, "shop", TABLE))
+        except OperationalError:  # the catalog is being made at this moment
+            return []
+        if table is None:
+            return []
         wanted = ("id", "version", "note")
         return [
             {name: row[name] for name in wanted} for row in table.scan(selected_fields=wanted).to_arrow().to_pylist()
@@ -310,14 +323,23 @@ class Mesh:
 
     def table_writes(self, tenant: str) -> dict[str, float]:
         """How often the Spark job wrote the tenant's table since it was started, by way (docs/metrics.md)."""
-        sink = self.pod(**{"headwater.dev/role": "sink"})
-        page = self.cluster.kubectl("exec", "-n", MESH, sink, "--", "python3", "-c", READ_METRICS)
-        return {
-            sample.labels["way"]: sample.value
-            for family in text_string_to_metric_families(page)
-            for sample in family.samples
-            if sample.name == "headwater_sink_table_writes_total" and sample.labels["tenant"] == tenant
-        }
+        found = self._metric("sink", "headwater_sink_table_writes_total", tenant)
+        return {sample.labels["way"]: sample.value for sample in found}
+
+    def compared(self, tenant: str) -> tuple[float, float]:
+        """Rows of the tenant's table that the last turn compared, and of those the ones that differed."""
+        compared, different = (
+            sum(sample.value for sample in self._metric("check", f"headwater_check_{name}_rows", tenant))
+            for name in ("compared", "different")
+        )
+        return compared, different
+
+    def _metric(self, role: str, name: str, tenant: str) -> list[Sample]:
+        """What the one pod of a role says of a tenant by this metric."""
+        pod = self.pod(**{"headwater.dev/role": role})
+        page = self.cluster.kubectl("exec", "-n", MESH, pod, "--", "python3", "-c", READ_METRICS)
+        samples = (sample for family in text_string_to_metric_families(page) for sample in family.samples)
+        return [sample for sample in samples if sample.name == name and sample.labels["tenant"] == tenant]
 
     def objects(self) -> set[str]:
         """What is in the namespace, and of the chart anywhere."""
@@ -450,16 +472,25 @@ def _start_mesh_in(node: Node, name: str, servers: ExitStack) -> Mesh:
         },
     )
     api_port = int(cluster.url.rpartition(":")[2])
+    volume = {
+        "extraVolumes": [{"name": "warehouse", "persistentVolumeClaim": {"claimName": claim}}],
+        "extraVolumeMounts": [{"name": "warehouse", "mountPath": str(warehouse)}],
+    }
     values = {
-        **_values(kafka, mysql, valkey_port, warehouse, claim),
+        **_values(kafka, mysql, valkey_port, warehouse, volume),
         "networkPolicy": _limits(port, mysql.port, valkey_port, api_port),
     }
-    mesh = Mesh(node, kafka, mysql, values, warehouse, passwords, Authority())
+    mesh = Mesh(node, kafka, mysql, values, warehouse, volume, passwords, Authority())
     mesh.renew_certificates()
     for kind_of_all in ("serviceaccount/default", "configmap/kube-root-ca.crt"):
         cluster.kubectl("wait", "--for=create", kind_of_all, "-n", MESH, "--timeout=60s")
     mesh.objects_before = mesh.objects()
     return mesh
+
+
+def _catalog_file(warehouse: Path) -> Path:
+    """Of its Iceberg tables: on the same volume, so that all pods have it that have them."""
+    return warehouse / "catalog.db"
 
 
 def _secret(name: str, namespace: str, **entries: str) -> dict[str, Any]:
@@ -491,7 +522,11 @@ def _is_ready(pod: Mapping[str, Any]) -> bool:
     return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
 
 
-def _values(kafka: GuardedKafka, mysql: MysqlServer, valkey_port: int, warehouse: Path, claim: str) -> dict[str, Any]:
+def _values(
+    kafka: GuardedKafka, mysql: MysqlServer, valkey_port: int, warehouse: Path, volume: Mapping[str, Any]
+) -> dict[str, Any]:
+    """``volume``: the extra volume of each pod that has to do with tables."""
+    catalog = {"kind": CatalogKind.SQLITE.value, "file": str(_catalog_file(warehouse))}
     return {
         "image": {"registry": "localhost", "tag": images.TAG},
         "kafka": {
@@ -524,11 +559,10 @@ def _values(kafka: GuardedKafka, mysql: MysqlServer, valkey_port: int, warehouse
             },
             "settings": {
                 "session": {"driver_memory": "768m"},
-                "warehouses": {"iceberg": {"warehouse_dir": str(warehouse), "catalog": {"kind": "hadoop"}}},
+                "warehouses": {"iceberg": {"warehouse_dir": str(warehouse), "catalog": catalog}},
             },
             "stateSize": "1Gi",
-            "extraVolumes": [{"name": "warehouse", "persistentVolumeClaim": {"claimName": claim}}],
-            "extraVolumeMounts": [{"name": "warehouse", "mountPath": str(warehouse)}],
+            **volume,
             "resources": {
                 "requests": {"cpu": "100m", "memory": "1Gi", "ephemeral-storage": "64Mi"},
                 "limits": {"memory": "3Gi", "ephemeral-storage": "4Gi"},
@@ -824,6 +858,26 @@ async def test_an_upgrade_of_chart_and_values_loses_nothing(mesh: Mesh, tmp_path
     assert release["chart"] == "headwater-99.0.0"
 
 
+async def test_a_pod_compares_the_source_with_the_tables_turn_after_turn(mesh: Mesh) -> None:
+    """A mirror, and what a log of changes comes to."""
+    rows = len(mesh.source_rows())
+    mesh.install("upgrade", CHART, check={"enabled": True, "intervalSeconds": 1, **mesh.warehouse_volume})
+    mesh.helm("test", RELEASE, "-n", MESH)
+
+    def differ(rows_of_each: int) -> Callable[[], bool]:
+        return lambda: {mesh.compared(tenant) for tenant in (ACME, GLOBEX)} == {(rows, rows_of_each)}
+
+    await mesh.eventually(differ(0))
+    pod = mesh.pod(**{"headwater.dev/role": "check"})
+    told = mesh.cluster.kubectl("exec", "-n", MESH, pod, "--", "python", "-m", "libs.cli", "version")
+    assert re.match(r"headwater \d", told)
+    # What is not in the binary log no reader hears of.
+    mesh.mysql.execute("SET sql_log_bin = 0", "UPDATE shop.orders SET note = 'unheard' WHERE id = 1")
+    await mesh.eventually(differ(1))
+    mesh.mysql.execute("SET sql_log_bin = 0", "UPDATE shop.orders SET note = 'order 1' WHERE id = 1")
+    await mesh.eventually(differ(0))
+
+
 @pytest.fixture(scope="module")
 def spark_operator(node: Node) -> Iterator[None]:
     """One that runs; before, the cluster knows no SparkApplication."""
@@ -910,7 +964,7 @@ async def test_an_upgrade_from_an_older_headwater_loses_nothing_and_repeats_noth
             "this clone's history does not reach back to an older Headwater: see the beginning of `make cluster-e2e`"
         )
     mesh = other_mesh
-    _import_images(mesh.node, *(images.reference(each, older.TAG) for each in NEEDED))
+    _import_images(mesh.node, *(images.reference(each, older.TAG) for each in SERVICES))
     mesh.install("install", older.chart(), image={**mesh.values["image"], "tag": older.TAG})
     await mesh.take_tenants_in()
     mesh.write(60)
