@@ -1,10 +1,11 @@
 """The ``headwater`` command: its subcommands, and how their errors are shown.
 
 Each subcommand stands in a module of its own that reads its arguments, calls ``libs.local`` and prints; nothing is
-decided here. An error that Headwater raises on purpose becomes one message and an exit code; anything else is a
-fault of the program and keeps its traceback.
+decided here. An error that Headwater raises on purpose becomes one message and an exit code, and so does what the machine
+says of a file; anything else is a fault of the program and keeps its traceback.
 """
 
+import errno
 import sys
 from importlib import import_module
 from typing import Final, NamedTuple
@@ -17,6 +18,7 @@ from libs.errors import HeadwaterError, InvalidSettings
 EXIT_FAILED = 1
 EXIT_MISTAKE = 2
 """The user can mend it: wrong arguments or documents; click's own errors have this code too."""
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class _Subcommand(NamedTuple):
@@ -138,4 +140,16 @@ def run() -> None:
         # ``headwater tail … | head``: whoever read has had enough.
         sys.stderr.close()
         code = 0
+    except OSError as error:
+        if error.filename is None and error.errno not in _NO_ROOM:
+            raise
+        click.echo(f"headwater: {_file_text(error)}", err=True)
+        code = EXIT_FAILED
     sys.exit(code or 0)
+
+
+def _file_text(error: OSError) -> str:
+    what = f"{error.filename}: {error.strerror}" if error.filename is not None else str(error.strerror)
+    if error.errno in _NO_ROOM:
+        return f"{what}: make room, and run the command again"
+    return f"{what}: look at the folder and the rights of this user, or name another (--home)"

@@ -141,6 +141,34 @@ def test_down_of_nothing_is_no_failure(tmp_path: Path) -> None:
     assert (answer.returncode, "nothing ran" in answer.stdout) == (0, True)
 
 
+@pytest.mark.parametrize("command", ["init", "demo"])
+def test_a_folder_that_cannot_be_made_is_named(command: str) -> None:
+    done = run(command, "--home", "/proc/nowhere")
+
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "headwater: /proc/nowhere: No such file or directory: look at the folder and the rights of this user, or name another "
+        "(--home)"
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_a_full_disk_is_told_without_a_trace() -> None:
+    """The device of that name says so to everybody who writes."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "libs.cli", "version"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+
+    assert done.returncode == 1
+    assert done.stderr == "headwater: No space left on device: make room, and run the command again\n"
+
+
 def test_the_demo_does_not_take_somebodys_folder(tmp_path: Path) -> None:
     """It makes its home anew: a folder that no demo made is refused and stays as it is."""
     (tmp_path / "thesis.txt").write_text("mine")
