@@ -12,6 +12,7 @@ import itertools
 import os
 import re
 import secrets
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -339,7 +340,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.args == config.getini("testpaths"):
         ids = [item.nodeid.removeprefix("tests/") for item in items]
         if idle := [pattern for pattern in PATTERNS if not any(re.fullmatch(pattern, each) for each in ids)]:
-            raise pytest.UsageError(f"tests/long_tests.py names what is no test: {idle}")
+            because = f"tests/long_tests.py names what is no test: {idle}"
+            print(f"\nERROR: {because}", file=sys.__stderr__, flush=True)
+            raise pytest.UsageError(because)
 
     def kind(item: pytest.Item) -> str:
         return item.path.relative_to(tests).parts[0]
