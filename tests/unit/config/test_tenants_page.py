@@ -7,13 +7,17 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from libs.config.load import convert_document
 from libs.config.tenant_schema import tenant_schema
 from libs.config.tenants import read_tenant
+from libs.config.topic_quotas import TopicQuotaSettings
 from libs.events.masks import encryption
 from libs.events.row_filter import condition_mistakes
 
 PAGE = (Path(__file__).parents[3] / "docs" / "tenants.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+SHOWN = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+QUOTAS = [shown for shown in SHOWN if shown.startswith("per_tenant:")]
+EXAMPLES = [shown for shown in SHOWN if shown not in QUOTAS]
 
 
 def whole(example: str) -> str:
@@ -32,6 +36,16 @@ def test_examples_are_good_documents(example: str) -> None:
 
     assert read_tenant(whole(example), mistakes=mistakes, check_condition=condition_mistakes) is not None, mistakes
     assert list(Draft202012Validator(tenant_schema()).iter_errors(yaml.safe_load(whole(example)))) == []
+
+
+def test_the_example_of_topic_quotas_is_a_good_one() -> None:
+    (example,) = QUOTAS
+    mistakes: list[str] = []
+
+    quotas = convert_document(TopicQuotaSettings, yaml.safe_load(example), place="", mistakes=mistakes)
+
+    assert quotas is not None, mistakes
+    assert (quotas.of("acme"), quotas.of("globex")) == (500, 200)
 
 
 def test_every_setting_of_the_tables_part_is_on_the_page() -> None:
