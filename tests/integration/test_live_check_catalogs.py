@@ -19,11 +19,14 @@ from libs.types.warehouse import warehouse_table
 from tests import own_network
 from tests.conftest import MysqlServer, PostgresqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
+from tests.integration.router_rig import eventually
 from tests.integration.test_iceberg_catalogs import Known, postgresql_catalog, rest_catalog
 from tests.integration.test_live_check_elsewhere import COMMAND_TIMEOUT_S, ROWS, UP_TIMEOUT_S, database
 from tests.sink_job import LIFE_TIMEOUT_S, STOP_TIMEOUT_S, SinkJob
 
 __all__ = ["database"]  # the fixture
+
+IS_LISTING = "SELECT to_regclass('iceberg_tables') IS NOT NULL"
 
 pytestmark = pytest.mark.integration
 
@@ -42,8 +45,17 @@ class Mesh:
 
 
 def reader_of(server: PostgresqlServer, name: str) -> None:
-    """A user who may read the catalog and nothing else."""
-    server.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'r3ad'", f"GRANT SELECT ON iceberg_tables TO {name}")
+    """A user who may read the catalog and nothing else, wherever the server's owner has it: in a schema of that user's name, if
+    there is one."""
+    [(schema,)] = server.execute(
+        "SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = 'iceberg_tables'::regclass"
+    )
+    server.execute(
+        f"CREATE ROLE {name} LOGIN PASSWORD 'r3ad'",
+        f"ALTER ROLE {name} SET search_path = {schema}",
+        f"GRANT USAGE ON SCHEMA {schema} TO {name}",
+        f"GRANT SELECT ON iceberg_tables TO {name}",
+    )
 
 
 @pytest.fixture
@@ -76,6 +88,10 @@ def mesh(
         kafka = kafka_address(read_ports(stack.home))
         job = SinkJob(tmp_path, kafka, "iceberg", iceberg, lambda _: [], environ=catalog.environ)
         job.start()
+        if kind == "jdbc":  # a database without the list of tables is told at once
+            assert eventually(lambda: postgresql_server.execute(IS_LISTING) == [(True,)]), (
+                job.running.log_path.read_text()
+            )
         told = {
             "kafka": {"bootstrap_servers": kafka},
             "sources": {"shop": {"database": {"host": mysql_server.host, "port": mysql_server.port, "user": "root"}}},
