@@ -1,7 +1,7 @@
 """What a person is told of a tenant: annotations on its ConfigMap, and Events when they change."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -204,15 +204,12 @@ def _shortened(text: str) -> str:
 
 def annotations(report: Report) -> dict[str, Any]:
     """The merge patch that tells it."""
-    tables, topics, document = _tables(report.refusals), _topics(report.refusals), _document(report.refusals)
-    records = _records(report.refusals)
+    reasons = {told_of.annotation: told_of.reasons(report.refusals) for told_of in _TOLD}
     told = {
         STATE_ANNOTATION: report.state,
         MESSAGE_ANNOTATION: report.message,
-        REFUSED_TABLES_ANNOTATION: msgspec.json.encode(tables).decode() if tables else None,
-        REFUSED_TOPICS_ANNOTATION: msgspec.json.encode(topics).decode() if topics else None,
-        REFUSED_RECORDS_ANNOTATION: msgspec.json.encode(records).decode() if records else None,
-        REFUSED_DOCUMENT_ANNOTATION: document or None,
+        **{name: msgspec.json.encode(now).decode() if now else None for name, now in reasons.items()},
+        REFUSED_DOCUMENT_ANNOTATION: _document(report.refusals) or None,
     }
     return {"metadata": {"annotations": told}}
 
@@ -227,9 +224,7 @@ def events(report: Report, *, now: str, identity: str) -> list[dict[str, Any]]:
     told = news if report.is_news_beside_refusals else []
     refusals = [
         *_news_of_document(report),
-        *_news_of_tables(report),
-        *_news_of_topics(report),
-        *_news_of_records(report),
+        *(news for told_of in _TOLD for news in _news_of(report, told_of)),
     ]
     for reason, is_normal, text in [*told, *refusals]:
         digest = hashlib.sha256(f"{report.config_map.resource_version} {reason} {text}".encode()).hexdigest()[:12]
@@ -258,7 +253,7 @@ def events(report: Report, *, now: str, identity: str) -> list[dict[str, Any]]:
 
 
 def _news_of_document(report: Report) -> list[tuple[str, bool, str]]:
-    """As of tables."""
+    """As ``_news_of``."""
     told, now = report.config_map.annotations.get(REFUSED_DOCUMENT_ANNOTATION, ""), _document(report.refusals)
     if told == now:
         return []
@@ -267,51 +262,17 @@ def _news_of_document(report: Report) -> list[tuple[str, bool, str]]:
     return [("DocumentAccepted", True, "routers take the document now; rows are delivered by it as they come")]
 
 
-def _news_of_tables(report: Report) -> list[tuple[str, bool, str]]:
-    """Reason, whether it is good news, and the text."""
-    told, now = told_reasons(report.config_map.annotations.get(REFUSED_TABLES_ANNOTATION)), _tables(report.refusals)
-    return _news_of(
-        "Table",
-        told,
-        now,
-        "table {name} is not delivered: {reason}. Its rows are set aside as dead letters until that is mended",
-        "table {name} is refused no more; rows are delivered as they come",
-    )
-
-
-def _news_of_topics(report: Report) -> list[tuple[str, bool, str]]:
-    """As of tables; there are two for each source."""
-    told, now = told_reasons(report.config_map.annotations.get(REFUSED_TOPICS_ANNOTATION)), _topics(report.refusals)
-    return _news_of(
-        "Topic",
-        told,
-        now,
-        "the topic of {name} is not written: {reason}. What is meant for it is left out until that is mended",
-        "the topic of {name} is refused no more; it is written as they come",
-    )
-
-
-def _news_of_records(report: Report) -> list[tuple[str, bool, str]]:
-    """As of tables; one for each source."""
-    told, now = told_reasons(report.config_map.annotations.get(REFUSED_RECORDS_ANNOTATION)), _records(report.refusals)
-    return _news_of(
-        "Records",
-        told,
-        now,
-        "all of source {name} waits at the routers: {reason}. Nothing is lost; it is tried again until that is mended",
-        "source {name} waits no more; what waited is delivered in order",
-    )
-
-
-def _news_of(
-    kind: str, told: Mapping[str, str], now: Mapping[str, str], refused: str, accepted: str
-) -> list[tuple[str, bool, str]]:
-    """What is refused now, and was not told so, and what is refused no more; by name why."""
-    of_refused = [refused.format(name=name, reason=reason) for name, reason in now.items() if told.get(name) != reason]
-    of_accepted = [accepted.format(name=name) for name in told if name not in now]
+def _news_of(report: Report, told_of: "_ToldOf") -> list[tuple[str, bool, str]]:
+    """What is refused now, and was not told so, and what is refused no more: reason, whether it is good news, and the text."""
+    told = told_reasons(report.config_map.annotations.get(told_of.annotation))
+    now = told_of.reasons(report.refusals)
+    refused = [
+        told_of.refused.format(name=name, reason=reason) for name, reason in now.items() if told.get(name) != reason
+    ]
+    accepted = [told_of.accepted.format(name=name) for name in told if name not in now]
     return [
-        *((f"{kind}Refused", False, text) for text in _few(of_refused)),
-        *((f"{kind}Accepted", True, text) for text in _few(of_accepted)),
+        *((f"{told_of.kind}Refused", False, text) for text in _few(refused)),
+        *((f"{told_of.kind}Accepted", True, text) for text in _few(accepted)),
     ]
 
 
@@ -339,3 +300,39 @@ def _records(refusals: tuple[Refusal, ...]) -> dict[str, str]:
 def _document(refusals: tuple[Refusal, ...]) -> str:
     """Why routers do not take the document; empty: all of them do."""
     return document_reason(refusals)[:_LONGEST_DOCUMENT_REASON]
+
+
+@dataclass(frozen=True, slots=True)
+class _ToldOf:
+    """One kind of what is refused by name, and its words."""
+
+    kind: str
+    annotation: str
+    reasons: Callable[[tuple[Refusal, ...]], dict[str, str]]
+    refused: str
+    accepted: str
+
+
+_TOLD: Final = (
+    _ToldOf(
+        "Table",
+        REFUSED_TABLES_ANNOTATION,
+        _tables,
+        "table {name} is not delivered: {reason}. Its rows are set aside as dead letters until that is mended",
+        "table {name} is refused no more; rows are delivered as they come",
+    ),
+    _ToldOf(
+        "Topic",
+        REFUSED_TOPICS_ANNOTATION,
+        _topics,
+        "the topic of {name} is not written: {reason}. What is meant for it is left out until that is mended",
+        "the topic of {name} is refused no more; it is written as they come",
+    ),
+    _ToldOf(
+        "Records",
+        REFUSED_RECORDS_ANNOTATION,
+        _records,
+        "all of source {name} waits at the routers: {reason}. Nothing is lost; it is tried again until that is mended",
+        "source {name} waits no more; what waited is delivered in order",
+    ),
+)
