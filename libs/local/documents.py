@@ -9,10 +9,10 @@ import difflib
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -190,6 +190,9 @@ SNAPSHOT_MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "dts": ("initial", "no_data"),
     "vitess": ("initial", "always", "when_needed", "no_data", "never"),
 }
+
+
+_Record = TypeVar("_Record", SchemaRegistrySettings, LineageSettings, TopicQuotaSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -536,46 +539,44 @@ def _read_warehouses(home: Home, mistakes: list[str]) -> PostgresqlWarehouse | N
 
 
 def _read_schema_registry(home: Home, mistakes: list[str]) -> SchemaRegistrySettings | None:
-    """``schema_registry.yaml``, where there is one."""
-    if not home.schema_registry_file.exists():
-        return None
-    read = read_yaml_file(home.schema_registry_file, shown_as=str(home.schema_registry_file), mistakes=mistakes)
-    if read is None:
-        return None
-    found: list[str] = []
-    settings = convert_document(SchemaRegistrySettings, read.value, place="", mistakes=found)
-    if settings is not None:
-        found.extend(mistake.lstrip(".") for mistake in _bad_files("", settings))  # the file is the record itself
-    mistakes.extend(read.lines.locate(found))
-    return None if found else settings
+    return _read_record(
+        home.schema_registry_file, SchemaRegistrySettings, mistakes, unfit=lambda settings: _bad_files("", settings)
+    )
 
 
 def _read_openlineage(home: Home, mistakes: list[str]) -> LineageSettings | None:
-    """``openlineage.yaml``, where there is one."""
-    if not home.openlineage_file.exists():
-        return None
-    read = read_yaml_file(home.openlineage_file, shown_as=str(home.openlineage_file), mistakes=mistakes)
-    if read is None:
-        return None
-    found: list[str] = []
-    settings = convert_document(LineageSettings, read.value, place="", mistakes=found)
-    if settings is not None and settings.file is not None and not Path(settings.file).is_absolute():
-        found.append(f"file: {settings.file!r} is no absolute path, and the sink runs in a folder of its own")
-    mistakes.extend(read.lines.locate([mistake.lstrip(".") for mistake in found]))
-    return None if found else settings
+    def unfit(settings: LineageSettings) -> list[str]:
+        if settings.file is None or Path(settings.file).is_absolute():
+            return []
+        return [f"file: {settings.file!r} is no absolute path, and the sink runs in a folder of its own"]
+
+    return _read_record(home.openlineage_file, LineageSettings, mistakes, unfit=unfit)
 
 
 def _read_topic_quotas(home: Home, mistakes: list[str]) -> TopicQuotaSettings:
-    """``topic_quotas.yaml``; without it there is no limit."""
-    if not home.topic_quotas_file.exists():
-        return NO_TOPIC_QUOTAS
-    read = read_yaml_file(home.topic_quotas_file, shown_as=str(home.topic_quotas_file), mistakes=mistakes)
+    """Without the file there is no limit."""
+    return _read_record(home.topic_quotas_file, TopicQuotaSettings, mistakes) or NO_TOPIC_QUOTAS
+
+
+def _read_record(
+    file: Path,
+    record: type[_Record],
+    mistakes: list[str],
+    *,
+    unfit: Callable[[_Record], Iterable[str]] = lambda _: (),
+) -> _Record | None:
+    """A file of the home that is one record. None: there is none, or it has mistakes, among them what is ``unfit`` here."""
+    if not file.exists():
+        return None
+    read = read_yaml_file(file, shown_as=str(file), mistakes=mistakes)
     if read is None:
-        return NO_TOPIC_QUOTAS
+        return None
     found: list[str] = []
-    settings = convert_document(TopicQuotaSettings, read.value, place="", mistakes=found)
-    mistakes.extend(read.lines.locate(found))
-    return settings or NO_TOPIC_QUOTAS
+    settings = convert_document(record, read.value, place="", mistakes=found)
+    if settings is not None:
+        found.extend(unfit(settings))
+    mistakes.extend(read.lines.locate([mistake.lstrip(".") for mistake in found]))  # the file is the record itself
+    return None if found else settings
 
 
 def _patterns_of(document: SourceDocument) -> Mapping[str, int]:
