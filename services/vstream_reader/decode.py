@@ -230,6 +230,7 @@ class StreamDecoder:
         """By schema, whether members come as text, and whether rows are copied. All shards share them."""
         self._store = TransactionStore(options.spill_dir)
         self._is_open = False
+        self._began_at_us = 0
         self._is_committing = False
         self._vgtid = b""
         self._transaction: _Transaction | None = None
@@ -408,7 +409,7 @@ class StreamDecoder:
                 nth = events.behind_rows(nth)
                 continue
             if kind == _BEGIN:
-                self._begin()
+                self._begin(events.timestamp(nth))
                 began = nth
             elif kind == _VGTID:
                 self._vgtid = events.payload(nth)
@@ -433,11 +434,12 @@ class StreamDecoder:
             if not self._options.is_recopy:
                 yield self._statement(binlogdata_pb2.VEvent.FromString(events.event(place)))
 
-    def _begin(self) -> None:
+    def _begin(self, timestamp_s: int) -> None:
         """A transaction that only told of columns may be followed by another BEGIN: a copy that found no row."""
         if self._is_open and self._store.has_rows:
             raise SourceUnavailable("vtgate began a transaction inside another: the stream is opened again")
         self._is_open = True
+        self._began_at_us = timestamp_s * 1_000_000
         self._vgtid = b""
 
     def _require_open(self) -> None:
@@ -457,24 +459,25 @@ class StreamDecoder:
         self._is_open = self._is_committing = False
         self.flush()
         self.transactions += 1
-        self._end_transaction()
+        self._end_transaction(events.timestamp(end))
 
-    def _end_transaction(self) -> None:
+    def _end_transaction(self, timestamp_s: int) -> None:
         transaction, self._transaction = self._transaction, None
         if transaction is None:
             return
+        ended_at_us = timestamp_s * 1_000_000 or transaction.committed_at_us
         tally = self._options.tally.of_shard(transaction.shard.gtid.shard)
         tally.rows += transaction.rows
         if transaction.is_copy:
             self.rows_copied += transaction.rows
             tally.rows_copied += transaction.rows
         else:
-            self.committed_at_us = tally.committed_at_us = transaction.committed_at_us
-            tally.lag_us = max(0, self._now_ns // 1_000 - transaction.committed_at_us)
+            self.committed_at_us = tally.committed_at_us = ended_at_us
+            tally.lag_us = max(0, self._now_ns // 1_000 - ended_at_us)
             tally.transactions += 1
         self.last_order = max(self.last_order, transaction.order)
         if self._has_boundaries(transaction) and transaction.rows:
-            self._batch.add_end(transaction.id, transaction.committed_at_us, tuple(transaction.rows_by_table.items()))
+            self._batch.add_end(transaction.id, ended_at_us, tuple(transaction.rows_by_table.items()))
 
     def _statement(self, event: binlogdata_pb2.VEvent) -> DdlStatement:
         shard = self._by_name.get(event.shard) or (self._shards[0] if self._shards else None)
@@ -808,7 +811,7 @@ class StreamDecoder:
         self._room = _MAX_RUN_BYTES
         if self._has_boundaries(transaction) and not transaction.has_begun:
             transaction.has_begun = True
-            self._batch.add_begin(transaction.id, transaction.committed_at_us)
+            self._batch.add_begin(transaction.id, self._began_at_us or transaction.committed_at_us)
         run = self._batch.open_run(
             RowRun(
                 table_id=table.schema.table_id,

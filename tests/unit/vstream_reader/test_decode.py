@@ -469,6 +469,22 @@ def test_transactions_begin_and_end_with_their_counts() -> None:
     assert not any(entry.HasField("transaction_boundary") for entry in filtered.entries())
 
 
+def test_a_transaction_that_takes_seconds_ends_at_its_commit() -> None:
+    """Begun with the event that begins it; its rows have the time of the first of them."""
+    told = replay(ONE_SHARD, events=EventSettings(transaction_metadata=TransactionMetadata.ON)).feed(
+        answer(event("BEGIN", timestamp=1_700_000_000), fields(), inserted(1, "x", timestamp=1_700_000_001)),
+        answer(inserted(2, "y", timestamp=1_700_000_002), vgtid({"-80": "a:1-11"})),
+        answer(event("COMMIT", timestamp=1_700_000_004)),
+    )
+
+    begin, *runs, end = told.entries()
+
+    assert begin.transaction_boundary.committed_at_us == 1_700_000_000_000_000
+    assert [json.loads(run.run.values[0])["source"]["ts_ms"] for run in runs] == [1_700_000_001_000]
+    assert end.transaction_boundary.committed_at_us == 1_700_000_004_000_000
+    assert told.decoder.committed_at_us == 1_700_000_004_000_000
+
+
 def test_the_local_vgtid_names_the_events_shard() -> None:
     """In the source block; the transaction's id stays whole."""
     settings = EventSettings(use_local_vgtid=True, transaction_metadata=TransactionMetadata.ON)
