@@ -67,7 +67,8 @@ def test_a_batch_that_was_not_noted_changes_nothing_when_it_comes_again(
     harness.apply(visits, *changes, mode=SinkMode.APPEND, batch_id=1)
     before = [sorted(harness.rows(each), key=str) for each in (ORDERS, visits)]
     reached = (
-        "SELECT * EXCEPT written_at FROM headwater.batches FINAL WHERE endsWith(name, 'visits') AND query_id <> ''"
+        "SELECT * EXCEPT written_at FROM headwater.batches FINAL "
+        f"WHERE startsWith(name, '{harness.place(visits).namespace[0]}.') AND query_id <> '' ORDER BY name"
     )
     noted = clickhouse_server.rows(reached)
     forget_batches(clickhouse_server, harness)
