@@ -30,7 +30,7 @@ REFUSED_TABLES_ANNOTATION: Final = "headwater.dev/refused-tables"
 REFUSED_TOPICS_ANNOTATION: Final = "headwater.dev/refused-topics"
 """The same of its topics of statements and of transactions."""
 REFUSED_RECORDS_ANNOTATION: Final = "headwater.dev/refused-records"
-"""The same of its sources, of which all waits because Kafka does not take records of a topic."""
+"""The same of its sources, of which all waits because records of a topic cannot be written."""
 REFUSED_DOCUMENT_ANNOTATION: Final = "headwater.dev/refused-document"
 """On a tenant's ConfigMap: why routers do not take its document, as the team was told last."""
 

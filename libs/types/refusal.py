@@ -1,5 +1,5 @@
 """Refusals: what a tenant does not get, by what routers found: a table that they met with its real schema, its document, or
-records that Kafka does not take."""
+records that cannot be written."""
 
 from enum import Enum
 
@@ -20,8 +20,8 @@ class RefusedKind(Enum):
     DOCUMENT = "document"
     """All of it, by one router: what that one was told of the tenant before stays in force there."""
     RECORDS = "records"
-    """Those of a source, in one partition of its changes topic: Kafka takes none for a topic that is there, and all that comes
-    behind them waits. Nothing is set aside or lost."""
+    """Those of a source, in one partition of its changes topic: Kafka takes none for a topic that is there, or the schema
+    registry has not answered for a while, and all that comes behind them waits. Nothing is set aside or lost."""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):

@@ -178,7 +178,7 @@ class Lane:
 
     @property
     def records_fate(self) -> RecordsFate | None:
-        """Whose records Kafka does not take; None: the lane is not open, or another router has the partition."""
+        """Whose records cannot be written; None: the lane is not open, or another router has the partition."""
         position = self.position
         if position is None or self.is_fenced:
             return None

@@ -52,7 +52,7 @@ class Lanes:
         return "; ".join(reasons.values()) or None
 
     def records_fates(self) -> list[RecordsFate]:
-        """Of each open lane, whose records Kafka does not take. Called from any thread."""
+        """Of each open lane, whose records cannot be written. Called from any thread."""
         return [fate for lane in self.all() if (fate := lane.records_fate) is not None]
 
     def route_for_all_since(self, changed_at_s: float) -> bool:

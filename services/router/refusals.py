@@ -1,4 +1,4 @@
-"""What is refused to which tenants: tables, found by lanes, documents, and records that Kafka does not take; kept by
+"""What is refused to which tenants: tables, found by lanes, documents, and records that cannot be written; kept by
 tenant_operator, told to teams by it.
 
 A router knows of its own what it met since it started. What others found, and it before, the operators hold: they are asked
@@ -9,8 +9,8 @@ it has a key that it lacked: these are looked at again with growing pauses.
 A document is refused by one process, which alone knows the end: it tells of it once a minute as long as it stands, and
 operators forget what one that is gone told.
 
-Records that Kafka does not take are tried again by whoever has their lane, every few seconds, with all that waits behind them;
-who has it next goes on with what was told.
+Records that cannot be written (Kafka does not take them, or the schema registry does not answer) are tried again by whoever has
+their lane, every few seconds, with all that waits behind them; who has it next goes on with what was told.
 
 Where no operator is told of tenants there is nobody to tell: what stands is looked at all the same.
 """
@@ -86,7 +86,7 @@ class RecordsFate:
     source: str
     kafka_partition: int
     refused: Mapping[str, str]
-    """By tenant why Kafka does not take them, as it was tried last."""
+    """By tenant why they cannot be written, as it was tried last."""
     untried: Collection[str] = ()
     """Tenants for whom something waits that nobody has tried to write since the lane opened."""
 

@@ -106,7 +106,10 @@ class SchemaRegistry:
             if noted is not None:
                 log.warning("schema_id_from_notes", subject=subject, schema_id=noted.schema_id, reason=str(error))
                 return noted
-            raise ServiceUnavailable(f"the schema registry at {self._url} does not answer: {error}") from error
+            raise ServiceUnavailable(
+                f"the schema registry at {self._url} does not answer: {error}; bring it back, or mend schema_registry.url in "
+                "the router's settings"
+            ) from error
         self._notes.add(subject, schema, registered)
         log.info("schema_registered", subject=subject, schema_id=registered.schema_id)
         return registered

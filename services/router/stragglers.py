@@ -67,6 +67,8 @@ _LONGEST_PAUSE_S: Final = 5.0
 """Between two attempts at what failed; the pauses double up to it."""
 _REFUSAL_PATIENCE_S: Final = 10.0
 """How long a topic's first refusal is doubted: a broker that is away for a moment makes Kafka refuse topics too."""
+_UNAVAILABLE_PATIENCE_S: Final = 20.0
+"""How long a server that a tenant needs may be away before its team is told: one that is restarted is back by then."""
 _REFUSED_RETRY_S: Final = 60.0
 """How often Kafka is asked again for topics that it refused."""
 _TOUCH_S: Final = 3_600.0
@@ -108,6 +110,8 @@ class Straggler:
     """Why its records could not be written, as was tried last, and cannot until somebody sees to it; safe to read."""
     is_tried: bool = False
     """They were, since it is here; safe to read."""
+    lacks_server_since_s: float | None = None
+    """``time.monotonic()`` since which what it needs could not be asked for."""
     state: _State = _State.IDLE
     due_s: float = 0.0
     """``time.monotonic()`` before which nothing is done for it."""
@@ -141,6 +145,16 @@ class Straggler:
         """As ``fail``, of what no time mends."""
         self.refusal, self.is_tried = reason, True
         self.fail(reason)
+
+    def lack_server(self, reason: str) -> None:
+        """As ``fail``, of a server that does not answer; of one that does not for longer than a restart takes as ``refuse``."""
+        now_s = time.monotonic()
+        if self.lacks_server_since_s is None:
+            self.lacks_server_since_s = now_s
+        if now_s - self.lacks_server_since_s < _UNAVAILABLE_PATIENCE_S:
+            self.fail(reason)
+        else:
+            self.refuse(reason)
 
     def put_off(self, reason: str) -> None:
         """The same, and nobody has to see to it."""
@@ -473,7 +487,11 @@ class Stragglers:
         except _Awaits as error:
             straggler.put_off(str(error))
             state = _State.IDLE
-        except (ServiceUnavailable, _NotYet) as error:
+        except ServiceUnavailable as error:
+            self._tell(straggler, str(error))
+            straggler.lack_server(str(error))
+            state = _State.IDLE
+        except _NotYet as error:
             self._tell(straggler, str(error))
             straggler.fail(str(error))
             state = _State.IDLE
@@ -481,6 +499,8 @@ class Stragglers:
             self._tell(straggler, str(error))
             straggler.refuse(str(error))
             state = _State.IDLE
+        else:
+            straggler.lacks_server_since_s = None
         with self._lock:
             straggler.state = state
         self._wake.set()

@@ -1,4 +1,4 @@
-"""What routers found: tables that they refuse to a tenant, its document, and records that Kafka does not take. Kept in the
+"""What routers found: tables that they refuse to a tenant, its document, and records that cannot be written. Kept in the
 tenant's record; the leader tells the team (``report``).
 
 Every operator takes it, leader or not, since a router speaks to any of them: a record is written on top of the version that was

@@ -226,10 +226,12 @@ def test_while_the_registry_is_away_known_schemas_go_on_and_new_ones_wait(
         rig.source.publish()
         assert len(rig.read(rig.topic(other), 5)) == 5
         assert len(read_topic(rig.services.bootstrap_servers, topic)) == 3
+        assert eventually(lambda: '"event": "tenant_records_refused"' in rig.router.log_text)  # a team would be told
         assert rig.router.is_running
     finally:
         schema_registry.restart()
 
     assert read_ids(client, rig.read(topic, 5)) == [1, 2, 3, 4, 5]
+    assert eventually(lambda: '"event": "tenant_records_accepted"' in rig.router.log_text)
     assert len(read_topic(rig.services.bootstrap_servers, rig.topic(other))) == 5
     assert read_topic(rig.services.bootstrap_servers, f"{tenant}.dead-letter") == []
