@@ -1,4 +1,4 @@
-"""Programs of a Kubernetes control plane and of an object store, put into the cache by ``python -m tests.cluster.programs``.
+"""A control plane's programs, an object store and kube-score, into the cache by ``python -m tests.cluster.programs``.
 
 ``make cluster-programs`` runs it. kube-apiserver and kube-controller-manager are one binary, built of the Go modules that
 ``go/control_plane`` pins by hash; etcd is another, and versitygw, which serves a folder as S3. kubectl and helm come out of a
@@ -137,12 +137,7 @@ def build_node() -> int:
 
 def build_kube_score() -> Path | None:
     """kube-score in the cache; None: it could not be built, and stderr says why. A minute at first."""
-    source = SOURCES / "kube_score"
-
-    def fill(staging: Path, progress: Progress) -> None:
-        _build(source, staging / "kube-score", SMALL, progress, package=KUBE_SCORE_PACKAGE)
-
-    folder = _Folder("kube-score", (source / "go.mod", source / "go.sum"), SMALL, fill)
+    folder = _kube_score_folder()
     return None if _fill_missing((folder,)) else folder.path / "kube-score"
 
 
@@ -184,7 +179,7 @@ def spark_operator_chart() -> Path | None:
 
 def main() -> int:
     """Build what is missing; the exit code."""
-    return _fill_missing((*_folders(), _object_store_folder()))
+    return _fill_missing((*_folders(), _object_store_folder(), _kube_score_folder()))
 
 
 def _fill_missing(folders: Sequence[_Folder]) -> int:
@@ -282,6 +277,15 @@ def _object_store_folder() -> _Folder:
         _build(source, staging / "versitygw", SMALL, progress, package=OBJECT_STORE_PACKAGE)
 
     return _Folder("object-store", (source / "go.mod", source / "go.sum"), SMALL, fill)
+
+
+def _kube_score_folder() -> _Folder:
+    source = SOURCES / "kube_score"
+
+    def fill(staging: Path, progress: Progress) -> None:
+        _build(source, staging / "kube-score", SMALL, progress, package=KUBE_SCORE_PACKAGE)
+
+    return _Folder("kube-score", (source / "go.mod", source / "go.sum"), SMALL, fill)
 
 
 def _version_flags(go_mod: Path) -> str:

@@ -32,6 +32,7 @@ from services.tenant_operator.settings import TenantOperatorSettings
 from services.tenant_operator.sink_jobs import SinkJob, job_template, manifests
 from services.vstream_reader.settings import VstreamReaderSettings, mistakes_in
 from spark.jobs.settings import SinkJobSettings
+from tests.cluster import kube_score
 from tests.cluster.chart import (
     CERT_MANAGER,
     CHART,
@@ -46,6 +47,7 @@ from tests.cluster.chart import (
     write_values,
 )
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.programs import build_kube_score
 from tests.integration.service_process import eventually
 
 KUBERNETES = "1.34"
@@ -109,6 +111,18 @@ def environment(spec: Object) -> dict[str, str]:
 def test_the_chart_is_clean_to_helm(cluster: ControlPlane) -> None:
     for name, values in VALUES.items():
         cluster.helm("lint", "--strict", str(CHART), "-f", str(write_values(cluster, values, name)))
+
+
+@pytest.mark.parametrize("kind", kube_score.KINDS.values(), ids=kube_score.KINDS)
+def test_the_chart_is_clean_to_kube_score(kind: kube_score.Kind) -> None:
+    """But for what the chart's annotations, and ``make kube-score``, leave out with reasons."""
+    program = build_kube_score()
+    assert program is not None, "it could not be built: see what was written above"
+
+    judged = kube_score.judge(program, kind)
+
+    assert judged.is_clean, judged.text
+    assert "apps/v1/Deployment" in judged.text
 
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
