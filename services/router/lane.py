@@ -259,6 +259,7 @@ class Lane:
         if self._lane_loop is not None and self._worker is not None:
             _call_in(self._lane_loop, functools.partial(self._worker.forget_topics, f"{tenant}."))
         self._stragglers.forget_topics(f"{tenant}.")
+        self._wake_thread()
 
     def _wake_thread(self) -> None:
         if self._lane_loop is not None:
@@ -306,7 +307,7 @@ class Lane:
             self._tell_opened(None)
             self._log.info("lane_opened", next_offset=next_offset, generation=self.generation)
             passed = PassedPartitions(shared.kafka, shared.group)
-            while waiting := await self._take():
+            while waiting := await self._take(worker):
                 for stretch in worker.stretches(waiting):
                     if (behind := await self._await_others(stretch, passed)) is None:
                         break
@@ -318,12 +319,13 @@ class Lane:
             await asyncio.to_thread(self._stragglers.close)
             await writer.close()
 
-    async def _take(self) -> list[WaitingBatch]:
+    async def _take(self, worker: "_LaneWorker") -> list[WaitingBatch]:
         """What waits, up to a transaction's bound; waits for the first. Empty: the lane shall close."""
         while not self._waiting and not self._closing:
             self._work.clear()
             if not self._waiting and not self._closing:
                 await self._work.wait()
+                worker.take_in_tenants()  # who is gone now may come back before a row does
         if self._closing:
             return []
         with self._lock:
@@ -520,6 +522,10 @@ class _LaneWorker:
             self._count(batches[first:done], fresh[first:done], time.monotonic() - began_s)
             step = _Step({})
         return self._position(batches)
+
+    def take_in_tenants(self) -> None:
+        """Between two transactions: who is no tenant any more is behind no more."""
+        self._current_book()
 
     def _current_book(self) -> RouteBook:
         """The routes for the tenants in force; a change of tenants applies from the next transaction on."""

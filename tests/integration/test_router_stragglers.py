@@ -3,10 +3,12 @@
 import asyncio
 from typing import Any
 
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec, ResourceType
 from prometheus_client.parser import text_string_to_metric_families
 
 from libs.config.connections import KafkaSettings
+from libs.events.names import changes_topic
 from libs.kafka.clients import TopicSpec, ensure_topics
 from libs.rpc.checkpoint_committer_client import CheckpointCommitterClient
 from tests.integration.router_rig import created_ids, eventually, header, read_topic
@@ -49,6 +51,13 @@ def make_large_enough(rig: Setting, tenant: str) -> None:
     resource = ConfigResource(ResourceType.TOPIC, rig.topic(tenant), incremental_configs=[entry])
     for answer in admin.incremental_alter_configs([resource]).values():
         answer.result(120)
+
+
+def delete_all(rig: Setting, topic: str) -> None:
+    """As retention does."""
+    admin, place = AdminClient({"bootstrap.servers": rig.services.bootstrap_servers}), TopicPartition(topic, 0)
+    place.offset = admin.list_offsets({place: OffsetSpec.latest()})[place].result(60).offset
+    admin.delete_records([place])[place].result(60)
 
 
 def samples(rig: Setting, name: str) -> dict[str, float]:
@@ -140,6 +149,31 @@ def test_a_router_that_starts_again_knows_who_is_behind(setting: Setting) -> Non
     setting.read(setting.topic(noisy), len(expected))
     assert ids(setting, noisy) == expected
     assert ids(setting, quiet) == expected
+
+
+def test_what_retention_took_is_told_and_a_tenant_that_is_put_back_goes_on_with_what_comes(setting: Setting) -> None:
+    """As docs/failure_modes.md has the remedy; no row comes while its document is away."""
+    good, bad = setting.write_tenant("good"), setting.write_tenant("bad")
+    make_too_small(setting, bad)
+    setting.router.start()
+    lost = publish(setting, 0, 2)
+    setting.read(setting.topic(good), len(lost))
+    assert eventually(lambda: f"{bad} is behind alone" in setting.router.get("/readyz")[1])
+    setting.router.stop()
+    delete_all(setting, changes_topic(setting.source.name))
+    make_large_enough(setting, bad)
+    setting.router.start()
+    assert eventually(lambda: f"{bad} is behind alone: what stood at offset" in setting.router.get("/readyz")[1])
+
+    document = setting.tenants_folder / f"{bad}.yaml"
+    away = document.rename(setting.tenants_folder / f".{bad}.away")
+    assert eventually(lambda: '"event": "tenant_let_go"' in setting.router.log_text)
+    away.rename(document)
+    assert eventually(lambda: bad in samples(setting, "headwater_router_served"))
+    expected = publish(setting, lost.stop, 1)
+
+    assert created_ids(setting.read(setting.topic(bad), len(expected))) == list(expected)
+    assert ids(setting, good) == [*lost, *expected]
 
 
 async def test_progress_tells_how_far_the_one_behind_got(setting: Setting) -> None:
