@@ -26,8 +26,6 @@ class Dialect:
     """How the warehouse itself calls a type of ``own_type``."""
     reserved_names: frozenset[str] = frozenset()
     """In lower case: no column may be called so."""
-    keeps_versions: bool = True
-    """Whether the sink has mode ``history`` there."""
 
     def type_of(self, column: Column) -> str:
         """The type that holds every value of the column."""
@@ -43,7 +41,7 @@ def _sparks(sql_type: str, _: LogicalType | None) -> str:
 
 
 DIALECTS: Final[Mapping[str, Dialect]] = {
-    "clickhouse": Dialect(clickhouse.own_type, clickhouse.is_wider, clickhouse.clickhouse_type, keeps_versions=False),
+    "clickhouse": Dialect(clickhouse.own_type, clickhouse.is_wider, clickhouse.clickhouse_type),
     "delta": Dialect(_sparks, delta.is_wider),
     "iceberg": Dialect(_sparks, iceberg.is_wider, iceberg.iceberg_type, iceberg.METADATA_COLUMNS),
     "postgresql": Dialect(postgresql.own_type, postgresql.is_wider),

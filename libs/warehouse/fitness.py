@@ -13,8 +13,6 @@ def unfit_because(schema: TableSchema, mode: SinkMode, deletes: Deletes, dialect
             f"{schema.table_id} has no primary key and no unique key without NULLs, so its rows cannot be told apart; add "
             "one at the source, exclude the table, or set the tenant's sink.mode to append"
         )
-    if mode is SinkMode.HISTORY and not dialect.keeps_versions:
-        return f"{schema.table_id}: the warehouse has no mode history; take another sink.mode, or warehouse iceberg"
     own = own_columns(mode, deletes)
     for column in schema.columns:
         name = column.name.lower()

@@ -90,7 +90,6 @@ from spark.sinks.evolution import stored_columns
 from spark.sinks.port import (
     BatchIdentity,
     Fill,
-    KeepsVersions,
     Maintained,
     NewVersions,
     ReplacesEntries,
@@ -690,15 +689,16 @@ def _write_versions(
 ) -> None:
     spark = table.events.sparkSession
     oldest, _ = truncations_of(table)
+    wanted = replace(wanted, oldest_order=min(part.oldest_order for part in table.slices))
     changes = changes_of(table, columns, is_partial=any(part.partial_rows for part in table.slices))
-    assert isinstance(context.sink, KeepsVersions)  # ``sink_table`` has seen to it
     keys = changes.where(sf.col(OP_COLUMN) != TRUNCATE).select(*map(quoted, wanted.key)).distinct()
     tracked = _tracked(context, wanted, columns)
 
-    def new_versions(stored: DataFrame) -> NewVersions:
+    def new_versions(stored: DataFrame, *, may_hold_batch: bool = False) -> NewVersions:
         current = stored.where(IS_CURRENT_COLUMN)
-        is_late = min(part.oldest_order for part in table.slices) <= table.known_order and has_late_changes(
-            changes, current, key=wanted.key, known_order=table.known_order
+        is_late = may_hold_batch or (
+            wanted.oldest_order <= table.known_order
+            and has_late_changes(changes, current, key=wanted.key, known_order=table.known_order)
         )
         rows = versions_of(
             changes,

@@ -105,7 +105,7 @@ def merge_versions(
     of_keys: str | None = None,
     session_of: Callable[[SparkSession], SparkSession] = lambda spark: spark,
 ) -> None:
-    """``KeepsVersions.merge_versions`` as one MERGE. ``of_keys``, ``session_of``: as of ``merge_changes``."""
+    """``Sink.merge_versions`` as one MERGE. ``of_keys``, ``session_of``: as of ``merge_changes``."""
     view = f"versions_{uuid4().hex}"
     statement = _versions_statement(target, table, versions, view, truncation, of_keys)
     _run_on(spark, versions.rows, view, statement, session_of)

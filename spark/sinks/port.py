@@ -1,7 +1,7 @@
 """What a sink is: the port between the streaming job and one kind of warehouse.
 
-``spark/jobs/batch.py`` calls it for each table of a micro-batch: ``is_applied`` ▶ ``ensure_table`` ▶ ``merge_into`` or
-``append_to``. A new warehouse is a folder beside ``iceberg/`` and a line in ``registry.py``.
+``spark/jobs/batch.py`` calls it for each table of a micro-batch: ``is_applied`` ▶ ``ensure_table`` ▶ ``merge_into``,
+``append_to`` or ``merge_versions``. A new warehouse is a folder beside ``iceberg/`` and a line in ``registry.py``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -163,6 +163,8 @@ class SinkTable:
     """Some are rows of a snapshot."""
     changes: int = 0
     """How many events of the batch are the table's; 0: not known."""
+    oldest_order: str = ""
+    """None of the events that are written has a smaller one; empty: not known. Of a history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +177,32 @@ class Maintained:
     """Whether anything was rewritten, expired or cleaned now."""
 
 
+@dataclass(frozen=True, slots=True)
+class NewVersions:
+    """What a batch makes of the versions that a table holds."""
+
+    rows: DataFrame
+    """As ``spark.transforms.versions`` has them: each replaces the stored one that ``STORED_COLUMN`` names, or is new; those
+    with ``IS_GONE_COLUMN`` only go."""
+    only_current: bool
+    """No other stored version is named than current ones, so others need not be read."""
+
+
+class VersionsOf(Protocol):
+    """What a batch makes of the versions of its keys."""
+
+    def __call__(self, stored: DataFrame, *, may_hold_batch: bool = False) -> NewVersions:
+        """``may_hold_batch``: some of ``stored`` may be of this very batch. Then they all count, and none is written that is
+        there already; ``only_current`` is false. Else those that have ended count only where a change is late."""
+        ...
+
+
 class Sink(Protocol):
     """One kind of warehouse. Calls for different tables may come from different threads at once.
 
-    Exactly once: whatever ``merge_into`` and ``append_to`` write becomes visible in one commit together with the batch's
-    identity, so after a crash ``is_applied`` tells whether it happened. Where the warehouse has a place for it, the commit
-    carries ``SinkTable.reached`` too.
+    Exactly once: whatever ``merge_into``, ``append_to`` and ``merge_versions`` write becomes visible in one commit together
+    with the batch's identity, so after a crash ``is_applied`` tells whether it happened. Where the warehouse has a place for
+    it, the commit carries ``SinkTable.reached`` too.
     """
 
     @property
@@ -239,6 +261,23 @@ class Sink(Protocol):
         """Add every change as a row, one commit."""
         ...
 
+    def merge_versions(
+        self,
+        spark: SparkSession,
+        table: SinkTable,
+        keys: DataFrame,
+        versions_of: VersionsOf,
+        *,
+        truncation: Truncation | None = None,
+    ) -> None:
+        """Write versions of rows, one commit; the table was created.
+
+        ``keys``: those of the batch, the columns of ``SinkTable.key``, none twice. ``versions_of`` is given what the table
+        holds of them, perhaps of others too, and says what to write; versions that had ended before ``SinkTable.oldest_order``
+        need not be among it. ``truncation`` ends the current versions of a smaller order, save those that are replaced.
+        """
+        ...
+
     def maintain(self, spark: SparkSession, table: WarehouseTable) -> Maintained:
         """Called after each commit: keep the table fast to read, if it is due. Changes no row."""
         ...
@@ -276,39 +315,6 @@ class NeedsClasses(Protocol):
 
     def needed_classes(self) -> Mapping[str, str]:
         """Full names, each with the jar that has it."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class NewVersions:
-    """What a batch makes of the versions that a table holds."""
-
-    rows: DataFrame
-    """As ``spark.transforms.versions`` has them: each replaces the stored one that ``STORED_COLUMN`` names, or is new; those
-    with ``IS_GONE_COLUMN`` only go."""
-    only_current: bool
-    """No other stored version is named than current ones, so others need not be read."""
-
-
-@runtime_checkable
-class KeepsVersions(Protocol):
-    """A sink that has mode ``history`` too."""
-
-    def merge_versions(
-        self,
-        spark: SparkSession,
-        table: SinkTable,
-        keys: DataFrame,
-        versions_of: Callable[[DataFrame], NewVersions],
-        *,
-        truncation: Truncation | None = None,
-    ) -> None:
-        """Write versions of rows, one commit; the table was created.
-
-        ``keys``: those of the batch, the columns of ``SinkTable.key``, none twice. ``versions_of`` is given what the table
-        holds of them, perhaps of others too, and says what to write. ``truncation`` ends the current versions of a smaller
-        order, save those that are replaced.
-        """
         ...
 
 

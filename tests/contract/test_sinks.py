@@ -23,7 +23,6 @@ from spark.jobs.spark_errors import MALFORMED_RECORD, has_condition
 from spark.sinks.clickhouse.sink import open_sink as open_clickhouse_sink
 from spark.sinks.delta.settings import Settings as DeltaSettings
 from spark.sinks.delta.sink import open_sink as open_delta_sink
-from spark.sinks.port import KeepsVersions
 from spark.sinks.postgresql.settings import Settings
 from spark.sinks.postgresql.sink import open_sink
 from spark.sinks.registry import SINKS
@@ -217,11 +216,6 @@ def test_a_value_that_does_not_fit_its_type_is_told_from_other_failures(harness:
         harness.apply(contract.table(), contract.put(1, 2**40, "too large"))
 
     assert has_condition(failed.value, MALFORMED_RECORD)
-
-
-def test_what_keeps_versions_says_so(harness: WarehouseHarness) -> None:
-    """The dialect, by which ``headwater schema plan`` goes, and the sink itself are of one mind."""
-    assert isinstance(harness.sink, KeepsVersions) is harness.sink.dialect.keeps_versions
 
 
 def test_every_promise_is_tested() -> None:

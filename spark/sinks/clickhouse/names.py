@@ -11,9 +11,10 @@ STATE_DATABASE: Final = "headwater"
 _RESERVED: Final = frozenset({STATE_DATABASE, "system", "default", "information_schema"})
 _PLACEHOLDERS: Final = ("tenant", "source", "database")
 VERSION_COLUMN: Final = f"{OWN_COLUMN_PREFIX}version"
-"""Of a mirror, materialized: the order as a number, by which ClickHouse chooses among rows of a key."""
+"""By which ClickHouse chooses among rows of a key: of a mirror, materialized, the order as a number; of a history how often the
+version was written."""
 GONE_COLUMN: Final = f"{OWN_COLUMN_PREFIX}gone"
-"""Of a mirror: 1 marks that the row went; ``FINAL`` leaves such rows out."""
+"""Of a mirror: 1 marks that the row went; of a history, that the version is none any more. ``FINAL`` leaves such rows out."""
 BATCH_COLUMN: Final = f"{OWN_COLUMN_PREFIX}batch"
 """Of an append table: the micro-batch that brought the row."""
 

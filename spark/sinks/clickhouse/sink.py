@@ -2,7 +2,8 @@
 
 ClickHouse has no transaction over several statements. What readers see of a batch is one ``ATTACH PARTITION``: all of its
 parts or none. That a table has taken the batch in is noted behind it, in ``headwater.batches``. A job that dies between the two
-does a mirror's batch again, which changes nothing: rows win or lose by their order. An append table's rows say which batch
+does a mirror's batch again, which changes nothing: rows win or lose by their order. So it does a history's: all versions that
+the batch may touch are read, and what it has made of them already is as it should be. An append table's rows say which batch
 brought them, and which batch is about to is noted before they come, in ``headwater.intents``: so whoever comes next, with this
 batch or a later one, knows whether the table has it (``is_applied``, ``_take_back``).
 
@@ -14,7 +15,7 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -32,10 +33,13 @@ from libs.types.tenant import SinkMode
 from libs.types.warehouse import (
     COMMITTED_AT_COLUMN,
     DELETED_COLUMN,
+    IS_CURRENT_COLUMN,
     OP_COLUMN,
+    OPENED_BY_COLUMN,
     ORDER_COLUMN,
     OWN_SQL_TYPES,
     UNAVAILABLE_COLUMN,
+    VALID_FROM_COLUMN,
     TableFiles,
     WarehouseTable,
     own_columns,
@@ -57,10 +61,12 @@ from spark.sinks.clickhouse.names import (
     stage_name,
     stage_prefix,
 )
+from spark.sinks.clickhouse.read import Selection, read_rows
 from spark.sinks.clickhouse.settings import Settings
 from spark.sinks.clickhouse.stage import StageTarget, stage_rows
 from spark.sinks.clickhouse.statements import (
     Target,
+    all_versions_statement,
     append_statement,
     merge_statements,
     order_ends_query,
@@ -68,6 +74,8 @@ from spark.sinks.clickhouse.statements import (
     replace_statements,
     rows_of_batch,
     time_at,
+    version_statements,
+    versions_since,
 )
 from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
 from spark.sinks.port import (
@@ -79,6 +87,7 @@ from spark.sinks.port import (
     TableColumn,
     TableRefused,
     Truncation,
+    VersionsOf,
 )
 from spark.sinks.properties import (
     column_of,
@@ -92,6 +101,7 @@ from spark.sinks.properties import (
 )
 from spark.sinks.settled import check_settled
 from spark.transforms.sql_text import literal
+from spark.transforms.versions import IS_GONE_COLUMN, STORED_COLUMN
 
 _BATCH: Final = "headwater.clickhouse.batch"
 _NOTED_COLUMNS: Final = (
@@ -118,6 +128,26 @@ _STATE: Final = (
 )
 _DAYS: Final = ("0001-01-01", "9999-12-31")
 """Which MySQL's DATE has; older ClickHouse makes other days of them, in silence."""
+_REQUIRED: Final = frozenset(
+    {
+        ORDER_COLUMN,
+        COMMITTED_AT_COLUMN,
+        DELETED_COLUMN,
+        OP_COLUMN,
+        VALID_FROM_COLUMN,
+        IS_CURRENT_COLUMN,
+        OPENED_BY_COLUMN,
+    }
+)
+"""Of Headwater's own columns those without NULLs."""
+_STAGED_TYPES: Final = {
+    OP_COLUMN: "String",
+    UNAVAILABLE_COLUMN: "Array(String)",
+    STORED_COLUMN: "Nullable(String)",
+    IS_GONE_COLUMN: "Bool",
+}
+_ONE_TASK_ROWS: Final = 10_000
+"""So many stored rows are read by one task: another costs more."""
 
 log = structlog.get_logger()
 
@@ -135,7 +165,7 @@ class _Noted(msgspec.Struct, frozen=True):
     name: str
     """Of the ``WarehouseTable``."""
     key: tuple[str, ...]
-    """By which rows of a mirror are ordered."""
+    """By which rows of a mirror and of a history are ordered."""
     types: dict[str, str]
     """The dialect's, by column."""
     properties: dict[str, str]
@@ -276,6 +306,45 @@ class ClickhouseSink:
                 self._run(table.name, f"CREATE TABLE {into} AS {stored.place}", *statements)
                 self._attach(table.name, stored, into)
 
+    def merge_versions(
+        self,
+        spark: SparkSession,
+        table: SinkTable,
+        keys: DataFrame,
+        versions_of: VersionsOf,
+        *,
+        truncation: Truncation | None = None,
+    ) -> None:
+        before = self._stored(table.name)
+        key_stages = self._stage(spark, table.name, before, keys)
+        where = versions_since(before.target(table), key_stages, table.oldest_order)
+        versions = versions_of(self._versions(spark, table, before, where), may_hold_batch=True)
+        with self._staged(spark, table, versions.rows) as (stored, stages, into):
+            target = stored.target(table)
+            statements = version_statements(into, target, table, versions.rows.columns, stages, truncation)
+            if statements:
+                self._run(table.name, f"CREATE TABLE {into} AS {stored.place}", *statements)
+                self._attach(table.name, stored, into)
+        for stage in key_stages:
+            self._run(STATE_DATABASE, f"DROP TABLE IF EXISTS {stage} SYNC")
+
+    def replace_versions(
+        self, spark: SparkSession, table: SinkTable, versions_of: Callable[[DataFrame], DataFrame]
+    ) -> None:
+        versions = versions_of(self._versions(spark, table, self._stored(table.name), "true"))
+        with self._staged(spark, table, versions) as (stored, stages, into):
+            insert = [all_versions_statement(into, versions.columns, stages)] if stages else []
+            self._run(table.name, f"CREATE TABLE {into} AS {stored.place}", *insert)
+            self._swap(table.name, stored, into)
+
+    def _versions(self, spark: SparkSession, table: SinkTable, stored: _Stored, where: str) -> DataFrame:
+        own = {name: OWN_SQL_TYPES[name] for name in own_columns(table.mode, table.deletes)}
+        selection = Selection(stored.place, {**stored.noted.types, **own}, stored.target(table).key, where)
+        # Errors of the server are named here; tasks hand on no more than that they failed.
+        [[count]] = self._rows(selection.query("count()"), subject=table.name)
+        tasks = min(self._settings.stage_connections, -(-count // _ONE_TASK_ROWS))
+        return read_rows(spark, self._settings, selection, tasks=tasks, subject=str(table.name))
+
     def replace_rows(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         with self._staged(spark, table, changes) as (stored, stages, into):
             target = stored.target(table)
@@ -338,13 +407,9 @@ class ClickhouseSink:
     ) -> Iterator[tuple[_Stored, list[str], str]]:
         """The table, the stages of ``changes``, and a name for the parts; behind the block the batch is noted."""
         batch = _batch_of(spark)
-        stored = self._load(table.name)
-        if stored is None:
-            raise TableRefused(f"{table.name}: the table went away; restart the job, which makes it again")
-        prefix = stage_name(batch.query_id, table.name, "")
-        target = StageTarget(self._settings, prefix, _staged_types(stored, changes.columns), str(table.name))
-        stages = stage_rows(changes, target)
-        into = quoted(STATE_DATABASE, f"{prefix}parts")
+        stored = self._stored(table.name)
+        stages = self._stage(spark, table.name, stored, changes)
+        into = quoted(STATE_DATABASE, stage_name(batch.query_id, table.name, "parts"))
         try:
             yield stored, stages, into
         except TableRefused:
@@ -355,6 +420,16 @@ class ClickhouseSink:
         self._note(BATCHES, table, batch)
         for stage in [*stages, into]:
             self._run(STATE_DATABASE, f"DROP TABLE IF EXISTS {stage} SYNC")
+
+    def _stored(self, table: WarehouseTable) -> _Stored:
+        stored = self._load(table)
+        if stored is None:
+            raise TableRefused(f"{table}: the table went away; restart the job, which makes it again")
+        return stored
+
+    def _stage(self, spark: SparkSession, table: WarehouseTable, stored: _Stored, rows: DataFrame) -> list[str]:
+        prefix = stage_name(_batch_of(spark).query_id, table, "")
+        return stage_rows(rows, StageTarget(self._settings, prefix, _staged_types(stored, rows.columns), str(table)))
 
     def _attach(self, table: WarehouseTable, stored: _Stored, into: str) -> None:
         failpoint("sink_before_attach")
@@ -424,8 +499,8 @@ class ClickhouseSink:
         database, name = self._levels(table.name)
         types = {column.name: self._own_type(column) for column in table.columns}
         noted = _Noted(comment_of(table), str(table.name), table.key, types, first_properties(table))
-        is_mirror = table.mode is SinkMode.MIRROR  # a truncation has no key
-        required = {c.name for c in table.columns if is_mirror and c.name in table.key and not c.is_optional}
+        is_keyed = table.mode is not SinkMode.APPEND  # whose rows of truncations have no key
+        required = {c.name for c in table.columns if is_keyed and c.name in table.key and not c.is_optional}
         self._run(table.name, f"CREATE DATABASE IF NOT EXISTS {quoted(database)}")
         if self._is_there(table.name):
             raise TableRefused(
@@ -441,7 +516,7 @@ class ClickhouseSink:
         """Change columns and comment in one statement; where ClickHouse cannot, by a copy that is exchanged for the table."""
         noted = _noted_after(stored, table, changes)
         given = {
-            column.name: f"CAST({default}, {literal(_nullable(noted.types[column.name]))})"
+            column.name: _given(table, f"CAST({default}, {literal(_nullable(noted.types[column.name]))})")
             for column, default in zip(changes.added, _defaults(spark, table, changes.added), strict=True)
             if default is not None
         }
@@ -561,11 +636,13 @@ def _definition(place: str, table: SinkTable, noted: _Noted, required: Collectio
     if table.mode is SinkMode.APPEND:
         engine, order = "MergeTree", (ORDER_COLUMN,)
     else:
+        engine = f"ReplacingMergeTree({quoted(VERSION_COLUMN)}, {quoted(GONE_COLUMN)})"
+        order = (*noted.key, OPENED_BY_COLUMN) if table.mode is SinkMode.HISTORY else noted.key
+        settings += ", allow_experimental_replacing_merge_with_cleanup = 1"
+    if table.mode is SinkMode.MIRROR:
         # Ten, 26 and ten digits: a number of at most 153 bits, which grows as the text does.
         number = f"toUInt256(replaceAll({quoted(ORDER_COLUMN)}, '.', ''))"
         columns.append(f"{quoted(VERSION_COLUMN)} UInt256 MATERIALIZED {number}")
-        engine, order = f"ReplacingMergeTree({quoted(VERSION_COLUMN)}, {quoted(GONE_COLUMN)})", noted.key
-        settings += ", allow_experimental_replacing_merge_with_cleanup = 1"
     return (
         f"CREATE TABLE {place} ({', '.join(columns)}) ENGINE = {engine} ORDER BY ({', '.join(map(quoted, order))}) "
         f"SETTINGS {settings} COMMENT {literal(_encoded(noted))}"
@@ -575,13 +652,17 @@ def _definition(place: str, table: SinkTable, noted: _Noted, required: Collectio
 def _own_of(table: SinkTable) -> dict[str, str]:
     """ClickHouse's types of Headwater's columns, but for the one that is computed."""
     types = {
-        name: kind if name in (ORDER_COLUMN, COMMITTED_AT_COLUMN, DELETED_COLUMN, OP_COLUMN) else f"Nullable({kind})"
+        name: kind if name in _REQUIRED else f"Nullable({kind})"
         for name in own_columns(table.mode, table.deletes)
         for kind in [clickhouse_type(OWN_SQL_TYPES[name])]
     }
-    if table.mode is SinkMode.APPEND:
-        return {**types, BATCH_COLUMN: "LowCardinality(String)"}
-    return {**types, GONE_COLUMN: "UInt8"}
+    match table.mode:
+        case SinkMode.APPEND:
+            return {**types, BATCH_COLUMN: "LowCardinality(String)"}
+        case SinkMode.MIRROR:
+            return {**types, GONE_COLUMN: "UInt8"}
+        case SinkMode.HISTORY:
+            return {**types, GONE_COLUMN: "UInt8", VERSION_COLUMN: "UInt64"}
 
 
 def _needs_copy(stored: _Stored, table: SinkTable, changes: Evolution) -> bool:
@@ -623,13 +704,19 @@ def _defaults(spark: SparkSession, table: SinkTable, columns: Sequence[SinkColum
     ]
 
 
+def _given(table: SinkTable, constant: str) -> str:
+    """What the rows that are there get in a column that is added."""
+    # A version that had ended did not have the column.
+    return f"if({quoted(IS_CURRENT_COLUMN)}, {constant}, NULL)" if table.mode is SinkMode.HISTORY else constant
+
+
 def _as_text(value: SparkColumn, spark_type: str) -> SparkColumn:
     return sf.hex(value) if spark_type == "binary" else value.cast("string")
 
 
 def _staged_types(stored: _Stored, names: Sequence[str]) -> dict[str, str]:
     """Of staged columns, in the order of ``names``."""
-    types = {**stored.types, OP_COLUMN: "String", UNAVAILABLE_COLUMN: "Array(String)"}
+    types = {**stored.types, **_STAGED_TYPES}
     return {name: types[name] for name in names}
 
 

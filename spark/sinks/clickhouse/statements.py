@@ -2,7 +2,7 @@
 
 Nothing is changed in place. The rows that a batch makes, and the marks of those that it takes away, are put into a table of the
 same columns (``into``), whose parts are then attached to the real one in one step. ``ReplacingMergeTree`` keeps the newest of
-a key's rows.
+a key's rows: in a mirror by their order, in a history, where a row is a version, by how often that was written.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,22 +11,30 @@ from typing import Final
 
 from libs.types.tenant import Deletes
 from libs.types.warehouse import (
+    CLOSED_BY_COLUMN,
     COMMITTED_AT_COLUMN,
     DELETED_AT_COLUMN,
     DELETED_COLUMN,
+    IS_CURRENT_COLUMN,
     OP_COLUMN,
+    OPENED_BY_COLUMN,
     ORDER_COLUMN,
     UNAVAILABLE_COLUMN,
+    VALID_TO_COLUMN,
     own_columns,
 )
-from spark.sinks.clickhouse.names import BATCH_COLUMN, GONE_COLUMN, quoted
+from spark.sinks.clickhouse.names import BATCH_COLUMN, GONE_COLUMN, VERSION_COLUMN, quoted
 from spark.sinks.port import SinkTable, Truncation
 from spark.transforms.cut_envelope import DELETE
 from spark.transforms.sql_text import literal
+from spark.transforms.versions import IS_GONE_COLUMN, STORED_COLUMN
 
 _ORDER: Final = quoted(ORDER_COLUMN)
-_SETTINGS: Final = " SETTINGS join_use_nulls = 0, transform_null_in = 1"
-"""A stored row that is not there has the order ''; NULL is a value of a key as any other."""
+_OPENED: Final = quoted(OPENED_BY_COLUMN)
+_WRITTEN: Final = "_headwater_written"
+"""How often a version was written, its mark too."""
+SETTINGS: Final = " SETTINGS join_use_nulls = 0, transform_null_in = 1"
+"""A stored row that is not there has the order '', and was written 0 times; NULL is a value of a key as any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +75,7 @@ def replace_entry_statements(
     told = ", ".join([_ORDER, *map(quoted, target.key)])
     kept = (
         f"INSERT INTO {into} SELECT * FROM {target.place} "
-        f"WHERE ({told}) NOT IN (SELECT {told} FROM ({_staged(stages)})){_SETTINGS}"
+        f"WHERE ({told}) NOT IN (SELECT {told} FROM ({_staged(stages)})){SETTINGS}"
     )
     return [append_statement(into, columns, stages, batch), kept]
 
@@ -105,6 +113,86 @@ def replace_statements(
         }
         statements.append(_stored_rows(into, target, table, stages, marked, "true"))
     return statements
+
+
+def versions_since(target: Target, key_stages: Sequence[str], order: str) -> str:
+    """A condition: the versions of the staged keys that a change of ``order``, or of a greater one, may touch."""
+    if not key_stages:
+        return "false"
+    is_touched = f"{quoted(IS_CURRENT_COLUMN)} OR {quoted(CLOSED_BY_COLUMN)} >= {literal(order)}"
+    return f"{_is_staged(target, key_stages)} AND ({is_touched})"
+
+
+def version_statements(
+    into: str,
+    target: Target,
+    table: SinkTable,
+    columns: Sequence[str],
+    stages: Sequence[str],
+    truncation: Truncation | None,
+) -> list[str]:
+    """Versions that are new, or other ones now, marks of those that are none any more, and what ``truncation`` ends of others.
+
+    ``columns``: of the stages, in a history. What is written of a version wins over what was written of it before, its mark
+    too; so a version that is cut, joined with another and told once more is as it was written last.
+    """
+    names = [name for name in columns if name not in (STORED_COLUMN, IS_GONE_COLUMN)]
+    key = ", ".join(map(quoted, target.key))
+    stored, is_gone = quoted(STORED_COLUMN), quoted(IS_GONE_COLUMN)
+    statements = []
+    if stages:
+        staged = _staged(stages)
+        written = (
+            f"SELECT {key}, {_OPENED}, max({quoted(VERSION_COLUMN)}) AS {_WRITTEN} FROM {target.place} "
+            f"WHERE {_is_staged(target, stages)} GROUP BY {key}, {_OPENED}"
+        )
+        same_key = _same_key(target, table)
+        statements.append(
+            f"INSERT INTO {into} ({', '.join(map(quoted, names))}, {quoted(GONE_COLUMN)}, {quoted(VERSION_COLUMN)}) "
+            f"SELECT {', '.join(f's.{quoted(name)}' for name in names)}, 0, p.{_WRITTEN} + 1 "
+            f"FROM (SELECT * FROM ({staged}) WHERE NOT {is_gone}) AS s "
+            f"LEFT JOIN ({written}) AS p ON {same_key} AND s.{_OPENED} = p.{_OPENED}{SETTINGS}"
+        )
+        # The version that takes its place has another row, unless both were opened by one change.
+        is_left = f"{stored} IS NOT NULL AND ({is_gone} OR {stored} <> {_OPENED})"
+        statements.append(
+            f"INSERT INTO {into} ({key}, {_OPENED}, {quoted(GONE_COLUMN)}, {quoted(VERSION_COLUMN)}) "
+            f"SELECT {', '.join(f's.{quoted(name)}' for name in target.key)}, p.{_OPENED}, 1, p.{_WRITTEN} + 1 "
+            f"FROM (SELECT * FROM ({staged}) WHERE {is_left}) AS s "
+            f"JOIN ({written}) AS p ON {same_key} AND s.{stored} = p.{_OPENED}{SETTINGS}"
+        )
+    if truncation is not None:
+        statements.append(_end_versions(into, target, table, stages, truncation))
+    return statements
+
+
+def _end_versions(into: str, target: Target, table: SinkTable, stages: Sequence[str], truncation: Truncation) -> str:
+    ended = {
+        IS_CURRENT_COLUMN: "false",
+        VALID_TO_COLUMN: time_at(truncation.committed_at_us),
+        CLOSED_BY_COLUMN: literal(truncation.order),
+    }
+    names = [*target.columns, *own_columns(table.mode, table.deletes)]
+    values = ", ".join(ended.get(name, f"t.{quoted(name)}") for name in names)
+    is_other = ""
+    if stages:
+        stored, key = quoted(STORED_COLUMN), [*map(quoted, target.key)]
+        replaced = f"SELECT {', '.join([*key, stored])} FROM ({_staged(stages)}) WHERE {stored} IS NOT NULL"
+        is_other = f" AND ({', '.join(f't.{name}' for name in [*key, _OPENED])}) NOT IN ({replaced})"
+    return (
+        f"INSERT INTO {into} ({', '.join(map(quoted, names))}, {quoted(GONE_COLUMN)}, {quoted(VERSION_COLUMN)}) "
+        f"SELECT {values}, 0, t.{quoted(VERSION_COLUMN)} + 1 FROM {target.place} AS t FINAL "
+        f"WHERE t.{quoted(IS_CURRENT_COLUMN)} AND t.{_ORDER} < {literal(truncation.order)}{is_other}{SETTINGS}"
+    )
+
+
+def all_versions_statement(into: str, columns: Sequence[str], stages: Sequence[str]) -> str:
+    """What a history holds when it is built anew: the staged versions alone, each written once."""
+    names = ", ".join(map(quoted, columns))
+    return (
+        f"INSERT INTO {into} ({names}, {quoted(GONE_COLUMN)}, {quoted(VERSION_COLUMN)}) "
+        f"SELECT {names}, 0, 1 FROM ({_staged(stages)})"
+    )
 
 
 def time_at(at_us: int) -> str:
@@ -153,7 +241,7 @@ def _upsert(
     where = f" WHERE {' AND '.join(wanted)}" if wanted else ""
     return (
         f"INSERT INTO {into} ({names}, {quoted(GONE_COLUMN)}) SELECT {values}, {gone} FROM ({_staged(stages)}) AS s "
-        f"LEFT JOIN ({_stored_of(target, stages, stored_since)}) AS p ON {_same_key(target, table)}{where}{_SETTINGS}"
+        f"LEFT JOIN ({_stored_of(target, stages, stored_since)}) AS p ON {_same_key(target, table)}{where}{SETTINGS}"
     )
 
 
@@ -188,7 +276,7 @@ def _stored_rows(
     is_other = f" AND NOT ({_is_staged(target, stages, 't.')})" if stages else ""
     return (
         f"INSERT INTO {into} ({', '.join(map(quoted, names))}, {quoted(GONE_COLUMN)}) "
-        f"SELECT {', '.join(values)}, 0 FROM {target.place} AS t FINAL WHERE {where}{is_other}{_SETTINGS}"
+        f"SELECT {', '.join(values)}, 0 FROM {target.place} AS t FINAL WHERE {where}{is_other}{SETTINGS}"
     )
 
 

@@ -40,7 +40,6 @@ from spark.sinks.places import local_folders
 from spark.sinks.port import (
     BatchIdentity,
     Maintained,
-    NewVersions,
     Sink,
     SinkColumn,
     SinkTable,
@@ -48,6 +47,7 @@ from spark.sinks.port import (
     TableColumn,
     TableRefused,
     Truncation,
+    VersionsOf,
 )
 from spark.sinks.properties import (
     column_of,
@@ -171,7 +171,7 @@ class DeltaSink:
         spark: SparkSession,
         table: SinkTable,
         keys: DataFrame,
-        versions_of: Callable[[DataFrame], NewVersions],
+        versions_of: VersionsOf,
         *,
         truncation: Truncation | None = None,
     ) -> None:

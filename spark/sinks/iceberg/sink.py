@@ -64,7 +64,6 @@ from spark.sinks.places import local_folders
 from spark.sinks.port import (
     BatchIdentity,
     Maintained,
-    NewVersions,
     RowsAtHand,
     Sink,
     SinkColumn,
@@ -73,6 +72,7 @@ from spark.sinks.port import (
     TableColumn,
     TableRefused,
     Truncation,
+    VersionsOf,
 )
 from spark.sinks.properties import (
     column_of,
@@ -219,7 +219,7 @@ class IcebergSink:
         spark: SparkSession,
         table: SinkTable,
         keys: DataFrame,
-        versions_of: Callable[[DataFrame], NewVersions],
+        versions_of: VersionsOf,
         *,
         truncation: Truncation | None = None,
     ) -> None:

@@ -70,7 +70,6 @@ from spark.sinks.port import (
     BatchIdentity,
     Fill,
     Maintained,
-    NewVersions,
     RefusedRow,
     Sink,
     SinkColumn,
@@ -79,6 +78,7 @@ from spark.sinks.port import (
     TableColumn,
     TableRefused,
     Truncation,
+    VersionsOf,
 )
 from spark.sinks.postgresql.client import Connection, Connections, OpenTransaction
 from spark.sinks.postgresql.copy import Probe, StageTarget, copy_into_stages, find_refused_rows
@@ -304,7 +304,7 @@ class PostgresqlSink:
         spark: SparkSession,
         table: SinkTable,
         keys: DataFrame,
-        versions_of: Callable[[DataFrame], NewVersions],
+        versions_of: VersionsOf,
         *,
         truncation: Truncation | None = None,
     ) -> None:

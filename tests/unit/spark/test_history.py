@@ -11,17 +11,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
 
 from libs.events.delivered_schema import DeliveredSchema
 from libs.mysql.logical import column
+from libs.types.table import FormerName
 from libs.types.tenant import Deletes, SinkMode, SinkSettings, TenantSpec
 from libs.types.warehouse import CLOSED_BY_COLUMN, IS_CURRENT_COLUMN, OPENED_BY_COLUMN, WarehouseTable, warehouse_table
-from libs.warehouse.dialect import DIALECTS
 from spark.jobs.batch import _write_anew, sink_table, write_batch
 from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.retries import Retries
 from spark.jobs.table_batch import TableBatch, TenantSink
+from spark.sinks.clickhouse import sink as clickhouse_sink
+from spark.sinks.clickhouse.sink import open_sink as open_clickhouse_sink
 from spark.sinks.delta.sink import open_sink as open_delta_sink
 from spark.sinks.iceberg import sink as iceberg_sink
 from spark.sinks.iceberg.key_filter import key_filter
@@ -31,6 +34,8 @@ from spark.sinks.ready_table import ready_table
 from spark.sinks.registry import SINKS
 from spark.transforms.survey import survey
 from spark.transforms.versions import UNTOLD
+from tests import clickhouse
+from tests.clickhouse import ClickhouseServer
 from tests.conftest import PostgresqlServer
 from tests.contract.test_sinks import delta_rows, postgresql_rows, postgresql_settings
 from tests.spark_session import Row, SharedSpark
@@ -42,9 +47,11 @@ SCHEMA = orders_schema(
     column("seen", "int"),
 )
 UNKNOWN = "__debezium_unavailable_value"
-KINDS = [name for name in sorted(SINKS) if DIALECTS[name].keeps_versions]
+KINDS = sorted(SINKS)
 FILTERED = "iceberg, by a filter"
 """As large tables are merged: of what is stored, only what may have one of the batch's keys is read."""
+BY_TASKS = "clickhouse, by several tasks"
+"""As many stored versions are read."""
 COMMIT = "spark.sinks.iceberg.sink.commit"
 _tenants = itertools.count()
 
@@ -61,8 +68,14 @@ class Warehouse:
 def warehouse(
     request: pytest.FixtureRequest, shared: SharedSpark, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Warehouse]:
-    """Every kind that has the mode, its times with a zone."""
+    """Every kind, its times with a zone."""
     match request.param:
+        case "clickhouse" | "clickhouse, by several tasks" as kind:
+            if kind == BY_TASKS:
+                monkeypatch.setattr(clickhouse_sink, "_ONE_TASK_ROWS", 1)
+            clickhouse_server: ClickhouseServer = request.getfixturevalue("clickhouse_server")
+            sink = open_clickhouse_sink(clickhouse.settings_of(clickhouse_server))
+            yield Warehouse(sink, lambda place: clickhouse.rows_of(clickhouse_server, place))
         case "delta":
             yield Warehouse(open_delta_sink(shared.delta), lambda place: delta_rows(shared.delta, place))
         case "iceberg":
@@ -242,14 +255,42 @@ def test_repeats_change_nothing_and_late_changes_find_their_place(shared: Shared
     assert versions(merged)[5:] == [(2, "x", 0, 4, 10, False), (2, "y", 0, 10, None, True)]
 
 
+def test_a_version_that_was_joined_is_there_again_when_it_is_told_again(
+    shared: SharedSpark, warehouse: Warehouse
+) -> None:
+    """A late change makes two versions one; what opened the second comes once more, behind another late change between them."""
+    history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY, tracked_columns=(r".*\.note",))
+    history.apply(put(1, 1, "a", op="c"), put(5, 1, "b", 5))
+
+    joined = history.apply(put(3, 1, "b", 3))
+    again = history.apply(put(4, 1, "c", 4), put(5, 1, "b", 5))
+
+    assert versions(joined) == [(1, "a", 0, 1, 3, False), (1, "b", 5, 3, None, True)]
+    assert versions(again) == [
+        (1, "a", 0, 1, 3, False),
+        (1, "b", 5, 3, 4, False),
+        (1, "c", 4, 4, 5, False),
+        (1, "b", 5, 5, None, True),
+    ]
+
+
+@pytest.mark.parametrize("warehouse", [*KINDS, BY_TASKS], indirect=True)
 def test_a_key_that_is_null_is_a_row_like_any_other(shared: SharedSpark, warehouse: Warehouse) -> None:
     chosen = orders_schema(*SCHEMA.table_schema.columns, key=("note",))
     history = Tables(shared, chosen, warehouse=warehouse, mode=SinkMode.HISTORY)
     history.apply(put(1, 1, None, 1, op="c"), put(2, 2, "b", 1, op="c"))
 
-    rows = history.apply(put(3, 1, None, 2), put(1, 1, None, 1, op="c"))
+    repeated = history.apply(put(3, 1, None, 2), put(1, 1, None, 1, op="c"))
+    both = history.apply(put(4, 1, None, 3), put(5, 2, "b", 2))
 
-    assert versions(rows) == [(1, None, 1, 1, 3, False), (1, None, 2, 3, None, True), (2, "b", 1, 2, None, True)]
+    assert versions(repeated) == [(1, None, 1, 1, 3, False), (1, None, 2, 3, None, True), (2, "b", 1, 2, None, True)]
+    assert versions(both) == [
+        (1, None, 1, 1, 3, False),
+        (1, None, 2, 3, 4, False),
+        (1, None, 3, 4, None, True),
+        (2, "b", 1, 2, 5, False),
+        (2, "b", 2, 5, None, True),
+    ]
 
 
 @pytest.mark.parametrize("warehouse", [*KINDS, FILTERED], indirect=True)
@@ -280,7 +321,7 @@ def test_what_the_log_does_not_hold_is_that_of_the_version_before(shared: Shared
     assert versions(rows) == [(1, "a", 1, 1, 2, False), (1, "a", 2, 2, 3, False), (1, "c", 2, 3, None, True)]
 
 
-@pytest.mark.parametrize("warehouse", [*KINDS, FILTERED], indirect=True)
+@pytest.mark.parametrize("warehouse", [*KINDS, FILTERED, BY_TASKS], indirect=True)
 @pytest.mark.parametrize("seed", range(2))
 def test_any_batches_give_the_versions_of_the_whole(shared: SharedSpark, warehouse: Warehouse, seed: int) -> None:
     """However the changes are cut into batches; some come late, to rows that are never deleted."""
@@ -425,6 +466,59 @@ def test_a_batch_that_was_left_under_way_is_there_once(
     assert came == [moment.endswith("changes_of")]
 
 
+def test_a_batch_that_was_not_noted_changes_nothing_when_it_comes_again(
+    shared: SharedSpark, clickhouse_server: ClickhouseServer
+) -> None:
+    """Nor under another batch with more behind it, as the events of a table that was parked in between. A row changed twice,
+    opened no version by a change, took what the log lacks from a version that has ended by now; one came and went."""
+    sink = open_clickhouse_sink(clickhouse.settings_of(clickhouse_server))
+    warehouse = Warehouse(sink, lambda place: clickhouse.rows_of(clickhouse_server, place))
+    history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY, tracked_columns=(r".*\.note",))
+    history.apply(put(1, 1, "a", op="c"), put(1, 2, "b", op="c"), put(2, 3, "c", op="c"), batch_id=0)
+    batch = (put(3, 1, "a", 3), put(4, 1, UNKNOWN, 4), put(5, 1, "d", UNKNOWN), put(6, 4, "x", op="c"), gone(7, 4))
+    batch = (*batch, truncate(8), put(9, 1, "e", op="c"))
+    stored = history.apply(*batch, batch_id=1)
+
+    again = history.apply(*batch, batch_id=1)
+    behind = history.apply(*batch, put(10, 1, "f"), batch_id=2)
+
+    assert versions(stored) == [
+        (1, "a", 4, 1, 5, False),
+        (1, "d", 4, 5, 8, False),
+        (1, "e", 0, 9, None, True),
+        (2, "b", 0, 1, 8, False),
+        (3, "c", 0, 2, 8, False),
+        (4, "x", 0, 6, 7, False),
+    ]
+    assert again == stored
+    staged = clickhouse_sink.stage_prefix(history.place.namespace[0])
+    assert clickhouse_server.rows(f"SELECT name FROM system.tables WHERE startsWith(name, '{staged}')") == []
+    assert versions(behind) == [
+        *versions(stored)[:2],
+        (1, "e", 0, 9, 10, False),
+        (1, "f", 0, 10, None, True),
+        *versions(stored)[3:],
+    ]
+
+
+def test_marks_of_versions_that_were_joined_are_removed(
+    shared: SharedSpark, clickhouse_server: ClickhouseServer
+) -> None:
+    settings = clickhouse.settings_of(clickhouse_server, cleanup_every_commits=1, cleanup_at_share=0.1)
+    warehouse = Warehouse(open_clickhouse_sink(settings), lambda place: clickhouse.rows_of(clickhouse_server, place))
+    history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY)
+    history.apply(put(1, 1, "a", op="c"), put(5, 1, "b"))
+    joined = history.apply(put(3, 1, "b"))
+    stored = f"SELECT count(), countIf(_headwater_gone = 1 AND note IS NULL) FROM {clickhouse.place_of(history.place)}"
+    [(_, marks)] = clickhouse_server.rows(stored)
+
+    warehouse.sink.maintain(shared.session, history.place)
+
+    assert marks == 1
+    assert clickhouse_server.rows(stored) == [(2, 0)]
+    assert history.rows() == joined
+
+
 def test_soft_deletes_mark_rows(shared: SharedSpark) -> None:
     """A row keeps its last values; one that comes again is there again; a truncation marks what is there, once."""
     mirror = Tables(shared, deletes=Deletes.SOFT)
@@ -514,6 +608,28 @@ def test_an_added_column_fills_the_current_versions(shared: SharedSpark, warehou
         ("b", filled),
         ("x", filled),
         ("y", "XL"),
+    ]
+
+
+def test_a_history_whose_columns_change_keeps_its_versions(shared: SharedSpark, warehouse: Warehouse) -> None:
+    """Its key widens, and a column is called otherwise."""
+    history = Tables(shared, warehouse=warehouse, mode=SinkMode.HISTORY)
+    history.apply(put(1, 1, "a", op="c"), put(2, 1, "b"), put(3, 2, "gone", op="c"), gone(4, 2))
+    _, note, seen = SCHEMA.table_schema.columns
+    remark = msgspec.structs.replace(note, name="remark", former_names=(FormerName(name="note", last_version=1),))
+    history.deliver(orders_schema(column("id", "bigint", is_optional=False), remark, seen, version=2))
+
+    def changed(rank: int, key: int, remark: str) -> Change:
+        return Change(op="u", rank=rank, after={"id": key, "remark": remark, "seen": 0}, version=2)
+
+    rows = history.apply(changed(5, 1, "c"), changed(6, 2**40, "far"))
+
+    assert versions({**row, "note": row["remark"]} for row in rows) == [
+        (1, "a", 0, 1, 2, False),
+        (1, "b", 0, 2, 5, False),
+        (1, "c", 0, 5, None, True),
+        (2, "gone", 0, 3, 4, False),
+        (2**40, "far", 0, 6, None, True),
     ]
 
 
