@@ -16,6 +16,8 @@ SHOWN_BY_ANOTHER_WAREHOUSE: Final = (
     r"columns_of_every_kind_are_filled|a_table_is_built_anew_whatever_it_held).*",
     r"unit/spark/test_history\.py::(?!test_a_change_ends_one_version).*delta\]",
     r"unit/spark/test_history\.py::test_(?!a_change_ends|any_batches|values_of_every_kind).*postgresql\]",
+    r"unit/spark/test_history\.py::test_(?!a_change_ends|a_version_that_was_joined|any_batches|values_of_every_kind).*clickhouse.*\]",
+    r"unit/spark/test_history\.py::test_any_batches.*clickhouse, by several tasks\]",
     r"unit/spark/test_history\.py::test_(?!any_batches).*iceberg, by a filter\]",
     r"unit/spark/test_history\.py::test_any_batches_give_the_versions_of_the_whole\[1-.*",
     r"integration/test_consistency\.py::test_money_is_always_there_for_whoever_asks_postgresql",
