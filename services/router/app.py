@@ -19,9 +19,12 @@ from typing import Any, Final
 
 import faust
 import structlog
+from faust.assignor.client_assignment import ClientAssignment
+from faust.assignor.partition_assignor import MemberAssignmentMapping, MemberMetadataMapping, PartitionAssignor
 
 from libs.config.connections import KafkaSettings
 from libs.errors import HeadwaterError, PipelineHalted, TransientError
+from services.router.assignment import deal
 from services.router.lanes import ChangesPartition, Lanes
 from services.router.metering import FetchMeter
 from services.router.outputs import WaitingBatch
@@ -36,6 +39,27 @@ _BUFFERED_BATCHES: Final = 1_000
 """Never reached: a full buffer makes Faust's consumer sleep for a second, which left lanes idle four fifths of the time in a
 catch-up. What bounds the buffer is ``_paced``, by the lanes' room."""
 _POLLED_BATCHES: Final = 4
+
+
+class SinglePartitions(PartitionAssignor):
+    """Has the group's leader deal single partitions (ADR 49).
+
+    Faust's own gives partitions of one number of all topics that have as many to one member, for streams that are joined:
+    sources of one partition each would all lie with one router, however many there are.
+    """
+
+    def _perform_assignment(self, cluster: Any, member_metadata: MemberMetadataMapping) -> MemberAssignmentMapping:
+        self._update_member_urls({member: self._get_client_metadata(each) for member, each in member_metadata.items()})
+        subscriptions = {member: frozenset(each.subscription) for member, each in member_metadata.items()}
+        topics = sorted(frozenset[str]().union(*subscriptions.values()))
+        dealt = deal(subscriptions, {topic: cluster.partitions_for_topic(topic) or () for topic in topics})
+        assignments = {member: ClientAssignment(actives=given, standbys={}) for member, given in dealt.items()}
+        return self._protocol_assignments(
+            assignments,
+            self._get_changelog_distribution(assignments),
+            self._get_external_topic_distribution(assignments),
+            {topic: group for group, topic in enumerate(topics)},
+        )
 
 
 class ChangesConsumer:
@@ -60,7 +84,7 @@ class ChangesConsumer:
 
         Raises:
             TransientError: Faust's consumer failed; start the process anew.
-        PipelineHalted: this Faust would deliver what readers aborted.
+            PipelineHalted: this Faust would deliver what readers aborted.
         """
         if not self._app.in_transaction:
             raise PipelineHalted("Faust's consumer is not read_committed; pin the release of faust-streaming that is")
@@ -136,6 +160,7 @@ def _make_app(settings: RouterSettings) -> faust.App:
         topic_disable_leader=True,
         topic_allow_declare=False,
         web_enabled=False,
+        PartitionAssignor=SinglePartitions,
         store="memory://",
         datadir=str(Path(settings.state_folder) / "faust"),
     )

@@ -397,6 +397,34 @@ def test_two_routers_give_a_topic_to_the_same_table(setting: Setting, tmp_path: 
     assert len(read_topic(setting.services.bootstrap_servers, f"{tenant}.{source.name}.shop.a_b")) == 1
 
 
+def test_two_routers_share_sources_of_one_partition_each(setting: Setting, tmp_path: Path) -> None:
+    """By Faust's own assignor all of them lay with one, and the other had nothing to do."""
+    other = ChangesSource(setting.services.bootstrap_servers, f"{setting.source.name}b")
+    asyncio.run(record_schema(setting.services.schema_history.client_settings, other.name, orders_schema()))
+    sources = (setting.source, other)
+    tenant = setting.tenant("shared")
+    document = {"tenant": tenant, "sources": [{"name": source.name} for source in sources]}
+    (setting.tenants_folder / f"{tenant}.yaml").write_text(yaml.safe_dump(document))
+    settings = {**setting.router.settings, "sources": [source.name for source in sources]}
+    first, second = (RouterProcess(tmp_path / name, settings) for name in ("first", "second"))
+    try:
+        first.start()
+        assert eventually(lambda: _partitions_of(first) == 2)
+        second.start()
+        assert eventually(lambda: _partitions_of(first) == _partitions_of(second) == 1)
+        for source in sources:
+            source.creates(range(100))
+            source.publish()
+
+        for source in sources:
+            assert created_ids(setting.read(f"{tenant}.{source.name}.shop.orders", 100)) == list(range(100))
+        second.stop()
+        assert eventually(lambda: _partitions_of(first) == 2)
+    finally:
+        first.stop()
+        second.stop()
+
+
 def _partitions_of(router: RouterProcess) -> int:
     """How many it was assigned last."""
     lines = [json.loads(line) for line in router.log_text.splitlines() if '"event": "partitions_assigned"' in line]
