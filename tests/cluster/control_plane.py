@@ -38,6 +38,7 @@ HELM_TIMEOUT_S: Final = 1_200.0
 SERVICE_RANGE: Final = "10.96.0.0/16"
 ADMIN: Final = "admin"
 CONTROLLERS: Final = "system:kube-controller-manager"
+FRONT_PROXY: Final = "front-proxy-client"
 API_SERVICE: Final = "10.96.0.1"
 """The first of ``SERVICE_RANGE``: the API, for pods."""
 API_NAMES: Final = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
@@ -167,6 +168,19 @@ def _kubelet_client(files: Mapping[str, Path]) -> tuple[str, ...]:
     )
 
 
+def _aggregation(files: Mapping[str, Path]) -> tuple[str, ...]:
+    """As whom it hands requests on to an API that another serves, and by which headers that knows whose they are."""
+    return (
+        f"--requestheader-client-ca-file={files['ca.crt']}",
+        f"--requestheader-allowed-names={FRONT_PROXY}",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={files['front-proxy.crt']}",
+        f"--proxy-client-key-file={files['server.key']}",
+    )
+
+
 def _etcd(found: Programs, folder: Path, port: int, peer_port: int) -> ProcessSpec:
     url, peer_url = f"http://{LOOPBACK}:{port}", f"http://{LOOPBACK}:{peer_port}"
     return ProcessSpec(
@@ -195,7 +209,11 @@ def _apiserver(
         # No aggregated API is served, and its endpoint reconciler refuses a loopback address.
         (f"--bind-address={LOOPBACK}", f"--advertise-address={LOOPBACK}", "--endpoint-reconciler-type=none")
         if node_address is None
-        else ("--bind-address=0.0.0.0", f"--advertise-address={node_address}", *_kubelet_client(files))
+        else (
+            *("--bind-address=0.0.0.0", f"--advertise-address={node_address}"),
+            *_kubelet_client(files),
+            *_aggregation(files),
+        )
     )
     return ProcessSpec(
         name="kube-apiserver",
@@ -325,6 +343,7 @@ def _write_keys(folder: Path, node_address: str | None) -> dict[str, Path]:
         ),
         "server.key": private(server_key),
         "kubelet-client.crt": certificate("kube-apiserver", server_key, group="system:masters"),
+        "front-proxy.crt": certificate(FRONT_PROXY, server_key),
         "accounts.key": private(accounts_key),
     }
     for name, content in contents.items():

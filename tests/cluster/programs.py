@@ -41,6 +41,9 @@ KUBE_SCORE_PACKAGE: Final = "github.com/zegl/kube-score/cmd/kube-score"
 SPARK_OPERATOR_MODULE: Final = "github.com/kubeflow/spark-operator/v2"
 SPARK_OPERATOR_PACKAGE: Final = f"{SPARK_OPERATOR_MODULE}/cmd/operator"
 OBJECT_STORE_PACKAGE: Final = "github.com/versity/versitygw/cmd/versitygw"
+METRICS_SERVER_MODULE: Final = "sigs.k8s.io/metrics-server"
+METRICS_SERVER_PACKAGE: Final = f"{METRICS_SERVER_MODULE}/cmd/metrics-server"
+METRICS_SERVER_MANIFESTS: Final = "manifests/base"
 SPARK_OPERATOR_CHART: Final = "charts/spark-operator-chart"
 RUNTIME_PACKAGES: Final = ("containerd", "runc", "containernetworking-plugins")
 """Debian's. Of libraries they need the C library and libseccomp, which apt needs too."""
@@ -72,6 +75,9 @@ class NodePrograms:
     cni: Path
     """The folder of Debian's CNI plugins."""
     spark_operator: Path
+    metrics_server: Path
+    metrics_server_manifests: Path
+    """The folder of the module's own, of which its rights and what registers it are wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +121,10 @@ def node_programs() -> NodePrograms:
     Raises:
         InvalidSettings: they are not there; `make cluster-e2e` puts them there.
     """
-    node, cluster_dns, network_policies, runtime, spark_operator = (folder.path for folder in _node_folders())
-    if not all(path.is_dir() for path in (node, cluster_dns, network_policies, runtime, spark_operator)):
+    folders = tuple(folder.path for folder in _node_folders())
+    if not all(path.is_dir() for path in folders):
         raise InvalidSettings("Kubernetes for tests", ["a node's programs are not built: run `make cluster-e2e`"])
+    node, cluster_dns, network_policies, runtime, spark_operator, metrics_server = folders
     return NodePrograms(
         kubelet=node / "kubelet",
         kube_proxy=node / "kube-proxy",
@@ -127,6 +134,8 @@ def node_programs() -> NodePrograms:
         containerd=runtime / "usr" / "bin",
         cni=runtime / "usr" / "lib" / "cni",
         spark_operator=spark_operator / "spark-operator",
+        metrics_server=metrics_server / "metrics-server",
+        metrics_server_manifests=metrics_server / "manifests",
     )
 
 
@@ -155,23 +164,7 @@ def spark_operator_chart() -> Path | None:
     source = SOURCES / "spark_operator"
 
     def fill(staging: Path, progress: Progress) -> None:
-        progress.now("fetching the Spark Operator's module")
-        told = run(
-            [_go(progress), "mod", "download", "-json", SPARK_OPERATOR_MODULE],
-            purpose="fetching the Spark Operator's module",
-            remedy=GO_REMEDY,
-            timeout_s=BUILD_TIMEOUT_S,
-            environ={"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly"},
-            cwd=source,
-        )
-        # Go's cache may not be written into, and its copy is to be one that can be deleted.
-        chart = Path(json.loads(told)["Dir"]) / SPARK_OPERATOR_CHART
-        run(
-            ["cp", "--recursive", "--no-preserve=mode", chart, staging / "chart"],
-            purpose="copying the Spark Operator's chart",
-            remedy=GO_REMEDY,
-            timeout_s=BUILD_TIMEOUT_S,
-        )
+        _copy_of_module(source, SPARK_OPERATOR_MODULE, SPARK_OPERATOR_CHART, staging / "chart", progress)
 
     folder = _Folder("spark-operator-chart", (source / "go.mod", source / "go.sum"), SPARK_OPERATOR_CHART, fill)
     return None if _fill_missing((folder,)) else folder.path / "chart"
@@ -232,9 +225,9 @@ def _folders() -> tuple[_Folder, _Folder, _Folder]:
     )
 
 
-def _node_folders() -> tuple[_Folder, _Folder, _Folder, _Folder, _Folder]:
-    names = ("node", "cluster_dns", "network_policies", "spark_operator")
-    node, cluster_dns, network_policies, spark_operator = (SOURCES / name for name in names)
+def _node_folders() -> tuple[_Folder, _Folder, _Folder, _Folder, _Folder, _Folder]:
+    names = ("node", "cluster_dns", "network_policies", "spark_operator", "metrics_server")
+    node, cluster_dns, network_policies, spark_operator, metrics_server = (SOURCES / name for name in names)
     versioned = f"{SMALL} {_version_flags(node / 'go.mod')}"
 
     def build(staging: Path, progress: Progress) -> None:
@@ -250,6 +243,12 @@ def _node_folders() -> tuple[_Folder, _Folder, _Folder, _Folder, _Folder]:
 
     def build_spark_operator(staging: Path, progress: Progress) -> None:
         _build(spark_operator, staging / "spark-operator", SMALL, progress, package=SPARK_OPERATOR_PACKAGE)
+
+    def build_metrics_server(staging: Path, progress: Progress) -> None:
+        _copy_of_module(
+            metrics_server, METRICS_SERVER_MODULE, METRICS_SERVER_MANIFESTS, staging / "manifests", progress
+        )
+        _build(metrics_server, staging / "metrics-server", SMALL, progress, package=METRICS_SERVER_PACKAGE)
 
     def unpack_runtime(staging: Path, progress: Progress) -> None:
         debs.unpack(
@@ -267,6 +266,7 @@ def _node_folders() -> tuple[_Folder, _Folder, _Folder, _Folder, _Folder]:
         _Folder("network-policies", _sources(network_policies), SMALL, build_network_policies),
         _Folder("node-runtime", (debs.RELEASE_FILE,), " ".join(RUNTIME_PACKAGES), unpack_runtime),
         _Folder("spark-operator", (spark_operator / "go.mod", spark_operator / "go.sum"), SMALL, build_spark_operator),
+        _Folder("metrics-server", (metrics_server / "go.mod", metrics_server / "go.sum"), SMALL, build_metrics_server),
     )
 
 
@@ -315,6 +315,26 @@ def _build(source: Path, target: Path, linker_flags: str, progress: Progress, *,
         timeout_s=BUILD_TIMEOUT_S,
         environ={"GOTOOLCHAIN": "local", "CGO_ENABLED": "0"},
         cwd=source,
+    )
+
+
+def _copy_of_module(source: Path, module: str, part: str, target: Path, progress: Progress) -> None:
+    """Files of a module that ``source`` requires: its folder ``part`` as ``target``."""
+    progress.now(f"fetching module {module}")
+    told = run(
+        [_go(progress), "mod", "download", "-json", module],
+        purpose=f"fetching module {module}",
+        remedy=GO_REMEDY,
+        timeout_s=BUILD_TIMEOUT_S,
+        environ={"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly"},
+        cwd=source,
+    )
+    # Go's cache may not be written into, and its copy is to be one that can be deleted.
+    run(
+        ["cp", "--recursive", "--no-preserve=mode", Path(json.loads(told)["Dir"]) / part, target],
+        purpose=f"copying {part} of module {module}",
+        remedy=GO_REMEDY,
+        timeout_s=BUILD_TIMEOUT_S,
     )
 
 

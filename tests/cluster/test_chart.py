@@ -404,6 +404,35 @@ def test_budgets_are_as_the_values_say(cluster: ControlPlane) -> None:
     assert (budget["metadata"]["name"], budget["spec"]["maxUnavailable"]) == ("headwater-router", "25%")
 
 
+def test_the_autoscaler_is_as_the_values_say(cluster: ControlPlane) -> None:
+    values = {
+        "sources": {"shop": SHOP},
+        "router": {
+            "replicas": 3,
+            "autoscaling": {
+                "maxReplicas": 9,
+                "cpuUtilizationPercent": 50,
+                "scaleDown": {"stabilizationWindowSeconds": 30},
+            },
+        },
+    }
+
+    objects = render(cluster, values, "any")
+
+    (scaler,) = (each["spec"] for each in objects if each["kind"] == "HorizontalPodAutoscaler")
+    (router,) = (
+        each for each in objects if each["kind"] == "Deployment" and each["metadata"]["name"] == "headwater-router"
+    )
+    assert (scaler["minReplicas"], scaler["maxReplicas"]) == (3, 9)
+    assert scaler["metrics"][0]["resource"]["target"]["averageUtilization"] == 50
+    # What the values do not say stays as it is shipped.
+    assert scaler["behavior"]["scaleDown"] == {
+        "stabilizationWindowSeconds": 30,
+        "policies": [{"type": "Pods", "value": 1, "periodSeconds": 120}],
+    }
+    assert "replicas" not in router["spec"]  # an upgrade would set back what it found
+
+
 async def test_a_second_router_stays_while_one_is_evicted_and_one_that_is_not_ready_keeps_no_node(
     cluster: ControlPlane, namespace: str
 ) -> None:

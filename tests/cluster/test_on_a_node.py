@@ -42,6 +42,7 @@ from tests.cluster import images, namespaces, older
 from tests.cluster.chart import CHART, RELEASE, write_values
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.e2e import NEEDED, SERVICES
+from tests.cluster.metrics_server import start_metrics_server_in
 from tests.cluster.node import ADDRESS, Node, start_node_in
 from tests.cluster.spark_operator import start_spark_operator_in
 from tests.cluster.test_tenant_operator import LABEL, GuardedKafka
@@ -54,6 +55,9 @@ WAIT_S: Final = 900.0
 """A Spark that starts cold on two busy cores."""
 MESH, MONITORING = "headwater", "monitoring"
 ACME, GLOBEX = "acme", "globex"
+HOOLI: Final = "hooli"
+"""A tenant of topics alone, of tests that bring sources of their own."""
+TEAMS: Final = tuple(f"team-{tenant}" for tenant in (ACME, GLOBEX, HOOLI))
 MESH_USER, READER_USER = "headwater", "headwater"
 POD_USER: Final = 10_001
 TABLE: Final = TableId(database="shop", table="orders")
@@ -74,10 +78,6 @@ def outcome(target):
 
 with concurrent.futures.ThreadPoolExecutor() as pool:
     print(*pool.map(outcome, sys.argv[2:]), sep=chr(10))
-"""
-READ_METRICS: Final = f"""
-import urllib.request
-print(urllib.request.urlopen("http://127.0.0.1:{METRICS}/metrics", timeout=60).read().decode())
 """
 CALL: Final = """
 import grpc, sys
@@ -107,6 +107,9 @@ with context.wrap_socket(socket.create_connection((host, int(port)), timeout=60)
 """What a server shows to a component of the mesh."""
 CONNECT_TIMEOUT_S: Final = 15.0
 """A packet that is dropped is known by nothing else; what is let through is answered by the kernel, in milliseconds."""
+ROUTER_CPU: Final = "40m"
+"""What a router requests where it is to be scaled: some four times what it uses without rows."""
+LOAD_ROWS, LOAD_PAUSE_S = 1_000, 0.1
 SUBMITTED: Final = ("-l", "sparkoperator.k8s.io/launched-by-spark-operator=true")
 """Pods that a Spark Operator's `spark-submit`, or the driver that it made, has made."""
 RESTRICTED: Final = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "audit", "warn")}
@@ -161,7 +164,15 @@ class Mesh:
         return f"{tenant}.shop.{TABLE.database}.{TABLE.table}"
 
     def events(self, tenant: str) -> "Counter[Event]":
-        """Every event of the tenant's topic that is committed, read as the tenant; none while there is no topic."""
+        """Every event of the tenant's topic that is committed."""
+        return Counter((row["id"], row["version"]) for row in self.rows_of(tenant, self.topic(tenant)))
+
+    def ids(self, tenant: str, topic: str) -> list[int]:
+        """Those of the rows, in the topic's order, with repeats."""
+        return [row["id"] for row in self.rows_of(tenant, topic)]
+
+    def rows_of(self, tenant: str, topic: str) -> Iterator[dict[str, Any]]:
+        """The rows of a topic's events that are committed, read as the tenant; none while there is no topic."""
         config = self.kafka.client(
             tenant,
             self.passwords[tenant],
@@ -173,14 +184,13 @@ class Mesh:
                 "allow.auto.create.topics": False,
             },
         )
-        if self.topic(tenant) not in self.kafka.topics(tenant):
-            return Counter()
-        found: Counter[Event] = Counter()
+        if topic not in self.kafka.topics(tenant):
+            return
         with ExitStack() as stack:
             consumer = Consumer(config)
             stack.callback(consumer.close)
-            partitions = set(consumer.list_topics(self.topic(tenant), timeout=60).topics[self.topic(tenant)].partitions)
-            consumer.subscribe([self.topic(tenant)])
+            partitions = set(consumer.list_topics(topic, timeout=60).topics[topic].partitions)
+            consumer.subscribe([topic])
             while partitions:
                 message = consumer.poll(60)
                 assert message is not None, "Kafka answers no more"
@@ -189,9 +199,7 @@ class Mesh:
                     assert error.code() == KafkaError._PARTITION_EOF, error
                     partitions.discard(message.partition())
                 elif value := message.value():
-                    row = json.loads(value)["after"]
-                    found[row["id"], row["version"]] += 1
-        return found
+                    yield json.loads(value)["after"]
 
     def table(self, tenant: str) -> list[dict[str, Any]]:
         """The rows of the tenant's table as the source has them; none while there is no table."""
@@ -243,7 +251,7 @@ class Mesh:
     def state(self) -> str:
         """Pods, and the ends of their logs."""
         told = [
-            self.cluster.kubectl_answers("get", "pods,events,configmaps", "-A", "-o", "wide"),
+            self.cluster.kubectl_answers("get", "pods,hpa,events,configmaps", "-A", "-o", "wide"),
             self.cluster.kubectl_answers("get", "sparkapplications", "-n", MESH, "-o", "jsonpath={.items[*].status}"),
         ]
         for pod in self.cluster.list("pods", MESH):
@@ -336,10 +344,40 @@ class Mesh:
 
     def _metric(self, role: str, name: str, tenant: str) -> list[Sample]:
         """What the one pod of a role says of a tenant by this metric."""
-        pod = self.pod(**{"headwater.dev/role": role})
-        page = self.cluster.kubectl("exec", "-n", MESH, pod, "--", "python3", "-c", READ_METRICS)
-        samples = (sample for family in text_string_to_metric_families(page) for sample in family.samples)
+        samples = self._samples(self.pod(**{"headwater.dev/role": role}))
         return [sample for sample in samples if sample.name == name and sample.labels["tenant"] == tenant]
+
+    def _samples(self, pod: str) -> Iterator[Sample]:
+        """Every metric of a pod. The node asks it: a program in the pod would count as the pod's own CPU."""
+        page = self.cluster.kubectl("get", "--raw", f"/api/v1/namespaces/{MESH}/pods/{pod}:{METRICS}/proxy/metrics")
+        return (sample for family in text_string_to_metric_families(page) for sample in family.samples)
+
+    def lanes(self) -> list[int]:
+        """How many source partitions each router that is ready routes."""
+        routers = [
+            pod["metadata"]["name"]
+            for pod in self.cluster.list("pods", MESH, "-l", "headwater.dev/role=router")
+            if _is_ready(pod)
+        ]
+        return [
+            int(sample.value)
+            for pod in routers
+            for sample in self._samples(pod)
+            if sample.name == "headwater_router_lanes"
+        ]
+
+    def routers_wanted(self) -> int:
+        """How many there are to be, as the HPA has it."""
+        found = self.cluster.get("deployment", "headwater-router", MESH)
+        assert found is not None
+        return int(found["spec"]["replicas"])
+
+    def router_cpu_percent(self) -> int | None:
+        """Of what they request, as the HPA was told last; None: it was not yet."""
+        found = self.cluster.get("hpa", "headwater-router", MESH)
+        told = (found or {}).get("status", {}).get("currentMetrics") or [{}]
+        percent = told[0].get("resource", {}).get("current", {}).get("averageUtilization")
+        return None if percent is None else int(percent)
 
     def objects(self) -> set[str]:
         """What is in the namespace, and of the chart anywhere."""
@@ -362,11 +400,20 @@ class Mesh:
 
     async def take_tenants_in(self) -> None:
         """Both teams apply their tenants; returns when what is written from now on is for them."""
-        _tenant(self, ACME, {"mode": "mirror"})
-        _tenant(self, GLOBEX, {"mode": "append"})
-        for tenant in (ACME, GLOBEX):
+        orders = [{"name": "shop", "include_tables": [r"shop\.orders"]}]
+        _tenant(self, ACME, orders, sink={"mode": "mirror"})
+        _tenant(self, GLOBEX, orders, sink={"mode": "append"})
+        await self.are_in_force(ACME, GLOBEX)
+
+    async def are_in_force(self, *tenants: str) -> None:
+        """Waits until the tenants are in force, and no others."""
+        for tenant in tenants:
             await self.eventually(lambda tenant=tenant: self.state_of(tenant) == "ready")
-        await self.eventually(lambda: self.routers_know() == {ACME, GLOBEX})
+        await self.eventually(lambda: self.routers_know() == set(tenants))
+
+    def let_go(self, tenant: str) -> None:
+        """Delete its ConfigMap, and with it topics and tables."""
+        self.cluster.kubectl("delete", "configmap", tenant, "-n", f"team-{tenant}", f"--timeout={WAIT_S:.0f}s")
 
     def pod_uids(self, *selector: str) -> set[str]:
         return {pod["metadata"]["uid"] for pod in self.cluster.list("pods", MESH, *selector)}
@@ -426,7 +473,7 @@ def _start_mesh_in(node: Node, name: str, servers: ExitStack) -> Mesh:
     """Servers of that name, a namespace for the mesh and one for each team; nothing is installed yet."""
     cluster, folder = node.cluster, node.folder / name
     folder.mkdir()
-    passwords = {name: secrets.token_hex(8) for name in (MESH_USER, ACME, GLOBEX, "mysql")}
+    passwords = {name: secrets.token_hex(8) for name in (MESH_USER, ACME, GLOBEX, HOOLI, "mysql")}
     port, tls_port, valkey_port = free_ports(3)
     files = write_certificates(folder / "kafka-tls")
     sasl = Sasl(
@@ -456,7 +503,7 @@ def _start_mesh_in(node: Node, name: str, servers: ExitStack) -> Mesh:
     servers.callback(lambda: kill(valkey))
     wait_ready(valkey, READY_TIMEOUT_S)
 
-    for namespace in (MESH, MONITORING, f"team-{ACME}", f"team-{GLOBEX}"):
+    for namespace in (MESH, MONITORING, *TEAMS):
         cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}})
     warehouse, claim = folder / "warehouse", f"warehouse-{name}"
     cluster.apply(
@@ -550,7 +597,7 @@ def _values(
             }
         },
         "router": {"replicas": 1, "autoscaling": {"enabled": False}},
-        "tenantOperator": {"replicas": 1, "tenantNamespaces": [f"team-{ACME}", f"team-{GLOBEX}"]},
+        "tenantOperator": {"replicas": 1, "tenantNamespaces": [*TEAMS]},
         "sink": {
             "executors": {
                 "instances": 1,
@@ -573,17 +620,17 @@ def _values(
 
 def _limits(kafka_port: int, mysql_port: int, valkey_port: int, api_port: int) -> dict[str, Any]:
     """Every pod reaches what it needs, and nothing else: all of it is on the node, outside of pods."""
-
-    def rule(*ports: int) -> dict[str, Any]:
-        return {"to": [{"ipBlock": {"cidr": f"{ADDRESS}/32"}}], "ports": [{"port": port} for port in ports]}
-
     return {
         "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": MONITORING}}}],
-        "egress": [rule(kafka_port, mysql_port, valkey_port, api_port)],
-        "sinkEgress": [rule(kafka_port)],
-        "kubernetesApi": [rule(api_port)],
+        "egress": [_to_the_node(kafka_port, mysql_port, valkey_port, api_port)],
+        "sinkEgress": [_to_the_node(kafka_port)],
+        "kubernetesApi": [_to_the_node(api_port)],
         "isolateTenants": True,
     }
+
+
+def _to_the_node(*ports: int) -> dict[str, Any]:
+    return {"to": [{"ipBlock": {"cidr": f"{ADDRESS}/32"}}], "ports": [{"port": port} for port in ports]}
 
 
 def _connect(cluster: ControlPlane, client: Pod, *targets: str) -> dict[str, str]:
@@ -634,9 +681,9 @@ def _server(name: str, namespace: str, labels: Mapping[str, str]) -> dict[str, A
     }
 
 
-def _tenant(mesh: Mesh, name: str, sink: Mapping[str, Any]) -> None:
-    """A team applies its ConfigMap and its Secret."""
-    document = {"tenant": name, "sources": [{"name": "shop", "include_tables": [r"shop\.orders"]}], "sink": dict(sink)}
+def _tenant(mesh: Mesh, name: str, sources: list[dict[str, Any]], **more: Any) -> None:
+    """A team applies its ConfigMap and its Secret; ``more`` of its document."""
+    document = {"tenant": name, "sources": sources, **more}
     namespace = f"team-{name}"
     metadata = {
         "name": name,
@@ -879,6 +926,107 @@ async def test_a_pod_compares_the_source_with_the_tables_turn_after_turn(mesh: M
 
 
 @pytest.fixture(scope="module")
+def metrics_server(node: Node) -> Iterator[None]:
+    """One that runs; before, the cluster does not know what pods use."""
+    with ExitStack() as servers:
+        start_metrics_server_in(node.folder / "metrics-server", servers, node)
+        yield
+
+
+@pytest.mark.usefixtures("metrics_server")
+async def test_the_autoscaler_adds_a_router_by_load_and_takes_it_away_again(mesh: Mesh) -> None:
+    """Each routes one of two sources meanwhile, of one partition each; rows come once and in order."""
+    tables = ("shop.clicks", "billing.invoices")
+    mesh.mysql.execute(
+        "CREATE DATABASE billing",
+        *(f"CREATE TABLE {table} (id BIGINT PRIMARY KEY, note VARCHAR(200) NOT NULL)" for table in tables),
+    )
+    shop = mesh.values["sources"]["shop"]
+    settings = {**shop["settings"], "replica_server_id": 4_712, "include_tables": [r"billing\..*"]}
+    mesh.install(
+        "upgrade",
+        CHART,
+        sources={"shop": shop, "billing": {**shop, "settings": settings}},
+        router={
+            "replicas": 1,
+            "autoscaling": {
+                "enabled": True,
+                "maxReplicas": 2,
+                "cpuUtilizationPercent": 100,
+                "scaleDown": {"stabilizationWindowSeconds": 0},
+            },
+            "resources": {"requests": {"cpu": ROUTER_CPU}},
+        },
+    )
+    masks = [{"columns": r".*\.note", "hash": {"salt": "load"}}]  # so that a row costs something
+    _tenant(
+        mesh,
+        HOOLI,
+        [{"name": _database(table), "include_tables": [re.escape(table)], "masks": masks} for table in tables],
+    )
+    await mesh.are_in_force(ACME, GLOBEX, HOOLI)
+    await mesh.eventually(lambda: mesh.router_cpu_percent() is not None)
+    assert (mesh.routers_wanted(), mesh.lanes()) == (1, [2])
+
+    async with _load(mesh.mysql, *tables) as load:
+        await mesh.eventually(lambda: mesh.routers_wanted() == 2)
+        await mesh.eventually(lambda: mesh.lanes() == [1, 1])
+        before = load.rows
+        await mesh.eventually(lambda: load.rows > before + 10 * LOAD_ROWS)
+    await mesh.eventually(lambda: mesh.routers_wanted() == 1)
+    await mesh.eventually(lambda: mesh.lanes() == [2])
+    load.write()
+
+    for table in tables:
+        topic = f"{HOOLI}.{_database(table)}.{table}"
+        await mesh.eventually(lambda topic=topic: mesh.ids(HOOLI, topic)[-1:] == [load.rows])
+        assert mesh.ids(HOOLI, topic) == list(range(1, load.rows + 1))
+    mesh.let_go(HOOLI)
+
+
+def _database(table: str) -> str:
+    """Its source is called so too."""
+    return table.partition(".")[0]
+
+
+@dataclass(slots=True)
+class _Load:
+    """Rows for routers: of each table the same numbers."""
+
+    mysql: MysqlServer
+    tables: tuple[str, ...]
+    rows: int = 0
+    """Of each table, with the numbers 1 to this."""
+
+    def write(self) -> None:
+        """``LOAD_ROWS`` more into each table."""
+        for table in self.tables:
+            self.mysql.execute(
+                f"INSERT INTO {table} WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers "
+                f"WHERE n < {LOAD_ROWS}) SELECT {self.rows} + n, REPEAT('x', 200) FROM numbers"
+            )
+        self.rows += LOAD_ROWS
+
+
+@contextlib.asynccontextmanager
+async def _load(mysql: MysqlServer, *tables: str) -> AsyncIterator[_Load]:
+    """Written all the while."""
+    load, is_over = _Load(mysql, tables), asyncio.Event()
+
+    async def write() -> None:
+        while not is_over.is_set():
+            await asyncio.to_thread(load.write)
+            await asyncio.sleep(LOAD_PAUSE_S)
+
+    writer = asyncio.create_task(write())
+    try:
+        yield load
+    finally:
+        is_over.set()
+        await writer
+
+
+@pytest.fixture(scope="module")
 def spark_operator(node: Node) -> Iterator[None]:
     """One that runs; before, the cluster knows no SparkApplication."""
     with ExitStack() as servers:
@@ -977,13 +1125,14 @@ async def test_an_upgrade_from_an_older_headwater_loses_nothing_and_repeats_noth
     await mesh.all_is_delivered_once()
     await mesh.eventually(lambda: mesh.image_tags() == {images.TAG})
     assert mesh.state_volume() == volume
+
     await _leaves_nothing(mesh)
 
 
 async def _leaves_nothing(mesh: Mesh) -> None:
     """Once the tenants are let go, with their topics and tables, and the release is uninstalled."""
     for tenant in (ACME, GLOBEX):
-        mesh.cluster.kubectl("delete", "configmap", tenant, "-n", f"team-{tenant}", f"--timeout={WAIT_S:.0f}s")
+        mesh.let_go(tenant)
     assert {name for name in mesh.kafka.users() if name.startswith("tenant.")} == set()
     for tenant in (ACME, GLOBEX):
         assert mesh.kafka.topics(tenant) == set()
