@@ -59,6 +59,11 @@ class TenantTopics:
         for done in self._admin.delete_records([TopicPartition(topic, 0, offset)]).values():
             done.result(TIMEOUT_S)
 
+    def delete(self, topic: str) -> None:
+        """The topic, and what is in it."""
+        for done in self._admin.delete_topics([topic]).values():
+            done.result(TIMEOUT_S)
+
     @contextmanager
     def transaction(self, *, is_aborted: bool = False) -> Iterator["Transaction"]:
         """One transaction of the source, and of Kafka unless it is split."""

@@ -7,6 +7,7 @@ from py4j.java_gateway import is_instance_of  # type: ignore[import-untyped]
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
+from pyspark.sql.streaming.query import StreamingQuery
 
 from libs.errors import HeadwaterError
 
@@ -27,6 +28,14 @@ _LONGEST_CHAIN: Final = 20
 def has_condition(error: BaseException, condition: str) -> bool:
     """Whether Spark raised ``condition`` (Spark documentation, "Error Conditions"), be it deep inside a failed job."""
     return any(name.split(".")[0] == condition for name in _conditions(error))
+
+
+def error_of(query: StreamingQuery) -> BaseException | None:
+    """What ended a query; None: nothing did. PySpark's own leaves out Java's error, and with it conditions and causes."""
+    error = query.exception()
+    if error is not None:
+        error._origin = query._jsq.exception().get()  # type: ignore[attr-defined]
+    return error
 
 
 def lost_partitions(error: BaseException | None) -> str | None:

@@ -40,7 +40,7 @@ from spark.jobs.progress import load_progress, store_progress
 from spark.jobs.resync_answers import ResyncAnswers
 from spark.jobs.retries import Retries
 from spark.jobs.settings import SinkJobSettings
-from spark.jobs.spark_errors import described, lost_partitions
+from spark.jobs.spark_errors import described, error_of, lost_partitions
 from spark.jobs.table_batch import TenantSink
 from spark.jobs.table_failures import TableFailures
 from spark.jobs.wake import wake
@@ -205,7 +205,7 @@ class TenantQuery:
             return
         failed, self._run = self._run, None
         self._stopped = failed
-        error = failed.failure or failed.query.exception()
+        error = failed.failure or error_of(failed.query)
         if failed.lineage is not None:
             failed.lineage.failed(described(error))
         self._note_failure(error)

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from libs.events.names import row_topic
+from libs.events.names import row_topic, wakes_topic
+from libs.local.retry import ask_for_retry
 from tests.integration.sink_tenant import StartTenant, orders, row
 from tests.sink_topics import SOURCE
 
@@ -33,3 +34,25 @@ def test_lost_events_halt_the_tenant_until_somebody_accepts_it(start_tenant: Sta
     tenant.run_until_done(2)
     assert [(each["id"], each["note"]) for each in tenant.rows()] == [(1, "one"), (3, "three")]
     assert tenant.progress.halted_because is None
+
+
+@pytest.mark.timeout(1_800)
+def test_a_topic_that_was_deleted_halts_the_tenant_by_its_name(start_tenant: StartTenant) -> None:
+    """The query ends before it has a batch. So it is for a sink that goes back to a Headwater that does not know the topic."""
+    schema = orders()
+    tenant = start_tenant("iceberg", schema)
+    topic = wakes_topic(tenant.spec.tenant)
+    ask_for_retry(tenant.settings.kafka, tenant.spec.tenant, ())
+    tenant.write(schema, row(1, "one", 1), op="c")
+    tenant.run_until_noted(1)
+    tenant.topics.delete(topic)
+    tenant.write(schema, row(2, "two", 2), op="c")
+
+    tenant.run_until(lambda tenant: tenant.progress.halted_because is not None)
+    assert tenant.progress.halted_because is not None
+    for said in (f"{topic}-0", f"accepts_losses_of: [{tenant.spec.tenant}]"):
+        assert said in tenant.progress.halted_because
+
+    tenant.settings = msgspec.structs.replace(tenant.settings, accepts_losses_of=(tenant.spec.tenant,))
+    tenant.run_until_done(2)
+    assert [each["id"] for each in tenant.rows()] == [1, 2]
