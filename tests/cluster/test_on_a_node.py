@@ -27,7 +27,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from sqlalchemy.exc import OperationalError
 
+from libs.config.connections import KafkaSettings
 from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
+from libs.kafka.clients import TopicSpec, ensure_topics
 from libs.local import valkey_server
 from libs.local.kafka_broker import Sasl
 from libs.local.mesh import IcebergPlace
@@ -47,7 +49,11 @@ from tests.cluster.node import ADDRESS, Node, start_node_in
 from tests.cluster.spark_operator import start_spark_operator_in
 from tests.cluster.test_tenant_operator import LABEL, GuardedKafka
 from tests.conftest import READY_TIMEOUT_S, MysqlServer, start_kafka_in, start_mysql_in
+from tests.integration.dts_stand_in import stand_in
 from tests.integration.service_process import eventually
+from tests.vtgate.client import execute
+from tests.vtgate.cluster import on_every_shard, topology_of
+from tests.vtgate.service import VtgateServer
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(3_000)]
 
@@ -107,6 +113,8 @@ with context.wrap_socket(socket.create_connection((host, int(port)), timeout=60)
 """What a server shows to a component of the mesh."""
 CONNECT_TIMEOUT_S: Final = 15.0
 """A packet that is dropped is known by nothing else; what is let through is answered by the kernel, in milliseconds."""
+SUBSCRIPTION: Final = "topic-subs-ledger"
+"""DTS's topic."""
 ROUTER_CPU: Final = "40m"
 """What a router requests where it is to be scaled: some four times what it uses without rows."""
 LOAD_ROWS, LOAD_PAUSE_S = 1_000, 0.1
@@ -596,7 +604,9 @@ def _values(
                 "secretEnv": {"HEADWATER_DATABASE__PASSWORD": {"name": "shop-mysql", "key": "password"}},
             }
         },
-        "router": {"replicas": 1, "autoscaling": {"enabled": False}},
+        # All of them are on one node of two cores, and old and new ones side by side for a while.
+        "reader": {"resources": {"requests": {"cpu": "100m"}}},
+        "router": {"replicas": 1, "autoscaling": {"enabled": False}, "resources": {"requests": {"cpu": "100m"}}},
         "tenantOperator": {"replicas": 1, "tenantNamespaces": [*TEAMS]},
         "sink": {
             "executors": {
@@ -923,6 +933,75 @@ async def test_a_pod_compares_the_source_with_the_tables_turn_after_turn(mesh: M
     await mesh.eventually(differ(1))
     mesh.mysql.execute("SET sql_log_bin = 0", "UPDATE shop.orders SET note = 'order 1' WHERE id = 1")
     await mesh.eventually(differ(0))
+
+
+async def test_rows_of_a_keyspace_and_of_a_subscription_come_into_a_tenant_s_topics(mesh: Mesh) -> None:
+    """By the readers of Vitess and of DTS in pods; what they read, stand-ins, runs on the node."""
+    mesh.mysql.execute("CREATE DATABASE ledger", "CREATE TABLE ledger.entries (id BIGINT PRIMARY KEY)")
+    with ExitStack() as servers:
+        vtgate = VtgateServer(topology_of({"commerce": {"0": (mesh.mysql.host, mesh.mysql.port)}}), host=ADDRESS)
+        servers.callback(vtgate.start().stop)
+        on_every_shard(vtgate.topology, "commerce", ["CREATE TABLE products (id BIGINT PRIMARY KEY)"])
+        ensure_topics(
+            KafkaSettings(bootstrap_servers=mesh.kafka.broker.bootstrap_servers), [TopicSpec(name=SUBSCRIPTION)]
+        )
+        subscribed = stand_in(mesh.mysql, mesh.kafka.broker.bootstrap_servers, SUBSCRIPTION)
+        servers.callback(subscribed.stop)
+        limits = mesh.values["networkPolicy"]
+        sources = {**mesh.values["sources"], "web": _keyspace(vtgate), "ledger": _subscription(mesh)}
+        mesh.install(
+            "upgrade",
+            CHART,
+            sources=sources,
+            networkPolicy={**limits, "egress": [*limits["egress"], _to_the_node(vtgate.port)]},
+        )
+        _tenant(mesh, HOOLI, [{"name": "web"}, {"name": "ledger"}])
+        await mesh.are_in_force(ACME, GLOBEX, HOOLI)
+
+        for number in range(1, 101):
+            execute(vtgate, f"INSERT INTO products (id) VALUES ({number})", "commerce")
+            mesh.mysql.execute(f"INSERT INTO ledger.entries VALUES ({number})")
+
+        for topic in (f"{HOOLI}.web.commerce.products", f"{HOOLI}.ledger.ledger.entries"):
+            await mesh.eventually(lambda topic=topic: len(mesh.ids(HOOLI, topic)) >= 100)
+            assert mesh.ids(HOOLI, topic) == list(range(1, 101))
+        # Before their servers go; and no tenant may have a source that there is none of.
+        mesh.let_go(HOOLI)
+        mesh.install("upgrade", CHART)
+
+
+def _keyspace(vtgate: VtgateServer) -> dict[str, Any]:
+    """A source of Vitess."""
+    return {
+        "kind": "vitess",
+        "settings": {
+            "vtgate": {"host": ADDRESS, "port": vtgate.port},
+            "keyspace": "commerce",
+            "include_tables": [r"commerce\.products"],
+        },
+    }
+
+
+def _subscription(mesh: Mesh) -> dict[str, Any]:
+    """A source of DTS, whose Kafka is the mesh's own here."""
+    return {
+        "kind": "dts",
+        "settings": {
+            "subscription": {
+                "bootstrap_servers": mesh.kafka.address,
+                "topic": SUBSCRIPTION,
+                "group_id": "consumer-grp",
+                "username": MESH_USER,
+                "sasl_mechanism": "PLAIN",
+            },
+            "database": {"host": ADDRESS, "port": mesh.mysql.port, "user": READER_USER},
+            "include_tables": [r"ledger\.entries"],
+        },
+        "secretEnv": {
+            "HEADWATER_SUBSCRIPTION__PASSWORD": {"name": "kafka", "key": "password"},
+            "HEADWATER_DATABASE__PASSWORD": {"name": "shop-mysql", "key": "password"},
+        },
+    }
 
 
 @pytest.fixture(scope="module")

@@ -62,6 +62,7 @@ class VtgateServer:
         *,
         options: ServerOptions | None = None,
         security: Security | None = None,
+        host: str = LOOPBACK,
         port: int = 0,
     ) -> None:
         self.topology = topology
@@ -75,6 +76,7 @@ class VtgateServer:
         """What every call so far came with."""
         self._options = options or ServerOptions()
         self._security = security or Security()
+        self._host = host
         self._wanted_port = port
         self._streams: set[VStream] = set()
         self._server: grpc.Server | None = None
@@ -82,7 +84,7 @@ class VtgateServer:
         self.port = 0
 
     def start(self) -> "VtgateServer":
-        """Listen on loopback; ``port`` says where."""
+        """Listen; ``port`` says where."""
         server = grpc.server(
             futures.ThreadPoolExecutor(max_workers=_MAX_STREAMS, thread_name_prefix="vtgate"),
             options=[
@@ -97,7 +99,7 @@ class VtgateServer:
         add_VitessServicer_to_server(_Vitess(self), server)
         add_VtctlServicer_to_server(_Vtctl(self), server)
         add_VtctldServicer_to_server(_Vtctld(self), server)
-        address = f"{LOOPBACK}:{self._wanted_port}"
+        address = f"{self._host}:{self._wanted_port}"
         if self._security.certificate_file is None:
             self.port = server.add_insecure_port(address)
         else:
@@ -125,7 +127,7 @@ class VtgateServer:
     @property
     def address(self) -> str:
         """Where it listens."""
-        return f"{LOOPBACK}:{self.port}"
+        return f"{self._host}:{self.port}"
 
     def opened(self, request: VStreamRequest) -> VStream:
         """A stream for one call. Raises Refused."""
