@@ -308,10 +308,19 @@ class Mesh:
         return str(claim["metadata"]["uid"])
 
     async def upgrade(self, chart: Path, **changed: Any) -> None:
-        """``helm upgrade``, and rows all the while until no pod is left of those before."""
+        """``helm upgrade``, by which every pod is made anew, and rows all the while."""
+        await self._every_pod_anew(lambda: self.install("upgrade", chart, **changed))
+
+    async def roll_back(self) -> None:
+        """``helm rollback`` to the revision before, by which every pod is made anew, and rows all the while."""
+        wait = ("--wait", f"--timeout={WAIT_S:.0f}s")
+        await self._every_pod_anew(lambda: self.helm("rollback", RELEASE, "-n", MESH, *wait))
+
+    async def _every_pod_anew(self, change: Callable[[], None]) -> None:
+        """Rows are written until no pod is left of those before."""
         before = self.pod_uids()
         async with self._rows_all_the_while():
-            await asyncio.to_thread(self.install, "upgrade", chart, **changed)
+            await asyncio.to_thread(change)
             await self.eventually(lambda: not before & self.pod_uids())
         self.write(40)
 
@@ -913,6 +922,16 @@ async def test_an_upgrade_of_chart_and_values_loses_nothing(mesh: Mesh, tmp_path
     await mesh.all_is_delivered_once()
     [release] = json.loads(mesh.cluster.helm("list", "-n", MESH, "-o", "json"))
     assert release["chart"] == "headwater-99.0.0"
+
+
+async def test_a_rollback_of_chart_and_values_loses_nothing(mesh: Mesh) -> None:
+    """Behind the upgrade: to the release as it was installed."""
+    await mesh.roll_back()
+
+    await mesh.all_is_delivered_once()
+    [release] = json.loads(mesh.cluster.helm("list", "-n", MESH, "-o", "json"))
+    assert release["chart"] != "headwater-99.0.0"
+    assert all("upgraded" not in pod["metadata"].get("annotations", {}) for pod in mesh.cluster.list("pods", MESH))
 
 
 async def test_a_pod_compares_the_source_with_the_tables_turn_after_turn(mesh: Mesh) -> None:
