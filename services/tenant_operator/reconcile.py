@@ -78,6 +78,7 @@ from services.tenant_operator.sink_jobs import (
     JOB_LABEL,
     SPARK_OPERATOR,
     JobTemplate,
+    as_it_was_made,
     assign,
     folders,
     is_as_noted,
@@ -626,7 +627,8 @@ class Reconciler:
             if is_there and (kind == CLAIM or (is_as_noted(manifest, found[kind, name]) and not with_drift)):
                 continue  # a claim is made once: what is asked for of a volume hardly changes
             try:
-                await self._kubernetes.apply(f"{paths[kind]}/{name}", manifest)
+                possible = as_it_was_made(manifest, found.get((kind, name)))
+                await self._kubernetes.apply(f"{paths[kind]}/{name}", possible)
             except HeadwaterError as error:
                 for tenant in job.tenants:
                     failures.note(tenant, error)

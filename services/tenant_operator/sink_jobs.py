@@ -37,6 +37,7 @@ STATE_VOLUME: Final = "state"
 GOES_ANNOTATION: Final = "headwater.dev/goes-with-release"
 """``true`` on the template's claim: with the release, and with its job."""
 _MADE_OF_ANNOTATION: Final = "headwater.dev/made-of"
+_POLICY: Final = "podManagementPolicy"
 _LARGEST_DOCUMENTS_BYTES: Final = 900_000
 """Of one job: a ConfigMap holds 1 MiB."""
 _PLACE_BYTES: Final = 250
@@ -250,6 +251,14 @@ def _claim(job: SinkJob, template: JobTemplate, namespace: str, labels: Mapping[
     metadata = {"name": claim_name(job.name), "namespace": namespace, "labels": dict(labels)}
     owned_by = {"ownerReferences": [dict(template.owner)]} if template.claim_goes else {}
     return {**copy.deepcopy(dict(template.claim or {})), "metadata": {**metadata, **owned_by}}
+
+
+def as_it_was_made(wanted: Mapping[str, Any], found: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """``wanted`` as it can become of ``found``: a StatefulSet keeps the policy by which its pods are managed, since Kubernetes
+    refuses another one (API reference, StatefulSetSpec)."""
+    if found is None or wanted["kind"] != "StatefulSet":
+        return wanted
+    return {**wanted, "spec": {**wanted["spec"], _POLICY: found["spec"][_POLICY]}}
 
 
 def is_as_noted(wanted: Mapping[str, Any], found: Mapping[str, Any] | None) -> bool:

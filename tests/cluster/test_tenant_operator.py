@@ -70,6 +70,8 @@ LABEL = {"headwater.dev/tenant": "true"}
 EXIT_HALTED = 3
 EXIT_FENCED = 4
 LEASE_S = 15
+NEWER = {"image": {"tag": "newer"}}
+"""Values of a chart whose Spark jobs run another image."""
 """As the default: on a machine at work the API server was seen not to answer for seconds."""
 ASKED_S = 60.0
 
@@ -734,6 +736,44 @@ async def test_tenants_share_spark_jobs_and_large_ones_have_their_own(mesh: Mesh
     await eventually(lambda: mesh.cluster.get("statefulset", own, mesh.own) is None)
     mesh.cluster.kubectl("delete", "configmap", "headwater-sink-template", "-n", mesh.own)  # as an uninstall does
     await eventually(lambda: mesh.cluster.list("statefulsets", mesh.own) == [])
+
+
+async def test_a_job_whose_pod_is_not_ready_gets_what_is_new(mesh: Mesh, tenant: str) -> None:
+    """No node runs here, so no pod ever is ready."""
+    mesh.cluster.apply(*render(mesh.cluster, {}, mesh.own, "sink"))
+    mesh.start_operator(sink_jobs={"template_config_map": "headwater-sink-template"})
+    mesh.tenant(tenant)
+    await mesh.is_told(tenant, "ready")
+    pod = "headwater-sink-packed-0-0"
+    mesh.cluster.kubectl("wait", "--for=create", f"pod/{pod}", "-n", mesh.own, "--timeout=240s")
+
+    mesh.cluster.apply(*render(mesh.cluster, NEWER, mesh.own, "sink"))
+
+    await eventually(lambda: _image(mesh.cluster.get("pod", pod, mesh.own)).endswith(":newer"))
+
+
+async def test_a_job_that_an_older_chart_made_takes_what_can_be_changed(mesh: Mesh, tenant: str) -> None:
+    """Its pods are managed as they were: Kubernetes refuses another way, and would refuse all else with it."""
+    older = render(mesh.cluster, {}, mesh.own, "sink")
+    for each in older:
+        if each["kind"] == "ConfigMap" and "statefulset.yaml" in each["data"]:
+            made = yaml.safe_load(each["data"]["statefulset.yaml"])
+            assert made["spec"].pop("podManagementPolicy") == "Parallel"
+            each["data"]["statefulset.yaml"] = yaml.safe_dump(made)
+    mesh.cluster.apply(*older)
+    mesh.start_operator(sink_jobs={"template_config_map": "headwater-sink-template"})
+    mesh.tenant(tenant)
+    await mesh.is_told(tenant, "ready")
+
+    mesh.cluster.apply(*render(mesh.cluster, NEWER, mesh.own, "sink"))
+
+    def spec() -> Any:
+        found = mesh.cluster.get("statefulset", "headwater-sink-packed-0", mesh.own)
+        return {} if found is None else found["spec"]
+
+    await eventually(lambda: _image(spec().get("template")).endswith(":newer"))
+    assert spec()["podManagementPolicy"] == "OrderedReady"
+    await mesh.is_told(tenant, "ready")
 
 
 async def test_a_tenant_moves_between_spark_jobs_when_it_is_asked_to_and_when_it_is_large(
@@ -1663,6 +1703,11 @@ def _router(mesh: Mesh, operator: ServiceProcess, services: Services, source: st
         "tenant_operator": {"address": operator.client_settings.address},
     }
     return RouterProcess(mesh.folder / "router", settings)
+
+
+def _image(pod: Mapping[str, Any] | None) -> str:
+    """Of its first container; empty where there is no pod."""
+    return "" if pod is None else str(pod["spec"]["containers"][0]["image"])
 
 
 def _replicas(mesh: Mesh, stateful_set: str) -> int:

@@ -6,7 +6,7 @@ import yaml
 from libs.errors import InvalidSettings
 from libs.types.sink_place import Place, Places, decode_places
 from services.tenant_operator.judge import InForce
-from services.tenant_operator.sink_jobs import assign, is_as_noted, job_template, jobs_of, manifests
+from services.tenant_operator.sink_jobs import as_it_was_made, assign, is_as_noted, job_template, jobs_of, manifests
 from tests.unit.tenant_operator.tenants import config_map, document, judged, record
 
 TEMPLATE = {
@@ -192,3 +192,16 @@ def test_a_spark_application_without_a_claim_beside_it_is_refused() -> None:
         job_template(found)
 
     assert "sparkapplication.yaml: is no SparkApplication with volumes" in str(refused.value)
+
+
+def test_a_stateful_set_keeps_the_policy_that_it_was_made_with() -> None:
+    """Kubernetes refuses another one; all else is as it should be."""
+    wanted = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "podManagementPolicy": "Parallel"}}
+    older = {**TEMPLATE, "spec": {"replicas": 0, "podManagementPolicy": "OrderedReady"}}
+
+    assert as_it_was_made(wanted, None) == wanted
+    assert as_it_was_made(wanted, older) == {
+        **TEMPLATE,
+        "spec": {**TEMPLATE["spec"], "podManagementPolicy": "OrderedReady"},
+    }
+    assert as_it_was_made({"kind": "ConfigMap"}, {"kind": "ConfigMap"}) == {"kind": "ConfigMap"}
