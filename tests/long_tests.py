@@ -24,6 +24,7 @@ SHOWN_BY_ANOTHER_WAREHOUSE: Final = (
     r"integration/test_dead_letters\.py::test_a_refused_row_waits.*\[(clickhouse|delta)\]",
     r"integration/test_dead_letters\.py::test_a_log_has_every_change.*\[(clickhouse|delta|postgresql)\]",
     r"integration/test_delta_sink\.py::test_(a_table_that_was_widened|files_that_nobody_needs).*",
+    r"integration/test_first_load\.py::test_a_copy_is_what_merges_make_of_it\[delta\]",
     r"integration/test_iceberg_catalogs\.py::.*\[(hadoop|jdbc|hive)-.*",
     r"integration/test_late_events\.py::test_a_late_event_brings_no_deleted_row_back\[(clickhouse|delta)\]",
     r"integration/test_late_events\.py::test_a_late_event_brings_no_truncated_row_back\[(clickhouse|delta|postgresql)\]",
