@@ -479,28 +479,25 @@ class Stragglers:
                 self._source, self._place, writer, self._shared, self._rows, self._meter, self._log
             )
         straggler.ready = []
-        state = _State.READY
+        state = _State.IDLE
         try:
             if time.monotonic() - straggler.touched_s < _TOUCH_S:
                 loop = asyncio.get_running_loop()
                 straggler.ready = await loop.run_in_executor(self._executor, self._made_ready, straggler)
         except _Awaits as error:
             straggler.put_off(str(error))
-            state = _State.IDLE
         except ServiceUnavailable as error:
             self._tell(straggler, str(error))
             straggler.lack_server(str(error))
-            state = _State.IDLE
         except _NotYet as error:
             self._tell(straggler, str(error))
             straggler.fail(str(error))
-            state = _State.IDLE
         except ChangesLost as error:
             self._tell(straggler, str(error))
             straggler.refuse(str(error))
-            state = _State.IDLE
         else:
             straggler.lacks_server_since_s = None
+            state = _State.READY
         with self._lock:
             straggler.state = state
         self._wake.set()
