@@ -226,8 +226,8 @@ def _folders() -> tuple[_Folder, _Folder, _Folder]:
 
 
 def _node_folders() -> tuple[_Folder, _Folder, _Folder, _Folder, _Folder, _Folder]:
-    names = ("node", "cluster_dns", "network_policies", "spark_operator", "metrics_server")
-    node, cluster_dns, network_policies, spark_operator, metrics_server = (SOURCES / name for name in names)
+    names = ("node", "cluster_dns", "network_policies", "metrics_server")
+    node, cluster_dns, network_policies, metrics_server = (SOURCES / name for name in names)
     versioned = f"{SMALL} {_version_flags(node / 'go.mod')}"
 
     def build(staging: Path, progress: Progress) -> None:
@@ -240,9 +240,6 @@ def _node_folders() -> tuple[_Folder, _Folder, _Folder, _Folder, _Folder, _Folde
 
     def build_network_policies(staging: Path, progress: Progress) -> None:
         _build(network_policies, staging / "network-policies", SMALL, progress)
-
-    def build_spark_operator(staging: Path, progress: Progress) -> None:
-        _build(spark_operator, staging / "spark-operator", SMALL, progress, package=SPARK_OPERATOR_PACKAGE)
 
     def build_metrics_server(staging: Path, progress: Progress) -> None:
         _copy_of_module(
@@ -265,27 +262,27 @@ def _node_folders() -> tuple[_Folder, _Folder, _Folder, _Folder, _Folder, _Folde
         _Folder("cluster-dns", _sources(cluster_dns), SMALL, build_dns),
         _Folder("network-policies", _sources(network_policies), SMALL, build_network_policies),
         _Folder("node-runtime", (debs.RELEASE_FILE,), " ".join(RUNTIME_PACKAGES), unpack_runtime),
-        _Folder("spark-operator", (spark_operator / "go.mod", spark_operator / "go.sum"), SMALL, build_spark_operator),
+        _tool_folder("spark-operator", "spark-operator", SPARK_OPERATOR_PACKAGE),
         _Folder("metrics-server", (metrics_server / "go.mod", metrics_server / "go.sum"), SMALL, build_metrics_server),
     )
 
 
 def _object_store_folder() -> _Folder:
-    source = SOURCES / "object_store"
-
-    def fill(staging: Path, progress: Progress) -> None:
-        _build(source, staging / "versitygw", SMALL, progress, package=OBJECT_STORE_PACKAGE)
-
-    return _Folder("object-store", (source / "go.mod", source / "go.sum"), SMALL, fill)
+    return _tool_folder("object-store", "versitygw", OBJECT_STORE_PACKAGE)
 
 
 def _kube_score_folder() -> _Folder:
-    source = SOURCES / "kube_score"
+    return _tool_folder("kube-score", "kube-score", KUBE_SCORE_PACKAGE)
+
+
+def _tool_folder(name: str, program: str, package: str) -> _Folder:
+    """A program that others wrote, alone."""
+    source = SOURCES / name.replace("-", "_")
 
     def fill(staging: Path, progress: Progress) -> None:
-        _build(source, staging / "kube-score", SMALL, progress, package=KUBE_SCORE_PACKAGE)
+        _build(source, staging / program, SMALL, progress, package=package)
 
-    return _Folder("kube-score", (source / "go.mod", source / "go.sum"), SMALL, fill)
+    return _Folder(name, (source / "go.mod", source / "go.sum"), SMALL, fill)
 
 
 def _version_flags(go_mod: Path) -> str:
