@@ -233,8 +233,7 @@ class ClickhouseSink:
             "SELECT name FROM system.tables "
             f"WHERE database = {literal(STATE_DATABASE)} AND startsWith(name, {literal(prefix)})"
         )
-        for (name,) in left:
-            self._run(STATE_DATABASE, f"DROP TABLE IF EXISTS {quoted(STATE_DATABASE, name)} SYNC")
+        self._drop_staged(*(quoted(STATE_DATABASE, name) for (name,) in left))
         if left:
             log.info("sink_stages_dropped", stages=len(left), query_id=batch.query_id)
 
@@ -283,9 +282,8 @@ class ClickhouseSink:
         queries = self._rows(f"SELECT DISTINCT query_id FROM {BATCHES} FINAL WHERE {mine} AND query_id <> ''")
         left = self._rows(f"SELECT name FROM system.tables WHERE database = {literal(STATE_DATABASE)}")
         prefixes = (*(stage_prefix(query_id) for (query_id,) in queries),)
-        for (name,) in left:
-            if prefixes and name.startswith(prefixes):
-                self._run(STATE_DATABASE, f"DROP TABLE IF EXISTS {quoted(STATE_DATABASE, name)} SYNC")
+        if prefixes:
+            self._drop_staged(*(quoted(STATE_DATABASE, name) for (name,) in left if name.startswith(prefixes)))
         for database, name, noted in found:
             # One that is being made anew with other columns lies in the state's database, under the same comment.
             self._run(noted.name, f"DROP TABLE IF EXISTS {quoted(database, name)} SYNC")
@@ -325,8 +323,7 @@ class ClickhouseSink:
             if statements:
                 self._run(table.name, f"CREATE TABLE {into} AS {stored.place}", *statements)
                 self._attach(table.name, stored, into)
-        for stage in key_stages:
-            self._run(STATE_DATABASE, f"DROP TABLE IF EXISTS {stage} SYNC")
+        self._drop_staged(*key_stages)
 
     def replace_versions(
         self, spark: SparkSession, table: SinkTable, versions_of: Callable[[DataFrame], DataFrame]
@@ -414,12 +411,15 @@ class ClickhouseSink:
             yield stored, stages, into
         except TableRefused:
             # The same batch may come to the table once more: where a resync is refused, with the table's own events.
-            self._run(STATE_DATABASE, f"DROP TABLE IF EXISTS {into} SYNC")
+            self._drop_staged(into)
             raise
         failpoint("sink_before_commit")
         self._note(BATCHES, table, batch)
-        for stage in [*stages, into]:
-            self._run(STATE_DATABASE, f"DROP TABLE IF EXISTS {stage} SYNC")
+        self._drop_staged(*stages, into)
+
+    def _drop_staged(self, *places: str) -> None:
+        for place in places:
+            self._run(STATE_DATABASE, f"DROP TABLE IF EXISTS {place} SYNC")
 
     def _stored(self, table: WarehouseTable) -> _Stored:
         stored = self._load(table)
