@@ -27,7 +27,8 @@ _COLOURS = {
 def up(home: Home, detach: bool) -> None:
     """Start the embedded stack: Kafka, Valkey, every service, one reader for each source, Spark.
 
-    A PostgreSQL too, where a tenant's warehouse is one and warehouses.yaml does not say where it is.
+    A PostgreSQL too, where a tenant's warehouse is one and warehouses.yaml does not say where it is. A ClickHouse is
+    yours: warehouses.yaml has to say where.
 
     Without --detach it runs in the foreground until Ctrl-C; a second Ctrl-C ends it at once. What crashes is
     restarted; each process writes to logs/<process>.log.

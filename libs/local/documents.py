@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from libs.clickhouse.settings import ClickhouseWarehouse
 from libs.config.connections import KafkaAccess, LineageSettings, SchemaRegistrySettings, TelemetrySettings
 from libs.config.load import convert_document
 from libs.config.mask_keys import MaskKeys
@@ -183,7 +184,7 @@ CLICKHOUSE: Final = "clickhouse"
 DELTA: Final = "delta"
 ICEBERG: Final = "iceberg"
 POSTGRESQL: Final = "postgresql"
-WAREHOUSES: Final = (DELTA, ICEBERG, POSTGRESQL)
+WAREHOUSES: Final = (CLICKHOUSE, DELTA, ICEBERG, POSTGRESQL)
 """What a tenant's ``sink.warehouse`` may be in a stack of one machine."""
 SNAPSHOT_MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "mysql": tuple(mode.value for mode in SnapshotMode),
@@ -191,6 +192,17 @@ SNAPSHOT_MODES: Final[Mapping[str, tuple[str, ...]]] = {
     "vitess": ("initial", "always", "when_needed", "no_data", "never"),
 }
 
+
+class WarehouseServers(msgspec.Struct, frozen=True, kw_only=True):
+    """``warehouses.yaml``: warehouses of the owner's that are servers."""
+
+    clickhouse: ClickhouseWarehouse | None = None
+    """None: there is none."""
+    postgresql: PostgresqlWarehouse | None = None
+    """None: the stack runs one of its own where a tenant wants one."""
+
+
+_NO_SERVERS: Final = WarehouseServers()
 
 _Record = TypeVar("_Record", SchemaRegistrySettings, LineageSettings, TopicQuotaSettings)
 
@@ -203,8 +215,8 @@ class Documents:
     tenants: Mapping[str, TenantSpec]
     source_mistakes: tuple[str, ...]
     tenant_mistakes: tuple[str, ...]
-    postgresql: PostgresqlWarehouse | None = None
-    """Of ``warehouses.yaml``; None: the stack runs one of its own where a tenant wants one."""
+    servers: WarehouseServers = _NO_SERVERS
+    """Of ``warehouses.yaml``."""
     warehouse_mistakes: tuple[str, ...] = ()
     tenant_lines: Mapping[str, DocumentLines] = field(default_factory=dict)
     """Where each tenant's document says what."""
@@ -237,7 +249,7 @@ class Documents:
     @property
     def has_own_postgresql(self) -> bool:
         """Whether the stack runs a PostgreSQL itself."""
-        return self.have_sink(POSTGRESQL) and self.postgresql is None
+        return self.have_sink(POSTGRESQL) and self.servers.postgresql is None
 
 
 def read_documents(home: Home) -> Documents:
@@ -259,13 +271,13 @@ def read_documents(home: Home) -> Documents:
     quota_mistakes: list[str] = []
     topic_quotas = _read_topic_quotas(home, quota_mistakes)
     warehouse_mistakes: list[str] = []
-    postgresql = _read_warehouses(home, warehouse_mistakes)
+    servers = _read_warehouses(home, warehouse_mistakes)
     return Documents(
         sources,
         {spec.tenant: spec for spec in found.tenants},
         tuple(source_mistakes),
         tuple(tenant_mistakes),
-        postgresql,
+        servers,
         tuple(warehouse_mistakes),
         found.lines,
         registry,
@@ -479,14 +491,12 @@ def mask_keys(home: Home) -> MaskKeys:
 
 def tenant_home_mistakes(spec: TenantSpec, known_sources: Sequence[str], home: Home) -> list[str]:
     """What does not fit the home that a document is to serve in, place first."""
-    mistakes = []
-    if spec.sink is not None and spec.sink.warehouse == CLICKHOUSE:
+    mistakes = [*warehouse_mistakes(spec, WAREHOUSES)]
+    if spec.sink is not None and spec.sink.warehouse == CLICKHOUSE and _read_warehouses(home, []).clickhouse is None:
         mistakes.append(
-            "sink.warehouse: a stack of one machine has no clickhouse, nor reads one by its commands; run a sink job with "
-            f"warehouses.clickhouse (docs/sinks.md, 'ClickHouse'), or take one of {', '.join(WAREHOUSES)}"
+            f"sink.warehouse: a stack of one machine has no clickhouse of its own; say where yours is in "
+            f"{home.warehouses_file} (docs/sinks.md, 'ClickHouse')"
         )
-    else:
-        mistakes.extend(warehouse_mistakes(spec, WAREHOUSES))
     if spec.format.kind is not EventFormat.JSON and not home.schema_registry_file.exists():
         mistakes.append(
             f"format.kind: {spec.format.kind.value} needs a schema registry; say where it is in "
@@ -516,26 +526,27 @@ def _said_of(home: Home, source: str) -> Mapping[str, Any]:
     return read.value if read is not None and isinstance(read.value, dict) else {}
 
 
-def _read_warehouses(home: Home, mistakes: list[str]) -> PostgresqlWarehouse | None:
+def _read_warehouses(home: Home, mistakes: list[str]) -> WarehouseServers:
     """``warehouses.yaml``, where there is one."""
     found: list[str] = []
     read: YamlDocument | None = YamlDocument({}, DocumentLines(str(home.warehouses_file)))
     if home.warehouses_file.exists():
         read = read_yaml_file(home.warehouses_file, shown_as=str(home.warehouses_file), mistakes=mistakes)
     if read is None:
-        return None
+        return _NO_SERVERS
     document = read.value or {}
-    postgresql = None
     if not isinstance(document, dict):
         found.append("must be a mapping of warehouses to their settings")
         document = {}
+    known = {CLICKHOUSE: ClickhouseWarehouse, POSTGRESQL: PostgresqlWarehouse}
+    servers: dict[str, Any] = {}
     for name, settings in document.items():
-        if name == POSTGRESQL:
-            postgresql = convert_document(PostgresqlWarehouse, settings, place=name, mistakes=found)
+        if name in known:
+            servers[name] = convert_document(known[name], settings, place=name, mistakes=found)
         else:
-            found.append(f"{name}: is no warehouse that can be elsewhere; {nearest(str(name), (POSTGRESQL,))}")
+            found.append(f"{name}: is no warehouse that can be elsewhere; {nearest(str(name), sorted(known))}")
     mistakes.extend(read.lines.locate(found))
-    return postgresql
+    return WarehouseServers(**servers)
 
 
 def _read_schema_registry(home: Home, mistakes: list[str]) -> SchemaRegistrySettings | None:

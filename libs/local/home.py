@@ -5,7 +5,7 @@
       tenants/<tenant>.yaml   what one tenant gets of it      edited by the owner, reloaded while the stack runs
       keys/<tenant>/<name>    keys of its masks            edited by the owner; cannot be rebuilt
       tenant.schema.json      JSON Schema of those, for editors     written by ``headwater init``
-      warehouses.yaml         where a PostgreSQL of yours is  optional, edited by the owner
+      warehouses.yaml         where PostgreSQL, ClickHouse are  optional, edited by the owner
       schema_registry.yaml    where your schema registry is   optional, edited by the owner
       topic_quotas.yaml       how many topics tenants may have   optional, edited by the owner
       openlineage.yaml        who is told of lineage          optional, edited by the owner
@@ -253,7 +253,7 @@ sources:
 
 # Where the rows go; "sink: null" means topics only.
 sink:
-  warehouse: iceberg                 # or delta, postgresql
+  warehouse: iceberg                 # or clickhouse, delta, postgresql
   mode: mirror                       # mirror: the current rows; append: every change
   trigger_s: 5                       # how often rows are written, in seconds
   # schema_changes:                  # when the source's tables change: lenient, evolve, exception or ignore

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from libs.clickhouse.settings import ClickhouseWarehouse
 from libs.config.connections import GrpcClientSettings, KafkaSettings
 from libs.config.iceberg_catalog import CatalogSettings
 from libs.config.load import load_settings
@@ -49,6 +50,7 @@ class WarehousePlaces(msgspec.Struct, frozen=True, kw_only=True):
     iceberg: IcebergPlace | None = None
     delta: DeltaPlace | None = None
     postgresql: PostgresqlWarehouse | None = None
+    clickhouse: ClickhouseWarehouse | None = None
 
 
 class MeshSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,9 +13,11 @@ from typing import Any, Final
 import msgspec
 
 import libs
+from libs.clickhouse.settings import ClickhouseWarehouse
 from libs.errors import InvalidSettings
 from libs.local import postgresql_server
 from libs.local.documents import (
+    CLICKHOUSE,
     DELTA,
     ICEBERG,
     POSTGRESQL,
@@ -326,8 +328,8 @@ def _schema_registry(documents: Documents) -> dict[str, Any]:
 
 def postgresql_settings(documents: Documents, ports: Mapping[str, int]) -> PostgresqlWarehouse | None:
     """How to reach the PostgreSQL that tenants' tables lie in: the owner's, else the stack's own; None: there is none."""
-    if documents.postgresql is not None:
-        return documents.postgresql
+    if documents.servers.postgresql is not None:
+        return documents.servers.postgresql
     if not documents.has_own_postgresql or POSTGRESQL not in ports:
         return None
     own = postgresql_server.connection_settings(ports[POSTGRESQL])
@@ -358,7 +360,7 @@ def _sink(home: Home, documents: Documents, ports: Mapping[str, int], toolchain:
 
 def warehouse_settings(home: Home, documents: Documents, ports: Mapping[str, int]) -> dict[str, dict[str, Any]]:
     """``warehouses`` of a job of the home's: those that there are."""
-    postgresql = postgresql_settings(documents, ports)
+    servers = {CLICKHOUSE: documents.servers.clickhouse, POSTGRESQL: postgresql_settings(documents, ports)}
     return {
         ICEBERG: {
             "warehouse_dir": str(home.warehouse_dir),
@@ -366,7 +368,7 @@ def warehouse_settings(home: Home, documents: Documents, ports: Mapping[str, int
         },
         # Not for others: its extension has a part in every statement that Spark plans.
         **({DELTA: {"warehouse_dir": str(home.delta_dir)}} if documents.have_sink(DELTA) else {}),
-        **({} if postgresql is None else {POSTGRESQL: _told_warehouse(postgresql)}),
+        **{name: _told_warehouse(settings) for name, settings in servers.items() if settings is not None},
     }
 
 
@@ -383,7 +385,7 @@ def _openlineage(documents: Documents) -> dict[str, Any]:
     return {"openlineage": {**_told(lineage), **key}}
 
 
-def _told_warehouse(settings: PostgresqlWarehouse) -> dict[str, Any]:
+def _told_warehouse(settings: ClickhouseWarehouse | PostgresqlWarehouse) -> dict[str, Any]:
     return {**_told(settings), "password": settings.password.reveal()}
 
 

@@ -70,6 +70,7 @@ class TenantTable:
 class SqlDialect(enum.Enum):
     """Whose SQL a table's expressions are in."""
 
+    CLICKHOUSE = "clickhouse"
     DUCKDB = "duckdb"
     POSTGRESQL = "postgresql"
 

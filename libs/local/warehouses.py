@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from libs.errors import InvalidSettings
+from libs.local.clickhouse_warehouse import ClickhouseTables
 from libs.local.delta_warehouse import DeltaWarehouse
-from libs.local.documents import DELTA, ICEBERG, POSTGRESQL, Documents
+from libs.local.documents import CLICKHOUSE, DELTA, ICEBERG, POSTGRESQL, Documents
 from libs.local.home import Home
 from libs.local.plan import postgresql_settings, warehouse_settings
 from libs.local.postgresql_warehouse import PostgresqlWarehouse
@@ -22,6 +23,8 @@ def warehouse_of(home: Home, documents: Documents, tenant: str) -> Warehouse:
     kind = warehouse_kind(documents, tenant)
     if kind == DELTA:
         return DeltaWarehouse(home)
+    if kind == CLICKHOUSE and documents.servers.clickhouse is not None:  # else there is no such document
+        return ClickhouseTables(documents.servers.clickhouse)
     if kind != POSTGRESQL:
         return IcebergWarehouse(home)
     settings = postgresql_settings(documents, read_ports(home))

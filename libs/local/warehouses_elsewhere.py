@@ -1,4 +1,4 @@
-"""Warehouses of a mesh elsewhere, read without Spark: Iceberg by its catalog, Delta by its folder, PostgreSQL by its server."""
+"""Warehouses of a mesh elsewhere, read without Spark: Iceberg by its catalog, Delta by its folder, others by their server."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,8 +15,9 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from libs.config.iceberg_catalog import CatalogKind, CatalogSettings
 from libs.config.tenant_place import nearest
 from libs.errors import AccessDenied, HeadwaterError, InvalidSettings, ServiceUnavailable
+from libs.local.clickhouse_warehouse import ClickhouseTables
 from libs.local.delta_warehouse import DeltaTables
-from libs.local.documents import DELTA, ICEBERG, POSTGRESQL
+from libs.local.documents import CLICKHOUSE, DELTA, ICEBERG, POSTGRESQL
 from libs.local.mesh import IcebergPlace, WarehousePlaces
 from libs.local.postgresql_warehouse import PostgresqlWarehouse
 from libs.local.warehouse import IcebergTables, StoredTable, TableStore, TenantTable
@@ -77,6 +78,8 @@ def table_store(places: WarehousePlaces, warehouse: str) -> TableStore | None:
             return DeltaTables(places.delta.warehouse_dir)
         case _ if warehouse == POSTGRESQL and places.postgresql is not None:
             return PostgresqlWarehouse(places.postgresql)
+        case _ if warehouse == CLICKHOUSE and places.clickhouse is not None:
+            return ClickhouseTables(places.clickhouse)
         case _:
             return None
 

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from libs.clickhouse.names import DATABASE_TEMPLATE, database_name
 from libs.config.connections import LineageSettings
 from libs.postgresql.names import SCHEMA_TEMPLATE, identifier, schema_name
 from libs.telemetry.metrics import SINK_LINEAGE_DROPPED
@@ -25,7 +26,6 @@ from libs.types.tenant import SourceSelection, TenantSpec
 from libs.types.warehouse import WarehouseTable
 from spark.jobs.progress import TableOutcome
 from spark.jobs.settings import SinkJobSettings
-from spark.sinks.clickhouse.names import DATABASE_TEMPLATE, database_name
 from spark.sinks.port import TableColumn
 
 _PRODUCER: Final = "https://headwater.dev/sink"

@@ -229,18 +229,30 @@ def test_what_only_spark_reads_is_not_compared_nor_is_a_source_without_a_place(c
         "check": {
             "enabled": True,
             "sources": {"ledger": None},
-            "warehouses": {"delta": {"warehouse_dir": "s3://lake"}},
+            "warehouses": {"delta": {"warehouse_dir": "s3://lake"}, "clickhouse": {"host": "ch"}},
         },
-        "sink": {"secretEnv": {"HEADWATER_WAREHOUSES__ICEBERG__CATALOG__TOKEN": {"name": "a", "key": "b"}}},
+        "sink": {
+            "secretEnv": {
+                "HEADWATER_WAREHOUSES__ICEBERG__CATALOG__TOKEN": {"name": "a", "key": "b"},
+                "HEADWATER_WAREHOUSES__CLICKHOUSE__PASSWORD": {"name": "ch", "key": "b"},
+            }
+        },
     }
 
     objects = render(cluster, values, "any", "check")
 
     [told] = [yaml.safe_load(each["data"]["settings.yaml"]) for each in objects if each["kind"] == "ConfigMap"]
     assert list(told["sources"]) == ["shop"]
-    assert told["warehouses"] == {"delta": {"warehouse_dir": "s3://lake"}}
+    assert told["warehouses"] == {"delta": {"warehouse_dir": "s3://lake"}, "clickhouse": {"host": "ch"}}
     [deployment] = [each for each in objects if each["kind"] == "Deployment"]
-    assert set(environment(deployment["spec"]["template"]["spec"])) == {"HEADWATER_SOURCES__SHOP__DATABASE__PASSWORD"}
+    spec = deployment["spec"]["template"]["spec"]
+    given = {"HEADWATER_SOURCES__SHOP__DATABASE__PASSWORD", "HEADWATER_WAREHOUSES__CLICKHOUSE__PASSWORD"}
+    assert set(environment(spec)) == given
+    file = cluster.folder / "mesh.yaml"
+    file.write_text(yaml.safe_dump(told))
+    read = load_settings(MeshSettings, path=file, environ=environment(spec), subject="check")
+    assert read.warehouses.clickhouse is not None
+    assert read.warehouses.clickhouse.password.reveal()
 
 
 def test_every_kind_of_source_has_its_reader_in_the_chart(cluster: ControlPlane) -> None:

@@ -1,8 +1,8 @@
 """Checksums find what reading every row finds, whatever stands in the rows and however they differ, and read little.
 
-The source is a real MySQL; the tables are Iceberg's and Delta's files and a real PostgreSQL's. The rows of both ends come from
-one list of values, written with their edges; what differs is planted at random. Parts are made small, so that they are cut
-again.
+The source is a real MySQL; the tables are Iceberg's and Delta's files, a real PostgreSQL's and those of ClickHouse's own
+engine. The rows of both ends come from one list of values, written with their edges; what differs is planted at random. Parts
+are made small, so that they are cut again.
 """
 
 import json
@@ -17,12 +17,14 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from libs.clickhouse import names as clickhouse_names
 from libs.local.check import checksums, compared
 from libs.local.check.canonical_text import column_text
 from libs.local.check.compared import stack_compared
 from libs.local.check.mysql_rows import MysqlRows, consistent_snapshot
 from libs.local.check.projection import expected_tables
 from libs.local.check.run import CheckReport, TableCheck, check
+from libs.local.clickhouse_warehouse import ClickhouseTable
 from libs.local.delta_warehouse import DeltaWarehouse
 from libs.local.documents import read_documents
 from libs.local.home import Home, home_at
@@ -34,6 +36,8 @@ from libs.source.mysql.settings import DatabaseSettings
 from libs.types.table import TableId
 from libs.types.tenant import SourceSelection
 from libs.types.warehouse import WarehouseTable, warehouse_table
+from tests import clickhouse
+from tests.clickhouse import ClickhouseServer
 from tests.conftest import MysqlServer, PostgresqlServer
 from tests.headwater_command import write_shop
 from tests.unit.local.warehouse_files import write_table
@@ -289,17 +293,49 @@ def store_postgresql(server: PostgresqlServer) -> Store:
     return store
 
 
+CLICKHOUSE_TYPES = {
+    pa.int32(): "Int32", pa.int64(): "Int64", pa.float32(): "Float32", pa.float64(): "Float64", pa.string(): "String",
+    pa.binary(): "String", pa.bool_(): "Bool", pa.date32(): "Date32", pa.timestamp("us"): "DateTime64(6, 'UTC')",
+    pa.timestamp("us", "UTC"): "DateTime64(6, 'UTC')",
+}  # fmt: skip
+
+
+def store_clickhouse(server: ClickhouseServer) -> Store:
+    def store(_: Home, database: str, rows: pa.Table) -> StoredTable | None:
+        own = {
+            item.name: f"Decimal({item.type.precision},{item.type.scale})"
+            if pa.types.is_decimal(item.type)
+            else CLICKHOUSE_TYPES[item.type]
+            for item in rows.schema
+        }
+        columns = ", ".join(f"{clickhouse_names.quoted(name)} Nullable({kind})" for name, kind in own.items())
+        server.execute(
+            f"CREATE DATABASE {database}", f"CREATE TABLE {database}.t ({columns}) ENGINE = MergeTree ORDER BY ()"
+        )
+        client = server.client()
+        try:
+            client.insert_arrow(f"{database}.t", rows)
+        finally:
+            client.close()
+        known = {item.name: item.type for item in rows.schema}
+        return ClickhouseTable(clickhouse.settings_of(server), f"{database}.t", known, is_final=False)
+
+    return store
+
+
 def place_of(database: str) -> WarehouseTable:
     return warehouse_table("acme", "shop", TableId(database=database, table="t"))
 
 
-@pytest.fixture(params=["iceberg", "delta", "postgresql"])
+@pytest.fixture(params=["iceberg", "delta", "postgresql", "clickhouse"])
 def store(request: pytest.FixtureRequest) -> Store:
     match request.param:
         case "iceberg":
             return store_iceberg
         case "delta":
             return store_delta
+        case "clickhouse":
+            return store_clickhouse(request.getfixturevalue("clickhouse_server"))
         case _:
             return store_postgresql(request.getfixturevalue("postgresql_server"))
 

@@ -1,12 +1,8 @@
 """A stack whose tenants' tables are in PostgreSQL: ``up`` runs the server, ``check`` and ``query`` read it."""
 
-import itertools
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -16,6 +12,7 @@ from libs.local.postgresql_server import connection_settings
 from libs.local.state import read_ports
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
+from tests.live_rows import make_orders_of_most_types, written_to
 
 UP_TIMEOUT_S = 600.0
 COMMAND_TIMEOUT_S = 400.0
@@ -27,17 +24,7 @@ pytestmark = pytest.mark.integration
 def database(mysql_server: MysqlServer, unique_name: Callable[[str], str]) -> str:
     """A row of most types, and one of NULLs."""
     name = unique_name("livepg")
-    mysql_server.execute(
-        f"CREATE DATABASE {name}",
-        f"CREATE TABLE {name}.orders (code VARCHAR(10) PRIMARY KEY, note TEXT, points BIGINT UNSIGNED, big DECIMAL(65,30), "
-        "rate FLOAT, doc JSON, raw VARBINARY(9), flags BIT(9), day DATE, at TIMESTAMP(6) NULL, local DATETIME(3), "
-        "span TIME(6), place POINT, ok BIT(1), mood ENUM('good','bad'), y YEAR)",
-        f"INSERT INTO {name}.orders VALUES ('é', 'it''s\\n\\\\N\\t', 18446744073709551615, "
-        '-12345678901234567890123456789012345.000000000000000000000000000001, 0.1, \'{"b": 1.50, "a": null}\', 0x00ff5c, '
-        "b'100000001', '1000-01-01', '2038-01-19 03:14:07.999999', '9999-12-31 23:59:59.999', '-838:59:58.000001', "
-        "POINT(1.5, -2), b'1', 'bad', 2024), ('Z', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
-        "NULL, NULL, NULL), ('b', 'plain', 1, 1, 1, '[]', '', b'0', NULL, NULL, NULL, '00:00:00', NULL, b'0', 'good', 1901)",
-    )
+    make_orders_of_most_types(mysql_server, name)
     return name
 
 
@@ -52,29 +39,6 @@ def headwater(mysql_server: MysqlServer, database: str, tmp_path: Path) -> Itera
         }
         write_shop(command.home, mysql_server, database, sinks)
         yield command
-
-
-@contextmanager
-def written_to(server: MysqlServer, database: str) -> Iterator[None]:
-    """Within the block rows come, change and go all the time."""
-    must_stop = threading.Event()
-
-    def write() -> None:
-        with server.connect(database) as connection, connection.cursor() as cursor:
-            for number in itertools.count():
-                cursor.execute("INSERT INTO orders (code, points) VALUES (%s, %s)", (f"w{number}", number))
-                cursor.execute("UPDATE orders SET points = points + 1 WHERE code LIKE 'w%'")
-                cursor.execute("DELETE FROM orders WHERE code = %s", (f"w{number - 5}",))
-                if must_stop.wait(0.2):
-                    return
-
-    with ThreadPoolExecutor(1) as threads:
-        done = threads.submit(write)
-        try:
-            yield
-        finally:
-            must_stop.set()
-        done.result()
 
 
 @pytest.mark.timeout(1800)

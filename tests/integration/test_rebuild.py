@@ -11,6 +11,9 @@ import msgspec
 import pytest
 from deltalake import DeltaTable
 
+from libs.clickhouse.names import DATABASE_TEMPLATE, database_name, literal, rebuild_prefix
+from libs.clickhouse.names import STATE_DATABASE as CLICKHOUSE_STATE
+from libs.clickhouse.names import quoted as clickhouse_quoted
 from libs.mysql.logical import column
 from libs.postgresql.names import STATE_SCHEMA, quoted, rebuild_stage_prefix
 from libs.postgresql.tenant_tables import stages
@@ -20,6 +23,7 @@ from libs.types.tenant import Images, SinkMode
 from libs.types.warehouse import WarehouseTable, warehouse_table
 from spark.jobs.rebuild import rebuild
 from spark.sinks.port import DropsTables, RebuildsTables, TableRefused
+from tests.clickhouse import ClickhouseServer
 from tests.conftest import KafkaBroker, PostgresqlServer
 from tests.integration.sink_tenant import ID, StartTenant, Tenant, orders, row, start_tenants
 from tests.sink_topics import SOURCE, Model, table_id, without_own_columns
@@ -64,6 +68,7 @@ def build(tenant: Tenant, into: str, as_of: Moment, **more: Any) -> tuple[Rebuil
         ("iceberg", Images.BEFORE_AND_AFTER),
         ("delta", Images.BEFORE_AND_AFTER),
         ("postgresql", Images.BEFORE_AND_AFTER),
+        ("clickhouse", Images.BEFORE_AND_AFTER),
     ],
 )
 def test_the_rows_are_those_that_were_noted_at_the_moment(
@@ -125,6 +130,12 @@ def _notes_of(warehouse: str, place: WarehouseTable, request: pytest.FixtureRequ
         case "delta":
             table = DeltaTable("/".join((shared.delta.warehouse_dir, *place.identifier)))
             return dict(table.metadata().configuration), table.version() + 1
+        case "clickhouse":
+            clickhouse: ClickhouseServer = request.getfixturevalue("clickhouse_server")
+            database, name = database_name(DATABASE_TEMPLATE, place), place.name
+            where = f"database = {literal(database)} AND name = {literal(name)}"
+            [(comment,)] = clickhouse.rows(f"SELECT comment FROM system.tables WHERE {where}")
+            return msgspec.json.decode(comment)["properties"], 1
         case _:
             server: PostgresqlServer = request.getfixturevalue("postgresql_server")
             [(comment,)] = server.execute(f"SELECT obj_description(to_regclass('{_place_in_postgresql(place)}'))")
@@ -136,7 +147,7 @@ def _place_in_postgresql(place: WarehouseTable) -> str:
 
 
 @pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("warehouse", ["iceberg", "delta", "postgresql"])
+@pytest.mark.parametrize("warehouse", ["iceberg", "delta", "postgresql", "clickhouse"])
 def test_a_log_is_read_as_it_was_when_it_was_opened(start_tenant: StartTenant, warehouse: str) -> None:
     """A rebuild reads it several times, and the tenant's stream goes on."""
     tenant = start_tenant(warehouse, orders(), mode=SinkMode.APPEND)
@@ -190,7 +201,35 @@ def test_what_a_rebuild_that_was_cut_off_has_staged_goes_with_the_next_or_with_t
 
 
 @pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("warehouse", ["delta", "postgresql"])
+def test_what_a_rebuild_left_in_clickhouse_goes_with_the_tenant(
+    start_tenant: StartTenant, clickhouse_server: ClickhouseServer
+) -> None:
+    """Of the tenant's alone; a rebuild that ends leaves nothing, and does not take what another one is at work on."""
+    tenant = start_tenant("clickhouse", orders(), mode=SinkMode.APPEND)
+    tenant.write(orders(), row(1, "a", 1), op="c")
+    tenant.run_until_done(1)
+    name = tenant.spec.tenant
+    mine, of_others = (f"{rebuild_prefix(each)}1" for each in (name, f"{name}x"))
+    for table in (mine, of_others):
+        place = clickhouse_quoted(CLICKHOUSE_STATE, table)
+        clickhouse_server.execute(f"CREATE TABLE {place} (id Int8) ENGINE = MergeTree ORDER BY id")
+
+    def left_behind() -> list[str]:
+        found = f"SELECT name FROM system.tables WHERE database = '{CLICKHOUSE_STATE}' AND startsWith(name, 'rebuild_')"
+        return sorted(each for (each,) in clickhouse_server.rows(found) if each in (mine, of_others))
+
+    _, rows = build(tenant, "then", Moment(at_us=2**51))
+    after_next = left_behind()
+    assert isinstance(tenant.sink, DropsTables)
+    dropped = tenant.sink.drop_tables(shared_spark().session, name)
+
+    assert rows == [row(1, "a", 1)]
+    assert (after_next, left_behind()) == (sorted([mine, of_others]), [of_others])
+    assert dropped == 2  # the log, and what was built of it
+
+
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("warehouse", ["delta", "postgresql", "clickhouse"])
 def test_columns_are_as_those_of_the_log(start_tenant: StartTenant, warehouse: str) -> None:
     """Types that Spark has one name for; names that SQL must quote."""
     columns = (

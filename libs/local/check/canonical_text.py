@@ -21,6 +21,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from libs.clickhouse.names import literal
 from libs.local.check.projection import ExpectedColumn
 from libs.local.check.values import BINARY_TYPES, TEXT_TYPES, from_arrow
 from libs.local.warehouse import SqlDialect
@@ -35,12 +36,15 @@ _EXPONENT: Final = r"e\+?(-?)0*"
 """MySQL prints 1e20 and 1.5e-7, the others 1e+20 and 1.5e-07."""
 _SEPARATOR: Final = r'((?:"(?:[^"\\]|\\.)*"|[^",:])*)([,:]|$) ?'
 """What stands before a comma or colon that is in no string, or before the end, and it. MySQL prints a space behind it."""
+_WITH_SPACE: Final = literal(r"\1\2 ")
+"""In ClickHouse, whose strings have escapes."""
 
 
 class End(enum.Enum):
     """Where an expression runs."""
 
     MYSQL = "mysql"
+    CLICKHOUSE = SqlDialect.CLICKHOUSE.value
     DUCKDB = SqlDialect.DUCKDB.value
     POSTGRESQL = SqlDialect.POSTGRESQL.value
 
@@ -84,18 +88,21 @@ def _plain_text(
             digits = f"TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM {printed}))"
             return ColumnText(
                 f"CASE WHEN LOCATE('.', {printed}) > 0 THEN {digits} ELSE {printed} END",
-                f"CASE WHEN strpos({held}, '.') > 0 THEN rtrim(rtrim({held}, '0'), '.') ELSE {held} END",
+                _without_last_zeros(held, dialect),
                 # A text is whatever stands there.
                 has_commas=not pa.types.is_decimal(arrow_type),
             )
         case "double" | "float" if column.data_type == "double" or pa.types.is_float32(arrow_type):
             number = f"CAST({name} AS DOUBLE)" if column.data_type == "float" else f"{name} + 0e0"
+            if dialect is SqlDialect.CLICKHOUSE:
+                return _of_number(number, _clickhouse_double(f"toFloat64({sql_name})"))
             text = f"CAST(CAST({sql_name} AS FLOAT8) AS TEXT)"
             text = f"regexp_replace(regexp_replace({text}, '{_EXPONENT}', 'e\\1'), '\\.0$', '')"
             return _of_number(number, text)
         case "date" if pa.types.is_date(arrow_type):
             zero = "NULL" if column.is_optional else "'1970-01-01'"
             text = {
+                SqlDialect.CLICKHOUSE: f"toString({sql_name})",
                 SqlDialect.DUCKDB: f"strftime({sql_name}, '%Y-%m-%d')",
                 SqlDialect.POSTGRESQL: f"to_char({sql_name}, 'YYYY-MM-DD')",
             }[dialect]
@@ -107,6 +114,7 @@ def _plain_text(
             zero = "NULL" if column.is_optional else "'1970-01-01 00:00:00.000000'"
             in_utc = sql_name if arrow_type.tz is None else f"({sql_name} AT TIME ZONE 'UTC')"
             text = {
+                SqlDialect.CLICKHOUSE: f"toString({sql_name})",  # of six digits, in UTC
                 # Without zones: see ``libs.local.warehouse``.
                 SqlDialect.DUCKDB: f"strftime({sql_name}, '%Y-%m-%d %H:%M:%S.%f')",
                 SqlDialect.POSTGRESQL: f"to_char({in_utc}, 'YYYY-MM-DD HH24:MI:SS.US')",
@@ -114,12 +122,15 @@ def _plain_text(
             printed = f"DATE_FORMAT({name}, '%Y-%m-%d %H:%i:%s.%f')"
             return ColumnText(_unless_no_day(name, printed, zero), text, has_commas=False)
         case "json":
-            spaced = f"rtrim(regexp_replace({held}, '{_SEPARATOR}', '\\1\\2 ', 'g'), ' ')"
-            return ColumnText(f"CAST({name} AS CHAR)", spaced)
+            spaced = f"regexp_replace({held}, '{_SEPARATOR}', '\\1\\2 ', 'g')"
+            if dialect is SqlDialect.CLICKHOUSE:
+                spaced = f"replaceRegexpAll({held}, {literal(_SEPARATOR)}, {_WITH_SPACE})"
+            return ColumnText(f"CAST({name} AS CHAR)", f"rtrim({spaced}, ' ')")
         case data_type if data_type in TEXT_TYPES:
             return ColumnText(_text(name), held)
         case data_type if data_type in BINARY_TYPES and not _is_text(arrow_type):
             text = {
+                SqlDialect.CLICKHOUSE: f"hex({sql_name})",
                 SqlDialect.DUCKDB: f"hex({sql_name})",
                 SqlDialect.POSTGRESQL: f"upper(encode({sql_name}, 'hex'))",
             }[dialect]
@@ -153,7 +164,11 @@ def _masked_text(column: ExpectedColumn, mask: ColumnMask, arrow_type: pa.DataTy
 
 def row_texts(columns: Sequence[ColumnText], dialect: SqlDialect) -> tuple[str, str]:
     """One text for the values of several columns, at the source and in the warehouse: other values, another text."""
-    length = {SqlDialect.DUCKDB: "strlen", SqlDialect.POSTGRESQL: "octet_length"}[dialect]
+    length = {
+        SqlDialect.CLICKHOUSE: "length",
+        SqlDialect.DUCKDB: "strlen",
+        SqlDialect.POSTGRESQL: "octet_length",
+    }[dialect]
     source = [
         f"COALESCE(CONCAT(LENGTH({each.source}), ':', {each.source}), '-')"
         if each.has_commas
@@ -175,6 +190,9 @@ def fingerprint(text: str, end: End) -> str:
     match end:
         case End.MYSQL:
             return f"CAST(CONV({digits}, 16, 10) AS UNSIGNED)"
+        case End.CLICKHOUSE:
+            # A sum is of the type of what it adds up, but for small ones, and goes round where that ends.
+            return f"toUInt128(reinterpretAsUInt64(reverse(unhex(concat('0', {digits})))))"
         case End.DUCKDB:
             return f"CAST('0x' || {digits} AS BIGINT)"
         case End.POSTGRESQL:
@@ -186,6 +204,8 @@ def text_hash(text: str, end: End) -> str:
     match end:
         case End.MYSQL:
             return f"SHA2({text}, 256)"
+        case End.CLICKHOUSE:
+            return f"lower(hex(SHA256({text})))"
         case End.DUCKDB:
             return f"sha256({text})"
         case End.POSTGRESQL:
@@ -194,6 +214,24 @@ def text_hash(text: str, end: End) -> str:
 
 def _of_number(source: str, warehouse: str) -> ColumnText:
     return ColumnText(f"CAST({source} AS CHAR)", warehouse, has_commas=False)
+
+
+def _without_last_zeros(held: str, dialect: SqlDialect) -> str:
+    """Of a decimal's digits, as a number's text or a text's."""
+    if dialect is SqlDialect.CLICKHOUSE:
+        return f"if(position({held}, '.') > 0, rtrim(rtrim({held}, '0'), '.'), {held})"
+    return f"CASE WHEN strpos({held}, '.') > 0 THEN rtrim(rtrim({held}, '0'), '.') ELSE {held} END"
+
+
+def _clickhouse_double(number: str) -> str:
+    """ClickHouse prints all digits before the point up to 1e21, MySQL up to 1e15."""
+    printed = f"toString(abs({number}))"
+    digits = f"rtrim(replaceOne({printed}, '.', ''), '0')"
+    places = f"if(position({printed}, '.') > 0, position({printed}, '.') - 1, length({printed}))"
+    first = f"if({number} < 0, '-', ''), left({digits}, 1)"
+    further = f"if(length({digits}) > 1, concat('.', substring({digits}, 2)), '')"
+    long = f"concat({first}, {further}, 'e', toString({places} - 1))"
+    return f"if(abs({number}) >= 1e15 AND abs({number}) < 1e21, {long}, toString({number}))"
 
 
 def _unless_no_day(name: str, printed: str, zero: str) -> str:

@@ -101,8 +101,8 @@ def _keys(
     [first] = [column for column in columns if column.name == table.key[0]]
     if first.data_type in WHOLE_NUMBERS:
         held = stored.sql_name(first.seen_as)
-        # Beside a DECIMAL DuckDB would compare as doubles.
-        number = f"CAST({held} AS HUGEINT)" if end is End.DUCKDB else held
+        # Beside a DECIMAL DuckDB would compare as doubles; ClickHouse would count beyond what an INT holds.
+        number = {End.DUCKDB: f"CAST({held} AS HUGEINT)", End.CLICKHOUSE: f"toInt128({held})"}.get(end, held)
         return KeySql(quote_identifier(first.name), End.MYSQL), KeySql(number, end), first.name
     source, warehouse = row_texts([known[name] for name in table.key], stored.sql_dialect)
     return KeySql(source, End.MYSQL), KeySql(warehouse, end), ""

@@ -20,6 +20,11 @@ class KeySql:
     expression: str
     end: End
 
+    def number(self, value: int) -> str:
+        """A constant to compare with it, exact."""
+        # ClickHouse reads one of more than 64 bits as a double.
+        return f"toInt128('{value}')" if self.end is End.CLICKHOUSE else str(value)
+
 
 class Cut(Protocol):
     """One way to cut."""
@@ -64,19 +69,22 @@ class Ranges:
         return self.low + self.width * self.count - 1
 
     def name(self, key: KeySql) -> str:
-        number = key.expression
+        number, low, high = key.expression, key.number(self.low), key.number(self.high)
         place = {
             End.MYSQL: f"(CAST({number} AS DECIMAL(20,0)) - ({self.low})) DIV {self.width}",
+            End.CLICKHOUSE: f"intDiv({number} - {low}, {self.width})",
             End.DUCKDB: f"({number} - ({self.low})) // {self.width}",
             End.POSTGRESQL: f"div(CAST({number} AS NUMERIC) - ({self.low}), {self.width})",
         }[key.end]
-        before, behind = f"{number} IS NULL OR {number} < {self.low}", f"{number} > {self.high}"
+        before, behind = f"{number} IS NULL OR {number} < {low}", f"{number} > {high}"
         return f"CASE WHEN {before} THEN -1 WHEN {behind} THEN {self.count} ELSE {place} END"
 
     def condition(self, key: KeySql, parts: Collection[Part]) -> str:
-        edges = [f"{key.expression} IS NULL OR {key.expression} < {self.low}"] if -1 in parts else []
-        edges += [f"{key.expression} > {self.high}"] if self.count in parts else []
-        inner = [f"{key.expression} BETWEEN {low} AND {high}" for low, high in self._inner_spans(parts)]
+        number = key.expression
+        edges = [f"{number} IS NULL OR {number} < {key.number(self.low)}"] if -1 in parts else []
+        edges += [f"{number} > {key.number(self.high)}"] if self.count in parts else []
+        spans = [tuple(map(key.number, span)) for span in self._inner_spans(parts)]
+        inner = [f"{number} BETWEEN {low} AND {high}" for low, high in spans]
         return f"({' OR '.join([*edges, *inner]) or '1 = 0'})"
 
     def spans(self, parts: Collection[Part]) -> tuple[tuple[int, int], ...] | None:

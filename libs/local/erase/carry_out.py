@@ -26,9 +26,11 @@ from libs.local.erase.progress import forget_progress, held_progress
 from libs.local.erase.state import held_state, kept_copies, remove_state
 from libs.local.erase.warehouses import (
     elsewhere,
+    held_in_clickhouse,
     held_in_files,
     held_in_postgresql,
     remove_files,
+    remove_from_clickhouse,
     remove_from_postgresql,
 )
 from libs.local.home import Home
@@ -60,7 +62,7 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
     """Microseconds since 1970."""
     held: tuple[Held, ...]
     query_ids: tuple[str, ...] = ()
-    """Of the tenant's streaming query: its stages in PostgreSQL are called by it."""
+    """Of the tenant's streaming query: its stages in PostgreSQL and ClickHouse are called by it."""
     sources: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     """Where the keys of its masks are."""
@@ -118,6 +120,7 @@ def everything(home: Home, documents: Documents, tenant: str, query_ids: Sequenc
         *held_in_kafka(home, tenant),
         *held_in_files(home, tenant),
         *held_in_postgresql(home, documents, tenant, query_ids),
+        *held_in_clickhouse(documents, tenant, query_ids),
         *held_state(home, tenant),
         *held_progress(home, tenant),
     ]
@@ -164,6 +167,7 @@ def carry_out(
     on_progress("removing tables")
     remove_files(home, tenant)
     remove_from_postgresql(home, documents, tenant, erasure.query_ids)
+    remove_from_clickhouse(documents, tenant, erasure.query_ids)
     failpoint("erase_after_tables")
     remove_state(home, tenant)
     failpoint("erase_after_state")

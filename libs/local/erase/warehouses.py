@@ -1,7 +1,7 @@
 """A tenant's tables in every warehouse that the home knows, wherever its document sends them now.
 
 Iceberg and Delta: the catalog's rows, then the tenant's folder whole: data, metadata, old snapshots, what killed tasks left.
-PostgreSQL: tables, their rows in the registry and stages in one transaction.
+PostgreSQL: tables, their rows in the registry and stages in one transaction. ClickHouse: one after another.
 """
 
 import contextlib
@@ -13,7 +13,10 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import psycopg
+from clickhouse_connect.driver.client import Client as ClickhouseClient
 
+from libs.clickhouse import connection as clickhouse_connection
+from libs.clickhouse import tables as clickhouse_tables
 from libs.errors import InvalidSettings
 from libs.failpoints import failpoint
 from libs.local import postgresql_server
@@ -33,6 +36,7 @@ from libs.types.warehouse import CATALOG
 ICEBERG_TABLE: Final = "Iceberg table"
 DELTA_TABLE: Final = "Delta table"
 POSTGRESQL_TABLE: Final = "PostgreSQL table"
+CLICKHOUSE_TABLE: Final = "ClickHouse table"
 _CATALOG_TABLES: Final = {"iceberg_tables": "table_namespace", "iceberg_namespace_properties": "namespace"}
 """Of a JDBC catalog, with the column that begins with the tenant's name (Iceberg documentation, "JDBC")."""
 _BUSY_S: Final = 60.0
@@ -171,6 +175,52 @@ def remove_from_postgresql(home: Home, documents: Documents, tenant: str, query_
             connection.commit()
 
 
+def held_in_clickhouse(documents: Documents, tenant: str, query_ids: Sequence[str]) -> list[Held]:
+    """Tables by their comments, stages by the streaming queries that made them.
+
+    Raises:
+        TransientError, AccessDenied, PipelineHalted: see ``libs.clickhouse.connection``.
+    """
+    with _clickhouse(documents) as client:
+        if client is None:
+            return []
+        tables = [
+            Held(kind=CLICKHOUSE_TABLE, name=each.place, bytes=each.bytes)
+            for each in clickhouse_tables.tables_of(client, tenant)
+        ]
+        if not clickhouse_tables.has_state(client):
+            return tables
+        staged = clickhouse_tables.stages(client, tenant, query_ids)
+        return [*tables, *(Held(kind="ClickHouse stage", name=name) for name in staged)]
+
+
+def remove_from_clickhouse(documents: Documents, tenant: str, query_ids: Sequence[str]) -> None:
+    """All tables, one after another, a database with its last one; a kill in between leaves some that the next call removes.
+
+    Raises as ``held_in_clickhouse``.
+    """
+    with _clickhouse(documents) as client:
+        if client is not None and clickhouse_tables.has_state(client):
+            clickhouse_tables.drop_tables(client, tenant, query_ids)
+
+
+@contextlib.contextmanager
+def _clickhouse(documents: Documents) -> Iterator[ClickhouseClient | None]:
+    """Of the server that the home's tables may lie in, also where no tenant's document names it any more; None: no server."""
+    settings = documents.servers.clickhouse
+    if documents.warehouse_mistakes:
+        raise InvalidSettings("warehouses.yaml", list(documents.warehouse_mistakes))
+    if settings is None:
+        yield None
+        return
+    client = clickhouse_connection.connect(settings, application="headwater-erase")
+    try:
+        with clickhouse_connection.errors_named(settings, "what the server holds of the tenant"):
+            yield client
+    finally:
+        client.close()
+
+
 def _relation_size(connection: "psycopg.Connection[Any]", place: str) -> int | None:
     [(size,)] = connection.execute("SELECT pg_total_relation_size(to_regclass(%s))", (place,)).fetchall()
     return None if size is None else int(size)
@@ -192,8 +242,8 @@ def _postgresql(home: Home, documents: Documents) -> Iterator[PostgresqlWarehous
 
     The stack's own is started for a while where it does not run: it does so only for tenants that have tables there.
     """
-    if documents.postgresql is not None:
-        yield documents.postgresql
+    if documents.servers.postgresql is not None:
+        yield documents.servers.postgresql
         return
     if documents.warehouse_mistakes:
         raise InvalidSettings(str(home.warehouses_file), list(documents.warehouse_mistakes))

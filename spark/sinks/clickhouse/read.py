@@ -16,11 +16,12 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from libs.clickhouse.connection import connect
+from libs.clickhouse.names import quoted
 from libs.errors import HeadwaterError
 from libs.warehouse.clickhouse import sql_type
 from libs.warehouse.spark_types import MAX_DECIMAL_DIGITS, UNSIGNED_BIGINT
-from spark.sinks.clickhouse.client import connect, errors_named
-from spark.sinks.clickhouse.names import quoted
+from spark.sinks.clickhouse.client import errors_named
 from spark.sinks.clickhouse.settings import Settings
 from spark.sinks.clickhouse.statements import SETTINGS
 
@@ -41,11 +42,14 @@ class Selection:
     """By which the rows are dealt out to tasks."""
     where: str
     """A condition."""
+    is_final: bool
+    """Of the rows of a key the newest counts."""
 
     def query(self, what: str, more: str = "") -> str:
         """``what`` of the rows for which ``more`` is true, too."""
         condition = f"({self.where}) AND {more}" if more else self.where
-        return f"SELECT {what} FROM {self.place} FINAL WHERE {condition}{SETTINGS}"
+        final = " FINAL" if self.is_final else ""
+        return f"SELECT {what} FROM {self.place}{final} WHERE {condition}{SETTINGS}"
 
     def part_query(self, part: int, parts: int) -> str:
         """The rows of one of ``parts`` tasks, their columns in order."""

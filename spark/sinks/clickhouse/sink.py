@@ -14,6 +14,7 @@ together with the columns.
 import contextlib
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,27 +28,8 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from libs.errors import PipelineHalted
-from libs.failpoints import failpoint
-from libs.types.tenant import SinkMode
-from libs.types.warehouse import (
-    COMMITTED_AT_COLUMN,
-    DELETED_COLUMN,
-    IS_CURRENT_COLUMN,
-    OP_COLUMN,
-    OPENED_BY_COLUMN,
-    ORDER_COLUMN,
-    OWN_SQL_TYPES,
-    UNAVAILABLE_COLUMN,
-    VALID_FROM_COLUMN,
-    TableFiles,
-    WarehouseTable,
-    own_columns,
-)
-from libs.warehouse.clickhouse import clickhouse_type, sql_type
-from libs.warehouse.dialect import DIALECTS, Dialect
-from spark.sinks.clickhouse.client import connect, errors_named
-from spark.sinks.clickhouse.names import (
+from libs.clickhouse.connection import connect
+from libs.clickhouse.names import (
     BATCH_COLUMN,
     BATCHES,
     GONE_COLUMN,
@@ -57,10 +39,35 @@ from spark.sinks.clickhouse.names import (
     VERSION_COLUMN,
     copy_name,
     database_name,
+    literal,
     quoted,
+    rebuild_prefix,
     stage_name,
     stage_prefix,
 )
+from libs.clickhouse.tables import Noted, decoded, drop_tables, encoded
+from libs.errors import PipelineHalted
+from libs.failpoints import failpoint
+from libs.types.tenant import Deletes, SinkMode
+from libs.types.warehouse import (
+    COMMITTED_AT_COLUMN,
+    DELETED_COLUMN,
+    IS_CURRENT_COLUMN,
+    OP_COLUMN,
+    OPENED_BY_COLUMN,
+    ORDER_COLUMN,
+    OWN_SQL_TYPES,
+    SOURCE_PROPERTY,
+    TABLE_PROPERTY,
+    UNAVAILABLE_COLUMN,
+    VALID_FROM_COLUMN,
+    TableFiles,
+    WarehouseTable,
+    own_columns,
+)
+from libs.warehouse.clickhouse import clickhouse_type, sql_type
+from libs.warehouse.dialect import DIALECTS, Dialect
+from spark.sinks.clickhouse.client import errors_named
 from spark.sinks.clickhouse.read import Selection, read_rows
 from spark.sinks.clickhouse.settings import Settings
 from spark.sinks.clickhouse.stage import StageTarget, stage_rows
@@ -84,6 +91,7 @@ from spark.sinks.port import (
     Sink,
     SinkColumn,
     SinkTable,
+    StoredLog,
     TableColumn,
     TableRefused,
     Truncation,
@@ -99,8 +107,7 @@ from spark.sinks.properties import (
     settled_of,
     version_of,
 )
-from spark.sinks.settled import check_settled
-from spark.transforms.sql_text import literal
+from spark.sinks.settled import check_settled, key_of_log, name_taken, no_such_table
 from spark.transforms.versions import IS_GONE_COLUMN, STORED_COLUMN
 
 _BATCH: Final = "headwater.clickhouse.batch"
@@ -149,6 +156,9 @@ _STAGED_TYPES: Final = {
 _ONE_TASK_ROWS: Final = 10_000
 """So many stored rows are read by one task: another costs more."""
 
+_REBUILT_WITHIN_HOURS: Final = 24
+"""No rebuild takes as long."""
+
 log = structlog.get_logger()
 
 
@@ -157,28 +167,13 @@ def open_sink(settings: Settings) -> Sink:
     return ClickhouseSink(settings)
 
 
-class _Noted(msgspec.Struct, frozen=True):
-    """A table's comment."""
-
-    comment: str
-    """For people."""
-    name: str
-    """Of the ``WarehouseTable``."""
-    key: tuple[str, ...]
-    """By which rows of a mirror and of a history are ordered."""
-    types: dict[str, str]
-    """The dialect's, by column."""
-    properties: dict[str, str]
-    """As ``spark.sinks.properties`` has them."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Stored:
     """A table as its comment and ClickHouse's catalog have it."""
 
     place: str
     """Quoted."""
-    noted: _Noted
+    noted: Noted
     types: Mapping[str, str]
     """ClickHouse's, of all columns."""
 
@@ -272,27 +267,9 @@ class ClickhouseSink:
         return stored.columns()
 
     def drop_tables(self, spark: SparkSession, tenant: str) -> int:
-        prefix = f"{tenant}."
-        found = [
-            (database, name, noted)
-            for database, name, comment in self._rows("SELECT database, name, comment FROM system.tables")
-            if (noted := _decoded(comment)) is not None and noted.name.startswith(prefix)
-        ]
-        mine = f"startsWith(name, {literal(prefix)})"
-        queries = self._rows(f"SELECT DISTINCT query_id FROM {BATCHES} FINAL WHERE {mine} AND query_id <> ''")
-        left = self._rows(f"SELECT name FROM system.tables WHERE database = {literal(STATE_DATABASE)}")
-        prefixes = (*(stage_prefix(query_id) for (query_id,) in queries),)
-        if prefixes:
-            self._drop_staged(*(quoted(STATE_DATABASE, name) for (name,) in left if name.startswith(prefixes)))
-        for database, name, noted in found:
-            # One that is being made anew with other columns lies in the state's database, under the same comment.
-            self._run(noted.name, f"DROP TABLE IF EXISTS {quoted(database, name)} SYNC")
-        for database in {database for database, _, _ in found} - {STATE_DATABASE}:
-            if not self._rows(f"SELECT 1 FROM system.tables WHERE database = {literal(database)} LIMIT 1"):
-                self._run(database, f"DROP DATABASE IF EXISTS {quoted(database)} SYNC")
-        for notes in (BATCHES, INTENTS):
-            self._run(notes, f"DELETE FROM {notes} WHERE {mine}")
-        return len(found)
+        client = self._connected()
+        with errors_named(self._settings, f"what the server holds of tenant {tenant}"):
+            return drop_tables(client, tenant)
 
     def merge_into(
         self, spark: SparkSession, table: SinkTable, changes: DataFrame, *, truncation: Truncation | None = None
@@ -336,11 +313,85 @@ class ClickhouseSink:
 
     def _versions(self, spark: SparkSession, table: SinkTable, stored: _Stored, where: str) -> DataFrame:
         own = {name: OWN_SQL_TYPES[name] for name in own_columns(table.mode, table.deletes)}
-        selection = Selection(stored.place, {**stored.noted.types, **own}, stored.target(table).key, where)
+        columns, key = {**stored.noted.types, **own}, stored.target(table).key
+        return self._read(spark, table.name, Selection(stored.place, columns, key, where, is_final=True))
+
+    def _read(self, spark: SparkSession, table: WarehouseTable, selection: Selection) -> DataFrame:
         # Errors of the server are named here; tasks hand on no more than that they failed.
-        [[count]] = self._rows(selection.query("count()"), subject=table.name)
+        [[count]] = self._rows(selection.query("count()"), subject=table)
         tasks = min(self._settings.stage_connections, -(-count // _ONE_TASK_ROWS))
-        return read_rows(spark, self._settings, selection, tasks=tasks, subject=str(table.name))
+        return read_rows(spark, self._settings, selection, tasks=tasks, subject=str(table))
+
+    @contextlib.contextmanager
+    def open_log(self, spark: SparkSession, table: WarehouseTable) -> Iterator[StoredLog]:
+        """What is read is a table beside, which has the log's parts as they are now: none of its bytes are copied for it."""
+        stored = self._load(table)
+        if stored is None:
+            raise no_such_table(table)
+        key = key_of_log(table, settled_of(stored.noted.properties))
+        self._drop_old_rebuilds(table.namespace[0])
+        seen = quoted(STATE_DATABASE, f"{rebuild_prefix(table.namespace[0])}{uuid.uuid4().hex}")
+        own = {name: OWN_SQL_TYPES[name] for name in own_columns(SinkMode.APPEND, Deletes.HARD)}
+        try:
+            self._run(
+                table,
+                f"CREATE TABLE {seen} AS {stored.place}",
+                f"ALTER TABLE {seen} ATTACH PARTITION tuple() FROM {stored.place}",
+            )
+            columns = {**stored.noted.types, **own}
+            rows = self._read(spark, table, Selection(seen, columns, (ORDER_COLUMN,), "true", is_final=False))
+            noted = stored.noted.properties
+            yield StoredLog(rows, key, noted[SOURCE_PROPERTY], noted[TABLE_PROPERTY])
+        finally:
+            self._drop_staged(seen)
+
+    def exists(self, spark: SparkSession, table: WarehouseTable) -> bool:
+        return self._is_there(table)
+
+    def read(self, spark: SparkSession, table: WarehouseTable) -> DataFrame:
+        stored = self._stored(table)
+        columns = stored.noted.types | {name: kind for name, kind in OWN_SQL_TYPES.items() if name in stored.types}
+        key, is_final = stored.noted.key or tuple(columns), GONE_COLUMN in stored.types
+        return self._read(spark, table, Selection(stored.place, columns, key, "true", is_final=is_final))
+
+    def create_with(
+        self,
+        spark: SparkSession,
+        table: WarehouseTable,
+        rows: DataFrame,
+        noted: Mapping[str, str],
+        *,
+        like: WarehouseTable,
+    ) -> None:
+        if self._is_there(table):
+            raise name_taken(table)
+        stored, prefix = self._stored(like), f"{rebuild_prefix(table.namespace[0])}{uuid.uuid4().hex}_"
+        types = {name: stored.types[name] for name in rows.columns}
+        own = {name: kind for name, kind in stored.noted.types.items() if name in types}
+        key = tuple(name for name in stored.noted.key if name in types)
+        comment = encoded(Noted("; ".join(map("=".join, noted.items())), str(table), key, own, dict(noted)))
+        into, place = quoted(STATE_DATABASE, f"{prefix}rows"), quoted(*self._levels(table))
+        listed = ", ".join(f"{quoted(name)} {kind}" for name, kind in types.items())
+        stages = stage_rows(rows, StageTarget(self._settings, prefix, types, str(table)))
+        try:
+            self._run(
+                table,
+                f"CREATE TABLE {into} ({listed}) ENGINE = MergeTree ORDER BY ({', '.join(map(quoted, key))}) "
+                f"SETTINGS allow_nullable_key = 1 COMMENT {literal(comment)}",
+                *(f"INSERT INTO {into} SELECT * FROM {stage}" for stage in stages),
+                f"RENAME TABLE {into} TO {place}",
+            )
+        finally:
+            self._drop_staged(*stages, into)
+
+    def _drop_old_rebuilds(self, tenant: str) -> None:
+        """What a rebuild that was killed has left; one that is at work may be somebody else's."""
+        left = self._rows(
+            f"SELECT name FROM system.tables WHERE database = {literal(STATE_DATABASE)} "
+            f"AND startsWith(name, {literal(rebuild_prefix(tenant))}) "
+            f"AND metadata_modification_time < now() - INTERVAL {_REBUILT_WITHIN_HOURS} HOUR"
+        )
+        self._drop_staged(*(quoted(STATE_DATABASE, name) for (name,) in left))
 
     def replace_rows(self, spark: SparkSession, table: SinkTable, changes: DataFrame) -> None:
         with self._staged(spark, table, changes) as (stored, stages, into):
@@ -498,7 +549,7 @@ class ClickhouseSink:
     def _create(self, table: SinkTable) -> None:
         database, name = self._levels(table.name)
         types = {column.name: self._own_type(column) for column in table.columns}
-        noted = _Noted(comment_of(table), str(table.name), table.key, types, first_properties(table))
+        noted = Noted(comment_of(table), str(table.name), table.key, types, first_properties(table))
         is_keyed = table.mode is not SinkMode.APPEND  # whose rows of truncations have no key
         required = {c.name for c in table.columns if is_keyed and c.name in table.key and not c.is_optional}
         self._run(table.name, f"CREATE DATABASE IF NOT EXISTS {quoted(database)}")
@@ -534,12 +585,12 @@ class ClickhouseSink:
                 f"MODIFY COLUMN {quoted(column.name)} {_nullable(noted.types[column.name])}"
                 for column in changes.widened
             ]
-            parts.append(f"MODIFY COMMENT {literal(_encoded(noted))}")
+            parts.append(f"MODIFY COMMENT {literal(encoded(noted))}")
             self._run(table.name, f"ALTER TABLE {stored.place} {', '.join(parts)} SETTINGS mutations_sync = 1")
         log_evolution(table, changes)
 
     def _copy(
-        self, stored: _Stored, table: SinkTable, changes: Evolution, noted: _Noted, given: Mapping[str, str]
+        self, stored: _Stored, table: SinkTable, changes: Evolution, noted: Noted, given: Mapping[str, str]
     ) -> None:
         """All rows as they lie there, marks and old versions too. Cut off before the exchange, it is begun again."""
         before = {changes.renamed.get(name, name): name for name in stored.noted.types}
@@ -569,7 +620,7 @@ class ClickhouseSink:
         if not rows:
             return None
         comment, columns = rows[0]
-        place, noted, types = quoted(database, name), _decoded(comment), dict(columns)
+        place, noted, types = quoted(database, name), decoded(comment), dict(columns)
         if noted is None:
             raise TableRefused(
                 f"{table}: a table {place} is there already and is not Headwater's, or somebody changed its comment; rename "
@@ -626,7 +677,7 @@ class ClickhouseSink:
             return self._client
 
 
-def _definition(place: str, table: SinkTable, noted: _Noted, required: Collection[str]) -> str:
+def _definition(place: str, table: SinkTable, noted: Noted, required: Collection[str]) -> str:
     columns = [
         f"{quoted(name)} {clickhouse_type(own) if name in required else _nullable(own)}"
         for name, own in noted.types.items()
@@ -645,7 +696,7 @@ def _definition(place: str, table: SinkTable, noted: _Noted, required: Collectio
         columns.append(f"{quoted(VERSION_COLUMN)} UInt256 MATERIALIZED {number}")
     return (
         f"CREATE TABLE {place} ({', '.join(columns)}) ENGINE = {engine} ORDER BY ({', '.join(map(quoted, order))}) "
-        f"SETTINGS {settings} COMMENT {literal(_encoded(noted))}"
+        f"SETTINGS {settings} COMMENT {literal(encoded(noted))}"
     )
 
 
@@ -674,7 +725,7 @@ def _needs_copy(stored: _Stored, table: SinkTable, changes: Evolution) -> bool:
     )
 
 
-def _noted_after(stored: _Stored, table: SinkTable, changes: Evolution) -> _Noted:
+def _noted_after(stored: _Stored, table: SinkTable, changes: Evolution) -> Noted:
     noted = dict(stored.noted.properties)
     noted |= properties_before(stored.noted.properties, changes, table)
     more, gone = properties_after(stored.noted.properties, changes, table)
@@ -684,7 +735,7 @@ def _noted_after(stored: _Stored, table: SinkTable, changes: Evolution) -> _Note
     noted = {name: text for name, text in noted.items() if name not in left}
     types = {name: column.type for name, column in changes.columns.items()}
     key = tuple(changes.renamed.get(name, name) for name in stored.noted.key)
-    return _Noted(stored.noted.comment, stored.noted.name, key, types, noted)
+    return Noted(stored.noted.comment, stored.noted.name, key, types, noted)
 
 
 def _defaults(spark: SparkSession, table: SinkTable, columns: Sequence[SinkColumn]) -> list[str | None]:
@@ -726,17 +777,6 @@ def _nullable(own: str) -> str:
 
 def _plain(own_type: str) -> str:
     return own_type.replace(" ", "")
-
-
-def _encoded(noted: _Noted) -> str:
-    return msgspec.json.encode(noted).decode()
-
-
-def _decoded(comment: str) -> _Noted | None:
-    try:
-        return msgspec.json.decode(comment, type=_Noted)
-    except msgspec.DecodeError:
-        return None
 
 
 def _batch_of(spark: SparkSession) -> BatchIdentity:

@@ -18,10 +18,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from libs import errors
+from libs.clickhouse.connection import connect
+from libs.clickhouse.names import STATE_DATABASE, quoted
 from libs.errors import HeadwaterError, TransientError
 from spark.sinks import port
-from spark.sinks.clickhouse.client import connect, errors_named
-from spark.sinks.clickhouse.names import STATE_DATABASE, quoted
+from spark.sinks.clickhouse.client import errors_named
 from spark.sinks.clickhouse.settings import Settings
 from spark.transforms.sql_text import quoted as spark_quoted
 

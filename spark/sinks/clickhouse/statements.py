@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from libs.clickhouse.names import BATCH_COLUMN, GONE_COLUMN, VERSION_COLUMN, literal, quoted
 from libs.types.tenant import Deletes
 from libs.types.warehouse import (
     CLOSED_BY_COLUMN,
@@ -23,10 +24,8 @@ from libs.types.warehouse import (
     VALID_TO_COLUMN,
     own_columns,
 )
-from spark.sinks.clickhouse.names import BATCH_COLUMN, GONE_COLUMN, VERSION_COLUMN, quoted
 from spark.sinks.port import SinkTable, Truncation
 from spark.transforms.cut_envelope import DELETE
-from spark.transforms.sql_text import literal
 from spark.transforms.versions import IS_GONE_COLUMN, STORED_COLUMN
 
 _ORDER: Final = quoted(ORDER_COLUMN)

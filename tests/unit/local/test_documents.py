@@ -10,6 +10,7 @@ from libs.config.tenant_place import nearest
 from libs.errors import InvalidSettings
 from libs.local.documents import VitessDocument, read_documents, replica_server_id
 from libs.local.home import Home, home_at, write_examples
+from libs.local.plan import warehouse_settings
 from libs.local.stack import load_documents
 from libs.source.vitess.settings import EventSettings, StreamSettings, VtgateSettings
 
@@ -416,13 +417,31 @@ def test_a_misspelt_warehouse_is_told_the_nearest(home: Home) -> None:
         load_documents(home)
 
 
-def test_a_warehouse_that_no_home_has_is_refused_with_what_to_do(home: Home) -> None:
+def test_a_clickhouse_has_to_be_named_by_the_home(home: Home) -> None:
     put(home, tenant=GOOD_TENANT + "sink: {warehouse: clickhouse}\n")
 
     [said] = read_documents(home).tenant_mistakes
+    home.warehouses_file.write_text("clickhouse: {host: ch.example.org, password: secret}\n")
+    found = read_documents(home)
 
-    assert "sink.warehouse: a stack of one machine has no clickhouse" in said
-    assert "run a sink job with warehouses.clickhouse" in said
+    assert "sink.warehouse: a stack of one machine has no clickhouse of its own; say where yours is in " in said
+    assert (found.tenant_mistakes, found.warehouse_mistakes) == ((), ())
+    told = warehouse_settings(home, found, {})["clickhouse"]
+    assert (told["host"], told["password"]) == ("ch.example.org", "secret")
+
+
+def test_mistakes_of_a_clickhouse_are_told_by_name(home: Home) -> None:
+    """Each by its place; what stands beside it is read."""
+    home.warehouses_file.write_text(
+        "clickhouse: {prot: 1}\npostgresql: {host: db, database: w, user: u}\nclickhose: {}\n"
+    )
+
+    found = read_documents(home)
+
+    said = "\n".join(found.warehouse_mistakes)
+    assert "clickhouse.prot: unknown name; did you mean 'port'?" in said
+    assert "clickhose: is no warehouse that can be elsewhere; did you mean 'clickhouse'?" in said
+    assert found.servers.postgresql is not None
 
 
 @pytest.mark.parametrize("kind", ["avro", "protobuf"])

@@ -28,6 +28,16 @@ def quoted(*levels: str) -> str:
     return ".".join("`" + level.replace("\\", "\\\\").replace("`", "\\`") + "`" for level in levels)
 
 
+def literal(text: str) -> str:
+    r"""A string constant.
+
+    >>> literal("it's")
+    "'it\\'s'"
+    """
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
 BATCHES: Final = quoted(STATE_DATABASE, "batches")
 """One row a table, behind ``FINAL``: the last batch that it took in, and how far that got."""
 INTENTS: Final = quoted(STATE_DATABASE, "intents")
@@ -66,6 +76,11 @@ def stage_prefix(query_id: str) -> str:
 def stage_name(query_id: str, table: WarehouseTable, purpose: str) -> str:
     """Of what a query stages for a table; ``purpose`` tells several apart."""
     return f"{stage_prefix(query_id)}{_digest(str(table), 12)}_{purpose}"
+
+
+def rebuild_prefix(tenant: str) -> str:
+    """What the names of tables that a rebuild makes in ``STATE_DATABASE`` begin with."""
+    return f"rebuild_{_digest(tenant, 16)}_"
 
 
 def copy_name(table: WarehouseTable) -> str:
