@@ -1,12 +1,15 @@
 """Settings of the sink job, read once in ``sink_job``."""
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from libs.config.connections import KafkaSettings, LineageSettings, TelemetrySettings
 from libs.errors import InvalidSettings
+
+_STORE_URI: Final = re.compile(r"(s3|gs|az)://[^/?#]+(/[^?#]*)?")
 
 
 class ExecutorSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +108,48 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidSettings("session", [mistake])
 
 
+class StateStoreSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """An object store that has the tenants' state, so that a job needs no volume that outlives it (``spark.jobs.kept_states``).
+
+    Its keys come by the environment, as the store's clients know them (``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``, or
+    the pod's role): they stand in no file.
+    """
+
+    uri: str
+    """``s3://bucket/prefix``, ``gs://bucket/prefix`` or ``az://container/prefix``; a tenant's object is
+    ``<uri>/<job>/<tenant>.json``. The store honours conditional writes (If-Match and If-None-Match of a PUT)."""
+    job: str
+    """The job's name, which no other job below ``uri`` has."""
+    endpoint: str | None = None
+    """``https://host:port`` of an S3 that is not Amazon's; None: Amazon's."""
+    region: str | None = None
+    """Of S3; None: the environment's AWS_REGION."""
+    is_path_style: bool = False
+    """Whether a bucket is named in the path, not in the host's name, as most of those want it that are not Amazon's."""
+    takeover_wait_s: float = 30.0
+    """How long a tenant waits, in seconds, whose state another process wrote last. That one, should it live, begins to write no
+    further table after a third of it; the table that it is writing has to be through before the end."""
+
+    def __post_init__(self) -> None:
+        """Raises InvalidSettings with every value that makes no sense."""
+        mistakes = []
+        found = _STORE_URI.fullmatch(self.uri)
+        if found is None:
+            mistakes.append(
+                f"uri: {self.uri!r} is none of s3://bucket/prefix, gs://bucket/prefix, az://container/prefix"
+            )
+        elif found[1] != "s3" and (self.endpoint is not None or self.region is not None or self.is_path_style):
+            mistakes.append(f"endpoint, region, is_path_style: are of S3, and uri is {self.uri}; leave them out")
+        if self.endpoint is not None and not self.endpoint.startswith(("http://", "https://")):
+            mistakes.append(f"endpoint: {self.endpoint!r} must begin with https:// or http://")
+        if not self.job or "/" in self.job:
+            mistakes.append(f"job: {self.job!r} must be a name without '/'")
+        if self.takeover_wait_s < 0:
+            mistakes.append("takeover_wait_s: must be 0 or more")
+        if mistakes:
+            raise InvalidSettings("state_store", mistakes)
+
+
 class SinkJobSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One job: a session, and a streaming query for each of its tenants."""
 
@@ -117,6 +162,9 @@ class SinkJobSettings(msgspec.Struct, frozen=True, kw_only=True):
     """By name (``iceberg``): settings of each warehouse that tenants' documents may name."""
     state_dir: str
     """Folder of the Spark checkpoints and progress files. One job at a time: it is locked while the session lives."""
+    state_store: StateStoreSettings | None = None
+    """Keep the state in an object store too: ``state_dir`` may then be empty at each start. None: ``state_dir`` outlives the
+    job."""
     own_volume: str | None = None
     """Folder of which no other job sees what lies in it: a tenant whose warehouse lies there is not handed over to another job.
     None: other jobs see what this one sees."""
