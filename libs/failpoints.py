@@ -38,6 +38,8 @@ NAMES: Final = frozenset(
         "sink_after_letters_before_parked_keys",
         "sink_after_parked_keys_before_merge",
         "sink_after_read_ahead_before_tables",
+        "sink_before_state_kept",  # a batch is to begin, the object store does not know
+        "sink_after_state_kept",  # ... it does, nothing of the batch is written
         "sink_before_merge",
         "sink_after_rows_before_commit",  # a small table's files are written, and nobody knows of them (Iceberg)
         "sink_before_attach",  # the batch's parts are made, a log's intent is noted, the table has none of them (ClickHouse)

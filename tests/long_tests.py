@@ -46,6 +46,7 @@ SHOWN_AT_ANOTHER_POINT: Final = (
     r"faults/test_commit_kills\.py::.*_move_together_.*",
     r"faults/test_consistency_kills\.py::.*",
     r"faults/test_sink_kills\.py::test_killed_around.*",
+    r"faults/test_kept_state_kills\.py::test_(?!killed_with_its_folder).*",
     r"faults/test_router_kills\.py::test_killed_at_a_crash_point.*\[(router_after_offsets_before_commit|router_after_commit)\]",
     r"faults/test_router_straggler_kills\.py::test_killed_while_a_tenant_is_behind.*\["
     r"(router_after_leaving_before_commit|router_straggler_after_offset_before_commit|router_straggler_after_commit)\]",

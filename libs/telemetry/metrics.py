@@ -840,7 +840,7 @@ SINK_WAITS = _gauge(
     Area.SINK,
     "headwater_sink_waits",
     "1 while a tenant that this Spark job is to serve, to hand over or to drop waits for something; gone otherwise.",
-    "For more than some minutes: the log line sink_tenant_waits says for what, and so does the tenant's ConfigMap.",
+    "For more than some minutes: the log line sink_tenant_waits says for what; of moves the tenant's ConfigMap does too.",
     ("tenant",),
 )
 

@@ -168,6 +168,10 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
         slices = [part for part in surveyed if part.topic not in requested]
         context.schemas.require(spark, {(part.topic, part.schema_version) for part in slices})
         read_s = time.monotonic() - started_s
+        # Begun anew from what is kept, it is to be this very batch: where it ends, reads on and is cut is decided.
+        failpoint("sink_before_state_kept")
+        context.keep()
+        failpoint("sink_after_state_kept")
         context.sink.begin_batch(spark, batch)
         asked = _asked(context, spark, surveyed)
         anew = due_resyncs(context, batch, asked.resyncs)
@@ -228,6 +232,8 @@ def _show_together(
     started_s = time.monotonic()
     written = [outcome for outcome in outcomes if outcome.commit is not None and not outcome.commit.is_left_out]
     context.cut_file.store(msgspec.structs.replace(context.cut, publishing=tuple(outcome.place for outcome in written)))
+    context.keep()  # else who begins from there would show some tables only when all were gone through once more
+    context.confirm()
     show_what_waits(context, spark)
     shown_at_us, took_s = time.time_ns() // 1_000, time.monotonic() - started_s
     failpoint("sink_after_showing_before_maintenance")
@@ -524,6 +530,7 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
         return TableCommit(time.time_ns() // 1_000, ignored=table.known_ignored, aside=aside, positions=positions)
     wanted = sink_table(context, table)
     wanted = replace(wanted, reached=replace(wanted.reached, positions=positions))
+    context.confirm()
     failpoint("sink_before_merge")
     wanted, columns = ready_table(spark, context.sink, _versions(wanted, table))
     wanted = replace(

@@ -10,7 +10,7 @@ Every step may be cut off anywhere and done again.
 
 import enum
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +45,7 @@ from libs.types.sink_place import (
 )
 from libs.types.tenant import TenantSpec
 from spark.jobs.handovers import Handovers
+from spark.jobs.kept_states import KeptStates
 from spark.jobs.settings import SinkJobSettings
 from spark.jobs.spark_errors import described
 from spark.jobs.tenant_state import remove_state, replace_state, state_files
@@ -160,7 +161,15 @@ class _Tenant:
 class Moves:
     """The places of a job's tenants, and what this job still has to do about them. For the job's loop alone."""
 
-    def __init__(self, spark: SparkSession, settings: SinkJobSettings, sinks: Mapping[str, Sink]) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: SinkJobSettings,
+        sinks: Mapping[str, Sink],
+        kept: KeptStates | None = None,
+    ) -> None:
+        """``kept``: the states in an object store; None: they are in the job's folder alone."""
+        self._kept = kept
         self._spark = spark
         self._settings = settings
         self._sinks = sinks
@@ -183,11 +192,15 @@ class Moves:
         """Do what can be done now; who may be served. Call it again and again: what takes long goes on beside.
 
         ``documents``: those that the job was given. ``is_at_rest``: whether nothing of a tenant runs in this job.
+
+        Raises:
+            Fenced: another process of this job's name writes states in the object store; end.
         """
         self._refresh()
+        opened = self._opened({*documents, *self._tenants})
         if self._places is None:
             if not held_path(self._state_dir, "any").parent.exists():
-                return frozenset(documents)
+                return opened.intersection(documents)
             if not self._is_away:
                 self._is_away = True
                 log.error(
@@ -196,7 +209,7 @@ class Moves:
                     reason="it was there before: no tenant is served without",
                 )
             return frozenset()
-        open_ones = {name: each for name, each in self._tenants.items() if not each.is_settled}
+        open_ones = {name: each for name, each in self._tenants.items() if not each.is_settled and name in opened}
         told, reason = self._told([name for name, each in open_ones.items() if self._is_asked_for(name, each)])
         for name, each in open_ones.items():
             held = self._held(name)
@@ -212,7 +225,13 @@ class Moves:
                 self._carry_out(name, each, held, told.get(name), documents.get(name), reason)
         if not any(not each.is_settled for each in self._tenants.values()):
             self._handovers.close()
-        return frozenset(name for name, each in self._tenants.items() if each.step in _SERVED)
+        return frozenset(name for name, each in self._tenants.items() if each.step in _SERVED and name in opened)
+
+    def _opened(self, names: Collection[str]) -> frozenset[str]:
+        """Those whose state lies here, as far as an object store has to do with it."""
+        if self._kept is None:
+            return frozenset(names)
+        return frozenset(name for name in sorted(names) if self._kept.open(name))
 
     def close(self) -> None:
         """End of the job; a drop that is cut off is done again."""
@@ -237,6 +256,8 @@ class Moves:
             held = self._held(name)
             if held is not None and held.phase is Phase.DROPPED:
                 held_path(self._state_dir, name).unlink()
+                if self._kept is not None:
+                    self._kept.forget(name)
         for name, place in places.tenants.items():
             if name not in self._tenants or self._tenants[name].place != place:
                 before = self._tenants.get(name)
@@ -300,6 +321,7 @@ class Moves:
                     self._store(name, HeldState(tenancy=place.tenancy, move=place.move, phase=Phase.GONE))
                     remove_state(self._state_dir, name)
                     log.info("sink_tenant_handed_over", tenant=name, move=place.move, job=place.job)
+                    self._keep(name)
                     tenant.is_settled = True
                 case Step.DROP:
                     self._drop(name, tenant, told)
@@ -315,6 +337,7 @@ class Moves:
                     self._tell_waits(name, tenant, reason or f"{awaited}{by}")
                     return
                 case Step.NOTHING:
+                    self._keep(name)  # that it is gone, where that could not be before
                     tenant.is_settled = True
         except TransientError as error:
             tenant.not_before_s = time.monotonic() + _PAUSE_S
@@ -421,7 +444,9 @@ class Moves:
         because: str = "",
         files: Mapping[str, str] | None = None,
     ) -> None:
+        """Say so; what is said is kept before."""
         assert self._places is not None
+        self._keep(name)
         self._handovers.write(
             Handover(
                 tenant=name,
@@ -433,6 +458,10 @@ class Moves:
                 files=files or {},
             )
         )
+
+    def _keep(self, name: str) -> None:
+        if self._kept is not None:
+            self._kept.keep_now(name)
 
     def _held(self, name: str) -> HeldState | None:
         path = held_path(self._state_dir, name)

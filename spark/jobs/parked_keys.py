@@ -1,10 +1,11 @@
 """Which keys of a tenant's tables are parked, kept through restarts. ``set_aside`` decides; this only remembers.
 
-The file is written behind the letters and before the table's commit. Cut off before it, the batch comes again and writes the
-same letters again; cut off behind it, the batch finds its keys parked, and its commit is what is left to do.
+The file is written, and kept, behind the letters and before the table's commit. Cut off before it, the batch comes again and
+writes the same letters again; cut off behind it, the batch finds its keys parked, and its commit is what is left to do.
 """
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -26,7 +27,9 @@ _ANSWERS_KEPT = 50
 class ParkedKeysFile:
     """One tenant's file; for any thread."""
 
-    def __init__(self, state_dir: Path, tenant: str) -> None:
+    def __init__(self, state_dir: Path, tenant: str, *, keep: Callable[[], None] = lambda: None) -> None:
+        """``keep``: called behind each change; what it raises is the caller's."""
+        self._keep = keep
         self._path = parked_keys_path(state_dir, tenant)
         self._tenant = tenant
         self._lock = threading.Lock()
@@ -52,11 +55,12 @@ class ParkedKeysFile:
             self.store(topic, batch, self.of_table(topic, batch))
 
     def store(self, topic: str, batch: BatchIdentity, table: ParkedKeysOfTable) -> None:
-        """Replace the file whole, durably."""
+        """Replace the file whole, durably, and have it kept."""
         with self._lock:
             known = self._read(batch)
             self._known = msgspec.structs.replace(known, tables={**known.tables, topic: _shortened(table)})
             replace_durably(self._path, encode_parked_keys(self._known))
+        self._keep()
 
     def _read(self, batch: BatchIdentity) -> TenantParkedKeys:
         if self._known is None:

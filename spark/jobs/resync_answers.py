@@ -1,6 +1,7 @@
 """What became of a tenant's requests to build tables anew, kept through restarts."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,9 @@ log = structlog.get_logger()
 class ResyncAnswers:
     """One tenant's file; for any thread."""
 
-    def __init__(self, state_dir: Path, tenant: str) -> None:
+    def __init__(self, state_dir: Path, tenant: str, *, keep: Callable[[], None] = lambda: None) -> None:
+        """``keep``: called behind each change; what it raises is the caller's."""
+        self._keep = keep
         self._path = resyncs_path(state_dir, tenant)
         self._tenant = tenant
         self._lock = threading.Lock()
@@ -30,12 +33,13 @@ class ResyncAnswers:
             return self._read().answers.get(request_id)
 
     def store(self, request_id: str, answer: ResyncAnswer) -> None:
-        """Replace the file whole, durably."""
+        """Replace the file whole, durably, and have it kept: what was refused must not be done by a batch that comes again."""
         with self._lock:
             answers = {**self._read().answers, request_id: answer}
             newest = sorted(answers, key=lambda each: answers[each].at_us)[-_KEPT:]
             self._known = TenantResyncs(tenant=self._tenant, answers={each: answers[each] for each in newest})
             replace_durably(self._path, encode_resyncs(self._known))
+        self._keep()
 
     def _read(self) -> TenantResyncs:
         if self._known is None:

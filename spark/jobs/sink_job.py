@@ -3,7 +3,7 @@
 One Spark session serves one tenant or several packed; each has a streaming query of its own (``tenant_query``), whose
 micro-batches go through ``batch``. This module only wires: settings, session, the tenants' documents, SIGTERM.
 
-Exit codes are those of every service: 0 stopped, 1 start again, 2 settings, 3 every tenant is halted.
+Exit codes are those of every service: 0 stopped, 1 start again, 2 settings, 3 every tenant is halted, or another job has one.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from libs.config.load import load_settings
 from libs.config.tenants import TenantFolder, TenantSet
-from libs.errors import InvalidSettings, PipelineHalted, TransientError
+from libs.errors import Fenced, InvalidSettings, PipelineHalted, TransientError
 from libs.telemetry.endpoint import start_endpoint
 from libs.telemetry.log import configure_logging
 from libs.telemetry.metrics import (
@@ -35,12 +35,14 @@ from libs.telemetry.metrics import (
 )
 from libs.types.tenant import TenantSpec
 from spark.jobs.executors import ExecutorCounts, delete_left, executor_counts
+from spark.jobs.kept_states import KeptStates
 from spark.jobs.lineage import open_lineage
 from spark.jobs.moves import Moves
 from spark.jobs.session import lock_state, open_session
 from spark.jobs.settings import SinkJobSettings
+from spark.jobs.state_store import StateStore
 from spark.jobs.tenant_query import TenantQuery
-from spark.sinks.port import Sink
+from spark.sinks.port import KeepsFiles, Sink
 from spark.sinks.registry import open_sinks
 
 NAME: Final = "sink_job"
@@ -71,6 +73,7 @@ def main(argv: Sequence[str]) -> int:
         mistakes: list[str] = []
         shared_dirs = settings.session.shared_dirs if settings.session.has_executors else None
         sinks = open_sinks(settings.warehouses, mistakes=mistakes, shared_dirs=shared_dirs)
+        mistakes += gone_with_the_job(settings, sinks)
         if mistakes:
             raise InvalidSettings(NAME, mistakes)
         serve(settings, sinks, stop)
@@ -78,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
         sys.stderr.write(f"{error}\n")
         return EXIT_INVALID_SETTINGS
     except Exception as error:
-        code = EXIT_HALTED if isinstance(error, PipelineHalted) else EXIT_RESTART
+        code = EXIT_HALTED if isinstance(error, PipelineHalted | Fenced) else EXIT_RESTART
         log.error("service_failed", error=type(error).__name__, reason=str(error), exit_code=code, exc_info=True)
         return 0 if stop.is_set() else code
     log.info("service_stopped")
@@ -91,6 +94,7 @@ def serve(settings: SinkJobSettings, sinks: Mapping[str, Sink], stop: threading.
     Raises:
         TransientError: the session died; start the job again.
         PipelineHalted: every tenant is halted; the log has each one's reason.
+        Fenced: another job writes the state of a tenant of this one.
         InvalidSettings: the tenants' folder or the jars are missing.
     """
     folder = TenantFolder(Path(settings.tenants_dir), state_folder=Path(settings.state_dir) / "tenants")
@@ -136,6 +140,7 @@ class _Fleet:
         self._leaving: dict[str, TenantQuery] = {}
         """Of tenants whose document is away, until their last batch has ended."""
         self._documents: dict[str, TenantSpec] = {}
+        self._kept: KeptStates | None = None
         self._moves: Moves | None = None
         self._is_told = False
         self._has_executors = not settings.session.has_executors
@@ -146,7 +151,9 @@ class _Fleet:
     def open(self) -> None:
         self._spark = open_session(self._settings.session, self._sinks.values(), name="headwater-sink")
         self._lock = lock_state(self._spark, Path(self._settings.state_dir), timeout_s=self._settings.lock_timeout_s)
-        self._moves = Moves(self._spark, self._settings, self._sinks)
+        if (kept_in := self._settings.state_store) is not None:
+            self._kept = KeptStates(kept_in, Path(self._settings.state_dir), StateStore(kept_in))
+        self._moves = Moves(self._spark, self._settings, self._sinks, self._kept)
         if self._settings.session.has_executors:
             delete_left(self._spark)
 
@@ -173,7 +180,9 @@ class _Fleet:
             if name not in self._queries:
                 assert spec.sink is not None
                 sink, before = self._sinks[spec.sink.warehouse], self._leaving.pop(name, None)
-                self._queries[name] = TenantQuery(self._spark, self._settings, spec, sink, self._lineage, behind=before)
+                self._queries[name] = TenantQuery(
+                    self._spark, self._settings, spec, sink, self._lineage, behind=before, kept=self._kept
+                )
         self._is_told = True
 
     def _is_at_rest(self, name: str) -> bool:
@@ -199,6 +208,8 @@ class _Fleet:
                 raise TransientError("the Spark session ended by itself; its log has the reason")
             for query in self._queries.values():
                 query.supervise()
+                if query.fenced is not None:
+                    raise query.fenced
             self._tell_let_go()
             now_s = time.monotonic()
             is_due = not self._has_executors or now_s - self._counted_at_s >= _COUNT_EXECUTORS_EVERY_S
@@ -241,6 +252,7 @@ class _Fleet:
             return "no executor has come yet: `kubectl get pods -l headwater.dev/role=sink-executor` tells why"
         waiting = [name for name, query in self._queries.items() if not query.is_running]
         waiting += sorted(self._moves.waiting) if self._moves is not None else []
+        waiting += sorted(set(self._kept.waiting) - set(waiting)) if self._kept is not None else []
         return f"not running: {', '.join(waiting)}" if waiting else None
 
     def close(self) -> None:
@@ -256,6 +268,22 @@ class _Fleet:
                 self._spark.stop()
         except (Py4JError, ConnectionError) as error:
             log.warning("session_stop_failed", reason=type(error).__name__)
+
+
+def gone_with_the_job(settings: SinkJobSettings, sinks: Mapping[str, Sink]) -> list[str]:
+    """Mistakes: warehouses on a volume that need not outlive the job, since its state is kept elsewhere. Their rows would be
+    gone, and the state say that they are written."""
+    if settings.state_store is None or settings.own_volume is None:
+        return []
+    volume = Path(settings.own_volume).resolve()
+    return [
+        f"warehouses.{name}: lies in {folder}, on the job's own volume, and with state_store that need not outlive the job; "
+        "have it in an object store or a folder that jobs share, or leave state_store out"
+        for name, sink in sinks.items()
+        if isinstance(sink, KeepsFiles)
+        for folder in sink.folders
+        if folder.resolve().is_relative_to(volume)
+    ]
 
 
 def _session_gone() -> TransientError:

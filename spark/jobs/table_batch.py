@@ -70,6 +70,10 @@ class TenantSink:
     tell_applied: Callable[[Sequence[TableOutcome]], None] = lambda _: None
     """Called with what became of each table of a batch, when all are committed; it does not raise."""
     failures: TableFailures = field(default_factory=TableFailures)
+    keep: Callable[[], None] = lambda: None
+    """Have the state outlive the job's folder; waits. Raises Fenced where another job has the tenant."""
+    confirm: Callable[[], None] = lambda: None
+    """See that no other job has the tenant, before a table is written; waits and raises as ``keep``."""
     is_stopping: Callable[[], bool] = lambda: False
     """Whether the query is being stopped, so that jobs fail for that alone."""
     cut: Cut = field(default_factory=Cut)

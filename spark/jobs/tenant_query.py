@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from libs.errors import PipelineHalted, TransientError
+from libs.errors import Fenced, PipelineHalted, TransientError
 from libs.telemetry.metrics import (
     SINK_HALTED,
     SINK_INTERVAL,
@@ -32,6 +33,7 @@ from libs.types.tenant import Images, TenantSpec
 from spark.jobs.batch import apply_batch
 from spark.jobs.batch_files import cut_file, read_ahead_file
 from spark.jobs.delivered_schemas import DeliveredSchemas
+from spark.jobs.kept_states import KeptStates
 from spark.jobs.lineage import Lineage, TenantLineage
 from spark.jobs.newest_events import NewestEvents
 from spark.jobs.pace import batch_limit, first_pace, is_full_batch, next_pace
@@ -64,9 +66,10 @@ log = structlog.get_logger()
 class _Run:
     """One start of the query, up to its end."""
 
-    def __init__(self, context: TenantSink, lineage: TenantLineage | None) -> None:
-        self._is_over = threading.Event()
-        self._context = replace(context, is_stopping=self._is_over.is_set)
+    def __init__(self, context: TenantSink, lineage: TenantLineage | None, is_over: threading.Event) -> None:
+        """``is_over``: set when the query is stopped."""
+        self._is_over = is_over
+        self._context = replace(context, is_stopping=is_over.is_set)
         self.lineage = lineage
         self._pace = first_pace(context.settings)
         self._query: Future[StreamingQuery] = Future()
@@ -78,6 +81,11 @@ class _Run:
         self.wake_at_s = 0.0
         """Not before."""
         self.is_waking = False
+        self.kept_behind = 0
+        """How many batches were applied, and noted by Spark, when the state was kept at rest last."""
+        self.keep_at_s = 0.0
+        """Not before."""
+        self.is_keeping = False
         self.is_applying = False
         """A batch is at work; that may outlast the query's end, which Spark does not wait for."""
         self.failure: BaseException | None = None
@@ -155,9 +163,14 @@ class TenantQuery:
         lineage: Lineage | None = None,
         *,
         behind: "TenantQuery | None" = None,
+        kept: KeptStates | None = None,
     ) -> None:
-        """``behind``: the tenant's query before this one, stopped; its last batch is waited for."""
+        """``behind``: the tenant's query before this one, stopped; its last batch is waited for. ``kept``: has the tenant's
+        state, open; None: the job's folder alone has."""
         assert tenant.sink is not None
+        self._kept = kept
+        self.fenced: Fenced | None = None
+        """Another job has the tenant."""
         self._lineage = lineage
         self.tenant = tenant
         self._sink_settings = tenant.sink
@@ -187,7 +200,7 @@ class TenantQuery:
 
     def supervise(self) -> None:
         """Start the query when it is due; notice its end."""
-        if self._halted_because is not None or not self._is_first_at_rest():
+        if self.fenced is not None or self._halted_because is not None or not self._is_first_at_rest():
             return
         if self._run is None:
             if time.monotonic() >= self._start_at_s:
@@ -202,6 +215,7 @@ class TenantQuery:
             if self._run.is_idle():
                 SINK_LAG.labels(*self._labels).set(0)
                 self._wake(self._run)
+                self._keep_at_rest(self._run)
             return
         failed, self._run = self._run, None
         self._stopped = failed
@@ -241,6 +255,8 @@ class TenantQuery:
         lineage = None if self._lineage is None else TenantLineage(self._lineage, self._settings, self.tenant)
         limit = batch_limit(self._sink_settings, self._settings.max_offsets_per_trigger)
         fails_on_loss = name not in self._settings.accepts_losses_of
+        is_over, kept = threading.Event(), self._kept
+        keep = (lambda: None) if kept is None else partial(kept.keep, name, is_over.is_set)
         context = TenantSink(
             tenant=self.tenant,
             settings=self._sink_settings,
@@ -250,15 +266,17 @@ class TenantQuery:
             state_dir=state_dir,
             tables_in_parallel=self._settings.tables_in_parallel,
             retries=Retries(),
-            parked_keys=ParkedKeysFile(state_dir, name),
+            parked_keys=ParkedKeysFile(state_dir, name, keep=keep),
             max_parked_keys=self._settings.max_parked_keys,
-            resyncs=ResyncAnswers(state_dir, name),
+            resyncs=ResyncAnswers(state_dir, name, keep=keep),
             newest_events=NewestEvents(self._settings.kafka),
             cut_file=cut_file(state_dir, name),
             read_ahead_file=read_ahead_file(state_dir, name),
             batch_limit=limit,
             fails_on_loss=fails_on_loss,
             failures=self._table_failures,
+            keep=keep,
+            confirm=(lambda: None) if kept is None else partial(kept.confirm, name, is_over.is_set),
             **({} if lineage is None else {"tell_applied": lineage.applied}),
         )
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
@@ -270,7 +288,7 @@ class TenantQuery:
             with_before=self._sink_settings.images is Images.BEFORE_AND_AFTER,
             fails_on_loss=fails_on_loss,
         )
-        run = _Run(context, lineage)
+        run = _Run(context, lineage, is_over)
         run.note_parked()
         if lineage is not None:  # before the first batch tells of itself
             lineage.started()
@@ -302,7 +320,34 @@ class TenantQuery:
         finally:
             run.is_waking = False
 
+    def _keep_at_rest(self, run: _Run) -> None:
+        """Once Spark has noted the last batch: else a job that begins from the object would take it once more, maybe when Kafka
+        has its events no longer. Beside the job's loop, as ``_wake``."""
+        is_kept = self._kept is None or run.is_keeping or run.kept_behind == run.applied_batches
+        if is_kept or time.monotonic() < run.keep_at_s:
+            return
+        run.is_keeping = True
+        threading.Thread(target=self._keep_now, args=(run, run.applied_batches), daemon=True).start()
+
+    def _keep_now(self, run: _Run, applied_batches: int) -> None:
+        assert self._kept is not None
+        try:
+            self._kept.keep_now(self.tenant.tenant)
+            run.kept_behind = applied_batches
+        except TransientError as error:
+            run.keep_at_s = time.monotonic() + _LONGEST_PAUSE_S
+            log.warning(
+                "sink_state_not_kept", tenant=self.tenant.tenant, reason=str(error), retry_in_s=_LONGEST_PAUSE_S
+            )
+        except Fenced as error:
+            self.fenced = error
+        finally:
+            run.is_keeping = False
+
     def _note_failure(self, error: BaseException | None) -> None:
+        if isinstance(error, Fenced):
+            self.fenced = error
+            return
         reason = described(error)
         self._failures += 1
         SINK_QUERY_FAILURES.labels(*self._labels).inc()

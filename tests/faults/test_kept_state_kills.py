@@ -1,0 +1,297 @@
+"""Spark jobs whose state is in an object store: killed with their folder, two at once, and cut off from the store."""
+
+import contextlib
+import fcntl
+import random
+import re
+import secrets
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from libs.local.ports import free_port
+from libs.local.process import Running, start, stop, wait_ready
+from libs.mysql.logical import column
+from libs.types.parked_keys import decode_parked_keys, parked_keys_path
+from libs.types.table import TableSchema
+from libs.types.tenant import SinkMode
+from spark.jobs.kept_states import KeptState
+from spark.sinks.iceberg.settings import Settings
+from tests.cluster import programs
+from tests.faults.test_sink_kills import assert_exact
+from tests.object_store import REGION, ObjectStore
+from tests.sink_job import LIFE_TIMEOUT_S, POLL_S, STOP_TIMEOUT_S, SinkJob, Tenant, write_tenant
+from tests.spark_session import read_rows
+
+READY_TIMEOUT_S = 60.0
+BUCKET, JOB = "state", "own"
+
+
+@dataclass(slots=True)
+class Store:
+    """An object store that can be unplugged."""
+
+    store: ObjectStore
+    running: Running
+    log_dir: Path
+
+    def kept(self, tenant: Tenant) -> KeptState | None:
+        """What it has of a tenant."""
+        file = self.store.file_of(f"s3://{BUCKET}/jobs/{JOB}/{tenant.name}.json")
+        try:
+            return msgspec.json.decode(file.read_bytes(), type=KeptState)
+        except (FileNotFoundError, msgspec.DecodeError):  # or it is being replaced
+            return None
+
+    def unplug(self) -> None:
+        stop(self.running, STOP_TIMEOUT_S)
+
+    def plug_in(self) -> None:
+        self.running = start(self.running.spec, self.log_dir, dies_with_parent=True)
+        wait_ready(self.running, READY_TIMEOUT_S)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    program = programs.build_object_store()
+    if program is None:
+        pytest.fail("the object store cannot be built: see above; `make cluster-programs` tries again")
+    served = ObjectStore(program, tmp_path / "store", free_port())
+    logs = tmp_path / "store-logs"
+    made = Store(served, start(served.spec(), logs, dies_with_parent=True), logs)
+    try:
+        wait_ready(made.running, READY_TIMEOUT_S)
+        served.make_bucket(BUCKET)
+        yield made
+    finally:
+        stop(made.running, STOP_TIMEOUT_S)
+
+
+def job_in(folder: Path, shared: Path, bootstrap_servers: str, store: Store) -> SinkJob:
+    """A job with a folder of its own; tenants and warehouse in ``shared``."""
+    folder.mkdir(exist_ok=True)
+    (shared / "tenants").mkdir(exist_ok=True)
+    catalog = {"kind": "sqlite", "file": str(shared / "catalog.db")}
+    where = {"warehouse_dir": str(shared / "warehouse"), "catalog": catalog}
+    kept_in = {
+        "uri": f"s3://{BUCKET}/jobs",
+        "job": JOB,
+        "endpoint": store.store.uri,
+        "region": REGION,
+        "is_path_style": True,
+        "takeover_wait_s": 3.0,
+    }
+    return SinkJob(
+        folder,
+        bootstrap_servers,
+        "iceberg",
+        where,
+        partial(read_rows, msgspec.convert(where, Settings)),
+        environ=store.store.environ,
+        settings={"state_store": kept_in, "tenants_dir": str(shared / "tenants")},
+    )
+
+
+@contextlib.contextmanager
+def ended(*jobs: SinkJob) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for job in jobs:
+            if job.running is not None:
+                stop(job.running, STOP_TIMEOUT_S)
+
+
+def lose_folder(job: SinkJob) -> None:
+    """As a pod loses it: when all of its processes have ended, of which the JVM holds the state's lock."""
+    deadline_s = time.monotonic() + STOP_TIMEOUT_S
+    with (job.folder / "state" / "session.lock").open("rb+") as lock:
+        while True:
+            try:
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                assert time.monotonic() < deadline_s
+                time.sleep(POLL_S)
+    shutil.rmtree(job.folder / "state")
+
+
+@pytest.mark.timeout(3 * LIFE_TIMEOUT_S)
+def test_killed_with_its_folder_a_job_goes_on_from_the_store(
+    tmp_path: Path, bootstrap_servers: str, store: Store
+) -> None:
+    """Between the two tables of its second batch, which is not full. More is written then, and the batch that comes again has
+    none of it, since one table has that batch's number: each event is in a log once."""
+    chance = random.Random(42)
+    job = job_in(tmp_path, tmp_path, bootstrap_servers, store)
+    job.settings = {**job.settings, "tables_in_parallel": 1}
+    tenant = write_tenant(job, f"a{secrets.token_hex(3)}", SinkMode.APPEND, "visits", "clicks")
+    tenant.write(chance, transactions=9)  # of 20 changes each; a batch has 120
+    with ended(job):
+        job.start(failpoints="sink_after_merge_before_next_table=kill@3")
+        job.wait_until_killed()
+        assert (kept := store.kept(tenant)) is not None
+        assert f"checkpoints/{tenant.name}/offsets/1" in kept.files
+        lose_folder(job)
+        tenant.write(chance, transactions=9)
+
+        job.start()
+        job.wait_until(lambda: job.progress(tenant).rows >= tenant.changes)
+
+        assert_exact(job, tenant, SinkMode.APPEND)
+        # At rest it knows that the last batch is over: Kafka may have deleted its events when a job begins anew.
+        last = f"checkpoints/{tenant.name}/commits/{job.progress(tenant).batch_id}"
+        job.wait_until(lambda: (kept := store.kept(tenant)) is not None and last in kept.files)
+
+
+@pytest.mark.timeout(7 * LIFE_TIMEOUT_S)
+def test_killed_at_every_failpoint_with_its_folder_the_tables_are_exact(
+    tmp_path: Path, bootstrap_servers: str, store: Store
+) -> None:
+    """A mirror, a log and a history, of which more is written before each life. Of the five tables or three tenants that each
+    life has to do with, twice, about half are done when it ends."""
+    chance = random.Random(43)
+    job = job_in(tmp_path, tmp_path, bootstrap_servers, store)
+    mirror = write_tenant(job, f"m{secrets.token_hex(3)}", SinkMode.MIRROR, "orders", "items")
+    append = write_tenant(job, f"a{secrets.token_hex(3)}", SinkMode.APPEND, "visits", "clicks")
+    history = write_tenant(job, f"h{secrets.token_hex(3)}", SinkMode.HISTORY, "prices")
+    tenants, modes = [mirror, append, history], [SinkMode.MIRROR, SinkMode.APPEND, SinkMode.HISTORY]
+    with ended(job):
+        for failpoint, on_pass in (
+            ("sink_after_merge_before_next_table", 6),
+            ("sink_before_state_kept", 4),
+            ("sink_after_state_kept", 4),
+            ("sink_after_rows_before_commit", 5),
+            ("sink_before_merge", 6),
+            ("sink_after_batch_before_spark_commit", 4),
+        ):
+            for tenant in tenants:
+                tenant.write(chance, transactions=10)
+            job.start(failpoints=f"{failpoint}=kill@{on_pass}")
+            job.wait_until_killed()
+            lose_folder(job)
+
+        job.start()
+        job.wait_until(lambda: all(job.progress(tenant).rows >= tenant.changes for tenant in tenants))
+
+        for tenant, mode in zip(tenants, modes, strict=True):
+            assert_exact(job, tenant, mode)
+
+
+@pytest.mark.timeout(4 * LIFE_TIMEOUT_S)
+def test_what_is_parked_is_known_though_the_folder_is_lost(
+    tmp_path: Path, bootstrap_servers: str, store: Store
+) -> None:
+    """The job dies behind the commit that left the refused event out: later events of its key wait for it nonetheless."""
+    job = job_in(tmp_path, tmp_path, bootstrap_servers, store)
+    tenant = write_tenant(job, f"l{secrets.token_hex(3)}", SinkMode.APPEND, "orders")
+    first = tenant.models[0].schema
+    schema = TableSchema(
+        table_id=first.table_id, columns=(*first.columns, column("n", "int")), key=first.key, version=2
+    )
+
+    def write(*changes: tuple[int, str, object]) -> None:
+        with tenant.topics.transaction() as transaction:
+            transaction.schema(schema)
+            for key, note, n in changes:
+                transaction.change(schema, op="u", after={"id": key, "note": note, "n": n})
+
+    def letters() -> int:
+        return sum(table.dead_letters for table in job.progress(tenant).tables.values())
+
+    with ended(job):
+        write((1, "a", 1), (2, "bad", "no number"), (3, "b", 2))
+        job.start(failpoints="sink_after_merge_before_next_table=kill")
+        job.wait_until_killed()
+        lose_folder(job)
+        write((2, "later", 3), (4, "c", 4))
+
+        job.start()
+        job.wait_until(lambda: job.progress(tenant).rows + letters() >= 5)
+
+        assert sorted(row["note"] for row in job.rows(tenant, tenant.models[0])) == ["a", "b", "c"]
+        parked = decode_parked_keys(parked_keys_path(job.folder / "state", tenant.name).read_bytes())
+        [table] = parked.tables.values()
+        assert [key.letters for key in table.keys.values()] == [2]
+
+
+@pytest.mark.timeout(4 * LIFE_TIMEOUT_S)
+def test_of_two_jobs_the_first_ends_by_name_and_nothing_is_written_twice(
+    tmp_path: Path, bootstrap_servers: str, store: Store
+) -> None:
+    """It is stopped in the midst of a batch, as a pod is that nobody reaches, and goes on when the other has taken over."""
+    chance = random.Random(44)
+    first = job_in(tmp_path / "first", tmp_path, bootstrap_servers, store)
+    second = job_in(tmp_path / "second", tmp_path, bootstrap_servers, store)
+    written = SinkJob(tmp_path, bootstrap_servers, "iceberg", {}, first.read_rows)
+    mirror = write_tenant(written, f"m{secrets.token_hex(3)}", SinkMode.MIRROR, "orders")
+    append = write_tenant(written, f"a{secrets.token_hex(3)}", SinkMode.APPEND, "visits")
+    tenants, modes = [mirror, append], [SinkMode.MIRROR, SinkMode.APPEND]
+    for tenant in tenants:
+        tenant.write(chance, transactions=30)
+
+    def is_in_a_batch() -> bool:
+        """Its third one is kept, and nothing of it written."""
+        return any("/offsets/2" in file for tenant in tenants if (kept := store.kept(tenant)) for file in kept.files)
+
+    with ended(first, second):
+        first.start(failpoints="sink_after_state_kept=sleep:5")
+        assert first.running is not None
+        first.wait_until(is_in_a_batch)
+        first.running.popen.send_signal(signal.SIGSTOP)
+        try:
+            second.start()
+            second.wait_until(lambda: all(second.progress(each).rows >= each.changes for each in tenants))
+        finally:
+            first.running.popen.send_signal(signal.SIGCONT)
+        for tenant in tenants:
+            tenant.write(chance, transactions=5)
+
+        assert first.running.popen.wait(LIFE_TIMEOUT_S) == 3
+        second.wait_until(lambda: all(second.progress(each).rows >= each.changes for each in tenants))
+
+        log = first.running.log_path.read_text()
+        assert re.search(r'"error": ?"Fenced".*another process has written the state of tenant', log)
+        for tenant, mode in zip(tenants, modes, strict=True):
+            assert_exact(second, tenant, mode)
+
+
+@pytest.mark.timeout(3 * LIFE_TIMEOUT_S)
+def test_while_the_store_is_away_nothing_is_written_and_it_is_told(
+    tmp_path: Path, bootstrap_servers: str, store: Store
+) -> None:
+    """The job's own health stays good, since a restart would help nothing; when the store is back, it goes on."""
+    chance = random.Random(45)
+    job = job_in(tmp_path, tmp_path, bootstrap_servers, store)
+    tenant = write_tenant(job, f"a{secrets.token_hex(3)}", SinkMode.APPEND, "visits")
+    [model] = tenant.models
+    with ended(job):
+        tenant.write(chance, transactions=2)
+        job.start()
+        job.wait_until(lambda: job.progress(tenant).rows >= tenant.changes)
+        before = tenant.changes
+        store.unplug()
+        tenant.write(chance, transactions=2)
+
+        job.wait_until(lambda: job.asked("/readyz")[0] == 503)
+        assert job.running is not None
+        log = job.running.log_path.read_text()
+        assert re.search(
+            rf'"tenant": ?"{tenant.name}".*cannot be read or written.*see that the object store answers', log
+        )
+        assert store.store.secret not in log
+        assert f'headwater_sink_waits{{tenant="{tenant.name}"}} 1.0' in job.asked("/metrics")[1]
+        assert job.asked("/healthz")[0] == 200
+        assert len(job.rows(tenant, model)) == before
+
+        store.plug_in()
+        job.wait_until(lambda: job.progress(tenant).rows >= tenant.changes)
+        job.wait_until(lambda: job.asked("/readyz")[0] == 200)
+        assert_exact(job, tenant, SinkMode.APPEND)
