@@ -3,7 +3,8 @@
 A job is a StatefulSet of one pod, made from the chart's template, and a ConfigMap with its tenants' documents, which the pod
 mounts as its tenants folder. A StatefulSet, since a job's state (Spark's checkpoints) lies on a volume of its own, which comes
 back with the pod, and since two pods of one job never run at once. Where the template is a SparkApplication, it is one, and a
-claim of that volume beside it. A tenant's state lies there too, so that it moves to another job only by a hand-over
+claim of that volume beside it. A template without a claim is of jobs whose state is in an object store. A tenant's state lies
+with its job, so that it moves to another job only by a hand-over
 (``moves``): both jobs are told of its place, and the old one stays until it has answered.
 """
 
@@ -53,7 +54,7 @@ class JobTemplate:
     owner: Mapping[str, Any]
     """An owner reference."""
     claim: Mapping[str, Any] | None = None
-    """Of a SparkApplication: the volume of a job's state."""
+    """Of a SparkApplication: the volume of a job's state; None: it has one of its own, or needs none."""
 
     @property
     def claim_goes(self) -> bool:
@@ -94,7 +95,9 @@ def job_template(config_map: Mapping[str, Any]) -> JobTemplate:
         manifest = yaml.safe_load(text)
         volumes = _pod(kind, manifest)["spec"]["volumes"]
         has_place = any(volume["name"] == TENANTS_VOLUME for volume in volumes)
-        claim = yaml.safe_load(data[CLAIM_KEY]) if kind == "SparkApplication" else None
+        # A volume without a source is to become the claim.
+        needs_claim = kind == "SparkApplication" and {"name": STATE_VOLUME} in volumes
+        claim = yaml.safe_load(data[CLAIM_KEY]) if needs_claim else None
     except (yaml.YAMLError, KeyError, TypeError) as error:
         raise InvalidSettings("sink_jobs", [f"{place}: is no {kind} with volumes ({type(error).__name__})"]) from error
     if not has_place:
@@ -227,11 +230,12 @@ def manifests(job: SinkJob, template: JobTemplate, namespace: str) -> tuple[dict
     runs["metadata"] = metadata | {"labels": {**runs.get("metadata", {}).get("labels", {}), **labels}}
     pod, volumes = _pod(template.kind, runs), {TENANTS_VOLUME: {"configMap": {"name": name}}}
     made = [documents]
-    if template.claim is None:
-        runs["spec"]["selector"] = {"matchLabels": {JOB_LABEL: job.name}}
-    else:
+    if template.claim is not None:
         made.append(_claim(job, template, namespace, labels))
         volumes[STATE_VOLUME] = {"persistentVolumeClaim": {"claimName": claim_name(job.name)}}
+    if template.kind == "StatefulSet":
+        runs["spec"]["selector"] = {"matchLabels": {JOB_LABEL: job.name}}
+    else:
         # The Spark Operator has them bear the SparkApplication's labels too, and that one is of the job's own pod.
         executor = runs["spec"].setdefault("executor", {})
         executor["labels"] = executor.get("labels", {}) | {JOB_LABEL: "", EXECUTOR_LABEL: job.name}

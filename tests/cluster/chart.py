@@ -161,6 +161,19 @@ TRIAL: Final[Mapping[str, Any]] = {
     "trial": {"kafka": {"enabled": True}, "redis": {"enabled": True}},
 }
 """With servers of its own."""
+KEPT: Final[Mapping[str, Any]] = {
+    **FULL,
+    "sink": {
+        **FULL["sink"],
+        "settings": {
+            **FULL["sink"]["settings"],
+            "state_store": {"uri": "s3://lake/state", "region": "eu-central-1", "endpoint": "https://store:9000"},
+        },
+        "secretEnv": {**FULL["sink"]["secretEnv"], "AWS_SECRET_ACCESS_KEY": {"name": "lake", "key": "secret"}},
+        "stateSize": None,
+    },
+}
+"""The jobs' state in an object store, and no volume of theirs."""
 VALUES: Final = {
     "least": LEAST,
     "trial": TRIAL,
@@ -168,6 +181,7 @@ VALUES: Final = {
     "small": SMALL,
     "full": FULL,
     "executors": EXECUTORS,
+    "kept": KEPT,
     "cert-manager": CERT_MANAGER,
 }
 

@@ -38,6 +38,7 @@ from tests.cluster.chart import (
     CHART,
     EXECUTORS,
     FULL,
+    KEPT,
     RELEASE,
     SHOP,
     SMALL,
@@ -687,6 +688,9 @@ def test_no_password_stands_in_what_is_rendered(cluster: ControlPlane) -> None:
         ({"tenantOperator": {"tenantNames": {"team_acme": ["acme"]}}}, "team_acme"),
         ({"sink": {"executors": {"resources": {"requests": {"memory": "1Gi"}}}}}, "executors/resources/requests"),
         ({"sink": {"kind": "SparkApplication"}}, "sink.executors.instances: is 0"),
+        ({"sink": {"stateSize": None}}, "sink.stateSize: is null, and without sink.settings.state_store"),
+        ({"sink": {"settings": {"state_store": {"uri": "file:///state"}}}}, "state_store/uri"),
+        ({"sink": {"settings": {"state_store": {"uri": "s3://lake", "job": "mine"}}}}, "'job' not allowed"),
         ({"development": True, "sink": {"executors": {"instances": 1}}}, "set sink.executors.instances: 0"),
         ({"sink": {"executors": {"podTemplate": {"spec": {"containers": []}}}}}, "podTemplate/spec"),
         ({"sink": {"podTemplate": {"spec": {"securityContext": {"runAsNonRoot": False}}}}}, "runAsNonRoot"),
@@ -920,6 +924,32 @@ def test_a_spark_application_is_of_the_images_spark_and_the_job_takes_its_settin
     assert driver["template"]["spec"]["automountServiceAccountToken"] is True
     assert executor["template"]["spec"]["automountServiceAccountToken"] is False
     assert "executor.yaml" not in objects["ConfigMap", "headwater-sink"]["data"]
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "SparkApplication"])
+def test_jobs_whose_state_is_in_an_object_store_have_no_volume(cluster: ControlPlane, kind: str) -> None:
+    """A folder that goes with the pod; the job's name tells its objects from other jobs'. With a stateSize there is a volume
+    too, so that what is on it gets into the store."""
+    of_all, executors = (KEPT, {}) if kind == "StatefulSet" else (EXECUTORS, EXECUTORS["sink"]["executors"])
+    for size in (None, "2Gi"):
+        sink = {**KEPT["sink"], "kind": kind, "executors": executors, "stateSize": size}
+        objects = render(cluster, {**of_all, "sink": sink}, "any", "sink")
+        [template] = [each for each in objects if each["metadata"]["name"] == "headwater-sink-template"]
+        made = manifests(
+            SinkJob("own-acme", {"acme": "tenant: acme\n"}),
+            job_template(template | {"metadata": template["metadata"] | {"uid": "0"}}),
+            "any",
+        )
+        runs = made[-1]
+        pod = (runs["spec"]["template"] if kind == "StatefulSet" else runs["spec"]["driver"]["template"])["spec"]
+        [job] = [each for each in pod["containers"][0]["env"] if each["name"] == "HEADWATER_STATE_STORE__JOB"]
+        assert job["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.labels['headwater.dev/sink-job']"}}
+        volumes = {each["name"]: each for each in pod["volumes"]}
+        has_claim = "volumeClaimTemplates" in runs["spec"] or "persistentVolumeClaim" in volumes["state"]
+        assert has_claim == (size is not None)
+        if size is None:
+            assert volumes["state"] == {"name": "state", "emptyDir": {}}
+            assert len(made) == 2
 
 
 def test_a_driver_may_see_to_pods_and_nothing_else(cluster: ControlPlane, namespace: str) -> None:

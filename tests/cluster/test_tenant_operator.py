@@ -776,6 +776,30 @@ async def test_a_job_that_an_older_chart_made_takes_what_can_be_changed(mesh: Me
     await mesh.is_told(tenant, "ready")
 
 
+async def test_a_job_loses_its_volume_only_once_its_stateful_set_is_deleted(mesh: Mesh, tenant: str) -> None:
+    """Kubernetes refuses to take it away, so the team is told, and the job goes on as it is; who deletes the StatefulSet knows
+    that the state is in the store. The job that is made anew has none."""
+    kept = {"settings": {"state_store": {"uri": "s3://lake/state"}}}
+    mesh.cluster.apply(*render(mesh.cluster, {"sink": kept}, mesh.own, "sink"))
+    mesh.start_operator(sink_jobs={"template_config_map": "headwater-sink-template"})
+    mesh.tenant(tenant)
+    await mesh.is_told(tenant, "ready")
+
+    def spec() -> Any:
+        found = mesh.cluster.get("statefulset", "headwater-sink-packed-0", mesh.own)
+        return {} if found is None else found["spec"]
+
+    assert "volumeClaimTemplates" in spec()
+    mesh.cluster.apply(*render(mesh.cluster, {"sink": {**kept, "stateSize": None}}, mesh.own, "sink"))
+
+    await mesh.is_told(tenant, "waiting", "updates to statefulset spec")
+    assert "volumeClaimTemplates" in spec()
+    mesh.cluster.kubectl("delete", "statefulset", "-l", "headwater.dev/sink-job", "-n", mesh.own)
+    await mesh.is_told(tenant, "ready")
+    assert "volumeClaimTemplates" not in spec()
+    assert _volume(spec()["template"], "state")["emptyDir"] == {}
+
+
 async def test_a_tenant_moves_between_spark_jobs_when_it_is_asked_to_and_when_it_is_large(
     mesh: Mesh, tenant: str
 ) -> None:

@@ -153,8 +153,12 @@ spec:
       args: [--settings, /etc/headwater/settings/settings.yaml]
       {{- end }}
       {{- $env := include "headwater.secretEnv" (dict "root" . "secretEnv" .Values.sink.secretEnv) | trim }}
-      {{- if or $env (and $hasExecutors (not $isSubmitted)) }}
+      {{- if or $env .Values.sink.settings.state_store (and $hasExecutors (not $isSubmitted)) }}
       env:
+        {{- if .Values.sink.settings.state_store }}
+        - name: HEADWATER_STATE_STORE__JOB
+          valueFrom: {fieldRef: {fieldPath: "metadata.labels['headwater.dev/sink-job']"}}
+        {{- end }}
         {{- with $env }}{{- . | nindent 8 }}{{- end }}
         {{- if and $hasExecutors (not $isSubmitted) }}{{- include "headwater.sinkExecutorEnv" . | nindent 8 }}{{- end }}
       {{- end }}
@@ -183,8 +187,13 @@ spec:
     - name: code
       emptyDir: {sizeLimit: 256Mi}
     {{- end }}
-    {{- if $isSubmitted }}
+    {{- if not .Values.sink.stateSize }}
+    - name: state  # what is kept of it is in the object store
+      emptyDir: {}
+    {{- else if $isSubmitted }}
     - name: state    # tenant_operator's, a claim
+    {{- end }}
+    {{- if $isSubmitted }}
     - name: spark-local-dir-1
       emptyDir: {}
     {{- end }}

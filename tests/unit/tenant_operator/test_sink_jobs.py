@@ -1,5 +1,7 @@
 """Who shares a Spark job, and what runs it."""
 
+import copy
+
 import pytest
 import yaml
 
@@ -192,6 +194,23 @@ def test_a_spark_application_without_a_claim_beside_it_is_refused() -> None:
         job_template(found)
 
     assert "sparkapplication.yaml: is no SparkApplication with volumes" in str(refused.value)
+
+
+def test_a_spark_application_whose_state_needs_no_volume_has_no_claim() -> None:
+    application = copy.deepcopy(APPLICATION)
+    application["spec"]["driver"]["template"]["spec"]["volumes"][2]["emptyDir"] = {}  # type: ignore[index]
+    found = {
+        "metadata": {"name": "template", "uid": "u"},
+        "data": {"sparkapplication.yaml": yaml.safe_dump(application)},
+    }
+    [job] = jobs_of(tenants("acme", own="acme", jobs={"acme": "own-acme"}))
+
+    documents, made = manifests(job, job_template(found), "headwater")
+
+    assert documents["data"].keys() == {"acme.yaml", "places.json"}
+    assert made["spec"]["driver"]["template"]["spec"]["volumes"][2] == {"name": "state", "emptyDir": {}}
+    assert "selector" not in made["spec"]
+    assert made["spec"]["executor"]["labels"]["headwater.dev/executor-of"] == "own-acme"
 
 
 def test_a_stateful_set_keeps_the_policy_that_it_was_made_with() -> None:
