@@ -22,13 +22,16 @@ from libs.mysql.logical import column
 from libs.types.parked_keys import decode_parked_keys, parked_keys_path
 from libs.types.table import TableSchema
 from libs.types.tenant import SinkMode
+from libs.types.warehouse import warehouse_table
 from spark.jobs.kept_states import KeptState
 from spark.sinks.iceberg.settings import Settings
+from tests.bank import TABLES, TOTAL, Auditor, Bank, audit_of_snapshots
 from tests.cluster import programs
 from tests.faults.test_sink_kills import assert_exact
 from tests.object_store import REGION, ObjectStore
 from tests.sink_job import LIFE_TIMEOUT_S, POLL_S, STOP_TIMEOUT_S, SinkJob, Tenant, write_tenant
-from tests.spark_session import read_rows
+from tests.sink_topics import SOURCE, table_id, without_own_columns
+from tests.spark_session import loaded, read_rows
 
 READY_TIMEOUT_S = 60.0
 BUCKET, JOB = "state", "own"
@@ -220,6 +223,43 @@ def test_what_is_parked_is_known_though_the_folder_is_lost(
         parked = decode_parked_keys(parked_keys_path(job.folder / "state", tenant.name).read_bytes())
         [table] = parked.tables.values()
         assert [key.letters for key in table.keys.values()] == [2]
+
+
+@pytest.mark.timeout(7 * LIFE_TIMEOUT_S)
+def test_tables_that_move_together_do_so_though_the_folder_is_lost(
+    tmp_path: Path, bootstrap_servers: str, store: Store
+) -> None:
+    """Where a batch is cut, and which of its tables are to be shown, is known when it is begun anew. Nobody who sums both finds
+    money that is not there, or is there twice."""
+    job = job_in(tmp_path, tmp_path, bootstrap_servers, store)
+    settings = msgspec.convert(job.warehouse_settings, Settings)
+    chance = random.Random(46)
+    document = {"consistency": "transaction", "max_batch_rows": 9}
+    tenant = write_tenant(job, f"b{secrets.token_hex(3)}", SinkMode.MIRROR, topics={"transactions": True}, **document)
+    bank = Bank(tenant.topics)
+    with ended(job):
+        job.start(failpoints="sink_after_merge_before_next_table=kill@1")
+        job.wait_until_killed()
+        lose_folder(job)
+        with Auditor(partial(audit_of_snapshots, tenant.name, partial(loaded, settings))) as auditor:
+            for failpoint in (
+                "sink_after_cut_before_tables",
+                "sink_between_shown_tables",
+                "sink_after_showing_before_maintenance",
+            ):
+                bank.move(chance, transactions=1)
+                job.start(failpoints=f"{failpoint}=kill@1")
+                job.wait_until_killed()
+                lose_folder(job)
+            job.start()
+            job.wait_until(lambda: job.progress(tenant).rows >= bank.events)
+
+        assert set(auditor.sums) == {TOTAL}
+        assert len(auditor.batches) > 1
+        for table in TABLES:
+            place = warehouse_table(tenant.name, SOURCE, table_id(table))
+            assert without_own_columns(job.read_rows(place)) == bank.rows(table)
+        assert job.progress(tenant).rows == bank.events
 
 
 @pytest.mark.timeout(4 * LIFE_TIMEOUT_S)
