@@ -58,6 +58,8 @@ class KeptNote(msgspec.Struct, frozen=True, kw_only=True):
     """Of the object that was written or read last; 0: none was yet."""
     writer: str
     """Empty: the files are not whole, as they were to be replaced by the object's."""
+    is_served: bool = False
+    """Whoever had it before that writer was given time to end."""
 
 
 class Beginning(enum.Enum):
@@ -157,6 +159,7 @@ class KeptStates:
             self._tell_waits(tenant, "another process wrote its state last, and is given time to end")
             return False
         own.is_served = True
+        self._note_own(tenant, own)
         self._tell_served(tenant)
         return True
 
@@ -218,9 +221,9 @@ class KeptStates:
         own = _Own(before, version, confirmed_s=0.0)
         if begun is not Beginning.ANEW:
             self._write(tenant, own, files)
-        # Who wrote it in this very folder has ended: the session's lock is ours.
-        is_another = found is not None and (note is None or note.writer != found.writer)
-        own.served_from_s = time.monotonic() + (self._settings.takeover_wait_s if is_another else 0.0)
+        # Who wrote it in this very folder has ended, as the session's lock is ours; but it may not have outwaited another.
+        has_ended = found is None or (note is not None and note.writer == found.writer and note.is_served)
+        own.served_from_s = time.monotonic() + (0.0 if has_ended else self._settings.takeover_wait_s)
         log.info(
             "sink_state_opened", tenant=tenant, begun=begun.value, generation=own.state.generation, files=len(files)
         )
@@ -253,7 +256,7 @@ class KeptStates:
             except ObjectChanged:
                 self._read_again(tenant, own)
             own.confirmed_s = asked_s
-        self._store_note(tenant, KeptNote(generation=own.state.generation, writer=self._writer))
+        self._note_own(tenant, own)
 
     def _read_again(self, tenant: str, own: _Own) -> None:
         """A writing of our own that was not answered may be there; any other one is another's."""
@@ -298,6 +301,10 @@ class KeptStates:
             return None
         except msgspec.DecodeError as error:
             raise PipelineHalted(f"the note of it, {self._note_path(tenant)}, cannot be read") from error
+
+    def _note_own(self, tenant: str, own: _Own) -> None:
+        note = KeptNote(generation=own.state.generation, writer=self._writer, is_served=own.is_served)
+        self._store_note(tenant, note)
 
     def _store_note(self, tenant: str, note: KeptNote) -> None:
         replace_durably(self._note_path(tenant), msgspec.json.encode(note))

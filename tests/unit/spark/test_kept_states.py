@@ -161,6 +161,23 @@ def test_who_begins_in_an_empty_folder_goes_on_from_what_was_kept_last(tmp_path:
     assert process(tmp_path / "b", objects).open("acme")
 
 
+def test_who_was_killed_while_it_waited_for_another_leaves_the_waiting_to_the_next(
+    tmp_path: Path, clock: list[float]
+) -> None:
+    objects = Objects()
+    first = process(tmp_path / "a", objects)
+    first.open("acme")
+    write_state(tmp_path / "a", "acme")
+    first.keep("acme", never)
+    assert not process(tmp_path / "b", objects).open("acme")
+
+    following = process(tmp_path / "b", objects)
+
+    assert not following.open("acme")
+    clock[0] += 30.0
+    assert following.open("acme")
+
+
 def test_a_folder_that_is_the_objects_own_goes_on_with_what_came_since(tmp_path: Path, clock: list[float]) -> None:
     objects, first = Objects(), process(tmp_path, Objects())
     first = process(tmp_path, objects)
