@@ -59,8 +59,8 @@ def reshard(server: VtgateServer, targets: Sequence[Shard]) -> Journal:
             ],
             participants=[KeyspaceShard(keyspace=keyspace, shard=source.name) for source in sources],
         )
-        topology.switch_traffic(sources, targets)
         write_journal(journal, sources)
+        topology.switch_traffic(sources, targets)
     return journal
 
 

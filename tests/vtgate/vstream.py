@@ -40,6 +40,8 @@ class ServerOptions:
     tablet: TabletOptions = field(default_factory=TabletOptions)
     chunk_events: int | None = None
     """A transaction's events are sent in responses of at most so many; None: in the tablet's packets."""
+    knows_journal_flag: bool = True
+    """Journals are told to who asks for them; before Vitess 21 they are only with ``stop_on_reshard``."""
 
 
 @dataclass(slots=True)
@@ -231,7 +233,8 @@ class VStream:
 
     @property
     def _sends_journals(self) -> bool:
-        return self._flags.include_reshard_journal_events or self._flags.stop_on_reshard
+        is_asked = self._flags.include_reshard_journal_events and self._options.knows_journal_flag
+        return is_asked or self._flags.stop_on_reshard
 
     def _rename_table(self, event: VEvent, keyspace: str) -> None:
         if not self._flags.exclude_keyspace_from_table_name:
