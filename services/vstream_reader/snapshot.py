@@ -126,7 +126,7 @@ def stream_request(
         tablet_type=_TABLET_TYPES[stream.tablet_type],
         vgtid=vgtid_to_proto(resume_vgtid(position.vgtid, position.copied)),
         filter=stream_filter(settings.keyspace, settings.include_tables, settings.exclude_tables),
-        flags=_flags(stream, tables_to_copy, hears_journals=settings.tasks is not None or is_copy_due(position)),
+        flags=_flags(stream, tables_to_copy),
     )
 
 
@@ -140,7 +140,7 @@ def recopy_request(
     return request
 
 
-def _flags(stream: StreamSettings, tables_to_copy: Sequence[str], *, hears_journals: bool) -> vtgate_pb2.VStreamFlags:
+def _flags(stream: StreamSettings, tables_to_copy: Sequence[str]) -> vtgate_pb2.VStreamFlags:
     return vtgate_pb2.VStreamFlags(
         minimize_skew=stream.minimize_skew,
         heartbeat_interval=stream.heartbeat_interval_s,
@@ -149,11 +149,9 @@ def _flags(stream: StreamSettings, tables_to_copy: Sequence[str], *, hears_journ
         cell_preference=stream.cell_preference.value if stream.cell_preference is not None else "",
         tablet_order=stream.tablet_order.value if stream.tablet_order is not None else "",
         stream_keyspace_heartbeats=stream.stream_keyspace_heartbeats,
-        # Without the journal a stream that stops at a reshard does not say where to go on, nor a task what is to be joined, nor
-        # a copy which shards have come to their end before their first row.
-        include_reshard_journal_events=stream.include_reshard_journal_events
-        or stream.stop_on_reshard
-        or hears_journals,
+        # Whatever the setting says: without the journal nobody tells where the new shards begin until they change, nor a task
+        # what is to be joined.
+        include_reshard_journal_events=True,
         tables_to_copy=tables_to_copy,
         exclude_keyspace_from_table_name=stream.exclude_keyspace_from_table_name,
     )

@@ -374,7 +374,9 @@ class VstreamChangeLog:
                 raise _placed(error, decoder) from error
             if not self._has_moved:
                 await self._confirm(decoder)
-                self._follow_journal(decoder)
+                if (journal := self._passed_journal(decoder)) is None:
+                    raise SourceUnavailable("vtgate ended the stream: it is opened again")
+                self._follow_journal(journal, decoder)
 
     def _first_checkpoint(self) -> ReadBatch:
         resume = ResumePoint(
@@ -400,20 +402,15 @@ class VstreamChangeLog:
                 raise SourceUnavailable(f"a reshard ended {', '.join(ended)} when it was about to be read: begun again")
         decoder.confirm(begun)
 
-    def _follow_journal(self, decoder: StreamDecoder) -> None:
-        """vtgate ended the stream: at a reshard, when it was told to; the new shards go on where the old ones ended."""
-        newest = next(reversed(self._announced.values()), None)
-        journal = newest if self._settings.stream.stop_on_reshard else None  # else vtgate goes on by itself
-        ended = {participant.shard for participant in journal.participants} if journal is not None else set()
-        place = decoder.place
-        # A shard that has not come to its journal yet may have more before it.
-        if journal is None or (ended & place.epochs.keys()) - decoder.held_shards:
-            raise SourceUnavailable("vtgate ended the stream: it is opened again")
-        if not ended <= place.epochs.keys():
-            raise PipelineHalted(
-                f"a reshard joins shards that this reader does not read ({', '.join(sorted(ended - place.epochs.keys()))}): "
-                "leave 'shards' empty to read all of them, or name them too"
-            )
+    def _passed_journal(self, decoder: StreamDecoder) -> binlogdata_pb2.Journal | None:
+        """A journal that every shard which it ends has come to, so that nothing more is to come of them."""
+        held = decoder.held_shards if self._announced else frozenset()
+        return next((journal for journal in self._announced.values() if _ended(journal) <= held), None)
+
+    def _follow_journal(self, journal: binlogdata_pb2.Journal, decoder: StreamDecoder) -> None:
+        """The next stream begins where the journal says that the new shards go on: their first place is in the next checkpoint,
+        though nothing may happen there. vtgate, which leads on by itself, tells of them with the next change only."""
+        ended, place = _ended(journal), decoder.place
         born = tuple(shard_gtid_from_proto(entry) for entry in journal.shard_gtids)
         kept = tuple(entry for entry in place.vgtid if entry.shard not in ended)
         epochs = {entry.shard: place.epochs[entry.shard] for entry in kept}
@@ -422,8 +419,8 @@ class VstreamChangeLog:
         copied = {shard: keys for shard, keys in place.copied.items() if shard not in ended}
         self._progress = self._progress_of(decoder)
         position = msgspec.structs.replace(place, vgtid=(*kept, *born), epochs=epochs, copied=copied)
-        self._position = begun_again(position, decoder.shards_to_begin_again)
-        self._is_copying = decoder.is_copying and bool(copying_shards(self._position))
+        self._move_to(decoder, begun_again(position, decoder.shards_to_begin_again))
+        metrics.READER_RESHARDS.labels(*self._labels).inc()
         log.info("reshard_followed", ended=sorted(ended), born=[entry.shard for entry in born])
 
     # --- a reshard that joins shards of several tasks (``reshard``) ---------------------------------------------------------
@@ -436,7 +433,7 @@ class VstreamChangeLog:
         """
         place = position = decoder.place
         for journal in self._announced.values():
-            ended = {participant.shard for participant in journal.participants}
+            ended = _ended(journal)
             own = ended & decoder.shard_names
             if not own & decoder.held_shards or own == ended:
                 continue
@@ -496,7 +493,8 @@ class VstreamChangeLog:
     # --- one stream --------------------------------------------------------------------------------------------------------
 
     async def _stream(self, decoder: StreamDecoder) -> AsyncGenerator[ReadBatch, None]:
-        """The batches of one stream, until vtgate ends it; a second one that copies tables again runs beside it.
+        """The batches of one stream, until vtgate ends it or a reshard is passed; a second one that copies tables again runs
+        beside it.
 
         Raises:
             SourceMisconfigured: rows are to be copied, and no captured table is one whose rows are.
@@ -523,6 +521,8 @@ class VstreamChangeLog:
                         return
                     async for batch in self._decoded(decoder, arrived.answer, pace):
                         yield batch
+                    if self._passed_journal(decoder) is not None:
+                        return
                 if decoder.unconfirmed and not decoder.shards_to_begin_again:
                     await self._confirm(decoder)
                 if decoder.is_resumable and pace.is_due(is_quiet=arrived is None):
@@ -787,6 +787,10 @@ def _placed(error: _Error, decoder: StreamDecoder) -> _Error:
     shards = [f"{entry.shard or 'all shards'} at {entry.gtid or 'its copy'}" for entry in decoder.place.vgtid]
     more = [f"{len(shards) - _SHARDS_TOLD} more"] if len(shards) > _SHARDS_TOLD else []
     return type(error)(f"stream behind {', '.join([*shards[:_SHARDS_TOLD], *more])}: {error}")
+
+
+def _ended(journal: binlogdata_pb2.Journal) -> frozenset[str]:
+    return frozenset(participant.shard for participant in journal.participants)
 
 
 def _unversioned(schema: TableSchema) -> TableSchema:

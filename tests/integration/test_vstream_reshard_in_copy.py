@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from libs.errors import SourceUnavailable
 from libs.source.vitess.settings import StreamSettings
 from libs.source.vitess.tasks import TaskSettings
 from libs.types.checkpoint import IncrementalSnapshot
 from services.vstream_reader.position import LetGo, VitessPosition, decode_position
 from services.vstream_reader.settings import SnapshotMode, SnapshotSettings
+from services.vstream_reader.source import VstreamChangeLog
 from tests.conftest import MysqlServer, StartVtgate
 from tests.integration.test_vstream_reader import Follower, MemoryHistory, shards_hold, write
 from tests.vtgate.cluster import new_shard, on_every_shard
@@ -32,7 +34,8 @@ pytestmark = pytest.mark.integration
 TIMEOUT_S = 120.0
 ROWS = 40
 QUARTERS = ("-40", "40-80", "80-c0", "c0-")
-SMALL_VIEWS = ServerOptions(tablet=TabletOptions(copy_rows=4, packet_bytes=30))
+VIEW_ROWS = 4
+SMALL_VIEWS = ServerOptions(tablet=TabletOptions(copy_rows=VIEW_ROWS, packet_bytes=30))
 
 
 class Group:
@@ -105,20 +108,11 @@ class Group:
                     task.result()
             await asyncio.sleep(0.05)
 
-    async def _change_until(self, settled: asyncio.Event) -> None:
-        for number in itertools.count():
-            await asyncio.to_thread(write, self.server, f"UPDATE t SET v = 'last {number}'")
-            if settled.is_set():
-                return
-            await asyncio.sleep(0.3)
-
     async def finish(self) -> None:
-        """Until everything is there; then every row is as the source has it, and no change came twice."""
-        settled = asyncio.Event()
-        writing = asyncio.create_task(self._change_until(settled))  # vtgate tells of new shards with the next change
-        await self.until(self.has_settled)
-        settled.set()
-        await writing
+        """Until everything is there, though nobody writes; then every row is as the source has it, later changes too, and no
+        change came twice."""
+        await self.until(lambda: self.has_settled() and self.table == shards_hold(self.server))
+        await asyncio.to_thread(write, self.server, "UPDATE t SET v = 'last'")
         with contextlib.suppress(AssertionError):
             await self.until(lambda: self.table == shards_hold(self.server))
         for number in range(len(self.readers)):
@@ -161,14 +155,14 @@ def fill(server: VtgateServer) -> None:
 
 
 class Held:
-    """A tablet that waits before it opens the read view of a table."""
+    """A tablet that waits before it opens the read view of a table, or the one behind so many."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, shard: str, table: str) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, shard: str, table: str, behind_views: int = 0) -> None:
         self.is_met, self._goes_on = threading.Event(), threading.Event()
-        opens = TabletStream._open_view
+        opens, opened = TabletStream._open_view, itertools.count()
 
         def open_view(stream: TabletStream, name: str) -> Any:
-            if (stream._shard.name, name) == (shard, table):
+            if (stream._shard.name, name) == (shard, table) and next(opened) >= behind_views:
                 self.is_met.set()
                 self._goes_on.wait(TIMEOUT_S)
             return opens(stream, name)
@@ -177,6 +171,17 @@ class Held:
 
     def let_go(self) -> None:
         self._goes_on.set()
+
+
+def kill_once(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+    """A reader ends when it first comes to a method, and is started again from its checkpoint."""
+    method = getattr(owner, name)
+
+    def once(*arguments: Any) -> Any:
+        monkeypatch.setattr(owner, name, method)
+        raise SourceUnavailable("killed here")
+
+    monkeypatch.setattr(owner, name, once)
 
 
 def targets(keyspace: str, names: Sequence[str], servers: Sequence[MysqlServer]) -> list[Any]:
@@ -221,6 +226,40 @@ async def test_a_reshard_of_a_shard_whose_copy_has_not_begun_is_followed(
         group.run(0)
 
     await group.finish()
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["runs", "killed"])
+@pytest.mark.parametrize("names", [("-40", "40-80"), ("-",)], ids=["split", "merge"])
+@pytest.mark.parametrize(("tasks", "stops"), [(1, False), (1, True), (2, False), (2, True)])
+async def test_a_copy_that_a_reshard_cuts_short_ends_though_nobody_writes(
+    tasks: int,
+    stops: bool,
+    names: tuple[str, ...],
+    is_killed: bool,
+    start_vtgate: StartVtgate,
+    shard_servers: Callable[[int], list[MysqlServer]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other shard's copy has ended, and the keyspace is at rest: the journal tells where the new shards begin, and vtgate
+    would not. So too for a reader that was killed when it had the journal, and had said so to nobody."""
+    server = start_vtgate(options=SMALL_VIEWS)
+    fill(server)
+    held = Held(monkeypatch, "-80", "t", behind_views=2)
+    group = Group(server, tasks, stream=StreamSettings(stop_on_reshard=stops))
+    if is_killed:
+        kill_once(monkeypatch, VstreamChangeLog, "_follow_journal")
+    group.run_all()
+    await asyncio.to_thread(held.is_met.wait, TIMEOUT_S)
+    other = server.topology.shard(group.keyspace, "80-").primary
+    ((of_other,),) = await asyncio.to_thread(other.execute, "SELECT COUNT(*) FROM t")
+    await group.until(lambda: len(group.table) == VIEW_ROWS * 2 + int(str(of_other)))
+
+    apart = shard_servers(4)[2:]  # shards of one server see each other's transactions
+    await asyncio.to_thread(reshard, server, targets(group.keyspace, names, apart))
+    held.let_go()
+
+    await group.finish()
+    assert bool(sum(reader.times_lost for reader in group.readers)) is is_killed
 
 
 async def test_a_merge_that_one_shard_awaits_and_the_other_has_passed_is_followed(

@@ -108,7 +108,7 @@ async def test_a_tablet_in_one_of_the_cells_is_read(vtgate: VtgateServer) -> Non
 
 
 async def test_every_flag_reaches_vtgate(vtgate: VtgateServer) -> None:
-    """By the name that vtgate has for it; journals come where a stream ends at a reshard, since they tell where to go on."""
+    """By the name that vtgate has for it; journals come in any case, since they tell where to go on."""
     stream = StreamSettings(
         cells=("zone1",),
         cell_preference=CellPreference.ONLY_SPECIFIED,

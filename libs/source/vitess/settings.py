@@ -78,10 +78,10 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_interval_s: int = 2
     """After how many silent seconds vtgate says that it lives, 1 or more; three missed ones and the stream counts as lost."""
     stop_on_reshard: bool = False
-    """Let vtgate end the stream at a reshard; the reader then goes on with the new shards by itself. Either way each old
-    shard is read to its end before the new ones begin."""
+    """Let vtgate end the stream at a reshard. Either way the reader reads each old shard to its end, and then goes on with the
+    new ones by itself. Before Vitess 21 it is only so that vtgate tells where they begin."""
     include_reshard_journal_events: bool = False
-    """Have reshards announced: they are logged and counted."""
+    """Have reshards announced: the reader asks for it in any case, since it follows them by what is announced."""
     stream_keyspace_heartbeats: bool = False
     """Have the rows of the tablets' heartbeat table sent (``vitess.stream.keyspace.heartbeats``): add
     ``<keyspace>.heartbeat`` to ``include_tables`` to have them delivered."""
