@@ -26,6 +26,9 @@ class LetGo(msgspec.Struct, frozen=True, kw_only=True):
     """As in a position."""
     incremental: IncrementalSnapshot = NO_INCREMENTAL
     """What the task had been asked for, and how far its signals were followed, when it let them go."""
+    is_lost: bool = False
+    """Their log is purged: nobody reads on there, and what serves in their place is copied. ``journal_id`` is below 0 then, for
+    no journal was met, and ``ended`` has the task's own ones alone."""
 
 
 class Deal(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,9 +7,13 @@ let it go, what was taken up in that of who reads it: a task that is killed anyw
 
     let go (each task) ▶ all there? ▶ taken up (the lowest) ▶ noted: forgotten (the others) ▶ forgotten (the lowest)
 
+Where the log of some was purged before they came to the journal (``snapshot.mode: when_needed``), there is no following it:
+they are let go as lost, and task 0, and no other, copies what serves in the place of all of them.
+
 Plain functions from positions to positions; ``source`` opens and ends the streams.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain
@@ -17,8 +21,10 @@ from itertools import chain
 import msgspec
 
 from libs.source.incremental import taken_over
+from libs.source.vitess.vgtid import EMPTY, ShardGtid
 from libs.types.checkpoint import IncrementalSnapshot
 from services.vstream_reader.position import LetGo, VitessPosition
+from services.vstream_reader.vgtid import lies_within, overlap
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,75 @@ def let_go(
     )
 
 
+def lost(position: VitessPosition, shards: Sequence[str], incremental: IncrementalSnapshot) -> VitessPosition:
+    """The position without shards that were joined with other tasks', and whose log is purged; that is kept in it."""
+    if not shards:
+        return position
+    gone = [entry for entry in position.vgtid if entry.shard in shards]
+    digest = hashlib.sha256(msgspec.json.encode(gone)).digest()
+    number = -1 - int.from_bytes(digest[:7])  # each task's own: who takes them up names it
+    after = let_go(position, number, sorted(shards), incremental)
+    *before, left = after.let_go
+    return msgspec.structs.replace(after, let_go=(*before, msgspec.structs.replace(left, is_lost=True, copied={})))
+
+
+def has_lost(own: VitessPosition, others: Mapping[int, VitessPosition]) -> bool:
+    """Some task lists shards that were let go as lost."""
+    return any(part.is_lost for position in (own, *others.values()) for part in position.let_go)
+
+
+def copied_anew(own: VitessPosition, others: Mapping[int, VitessPosition], serving: Sequence[str]) -> Settled:
+    """What task 0 does about shards that were let go as lost, and those that wait for them; ``serving``: the shards that serve.
+
+    It alone takes them up, so no two tasks do, whatever they see of each other. It waits until no task reads what became of
+    them, and until all that became of them was somebody's.
+    """
+    positions = {0: own, **others}
+    taken = {journal for position in positions.values() for journal in position.taken_up}
+    parts = [(task, p) for task, position in positions.items() for p in position.let_go if p.journal_id not in taken]
+    whole = {part.journal_id for _, part in parts if _is_whole(part, [each for _, each in parts])}
+    parts = [
+        (task, part) for task, part in parts if part.journal_id not in whole
+    ]  # those are followed to their journal
+    gone = {entry.shard for _, part in parts if part.is_lost for entry in part.vgtid}
+    born: set[str] = set()
+    reached = -1
+    while reached < len(gone):
+        reached = len(gone)
+        born = {shard for shard in serving if any(overlap(shard, name) for name in gone)}
+        for _, part in parts:
+            names = {entry.shard for entry in part.vgtid}
+            if gone & set(part.ended) or any(overlap(name, shard) for name in names for shard in born):
+                gone |= names
+    read = {e.shard for each in positions.values() for e in each.vgtid if any(overlap(e.shard, b) for b in born)}
+    awaited = read | {shard for shard in born if not lies_within(shard, gone)}
+    if awaited or not gone:
+        return Settled(own, awaited=awaited)
+    added: dict[int, list[LetGo]] = {}
+    for task, part in parts:
+        if any(entry.shard in gone for entry in part.vgtid):
+            added.setdefault(task, []).append(part)
+    chosen = list(chain.from_iterable(added.values()))
+    numbers = {part.journal_id: None for part in chosen}
+    newest = max(epoch for part in chosen for epoch in part.epochs.values())
+    keyspace = chosen[0].vgtid[0].keyspace
+    entries = (ShardGtid(keyspace=keyspace, shard=shard, gtid=EMPTY) for shard in born)
+    position = msgspec.structs.replace(
+        own,
+        vgtid=tuple(sorted((*own.vgtid, *entries), key=lambda entry: entry.shard)),
+        epochs={**own.epochs, **dict.fromkeys(born, newest)},
+        let_go=tuple(part for part in own.let_go if part.journal_id not in numbers),
+        taken_up=(*own.taken_up, *numbers),
+    )
+    return Settled(position, added)
+
+
+def _is_whole(part: LetGo, parts: Sequence[LetGo]) -> bool:
+    """All that the journal ends was let go, to be followed."""
+    there = {entry.shard for each in parts if each.journal_id == part.journal_id for entry in each.vgtid}
+    return not part.is_lost and there >= set(part.ended)
+
+
 def settled(own: VitessPosition, number: int, others: Mapping[int, VitessPosition]) -> Settled:
     """What the task of this number does about the shards that wait; ``others``: all that the other tasks have committed."""
     kept: list[LetGo] = []
@@ -77,7 +152,7 @@ def settled(own: VitessPosition, number: int, others: Mapping[int, VitessPositio
         parts = {task: part for task, other in others.items() if (part := _let_go_for(journal, other)) is not None}
         parts[number] = mine
         missing = set(mine.ended) - {entry.shard for part in parts.values() for entry in part.vgtid}
-        if missing or number != min(parts):
+        if mine.is_lost or missing or number != min(parts):
             kept.append(mine)
             awaited |= missing
         else:

@@ -10,10 +10,9 @@ from typing import Final
 
 import msgspec
 
-from libs.errors import PipelineHalted, SourceMisconfigured
+from libs.errors import SourceMisconfigured
 from libs.mysql.identifiers import quote_identifier
 from libs.source.vitess.settings import StreamSettings, TabletType
-from libs.source.vitess.tasks import partition_name
 from libs.source.vitess.vgtid import CURRENT, EARLIEST, EMPTY, ShardGtid, parse_vgtid
 from libs.types.table import TableId
 from protos.vitess import binlogdata_pb2, topodata_pb2, vtgate_pb2
@@ -61,22 +60,10 @@ def first_position(settings: VstreamReaderSettings, shards: Sequence[str]) -> Vi
     return VitessPosition(vgtid=vgtid, epochs={entry.shard: 0 for entry in vgtid})
 
 
-def anew(
-    settings: VstreamReaderSettings, position: VitessPosition, serving: Sequence[str], *, is_purged: bool
-) -> VitessPosition:
+def anew(settings: VstreamReaderSettings, position: VitessPosition, serving: Sequence[str]) -> VitessPosition:
     """The beginning of another copy of everything that was read to ``position``. The epochs go on, so its rows win over all
-    before. Shards that were joined with other tasks' are followed to their journals: what they became is copied then.
-
-    Raises:
-        PipelineHalted: ``is_purged``, the log behind ``position`` is gone, and such shards cannot be followed.
-    """
+    before. Shards that were joined with other tasks' are followed to their journals: what they became is copied then."""
     shards, joined = shards_to_copy(settings.tasks, position, serving)
-    if joined and is_purged:
-        raise PipelineHalted(
-            f"a reshard joined {', '.join(joined)} with shards of other tasks than {partition_name(settings.tasks)}, which did "
-            "not follow it: reset the checkpoints of the source's tasks, and start them as the next generation "
-            "(tasks.generation)"
-        )
     newest = max(position.epochs.values(), default=0)
     places = {entry.shard: entry for entry in position.vgtid}
     copied = tuple(ShardGtid(keyspace=settings.keyspace, shard=shard, gtid=EMPTY) for shard in shards)

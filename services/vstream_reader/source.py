@@ -62,7 +62,7 @@ from services.vstream_reader.decode import (
 )
 from services.vstream_reader.position import Deal, VitessPosition, begun_again, decode_position, position_of
 from services.vstream_reader.recopy import Recopy
-from services.vstream_reader.reshard import let_go, settled
+from services.vstream_reader.reshard import copied_anew, has_lost, let_go, lost, settled
 from services.vstream_reader.settings import SnapshotMode, VstreamReaderSettings
 from services.vstream_reader.snapshot import (
     anew,
@@ -80,6 +80,7 @@ from services.vstream_reader.tasks import (
     dealt_beginning,
     followed_where_ended,
     require_own_generation,
+    shards_to_copy,
 )
 from services.vstream_reader.vgtid import inherited_epoch, overlap, shard_gtid_from_proto
 
@@ -141,7 +142,7 @@ class VstreamSource:
                 beginning = await self._resumed(resume_from, serving)
                 # Also where a copy broke off before any of it was durable.
                 if self._settings.snapshot.mode is SnapshotMode.ALWAYS and resume_from.position == self._began_at:
-                    position = anew(self._settings, beginning.position, serving, is_purged=False)
+                    position = anew(self._settings, beginning.position, serving)
                     beginning = dataclasses.replace(beginning, position=position, is_copying=True)
                 else:
                     progress = resume_from.snapshot or progress
@@ -362,9 +363,7 @@ class VstreamChangeLog:
                 if self._settings.snapshot.mode is not SnapshotMode.WHEN_NEEDED:
                     raise _placed(error, decoder) from error
                 log.warning("copy_needed", reason=str(error))
-                serving = self._settings.shards or await self._vtgate.shards(self._settings.keyspace)
-                self._position, self._is_copying = anew(self._settings, decoder.place, serving, is_purged=True), True
-                self._progress = SnapshotProgress()
+                await self._begin_anew(decoder)
                 continue
             except ShardsNotInStream as error:
                 await self._confirm(decoder)
@@ -452,6 +451,19 @@ class VstreamChangeLog:
         self._move_to(decoder, position)
         return True
 
+    async def _begin_anew(self, decoder: StreamDecoder) -> None:
+        """The next stream copies everything. Shards that were joined with other tasks' are let go for good (``reshard``)."""
+        serving, place = await self._serving(), decoder.place
+        _, joined = shards_to_copy(self._settings.tasks, place, serving)
+        if joined:
+            log.warning("shards_lost", shards=joined, remedy="see that task 0 runs: it copies what they became")
+        self._progress = SnapshotProgress()
+        self._move_to(decoder, anew(self._settings, lost(place, joined, self._recopy.state), serving))
+
+    async def _serving(self) -> Sequence[str]:
+        """The shards that serve, of those that the settings name what became of them."""
+        return [shard for shard in await self._vtgate.shards(self._settings.keyspace) if self._is_read(shard)]
+
     def _is_read(self, shard: str) -> bool:
         named = self._settings.shards
         return not named or any(overlap(shard, each) for each in named)
@@ -461,15 +473,27 @@ class VstreamChangeLog:
         self._order = max(self._order, decoder.last_order)
         self._position, self._is_copying, self._has_moved = position, bool(copying_shards(position)), True
 
+    @property
+    def _takes_lost_shards(self) -> bool:
+        """Task 0, where others may lose shards that it has no part in."""
+        tasks, mode = self._settings.tasks, self._settings.snapshot.mode
+        return tasks is not None and tasks.number == 0 and mode is SnapshotMode.WHEN_NEEDED
+
     async def _settle(self, decoder: StreamDecoder) -> None:
         """Look, now and then, whether the shards that wait can be taken up, by this task or another."""
-        if self._fellows is None or not decoder.is_handing_over or (now_s := time.monotonic()) < self._looks_at_s:
+        if self._fellows is None or (now_s := time.monotonic()) < self._looks_at_s:
+            return
+        assert self._settings.tasks is not None
+        if not decoder.is_handing_over and not self._takes_lost_shards:
             return
         self._looks_at_s = now_s + _FELLOWS_POLL_S
-        assert self._settings.tasks is not None
         place = decoder.place
         try:
-            found = settled(place, self._settings.tasks.number, await self._fellows.positions())
+            others = await self._fellows.positions()
+            found = settled(place, self._settings.tasks.number, others)
+            if self._settings.tasks.number == 0 and not found.added and has_lost(found.position, others):
+                found = copied_anew(found.position, others, await self._serving())
+                self._progress = SnapshotProgress() if found.added else self._progress
             states = await self._fellows.asked(found.added)
             awaited = await self._fellows.published_ends(found.added)
         except TransientError as error:

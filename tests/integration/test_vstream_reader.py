@@ -216,9 +216,14 @@ def write(server: VtgateServer, *statements: str) -> None:
 def purge_logs(server: VtgateServer) -> None:
     """Of each shard that serves all but the newest file of its log."""
     for shard in server.topology.serving(server.topology.keyspaces[0].name):
-        shard.primary.execute("FLUSH BINARY LOGS")
-        (*_, newest) = shard.primary.execute("SHOW BINARY LOGS")
-        shard.primary.execute(f"PURGE BINARY LOGS TO '{newest[0]}'")
+        purge_log(shard)
+
+
+def purge_log(shard: Shard) -> None:
+    """All but the newest file of it."""
+    shard.primary.execute("FLUSH BINARY LOGS")
+    (*_, newest) = shard.primary.execute("SHOW BINARY LOGS")
+    shard.primary.execute(f"PURGE BINARY LOGS TO '{newest[0]}'")
 
 
 # --- copy and stream ---------------------------------------------------------------------------------------------------

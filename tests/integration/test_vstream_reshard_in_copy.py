@@ -21,7 +21,7 @@ from services.vstream_reader.position import LetGo, VitessPosition, decode_posit
 from services.vstream_reader.settings import SnapshotMode, SnapshotSettings
 from services.vstream_reader.source import VstreamChangeLog
 from tests.conftest import MysqlServer, StartVtgate
-from tests.integration.test_vstream_reader import Follower, MemoryHistory, shards_hold, write
+from tests.integration.test_vstream_reader import Follower, MemoryHistory, purge_log, shards_hold, write
 from tests.vtgate.cluster import new_shard, on_every_shard
 from tests.vtgate.copy_phase import TabletStream
 from tests.vtgate.log_stream import TabletOptions
@@ -332,6 +332,54 @@ async def test_a_task_that_copies_at_each_start_follows_a_merge_meanwhile(
     await group.finish()
 
     assert sum(len(reader.reads) for reader in group.readers) >= copied + ROWS - 4
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("purged", [(0, 1), (0,), (1,)], ids=["both", "first", "second"])
+@pytest.mark.parametrize("cuts", [(("-",),), (("-20", "20-40"), ("40-c0",))], ids=["merge", "split and merge"])
+async def test_shards_that_were_joined_behind_a_purged_log_are_copied_anew_by_one_task(
+    cuts: tuple[tuple[str, ...], ...],
+    purged: tuple[int, ...],
+    seed: int,
+    start_vtgate: StartVtgate,
+    shard_servers: Callable[[int], list[MysqlServer]],
+) -> None:
+    """``snapshot.mode: when_needed``: whoever cannot follow to the journal any more lets go for good, and task 0 copies what
+    the shards became; whichever starts first, and whoever is killed at any moment. What was let go is read by nobody else."""
+    chance = random.Random(f"{cuts} {purged} {seed}")
+    server = start_vtgate(shards=("-80", "80-") if cuts == (("-",),) else QUARTERS, options=SMALL_VIEWS)
+    fill(server)
+    group = Group(server, 2, snapshot=SnapshotSettings(mode=SnapshotMode.WHEN_NEEDED))
+    group.run_all()
+    await group.until(group.has_settled)
+    for number in range(2):
+        await group.kill(number)
+    old = server.topology.serving(group.keyspace)
+    apart = shard_servers(5)[4:] * 2  # where no log is purged
+    await asyncio.to_thread(write, server, "DELETE FROM t WHERE id < 5", "UPDATE t SET v = 'new' WHERE id > 20")
+    for names in cuts:
+        await asyncio.to_thread(reshard, server, targets(group.keyspace, names, apart))
+    for number in purged:
+        for shard in old[number::2]:
+            await asyncio.to_thread(purge_log, shard)
+    for reader in group.readers:
+        reader.reads.clear()
+
+    for number in chance.sample(range(2), 2):
+        group.run(number)
+        await asyncio.sleep(chance.uniform(0, 2))
+    for _ in range(seed * 4):
+        number = chance.randrange(2)
+        await group.kill(number)
+        await asyncio.sleep(chance.uniform(0, 0.5))
+        group.run(number)
+        await asyncio.sleep(chance.uniform(0, 1.5))
+
+    await group.until(group.has_settled)
+    for reader in group.readers:  # what was deleted in a log that is purged, nobody can tell
+        reader.rows = {row_id: row for row_id, row in reader.rows.items() if row_id >= 5}
+    await group.finish()
+    assert not set(group.readers[0].reads) & set(group.readers[1].reads)
 
 
 CUTS = {"split": ("-40", "40-80"), "merge": ("-80",), "joined": ("40-c0",), "both": ("-20", "20-c0"), "all": ("-",)}

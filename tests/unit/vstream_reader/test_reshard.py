@@ -2,14 +2,18 @@
 
 import random
 from dataclasses import dataclass
+from itertools import combinations
 
 import msgspec
 import pytest
 
-from libs.source.vitess.vgtid import ShardGtid
+from libs.source.vitess.tasks import TaskSettings
+from libs.source.vitess.vgtid import EMPTY, ShardGtid
 from libs.types.checkpoint import NO_INCREMENTAL, IncrementalSnapshot, TableCopy
 from services.vstream_reader.position import VitessPosition, decode_position, position_of
-from services.vstream_reader.reshard import let_go, settled
+from services.vstream_reader.reshard import copied_anew, has_lost, let_go, lost, settled
+from services.vstream_reader.tasks import shards_to_copy
+from services.vstream_reader.vgtid import overlap
 
 QUARTERS = ("-40", "40-80", "80-c0", "c0-")
 LEFT, RIGHT, ALL = (1, "-80", ("-40", "40-80")), (2, "80-", ("80-c0", "c0-")), (3, "-", ("-80", "80-"))
@@ -45,11 +49,20 @@ class Task:
             elif here:
                 self.holds = let_go(self.holds, journal, ended, NO_INCREMENTAL)
 
+    def lose(self) -> None:
+        """The log behind its place is purged, and all journals are: what serves is the whole keyspace."""
+        _, joined = shards_to_copy(TaskSettings(number=0, of=3), self.holds, ["-"])
+        born = [] if joined or not self.holds.vgtid else ["-"]
+        self.holds = lost(self.holds, joined, NO_INCREMENTAL)
+        if born:
+            self.holds = msgspec.structs.replace(self.holds, vgtid=place("-").vgtid, epochs={"-": 0})
 
+
+@pytest.mark.parametrize("has_losses", [False, True], ids=["followed", "purged"])
 @pytest.mark.parametrize("seed", range(200))
-def test_joined_shards_come_to_one_task_whoever_is_killed(seed: int) -> None:
-    """Merges of merges by three tasks in any order of journals met, looks, commits and kills: in the end one task reads the
-    whole keyspace, and no task remembers anything."""
+def test_joined_shards_come_to_one_task_whoever_is_killed(seed: int, has_losses: bool) -> None:
+    """Merges of merges by three tasks in any order of journals met, looks, commits, kills and logs that are purged: in the end
+    one task reads the whole keyspace, and no task remembers anything."""
     chance = random.Random(seed)
     dealt = [place("-40", "c0-"), place("40-80"), place("80-c0")]
     tasks = [Task(position, position) for position in dealt]
@@ -62,16 +75,21 @@ def test_joined_shards_come_to_one_task_whoever_is_killed(seed: int) -> None:
                 task.meet()
             case "look":
                 others = {n: other.committed for n, other in enumerate(tasks) if n != number}
-                task.holds = settled(task.holds, number, others).position
+                found = settled(task.holds, number, others)
+                if number == 0 and not found.added and has_lost(found.position, others):
+                    found = copied_anew(found.position, others, ["-"])
+                task.holds = found.position
+            case "lose":
+                task.lose()
             case "commit":
                 task.committed = decode_position(position_of(task.holds))
             case "kill":
                 task.holds = task.committed
         read = [name for each in tasks for name in names(each.committed)]
-        assert len(read) == len(set(read)), "two tasks read one shard"
+        assert not any(overlap(*pair) for pair in combinations(read, 2)), "two tasks read one shard"
 
     for _ in range(chance.randrange(200)):
-        step(chance.choice(["meet", "look", "commit", "kill"]))
+        step(chance.choice(["meet", "look", "commit", "kill", *["lose"] * has_losses]))
     for _ in range(600):
         step(chance.choice(["meet", "look", "commit"]))
 
@@ -89,6 +107,24 @@ def test_what_still_misses_is_told() -> None:
 
     assert found.awaited == {"80-"}
     assert (found.position, found.added) == (own, {})
+
+
+def test_what_became_of_lost_shards_is_copied_once_all_of_it_was_let_go() -> None:
+    """In a later epoch than any of them had; shards that wait at the journal go along."""
+    own = let_go(place("-80"), 7, ("-80", "80-"), NO_INCREMENTAL)
+    reads_on = {1: msgspec.structs.replace(place("80-"), epochs={"80-": 4})}
+    lets_go = {1: lost(reads_on[1], ["80-"], NO_INCREMENTAL)}
+
+    waits = copied_anew(own, {1: lost(place("80-c0"), ["80-c0"], NO_INCREMENTAL), 2: place("c0-")}, ["-"])
+    found = copied_anew(own, lets_go, ["-"])
+
+    assert (waits.position, waits.awaited) == (own, {"c0-"} | {"-"})
+    assert not has_lost(own, reads_on)
+    assert has_lost(own, lets_go)
+    assert [(entry.shard, entry.gtid) for entry in found.position.vgtid] == [("-", EMPTY)]
+    assert found.position.epochs == {"-": 4}
+    assert sorted(found.added) == [0, 1]
+    assert settled(lets_go[1], 1, {0: found.position}).position.let_go == ()
 
 
 def test_what_was_asked_for_goes_with_the_shards() -> None:

@@ -12,7 +12,7 @@ from libs.source.vitess.tasks import TaskSettings, partition_name
 from libs.source.vitess.vgtid import ShardGtid
 from libs.types.checkpoint import NO_INCREMENTAL
 from services.vstream_reader.position import Deal, VitessPosition
-from services.vstream_reader.reshard import let_go
+from services.vstream_reader.reshard import let_go, lost
 from services.vstream_reader.settings import SnapshotMode, SnapshotSettings, VstreamReaderSettings
 from services.vstream_reader.snapshot import anew, first_position
 from services.vstream_reader.tasks import (
@@ -88,17 +88,14 @@ def test_a_task_copies_anew_what_it_reads(own: list[str], serving: list[str], co
 def test_a_task_copies_nothing_that_a_reshard_joined_with_anothers_shards(
     own: list[str], serving: list[str], copied: list[str], followed: list[str]
 ) -> None:
-    """Both tasks would copy the shard, or neither: its part is followed to the journal, and let go. Where the log is gone it
-    cannot be."""
+    """Both tasks would copy the shard, or neither: its part is followed to the journal, and let go. Where the log is gone it is
+    let go at once, and nothing of it is left."""
     settings = msgspec.structs.replace(_settings(SnapshotSettings()), tasks=TaskSettings(number=0, of=2))
     before = place(dict.fromkeys(own, "MySQL56/a:1"), dict.fromkeys(own, 4))
 
     assert shards_to_copy(settings.tasks, before, serving) == (copied, followed)
-    again = anew(settings, before, serving, is_purged=False)
-    with pytest.raises(
-        PipelineHalted, match=rf"joined {', '.join(followed)} with shards of other tasks .* next generation"
-    ):
-        anew(settings, before, serving, is_purged=True)
+    again = anew(settings, before, serving)
+    without = anew(settings, lost(before, followed, NO_INCREMENTAL), serving)
 
     assert {entry.shard: entry.gtid for entry in again.vgtid} == {
         **dict.fromkeys(copied, ""),
@@ -106,6 +103,8 @@ def test_a_task_copies_nothing_that_a_reshard_joined_with_anothers_shards(
     }
     assert again.copied == dict.fromkeys(followed, ())
     assert set(again.epochs.values()) == {4}
+    assert [entry.shard for entry in without.vgtid] == copied
+    assert [entry.shard for part in without.let_go for entry in part.vgtid] == followed
 
 
 def _settings(snapshot: SnapshotSettings) -> VstreamReaderSettings:
