@@ -97,9 +97,8 @@ def copied_anew(own: VitessPosition, others: Mapping[int, VitessPosition], servi
     taken = {journal for position in positions.values() for journal in position.taken_up}
     parts = [(task, p) for task, position in positions.items() for p in position.let_go if p.journal_id not in taken]
     whole = {part.journal_id for _, part in parts if _is_whole(part, [each for _, each in parts])}
-    parts = [
-        (task, part) for task, part in parts if part.journal_id not in whole
-    ]  # those are followed to their journal
+    # The others are followed to their journal.
+    parts = [(task, part) for task, part in parts if part.journal_id not in whole]
     gone = {entry.shard for _, part in parts if part.is_lost for entry in part.vgtid}
     born: set[str] = set()
     reached = -1
