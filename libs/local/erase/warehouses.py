@@ -17,6 +17,7 @@ from clickhouse_connect.driver.client import Client as ClickhouseClient
 
 from libs.clickhouse import connection as clickhouse_connection
 from libs.clickhouse import tables as clickhouse_tables
+from libs.clickhouse.names import STATE_DATABASE
 from libs.errors import InvalidSettings
 from libs.failpoints import failpoint
 from libs.local import postgresql_server
@@ -187,6 +188,7 @@ def held_in_clickhouse(documents: Documents, tenant: str, query_ids: Sequence[st
         tables = [
             Held(kind=CLICKHOUSE_TABLE, name=each.place, bytes=each.bytes)
             for each in clickhouse_tables.tables_of(client, tenant)
+            if each.database != STATE_DATABASE  # what is staged as a table is made
         ]
         if not clickhouse_tables.has_state(client):
             return tables
