@@ -4,6 +4,7 @@ import itertools
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -82,8 +83,12 @@ class Objects:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """Seconds; a sleep passes them."""
     now = [1_000.0]
-    monkeypatch.setattr(kept_states.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(kept_states.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+
+    def pass_time(seconds: float) -> None:
+        now[0] += seconds
+
+    # Not the module's own functions: other threads sleep too.
+    monkeypatch.setattr(kept_states, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=pass_time))
     yield now
 
 
