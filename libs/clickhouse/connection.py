@@ -75,7 +75,7 @@ def named_error(settings: ClickhouseWarehouse, subject: str, error: Any) -> Head
 
     TransientError where the same may work later; AccessDenied, DiskFull or PipelineHalted where a human must see to it.
     """
-    place, code = f"ClickHouse {settings.host}:{settings.port}", getattr(error, "code", None)
+    place, code = f"ClickHouse {settings.host}:{settings.port}", code_of(error)
     if code is None and isinstance(error, _OF_THE_DRIVER):
         return PipelineHalted(f"{place}: {subject}: the driver has {type(error).__name__}; report it")
     if code is None:

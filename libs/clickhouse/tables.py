@@ -41,6 +41,16 @@ def decoded(comment: str) -> Noted | None:
         return None
 
 
+def stored_table(client: Client, database: str, table: str) -> tuple[str, dict[str, str]] | None:
+    """A table's comment, whoever made it, and ClickHouse's types by column. None: there is none that this user sees."""
+    where = f"database = {literal(database)} AND table = {literal(table)}"
+    rows = client.query(
+        f"SELECT comment, (SELECT groupArray((name, type)) FROM system.columns WHERE {where}) FROM system.tables "
+        f"WHERE database = {literal(database)} AND name = {literal(table)}"
+    ).result_rows
+    return None if not rows else (rows[0][0], dict(rows[0][1]))
+
+
 @dataclass(frozen=True, slots=True)
 class KnownTable:
     """A table that has such a comment."""

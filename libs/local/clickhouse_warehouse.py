@@ -13,9 +13,10 @@ from clickhouse_connect.driver.client import Client
 from libs.clickhouse.connection import connect, errors_named
 from libs.clickhouse.names import GONE_COLUMN, PROGRESS, database_name, literal, quoted
 from libs.clickhouse.settings import ClickhouseWarehouse as Settings
-from libs.clickhouse.tables import KnownTable, decoded, has_state, known_tables
+from libs.clickhouse.tables import KnownTable, decoded, has_state, known_tables, stored_table
 from libs.local.table_progress import PROGRESS_SCHEMA, progress_table
 from libs.local.warehouse import (
+    DUCKDB_DIGITS,
     PART_COLUMN,
     SORTED_BATCH_ROWS,
     VALUE_COLUMN,
@@ -24,8 +25,9 @@ from libs.local.warehouse import (
     SqlDialect,
     StoredTable,
     TenantTable,
+    for_duckdb,
+    named_table,
 )
-from libs.types.table import TableId
 from libs.types.warehouse import OWN_SQL_TYPES, SOURCE_PROPERTY, TABLE_PROPERTY, WarehouseTable
 
 _ARROW_TYPES: Final = {
@@ -42,7 +44,6 @@ _ARROW_TYPES: Final = {
     "binary": pa.binary(),
 }
 _DECIMAL: Final = re.compile(r"decimal\((\d+),\s*(\d+)\)")
-_DUCKDB_DIGITS: Final = 38
 # A cast of NULL is NULL; sorting and grouping go to the server's disk beyond that much memory.
 _SETTINGS: Final[Mapping[str, Any]] = {
     "cast_keep_nullable": 1,
@@ -63,20 +64,18 @@ class ClickhouseTables:
     def tables(self) -> tuple[TenantTable, ...]:
         """Raises TransientError, AccessDenied or PipelineHalted, see ``libs.clickhouse.connection``."""
         with _reading(self._settings, "system.tables") as client:
-            found = [_tenant_table(each) for each in known_tables(client) if self._is_in_place(each)]
+            known = [(each.database, _named(each)) for each in known_tables(client)]
+        # A copy that is being made with other columns lies elsewhere.
+        found = [table for database, table in known if database == self._database(table.place)]
         return tuple(sorted(found, key=lambda table: (table.tenant, table.names[2])))
 
     def load(self, place: WarehouseTable) -> StoredTable | None:
-        database = database_name(self._settings.database, place)
+        database = self._database(place)
         with _reading(self._settings, str(place)) as client:
-            where = f"database = {literal(database)} AND table = {literal(place.name)}"
-            rows = client.query(
-                f"SELECT comment, (SELECT groupArray(name) FROM system.columns WHERE {where}) FROM system.tables "
-                f"WHERE database = {literal(database)} AND name = {literal(place.name)}"
-            ).result_rows
-        if not rows:
+            stored = stored_table(client, database, place.name)
+        if stored is None:
             return None
-        [(comment, names)] = rows
+        comment, names = stored
         noted = decoded(comment)
         if noted is None or noted.name != str(place):
             return None
@@ -100,11 +99,8 @@ class ClickhouseTables:
             ).result_rows
         return progress_table(dict(zip(columns, row, strict=True)) for row in rows)
 
-    def _is_in_place(self, table: KnownTable) -> bool:
-        """A copy that is being made with other columns is not."""
-        levels = table.noted.name.split(".")
-        place = WarehouseTable(namespace=tuple(levels[:-1]), name=levels[-1])
-        return table.database == database_name(self._settings.database, place)
+    def _database(self, place: WarehouseTable) -> str:
+        return database_name(self._settings.database, place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +138,7 @@ class ClickhouseTable:
         """Numbers of more digits than DuckDB's as text."""
         names = list(self.known)
         table = pa.Table.from_batches(self._batches(self._source, names, ""), self._schema(names))
-        return table.cast(pa.schema([_for_duckdb(field) for field in table.schema]))
+        return for_duckdb(table)
 
     def sorted_rows(
         self,
@@ -236,19 +232,13 @@ class ClickhouseTable:
 def _arrow_type(own_type: str) -> pa.DataType:
     if number := _DECIMAL.fullmatch(own_type):
         digits, scale = int(number[1]), int(number[2])
-        return pa.decimal128(digits, scale) if digits <= _DUCKDB_DIGITS else pa.decimal256(digits, scale)
+        return pa.decimal128(digits, scale) if digits <= DUCKDB_DIGITS else pa.decimal256(digits, scale)
     return _ARROW_TYPES[own_type]
 
 
-def _for_duckdb(field: pa.Field) -> pa.Field:
-    return field.with_type(pa.string()) if pa.types.is_decimal256(field.type) else field
-
-
-def _tenant_table(known: KnownTable) -> TenantTable:
-    levels, properties = known.noted.name.split("."), known.noted.properties
-    database, _, table = properties[TABLE_PROPERTY].partition(".")
-    place = WarehouseTable(namespace=tuple(levels[:-1]), name=levels[-1])
-    return TenantTable(levels[0], properties[SOURCE_PROPERTY], TableId(database=database, table=table), place)
+def _named(known: KnownTable) -> TenantTable:
+    noted = known.noted
+    return named_table(noted.name, noted.properties[SOURCE_PROPERTY], noted.properties[TABLE_PROPERTY])
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from psycopg.types.string import TextLoader
 
 from libs.local.table_progress import PROGRESS_SCHEMA, progress_table
 from libs.local.warehouse import (
+    DUCKDB_DIGITS,
     PART_COLUMN,
     SORTED_BATCH_ROWS,
     VALUE_COLUMN,
@@ -22,11 +23,12 @@ from libs.local.warehouse import (
     SqlDialect,
     StoredTable,
     TenantTable,
+    for_duckdb,
+    named_table,
 )
 from libs.postgresql.connection import connect, errors_named
 from libs.postgresql.names import REGISTRY, STATE_SCHEMA, column_name, quoted
 from libs.postgresql.settings import PostgresqlWarehouse as Settings
-from libs.types.table import TableId
 from libs.types.tenant import Deletes, SinkMode
 from libs.types.warehouse import OWN_COLUMN_PREFIX, PROGRESS_VIEW, WarehouseTable, own_columns
 
@@ -42,7 +44,6 @@ _ARROW_TYPES: Final = {
     "bytea": pa.binary(),
 }
 _OF_HISTORY: Final = frozenset(own_columns(SinkMode.HISTORY, Deletes.HARD))
-_DUCKDB_DIGITS: Final = 38
 
 
 class PostgresqlWarehouse:
@@ -57,7 +58,7 @@ class PostgresqlWarehouse:
             if not _has_registry(connection):
                 return ()
             rows = connection.execute(f"SELECT name, source, source_table FROM {REGISTRY}").fetchall()
-        found = [_tenant_table(*row) for row in rows]
+        found = [named_table(*row) for row in rows]
         return tuple(sorted(found, key=lambda table: (table.tenant, table.names[2])))
 
     def load(self, place: WarehouseTable) -> StoredTable | None:
@@ -125,7 +126,7 @@ class _Column:
     @property
     def arrow_type(self) -> pa.DataType:
         if self.digits is not None:
-            return pa.decimal128(*self.digits) if self.digits[0] <= _DUCKDB_DIGITS else pa.decimal256(*self.digits)
+            return pa.decimal128(*self.digits) if self.digits[0] <= DUCKDB_DIGITS else pa.decimal256(*self.digits)
         return _ARROW_TYPES.get(self.type, pa.string())
 
 
@@ -164,7 +165,7 @@ class PostgresqlTable:
         names = list(self.known)
         batches = list(self._batches(f"SELECT {self._list(names)} FROM {self.place}", names))
         table = pa.Table.from_batches(batches, self._schema(names))
-        return table.cast(pa.schema([_for_duckdb(field) for field in table.schema]))
+        return for_duckdb(table)
 
     def sorted_rows(
         self,
@@ -257,17 +258,6 @@ class PostgresqlTable:
                 columns = zip(*rows, strict=True)
                 arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _for_duckdb(field: pa.Field) -> pa.Field:
-    return field.with_type(pa.string()) if pa.types.is_decimal256(field.type) else field
-
-
-def _tenant_table(name: str, source: str, source_table: str) -> TenantTable:
-    levels = name.split(".")
-    database, _, table = source_table.partition(".")
-    place = WarehouseTable(namespace=tuple(levels[:-1]), name=levels[-1])
-    return TenantTable(levels[0], source, TableId(database=database, table=table), place)
 
 
 def _has_registry(connection: "psycopg.Connection[Any]") -> bool:

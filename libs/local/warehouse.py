@@ -394,6 +394,24 @@ def _count(tables: Sequence[TenantTable], is_meant: Callable[[TenantTable], bool
     return sum(1 for table in tables if is_meant(table))
 
 
+DUCKDB_DIGITS: Final = 38
+"""A number of more is no number there."""
+
+
+def for_duckdb(rows: pa.Table) -> pa.Table:
+    """``rows`` with numbers of more digits than DuckDB's as text."""
+    fields = [field.with_type(pa.string()) if pa.types.is_decimal256(field.type) else field for field in rows.schema]
+    return rows.cast(pa.schema(fields))
+
+
+def named_table(name: str, source: str, source_table: str) -> TenantTable:
+    """The table whose place prints as ``name``, as a warehouse's own list has it beside the source's names."""
+    levels = name.split(".")
+    database, _, table = source_table.partition(".")
+    place = WarehouseTable(namespace=tuple(levels[:-1]), name=levels[-1])
+    return TenantTable(levels[0], source, TableId(database=database, table=table), place)
+
+
 def without_zones(rows: pa.Table) -> pa.Table:
     """``rows`` with each time of a zone as plain UTC: DuckDB knows zones only with an extension that it downloads."""
     return rows.cast(_schema_without_zones(rows.schema))

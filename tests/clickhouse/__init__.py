@@ -16,14 +16,13 @@ import msgspec
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
-from libs.clickhouse.names import DATABASE_TEMPLATE, database_name, quoted
+from libs.clickhouse.names import DATABASE_TEMPLATE, database_name, literal, quoted
 from libs.local import python_packages
 from libs.local.cache import cache_dir, locked, staged_dir
 from libs.local.ports import LOOPBACK
 from libs.local.process import ProcessSpec, Running, kill, start, wait_ready
 from libs.types.warehouse import WarehouseTable
 from spark.sinks.clickhouse.settings import Settings
-from spark.transforms.sql_text import literal
 
 REPOSITORY = Path(__file__).parents[2]
 PROBE_TIMEOUT_S = 5.0

@@ -45,7 +45,7 @@ from libs.clickhouse.names import (
     stage_name,
     stage_prefix,
 )
-from libs.clickhouse.tables import Noted, decoded, drop_tables, encoded
+from libs.clickhouse.tables import Noted, decoded, drop_tables, encoded, stored_table
 from libs.errors import PipelineHalted
 from libs.failpoints import failpoint
 from libs.types.tenant import Deletes, SinkMode
@@ -612,15 +612,13 @@ class ClickhouseSink:
 
     def _load(self, table: WarehouseTable) -> _Stored | None:
         database, name = self._levels(table)
-        where = f"database = {literal(database)} AND table = {literal(name)}"
-        rows = self._rows(
-            f"SELECT comment, (SELECT groupArray((name, type)) FROM system.columns WHERE {where}) FROM system.tables "
-            f"WHERE database = {literal(database)} AND name = {literal(name)}"
-        )
-        if not rows:
+        client = self._connected()
+        with errors_named(self._settings, STATE_DATABASE):
+            stored = stored_table(client, database, name)
+        if stored is None:
             return None
-        comment, columns = rows[0]
-        place, noted, types = quoted(database, name), decoded(comment), dict(columns)
+        comment, types = stored
+        place, noted = quoted(database, name), decoded(comment)
         if noted is None:
             raise TableRefused(
                 f"{table}: a table {place} is there already and is not Headwater's, or somebody changed its comment; rename "
