@@ -1,11 +1,13 @@
 """The session's JVM, for what only its classes can do."""
 
 import threading
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
+from pyspark.sql.classic.column import Column as ClassicColumn
 
 _COMPILER_LOCK: Final = threading.Lock()
 
@@ -34,16 +36,66 @@ def compiled(spark: SparkSession, source: Path) -> Callable[..., Any]:
     with _COMPILER_LOCK:
         known: Callable[..., Any] | None = jvm.__dict__.get(str(source))
         if known is None:
-            compiler = java_class(spark, "org.codehaus.janino.SimpleCompiler")()
-            compiler.setParentClassLoader(
-                java_class(spark, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
-            )
-            compiler.cook(source.name, source.read_text(encoding="utf-8"))
+            compiler = _compiler(spark, source)
             [constructor] = compiler.getClassLoader().loadClass(source.stem).getConstructors()
             known = jvm.__dict__[str(source)] = lambda *given: constructor.newInstance(
                 java_array(spark, "Object", given)
             )
         return known
+
+
+def column_function(spark: SparkSession, source: Path, method: str, returns: str) -> Callable[..., Column]:
+    """A function of columns: the static method of the public class in ``source``, which is named as the file is, in a package
+    ``headwater``. ``returns`` is its type in SQL, of a value that may be null; where an argument is null it is not called.
+
+    For work on each row, in queries: Spark's generated code calls it as its own, in executors too, which get the class as a jar
+    of the session's. Its arguments and its value are Spark's internal ones (``UTF8String``, ``InternalRow``). Compiled once a
+    session.
+    """
+    jvm: Any = spark.sparkContext._jvm
+    known_as = f"{spark.sparkContext.applicationId} {source}"
+    with _COMPILER_LOCK:
+        owner = jvm.__dict__.get(known_as)
+        if owner is None:
+            jar = _jar(spark, source)
+            spark.sparkContext._jsc.addJar(str(jar))
+            loader = java_class(spark, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
+            loader.addURL(java_class(spark, "java.io.File")(str(jar)).toURI().toURL())
+            owner = jvm.__dict__[known_as] = loader.loadClass(f"headwater.{source.stem}")
+    expressions = java_class(spark, "org.apache.spark.sql.classic.ExpressionUtils")
+    as_seq = java_class(spark, "PythonUtils").toSeq
+    java_list = java_class(spark, "java.util.ArrayList")
+    value_type = java_class(spark, "org.apache.spark.sql.types.DataType").fromDDL(returns)
+    invoke = java_class(spark, "org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke")
+    nothing = java_class(spark, "scala.Option").empty()
+
+    def call(*arguments: Column) -> Column:
+        given = java_list()
+        for argument in arguments:
+            given.add(expressions.expression(argument._jc))  # type: ignore[attr-defined]
+        called = invoke(owner, value_type, method, as_seq(given), as_seq(java_list()), True, True, True, nothing)
+        return ClassicColumn(expressions.column(called))
+
+    return call
+
+
+def _jar(spark: SparkSession, source: Path) -> Path:
+    """With the class in ``source``; it is gone with the session."""
+    folder: Any = spark.sparkContext._temp_dir
+    path = Path(folder, f"{source.stem}.jar")
+    classes = _compiler(spark, source).getBytecodes()
+    with zipfile.ZipFile(path, "w") as jar:
+        for name in classes:
+            jar.writestr(f"{name.replace('.', '/')}.class", classes[name])
+    return path
+
+
+def _compiler(spark: SparkSession, source: Path) -> Any:
+    """Janino's, with ``source`` compiled."""
+    compiler = java_class(spark, "org.codehaus.janino.SimpleCompiler")()
+    compiler.setParentClassLoader(java_class(spark, "org.apache.spark.util.Utils").getContextOrSparkClassLoader())
+    compiler.cook(source.name, source.read_text(encoding="utf-8"))
+    return compiler
 
 
 def java_array(spark: SparkSession, of: str, items: Sequence[Any]) -> Any:

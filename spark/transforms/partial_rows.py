@@ -17,15 +17,16 @@ from libs.types.value import UNAVAILABLE_VALUE
 from libs.types.warehouse import COMMITTED_AT_COLUMN, OP_COLUMN, ORDER_COLUMN, UNAVAILABLE_COLUMN
 from spark.transforms.sql_text import quoted
 
-_PLACEHOLDERS: Final = (UNAVAILABLE_VALUE, base64.b64encode(UNAVAILABLE_VALUE.encode()).decode())
-_ANY: Final = "|".join(re.escape(placeholder) for placeholder in _PLACEHOLDERS)
+PLACEHOLDERS: Final = (UNAVAILABLE_VALUE, base64.b64encode(UNAVAILABLE_VALUE.encode()).decode())
+"""As it is, and in base64."""
+_ANY: Final = "|".join(re.escape(placeholder) for placeholder in PLACEHOLDERS)
 # Within a text a quote is escaped, so that a member's name is the only text that a colon follows.
 _VALUE: Final = rf'":"(?:{_ANY})"'
 
 
 def is_partial(image: Column) -> Column:
     """Whether a value of the image may be a placeholder: by a look at the text, which one that holds the text passes too."""
-    return sf.contains(image, sf.lit(_PLACEHOLDERS[0])) | sf.contains(image, sf.lit(_PLACEHOLDERS[1]))
+    return sf.contains(image, sf.lit(PLACEHOLDERS[0])) | sf.contains(image, sf.lit(PLACEHOLDERS[1]))
 
 
 def split_unavailable(events: DataFrame) -> DataFrame:
@@ -34,7 +35,7 @@ def split_unavailable(events: DataFrame) -> DataFrame:
     known_as = sf.from_json("image", "map<string,string>")
     return events.withColumns(
         {
-            "unavailable": sf.map_keys(sf.map_filter(known_as, lambda _, value: value.isin(*_PLACEHOLDERS))),
+            "unavailable": sf.map_keys(sf.map_filter(known_as, lambda _, value: value.isin(*PLACEHOLDERS))),
             "image": sf.regexp_replace("image", _VALUE, '":null'),
         }
     )
