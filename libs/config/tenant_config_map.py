@@ -33,13 +33,15 @@ REFUSED_RECORDS_ANNOTATION: Final = "headwater.dev/refused-records"
 """The same of its sources, of which all waits because records of a topic cannot be written."""
 REFUSED_DOCUMENT_ANNOTATION: Final = "headwater.dev/refused-document"
 """On a tenant's ConfigMap: why routers do not take its document, as the team was told last."""
+SINK_WAIT_ANNOTATION: Final = "headwater.dev/sink-wait"
+"""On a tenant's ConfigMap: why its tables stand still in its Spark job, as the team was told last."""
 
 _TOPICS: Final = {RefusedKind.SCHEMA_CHANGES: "schema changes", RefusedKind.TRANSACTIONS: "transactions"}
 
 READY: Final = "ready"
 DEGRADED: Final = "degraded"
 """In force as far as the operator sees to it, and routers refuse some of its tables, a router its document, or Kafka its
-records."""
+records; or its tables stand still in its Spark job."""
 REFUSED: Final = "refused"
 WAITING: Final = "waiting"
 LEAVING: Final = "leaving"
@@ -69,6 +71,8 @@ class TenantObject:
     """Why all of a source waits at routers, by source."""
     refused_document: str = ""
     """Why routers do not take the document; empty: all of them do."""
+    sink_wait: str = ""
+    """Why its tables stand still in its Spark job; empty, also of a record: nothing is known of that."""
 
 
 def tenant_object(found: Json) -> TenantObject:
@@ -97,6 +101,7 @@ def tenant_object(found: Json) -> TenantObject:
         refused_topics=told_reasons(annotations.get(REFUSED_TOPICS_ANNOTATION)),
         refused_records=told_reasons(annotations.get(REFUSED_RECORDS_ANNOTATION)),
         refused_document=annotations.get(REFUSED_DOCUMENT_ANNOTATION, ""),
+        sink_wait=annotations.get(SINK_WAIT_ANNOTATION, ""),
     )
 
 

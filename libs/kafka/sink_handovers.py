@@ -1,4 +1,7 @@
-"""The topic of hand-overs between Spark jobs, as tenant_operator makes, reads and clears it. Jobs: ``spark.jobs.handovers``."""
+"""The topic of hand-overs between Spark jobs, as tenant_operator makes, reads and clears it. Jobs: ``spark.jobs.handovers``.
+
+Of tenants that stand still, which jobs tell there too, ``services.tenant_operator.sink_waits`` reads.
+"""
 
 import time
 from typing import Final
@@ -11,7 +14,7 @@ from libs.config.connections import KafkaSettings
 from libs.errors import AccessDenied, BrokerUnavailable, HeadwaterError
 from libs.events.names import SINK_HANDOVERS_TOPIC
 from libs.kafka.clients import TopicSpec, client_config
-from libs.types.sink_place import Handover, decode_handover, handover_key
+from libs.types.sink_place import Handover, decode_handover, handover_key, is_wait_key, wait_key
 
 _TIMEOUT_S: Final = 10.0
 _POLL_S: Final = 0.5
@@ -61,10 +64,10 @@ def read_handovers(settings: KafkaSettings) -> dict[str, Handover]:
                 continue
             next_offset = (message.offset() or 0) + 1
             key, value = message.key(), message.value()
-            if isinstance(key, bytes):
-                newest.pop(key.decode(errors="replace"), None)
+            if isinstance(key, bytes) and not is_wait_key(name := key.decode(errors="replace")):
+                newest.pop(name, None)
                 if isinstance(value, bytes):
-                    newest[key.decode(errors="replace")] = value
+                    newest[name] = value
     except KafkaException as error:
         raise _named(error) from error
     finally:
@@ -72,24 +75,26 @@ def read_handovers(settings: KafkaSettings) -> dict[str, Handover]:
     return {key: handover for key, value in newest.items() if (handover := _decoded(key, value)) is not None}
 
 
-def forget_handover(settings: KafkaSettings, tenant: str, tenancy: str) -> None:
-    """Nothing is said of that tenancy any more. Blocks.
+def forget_said(settings: KafkaSettings, tenant: str, tenancy: str, job: str) -> None:
+    """Nothing is said of that tenancy any more: no hand-over, and by ``job``, its last one, no standing still. Blocks.
 
     Raises:
         BrokerUnavailable: Kafka did not take it; try again.
     """
     faults: list[str] = []
     done: list[int] = []
+    keys = handover_key(tenant, tenancy), wait_key(tenant, tenancy, job)
     producer = Producer({**client_config(settings), "acks": "all", "enable.idempotence": True})
-    producer.produce(
-        SINK_HANDOVERS_TOPIC,
-        key=handover_key(tenant, tenancy).encode(),
-        value=None,
-        partition=0,
-        on_delivery=lambda error, _: done.append(1) if error is None else faults.append(error.str()),
-    )
+    for key in keys:
+        producer.produce(
+            SINK_HANDOVERS_TOPIC,
+            key=key.encode(),
+            value=None,
+            partition=0,
+            on_delivery=lambda error, _: done.append(1) if error is None else faults.append(error.str()),
+        )
     producer.flush(_TIMEOUT_S)
-    if not done:
+    if len(done) < len(keys):
         raise BrokerUnavailable(
             f"topic {SINK_HANDOVERS_TOPIC} was not written: {', '.join(faults) or 'Kafka does not answer'}"
         )

@@ -2,7 +2,8 @@
 
 tenant_operator decides, and tells each job of its tenants' places by the file ``places.json`` beside their documents. Jobs
 answer in the compacted topic ``headwater.sink-handovers``, under the tenant's name and tenancy: its state itself, that it was
-taken, or why not. ``spark.jobs.moves`` is what a job does about them, ADR 35 why it is so.
+taken, or why not. ``spark.jobs.moves`` is what a job does about them, ADR 35 why it is so. Beside these, under keys of their
+own, jobs say there which tenants stand still (ADR 55).
 """
 
 import enum
@@ -18,6 +19,7 @@ PLACES_FILE: Final = "places.json"
 """Beside a job's documents; no name of a document. Where there is none, a job serves every document."""
 EXECUTOR_LABEL: Final = "headwater.dev/executor-of"
 """On executors' pods: their job, whoever makes them. The job's own pod has another label, by which its StatefulSet knows it."""
+_WAITS: Final = "/waits/"
 MAX_HANDOVER_BYTES: Final = 900_000
 """Compressed. Brokers take records of 1 MB by default (message.max.bytes)."""
 
@@ -75,6 +77,13 @@ class Handover(msgspec.Struct, frozen=True, kw_only=True):
     """Of HANDED_OVER: the tenant's state, by path below ``state_dir``; none: there was nothing yet."""
 
 
+class SinkWait(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant stands still in a job, and has for longer than a moment. A record without a value: it does not."""
+
+    because: str
+    """Why, with the remedy."""
+
+
 class Phase(enum.Enum):
     """What a job has of a tenant's state."""
 
@@ -105,6 +114,16 @@ def held_path(state_dir: Path, tenant: str) -> Path:
 def handover_key(tenant: str, tenancy: str) -> str:
     """The record's key: what is said of one tenancy never takes the place of what is said of another."""
     return f"{tenant}/{tenancy}"
+
+
+def wait_key(tenant: str, tenancy: str, job: str) -> str:
+    """The key of what ``job`` says of a tenant's standing still: each job writes its own alone."""
+    return f"{handover_key(tenant, tenancy)}{_WAITS}{job}"
+
+
+def is_wait_key(key: str) -> bool:
+    """Whether it is one of ``wait_key``, and none of ``handover_key``."""
+    return _WAITS in key
 
 
 def encode_places(places: Places) -> bytes:
@@ -140,6 +159,17 @@ def decode_handover(value: bytes) -> Handover:
         raise msgspec.DecodeError("no hand-over: not compressed by gzip") from error
 
 
+def encode_wait(wait: SinkWait) -> bytes:
+    """The record's value: JSON."""
+    return msgspec.json.encode(wait)
+
+
+def decode_wait(value: bytes) -> SinkWait:
+    """What ``encode_wait`` wrote. Raises msgspec.DecodeError for anything else."""
+    return _wait_decoder.decode(value)
+
+
+_wait_decoder = msgspec.json.Decoder(SinkWait)
 _places_decoder = msgspec.json.Decoder(Places)
 _held_decoder = msgspec.json.Decoder(HeldState)
 _handover_decoder = msgspec.json.Decoder(Handover)

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import time
+from collections.abc import Mapping
 from typing import Final
 
 import structlog
@@ -25,6 +26,7 @@ from services.tenant_operator.reconcile import Reconciler
 from services.tenant_operator.refusals import RefusalKeeper
 from services.tenant_operator.service import SERVICE_NAME, TenantsService
 from services.tenant_operator.settings import TenantOperatorSettings
+from services.tenant_operator.sink_waits import SinkWaits
 
 GRACE_S: Final = 1.0
 """Streams have no end of their own; the lease is to be handed over within the rest of a supervisor's 10 s."""
@@ -72,6 +74,8 @@ class _Operator:
         self._records = Mirror(kubernetes, f"{own}/configmaps", labels=RECORD_LABEL, on_change=self._records_changed)
         self._leadership = Leadership(kubernetes, settings.kubernetes, settings.lease)
         self._kafka = KafkaClient(settings.kafka)
+        has_jobs = settings.sink_jobs is not None
+        self._sink_waits = SinkWaits(settings.kafka, on_change=self._changed.set) if has_jobs else None
         self._reconciler = Reconciler(
             settings,
             kubernetes,
@@ -80,6 +84,7 @@ class _Operator:
             secrets=self._secrets,
             mask_keys=self._mask_keys,
             schemas_of=self._schemas_of,
+            sink_waits=self._reasons_of_sinks,
             records=self._records,
             identity=self._leadership.identity,
         )
@@ -98,6 +103,9 @@ class _Operator:
             self._schema_history = SchemaHistoryClient(self._settings.joining.schema_history)
         return await self._schema_history.list_tables(source)
 
+    def _reasons_of_sinks(self) -> Mapping[str, str] | None:
+        return {} if self._sink_waits is None else self._sink_waits.reasons
+
     async def run(self, stop: asyncio.Event) -> None:
         endpoint = start_endpoint(
             self._settings.telemetry, alive=self._stalled, ready=self._not_ready, degraded=self._fault
@@ -111,6 +119,8 @@ class _Operator:
                 await waiting
                 running.append(tasks.create_task(self._leadership.run()))
                 running.append(tasks.create_task(self._lead()))
+                if self._sink_waits is not None:
+                    running.append(tasks.create_task(self._sink_waits.run()))
                 await server.set_serving(True)
                 log.info("service_started", grpc_port=server.port, http_port=endpoint.port)
                 await stop.wait()

@@ -30,12 +30,12 @@ from libs.errors import (
 from libs.failpoints import failpoint
 from libs.kafka.admin import KafkaClient
 from libs.kafka.clients import ensure_topics
-from libs.kafka.sink_handovers import forget_handover, read_handovers, sink_handovers_topic
+from libs.kafka.sink_handovers import forget_said, read_handovers, sink_handovers_topic
 from libs.kafka.tenant_access import SetPassword
 from libs.source.signal_topic import send_signal
 from libs.source.signals import snapshot_for_tenant
 from libs.telemetry import metrics
-from libs.types.sink_place import Handover, handover_key
+from libs.types.sink_place import Handover, handover_key, wait_key
 from libs.types.table import TableId, TableSchema
 from services.tenant_operator.document_plan import plan_lines
 from services.tenant_operator.joining import Joining, asked, asks_for_tables, begun, captured, must_wait, noticed
@@ -155,10 +155,12 @@ class Reconciler:
         secrets: Sequence[Mirror],
         mask_keys: Sequence[Mirror],
         schemas_of: SchemasOf,
+        sink_waits: Callable[[], Mapping[str, str] | None],
         records: Mirror,
         identity: str,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        """``sink_waits``: as ``SinkWaits.reasons``."""
         self._settings = settings
         self._kubernetes = kubernetes
         self._kafka = kafka
@@ -166,6 +168,7 @@ class Reconciler:
         self._secrets = secrets
         self._mask_keys = mask_keys
         self._schemas_of = schemas_of
+        self._sink_waits = sink_waits
         self._records = records
         self._identity = identity
         self._now = now
@@ -208,12 +211,22 @@ class Reconciler:
             )
             for each in standing.planned
         ]
-        await self._report(reports(standing, by_tenant, jobs, plans))
+        await self._report(reports(standing, by_tenant, jobs, plans, self._waits_of(standing.in_force)))
         if failures.is_any:
             log.warning(
                 "reconcile_incomplete", tenants=sorted(failures.by_tenant)[:20], reasons=_some_reasons(failures)
             )
         return not failures.is_any
+
+    def _waits_of(self, in_force: Sequence[InForce]) -> dict[str, str] | None:
+        """Why tenants stand still in their Spark jobs, by tenant; None: nobody knows yet. What a job said that has the tenant
+        no more does not count."""
+        said = self._sink_waits()
+        if said is None:
+            return None
+        has_job = [each for each in in_force if each.spec.sink is not None or each.record.placement.came_from]
+        keys = {each.tenant: _wait_key(each.record) for each in has_job}
+        return {name: said[key] for name, key in keys.items() if key in said}
 
     def _quotas_of(self, tenant: str) -> QuotaSettings:
         return self._tenant_quotas.get(tenant, self._settings.quotas)
@@ -666,9 +679,11 @@ class Reconciler:
                     await self._release(each)
                 # Before the job's answer: who asks for its tables' end once more would not be answered any more.
                 await self._kubernetes.delete(path)
-                if each.deletes_tables or each.record.placement != NEVER_MOVED:
+                said_to_wait = _wait_key(each.record) in (self._sink_waits() or ())
+                if each.deletes_tables or each.record.placement != NEVER_MOVED or said_to_wait:
                     await self._make_handovers_topic()
-                    await asyncio.to_thread(forget_handover, self._settings.kafka, each.tenant, each.record.origin.uid)
+                    of_record = each.tenant, each.record.origin.uid, _job_with_state(each.record)
+                    await asyncio.to_thread(forget_said, self._settings.kafka, *of_record)
                 # Last: who waited for it may remove the release at once. A ConfigMap without a record is released by any look.
                 if each.config_map is not None:
                     await self._release(each)
@@ -760,6 +775,16 @@ class Reconciler:
 def _key(record: TenantRecord) -> str:
     """Under which jobs tell of the tenant."""
     return handover_key(record.tenant, record.origin.uid)
+
+
+def _wait_key(record: TenantRecord) -> str:
+    """Under which its job says that it stands still."""
+    return wait_key(record.tenant, record.origin.uid, _job_with_state(record))
+
+
+def _job_with_state(record: TenantRecord) -> str:
+    """Of one that moves: the job that has not handed it over yet."""
+    return record.placement.came_from or record.sink_job
 
 
 def _kind_and_name(manifest: Mapping[str, Any]) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +18,7 @@ from libs.config.tenant_config_map import (
     REFUSED_RECORDS_ANNOTATION,
     REFUSED_TABLES_ANNOTATION,
     REFUSED_TOPICS_ANNOTATION,
+    SINK_WAIT_ANNOTATION,
     STATE_ANNOTATION,
     WAITING,
     document_reason,
@@ -51,10 +52,12 @@ _LONGEST_RECORDS_REASON: Final = 800
 """Of a source's records, which names topics and what to do."""
 _LONGEST_DOCUMENT_REASON: Final = 800
 """Of a document, where an Event has it with what to do."""
+_LONGEST_SINK_REASON: Final = 800
+"""Of a tenant that stands still in its Spark job, with what to do."""
 _TABLE_EVENTS_AT_ONCE: Final = 10
 """A filter of all tables may fit none of them: a person reads so many."""
 
-
+_SINK_GOES_ON: Final = "it goes on by itself once that is mended"
 _DOCUMENT_REMEDY: Final = (
     "a mask's key is in routers' pods within a minute of its Secret (router.maskKeys); a router of an earlier release than the "
     "operator's is to be upgraded"
@@ -70,6 +73,8 @@ class Report:
     message: str
     refusals: tuple[Refusal, ...] = ()
     """Of what is in force."""
+    sink_wait: str = ""
+    """Why its tables stand still in its Spark job; empty: they do not."""
 
     @property
     def is_news(self) -> bool:
@@ -80,7 +85,7 @@ class Report:
 
     @property
     def is_news_beside_refusals(self) -> bool:
-        """It says something else of more than what routers refuse."""
+        """It says something else of more than what routers refuse, and what a job waits for."""
         told = self.config_map.annotations
         return _beside_refusals(told.get(STATE_ANNOTATION, ""), told.get(MESSAGE_ANNOTATION, "")) != _beside_refusals(
             self.state, self.message
@@ -92,13 +97,18 @@ def reports(
     failures: Mapping[str, Sequence[str]],
     jobs: Mapping[str, str],
     plans: Sequence[Sequence[str]] = (),
+    waits: Mapping[str, str] | None = None,
 ) -> list[Report]:
     """One for each ConfigMap that is still there. ``failures`` by tenant: what could not be done, and is tried again.
-    ``plans``: of each of ``standing.planned`` what it would change."""
+    ``plans``: of each of ``standing.planned`` what it would change. ``waits`` by tenant: why its tables stand still in its job;
+    None: that is not known, so what was told stays."""
+    of_sinks = {} if waits is None else {e.config_map.origin.uid: waits.get(e.tenant, "") for e in standing.in_force}
     refusals = {each.config_map.origin.uid: each.record.refusals for each in standing.in_force}
 
     def told_of(config_map: TenantConfigMap, state: str, text: str) -> Report:
-        return Report(config_map, state, _shortened(text), refusals.get(config_map.origin.uid, ()))
+        uid, told_wait = config_map.origin.uid, config_map.annotations.get(SINK_WAIT_ANNOTATION, "")
+        sink_wait = of_sinks.get(uid, told_wait)[:_LONGEST_SINK_REASON]
+        return Report(config_map, state, _shortened(text), refusals.get(uid, ()), sink_wait)
 
     found = [told_of(each.config_map, REFUSED, _refusal(each)) for each in standing.refused]
     for planned, lines in zip(standing.planned, plans, strict=True):
@@ -114,10 +124,12 @@ def reports(
         copies = each.record.joining.asked
         rows = f"; asked for the rows of {told(copies)}" if copies else ""
         message = f"in force: user {user_of(each.tenant)} reads topics {prefix_of(each.tenant)}*{job}{rows}{_end(each)}"
-        state = DEGRADED if each.record.refusals else READY
-        found.append(told_of(each.config_map, state, message + _refused_by_routers(each.record.refusals)))
+        in_force = told_of(each.config_map, READY, "")
+        state = DEGRADED if in_force.refusals or in_force.sink_wait else READY
+        text = message + _refused_by_routers(in_force.refusals) + _stands_still(in_force.sink_wait)
+        found.append(replace(in_force, state=state, message=_shortened(text)))
     found += [
-        Report(each.config_map, LEAVING, _farewell(each, failures.get(each.tenant, ())))
+        replace(told_of(each.config_map, LEAVING, _farewell(each, failures.get(each.tenant, ()))), refusals=())
         for each in standing.leaving
         if each.config_map is not None and each.tenant in failures
     ]
@@ -193,6 +205,12 @@ def _refused_by_routers(refusals: tuple[Refusal, ...]) -> str:
     return "".join(f"\n{line}" for line in lines)
 
 
+def _stands_still(sink_wait: str) -> str:
+    if not sink_wait:
+        return ""
+    return f"\nits tables stand still in its Spark job; nothing is lost, and {_SINK_GOES_ON}\n- {sink_wait}"
+
+
 def _beside_refusals(state: str, message: str) -> tuple[str, str]:
     """What is told but for tables: the first line of one that is in force says all else."""
     return (READY, message.partition("\n")[0]) if state in (READY, DEGRADED) else (state, message)
@@ -210,14 +228,15 @@ def annotations(report: Report) -> dict[str, Any]:
         MESSAGE_ANNOTATION: report.message,
         **{name: msgspec.json.encode(now).decode() if now else None for name, now in reasons.items()},
         REFUSED_DOCUMENT_ANNOTATION: _document(report.refusals) or None,
+        SINK_WAIT_ANNOTATION: report.sink_wait or None,
     }
     return {"metadata": {"annotations": told}}
 
 
 def events(report: Report, *, now: str, identity: str) -> list[dict[str, Any]]:
     """The Events that tell it, as ``kubectl describe`` shows them: one of how it stands, if that is news, and one of each
-    table, topic or source that is refused from now on, or no longer, and of the document. The same news has the same name: it
-    is told once.
+    table, topic or source that is refused from now on, or no longer, of the document, and of its tables that stand still or go
+    on. The same news has the same name: it is told once.
     """
     origin, made = report.config_map.origin, []
     news = [(_EVENT_REASONS[report.state], report.state in (READY, PLANNED), report.message)]
@@ -225,6 +244,7 @@ def events(report: Report, *, now: str, identity: str) -> list[dict[str, Any]]:
     refusals = [
         *_news_of_document(report),
         *(news for told_of in _TOLD for news in _news_of(report, told_of)),
+        *_news_of_sink(report),
     ]
     for reason, is_normal, text in [*told, *refusals]:
         digest = hashlib.sha256(f"{report.config_map.resource_version} {reason} {text}".encode()).hexdigest()[:12]
@@ -260,6 +280,17 @@ def _news_of_document(report: Report) -> list[tuple[str, bool, str]]:
     if now:
         return [("DocumentRefused", False, f"a router does not take the document: {now}; {_DOCUMENT_REMEDY}")]
     return [("DocumentAccepted", True, "routers take the document now; rows are delivered by it as they come")]
+
+
+def _news_of_sink(report: Report) -> list[tuple[str, bool, str]]:
+    """As ``_news_of``. Another reason of one standing still is no news."""
+    was_told = SINK_WAIT_ANNOTATION in report.config_map.annotations
+    if was_told == bool(report.sink_wait):
+        return []
+    if report.sink_wait:
+        text = f"its tables stand still in its Spark job: {report.sink_wait}. Nothing is lost, and {_SINK_GOES_ON}"
+        return [("SinkWaits", False, text)]
+    return [("SinkGoesOn", True, "its tables stand still no more; what waited is written in order")]
 
 
 def _news_of(report: Report, told_of: "_ToldOf") -> list[tuple[str, bool, str]]:

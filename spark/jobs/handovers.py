@@ -1,7 +1,7 @@
 """The topic of hand-overs as a job reads and writes it, by Kafka's own clients in the JVM."""
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -12,7 +12,14 @@ from pyspark.sql import SparkSession
 from libs.config.connections import KafkaSettings
 from libs.errors import TransientError
 from libs.events.names import SINK_HANDOVERS_TOPIC
-from libs.types.sink_place import Handover, decode_handover, encode_handover, handover_key
+from libs.types.sink_place import (
+    Handover,
+    SinkWait,
+    decode_handover,
+    encode_handover,
+    encode_wait,
+    handover_key,
+)
 from spark.java import java_class
 from spark.jobs.jvm_consumer import duration, jvm_consumer, topic_partition
 from spark.jobs.jvm_producer import send_record
@@ -106,3 +113,28 @@ class Handovers:
             self._known[key] = decode_handover(bytes(record.value()))
         except msgspec.DecodeError:
             log.warning("sink_handover_unreadable", key=key, offset=record.offset())
+
+
+def tell_waits(spark: SparkSession, kafka: KafkaSettings, waits: Mapping[str, SinkWait | None]) -> None:
+    """Say who stands still, by ``wait_key``; None: not any more. Durable when this returns; where it raises, some may be said.
+    For any thread.
+
+    Raises:
+        TransientError: Kafka did not confirm it, or the topic is not there: tenant_operator makes it; try again.
+    """
+    try:
+        # A producer that asks for a topic which is not there may make it, and not as one that is compacted.
+        consumer = jvm_consumer(spark, kafka, _READ_OPTIONS)
+        try:
+            is_there = bool(consumer.partitionsFor(SINK_HANDOVERS_TOPIC))
+        finally:
+            consumer.close()
+        if not is_there:
+            raise TransientError(
+                f"there is no topic {SINK_HANDOVERS_TOPIC}: tenant_operator makes it; see that one runs"
+            )
+        for key, wait in waits.items():
+            value = None if wait is None else encode_wait(wait)
+            send_record(spark, kafka, SINK_HANDOVERS_TOPIC, value, key=key.encode())
+    except Py4JJavaError as error:
+        raise TransientError(f"topic {SINK_HANDOVERS_TOPIC} cannot be written: {described(error)}") from error

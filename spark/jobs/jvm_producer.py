@@ -29,7 +29,7 @@ def send_record(
     spark: SparkSession,
     kafka: KafkaSettings,
     topic: str,
-    value: bytes,
+    value: bytes | None,
     *,
     key: bytes | None = None,
     headers: Mapping[str, bytes] | None = None,

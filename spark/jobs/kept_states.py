@@ -131,6 +131,8 @@ class KeptStates:
         self._mend_until_s: dict[str, float] = {}
         self.waiting: dict[str, str] = {}
         """What tenants wait for here, by tenant."""
+        self._fault_since_s: dict[str, float] = {}
+        """Of those that wait for the store, or for a person."""
 
     def open(self, tenant: str) -> bool:
         """Whether the tenant may be served: its state lies in the folder, and nobody else writes it. Call it again and again,
@@ -156,7 +158,8 @@ class KeptStates:
         if own.is_served:
             return True
         if time.monotonic() < own.served_from_s:
-            self._tell_waits(tenant, "another process wrote its state last, and is given time to end")
+            because = "another process wrote its state last, and is given time to end"
+            self._tell_waits(tenant, because, is_fault=False)
             return False
         own.is_served = True
         self._note_own(tenant, own)
@@ -177,6 +180,13 @@ class KeptStates:
         ``keep``."""
         self._until_done(tenant, self._confirm, is_stopping)
 
+    def faults(self, *, lasting_s: float) -> dict[str, str]:
+        """Of ``waiting`` what does not pass by itself, and has stood for so long: the store is away or refuses, or a state
+        contradicts."""
+        now_s = time.monotonic()
+        lasting = [name for name, since_s in list(self._fault_since_s.items()) if now_s - since_s >= lasting_s]
+        return {name: because for name in lasting if (because := self.waiting.get(name)) is not None}
+
     def keep_now(self, tenant: str) -> None:
         """As ``keep``, but it does not wait: raises TransientError where the store is away."""
         if time.monotonic() < self._ask_not_before_s:
@@ -188,11 +198,13 @@ class KeptStates:
         except TransientError:
             self._ask_not_before_s = time.monotonic() + _PAUSE_S
             raise
+        self._tell_served(tenant)  # its query may have been stopped while it waited
 
     def forget(self, tenant: str) -> None:
         """Remove the object of a tenant of which nothing is left. What cannot be removed holds nothing but that."""
         if self._own.pop(tenant, None) is None:
             return
+        self._tell_served(tenant)
         self._note_path(tenant).unlink(missing_ok=True)
         try:
             self._store.remove(self._key(tenant))
@@ -309,13 +321,18 @@ class KeptStates:
     def _store_note(self, tenant: str, note: KeptNote) -> None:
         replace_durably(self._note_path(tenant), msgspec.json.encode(note))
 
-    def _tell_waits(self, tenant: str, because: str) -> None:
+    def _tell_waits(self, tenant: str, because: str, *, is_fault: bool = True) -> None:
+        if is_fault:
+            self._fault_since_s.setdefault(tenant, time.monotonic())
+        else:
+            self._fault_since_s.pop(tenant, None)
         if self.waiting.get(tenant) != because:
             self.waiting[tenant] = because
             SINK_WAITS.labels(tenant).set(1)
             log.warning("sink_tenant_waits", tenant=tenant, reason=because)
 
     def _tell_served(self, tenant: str) -> None:
+        self._fault_since_s.pop(tenant, None)
         if self.waiting.pop(tenant, ""):
             SINK_WAITS.remove(tenant)
             log.info("sink_tenant_waits_no_more", tenant=tenant)

@@ -188,6 +188,11 @@ class Moves:
         """What tenants wait for, by tenant. For any thread."""
         return {name: each.because for name, each in list(self._tenants.items()) if each.because}
 
+    @property
+    def places(self) -> Places | None:
+        """As the file had them at the last look; None: there was none, so that the job serves every document."""
+        return self._places
+
     def look(self, documents: Mapping[str, TenantSpec], is_at_rest: Callable[[str], bool]) -> frozenset[str]:
         """Do what can be done now; who may be served. Call it again and again: what takes long goes on beside.
 

@@ -12,7 +12,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +36,7 @@ from libs.telemetry.metrics import (
 )
 from libs.types.tenant import TenantSpec
 from spark.jobs.executors import ExecutorCounts, delete_left, executor_counts
+from spark.jobs.handovers import tell_waits
 from spark.jobs.kept_states import KeptStates
 from spark.jobs.lineage import open_lineage
 from spark.jobs.moves import Moves
@@ -42,6 +44,7 @@ from spark.jobs.session import lock_state, open_session
 from spark.jobs.settings import SinkJobSettings
 from spark.jobs.state_store import StateStore
 from spark.jobs.tenant_query import TenantQuery
+from spark.jobs.told_waits import LASTING_S, ToldWaits
 from spark.sinks.port import KeepsFiles, Sink
 from spark.sinks.registry import open_sinks
 
@@ -142,6 +145,7 @@ class _Fleet:
         self._documents: dict[str, TenantSpec] = {}
         self._kept: KeptStates | None = None
         self._moves: Moves | None = None
+        self._told_waits: ToldWaits | None = None
         self._is_told = False
         self._has_executors = not settings.session.has_executors
         """One at least; where there are none by its settings the driver works itself."""
@@ -153,6 +157,7 @@ class _Fleet:
         self._lock = lock_state(self._spark, Path(self._settings.state_dir), timeout_s=self._settings.lock_timeout_s)
         if (kept_in := self._settings.state_store) is not None:
             self._kept = KeptStates(kept_in, Path(self._settings.state_dir), StateStore(kept_in))
+            self._told_waits = ToldWaits(partial(tell_waits, self._spark, self._settings.kafka))
         self._moves = Moves(self._spark, self._settings, self._sinks, self._kept)
         if self._settings.session.has_executors:
             delete_left(self._spark)
@@ -171,6 +176,7 @@ class _Fleet:
             placed = self._moves.look(self._documents, self._is_at_rest)
         except (Py4JError, ConnectionError) as error:
             raise _session_gone() from error
+        self._tell_waits(placed)
         wanted = {name: spec for name, spec in self._documents.items() if name in placed}
         for name, query in list(self._queries.items()):
             if wanted.get(name) != query.tenant:
@@ -184,6 +190,15 @@ class _Fleet:
                     self._spark, self._settings, spec, sink, self._lineage, behind=before, kept=self._kept
                 )
         self._is_told = True
+
+    def _tell_waits(self, placed: Collection[str]) -> None:
+        """Of a job that was told of its tenants' places: somebody hears it."""
+        assert self._moves is not None
+        if self._told_waits is None or self._kept is None or (places := self._moves.places) is None:
+            return
+        # In this order: who begins to wait in between is in neither.
+        faults, served = self._kept.faults(lasting_s=LASTING_S), set(placed) - set(self._kept.waiting)
+        self._told_waits.look(places, faults, served)
 
     def _is_at_rest(self, name: str) -> bool:
         return name not in self._queries and name not in self._leaving

@@ -5,6 +5,7 @@ It comes as the service account that the chart makes, with its rights and no mor
 
 import json
 import os
+import random
 import secrets
 import shutil
 import signal
@@ -41,8 +42,18 @@ from libs.local.kafka_broker import Sasl
 from libs.local.ports import LOOPBACK, free_ports
 from libs.local.process import is_alive, last_log_lines
 from libs.rpc.tenants_client import TenantsClient
-from libs.types.sink_place import Handover, Outcome, Place, Places, decode_places, encode_handover, handover_key
+from libs.types.sink_place import (
+    PLACES_FILE,
+    Handover,
+    Outcome,
+    Place,
+    Places,
+    decode_places,
+    encode_handover,
+    handover_key,
+)
 from libs.types.table import TableId
+from libs.types.tenant import SinkMode
 from libs.types.value import LogicalKind
 from services.tenant_operator.objects import SOURCES_CONFIG_MAP
 from tests.certificates import write_certificates
@@ -50,6 +61,7 @@ from tests.cluster.chart import render
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.programs import spark_operator_chart
 from tests.conftest import KafkaBroker, MysqlServer, RegistryServer, ValkeyServer, start_kafka_in
+from tests.faults.test_kept_state_kills import ended, job_in, store_in
 from tests.integration.reader_pipeline import start_pipeline
 from tests.integration.router_rig import (
     ChangesSource,
@@ -63,6 +75,7 @@ from tests.integration.router_rig import (
 from tests.integration.service_process import ServiceProcess, eventually
 from tests.integration.test_router import Services, started_services
 from tests.integration.test_router_avro import creates as whole_creates
+from tests.sink_job import LIFE_TIMEOUT_S, write_tenant
 
 OPERATOR, OPERATOR_PASSWORD = "operator", "0perat0r"
 ROUTER, ROUTER_PASSWORD = "router", "r0uter"
@@ -872,6 +885,52 @@ async def test_who_goes_with_its_tables_waits_for_its_spark_job(mesh: Mesh, tena
     told = read_handovers(KafkaSettings(bootstrap_servers=mesh.kafka.broker.bootstrap_servers))
     assert handover_key(tenant, where.tenancy) not in told
     await eventually(lambda: mesh.cluster.list("statefulsets", mesh.own) == [])
+
+
+@pytest.mark.timeout(3 * LIFE_TIMEOUT_S)
+async def test_a_spark_job_that_cannot_keep_its_state_is_told_to_the_team_and_so_is_the_end(
+    mesh: Mesh, tenant: str, tmp_path: Path
+) -> None:
+    """A real job, whose object store goes away. Job and operator are killed meanwhile: it is told once, and over once the job
+    goes on, which is another process by then."""
+    chance, name, folder = random.Random(55), tenant.replace("-", ""), tmp_path / "sink"
+    mesh.cluster.apply(*render(mesh.cluster, {}, mesh.own, "sink"))
+    jobs = {"template_config_map": "headwater-sink-template"}
+    operator = mesh.start_operator(sink_jobs=jobs)
+    folder.mkdir()
+
+    def events() -> list[str]:
+        found = mesh.cluster.list("events", mesh.tenants)
+        return sorted(each["reason"] for each in found if each["reason"].startswith("Sink"))
+
+    with store_in(tmp_path) as store:
+        job = job_in(folder, folder, mesh.kafka.broker.bootstrap_servers, store)
+        written = write_tenant(job, name, SinkMode.APPEND, "visits")
+        mesh.tenant(name, (folder / "tenants" / f"{name}.yaml").read_text())
+        await mesh.is_told(name, "ready", "by Spark job packed-0")
+        (folder / "tenants" / PLACES_FILE).write_text(mesh.job_data("packed-0")[PLACES_FILE])
+        with ended(job):
+            written.write(chance, transactions=2)
+            job.start()
+            job.wait_until(lambda: job.progress(written).rows >= written.changes)
+            store.unplug()
+            written.write(chance, transactions=2)
+            job.wait_until(lambda: mesh.told(name)[0] == "degraded")
+            message = mesh.told(name)[1]
+            await eventually(lambda: events() == ["SinkWaits"])
+            assert job.running is not None
+            job.running.popen.kill()
+            operator.kill()
+            mesh.start_operator(sink_jobs=jobs)
+            store.plug_in()
+            job.start()
+            job.wait_until(lambda: job.progress(written).rows >= written.changes)
+            await mesh.is_told(name, "ready")
+            await eventually(lambda: events() == ["SinkGoesOn", "SinkWaits"])
+
+    assert "stand still in its Spark job; nothing is lost, and it goes on by itself once that is mended" in message
+    assert f"- s3://state/jobs/own/{name}.json cannot be read or written" in message
+    assert "see that the object store answers" in message
 
 
 async def test_a_job_is_a_spark_application_where_the_cluster_knows_them(mesh: Mesh, tenant: str) -> None:

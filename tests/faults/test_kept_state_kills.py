@@ -61,13 +61,14 @@ class Store:
         wait_ready(self.running, READY_TIMEOUT_S)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+@contextlib.contextmanager
+def store_in(folder: Path) -> Iterator[Store]:
+    """One that runs, with the bucket."""
     program = programs.build_object_store()
     if program is None:
         pytest.fail("the object store cannot be built: see above; `make cluster-programs` tries again")
-    served = ObjectStore(program, tmp_path / "store", free_port())
-    logs = tmp_path / "store-logs"
+    served = ObjectStore(program, folder / "store", free_port())
+    logs = folder / "store-logs"
     made = Store(served, start(served.spec(), logs, dies_with_parent=True), logs)
     try:
         wait_ready(made.running, READY_TIMEOUT_S)
@@ -75,6 +76,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield made
     finally:
         stop(made.running, STOP_TIMEOUT_S)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with store_in(tmp_path) as made:
+        yield made
 
 
 def job_in(folder: Path, shared: Path, bootstrap_servers: str, store: Store) -> SinkJob:

@@ -122,12 +122,17 @@ async def test_what_routers_refuse_and_how_the_config_map_stands_are_told(elsewh
     )
     waits = elsewhere.explain("acme", "orders", given=config_map(document, state="waiting", message="for Kafka"))
     nobody = elsewhere.explain("acme", "orders", given=config_map(document))
+    stands = elsewhere.explain("acme", "orders", given=config_map(document, state="degraded", sink_wait="no answer"))
 
     assert "cannot compare" in reason
     assert "  REFUSED  routers set its events aside as dead letters: row filter: id = 'one'" in told.output
     assert told.output.count("REFUSED") == 1
     assert f"note: routers set aside the events of other tables too: shop.other of {elsewhere.source}" in told.output
     assert "note: ConfigMap team-acme/acme is waiting: for Kafka" in waits.output
+    assert (
+        "its tables stand still in its Spark job, and go on by themselves once that is mended: no answer"
+        in stands.output
+    )
     assert "no tenant-operator has told how it stands" in nobody.output
     assert (
         "note: whether the document is in force" in alone.stdout or "whether the document is in force" in alone.stdout

@@ -318,6 +318,42 @@ def test_a_tenant_whose_state_contradicts_waits_alone(tmp_path: Path, clock: lis
     assert job.waiting == {}
 
 
+def test_what_lasts_and_needs_the_store_or_a_person_is_a_fault(tmp_path: Path, clock: list[float]) -> None:
+    """Waiting for another process to end is none. A query that was stopped while it waited waits no more once its state is kept
+    all the same."""
+    objects = Objects()
+    write_state(tmp_path / "a", "acme")
+    process(tmp_path / "a", objects).open("acme")
+    second = process(tmp_path / "b", objects)
+    objects.is_away = True
+
+    assert not second.open("acme")
+    clock[0] += 19.0
+    assert second.faults(lasting_s=20.0) == {}
+    clock[0] += 1.0
+    assert not second.open("acme")
+    assert second.faults(lasting_s=20.0) == {"acme": "away"}
+    objects.is_away = False
+    clock[0] += 5.0
+    assert not second.open("acme")
+    clock[0] += 25.0
+    assert not second.open("acme")
+    assert "given time" in second.waiting["acme"]
+    assert second.faults(lasting_s=20.0) == {}
+
+    clock[0] += 5.0
+    assert second.open("acme")
+    objects.is_away = True
+    write_state(tmp_path / "b", "acme", batches=4)
+    with pytest.raises(TransientError):
+        second.keep("acme", lambda: True)
+    clock[0] += 20.0
+    assert second.faults(lasting_s=20.0) == {"acme": "away"}
+    objects.is_away = False
+    second.keep_now("acme")
+    assert (second.waiting, second.faults(lasting_s=0.0)) == ({}, {})
+
+
 def test_a_store_that_is_away_at_the_begin_is_asked_again_a_while_later(tmp_path: Path, clock: list[float]) -> None:
     objects = Objects()
     objects.is_away = True

@@ -14,9 +14,11 @@ from libs.kafka.admin import KafkaClient
 from libs.kafka.tenant_access import DeleteUser, KafkaAction, KafkaState
 from libs.mysql.logical import column
 from libs.types.refusal import Refusal, RefusedKind
+from libs.types.sink_place import wait_key
 from libs.types.table import TableId, TableSchema
 from services.tenant_operator.kubernetes_client import KubernetesClient, Listed
 from services.tenant_operator.mirror import Mirror
+from services.tenant_operator.moves import Placement
 from services.tenant_operator.objects import FINALIZER, Origin, TenantRecord, record_manifest
 from services.tenant_operator.reconcile import Reconciler
 from services.tenant_operator.settings import (
@@ -68,6 +70,8 @@ class World:
         self.events: list[Mapping[str, Any]] = []
         self.config_maps: list[Mirror] = []
         """Of the newest look."""
+        self.sink_waits: dict[str, str] | None = {}
+        """What Spark jobs said; None: the operator has not read it yet."""
 
     # Kubernetes
 
@@ -152,6 +156,7 @@ class World:
             secrets=[mirror(secrets, each, is_listed=each not in unlisted) for each in namespaces],
             mask_keys=(),
             schemas_of=schemas_of,
+            sink_waits=lambda: self.sink_waits,
             records=mirror(manifests, None),
             identity="test",
         )
@@ -351,13 +356,20 @@ def refused_table(table: str = "orders", reason: str = "cannot compare") -> Refu
     )
 
 
-async def looked(world: World, told: dict[str, Any], *refusals: Refusal, text: str | None = None) -> dict[str, Any]:
-    """The tenant's ConfigMap behind a look of an operator that was told of these, and just started."""
+async def looked(
+    world: World,
+    told: dict[str, Any],
+    *refusals: Refusal,
+    text: str | None = None,
+    **fields: Any,
+) -> dict[str, Any]:
+    """The tenant's ConfigMap behind a look of an operator that was told of these and just started; ``fields`` of its
+    record."""
     found = found_map("acme", text=text)
     found["metadata"]["annotations"] = told["metadata"].get("annotations", {})
     found["metadata"]["resourceVersion"] = f"{len(world.events)}"
     world.merged.clear()
-    await world.look([found], [record("acme", text=document("acme"), refusals=refusals)])
+    await world.look([found], [record("acme", text=document("acme"), refusals=refusals, **fields)])
     patch = world.merged.get("/api/v1/namespaces/teams/configmaps/acme", {}).get("annotations", {})
     kept = found["metadata"]["annotations"] | patch
     found["metadata"]["annotations"] = {name: value for name, value in kept.items() if value is not None}
@@ -452,6 +464,55 @@ async def test_a_topic_without_rows_that_is_refused_is_told_with_an_event_and_so
     assert world.told_events() == [("TopicRefused", "Warning"), ("TopicAccepted", "Normal")]
     assert world.state_of("acme")[0] == "ready"
     assert "headwater.dev/refused-topics" not in told["metadata"]["annotations"]
+
+
+async def test_tables_that_stand_still_in_their_job_are_told_with_an_event_and_so_is_the_end() -> None:
+    """Once, whatever the reason becomes meanwhile. By an operator that has not read what jobs said nothing is taken back."""
+    world, key = World(), wait_key("acme", "uid-acme", "packed-0")
+    told = await looked(world, {"metadata": {}})
+    world.events.clear()
+
+    world.sink_waits = {key: "no answer; see to the store", wait_key("acme", "uid-acme", "packed-1"): "of old"}
+    told = await looked(world, told)
+    state, message = world.state_of("acme")
+    assert state == "degraded"
+    assert message.splitlines()[1:] == [
+        "its tables stand still in its Spark job; nothing is lost, and it goes on by itself once that is mended",
+        "- no answer; see to the store",
+    ]
+    assert "in its Spark job: no answer; see to the store. Nothing is lost" in world.events[0]["message"]
+
+    world.sink_waits = {key: "may not; grant it"}
+    told = await looked(world, told)
+    assert world.state_of("acme")[1].endswith("\n- may not; grant it")
+    world.sink_waits = None
+    told = await looked(world, told)
+    assert not any("/teams/" in path for path in world.merged)
+    world.sink_waits = {wait_key("acme", "uid-acme", "own-acme"): "may not; grant it"}
+    told = await looked(world, told, sink_job="packed-0", placement=Placement(move=1, came_from="own-acme"))
+    assert world.state_of("acme")[0] == "waiting"
+    assert world.told_events()[1:] == [("TenantWaiting", "Warning")]
+
+    world.sink_waits = {}
+    told = await looked(world, told)
+    assert world.told_events() == [
+        ("SinkWaits", "Warning"),
+        ("TenantWaiting", "Warning"),
+        ("TenantReady", "Normal"),
+        ("SinkGoesOn", "Normal"),
+    ]
+    assert world.state_of("acme")[0] == "ready"
+    assert "headwater.dev/sink-wait" not in told["metadata"]["annotations"]
+
+
+async def test_a_tenant_without_a_sink_does_not_stand_still_for_ever() -> None:
+    """A job that lost its last tenant is gone, and says no more that it goes on."""
+    world, text = World(), document("acme") + "sink: null\n"
+    world.sink_waits = {wait_key("acme", "uid-acme", "packed-0"): "no answer"}
+
+    await looked(world, {"metadata": {}}, text=text, sink_job="packed-0")
+
+    assert world.state_of("acme")[0] == "ready"
 
 
 async def test_a_source_that_waits_is_told_with_an_event_and_so_is_its_end() -> None:

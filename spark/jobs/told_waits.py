@@ -1,0 +1,97 @@
+"""Tenants that stand still in this job, as their operator hears of it, and the team from that (ADR 55).
+
+    KeptStates.faults ▶ due ▶ topic headwater.sink-handovers ▶ tenant_operator ▶ the tenant's ConfigMap
+
+What this process has said is all that it knows. So a process that starts says of each tenant once that it goes on, when it
+does: the one before may have ended while the tenant stood still.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, NamedTuple
+
+import structlog
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+from libs.errors import TransientError
+from libs.types.sink_place import Places, SinkWait, wait_key
+
+LASTING_S: Final = 20.0
+"""A team is told of what has stood for so long, as of what routers wait for."""
+_AGAIN_AFTER_S: Final = 300.0
+"""Another reason for the same tenant: some servers' errors differ with each request."""
+_PAUSE_S: Final = 30.0
+"""After Kafka did not take it."""
+
+log = structlog.get_logger()
+
+
+class Told(NamedTuple):
+    """What was said last of a tenant."""
+
+    because: str
+    """Empty: it goes on."""
+    at_s: float
+
+
+def due(
+    told: Mapping[str, Told],
+    places: Places,
+    faults: Mapping[str, str],
+    served: Collection[str],
+    *,
+    now_s: float,
+) -> dict[str, SinkWait | None]:
+    """What is to be said now, by ``wait_key``; None: the tenant goes on. ``served``: those that wait for nothing. Of who
+    neither is served nor has a fault what was said last stays."""
+    ours = {
+        wait_key(name, place.tenancy, places.job): name
+        for name, place in places.tenants.items()
+        if place.job == places.job and not place.drops_tables
+    }
+    found: dict[str, SinkWait | None] = {}
+    for key, name in ours.items():
+        known = told.get(key)
+        if name in faults:
+            is_news = known is None or not known.because
+            is_other = known is not None and known.because != faults[name] and now_s - known.at_s >= _AGAIN_AFTER_S
+            if is_news or is_other:
+                found[key] = SinkWait(because=faults[name])
+        elif name in served and (known is None or known.because):
+            found[key] = None
+    return found | {key: None for key, known in told.items() if known.because and key not in ours}
+
+
+class ToldWaits:
+    """Says it; the job's loop calls ``look``, and waits for nothing."""
+
+    def __init__(self, tell: Callable[[Mapping[str, SinkWait | None]], None]) -> None:
+        """``tell``: durable when it returns; raises TransientError where it may not be."""
+        self._tell = tell
+        self._told: dict[str, Told] = {}
+        self._not_before_s = 0.0
+        self._is_telling = False
+
+    def look(self, places: Places, faults: Mapping[str, str], served: Collection[str]) -> None:
+        """As ``due``. Kafka is asked in a thread beside; while it is away, again and again."""
+        now_s = time.monotonic()
+        if self._is_telling or now_s < self._not_before_s:
+            return
+        if waits := due(self._told, places, faults, served, now_s=now_s):
+            self._is_telling = True
+            threading.Thread(target=self._say, args=(waits,), daemon=True).start()
+
+    def _say(self, waits: Mapping[str, SinkWait | None]) -> None:
+        try:
+            self._tell(waits)
+            at_s = time.monotonic()
+            told = {key: Told("" if wait is None else wait.because, at_s) for key, wait in waits.items()}
+            self._told = self._told | told
+        except TransientError as error:
+            self._not_before_s = time.monotonic() + _PAUSE_S
+            log.warning("sink_waits_not_told", reason=str(error), retry_in_s=_PAUSE_S)
+        except (Py4JError, ConnectionError):  # the JVM is gone, which the job's loop sees
+            self._not_before_s = time.monotonic() + _PAUSE_S
+        finally:
+            self._is_telling = False
