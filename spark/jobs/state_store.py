@@ -4,6 +4,7 @@ The client is obstore, the bindings of Rust's ``object_store``: one interface fo
 environment. It is imported only where a job's settings name a store.
 """
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final, TypeAlias
@@ -19,6 +20,8 @@ _TIMEOUT: Final = "10s"
 _CONNECT_TIMEOUT: Final = "5s"
 _RETRIES: Final = {"max_retries": 1, "retry_timeout": timedelta(seconds=10)}
 _LONGEST_REASON: Final = 200
+_TOOK: Final = re.compile(r" in [0-9.]+[mµn]?s\b")
+"""How long an attempt took: without it two attempts at a server that is away have one reason, which is told once."""
 
 
 class ObjectChanged(HeadwaterError):
@@ -116,7 +119,7 @@ class StateStore:
 
 def _first_line(error: BaseException) -> str:
     [first, *_] = str(error).splitlines() or [""]
-    return first[:_LONGEST_REASON]
+    return _TOOK.sub("", first)[:_LONGEST_REASON]
 
 
 def _version(told: Mapping[str, Any]) -> Version:
