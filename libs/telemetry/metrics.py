@@ -726,6 +726,16 @@ SINK_ROWS = _counter(
     "Flat while headwater_router_events_total of the tenant grows: the Spark job is down or fails; see its log.",
     ("tenant", "warehouse"),
 )
+SINK_TENANT_CPU = _counter(
+    Area.SINK,
+    "headwater_sink_tenant_cpu_seconds_total",
+    "Seconds of CPU spent on a tenant's batches: Spark's tasks, in the job's pod or in executors; its query's thread, which "
+    "plans and commits; the threads that go through its tables. Not: the JVM's compiler, garbage collection and threads that "
+    "tenants share, tasks and batches that failed, the warehouse's own server, the drop of a tenant's tables.",
+    "One tenant far above its share of headwater_sink_rows_total: many small batches or tables; raise its trigger_s. Where it "
+    "keeps others waiting, give it a job of its own.",
+    ("tenant",),
+)
 SINK_BATCHES = _counter(
     Area.SINK,
     "headwater_sink_batches_total",

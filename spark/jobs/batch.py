@@ -438,7 +438,8 @@ class _Failed:
 
 def _tried(context: TenantSink, batch: BatchIdentity, part: _Part) -> TableOutcome | _Failed | None:
     try:
-        return _apply_part(context, batch, part)
+        with context.metered():
+            return _apply_part(context, batch, part)
     except (PySparkException, Py4JJavaError) as error:
         if part.own is None or part.anew is not None or not part.own.fresh:
             raise

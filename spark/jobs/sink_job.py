@@ -35,6 +35,7 @@ from libs.telemetry.metrics import (
     SINK_EXECUTORS,
 )
 from libs.types.tenant import TenantSpec
+from spark.jobs.cpu_meter import CpuMeter
 from spark.jobs.executors import ExecutorCounts, delete_left, executor_counts
 from spark.jobs.handovers import tell_waits
 from spark.jobs.kept_states import KeptStates
@@ -143,6 +144,7 @@ class _Fleet:
         self._leaving: dict[str, TenantQuery] = {}
         """Of tenants whose document is away, until their last batch has ended."""
         self._documents: dict[str, TenantSpec] = {}
+        self._cpu: CpuMeter | None = None
         self._kept: KeptStates | None = None
         self._moves: Moves | None = None
         self._told_waits: ToldWaits | None = None
@@ -155,6 +157,7 @@ class _Fleet:
     def open(self) -> None:
         self._spark = open_session(self._settings.session, self._sinks.values(), name="headwater-sink")
         self._lock = lock_state(self._spark, Path(self._settings.state_dir), timeout_s=self._settings.lock_timeout_s)
+        self._cpu = CpuMeter(self._spark)
         if (kept_in := self._settings.state_store) is not None:
             self._kept = KeptStates(kept_in, Path(self._settings.state_dir), StateStore(kept_in))
             self._told_waits = ToldWaits(partial(tell_waits, self._spark, self._settings.kafka))
@@ -187,7 +190,14 @@ class _Fleet:
                 assert spec.sink is not None
                 sink, before = self._sinks[spec.sink.warehouse], self._leaving.pop(name, None)
                 self._queries[name] = TenantQuery(
-                    self._spark, self._settings, spec, sink, self._lineage, behind=before, kept=self._kept
+                    self._spark,
+                    self._settings,
+                    spec,
+                    sink,
+                    self._lineage,
+                    behind=before,
+                    kept=self._kept,
+                    cpu=self._cpu,
                 )
         self._is_told = True
 
@@ -218,9 +228,11 @@ class _Fleet:
     def supervise(self) -> None:
         """Look after each query, and after the session."""
         assert self._spark is not None
+        assert self._cpu is not None
         try:
             if self._spark.sparkContext._jsc.sc().isStopped():
                 raise TransientError("the Spark session ended by itself; its log has the reason")
+            self._cpu.tell_tasks()
             for query in self._queries.values():
                 query.supervise()
                 if query.fenced is not None:

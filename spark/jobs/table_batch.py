@@ -3,6 +3,7 @@
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
@@ -74,6 +75,8 @@ class TenantSink:
     """Have the state outlive the job's folder; waits. Raises Fenced where another job has the tenant."""
     confirm: Callable[[], None] = lambda: None
     """See that no other job has the tenant, before a table is written; waits and raises as ``keep``."""
+    metered: Callable[[], AbstractContextManager[None]] = nullcontext
+    """The CPU of the thread that enters it is the tenant's."""
     is_stopping: Callable[[], bool] = lambda: False
     """Whether the query is being stopped, so that jobs fail for that alone."""
     cut: Cut = field(default_factory=Cut)

@@ -6,6 +6,7 @@
 import threading
 import time
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,7 @@ from libs.types.stream_offsets import load_earlier_offsets, load_stream_offsets
 from libs.types.tenant import Images, TenantSpec
 from spark.jobs.batch import apply_batch
 from spark.jobs.batch_files import cut_file, read_ahead_file
+from spark.jobs.cpu_meter import CpuMeter
 from spark.jobs.delivered_schemas import DeliveredSchemas
 from spark.jobs.kept_states import KeptStates
 from spark.jobs.lineage import Lineage, TenantLineage
@@ -105,7 +107,8 @@ class _Run:
         started_s = time.monotonic()
         self.is_applying = True
         try:
-            rows = apply_batch(self._context, BatchIdentity(self.query.id, batch_id), events)
+            with self._context.metered():
+                rows = apply_batch(self._context, BatchIdentity(self.query.id, batch_id), events)
         except BaseException as error:
             if self._is_over.is_set():
                 raise RuntimeError(_AS_SPARK_INTERRUPTS) from None
@@ -164,11 +167,13 @@ class TenantQuery:
         *,
         behind: "TenantQuery | None" = None,
         kept: KeptStates | None = None,
+        cpu: CpuMeter | None = None,
     ) -> None:
         """``behind``: the tenant's query before this one, stopped; its last batch is waited for. ``kept``: has the tenant's
-        state, open; None: the job's folder alone has."""
+        state, open; None: the job's folder alone has. ``cpu``: of the session; None: nobody asks what the tenant takes."""
         assert tenant.sink is not None
         self._kept = kept
+        self._cpu = cpu
         self.fenced: Fenced | None = None
         """Another job has the tenant."""
         self._lineage = lineage
@@ -277,6 +282,7 @@ class TenantQuery:
             failures=self._table_failures,
             keep=keep,
             confirm=(lambda: None) if kept is None else partial(kept.confirm, name, is_over.is_set),
+            metered=nullcontext if self._cpu is None else partial(self._cpu.driving, name),
             **({} if lineage is None else {"tell_applied": lineage.applied}),
         )
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)

@@ -4,6 +4,7 @@ import random
 import secrets
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,10 @@ from libs.types.tenant import (
     TenantSpec,
 )
 from libs.types.warehouse import SinkProgress, decode_positions, warehouse_table
+from spark.java import java_class
 from spark.jobs import tenant_query
 from spark.jobs.batch import apply_batch
+from spark.jobs.cpu_meter import CpuMeter
 from spark.jobs.jvm_consumer import duration, jvm_consumer
 from spark.jobs.newest_events import NewestEvents
 from spark.jobs.progress import load_progress
@@ -318,6 +321,39 @@ def test_a_batch_that_outlasts_its_querys_stop_is_waited_for(
     assert tenant.query.is_at_rest
     stored = [row["_headwater_order"] for row in tenant.rows("orders")]
     assert sorted(map(str, stored)) == sorted(orders.orders)
+
+
+def test_the_threads_of_a_batch_are_metered_and_the_jvms_are_the_querys_own(start_tenant: StartTenant) -> None:
+    """Python's thread of a batch is answered by the query's thread in the JVM, which serves no other tenant; each table's
+    thread by another one."""
+    tenant = start_tenant(f"c{secrets.token_hex(3)}", mode=SinkMode.APPEND)
+    models = [Model(schema_of(name)) for name in ("orders", "items")]
+    for model in models:
+        tenant.topics.create_table(model.schema)
+    with tenant.topics.transaction() as first:
+        for model in models:
+            first.schema(model.schema)
+    write_at_random(tenant, models, random.Random(5), transactions=4)
+    spark, entered = tenant.shared.session, set[tuple[str, str]]()
+
+    class Watched(CpuMeter):
+        def driving(self, tenant: str) -> AbstractContextManager[None]:
+            in_java: Any = java_class(spark, "java.lang.Thread").currentThread()
+            entered.add((threading.current_thread().name, str(in_java.getName())))
+            return super().driving(tenant)
+
+    query = TenantQuery(spark, tenant.settings, tenant.spec, tenant.shared.sink, cpu=Watched(spark))
+    changes = sum(len(model.orders) for model in models)
+    run_until(query, lambda: tenant.progress.rows >= changes, why=lambda: tenant.progress)
+
+    of_tables = {in_java for here, in_java in entered if here.startswith("sink-table")}
+    [of_batch] = {in_java for here, in_java in entered if not here.startswith("sink-table")}
+    assert of_batch.startswith(f"stream execution thread for {tenant.spec.tenant} ")
+    assert of_tables
+    assert not any(name.startswith("stream execution") for name in of_tables)
+    told = REGISTRY.get_sample_value("headwater_sink_tenant_cpu_seconds_total", {"tenant": tenant.spec.tenant})
+    assert told is not None
+    assert told > 0
 
 
 def test_a_consumer_of_the_sink_makes_no_topic(shared: SharedSpark, bootstrap_servers: str) -> None:

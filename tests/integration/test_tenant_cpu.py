@@ -1,0 +1,55 @@
+"""What each tenant takes of a Spark job that several share, by a real job's metrics."""
+
+import random
+import re
+import secrets
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from libs.local.process import stop
+from libs.types.tenant import SinkMode
+from spark.sinks.iceberg.settings import Settings
+from tests.sink_job import LIFE_TIMEOUT_S, STOP_TIMEOUT_S, SinkJob, write_tenant
+from tests.spark_session import read_rows
+
+pytestmark = pytest.mark.integration
+METRIC = "headwater_sink_tenant_cpu_seconds_total"
+
+
+@pytest.mark.timeout(LIFE_TIMEOUT_S)
+def test_the_tenant_with_many_more_rows_takes_more_of_the_job(tmp_path: Path, bootstrap_servers: str) -> None:
+    """Both are served at once; together they take no more than the job's processes do."""
+    chance = random.Random(8)
+    where = {"warehouse_dir": str(tmp_path / "warehouse"), "catalog": {"kind": "sqlite", "file": f"{tmp_path}/c.db"}}
+    read = partial(read_rows, msgspec.convert(where, Settings))
+    job = SinkJob(tmp_path, bootstrap_servers, "iceberg", where, read)
+    (tmp_path / "tenants").mkdir()
+    small = write_tenant(job, f"s{secrets.token_hex(3)}", SinkMode.MIRROR, "orders")
+    large = write_tenant(job, f"l{secrets.token_hex(3)}", SinkMode.MIRROR, "orders")
+    small.write(chance, transactions=3)
+    large.write(chance, transactions=240)
+    job.start()
+    assert job.running is not None
+    process = psutil.Process(job.running.popen.pid)
+
+    def of_processes() -> float:
+        """The driver and its JVM."""
+        return sum(sum(each.cpu_times()[:2]) for each in (process, *process.children(recursive=True)))
+
+    def told() -> dict[str, float]:
+        found = re.findall(rf'^{METRIC}{{tenant="(\w+)"}} (\S+)$', job.asked("/metrics")[1], re.MULTILINE)
+        return {tenant: float(seconds) for tenant, seconds in found}
+
+    try:
+        job.wait_until(lambda: all(job.progress(each).rows >= each.changes for each in (small, large)))
+        job.wait_until(lambda: {small.name, large.name} <= told().keys())
+        seconds, most = told(), of_processes()
+    finally:
+        stop(job.running, STOP_TIMEOUT_S)
+
+    assert seconds[large.name] > seconds[small.name] > 0
+    assert sum(seconds.values()) < most
