@@ -446,6 +446,51 @@ def test_the_autoscaler_is_as_the_values_say(cluster: ControlPlane) -> None:
     assert "replicas" not in router["spec"]  # an upgrade would set back what it found
 
 
+@pytest.mark.parametrize("is_server_side", [True, False], ids=["server-side", "client-side"])
+def test_routers_stay_when_the_autoscaler_is_switched_on_and_at_each_upgrade_behind_that(
+    cluster: ControlPlane, namespace: str, *, is_server_side: bool
+) -> None:
+    """A real Helm, by both ways in which it applies. Nobody gives the HPA's controller numbers here: but for a number below
+    the least one it changes nothing, and the test scales in its place."""
+    file = write_values(cluster, SMALL, namespace)
+    chosen = (RELEASE, str(CHART), "-n", namespace, "-f", str(file), f"--server-side={str(is_server_side).lower()}")
+    upgrade = ("upgrade", *chosen, "--set", "router.replicas=2", "--set")
+
+    def routers() -> int:
+        found = cluster.get("deployment", "headwater-router", namespace)
+        assert found is not None
+        return int(found["spec"]["replicas"])
+
+    cluster.helm("install", *chosen, "--set", "router.replicas=3")
+    cluster.helm(*upgrade, "router.autoscaling.enabled=true")
+    assert routers() == 3
+    cluster.helm(*upgrade, "router.autoscaling.enabled=true", "--set", "router.autoscaling.maxReplicas=9")
+    assert routers() == 3
+    for many in (5, 4):
+        cluster.kubectl("scale", "deployment", "headwater-router", f"--replicas={many}", "-n", namespace)
+        for most in (8, 7):
+            cluster.helm(*upgrade, "router.autoscaling.enabled=true", "--set", f"router.autoscaling.maxReplicas={most}")
+            assert routers() == many
+    # With server-side apply the number is whose who changed it last.
+    force = ("--force-conflicts",) if is_server_side else ()
+    cluster.helm(*upgrade, "router.autoscaling.enabled=false", *force)
+    assert routers() == 2
+
+
+def test_who_begins_with_the_autoscaler_is_given_no_number_by_helm(cluster: ControlPlane, namespace: str) -> None:
+    file = write_values(cluster, {**SMALL, "router": {}}, namespace)
+    for command in ("install", "upgrade"):
+        cluster.helm(command, RELEASE, str(CHART), "-n", namespace, "-f", str(file))
+        manifest = cluster.helm("get", "manifest", RELEASE, "-n", namespace)
+        (router,) = (
+            each
+            for each in yaml.safe_load_all(manifest)
+            if each and each["kind"] == "Deployment" and each["metadata"]["name"] == "headwater-router"
+        )
+        assert "replicas" not in router["spec"]
+        assert "headwater.dev/gives-replicas" not in router["metadata"]["annotations"]
+
+
 async def test_a_second_router_stays_while_one_is_evicted_and_one_that_is_not_ready_keeps_no_node(
     cluster: ControlPlane, namespace: str
 ) -> None:

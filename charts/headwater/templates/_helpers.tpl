@@ -283,9 +283,31 @@ container-image-pull-policy{{ if eq (.strategy | default "") "Recreate" }},deplo
 {{- end -}}
 
 {{- /*
+How many routers an upgrade has to give though the HPA gives them; empty: none. Where the release before gave a number, and this one gives none,
+Kubernetes would go down to one router until the HPA has looked. So the number that runs is given, when the HPA is new, and from then on while it
+is Helm's: for good with client-side apply; with server-side apply until the HPA has changed it once. Without a cluster (`helm template`) none is given.
+*/ -}}
+{{- define "headwater.routersGiven" -}}
+{{- $router := include "headwater.name" "router" -}}
+{{- $live := lookup "apps/v1" "Deployment" .Release.Namespace $router -}}
+{{- if $live -}}
+{{- $running := $live.spec.replicas | int -}}
+{{- $isGivenUp := false -}}
+{{- range $live.metadata.managedFields -}}
+{{- if and (eq .operation "Apply") (eq .manager "helm") (not (hasKey (get .fieldsV1 "f:spec") "f:replicas")) }}{{ $isGivenUp = true }}{{ end -}}
+{{- end -}}
+{{- if not (lookup "autoscaling/v2" "HorizontalPodAutoscaler" .Release.Namespace $router) -}}
+{{- max $running (.Values.router.replicas | int) -}}
+{{- else if and (hasKey ($live.metadata.annotations | default dict) "headwater.dev/gives-replicas") (not $isGivenUp) -}}
+{{- $running -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /*
 One service: its settings file, its Deployment, its Service and, with cert-manager, its certificate.
 
-root, component, image, settings (a dict), resources; role, replicas, strategy, apart, redis, args, secretEnv, grpc, account, stateSize, maskKeys (Secrets by tenant), volumes and
+root, component, image, settings (a dict), resources; role, replicas, givesReplicas, strategy, apart, redis, args, secretEnv, grpc, account, stateSize, maskKeys (Secrets by tenant), volumes and
 volumeMounts are optional.
 */ -}}
 {{- define "headwater.service" -}}
@@ -307,7 +329,11 @@ metadata:
   name: {{ $name }}
   namespace: {{ .root.Release.Namespace }}
   labels: {{- include "headwater.labels" . | nindent 4 }}
-  annotations: {kube-score/ignore: {{ include "headwater.scoreIgnored" . | quote }}}
+  annotations:
+    kube-score/ignore: {{ include "headwater.scoreIgnored" . | quote }}
+    {{- if .givesReplicas }}
+    headwater.dev/gives-replicas: "true"
+    {{- end }}
 spec:
   {{- if hasKey . "replicas" }}
   replicas: {{ .replicas }}
