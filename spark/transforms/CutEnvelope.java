@@ -71,7 +71,6 @@ public class CutEnvelope {
     }
     int from;
     int to = sourceAt;
-    boolean isUpdate = false;
     switch (at(op)) {
       case 'd':
         if (!isAt(BEFORE_ROW, 0, sourceAt) || !isAt(NO_ROW_AFTER, sourceAt - NO_ROW_AFTER.length, sourceAt)) {
@@ -80,10 +79,9 @@ public class CutEnvelope {
         from = BEFORE.length;
         to = sourceAt - NO_ROW_AFTER.length + 1;
         break;
-      case 'u':
-        isUpdate = true;  // and as those two
       case 'c':
       case 'r':
+      case 'u':
         int afterAt = isAt(NEW_ROW, 0, sourceAt) ? BEFORE_NULL.length - 1 : lastOf(AFTER_ROW, BRACE_AFTER, 0, sourceAt);
         if (afterAt == NOWHERE || at(sourceAt - 1) != '}') {
           return null;
@@ -100,7 +98,7 @@ public class CutEnvelope {
     }
     UTF8String before = null;
     boolean isPartial = at(op) != 'd' && holds(placeholder, encodedPlaceholder, from, to);
-    if (withBefore && isUpdate && !isAt(BEFORE_NULL, 0, sourceAt)) {
+    if (withBefore && at(op) == 'u' && !isAt(BEFORE_NULL, 0, sourceAt)) {
       int rowEnd = from - AFTER.length;
       if (!isAt(BEFORE_ROW, 0, rowEnd)) {
         return null;

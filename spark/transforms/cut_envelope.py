@@ -38,16 +38,18 @@ def cut_envelope(events: DataFrame, *, with_before: bool = False) -> DataFrame:
     parts. What is no event gets an image that fails the parse of the row.
     """
     others = [name for name in events.columns if name != "text"]
-    parts = cut_parts(events, with_before=with_before).alias("parts")
+    image, before = _parsed_image(), sf.when(_parsed("op") == UPDATE, _parsed("before"))
+    is_lacking = (_parsed("op") != DELETE) & is_partial(image)
     parsed = {
         "op": _parsed("op"),
         "committed_at_us": sf.coalesce(_committed_at("ts_us"), 1_000 * _committed_at("ts_ms")),
-        "image": _parsed_image(),
-        "before": sf.when(_parsed("op") == UPDATE, _parsed("before")),
-        "is_partial": _parsed_is_partial(with_before=with_before),
+        "image": image,
     }
-    if not with_before:
-        del parsed["before"]
+    if with_before:
+        parsed["before"] = before
+        is_lacking = is_lacking | sf.coalesce(is_partial(before), sf.lit(False))
+    parsed["is_partial"] = is_lacking
+    parts = cut_parts(events, with_before=with_before).alias("parts")
     is_cut = sf.col("parts").isNotNull()
     return events.select(*others, "text", parts).select(
         *others, *(sf.when(is_cut, sf.col("parts")[name]).otherwise(each).alias(name) for name, each in parsed.items())
@@ -82,11 +84,3 @@ def _parsed_image() -> Column:
     image = sf.when(_parsed("op") == DELETE, _parsed("before")).otherwise(_parsed("after"))
     is_truncation = sf.coalesce(_parsed("op") == TRUNCATE, sf.lit(False))
     return sf.when(is_truncation, None).otherwise(sf.coalesce(image, sf.lit(_UNREADABLE)))
-
-
-def _parsed_is_partial(*, with_before: bool) -> Column:
-    is_lacking = (_parsed("op") != DELETE) & is_partial(_parsed_image())
-    if not with_before:
-        return is_lacking
-    before = sf.when(_parsed("op") == UPDATE, _parsed("before"))
-    return is_lacking | sf.coalesce(is_partial(before), sf.lit(False))
