@@ -48,20 +48,10 @@ def column_function(spark: SparkSession, source: Path, method: str, returns: str
     """A function of columns: the static method of the public class in ``source``, which is named as the file is, in a package
     ``headwater``. ``returns`` is its type in SQL, of a value that may be null; where an argument is null it is not called.
 
-    For work on each row, in queries: Spark's generated code calls it as its own, in executors too, which get the class as a jar
-    of the session's. Its arguments and its value are Spark's internal ones (``UTF8String``, ``InternalRow``). Compiled once a
-    session.
+    For work on each row, in queries: Spark's generated code calls it as its own, in executors too. Its arguments and its value
+    are Spark's internal ones (``UTF8String``, ``InternalRow``). Compiled once a session.
     """
-    jvm: Any = spark.sparkContext._jvm
-    known_as = f"{spark.sparkContext.applicationId} {source}"
-    with _COMPILER_LOCK:
-        owner = jvm.__dict__.get(known_as)
-        if owner is None:
-            jar = _jar(spark, source)
-            spark.sparkContext._jsc.addJar(str(jar))
-            loader = java_class(spark, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
-            loader.addURL(java_class(spark, "java.io.File")(str(jar)).toURI().toURL())
-            owner = jvm.__dict__[known_as] = loader.loadClass(f"headwater.{source.stem}")
+    owner = _job_class(spark, source)
     expressions = java_class(spark, "org.apache.spark.sql.classic.ExpressionUtils")
     as_seq = java_class(spark, "PythonUtils").toSeq
     java_list = java_class(spark, "java.util.ArrayList")
@@ -77,6 +67,27 @@ def column_function(spark: SparkSession, source: Path, method: str, returns: str
         return ClassicColumn(expressions.column(called))
 
     return call
+
+
+def job_class(spark: SparkSession, source: Path) -> str:
+    """The full name of the public class in ``source``, which is named as the file is, in a package ``headwater``: for who looks
+    a class up by its name, in executors too. Compiled once a session."""
+    return str(_job_class(spark, source).getName())
+
+
+def _job_class(spark: SparkSession, source: Path) -> Any:
+    """Executors get the class as a jar of the session's."""
+    jvm: Any = spark.sparkContext._jvm
+    known_as = f"{spark.sparkContext.applicationId} {source}"
+    with _COMPILER_LOCK:
+        owner = jvm.__dict__.get(known_as)
+        if owner is None:
+            jar = _jar(spark, source)
+            spark.sparkContext._jsc.addJar(str(jar))
+            loader = java_class(spark, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
+            loader.addURL(java_class(spark, "java.io.File")(str(jar)).toURI().toURL())
+            owner = jvm.__dict__[known_as] = loader.loadClass(f"headwater.{source.stem}")
+        return owner
 
 
 def _jar(spark: SparkSession, source: Path) -> Path:

@@ -1,7 +1,8 @@
 """Where a micro-batch of Spark's ends in its topics, as Spark's checkpoint tells.
 
 Spark keeps one file a micro-batch: ``offsets/N`` is written before batch N runs, ``commits/N`` when it is done (Structured
-Streaming guide, "Recovery Semantics"); the third line of ``offsets/N`` holds the offsets.
+Streaming guide, "Recovery Semantics"); the third line of ``offsets/N`` holds the offsets. Where a query began stands in the
+second line of ``sources/0/0``, written before its first batch.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,6 +30,17 @@ def load_earlier_offsets(state_dir: Path, tenant: str, batch_id: int) -> StreamO
         return load_stream_offsets(state_dir, tenant, batch_id - 1)
     except FileNotFoundError:
         return {}
+
+
+def load_begins(state_dir: Path, tenant: str, batch_id: int) -> StreamOffsets:
+    """Where a batch of a tenant's query begins; of a Kafka partition that is not there it is the first, and has all of it.
+
+    Raises FileNotFoundError, and as ``decode_stream_offsets``.
+    """
+    if batch_id > 0:
+        return load_stream_offsets(state_dir, tenant, batch_id - 1)
+    begin = state_dir / "checkpoints" / tenant / "sources" / "0" / "0"
+    return _decoder.decode(begin.read_bytes().splitlines()[1])
 
 
 def decode_stream_offsets(content: bytes) -> StreamOffsets:

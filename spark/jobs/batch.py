@@ -1,10 +1,10 @@
 """One micro-batch of one tenant: the way of its events into the warehouse's tables.
 
-    read_topics ▶ parse_keys ▶ latest_per_key ▶ parse_events ▶ conform_to ▶ merge_into ▶ record_progress
+    read_ranges ▶ parse_keys ▶ latest_per_key ▶ parse_events ▶ conform_to ▶ merge_into ▶ record_progress
 
-``tenant_query`` hands ``apply_batch`` to Spark's foreachBatch. The batch is read from Kafka once, surveyed, and split by
-topic; each table is then committed by itself, a few at a time. Spark commits the batch when all are done. A crash before
-that replays the whole batch, and tables that hold it already are passed over (``Sink.is_applied``).
+``tenant_query`` hands ``apply_batch`` to Spark's foreachBatch, which says which offsets it has. The batch is read from Kafka
+once, surveyed, and split by topic; each table is then committed by itself, a few at a time. Spark commits the batch when all
+are done. A crash before that replays the whole batch, and tables that hold it already are passed over (``Sink.is_applied``).
 """
 
 import functools
@@ -65,7 +65,7 @@ from spark.jobs.progress import (
     store_progress,
     with_batch,
 )
-from spark.jobs.read_ahead import with_read_ahead
+from spark.jobs.read_ahead import ranges_of_batch
 from spark.jobs.requests import read_requests
 from spark.jobs.resync import due_resyncs, fulfil, gives_up, refuse, table_anew, unfit_anew
 from spark.jobs.retries import first_piece
@@ -108,7 +108,7 @@ from spark.transforms.cut_envelope import TRUNCATE
 from spark.transforms.fill import fill_expression
 from spark.transforms.mark_deleted import mark_deleted
 from spark.transforms.passing import passing
-from spark.transforms.read_topics import events_of, parts_of_batch, read_range
+from spark.transforms.read_topics import events_of, read_range, read_ranges
 from spark.transforms.sql_text import quoted
 from spark.transforms.survey import Slice, survey
 from spark.transforms.versions import has_late_changes, versions_anew, versions_of
@@ -138,8 +138,9 @@ class _Part:
     anew: _Anew | None = None
 
 
-def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) -> int:
+def apply_batch(context: TenantSink, batch: BatchIdentity, spark: SparkSession) -> int:
     """Apply a micro-batch: every table holds its events afterwards, or is parked with them. Returns how many events it had.
+    ``spark``: Spark's session of the batch.
 
     Idempotent: the same batch may come again after a crash at any point.
 
@@ -147,14 +148,17 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, events: DataFrame) ->
         PipelineHalted: a human must see to the tenant's topics; nothing more of this tenant is applied.
     """
     started_s, show_s = time.monotonic(), 0.0
-    spark = events.sparkSession
     progress = load_progress(context.state_dir, context.tenant.tenant)
     parked = progress.parked_topics
-    events, ahead = with_read_ahead(context, batch, events, parked=parked)
+    ranges, ahead = ranges_of_batch(context, batch, spark, parked=parked)
     context = replace(context, ahead=ahead)
-    # Each table's tasks go through all parts of the batch, of which Kafka's reader makes one for each partition of each topic:
-    # with hundreds of tables the tasks would be the square of them.
-    events = events.coalesce(parts_of_batch(spark))
+    events = read_ranges(
+        spark,
+        context.kafka,
+        ranges,
+        with_before=context.settings.images is Images.BEFORE_AND_AFTER,
+        fails_on_loss=context.fails_on_loss,
+    )
     held = events.persist(StorageLevel.MEMORY_AND_DISK_DESER)  # columns as they are: no lz4, no serialization
     try:
         if context.moves_together:

@@ -13,20 +13,25 @@ from typing import Final
 
 import msgspec
 import structlog
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as sf
+from pyspark.sql import SparkSession
 
 from libs.events.names import sink_request_topics
 from libs.failpoints import failpoint
 from libs.types.read_ahead import ReadAhead
-from libs.types.stream_offsets import StreamOffsets, joined_offsets, load_earlier_offsets, load_stream_offsets
-from libs.types.tenant import Images
+from libs.types.stream_offsets import (
+    StreamOffsets,
+    joined_offsets,
+    load_begins,
+    load_earlier_offsets,
+    load_stream_offsets,
+)
 from spark.jobs.pace import is_full_batch
 from spark.jobs.table_batch import TenantSink
 from spark.jobs.topic_tails import committed_ends
 from spark.jobs.whole_transactions import is_cut
 from spark.sinks.port import BatchIdentity
-from spark.transforms.read_topics import read_ranges, topic_pattern
+from spark.transforms.kafka_ranges import OffsetRange
+from spark.transforms.read_topics import topic_pattern
 
 _SHARE: Final = 4
 """A batch reads on by at most one in so many events of its limit."""
@@ -34,32 +39,25 @@ _SHARE: Final = 4
 log = structlog.get_logger()
 
 
-def with_read_ahead(
-    context: TenantSink, batch: BatchIdentity, events: DataFrame, *, parked: Collection[str]
-) -> tuple[DataFrame, ReadAhead]:
-    """The events that the batch takes in, and how far it reads in topics that Spark's own ends do not tell of.
+def ranges_of_batch(
+    context: TenantSink, batch: BatchIdentity, spark: SparkSession, *, parked: Collection[str]
+) -> tuple[dict[str, OffsetRange], ReadAhead]:
+    """What the batch has of each topic, and how far it reads in those of which Spark's own ends do not tell.
 
     ``parked``: topics of tables of which nothing is written now. Tables that move together are read no further than Spark does.
     """
-    ahead = _decided(context, batch, events, parked)
-    if not ahead.to_offsets:
-        return events, ahead
-    own = events.where(~sf.col("topic").isin(*ahead.to_offsets))
-    ranges = {
-        topic: (ahead.from_offsets[topic], ends)
-        for topic, ends in ahead.to_offsets.items()
-        if any(end > ahead.from_offsets[topic].get(partition, 0) for partition, end in ends.items())
+    of_batch = context.state_dir, context.tenant.tenant, batch.batch_id
+    begins, ends = load_begins(*of_batch), load_stream_offsets(*of_batch)
+    ahead = _decided(context, batch, spark, parked)
+    # Of a partition that was not there before Spark has seen that it has all of it, or that losses are accepted.
+    dealt = {
+        topic: ({partition: begins.get(topic, {}).get(partition, 0) for partition in of}, of)
+        for topic, of in ends.items()
     }
-    if not ranges:
-        return own, ahead
-    with_before = context.settings.images is Images.BEFORE_AND_AFTER
-    further = read_ranges(
-        events.sparkSession, context.kafka, ranges, with_before=with_before, fails_on_loss=context.fails_on_loss
-    )
-    return own.unionByName(further), ahead
+    return {**dealt, **{topic: (ahead.from_offsets[topic], of) for topic, of in ahead.to_offsets.items()}}, ahead
 
 
-def _decided(context: TenantSink, batch: BatchIdentity, events: DataFrame, parked: Collection[str]) -> ReadAhead:
+def _decided(context: TenantSink, batch: BatchIdentity, spark: SparkSession, parked: Collection[str]) -> ReadAhead:
     known = context.read_ahead_file.load()
     if (known.query_id, known.batch_id) == (batch.query_id, batch.batch_id):
         return known
@@ -70,7 +68,7 @@ def _decided(context: TenantSink, batch: BatchIdentity, events: DataFrame, parke
     newest: StreamOffsets = {}
     is_full = is_full_batch(ends, begins, context.batch_limit) and not is_cut(context)
     if is_full or taken_in:
-        newest = committed_ends(events.sparkSession, context.kafka, topic_pattern(context.tenant), ends)
+        newest = committed_ends(spark, context.kafka, topic_pattern(context.tenant), ends)
         taken_in = _without_made_anew(taken_in, newest)
     chosen: StreamOffsets = {}
     if is_full:

@@ -85,10 +85,6 @@ def open_session(settings: SessionSettings, sinks: Collection[Sink], *, name: st
         # each time; with the number in its name the same code is another class.
         "spark.sql.codegen.cache.maxEntries": "300",
         "spark.sql.codegen.useIdInClassName": "false",
-        # Of a poll's records, those behind a task's end are kept for whoever reads on from there, and the others with them; by
-        # default for five minutes, in which the tasks of a backlog left more than a heap holds. Only a batch's last is read on.
-        "spark.kafka.consumer.fetchedData.cache.timeout": "1s",
-        "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
         "spark.sql.streaming.stopTimeout": "8s",
         "spark.sql.streaming.metricsEnabled": "false",
         # By default another way, on which Hadoop starts processes, as it does for files (``local_files``).

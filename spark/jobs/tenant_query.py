@@ -30,7 +30,7 @@ from libs.telemetry.metrics import (
     SINK_SERVED,
 )
 from libs.types.stream_offsets import load_earlier_offsets, load_stream_offsets
-from libs.types.tenant import Images, TenantSpec
+from libs.types.tenant import TenantSpec
 from spark.jobs.batch import apply_batch
 from spark.jobs.batch_files import cut_file, read_ahead_file
 from spark.jobs.cpu_meter import CpuMeter
@@ -49,7 +49,7 @@ from spark.jobs.table_batch import TenantSink
 from spark.jobs.table_failures import TableFailures
 from spark.jobs.wake import wake
 from spark.sinks.port import BatchIdentity, Sink
-from spark.transforms.read_topics import read_topics
+from spark.transforms.read_topics import stream_of
 
 _START_TIMEOUT_S: Final = 30.0
 _FIRST_PAUSE_S: Final = 1.0
@@ -102,13 +102,15 @@ class _Run:
         self._query.set_result(query)
 
     def apply(self, events: DataFrame, batch_id: int) -> None:
-        """What Spark calls for each micro-batch (foreachBatch)."""
+        """What Spark calls for each micro-batch (foreachBatch). Of ``events`` only the session is taken: the batch is read by
+        what Spark has noted of its offsets (ADR 59)."""
         structlog.contextvars.bind_contextvars(tenant=self._context.tenant.tenant)
         started_s = time.monotonic()
         self.is_applying = True
         try:
             with self._context.metered():
-                rows = apply_batch(self._context, BatchIdentity(self.query.id, batch_id), events)
+                batch = BatchIdentity(self.query.id, batch_id)
+                rows = apply_batch(self._context, batch, events.sparkSession)
         except BaseException as error:
             if self._is_over.is_set():
                 raise RuntimeError(_AS_SPARK_INTERRUPTS) from None
@@ -286,12 +288,11 @@ class TenantQuery:
             **({} if lineage is None else {"tell_applied": lineage.applied}),
         )
         self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
-        events = read_topics(
+        offsets = stream_of(
             self._spark,
             self._settings.kafka,
             self.tenant,
             max_offsets_per_trigger=limit,
-            with_before=self._sink_settings.images is Images.BEFORE_AND_AFTER,
             fails_on_loss=fails_on_loss,
         )
         run = _Run(context, lineage, is_over)
@@ -299,7 +300,7 @@ class TenantQuery:
         if lineage is not None:  # before the first batch tells of itself
             lineage.started()
         run.started(
-            events.writeStream.queryName(name)
+            offsets.writeStream.queryName(name)
             .option("checkpointLocation", str(state_dir / "checkpoints" / name))
             .trigger(processingTime=f"{round(self._sink_settings.trigger_s * 1000)} milliseconds")
             .foreachBatch(run.apply)

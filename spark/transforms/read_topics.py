@@ -4,7 +4,6 @@ Which table and version an event belongs to stands in its topic and headers, so 
 split by them, and a row's JSON is parsed once, with its own table's schema.
 """
 
-import json
 import re
 from collections.abc import Mapping
 
@@ -15,18 +14,14 @@ from libs.config.connections import KafkaSettings, SaslMechanism
 from libs.events.names import ORDER_HEADER, SCHEMA_VERSION_HEADER, sink_request_topics, transactions_topic
 from libs.types.tenant import TenantSpec
 from spark.transforms.cut_envelope import cut_envelope, payload_of
+from spark.transforms.kafka_ranges import OffsetRange, records_of
 
-EARLIEST = -2  # Spark's Kafka integration guide, "startingOffsets"
 _PARTS_PER_CORE = 2
-# A larger Kafka partition is read in several pieces, so that the parts of a batch have about as many events each. Of five
-# pieces one of four parts had two, and all waited for it.
-_PIECES_PER_PART = 4
 _KAFKA_TIMEOUT_MS = 30_000
 _RECORDS_PER_POLL = 5_000
 _MAX_FETCH_WAIT_MS = 10
-
-OffsetRange = tuple[Mapping[int, int], Mapping[int, int]]
-"""By Kafka partition: the first record, and behind the last one."""
+_MOST_FETCHED_BYTES = 16_000_000
+"""By a task at once: some hundred small Kafka partitions, or of larger ones a megabyte each."""
 
 
 def topic_pattern(tenant: TenantSpec) -> str:
@@ -41,17 +36,16 @@ def topic_pattern(tenant: TenantSpec) -> str:
     return rf"^(?:{rows}|{requests})$"
 
 
-def read_topics(
+def stream_of(
     spark: SparkSession,
     kafka: KafkaSettings,
     tenant: TenantSpec,
     *,
     max_offsets_per_trigger: int,
-    with_before: bool,
     fails_on_loss: bool = True,
 ) -> DataFrame:
-    """The stream of the tenant's row topics, tables that do not exist yet included: each trigger lists the topics.
-    ``with_before``: see ``cut_envelope``.
+    """The stream of the tenant's row topics, tables that do not exist yet included: each trigger lists the topics. It deals out
+    which offsets a batch has; ``read_ranges`` reads them.
 
     A topic that was purged or deleted before it was read fails the stream; without ``fails_on_loss`` it goes on with what Kafka
     has.
@@ -63,14 +57,12 @@ def read_topics(
         .option("startingOffsets", "earliest")
         .option("failOnDataLoss", str(fails_on_loss).lower())
         .option("maxOffsetsPerTrigger", max_offsets_per_trigger)
-        .option("maxRecordsPerPartition", -(-max_offsets_per_trigger // (_PIECES_PER_PART * parts_of_batch(spark))))
         .load()
-        .transform(events_of, with_before=with_before)
     )
 
 
 def parts_of_batch(spark: SparkSession) -> int:
-    """Into how many parts a micro-batch is put, so many tasks a table has."""
+    """Into how many parts a micro-batch is put at most, so many tasks a table has."""
     return _PARTS_PER_CORE * spark.sparkContext.defaultParallelism
 
 
@@ -121,20 +113,8 @@ def read_records(
 def _records(
     spark: SparkSession, kafka: KafkaSettings, ranges: Mapping[str, OffsetRange], *, fails_on_loss: bool
 ) -> DataFrame:
-    assigned = {topic: sorted(ends) for topic, (_, ends) in ranges.items()}
-    starting = {
-        topic: {str(partition): begins.get(partition, EARLIEST) for partition in ends}
-        for topic, (begins, ends) in ranges.items()
-    }
-    ending = {topic: {str(partition): end for partition, end in ends.items()} for topic, (_, ends) in ranges.items()}
-    return (
-        spark.read.format("kafka")
-        .options(**kafka_options(kafka))
-        .option("assign", json.dumps(assigned))
-        .option("startingOffsets", json.dumps(starting))
-        .option("endingOffsets", json.dumps(ending))
-        .option("failOnDataLoss", str(fails_on_loss).lower())
-        .load()
+    return records_of(
+        spark, kafka_options(kafka), ranges, most_parts=parts_of_batch(spark), fails_on_loss=fails_on_loss
     )
 
 
@@ -146,14 +126,16 @@ def kafka_options(kafka: KafkaSettings) -> dict[str, str]:
         "kafka.isolation.level": "read_committed",
         "kafka.metadata.max.age.ms": "2000",
         "kafka.default.api.timeout.ms": str(_KAFKA_TIMEOUT_MS),
-        # Spark asks for the consumer's position after each poll, which costs as much as 500 records, Kafka's default.
         "kafka.max.poll.records": str(_RECORDS_PER_POLL),
-        # A consumer asks for more as it hands out what came; while the broker keeps that request for Kafka's half a second, the
-        # question for the position waits behind it, once for each Kafka partition of a batch. Nothing here waits for events.
+        "kafka.fetch.max.bytes": str(_MOST_FETCHED_BYTES),
+        # Nothing here waits for events: what is asked for is there.
         "kafka.fetch.max.wait.ms": str(_MAX_FETCH_WAIT_MS),
-        # Spark keeps its consumers for minutes. By Kafka's default one that asks for a topic which was deleted meanwhile makes
-        # it anew, also where its tenant was erased.
+        # By Kafka's default a consumer that asks for a topic which was deleted meanwhile makes it anew, also where its tenant
+        # was erased.
         "kafka.allow.auto.create.topics": "false",
+        # Half of what it takes to make a consumer is to register its metrics, at which nobody looks, and to take them back.
+        "kafka.auto.include.jmx.reporter": "false",
+        "kafka.enable.metrics.push": "false",
         "includeHeaders": "true",
     }
     if kafka.sasl_mechanism is not None:

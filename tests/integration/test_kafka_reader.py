@@ -1,58 +1,157 @@
-"""What Spark's Kafka reader leaves behind of a batch that was read."""
+"""Ranges of Kafka partitions as Spark reads them, on a real Kafka."""
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
-from confluent_kafka import Producer
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame
 
 from libs.config.connections import KafkaSettings
-from spark.java import java_class
-from spark.transforms.read_topics import kafka_options
-from tests.integration.service_process import eventually
-from tests.spark_session import SharedSpark, shared_spark
+from spark.jobs.spark_errors import described, lost_partitions
+from spark.transforms import kafka_ranges
+from spark.transforms.kafka_ranges import OffsetRange
+from spark.transforms.read_topics import read_records
+from tests.spark_session import shared_spark
 
-RECORDS = 3_000
-PIECES = 8
+pytestmark = pytest.mark.integration
 
-
-async def test_records_that_no_task_took_are_let_go(bootstrap_servers: str, unique_name: Callable[[str], str]) -> None:
-    """A poll brings more than a piece's last records, and by Spark's default all of it stays in the heap for five minutes."""
-    topic = unique_name("pieces")
-    producer = Producer({"bootstrap.servers": bootstrap_servers})
-    for number in range(RECORDS):
-        producer.produce(topic, b"%d" % number)
-    assert producer.flush(60) == 0
-    shared = shared_spark()
-
-    records = (
-        shared.session.read.format("kafka")
-        .options(**kafka_options(KafkaSettings(bootstrap_servers=bootstrap_servers)))
-        .option("subscribe", topic)
-        .option("minPartitions", PIECES)
-        .load()
-    )
-
-    assert await asyncio.to_thread(records.count) == RECORDS
-    assert kept(shared, topic) is not None
-    await eventually(lambda: kept(shared, topic) == 0, within_s=120.0)
+Ranges = dict[str, OffsetRange]
 
 
-def kept(shared: SharedSpark, topic: str) -> int | None:
-    """How many polls' records Spark keeps of the topic, for no task; None: it was never read. Spark tells nobody."""
-    loaded = java_class(shared.session, "org.apache.spark.util.Utils").classForName
-    reader = loaded("org.apache.spark.sql.kafka010.consumer.KafkaDataConsumer$", True, False)
-    pool = field_of(reader, "fetchedDataPool", reader.getField("MODULE$").get(None))
-    entries = field_of(pool.getClass(), "cache", pool).iterator()
-    counts = []
-    while entries.hasNext():
-        entry = entries.next()
-        if entry._1().topicPartition().topic() == topic:
-            counts.append(int(entry._2().size()))
-    return sum(counts) if counts else None
+class Topics:
+    """Topics that a test makes and writes, by transactions."""
+
+    def __init__(self, bootstrap_servers: str, unique_name: Callable[[str], str]) -> None:
+        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        self._kafka = KafkaSettings(bootstrap_servers=bootstrap_servers)
+        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": unique_name("ranges")})
+        self._producer.init_transactions()
+
+    def make(self, topic: str, partitions: int = 1) -> str:
+        self._admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+        return topic
+
+    def write(self, topic: str, *values: str, partition: int = 0, is_broken_off: bool = False) -> None:
+        """One transaction: an offset for each value, and one for its end."""
+        self._producer.begin_transaction()
+        for value in values:
+            headers: list[tuple[str, str | bytes]] = [("first", value.encode()), ("empty", b"")]
+            self._producer.produce(
+                topic, value.encode(), b"of %s" % value.encode(), partition=partition, headers=headers
+            )
+        if is_broken_off:
+            self._producer.flush(30)
+            self._producer.abort_transaction(30)
+        else:
+            self._producer.commit_transaction(30)
+
+    def forget_before(self, topic: str, offset: int) -> None:
+        self._admin.delete_records([TopicPartition(topic, 0, offset)])[TopicPartition(topic, 0)].result(30)
+
+    def delete(self, topic: str) -> None:
+        self._admin.delete_topics([topic])[topic].result(30)
+
+    def read(self, ranges: Ranges, *, fails_on_loss: bool = True) -> DataFrame:
+        frames = [
+            read_records(shared_spark().session, self._kafka, topic, *of, fails_on_loss=fails_on_loss)
+            for topic, of in ranges.items()
+        ]
+        [frame] = frames
+        return frame
 
 
-def field_of(java_class_of_it: Any, name: str, owner: Any) -> Any:
-    field = java_class_of_it.getDeclaredField(name)
-    field.setAccessible(True)
-    return field.get(owner)
+@pytest.fixture
+def topics(bootstrap_servers: str, unique_name: Callable[[str], str]) -> Topics:
+    return Topics(bootstrap_servers, unique_name)
+
+
+def texts(records: DataFrame) -> list[str]:
+    """The values, in the order of their offsets."""
+    found = records.orderBy("partition", "offset").select("value").collect()
+    return [bytes(row.value).decode() for row in found]
+
+
+async def test_a_range_is_read_between_its_offsets_and_no_further(
+    topics: Topics, unique_name: Callable[[str], str]
+) -> None:
+    """Through transactions that were broken off, to an end that nobody is given, and each piece by another task once."""
+    topic = topics.make(unique_name("pieces"), partitions=2)
+    for number in range(40):
+        topics.write(topic, *(f"{number:02d}-{each:03d}" for each in range(400)), is_broken_off=number % 4 == 1)
+    topics.write(topic, "last", is_broken_off=True)
+    topics.write(topic, "another", partition=1)
+    offsets = 401
+
+    def read(begin: int | None, end: int) -> list[str]:
+        begins = {} if begin is None else {0: begin}
+        return texts(topics.read({topic: (begins, {0: end})}))
+
+    def written(*numbers: int) -> list[str]:
+        return [f"{number:02d}-{each:03d}" for number in numbers if number % 4 != 1 for each in range(400)]
+
+    assert await asyncio.to_thread(read, 0, 40 * offsets + 2) == written(*range(40))
+    assert await asyncio.to_thread(read, None, 40 * offsets) == written(*range(40))
+    assert await asyncio.to_thread(read, 2 * offsets + 1, 3 * offsets - 1) == written(2)[1:]
+    assert await asyncio.to_thread(read, 5 * offsets, 6 * offsets) == []
+    assert await asyncio.to_thread(read, 3 * offsets, 3 * offsets) == []
+
+
+async def test_a_record_is_read_as_it_lies_in_kafka(topics: Topics, unique_name: Callable[[str], str]) -> None:
+    topic = topics.make(unique_name("record"), partitions=2)
+    topics.write(topic, "ä", partition=1)
+
+    [record] = await asyncio.to_thread(topics.read({topic: ({0: 0, 1: 0}, {0: 0, 1: 2})}).collect)
+
+    assert (record.topic, record.partition, record.offset) == (topic, 1, 0)
+    assert (bytes(record.key), bytes(record.value)) == ("of ä".encode(), "ä".encode())
+    assert [(each.key, bytes(each.value)) for each in record.headers] == [("first", "ä".encode()), ("empty", b"")]
+
+
+async def test_what_kafka_has_no_more_fails_it_by_name(topics: Topics, unique_name: Callable[[str], str]) -> None:
+    """Unless losses are accepted: then there is what is left."""
+    topic = topics.make(unique_name("lost"))
+    topics.write(topic, "one", "two", "three")
+    topics.forget_before(topic, 2)
+    ranges: Ranges = {topic: ({0: 0}, {0: 3})}
+
+    with pytest.raises(Py4JJavaError) as raised:
+        await asyncio.to_thread(topics.read(ranges).collect)
+    assert lost_partitions(raised.value) == f"{topic}-0"
+    assert await asyncio.to_thread(texts, topics.read(ranges, fails_on_loss=False)) == ["three"]
+    assert await asyncio.to_thread(texts, topics.read({topic: ({0: 0}, {0: 1})}, fails_on_loss=False)) == []
+    assert await asyncio.to_thread(texts, topics.read({topic: ({}, {0: 3})})) == ["three"]
+
+
+async def test_a_topic_that_is_gone_fails_it_by_name(topics: Topics, unique_name: Callable[[str], str]) -> None:
+    """So does one of which less is there than was: it was made anew."""
+    topic = topics.make(unique_name("gone"))
+    topics.write(topic, "one", "two")
+    ranges: Ranges = {topic: ({0: 1}, {0: 2})}
+    topics.delete(topic)
+
+    with pytest.raises(Py4JJavaError) as raised:
+        await asyncio.to_thread(topics.read(ranges).collect)
+    assert lost_partitions(raised.value) == f"{topic}-0"
+    assert await asyncio.to_thread(texts, topics.read(ranges, fails_on_loss=False)) == []
+
+    topics.make(topic)
+    with pytest.raises(Py4JJavaError) as raised:
+        await asyncio.to_thread(topics.read(ranges).collect)
+    assert lost_partitions(raised.value) == f"{topic}-0"
+    assert await asyncio.to_thread(texts, topics.read(ranges, fails_on_loss=False)) == []
+
+
+async def test_records_that_do_not_come_fail_it(
+    topics: Topics, unique_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_ranges, "_STALLS_AFTER_MS", 3_000)
+    topic = topics.make(unique_name("short"))
+    topics.write(topic, "one")
+
+    with pytest.raises(Py4JJavaError) as raised:
+        await asyncio.to_thread(topics.read({topic: ({0: 0}, {0: 3})}).collect)
+    assert lost_partitions(raised.value) is None
+    assert "TimeoutException" in described(raised.value)
