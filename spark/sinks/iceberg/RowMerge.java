@@ -35,6 +35,7 @@ import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.connector.write.BatchWrite;
+import org.apache.spark.sql.connector.write.DataWriter;
 import org.apache.spark.sql.connector.write.DataWriterFactory;
 import org.apache.spark.sql.connector.write.DeltaWriter;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
@@ -42,6 +43,7 @@ import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
 import org.apache.spark.sql.connector.write.RowLevelOperation;
 import org.apache.spark.sql.connector.write.RowLevelOperationInfo;
 import org.apache.spark.sql.connector.write.SupportsDelta;
+import org.apache.spark.sql.connector.write.SupportsTruncate;
 import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
@@ -110,18 +112,34 @@ public class RowMerge implements Callable {
     DeltaWriter writer = writer(rowId, about);
     try {
       replace(scan, latest, writer, rowId, about);
-      for (Iterator each = latest.values().iterator(); each.hasNext();) {
-        Change change = (Change) each.next();
-        if (!change.isMet && !isDelete(change.row)) {
-          writer.insert(change.row);
-        }
+      for (Iterator each = unmet(latest).iterator(); each.hasNext();) {
+        writer.insert((InternalRow) each.next());
       }
       written = writer.commit();
     } finally {
-      if (written == null) {
-        writer.abort();
+      end(writer);
+    }
+  }
+
+  /** The same by one file that takes the place of all that the table has, which is read whole. Rows have no numbers that would
+   *  have to be kept: the table is of format 2. "snapshot" is its current one. */
+  public void writeAnew(Iterator changes, String snapshot) throws IOException {
+    Map latest = latest(changes);
+    Scan scan = table.newScanBuilder(NO_OPTIONS).build();
+    Map options = new HashMap();
+    options.put("isolation-level", "serializable");
+    options.put("validate-from-snapshot-id", snapshot);
+    LogicalWriteInfo rewrite = new Rewrite(schema, null, null, new CaseInsensitiveStringMap(options));
+    write = ((SupportsTruncate) table.newWriteBuilder(rewrite)).truncate().build().toBatch();
+    DataWriter writer = write.createBatchWriterFactory(new OnePartition()).createWriter(0, 0L);
+    try {
+      copy(scan, latest, writer);
+      for (Iterator each = unmet(latest).iterator(); each.hasNext();) {
+        writer.write(each.next());
       }
-      writer.close();
+      written = writer.commit();
+    } finally {
+      end(writer);
     }
   }
 
@@ -143,6 +161,13 @@ public class RowMerge implements Callable {
       }
     }
     return null;
+  }
+
+  private void end(DataWriter writer) throws IOException {
+    if (written == null) {
+      writer.abort();
+    }
+    writer.close();
   }
 
   private Map latest(Iterator changes) {
@@ -179,7 +204,7 @@ public class RowMerge implements Callable {
           continue;
         }
         change.isMet = true;
-        if (change.row.getUTF8String(orderAt).compareTo(row.getUTF8String(storedOrderAt)) > 0) {
+        if (isNewer(change, row, storedOrderAt)) {
           writer.delete(projected(about, values(row, stored, aboutAt)), values(row, stored, rowIdAt));
           if (!isDelete(change.row)) {
             writer.reinsert(projected(about, values(row, stored, keptAboutAt)), change.row);
@@ -189,6 +214,43 @@ public class RowMerge implements Callable {
     } finally {
       rows.close();
     }
+  }
+
+  /** Stored rows, or what became of them. */
+  private void copy(Scan scan, Map latest, DataWriter writer) throws IOException {
+    int[] all = places(schema, schema.fieldNames());
+    Rows rows = new Rows(scan.toBatch());
+    try {
+      while (rows.next()) {
+        Change change = (Change) latest.get(values(rows.row, schema, keyAt));
+        if (change != null) {
+          change.isMet = true;
+        }
+        if (change == null || !isNewer(change, rows.row, orderAt)) {
+          writer.write(values(rows.row, schema, all));
+        } else if (!isDelete(change.row)) {
+          writer.write(change.row);
+        }
+      }
+    } finally {
+      rows.close();
+    }
+  }
+
+  private boolean isNewer(Change change, InternalRow stored, int storedOrderAt) {
+    return change.row.getUTF8String(orderAt).compareTo(stored.getUTF8String(storedOrderAt)) > 0;
+  }
+
+  /** Of keys that no stored row has: the rows to insert. */
+  private List unmet(Map latest) {
+    List rows = new ArrayList();
+    for (Iterator each = latest.values().iterator(); each.hasNext();) {
+      Change change = (Change) each.next();
+      if (!change.isMet && !isDelete(change.row)) {
+        rows.add(change.row);
+      }
+    }
+    return rows;
   }
 
   private boolean isDelete(InternalRow change) {
@@ -211,7 +273,7 @@ public class RowMerge implements Callable {
   }
 
   private DeltaWriter writer(StructType rowId, StructType about) {
-    WriteBuilder builder = ((RowLevelOperation) operation).newWriteBuilder(new Rewrite(schema, rowId, about));
+    WriteBuilder builder = ((RowLevelOperation) operation).newWriteBuilder(new Rewrite(schema, rowId, about, NO_OPTIONS));
     write = ((Write) builder.build()).toBatch();
     DataWriterFactory factory = write.createBatchWriterFactory(new OnePartition());
     return (DeltaWriter) factory.createWriter(0, 0L);
@@ -352,15 +414,17 @@ public class RowMerge implements Callable {
     private final StructType schema;
     private final StructType rowId;
     private final StructType about;
+    private final CaseInsensitiveStringMap options;
 
-    Rewrite(StructType schema, StructType rowId, StructType about) {
+    Rewrite(StructType schema, StructType rowId, StructType about, CaseInsensitiveStringMap options) {
       this.schema = schema;
       this.rowId = rowId;
       this.about = about;
+      this.options = options;
     }
 
     public CaseInsensitiveStringMap options() {
-      return NO_OPTIONS;
+      return options;
     }
 
     public String queryId() {
@@ -372,11 +436,11 @@ public class RowMerge implements Callable {
     }
 
     public Optional rowIdSchema() {
-      return Optional.of(rowId);
+      return Optional.ofNullable(rowId);
     }
 
     public Optional metadataSchema() {
-      return Optional.of(about);
+      return Optional.ofNullable(about);
     }
   }
 

@@ -15,6 +15,10 @@ _MOST_BYTES: Final = 64_000_000
 """Of a table that one thread reads through, its keys and orders: in less time than a query takes to begin."""
 _MOST_DELETE_FILES: Final = 64
 """Each is opened; maintenance leaves no more."""
+_ANEW_BY_SHARE: Final = 4
+"""One change for so many rows."""
+_ANEW_AT_FILES: Final = 16
+_WITHOUT_ROW_NUMBERS: Final = 2
 _SOURCE: Final = Path(__file__).with_name("RowMerge.java")
 _EQUAL_ALIKE: Final = (
     "tinyint",
@@ -43,6 +47,20 @@ def is_small_table(iceberg_table: Any) -> bool:
     return all(int(said.get(name) or 0) <= limit for name, limit in limits.items())
 
 
+def is_better_anew(iceberg_table: Any, changes: int) -> bool:
+    """Whether so many changes go into a small table at less cost by all of it being written anew: they replace much of it, or
+    what every batch reads of it is many files.
+
+    Rows of tables of format 3 have numbers, which a merge keeps.
+    """
+    snapshot = iceberg_table.currentSnapshot()
+    if snapshot is None or iceberg_table.operations().current().formatVersion() > _WITHOUT_ROW_NUMBERS:
+        return False
+    said = snapshot.summary()
+    rows, files, deletes = (int(said.get(f"total-{of}") or 0) for of in ("records", "data-files", "delete-files"))
+    return 0 < rows <= _ANEW_BY_SHARE * changes or files + deletes >= _ANEW_AT_FILES
+
+
 def row_merge(spark: SparkSession, iceberg_table: Any, table: SinkTable, changes: RowsAtHand) -> Any | None:
     """The merge, its files written; ``commit`` of it, with properties, is what remains. None: such rows it does not take."""
     types = [changes.row_type.apply(name).dataType().simpleString().partition("(")[0] for name in table.key]
@@ -52,5 +70,8 @@ def row_merge(spark: SparkSession, iceberg_table: Any, table: SinkTable, changes
     merge = compiled(spark, _SOURCE)(iceberg_table, key, ORDER_COLUMN, OP_COLUMN, DELETE)
     if not merge.takes(changes.row_type):
         return None
-    merge.write(changes.take())
+    if is_better_anew(iceberg_table, table.changes):
+        merge.writeAnew(changes.take(), str(iceberg_table.currentSnapshot().snapshotId()))
+    else:
+        merge.write(changes.take())
     return merge

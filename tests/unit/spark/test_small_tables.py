@@ -28,7 +28,7 @@ from spark.jobs.spark_errors import MALFORMED_RECORD, has_condition
 from spark.jobs.table_batch import Replay, TableBatch, key_bounds
 from spark.sinks.delta.sink import open_sink as open_delta_sink
 from spark.sinks.iceberg import row_merge
-from spark.sinks.iceberg.sink import IcebergSink
+from spark.sinks.iceberg.sink import IcebergSink, load_table
 from spark.sinks.port import BatchIdentity
 from spark.sinks.ready_table import ready_table
 from spark.transforms.survey import survey
@@ -83,6 +83,11 @@ class Tenant:
         folder = Path(self._sink._settings.warehouse_dir, *self.place.namespace, self.place.name)
         return {str(file) for file in folder.rglob("*.parquet")}
 
+    def totals(self) -> tuple[int, int]:
+        """How many files of rows its current snapshot has, and how many of deletes."""
+        said = load_table(self._spark, self.place).currentSnapshot().summary()
+        return int(said.get("total-data-files")), int(said.get("total-delete-files"))
+
     def rows(self) -> list[dict[str, object]]:
         return sorted(self._rows(self.place), key=repr)
 
@@ -123,11 +128,19 @@ def random_batch(chance: random.Random, told: dict[tuple[int, int], Change], *, 
     return [*batch, *chance.choices(batch, k=2)]
 
 
+@pytest.mark.parametrize("anew_at_files", [0, 1_000], ids=["anew", "by-deletes"])
 @pytest.mark.parametrize(("deletes", "format_version"), [(Deletes.HARD, 2), (Deletes.HARD, 3), (Deletes.SOFT, 2)])
 def test_the_same_changes_give_the_same_table(
-    shared: SharedSpark, tmp_path: Path, deletes: Deletes, format_version: int
+    shared: SharedSpark,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    deletes: Deletes,
+    format_version: int,
+    anew_at_files: int,
 ) -> None:
     """Inserts, updates, deletes, key changes, repeats and late ones, batch by batch."""
+    monkeypatch.setattr(row_merge, "_ANEW_BY_SHARE", 0)
+    monkeypatch.setattr(row_merge, "_ANEW_AT_FILES", anew_at_files)
     settings = {"deletes": deletes, "format_version": format_version}
     at_hand = Tenant(shared, tmp_path / "a", orders_schema(ID, NOTE), **settings)
     by_query = Tenant(shared, tmp_path / "b", orders_schema(ID, NOTE), **settings)
@@ -142,7 +155,9 @@ def test_the_same_changes_give_the_same_table(
     assert merged == 10
 
 
-def test_every_type_is_what_a_query_makes_of_it(shared: SharedSpark, tmp_path: Path) -> None:
+def test_every_type_is_what_a_query_makes_of_it(
+    shared: SharedSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Debezium's own records of all types, with what each stands for as a part of the key."""
     schema = next(iter(table_schemas("all_types")))
     recorded = [item["value"]["payload"] for item in records("v1.smp.all_types") if item["value"] is not None]
@@ -158,6 +173,10 @@ def test_every_type_is_what_a_query_makes_of_it(shared: SharedSpark, tmp_path: P
 
     assert isinstance(split, WriteSplit)
     assert at_hand.rows() == by_query.rows()
+    monkeypatch.setattr(row_merge, "_ANEW_AT_FILES", 0)
+    at_hand.apply([_keyed("u", 2_000, images[0], schema.key)], at_hand=True)  # the other rows are copied
+    assert at_hand.totals() == (1, 0)
+    assert [_without_order(row) for row in at_hand.rows()] == [_without_order(row) for row in by_query.rows()]
     assert len(at_hand.rows()) == len({json.dumps([image[name] for name in schema.key]) for image in images})
 
 
@@ -223,25 +242,55 @@ def test_what_cannot_be_decoded_leaves_nothing(shared: SharedSpark, tmp_path: Pa
     assert [row["id"] for row in tenant.rows()] == [1]
 
 
-@pytest.mark.parametrize("before", [[], [put(1, 1, "one")]], ids=["first-rows", "later"])
+@pytest.mark.parametrize("before", [[], [put(1, key, "one") for key in range(1, 9)]], ids=["first-rows", "later"])
+@pytest.mark.parametrize("anew_at_files", [0, 1_000], ids=["anew", "by-deletes"])
 def test_a_commit_that_came_between_makes_ours_fail(
-    shared: SharedSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: list[Change]
+    shared: SharedSpark,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    before: list[Change],
+    anew_at_files: int,
 ) -> None:
     """One of the same rows, from a job that was killed: a row would be there twice. Our files go."""
+    monkeypatch.setattr(row_merge, "_ANEW_AT_FILES", anew_at_files)
     tenant = Tenant(shared, tmp_path, orders_schema(ID, NOTE))
     if before:
         tenant.apply(before, at_hand=True)
 
     def come(_: str) -> None:
         monkeypatch.undo()
-        tenant.apply([put(2, 2, "two")], at_hand=False)
+        tenant.apply([put(2, 10, "ten")], at_hand=False)
 
     monkeypatch.setattr(small_tables, "failpoint", come)
     with pytest.raises(Py4JJavaError, match="ValidationException"):
-        tenant.apply([put(2, 2, "two")], at_hand=True)
+        tenant.apply([put(2, 10, "ten")], at_hand=True)
 
-    assert [row["id"] for row in tenant.rows()] == [*range(1, len(before) + 1), 2]
-    assert len(tenant.files()) == len(before) + 1
+    assert {row["id"] for row in tenant.rows()} == {10, *range(1, len(before) + 1)}
+    assert len(tenant.rows()) == len(before) + 1
+    assert len(tenant.files()) == bool(before) + 1
+
+
+@pytest.mark.parametrize("format_version", [2, 3])
+def test_a_table_is_written_anew_where_that_is_less(
+    shared: SharedSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_version: int
+) -> None:
+    """Where a batch replaces much of it, or it has come to many files. Rows of format 3 keep their numbers, so it never is."""
+    monkeypatch.setattr(row_merge, "_ANEW_AT_FILES", 5)
+    tenant = Tenant(shared, tmp_path, orders_schema(ID, NOTE), format_version=format_version)
+    totals = []
+    first = [put(1, key, "first") for key in range(9)]
+    for batch in (first, [put(2, 1, "two")], [put(3, 1, "three")], [put(4, 1, "four")], first[:1] * 3):
+        assert isinstance(tenant.apply(batch, at_hand=True), WriteSplit)
+        totals.append(tenant.totals())
+
+    assert totals == (
+        [(1, 0), (2, 1), (3, 2), (1, 0), (1, 0)] if format_version == 2 else [(1, 0), (2, 1), (3, 2), (4, 3), (4, 3)]
+    )
+    assert [(row["id"], row["note"]) for row in tenant.rows()] == [
+        (0, "first"),
+        (1, "four"),
+        *((n, "first") for n in range(2, 9)),
+    ]
 
 
 def test_a_table_of_many_rows_is_merged_by_a_query(
@@ -318,6 +367,10 @@ def test_events_are_brought_by_the_group() -> None:
     groups = [group.topics for group in _grouped({"a": 9_000_000, "b": 7_000_000, "c": 1, "d": 99_000_000, "e": 1})]
 
     assert groups == [["a", "b"], ["c"], ["d"], ["e"]]
+
+
+def _without_order(row: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in row.items() if not name.startswith("_")}
 
 
 def _keyed(op: str, rank: int, image: Mapping[str, Any], key: Sequence[str]) -> Change:
