@@ -54,6 +54,7 @@ from libs.warehouse.spark_types import spark_type
 from spark.jobs.events_at_hand import EventsAtHand
 from spark.jobs.late_events import deleted_range, without_late_events
 from spark.jobs.letters import read_letters
+from spark.jobs.newest_events import EventPlace
 from spark.jobs.phases import measured
 from spark.jobs.progress import (
     SetAside,
@@ -195,6 +196,8 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, spark: SparkSession) 
         if small := [table for table in as_ever if why_by_query(context, table) is None]:
             image_bytes = {table.topic: table.slices[0].image_bytes for table in small}
             context = replace(context, at_hand=EventsAtHand(events, image_bytes))
+        written = [table for table in as_ever if not table.is_passed_over]
+        context.newest_events.read(spark, [event for table in written if (event := _newest_event(table))])
         if isinstance(context.sink, ShowsTogether) and context.moves_together:
             with context.sink.staged_batch(spark):
                 outcomes, show_s = _show_together(context, spark, _apply_tables(context, spark, batch, ordered))
@@ -602,14 +605,18 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
 
 def _positions(context: TenantSink, table: TableBatch) -> tuple[ReachedPosition, ...]:
     """Where the source has the newest event that the table will have taken in, by source partition."""
-    newest = max(table.slices, key=attrgetter("newest_order"))
-    if newest.newest_place is None:
-        return table.known_positions
-    place = context.newest_events.place(table.events.sparkSession, table.topic, *newest.newest_place)
+    event = _newest_event(table)
+    place = None if event is None else context.newest_events.place(table.events.sparkSession, event)
     if place is None:
         return table.known_positions
-    found = ReachedPosition(source_partition=place.source_partition, order=newest.newest_order, position=place.position)
+    order = max(part.newest_order for part in table.slices)
+    found = ReachedPosition(source_partition=place.source_partition, order=order, position=place.position)
     return newest_positions(table.known_positions, (found,))
+
+
+def _newest_event(table: TableBatch) -> EventPlace | None:
+    newest = max(table.slices, key=attrgetter("newest_order"))
+    return None if newest.newest_place is None else (table.topic, *newest.newest_place)
 
 
 def _maintain(context: TenantSink, spark: SparkSession, table: WarehouseTable) -> Maintained:

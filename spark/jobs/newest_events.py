@@ -1,12 +1,13 @@
 """Where the source has the newest event of a table: that one event is read from Kafka once more.
 
 What a batch keeps of its events is their rows. The source's position is wanted of one event a table and batch, so that it is
-read for itself, by Kafka's own client in the JVM, rather than carried along with every event.
+read for itself, by Kafka's own client in the JVM, rather than carried along with every event: of all tables of a batch at once.
 """
 
 import contextlib
 import threading
 import time
+from collections.abc import Collection
 from typing import Any, Final
 
 import msgspec
@@ -16,15 +17,16 @@ from pyspark.sql import SparkSession
 
 from libs.config.connections import KafkaSettings
 from libs.events.source_position import SourcePlace, source_place
-from spark.java import java_class
+from spark.java import java_array, java_class
 from spark.jobs.jvm_consumer import duration, jvm_consumer, topic_partition
 from spark.jobs.spark_errors import described
 
 _TIMEOUT_S: Final = 10.0
 """For one event: a broker that is away for longer makes the next batch wait anyway."""
 _POLL_MS: Final = 500
-_FETCHED_BYTES: Final = 1
-"""Kafka sends the record batch that holds the event all the same, and nothing behind it (KIP-74)."""
+
+EventPlace = tuple[str, int, int]
+"""Topic, Kafka partition, offset."""
 
 log = structlog.get_logger()
 
@@ -36,15 +38,21 @@ class NewestEvents:
         self._kafka = kafka
         self._lock = threading.Lock()
         self._consumer: Any = None
+        self._known: dict[EventPlace, bytes] = {}
 
-    def place(self, spark: SparkSession, topic: str, kafka_partition: int, offset: int) -> SourcePlace | None:
+    def read(self, spark: SparkSession, events: Collection[EventPlace]) -> None:
+        """Read these together, each of another Kafka partition, before ``place`` is asked for them one by one."""
+        with self._lock, contextlib.suppress(Py4JJavaError):  # one may be gone: each says so itself
+            self._known = self._values(spark, events) if events else {}
+
+    def place(self, spark: SparkSession, event: EventPlace) -> SourcePlace | None:
         """What the event there says of its place in the source.
 
         None where it says nothing, and, with a line in the log, where it cannot be had: no row waits for it.
         """
         with self._lock:
             try:
-                value = self._read(spark, topic, kafka_partition, offset)
+                value = self._known.get(event) or self._values(spark, [event]).get(event)
                 if value is not None:
                     return source_place(value)
                 reason = "Kafka does not have the event any more, or did not send it in time"
@@ -52,6 +60,7 @@ class NewestEvents:
                 reason = described(error)
             except msgspec.DecodeError:
                 reason = "the record is no event"
+        topic, kafka_partition, offset = event
         log.warning(
             "source_position_unknown", topic=topic, kafka_partition=kafka_partition, offset=offset, reason=reason
         )
@@ -60,32 +69,41 @@ class NewestEvents:
     def close(self) -> None:
         """End of a batch. The next one that asks opens a client again."""
         with self._lock:
+            self._known = {}
             consumer, self._consumer = self._consumer, None
             if consumer is not None:
                 with contextlib.suppress(Py4JError):  # a query that is stopped interrupts its thread here too
                     consumer.close()
 
-    def _read(self, spark: SparkSession, topic: str, kafka_partition: int, offset: int) -> bytes | None:
+    def _values(self, spark: SparkSession, events: Collection[EventPlace]) -> dict[EventPlace, bytes]:
+        """What Kafka has of them, as far as it sends it in time."""
         consumer = self._open(spark)
-        place = topic_partition(spark, topic, kafka_partition)
-        places = java_class(spark, "java.util.List").of(place)
-        consumer.assign(places)
-        consumer.seek(place, offset)
+        java_list = java_class(spark, "java.util.List")
+        asked = {(topic, partition): offset for topic, partition, offset in events}
+        places = {of: topic_partition(spark, *of) for of in asked}
+        as_list = java_class(spark, "java.util.Arrays").asList
+        wanted = as_list(java_array(spark, "Object", list(places.values())))
+        consumer.assign(wanted)
+        consumer.resume(wanted)  # one that was asked before is still paused
+        for of, offset in asked.items():
+            consumer.seek(places[of], offset)
+        found: dict[EventPlace, bytes] = {}
         deadline_s = time.monotonic() + _TIMEOUT_S
-        while time.monotonic() < deadline_s:
+        while asked and time.monotonic() < deadline_s:
             records = consumer.poll(duration(spark, _POLL_MS))
-            if not records.isEmpty():
-                record = records.iterator().next()
-                # Further on: a compacted topic has forgotten the one that was asked for.
-                return bytes(record.value()) if record.offset() == offset and record.value() is not None else None
-        return None
+            if records.isEmpty():
+                continue
+            record = records.iterator().next()
+            of = (str(record.topic()), int(record.partition()))
+            offset = asked.pop(of)
+            consumer.pause(java_list.of(places[of]))
+            # Further on: a compacted topic has forgotten the one that was asked for.
+            if record.offset() == offset and record.value() is not None:
+                found[*of, offset] = bytes(record.value())
+        return found
 
     def _open(self, spark: SparkSession) -> Any:
         if self._consumer is None:
-            options = {
-                "auto.offset.reset": "none",
-                "max.poll.records": "1",
-                "max.partition.fetch.bytes": str(_FETCHED_BYTES),
-            }
+            options = {"auto.offset.reset": "none", "max.poll.records": "1"}
             self._consumer = jvm_consumer(spark, self._kafka, options)
         return self._consumer

@@ -19,6 +19,7 @@ from libs.local.dead_letters import chosen_keys, replay_requests, send_requests
 from libs.mysql.logical import column
 from libs.types.order import EventOrder
 from libs.types.parked_keys import TenantParkedKeys, decode_parked_keys, parked_keys_path
+from libs.types.stream_offsets import load_stream_offsets
 from libs.types.table import Column, FormerName, TableSchema
 from libs.types.tenant import (
     ChangeKind,
@@ -41,6 +42,7 @@ from spark.jobs.progress import load_progress
 from spark.jobs.settings import SinkJobSettings
 from spark.jobs.small_tables import ByQuery
 from spark.jobs.tenant_query import TenantQuery
+from spark.transforms.read_topics import read_records
 from tests.sink_query import TIMEOUT_S, is_noted, run_until
 from tests.sink_topics import SOURCE, Model, TenantTopics, gtid, table_id, without_own_columns
 from tests.spark_session import Row, SharedSpark, session_settings, shared_spark
@@ -176,7 +178,7 @@ def test_each_commit_names_the_sources_position_of_its_newest_change(start_tenan
     tenant = start_tenant(f"p{secrets.token_hex(3)}", max_offsets_per_trigger=60)
     orders, items = Model(schema_of("orders")), Model(schema_of("items"))
     topic = tenant.topics.create_table(orders.schema, kafka_partitions=3)
-    tenant.topics.create_table(items.schema)
+    items_topic = tenant.topics.create_table(items.schema)
     with tenant.topics.transaction() as first:
         first.schema(orders.schema)
         first.schema(items.schema)
@@ -201,7 +203,23 @@ def test_each_commit_names_the_sources_position_of_its_newest_change(start_tenan
         assert len(said) > 1
     newest_events = NewestEvents(tenant.settings.kafka)
     try:
-        assert newest_events.place(tenant.shared.session, topic, 0, 10**6) is None
+        session, gone = tenant.shared.session, (topic, 0, 10**6)
+        ends = load_stream_offsets(Path(tenant.settings.state_dir), tenant.spec.tenant, tenant.progress.batch_id)
+        places = [
+            (
+                each,
+                *read_records(session, tenant.settings.kafka, each, {}, ends[each])
+                .select("partition", "offset")
+                .first(),
+            )
+            for each in (topic, items_topic)
+        ]
+        assert newest_events.place(session, gone) is None
+        newest_events.read(session, [places[0], gone])
+        assert newest_events.place(session, places[0]) is not None
+        newest_events.read(session, places)
+        assert newest_events._known.keys() == set(places)
+        assert all(newest_events.place(session, each) is not None for each in places)
     finally:
         newest_events.close()
 
