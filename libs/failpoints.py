@@ -41,6 +41,7 @@ NAMES: Final = frozenset(
         "sink_before_state_kept",  # a batch is to begin, the object store does not know
         "sink_after_state_kept",  # ... it does, nothing of the batch is written
         "sink_before_merge",
+        "sink_after_try_before_merge",  # of a parked table: what is to be written is noted, nothing is
         "sink_after_rows_before_commit",  # a small table's files are written, and nobody knows of them (Iceberg)
         "sink_before_attach",  # the batch's parts are made, a log's intent is noted, the table has none of them (ClickHouse)
         "sink_before_commit",  # PostgreSQL: rows written, the batch noted, the transaction open; ClickHouse: not noted yet

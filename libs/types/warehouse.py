@@ -122,6 +122,12 @@ class WarehouseTable(msgspec.Struct, frozen=True, kw_only=True, order=True):
         return ".".join(self.identifier)
 
 
+def table_named(text: str) -> WarehouseTable:
+    """The one whose ``str`` that is: no level of a warehouse's names holds a dot."""
+    *namespace, name = text.split(".")
+    return WarehouseTable(namespace=tuple(namespace), name=name)
+
+
 def warehouse_table(tenant: str, source: str, table_id: TableId) -> WarehouseTable:
     """Where a tenant's table lies: the levels of its row topic, ``<tenant>.<source>.<database>.<table>``.
 
@@ -297,6 +303,20 @@ class TableProgress(msgspec.Struct, frozen=True, kw_only=True):
         return self.parked is not None and not self.parked.is_catching_up
 
 
+class Try(msgspec.Struct, frozen=True, kw_only=True):
+    """What was about to be written to a parked table, or to one that was parked for that, and is perhaps in the warehouse."""
+
+    query_id: str
+    batch_id: int
+    """Of the micro-batch; with the query's id the identity that the warehouse would have it under."""
+    offsets: Mapping[int, int]
+    """By Kafka partition of the table's topic, as the commit carries them."""
+    ends: Mapping[int, int]
+    """By Kafka partition: behind the last record that was read for it."""
+    becomes: TableProgress
+    """The table's progress, should the warehouse have it."""
+
+
 class BatchTimings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the time of one micro-batch went, in seconds."""
 
@@ -319,6 +339,8 @@ class SinkProgress(msgspec.Struct, frozen=True, kw_only=True):
     rows: int = 0
     tables: Mapping[str, TableProgress] = msgspec.field(default_factory=dict)
     """By topic."""
+    tries: Mapping[str, Try] = {}
+    """By topic, of parked tables: nobody has asked yet what became of it."""
     latency: LatencyHistogram = LatencyHistogram()
     """Of live changes since the tenant's first; snapshot rows are not counted."""
     latency_p50_s: float | None = None

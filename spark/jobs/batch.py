@@ -11,6 +11,7 @@ import functools
 import re
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
@@ -44,6 +45,7 @@ from libs.types.warehouse import (
     SinkProgress,
     TableProgress,
     TableTimings,
+    Try,
     WarehouseTable,
     newest_positions,
     warehouse_table,
@@ -61,15 +63,17 @@ from spark.jobs.progress import (
     TableCommit,
     TableOutcome,
     has_noted,
+    known_table,
     load_progress,
     observe_batch,
     store_progress,
+    table_after,
     with_batch,
 )
 from spark.jobs.read_ahead import ranges_of_batch
 from spark.jobs.requests import read_requests
 from spark.jobs.resync import due_resyncs, fulfil, gives_up, refuse, table_anew, unfit_anew
-from spark.jobs.retries import first_piece
+from spark.jobs.retries import first_piece, left_behind
 from spark.jobs.set_aside import answer_in_vain, chosen_keys, letters_of, parked_by_now, write_what_fits
 from spark.jobs.side_by_side import side_by_side
 from spark.jobs.small_tables import ByQuery, count_write, merge_at_hand, why_by_query
@@ -86,6 +90,7 @@ from spark.jobs.table_batch import (
     reached_with,
     truncations_of,
 )
+from spark.jobs.tries import Tries, settle
 from spark.jobs.whole_transactions import cut_batch, is_cut, show_what_waits
 from spark.sinks.evolution import stored_columns
 from spark.sinks.port import (
@@ -178,12 +183,14 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, spark: SparkSession) 
         context.keep()
         failpoint("sink_after_state_kept")
         context.sink.begin_batch(spark, batch)
+        tries = _settled_tries(context, spark, batch, progress)
+        context, progress = replace(context, tries=tries), tries.settled.progress
         asked = _asked(context, spark, surveyed)
         anew = due_resyncs(context, batch, asked.resyncs)
         by_topic = {topic: list(parts) for topic, parts in groupby(slices, attrgetter("topic"))}
         tables = [
             table
-            for topic in sorted({*by_topic, *asked.replays, *parked})
+            for topic in sorted({*by_topic, *asked.replays, *parked} - tries.settled.of_batch)
             if (table := _table_batch(context, batch, progress, topic, by_topic.get(topic, []), events, asked))
         ]
         parts = {table.topic: _Part(table) for table in tables}
@@ -213,7 +220,15 @@ def apply_batch(context: TenantSink, batch: BatchIdentity, spark: SparkSession) 
         rows=sum(outcome.written_rows for outcome in outcomes),
         total_s=round(time.monotonic() - started_s, 3),
     )
-    progress = with_batch(progress, batch, outcomes, timings=timings, now_us=now_us)
+    progress = with_batch(
+        progress,
+        batch,
+        outcomes,
+        timings=timings,
+        now_us=now_us,
+        tries=tries.open,
+        settled=tries.settled.of_batch,
+    )
     store_progress(context.state_dir, progress)
     observe_batch(context.settings.warehouse, progress, outcomes)
     context.tell_applied(outcomes)
@@ -238,13 +253,31 @@ def _show_together(
     shown."""
     started_s = time.monotonic()
     written = [outcome for outcome in outcomes if outcome.commit is not None and not outcome.commit.is_left_out]
-    context.cut_file.store(msgspec.structs.replace(context.cut, publishing=tuple(outcome.place for outcome in written)))
+    # A try that was found may have been staged before its batch was cut off.
+    found = () if context.tries is None else context.tries.settled.places
+    places = tuple(dict.fromkeys((*(outcome.place for outcome in written), *found)))
+    context.cut_file.store(msgspec.structs.replace(context.cut, publishing=places))
     context.keep()  # else who begins from there would show some tables only when all were gone through once more
     context.confirm()
     show_what_waits(context, spark)
     shown_at_us, took_s = time.time_ns() // 1_000, time.monotonic() - started_s
     failpoint("sink_after_showing_before_maintenance")
     return [_shown(context, spark, outcome, shown_at_us) for outcome in outcomes], took_s
+
+
+def _settled_tries(context: TenantSink, spark: SparkSession, batch: BatchIdentity, progress: SinkProgress) -> Tries:
+    """Those of the batch, when what became of earlier ones was asked; what was found of these is durable."""
+    # What was staged is known only to who stages.
+    is_staged = isinstance(context.sink, ShowsTogether) and context.moves_together and bool(progress.tries)
+    with context.sink.staged_batch(spark) if is_staged else nullcontext():
+        # What a cut held back is released in between, and would stand among what is written: nothing may join what waits then.
+        settled = settle(context.sink, spark, batch, progress, may_wait=not context.cut.query_id)
+    if settled.of_earlier:
+        store_progress(context.state_dir, settled.stored)
+        context.keep()
+    for topic in settled.of_batch | settled.of_earlier:
+        context.retries.written(topic)
+    return Tries(context.state_dir, settled, context.keep)
 
 
 def _shown(context: TenantSink, spark: SparkSession, outcome: TableOutcome, shown_at_us: int) -> TableOutcome:
@@ -311,17 +344,21 @@ def _table_batch(
     is_retry = parked is not None and (
         replay is not None or context.retries.is_due(topic, newest_version, is_asked_for=topic in asked.retried)
     )
+    if context.tries is not None and context.tries.is_unknown(topic):
+        is_retry = False
+        if not slices:
+            return None
     if not slices and not is_retry and replay is None:
         return None
     with_before = context.settings.images is Images.BEFORE_AND_AFTER
     spark = events.sparkSession
-    rest = None
+    rest, read_to = None, {}
     if parked is not None and is_retry:
         to_offsets = joined_offsets(parked.to_offsets, *(part.to_offsets for part in slices), choose=max)
         waiting = msgspec.structs.replace(parked, to_offsets=to_offsets)
         try:
-            events, slices, rest = _piece(context, spark, topic, waiting)
-            parked = waiting
+            events, slices, read_to = _piece(context, spark, topic, waiting)
+            parked, rest = waiting, left_behind(waiting, read_to)
         except (PySparkException, Py4JJavaError) as error:
             # This table's own: the others need none of what is read here.
             log.error("sink_parked_events_unread", topic=topic, reason=described(error), remedy=_RESYNC)
@@ -348,6 +385,7 @@ def _table_batch(
         replay=replay,
         own_slices=slices,
         rest=rest,
+        read_to=read_to,
     )
     if replay is None or not replay.released:
         return table
@@ -360,8 +398,8 @@ def _table_batch(
 
 def _piece(
     context: TenantSink, spark: SparkSession, topic: str, waiting: ParkedTable
-) -> tuple[DataFrame, list[Slice], ParkedTable | None]:
-    """Of what waits of a parked table as much as a batch may hold, and what waits behind it; a larger piece where it holds
+) -> tuple[DataFrame, list[Slice], dict[int, int]]:
+    """Of what waits of a parked table as much as a batch may hold, and where that ends; a larger piece where it holds
     nothing but marks and tombstones. All of it where batches are cut: what a cut holds back comes between the pieces."""
     with_before = context.settings.images is Images.BEFORE_AND_AFTER
     limit = waiting.waiting_offsets if context.cut.query_id else waiting.piece_offsets or context.batch_limit
@@ -371,11 +409,8 @@ def _piece(
         events = passing(context.cut, records)
         slices = survey(events)
         if slices or ends == waiting.to_offsets:
-            break
+            return events, slices, ends
         limit *= 4
-    if ends == waiting.to_offsets:
-        return events, slices, None
-    return events, slices, msgspec.structs.replace(waiting, from_offsets=ends, is_catching_up=True)
 
 
 def _known_offsets(context: TenantSink, batch: BatchIdentity, topic: str) -> dict[int, int]:
@@ -463,6 +498,7 @@ def _parked_for_failing(context: TenantSink, batch: BatchIdentity, failed: _Fail
         f"{described(failed.error)}; mend the table in the warehouse, or have it built anew: headwater resync"
     )
     log.error("sink_table_parked", table=str(name), reason=because)
+    _leave_try(context, batch, table)
     return _outcome(context, table, parked=_parked(table, because))
 
 
@@ -477,6 +513,11 @@ def _apply_anew(context: TenantSink, batch: BatchIdentity, anew: _Anew) -> Table
     """Swap the table for what its topic tells; None: it cannot be, and stays as it is."""
     request = anew.request
     try:
+        if context.tries is not None and context.tries.is_unknown(request.topic):
+            raise TableRefused(
+                f"the warehouse did not answer whether it has what was tried of the parked table of {request.topic} (log line "
+                "sink_try_unknown); mend that, then resync again"
+            )
         table = replace(table_anew(context, anew.spark, batch, request, anew.known), own_slices=anew.own_slices)
         commit = _commit(context, batch, table)
     except TableRefused as refused:
@@ -518,6 +559,7 @@ def _apply_table(context: TenantSink, batch: BatchIdentity, table: TableBatch) -
             aside = parked_by_now(context.parked_keys.of_table(table.topic, batch))
             return outcome(commit=TableCommit(time.time_ns() // 1_000, ignored=table.known_ignored, aside=aside))
         log.error("sink_table_parked", table=str(table.newest.table_schema.table_id), reason=str(refused))
+        _leave_try(context, batch, table)
         return outcome(parked=_parked(table, str(refused)))
 
 
@@ -549,6 +591,9 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
         changes=sum(part.rows for part in table.slices),
     )
     ignored = left_out(stored_columns(columns), table.newest.table_schema, context.sink.dialect)
+    if context.tries is not None and context.tries.is_parked(table.topic):
+        context.tries.begin(table.topic, _try_of(context, batch, table, positions, ignored))
+        failpoint("sink_after_try_before_merge")
     prepared_s = time.monotonic()
 
     def write_part(part: TableBatch) -> None:
@@ -601,6 +646,37 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
         maintain_s=round(time.monotonic() - maintain_from_s, 3),
     )
     return TableCommit(written_at_us, timings, maintained, ignored, aside=aside, columns=columns, positions=positions)
+
+
+def _try_of(
+    context: TenantSink,
+    batch: BatchIdentity,
+    table: TableBatch,
+    positions: tuple[ReachedPosition, ...],
+    ignored: tuple[str, ...],
+) -> Try:
+    """Of a table that is parked, or is to be: what the batch writes of it."""
+    assert context.tries is not None
+    now_us = time.time_ns() // 1_000
+    aside = parked_by_now(context.parked_keys.of_table(table.topic, batch))
+    commit = TableCommit(now_us, ignored=ignored, aside=aside, positions=positions)
+    outcome = _outcome(context, table, commit=commit, parked=table.rest)
+    known = known_table(context.tries.settled.progress, outcome)
+    _, behind_fresh = table.fresh_range
+    return Try(
+        query_id=batch.query_id,
+        batch_id=batch.batch_id,
+        offsets=reached_with(table).offsets,
+        ends=table.read_to or behind_fresh,
+        becomes=table_after(known, outcome, commit, is_repeat=False, now_us=now_us),
+    )
+
+
+def _leave_try(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> None:
+    """A commit that was not answered may have been made, and who was refused the question cannot know of one before."""
+    if context.tries is not None:
+        tried = _try_of(context, batch, table, table.known_positions, table.known_ignored)
+        context.tries.leave(table.topic, tried)
 
 
 def _positions(context: TenantSink, table: TableBatch) -> tuple[ReachedPosition, ...]:

@@ -1,6 +1,6 @@
 """How far a tenant's tables got: in a file that others read, and in metrics. The last step of a micro-batch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,9 +26,11 @@ from libs.types.warehouse import (
     SinkProgress,
     TableProgress,
     TableTimings,
+    Try,
     WarehouseTable,
     decode_sink_progress,
     encode_sink_progress,
+    table_named,
     table_phases,
 )
 from spark.sinks.port import BatchIdentity, Maintained, TableColumn
@@ -90,9 +92,8 @@ class TableOutcome:
 
     @property
     def place(self) -> WarehouseTable:
-        """Where it lies: no level of a warehouse's names holds a dot."""
-        *namespace, name = self.warehouse_table.split(".")
-        return WarehouseTable(namespace=tuple(namespace), name=name)
+        """Where it lies."""
+        return table_named(self.warehouse_table)
 
     @property
     def written_rows(self) -> int:
@@ -135,43 +136,24 @@ def with_batch(
     *,
     timings: BatchTimings,
     now_us: int,
+    tries: Mapping[str, Try],
+    settled: Collection[str] = (),
 ) -> SinkProgress:
     """``progress`` after a micro-batch. A batch that it holds already is not counted twice; a table that it parked was not
-    counted."""
+    counted. ``tries``: those that were not asked for; what the batch wrote needs none. ``settled``: topics of tables whose part
+    of the batch is in ``progress``, since a try of it was found."""
     tables, latency, rows = dict(progress.tables), progress.latency, progress.rows
     for outcome in outcomes:
-        known = tables.get(outcome.topic) or TableProgress(
-            topic=outcome.topic,
-            source=outcome.source,
-            table=outcome.table,
-            warehouse_table=outcome.warehouse_table,
-        )
+        known = known_table(progress, outcome)
         if outcome.commit is None:
             tables[outcome.topic] = msgspec.structs.replace(known, parked=outcome.parked)
             continue
-        commit = outcome.commit
-        is_repeat = has_noted(progress, batch) and known.parked is None
-        added = 0 if is_repeat else outcome.written_rows
-        rows += added
-        tables[outcome.topic] = msgspec.structs.replace(
-            known,
-            rows=known.rows + added,
-            order=max(known.order, outcome.newest_order),
-            committed_at_us=max(known.committed_at_us, outcome.newest_committed_at_us),
-            positions=commit.positions or known.positions,
-            written_at_us=commit.written_at_us,
-            last=commit.timings or known.last,
-            files=(commit.maintained and commit.maintained.files) or known.files,
-            maintained_at_us=now_us if commit.maintained and commit.maintained.was_due else known.maintained_at_us,
-            ignored=commit.ignored,
-            parked_keys=commit.aside.parked_keys,
-            dead_letters=commit.aside.parked_letters,
-            parked=outcome.parked,
-            deleted=known.deleted if is_repeat else remembered(known.deleted, outcome.deleted),
-            truncated_order=max(known.truncated_order, outcome.truncated_order),
-        )
+        is_repeat = outcome.topic in settled or (has_noted(progress, batch) and known.parked is None)
+        tables[outcome.topic] = after = table_after(known, outcome, outcome.commit, is_repeat=is_repeat, now_us=now_us)
+        rows += after.rows - known.rows
         if not is_repeat:
-            latency = latency.plus(_latencies_s(outcome, commit.written_at_us))
+            latency = latency.plus(_latencies_s(outcome, outcome.commit.written_at_us))
+    written = {outcome.topic for outcome in outcomes if outcome.commit is not None}
     return msgspec.structs.replace(
         progress,
         query_id=batch.query_id,
@@ -179,11 +161,45 @@ def with_batch(
         written_at_us=now_us,
         rows=rows,
         tables=tables,
+        tries={topic: each for topic, each in tries.items() if topic not in written},
         latency=latency,
         latency_p50_s=latency.quantile_s(0.5),
         latency_p99_s=latency.quantile_s(0.99),
         last_batch=timings,
         halted_because=None,
+    )
+
+
+def known_table(progress: SinkProgress, outcome: TableOutcome) -> TableProgress:
+    """Its table before it."""
+    return progress.tables.get(outcome.topic) or TableProgress(
+        topic=outcome.topic,
+        source=outcome.source,
+        table=outcome.table,
+        warehouse_table=outcome.warehouse_table,
+    )
+
+
+def table_after(
+    known: TableProgress, outcome: TableOutcome, commit: TableCommit, *, is_repeat: bool, now_us: int
+) -> TableProgress:
+    """``known`` with what ``commit`` wrote; ``is_repeat``: it is counted already."""
+    return msgspec.structs.replace(
+        known,
+        rows=known.rows + (0 if is_repeat else outcome.rows - commit.aside.held),
+        order=max(known.order, outcome.newest_order),
+        committed_at_us=max(known.committed_at_us, outcome.newest_committed_at_us),
+        positions=commit.positions or known.positions,
+        written_at_us=commit.written_at_us,
+        last=commit.timings or known.last,
+        files=(commit.maintained and commit.maintained.files) or known.files,
+        maintained_at_us=now_us if commit.maintained and commit.maintained.was_due else known.maintained_at_us,
+        ignored=commit.ignored,
+        parked_keys=commit.aside.parked_keys,
+        dead_letters=commit.aside.parked_letters,
+        parked=outcome.parked,
+        deleted=known.deleted if is_repeat else remembered(known.deleted, outcome.deleted),
+        truncated_order=max(known.truncated_order, outcome.truncated_order),
     )
 
 

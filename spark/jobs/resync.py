@@ -98,6 +98,7 @@ def table_anew(
         known_positions=() if known is None else known.positions,
         known_ignored=() if known is None else known.ignored,
         is_anew=True,
+        read_to=ends,
     )
 
 

@@ -5,6 +5,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
+from libs.types.stream_offsets import joined_offsets
+from libs.types.warehouse import ParkedTable
+
 FIRST_WAIT_S: Final = 60.0
 LONGEST_WAIT_S: Final = 3_600.0
 
@@ -27,6 +32,14 @@ def first_piece(begins: Mapping[int, int], ends: Mapping[int, int], limit: int) 
     if (total := sum(waiting.values())) <= limit:
         return dict(ends)
     return {partition: begins.get(partition, 0) + -(-count * limit // total) for partition, count in waiting.items()}
+
+
+def left_behind(waiting: ParkedTable, ends: Mapping[int, int]) -> ParkedTable | None:
+    """What waits yet when ``waiting`` is written up to ``ends``; None: nothing does."""
+    from_offsets = joined_offsets(waiting.from_offsets, ends, choose=max)
+    if all(from_offsets.get(partition, 0) >= end for partition, end in waiting.to_offsets.items()):
+        return None
+    return msgspec.structs.replace(waiting, from_offsets=from_offsets, is_catching_up=True)
 
 
 @dataclass(slots=True)

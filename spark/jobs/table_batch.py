@@ -33,6 +33,7 @@ from spark.jobs.progress import TableOutcome
 from spark.jobs.resync_answers import ResyncAnswers
 from spark.jobs.retries import Retries
 from spark.jobs.table_failures import TableFailures
+from spark.jobs.tries import Tries
 from spark.sinks.port import KeyBounds, Reached, Sink, TableColumn, Truncation
 from spark.transforms.conform_to import conform_to
 from spark.transforms.latest_per_key import latest_per_key
@@ -82,6 +83,8 @@ class TenantSink:
     cut: Cut = field(default_factory=Cut)
     """Of the batch that runs; where tables do not move together, nothing is cut off."""
     ahead: ReadAhead = field(default_factory=ReadAhead)
+    """Of the batch that runs."""
+    tries: Tries | None = None
     """Of the batch that runs."""
     at_hand: EventsAtHand | None = None
     """Of the batch that runs: its small tables. None: it has none."""
@@ -144,6 +147,8 @@ class TableBatch:
     """``events`` tell the whole table, which is to hold nothing else (``spark.jobs.resync``)."""
     rest: ParkedTable | None = None
     """What of a parked table still waits when ``events`` are written; None: nothing."""
+    read_to: Mapping[int, int] = field(default_factory=dict)
+    """By Kafka partition, where the reading of a parked table's or a whole table's events ended; empty: behind ``fresh``."""
 
     @property
     def newest(self) -> DeliveredSchema:

@@ -1,14 +1,28 @@
-"""A parked table is taken up again though nothing new comes, and no batch is larger than it may be: a real PostgreSQL."""
+"""A parked table is taken up again though nothing new comes, and no batch is larger than it may be: a real PostgreSQL. Of a
+warehouse of each kind: what a try has written is written once, though the table is met otherwise behind a kill."""
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import msgspec
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
+from libs.config.connections import KafkaSettings
+from libs.events.names import resyncs_topic
 from libs.local.retry import ask_for_retry, choose_parked
-from libs.types.tenant import SinkMode
-from libs.types.warehouse import ParkedTable, warehouse_table
-from spark.jobs import batch, retries
+from libs.local.sink_requests import send_to_sink
+from libs.types.resync import ResyncRequest, decode_resyncs, encode_resync_request, resyncs_path
+from libs.types.tenant import Consistency, SinkMode
+from libs.types.warehouse import ParkedTable, WarehouseTable, warehouse_table
+from spark.jobs import batch, resync, retries, table_failures
+from spark.jobs.table_batch import TableBatch, TenantSink
+from spark.sinks.port import BatchIdentity
 from tests.conftest import PostgresqlServer
 from tests.integration.sink_tenant import StartTenant, Tenant, orders, row
+from tests.sink_query import is_noted
 from tests.sink_topics import SOURCE, table_id
 
 pytestmark = pytest.mark.integration
@@ -82,11 +96,221 @@ def test_a_quiet_tenants_parked_table_is_read_piece_by_piece(
     assert parked(tenant) is None
 
 
-def parked(tenant: Tenant) -> ParkedTable | None:
-    [table] = tenant.progress.tables.values()
+@pytest.mark.parametrize("mode", [SinkMode.APPEND, SinkMode.HISTORY])
+@pytest.mark.timeout(1_800)
+def test_what_a_try_wrote_is_not_written_again(
+    start_tenant: StartTenant, warehouse: str, mode: SinkMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job is killed before the first piece of what waits is written, and behind it, when no file tells of it. When the
+    batch comes again Kafka does not give what waits; later ones go on behind the piece. Nothing is there twice or lost.
+    """
+    tenant = put_back(start_tenant, warehouse, monkeypatch, mode=mode)
+    before = tenant.progress
+
+    for where in ("sink_after_try_before_merge", "sink_after_merge_before_next_table"):
+        kill_at(where, tenant, monkeypatch)
+        assert tenant.progress.tables == before.tables
+    assert 1 < len(tenant.rows()) <= LIMIT + 1
+    unread = fail_to_read_once(batch, monkeypatch)
+    tenant.write(orders(), row(0, "last", 0))
+    tenant.run_until_noted(WAITING + 2)
+
+    assert unread
+    assert notes(tenant) == EVERY_NOTE
+    assert (tenant.progress.rows, parked(tenant), tenant.progress.tries) == (WAITING + 2, None, {})
+
+
+@pytest.mark.timeout(1_800)
+def test_what_a_try_wrote_is_not_awaited_though_kafka_has_it_no_more(
+    start_tenant: StartTenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention takes what waited, behind a kill behind the write of all of it: the table goes on with what comes later."""
+    tenant = put_back(start_tenant, "iceberg", monkeypatch, mode=SinkMode.APPEND, limit=10 * WAITING)
+    kill_at("sink_after_merge_before_next_table", tenant, monkeypatch)
+    [(topic, table)] = tenant.progress.tables.items()
+    assert table.parked is not None
+    tenant.topics.forget_before(topic, table.parked.to_offsets[0])
+
+    tenant.run_until(lambda tenant: parked(tenant) is None and is_stored(tenant))
+    tenant.write(orders(), row(0, "last", 0))
+    tenant.run_until_noted(WAITING + 2)
+
+    assert notes(tenant) == EVERY_NOTE
+    assert tenant.progress.tables[topic].order == max(each["_headwater_order"] for each in own_rows(tenant))
+
+
+@pytest.mark.timeout(1_800)
+def test_what_a_try_staged_is_shown_and_not_written_again(
+    start_tenant: StartTenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of tables that move together a try may be written, and the job be killed before it is shown."""
+    together = {"mode": SinkMode.APPEND, "consistency": Consistency.TRANSACTION}
+    tenant = put_back(start_tenant, "iceberg", monkeypatch, **together)
+    kill_at("sink_after_merge_before_next_table", tenant, monkeypatch)
+    assert len(tenant.rows()) == 1
+    unread = fail_to_read_once(batch, monkeypatch)
+
+    tenant.run_until(lambda tenant: parked(tenant) is None and is_stored(tenant))
+    assert notes(tenant) == EVERY_NOTE[:1] + EVERY_NOTE[2:]
+    tenant.write(orders(), row(0, "last", 0))
+    tenant.run_until_noted(WAITING + 2)
+
+    assert not unread
+    assert notes(tenant) == EVERY_NOTE
+
+
+@pytest.mark.timeout(1_800)
+def test_a_table_that_is_parked_for_failing_may_have_been_written(
+    start_tenant: StartTenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last commit was made, and nobody heard of it. The next batches ask, before one would write that once more; as long
+    as the warehouse does not answer, what comes waits too.
+    """
+    monkeypatch.setattr(retries, "FIRST_WAIT_S", 0.0)
+    schema, other = orders(), orders(name="other")
+    tenant = start_tenant("iceberg", schema, other, mode=SinkMode.APPEND)
+    write_batch = batch.write_batch
+    failures: list[int] = []
+
+    def fail(context: TenantSink, table: TableBatch, *arguments: Any) -> None:
+        if table.newest.table_schema != schema or len(failures) == table_failures.TRIES:
+            write_batch(context, table, *arguments)
+            return
+        failures.append(table.slices[0].rows)
+        if len(failures) == table_failures.TRIES:
+            write_batch(context, table, *arguments)
+        raise PySparkException("the catalog did not answer")
+
+    monkeypatch.setattr(batch, "write_batch", fail)
+    tenant.write(schema, row(1, "one", 1), row(2, "two", 2))
+    tenant.write(other, row(1, "one", 1))
+    tenant.run_until(lambda tenant: bool(tenant.progress.parked_topics) and is_stored(tenant))
+    [because] = [table.parked.because for table in tenant.progress.tables.values() if table.parked]
+    assert "the catalog did not answer" in because or "failed again and again" in because
+    [tried] = tenant.progress.tries.values()
+    is_applied = tenant.sink.is_applied
+    asked: list[int] = []
+
+    def answer(spark: SparkSession, table: WarehouseTable, identity: BatchIdentity, offsets: dict[int, int]) -> bool:
+        if identity.batch_id == tried.batch_id:
+            asked.append(waiting(tenant, "orders"))
+            if len(asked) < 4:
+                raise PySparkException("the catalog does not answer")
+        return is_applied(spark, table, identity, offsets)
+
+    monkeypatch.setattr(tenant.sink, "is_applied", answer)
+    tenant.write(schema, row(3, "three", 3))
+    tenant.run_until_noted(4)
+
+    assert failures == [2] * table_failures.TRIES
+    assert asked == [2, 4, 4, 4]
+    assert notes(tenant) == [(1, "one"), (2, "two"), (3, "three")]
+    assert not tenant.progress.parked_topics
+
+
+@pytest.mark.timeout(1_800)
+def test_a_parked_log_that_was_built_anew_has_each_change_once(
+    start_tenant: StartTenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job is killed behind the swap, before anything tells of it. The topic cannot be read for it any more, so that the
+    request is refused in the end; what waited is in the table nonetheless, and is not written again.
+    """
+    tenant = put_back(start_tenant, "iceberg", monkeypatch, mode=SinkMode.APPEND)
+    [(topic, table)] = tenant.progress.tables.items()
+    assert table.parked is not None
+    request = ResyncRequest(id="r1", topic=topic, from_offsets={}, to_offsets=table.parked.to_offsets)
+    send_to_sink(tenant.settings.kafka, resyncs_topic(tenant.spec.tenant), {encode_resync_request(request): topic})
+    kill_at("sink_after_swap_before_answer", tenant, monkeypatch)
+    assert len(tenant.rows()) == WAITING + 1
+    fail_to_read_once(resync, monkeypatch, times=3)
+
+    tenant.write(orders(), row(0, "last", 0))
+    tenant.run_until(lambda tenant: len(tenant.rows()) >= WAITING + 2 and is_stored(tenant))
+
+    assert notes(tenant) == EVERY_NOTE
+    assert parked(tenant) is None
+    answers = decode_resyncs(resyncs_path(Path(tenant.settings.state_dir), tenant.spec.tenant).read_bytes()).answers
+    assert "failed again and again" in answers["r1"].refused_because
+
+
+def put_back(
+    start_tenant: StartTenant, warehouse: str, monkeypatch: pytest.MonkeyPatch, *, limit: int = LIMIT, **sink: Any
+) -> Tenant:
+    """A tenant with a table of one row that another mode of its document had parked, and ``WAITING`` events that wait; it is to
+    be tried, since the document has the first mode again."""
+    schema = orders()
+    tenant = start_tenant(warehouse, schema, **sink)
+    tenant.topics.create_boundaries()
+    tenant.settings = msgspec.structs.replace(tenant.settings, max_offsets_per_trigger=limit)
+    monkeypatch.setattr(retries, "FIRST_WAIT_S", 0.0)
+    tenant.write(schema, row(0, "first", 0), op="c")
+    tenant.run_until_noted(1)
+    as_it_is = tenant.spec
+    assert as_it_is.sink is not None
+    mirror = msgspec.structs.replace(as_it_is.sink, mode=SinkMode.MIRROR)
+    tenant.spec = msgspec.structs.replace(as_it_is, sink=mirror)
+    tenant.write(schema, *(row(n, note, n) for n in range(1, WAITING // 2 + 1) for note in ("waits", "changed")))
+    tenant.run_until(lambda tenant: waiting(tenant) >= WAITING and is_stored(tenant))
+    tenant.spec = as_it_is
+    return tenant
+
+
+EVERY_NOTE = [
+    (0, "first"),
+    (0, "last"),
+    *((n, note) for n in range(1, WAITING // 2 + 1) for note in ("changed", "waits")),
+]
+
+
+def notes(tenant: Tenant) -> list[tuple[int, str]]:
+    return sorted((each["id"], each["note"]) for each in tenant.rows())
+
+
+def own_rows(tenant: Tenant) -> list[dict[str, Any]]:
+    """With Headwater's own columns."""
+    return tenant.read_rows(warehouse_table(tenant.spec.tenant, SOURCE, table_id("orders")))
+
+
+def kill_at(where: str, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a query work until it comes to that failpoint; nothing is done behind it."""
+    passed: list[str] = []
+
+    def fail(point: str) -> None:
+        if point == where:
+            passed.append(point)
+            raise RuntimeError(point)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(batch, "failpoint", fail)
+        tenant.run_until(lambda _: bool(passed))
+
+
+def fail_to_read_once(module: ModuleType, monkeypatch: pytest.MonkeyPatch, *, times: int = 1) -> list[str]:
+    """What waits of a topic is not read by ``module``, so often; the topics of these times."""
+    failed: list[str] = []
+    read_range = module.read_range
+
+    def read(spark: SparkSession, kafka: KafkaSettings, topic: str, *arguments: Any, **options: Any) -> DataFrame:
+        if len(failed) < times:
+            failed.append(topic)
+            raise PySparkException("the broker is away")
+        found: DataFrame = read_range(spark, kafka, topic, *arguments, **options)
+        return found
+
+    monkeypatch.setattr(module, "read_range", read)
+    return failed
+
+
+def is_stored(tenant: Tenant) -> bool:
+    """Whether Spark has noted the batch that the progress is of."""
+    return is_noted(tenant.settings.state_dir, tenant.spec.tenant, tenant.progress.batch_id)
+
+
+def parked(tenant: Tenant, name: str = "orders") -> ParkedTable | None:
+    [table] = [table for table in tenant.progress.tables.values() if table.table == f"shop.{name}"]
     return table.parked
 
 
-def waiting(tenant: Tenant) -> int:
-    found = parked(tenant)
+def waiting(tenant: Tenant, name: str = "orders") -> int:
+    found = parked(tenant, name)
     return 0 if found is None else found.waiting_offsets

@@ -122,7 +122,7 @@ def test_the_phases_of_a_batch_are_observed_where_they_are_known() -> None:
     timings = BatchTimings(read_s=2.0, rows=14)
     outcomes = [_outcome(7, timings=told), _outcome(7)]
     progress = with_batch(
-        SinkProgress(tenant="phases"), BatchIdentity("q", 1), outcomes, timings=timings, now_us=NOW_US
+        SinkProgress(tenant="phases"), BatchIdentity("q", 1), outcomes, timings=timings, now_us=NOW_US, tries={}
     )
 
     observe_batch("iceberg", progress, outcomes)
@@ -180,7 +180,7 @@ def test_no_two_tables_share_a_name() -> None:
 
 
 def _after(progress: SinkProgress, batch: BatchIdentity, *outcomes: TableOutcome, now_us: int = NOW_US) -> SinkProgress:
-    return with_batch(progress, batch, outcomes, timings=BatchTimings(), now_us=now_us)
+    return with_batch(progress, batch, outcomes, timings=BatchTimings(), now_us=now_us, tries={})
 
 
 def _outcome(

@@ -1,8 +1,10 @@
 """When parked tables are tried again."""
 
+import msgspec
 import pytest
 
-from spark.jobs.retries import FIRST_WAIT_S, LONGEST_WAIT_S, Retries, first_piece
+from libs.types.warehouse import ParkedTable
+from spark.jobs.retries import FIRST_WAIT_S, LONGEST_WAIT_S, Retries, first_piece, left_behind
 
 
 def test_a_table_is_tried_at_the_start_for_a_new_version_and_ever_more_rarely() -> None:
@@ -59,6 +61,23 @@ def test_a_piece_gets_on_and_never_beyond_the_end(
     begins: dict[int, int], ends: dict[int, int], limit: int, piece: dict[int, int]
 ) -> None:
     assert first_piece(begins, ends, limit) == piece
+
+
+@pytest.mark.parametrize(
+    ("ends", "waits_from"),
+    [({0: 40}, {0: 40, 1: 3}), ({0: 90}, {0: 90, 1: 3}), ({0: 5, 1: 7}, {0: 10, 1: 7}), ({0: 90, 1: 7}, None)],
+)
+def test_what_is_left_waits_from_where_the_writing_ended(
+    ends: dict[int, int], waits_from: dict[int, int] | None
+) -> None:
+    """Never from before where it began."""
+    waiting = ParkedTable(because="so", from_offsets={0: 10, 1: 3}, to_offsets={0: 90, 1: 7}, piece_offsets=5)
+
+    left = left_behind(waiting, ends)
+
+    assert left == (
+        None if waits_from is None else msgspec.structs.replace(waiting, from_offsets=waits_from, is_catching_up=True)
+    )
 
 
 def test_pieces_come_to_the_end() -> None:

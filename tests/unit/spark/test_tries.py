@@ -1,0 +1,190 @@
+"""What became of the tries of parked tables: asked of the warehouse, in whichever batch, and told to the next one."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from libs.types.deleted_range import DeletedRange
+from libs.types.warehouse import (
+    BatchTimings,
+    ParkedTable,
+    SinkProgress,
+    TableProgress,
+    Try,
+    WarehouseTable,
+    decode_sink_progress,
+    encode_sink_progress,
+)
+from spark.jobs.progress import TableCommit, TableOutcome, load_progress, store_progress, table_after, with_batch
+from spark.jobs.tries import Settled, Tries, settle
+from spark.sinks.port import BatchIdentity, TableRefused
+
+TOPIC = "acme.shop.shop.orders"
+WAITS = ParkedTable(because="no key; add one", from_offsets={0: 10}, to_offsets={0: 90})
+PARKED = TableProgress(
+    topic=TOPIC, source="shop", table="shop.orders", warehouse_table=TOPIC, rows=10, order="10", parked=WAITS
+)
+DELETED = DeletedRange(newest_order="50", from_offsets={0: 10}, to_offsets={0: 90}, schema_versions=(1,))
+WRITTEN = msgspec.structs.replace(PARKED, rows=50, order="50", deleted=(DELETED,), parked=None)
+BATCH = BatchIdentity("query", 5)
+TRIED = Try(query_id="query", batch_id=5, offsets={0: 89}, ends={0: 90}, becomes=WRITTEN)
+PROGRESS = SinkProgress(
+    tenant="acme", query_id="query", batch_id=4, rows=30, tables={TOPIC: PARKED}, tries={TOPIC: TRIED}
+)
+
+
+class Asked:
+    """A sink that has a batch, or has it not, or does not answer."""
+
+    def __init__(self, *, has: bool = True, error: Exception | None = None) -> None:
+        self.questions: list[tuple[str, BatchIdentity, Mapping[int, int]]] = []
+        self._has = has
+        self._error = error
+
+    def is_applied(self, _: object, table: WarehouseTable, batch: BatchIdentity, offsets: Mapping[int, int]) -> bool:
+        self.questions.append((str(table), batch, offsets))
+        if self._error is not None:
+            raise self._error
+        return self._has
+
+
+def settled(
+    sink: Asked, batch: BatchIdentity = BATCH, progress: SinkProgress = PROGRESS, *, may_wait: bool = True
+) -> Settled:
+    return settle(sink, None, batch, progress, may_wait=may_wait)  # type: ignore[arg-type]
+
+
+def noted_in(state_dir: Path, found: Settled, keep: Callable[[], None] = lambda: None) -> Tries:
+    store_progress(state_dir, found.stored)
+    return Tries(state_dir, found, keep)
+
+
+def test_a_batch_that_comes_again_finds_what_it_wrote() -> None:
+    """All of it: rows, order and deletes. The file has it parked yet, so that a batch which comes a third time finds it too."""
+    sink = Asked()
+
+    found = settled(sink)
+
+    assert sink.questions == [(TOPIC, BATCH, {0: 89})]
+    assert (found.of_batch, found.of_earlier) == ({TOPIC}, set())
+    assert found.progress == msgspec.structs.replace(PROGRESS, rows=70, tables={TOPIC: WRITTEN}, tries={})
+    assert found.stored == PROGRESS
+    assert list(map(str, found.places)) == [TOPIC]
+
+
+@pytest.mark.parametrize("later", [BatchIdentity("query", 6), BatchIdentity("anew", 5)])
+def test_a_later_batch_goes_on_behind_what_an_earlier_one_wrote(later: BatchIdentity) -> None:
+    """Whoever's batch it is. It is settled for good before the table is written under another identity."""
+    joined = msgspec.structs.replace(WAITS, to_offsets={0: 95, 1: 4})
+    parked = msgspec.structs.replace(PARKED, parked=joined)
+
+    found = settled(Asked(), later, msgspec.structs.replace(PROGRESS, tables={TOPIC: parked}))
+
+    waits = msgspec.structs.replace(joined, from_offsets={0: 90}, is_catching_up=True)
+    assert found.progress.tables == {TOPIC: msgspec.structs.replace(WRITTEN, parked=waits)}
+    assert (found.of_batch, found.of_earlier, found.progress.tries) == (set(), {TOPIC}, {})
+    assert found.stored == found.progress
+
+
+def test_of_a_piece_the_rest_waits_on() -> None:
+    """With the batch's own events, which are not told as waiting before it has ended."""
+    rest = msgspec.structs.replace(WAITS, from_offsets={0: 40}, to_offsets={0: 99}, is_catching_up=True)
+    piece = msgspec.structs.replace(
+        TRIED, ends={0: 40}, becomes=msgspec.structs.replace(WRITTEN, parked=msgspec.structs.replace(rest))
+    )
+
+    found = settled(Asked(), progress=msgspec.structs.replace(PROGRESS, tries={TOPIC: piece}))
+
+    assert found.progress.tables[TOPIC].parked == rest
+
+
+def test_what_was_not_written_waits_as_it_did() -> None:
+    found = settled(Asked(has=False))
+
+    assert found.progress == msgspec.structs.replace(PROGRESS, tries={})
+    assert (found.of_batch, found.of_earlier, found.places) == (set(), set(), ())
+
+
+def test_what_nobody_answers_for_is_asked_again(tmp_path: Path) -> None:
+    """Until then nothing of the table is written, and the try stays noted, through the batch's end too. Where nothing may join
+    what waits meanwhile the batch fails."""
+    refused = TableRefused("acme.shop.shop.orders: rights are missing; GRANT them")
+
+    found = settled(Asked(error=refused))
+    tries = noted_in(tmp_path, found)
+
+    assert found.progress == found.stored == PROGRESS
+    assert tries.is_unknown(TOPIC)
+    tries.leave(TOPIC, msgspec.structs.replace(TRIED, batch_id=6))
+    assert ended(tries, BATCH).tries == {TOPIC: TRIED}
+    with pytest.raises(TableRefused):
+        settled(Asked(error=refused), may_wait=False)
+
+
+def test_a_try_is_durable_and_kept_before_anything_is_written(tmp_path: Path) -> None:
+    """Beside others' that were found in this batch, and are to be found should it come again; it ends with what is written."""
+    other, kept = "acme.shop.shop.items", []
+    noted = msgspec.structs.replace(
+        PROGRESS,
+        tables={TOPIC: PARKED, other: msgspec.structs.replace(PARKED, topic=other)},
+        tries={other: msgspec.structs.replace(TRIED, becomes=msgspec.structs.replace(WRITTEN, topic=other))},
+    )
+    tries = noted_in(
+        tmp_path, settled(Asked(), progress=noted), lambda: kept.append(load_progress(tmp_path, "acme").tries)
+    )
+
+    tries.begin(TOPIC, TRIED)
+
+    assert load_progress(tmp_path, "acme") == msgspec.structs.replace(noted, tries={**noted.tries, TOPIC: TRIED})
+    assert kept == [{**noted.tries, TOPIC: TRIED}]
+    assert ended(tries, BATCH, outcome(commit=TableCommit(1))).tries == {}
+    assert ended(tries, BATCH, outcome(parked=WAITS)).tries == {TOPIC: TRIED}
+
+
+def test_a_table_whose_part_was_found_is_not_counted_again() -> None:
+    """It may be built anew by the same batch, which finds itself done."""
+    found, commit = settled(Asked()), TableCommit(1)
+
+    after = ended(Tries(Path(), found, lambda: None), BATCH, outcome(commit=commit))
+
+    assert (after.rows, after.tables[TOPIC].rows, after.tables[TOPIC].deleted) == (70, 50, (DELETED,))
+    assert table_after(PARKED, outcome(), commit, is_repeat=False, now_us=1).rows == 50
+
+
+def test_progress_of_an_older_release_has_no_tries() -> None:
+    fields = msgspec.json.decode(encode_sink_progress(PROGRESS))
+    del fields["tries"]
+
+    assert decode_sink_progress(msgspec.json.encode(fields)) == msgspec.structs.replace(PROGRESS, tries={})
+    assert decode_sink_progress(encode_sink_progress(PROGRESS)) == PROGRESS
+
+
+def outcome(commit: TableCommit | None = None, parked: ParkedTable | None = None) -> TableOutcome:
+    return TableOutcome(
+        topic=TOPIC,
+        source="shop",
+        table="shop.orders",
+        warehouse_table=TOPIC,
+        rows=40,
+        newest_order="50",
+        newest_committed_at_us=1,
+        live_changes={},
+        commit=commit,
+        parked=parked,
+        deleted=DELETED,
+    )
+
+
+def ended(tries: Tries, batch: BatchIdentity, *outcomes: TableOutcome) -> SinkProgress:
+    """The progress behind a batch."""
+    return with_batch(
+        tries.settled.progress,
+        batch,
+        outcomes,
+        timings=BatchTimings(),
+        now_us=1,
+        tries=tries.open,
+        settled=tries.settled.of_batch,
+    )
