@@ -30,12 +30,15 @@ public class CutEnvelope {
   private static final byte[] OP = bytes(",\"op\":\"");
   private static final byte[] COMMITTED_AT_US = bytes("\"ts_us\":");
   private static final byte[] COMMITTED_AT_MS = bytes("\"ts_ms\":");
+  private static final byte[] SCHEMA = bytes("{\"schema\":");
+  private static final byte[] PAYLOAD = bytes(",\"payload\":{\"before\":");
   // How the objects begin that a row may hold: Debezium's Geometry and Geography, Point, VariableScaleDecimal. A row that begins
   // so itself is parsed for its parts, which is slower and gives the same.
   private static final byte[][] OBJECTS = {bytes("{\"wkb\":"), bytes("{\"x\":"), bytes("{\"scale\":")};
 
   // A text with an object is looked for by its brace: there are few of them.
   private static final int BRACE_AFTER = AFTER_ROW.length - 2;
+  private static final int BRACE_PAYLOAD = PAYLOAD.length - BEFORE.length;
   private static final int BRACE_SOURCE = SOURCE.length - "{\"version\":\"".length();
 
   private static final boolean IS_LITTLE_ENDIAN = ByteOrder.nativeOrder() == ByteOrder.LITTLE_ENDIAN;
@@ -47,16 +50,24 @@ public class CutEnvelope {
   private final long offset;
   private final int size;
 
-  private CutEnvelope(UTF8String text) {
-    base = text.getBaseObject();
-    offset = text.getBaseOffset();
-    size = text.numBytes();
+  private CutEnvelope(Object base, long offset, int size) {
+    this.base = base;
+    this.offset = offset;
+    this.size = size;
   }
 
   /** op, committed_at_us, image, before, is_partial; null: this is no such text, and has to be parsed. "before" is there if asked
    *  for, of an update. A row that holds a placeholder is partial, but for one that is deleted. */
   public static InternalRow cut(UTF8String text, boolean withBefore, UTF8String placeholder, UTF8String encodedPlaceholder) {
-    return new CutEnvelope(text).parts(withBefore, placeholder.getBytes(), encodedPlaceholder.getBytes());
+    CutEnvelope whole = new CutEnvelope(text.getBaseObject(), text.getBaseOffset(), text.numBytes());
+    return whole.payload().parts(withBefore, placeholder.getBytes(), encodedPlaceholder.getBytes());
+  }
+
+  /** What stands behind an event's Connect schema, where it has one. */
+  private CutEnvelope payload() {
+    int at = isAt(SCHEMA, 0, size) ? lastOf(PAYLOAD, BRACE_PAYLOAD, 0, size) : NOWHERE;
+    int from = at + BRACE_PAYLOAD;
+    return at == NOWHERE ? this : new CutEnvelope(base, offset + from, size - 1 - from);
   }
 
   private InternalRow parts(boolean withBefore, byte[] placeholder, byte[] encodedPlaceholder) {
