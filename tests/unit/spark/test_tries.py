@@ -1,12 +1,17 @@
 """What became of the tries of parked tables: asked of the warehouse, in whichever batch, and told to the next one."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from libs.events.dead_letter import ReplayRequest
+from libs.types.consistency import Cut
 from libs.types.deleted_range import DeletedRange
+from libs.types.parked_keys import ParkedKey, ParkedKeysOfTable
+from libs.types.resync import ResyncRequest
 from libs.types.warehouse import (
     BatchTimings,
     ParkedTable,
@@ -17,9 +22,12 @@ from libs.types.warehouse import (
     decode_sink_progress,
     encode_sink_progress,
 )
+from spark.jobs.batch import _Anew, _apply_anew, _Asked, _settled_tries, _table_batch
 from spark.jobs.progress import TableCommit, TableOutcome, load_progress, store_progress, table_after, with_batch
+from spark.jobs.table_batch import TenantSink
 from spark.jobs.tries import Settled, Tries, settle
 from spark.sinks.port import BatchIdentity, TableRefused
+from tests.unit.spark.test_resync import context as tenant_sink
 
 TOPIC = "acme.shop.shop.orders"
 WAITS = ParkedTable(because="no key; add one", from_offsets={0: 10}, to_offsets={0: 90})
@@ -151,6 +159,56 @@ def test_a_table_whose_part_was_found_is_not_counted_again() -> None:
 
     assert (after.rows, after.tables[TOPIC].rows, after.tables[TOPIC].deleted) == (70, 50, (DELETED,))
     assert table_after(PARKED, outcome(), commit, is_repeat=False, now_us=1).rows == 50
+
+
+def test_what_an_earlier_batch_wrote_is_settled_for_good_before_anything_else(tmp_path: Path) -> None:
+    """And kept; what waits behind it is due at once."""
+    kept: list[SinkProgress] = []
+    context = replace(sink_of(tmp_path, Asked()), keep=lambda: kept.append(load_progress(tmp_path, "acme")))
+    assert context.retries.is_due(TOPIC, 1)
+
+    tries = _settled_tries(context, None, BatchIdentity("query", 6), PROGRESS)  # type: ignore[arg-type]
+
+    assert tries.settled.progress.tables == {TOPIC: WRITTEN}
+    assert kept == [tries.settled.progress]
+    assert context.retries.is_due(TOPIC, 1)
+    _settled_tries(context, None, BATCH, PROGRESS)  # type: ignore[arg-type]
+    assert len(kept) == 1
+
+
+def test_where_batches_are_cut_nothing_joins_what_nobody_answers_for(tmp_path: Path) -> None:
+    """What a cut held back lies among what was written. Elsewhere the table waits alone, and is not built anew either."""
+    context = sink_of(tmp_path, Asked(error=TableRefused("rights are missing; GRANT them")))
+    with pytest.raises(TableRefused):
+        _settled_tries(replace(context, cut=Cut(query_id="query", batch_id=5)), None, BATCH, PROGRESS)  # type: ignore[arg-type]
+    request = ResyncRequest(id="a", topic=TOPIC, from_offsets={}, to_offsets={0: 90})
+    context = replace(context, tries=_settled_tries(context, None, BATCH, PROGRESS))  # type: ignore[arg-type]
+
+    assert _apply_anew(context, BATCH, _Anew(request, None, PARKED, ())) is None  # type: ignore[arg-type]
+
+    answer = context.resyncs.of("a")
+    assert answer is not None
+    assert "did not answer whether it has what was tried" in answer.refused_because
+
+
+def test_of_a_table_that_nobody_answers_for_a_batch_without_its_events_does_nothing(tmp_path: Path) -> None:
+    """Dead letters that it is to take up wait too. It counts as tried, so that batches do not wake one another."""
+    context = sink_of(tmp_path, Asked(error=TableRefused("rights are missing; GRANT them")))
+    context = replace(context, tries=_settled_tries(context, None, BATCH, PROGRESS))  # type: ignore[arg-type]
+    key = ParkedKey(event_key="{}", reason="so", kafka_partition=0, offset=3, order="9", parked_at_us=1, last_offset=3)
+    context.parked_keys.store(TOPIC, BATCH, ParkedKeysOfTable(keys={"1": key}))
+    nothing = _Asked(replays={}, resyncs=(), retried=frozenset())
+    letters = replace(nothing, replays={TOPIC: [ReplayRequest(id="r", topic=TOPIC)]})
+
+    for asked in (nothing, letters):
+        assert _table_batch(context, BATCH, PROGRESS, TOPIC, [], None, asked) is None  # type: ignore[arg-type]
+
+    assert not context.retries.is_any_due([TOPIC])
+    assert context.parked_keys.of_table(TOPIC, BATCH).keys == {"1": key}
+
+
+def sink_of(state_dir: Path, sink: Asked) -> TenantSink:
+    return replace(tenant_sink(state_dir), sink=sink)  # type: ignore[arg-type]
 
 
 def test_progress_of_an_older_release_has_no_tries() -> None:
