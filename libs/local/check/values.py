@@ -14,13 +14,14 @@ Exactness per type:
                           day past its month's end runs into the next: as the readers have them
     TIME                  microseconds
     DATETIME              datetime without zone, dates as above;  TIMESTAMP: the same, of UTC
-    JSON                  the parsed document: spaces and the order of names do not count
+    JSON                  the parsed document: spaces and the order of names do not count; its null is not NULL
     geometries            bytes: SRID, then well-known binary
     VECTOR                the floats, each four bytes
 """
 
 import base64
 import datetime
+import enum
 import functools
 import json
 import re
@@ -32,6 +33,16 @@ from typing import Any, Final
 import pyarrow as pa
 
 Convert = Callable[[Any], Any]
+
+
+class JsonNull(enum.Enum):
+    """A document that is null: a value, and not NULL."""
+
+    NULL = "null"
+
+    def __repr__(self) -> str:
+        return "null"
+
 
 SHORT_FLOAT: Final = "float of six digits"
 """A FLOAT of which no more is sure: Vitess copies rows as MySQL prints them, which is six digits (MySQL manual 14.24.2)."""
@@ -116,7 +127,7 @@ def from_mysql_text(data_type: str, *, is_optional: bool = True) -> Convert | No
         case "time":
             return microseconds_of_time
         case "json":
-            return json.loads
+            return _document
         case "vector":
             return bytes.fromhex
         case _:
@@ -169,7 +180,7 @@ def from_arrow(data_type: str, arrow_type: pa.DataType) -> Convert | None:
             return _utc_of_iso
     elif data_type == "json":
         if _is_text(arrow_type):
-            return json.loads
+            return _document
     elif data_type in _BINARIES:
         if _is_bytes(arrow_type):
             return None
@@ -197,6 +208,11 @@ def _is_bytes(arrow_type: pa.DataType) -> bool:
         or pa.types.is_binary_view(arrow_type)
         or pa.types.is_fixed_size_binary(arrow_type)
     )
+
+
+def _document(text: str) -> object:
+    document = json.loads(text)
+    return JsonNull.NULL if document is None else document
 
 
 def _date_of_text(text: str, *, zero: datetime.date | None) -> datetime.date | None:

@@ -36,6 +36,7 @@ PAIRS = [
         datetime.datetime(2024, 1, 1, 0, 0, 0, 250_000, tzinfo=datetime.UTC),
     ),
     ("json", '{"a": [1, 2.5, null], "b": "ß"}', pa.string(), '{"b":"ß","a":[1,2.5,null]}'),
+    ("json", "null", pa.string(), "null"),
     ("enum", "ünïque", pa.string(), "ünïque"),
     ("year", "2024", pa.int32(), 2024),
     ("bit", "5", pa.binary(), b"\x05\x00"),
@@ -97,6 +98,15 @@ def test_a_date_that_is_none_is_null_or_the_epoch(data_type: str, text: str, epo
     assert optional is not None
     assert required is not None
     assert (optional(text), required(text)) == (None, epoch)
+
+
+def test_a_document_that_is_null_is_not_null() -> None:
+    """It is a value; a person sees it as it is written."""
+    to_canonical = from_mysql_text("json")
+
+    assert to_canonical is not None
+    assert to_canonical("null") is not None
+    assert repr(to_canonical("null")) == "null"
 
 
 def test_a_column_of_another_type_is_refused() -> None:
