@@ -18,6 +18,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from libs.errors import HeadwaterError, InvalidSettings
 from libs.local.home import Home
 from libs.local.table_progress import progress_rows, progress_table
+from libs.local.variants import with_texts
 from libs.local.warehouse import (
     KeyCondition,
     SqlDialect,
@@ -190,6 +191,7 @@ class DeltaTable:
                 "is written anew by the sink with its next batch, unless warehouses.delta.rewrites_widened is false: then ask "
                 "Spark"
             ) from error
+        reader = with_texts(reader)
         return reader.cast(pa.schema([_plain(field) for field in reader.schema]))
 
 

@@ -15,9 +15,11 @@ from typing import Any, Final, Protocol
 
 import duckdb
 import pyarrow as pa
+from pydantic import ValidationError
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import ValidationError as UnreadableMetadata
 from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, In, LessThanOrEqual, Or
 from pyiceberg.expressions.parser import parse
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -27,7 +29,9 @@ from pyiceberg.types import IntegerType, LongType, StringType
 from libs.config.tenant_place import nearest
 from libs.errors import HeadwaterError, InvalidSettings
 from libs.local.home import Home
+from libs.local.iceberg_variants import has_variants, load_with_parts
 from libs.local.table_progress import iceberg_progress, progress_table
+from libs.local.variants import text_of, with_texts
 from libs.types.table import TableId
 from libs.types.warehouse import (
     CATALOG,
@@ -187,13 +191,13 @@ class IcebergTable:
         return quoted(column)
 
     def types(self) -> dict[str, pa.DataType]:
-        return {field.name: field.type for field in schema_to_pyarrow(self.table.schema())}
+        return {field.name: text_of(field.type) for field in schema_to_pyarrow(self.table.schema())}
 
     def count(self) -> int:
         return self.table.scan().count()
 
     def rows(self) -> pa.Table:
-        return self.table.scan().to_arrow()
+        return with_texts(self.table.scan().to_arrow().to_reader()).read_all()
 
     def sorted_rows(
         self,
@@ -300,11 +304,19 @@ def tenant_tables(home: Home, catalog: SqlCatalog) -> tuple[TenantTable, ...]:
 
 
 def load_table(catalog: Catalog, place: WarehouseTable) -> Table | None:
-    """The Iceberg table as it is now; None where the sink has not made it."""
+    """The Iceberg table as it is now; None where the sink has not made it.
+
+    Raises:
+        VariantsUnreadable: it has VARIANT columns, and this catalog's cannot be read.
+    """
     try:
         return catalog.load_table(place.identifier)
     except NoSuchTableError:
         return None
+    except (ValidationError, UnreadableMetadata) as error:
+        if not has_variants(error):
+            raise
+        return load_with_parts(catalog, place)
 
 
 def _places(home: Home) -> tuple[WarehouseTable, ...]:
@@ -459,7 +471,9 @@ def _scanned(
         chosen = And(chosen, In(among[0], among[1]))  # type: ignore[call-arg,arg-type]
     if only is not None and 0 < len(only.spans) <= _MOST_SPANS and _can_choose(table, only.column, ()):
         chosen = And(chosen, functools.reduce(Or, (_in_span(only.column, *span) for span in only.spans)))
-    return table.scan(row_filter=chosen, selected_fields=(*columns, *(latest_by or ()))).to_arrow_batch_reader()
+    return with_texts(
+        table.scan(row_filter=chosen, selected_fields=(*columns, *(latest_by or ()))).to_arrow_batch_reader()
+    )
 
 
 def sorted_batches(
