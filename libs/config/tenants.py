@@ -338,6 +338,7 @@ def _patterns_of(spec: TenantSpec) -> Mapping[str, int]:
     }
     if spec.sink is not None:
         counts["sink.tracked_columns"] = len(spec.sink.tracked_columns)
+        counts["sink.json_as_variant"] = len(spec.sink.json_as_variant)
         counts["sink.layouts"] = len(spec.sink.layouts)
         counts["sink.schema_changes.rules"] = len(spec.sink.schema_changes.rules)
     return counts
@@ -424,6 +425,10 @@ def _sink_mistakes(sink: SinkSettings) -> Iterable[str]:
             yield f"schema_changes.rules[{index}]: a rule before it is for all of its changes already: put it first"
     for index, pattern in enumerate(sink.tracked_columns):
         yield from pattern_mistakes(f"tracked_columns[{index}]", pattern)
+    if sink.json_as_variant and sink.warehouse not in ("delta", "iceberg"):
+        yield f"json_as_variant: is for warehouses delta and iceberg; {sink.warehouse} keeps the document's text: leave it out"
+    for index, pattern in enumerate(sink.json_as_variant):
+        yield from pattern_mistakes(f"json_as_variant[{index}]", pattern)
     if sink.layouts and sink.warehouse != "iceberg":
         yield f"layouts: are for warehouse iceberg; {sink.warehouse} lays its tables out by itself: leave them out"
     for index, layout in enumerate(sink.layouts):

@@ -151,6 +151,7 @@ _CONNECT_TYPES: Final[Mapping[LogicalKind, tuple[str, str | None]]] = {
     LogicalKind.ZONED_TIMESTAMP: ("string", "io.debezium.time.ZonedTimestamp"),
     LogicalKind.YEAR: ("int32", "io.debezium.time.Year"),
     LogicalKind.JSON: ("string", "io.debezium.data.Json"),
+    LogicalKind.JSON_VARIANT: ("string", "io.debezium.data.Json"),
     LogicalKind.ENUM: ("string", "io.debezium.data.Enum"),
     LogicalKind.ENUM_SET: ("string", "io.debezium.data.EnumSet"),
     LogicalKind.BITS: ("bytes", "io.debezium.data.Bits"),

@@ -353,6 +353,9 @@ class SinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     tracked_columns: tuple[str, ...] = (".*",)
     """Of a history: regular expressions of ``database.table.column``. A change of these opens a new version of the row; one of
     other columns rewrites the version that is there."""
+    json_as_variant: tuple[str, ...] = ()
+    """Regular expressions of ``database.table.column``, as the tenant reads it: JSON columns that are VARIANT in the tables, of
+    Delta, and of Iceberg from format 3 on. Others are the document's text."""
     layouts: tuple[TableLayout, ...] = ()
     """How the tables lie in files; a table that none matches is as the warehouse has it."""
     schema_changes: ChangePolicies = ChangePolicies()

@@ -67,6 +67,8 @@ class LogicalKind(enum.Enum):
     """[int32, io.debezium.time.Year]"""
     JSON = "json"
     """the document as text [string, io.debezium.data.Json]"""
+    JSON_VARIANT = "json_variant"
+    """the same; no source has it: it is JSON that a tenant wants as VARIANT in its tables (``libs.warehouse.json_variants``)"""
     ENUM = "enum"
     """[string, io.debezium.data.Enum]"""
     ENUM_SET = "enum_set"

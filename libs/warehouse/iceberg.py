@@ -15,6 +15,7 @@ _ICEBERG_NAMES: Final[Mapping[str, str]] = {
     "timestamp": "timestamptz",
     "string": "string",
     "binary": "binary",
+    "variant": "variant",
 }
 _SPARK_NAMES: Final = {iceberg: spark for spark, iceberg in _ICEBERG_NAMES.items()}
 _DECIMAL: Final = re.compile(r"decimal\((\d+),\s*(\d+)\)")

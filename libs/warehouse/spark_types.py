@@ -13,6 +13,8 @@ from libs.types.value import LogicalKind
 MAX_DECIMAL_DIGITS: Final = 38
 """Of Spark's and Iceberg's DECIMAL; MySQL's has up to 65."""
 UNSIGNED_BIGINT: Final = "decimal(20,0)"
+VARIANT_TYPE: Final = "variant"
+"""A parsed document, which Spark, Iceberg from format 3 on and Delta have."""
 
 DATES: Final = frozenset({LogicalKind.DATE, LogicalKind.CONNECT_DATE, LogicalKind.ISO_DATE})
 TIMES: Final = frozenset(
@@ -46,6 +48,7 @@ _PLAIN: Final = {
     LogicalKind.ZONED_TIMESTAMP: "timestamp",
     LogicalKind.YEAR: "int",
     LogicalKind.JSON: "string",
+    LogicalKind.JSON_VARIANT: VARIANT_TYPE,
     LogicalKind.ENUM: "string",
     LogicalKind.ENUM_SET: "string",
     LogicalKind.BITS: "binary",

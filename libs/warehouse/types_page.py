@@ -73,7 +73,9 @@ FAMILIES: Final = (
         ("binary(4)", "varbinary(16)", "tinyblob", "blob", "mediumblob", "longblob"),
         "zeros at the end included",
     ),
-    TypeFamily("JSON", ("json",), "the document as MySQL prints it, without the space behind commas and colons"),
+    TypeFamily(
+        "JSON", ("json",), "the document as MySQL prints it, without the space behind commas and colons; or VARIANT ²"
+    ),
     TypeFamily("POINT", ("point",), "well-known binary, SRID, and x and y"),
     TypeFamily(
         "GEOMETRY, LINESTRING, POLYGON, MULTI…, GEOMCOLLECTION",
@@ -150,12 +152,16 @@ _NOTES: Final = """
 the month's end (`2024-02-31`, with ALLOW_INVALID_DATES) runs into the next month. This is Debezium's form of them; no
 warehouse's date type has such days.
 
+² In Iceberg (format 3) and Delta a tenant's `sink.json_as_variant` makes a JSON column VARIANT
+([sinks.md](sinks.md#json-as-variant)). It holds each value, tested as the types above are, but not how it was written: names
+are in their order, 1.50 may be read as 1.5 and 1e2 as 100.0, and -0.0 is 0. What it does not hold (a number that is no double
+and has more than 38 digits, 128 MiB and more) is a dead letter; nothing is rounded.
+
 ## Why not …
 
-* **VARIANT for JSON?** Spark 4.1, Iceberg v3 and Delta 4 have the type, but pyiceberg 0.12, by which `headwater query` and
-  `check` read, does not (delta-rs 1.6 was not tried). It is not lossless either: numbers of more than 38 digits become doubles,
-  the order of names and repeated ones are lost. Convert where it is needed: `parse_json(doc)` in Spark, `doc::jsonb` in
-  PostgreSQL.
+* **VARIANT for JSON, without being asked?** It does not hold every document, nor its spelling (²), and few engines but Spark,
+  DuckDB and delta-rs read it. What is there as text is converted where it is needed: `parse_json(doc)` in Spark, `doc::jsonb`
+  in PostgreSQL.
 * **JSON in ClickHouse?** Its type sorts the names and gives each path a column of its own; `JSONExtract` reads the text.
 * **TIME as a time of day?** MySQL's reach from -838 to 838 hours.
 * **Geometry types?** Few engines read those of Iceberg v3 or of PostGIS; well-known binary is what each of them is made from.

@@ -1,7 +1,7 @@
 """The schemas under which a tenant's events are written, from the tenant's own compacted topic."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -12,6 +12,7 @@ from libs.errors import SchemaUnknown
 from libs.events.delivered_schema import DeliveredSchema, decode_delivered_schema
 from libs.events.names import table_schemas_topic
 from libs.types.table import TableSchema
+from libs.warehouse.json_variants import with_variants
 from spark.transforms.read_topics import kafka_options
 
 # A schema is written in the transaction of its first rows, but brokers may show one topic's part of a transaction a
@@ -23,8 +24,10 @@ _RETRY_PAUSE_S: Final = 0.5
 class DeliveredSchemas:
     """One tenant's schemas, read when a batch names one that is not known yet, and kept."""
 
-    def __init__(self, kafka: KafkaSettings, tenant: str) -> None:
+    def __init__(self, kafka: KafkaSettings, tenant: str, *, json_as_variant: Sequence[str] = ()) -> None:
+        """``json_as_variant``: which JSON columns are VARIANT at the tenant's sink (``SinkSettings``)."""
         self._kafka = kafka
+        self._json_as_variant = json_as_variant
         self._topic = table_schemas_topic(tenant)
         self._known: dict[tuple[str, int], DeliveredSchema] = {}
 
@@ -86,4 +89,5 @@ class DeliveredSchemas:
                 raise SchemaUnknown(
                     f"{self._topic} holds a record that is no schema (offset {record.offset}); only the router may write there"
                 ) from error
-            self._known[delivered.topic, delivered.table_schema.version] = delivered
+            schema = with_variants(delivered.table_schema, self._json_as_variant)
+            self._known[delivered.topic, schema.version] = msgspec.structs.replace(delivered, table_schema=schema)

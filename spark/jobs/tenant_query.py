@@ -269,7 +269,7 @@ class TenantQuery:
             settings=self._sink_settings,
             sink=self._sink,
             kafka=self._settings.kafka,
-            schemas=DeliveredSchemas(self._settings.kafka, name),
+            schemas=DeliveredSchemas(self._settings.kafka, name, json_as_variant=self._sink_settings.json_as_variant),
             state_dir=state_dir,
             tables_in_parallel=self._settings.tables_in_parallel,
             retries=Retries(),

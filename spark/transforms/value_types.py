@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 from libs.types.table import Column
 from libs.types.value import LogicalKind
 from libs.warehouse.spark_types import MAX_DECIMAL_DIGITS, UNSIGNED_BIGINT, is_unsigned_bigint, spark_type
+from spark.transforms.parsed_variant import parsed_variant
 
 _JSON_TYPES: Final[dict[LogicalKind, DataType]] = {
     LogicalKind.BOOLEAN: BooleanType(),
@@ -57,6 +58,7 @@ _JSON_TYPES: Final[dict[LogicalKind, DataType]] = {
     LogicalKind.ZONED_TIMESTAMP: StringType(),
     LogicalKind.YEAR: IntegerType(),
     LogicalKind.JSON: StringType(),
+    LogicalKind.JSON_VARIANT: StringType(),
     LogicalKind.ENUM: StringType(),
     LogicalKind.ENUM_SET: StringType(),
     LogicalKind.BITS: BinaryType(),
@@ -96,6 +98,8 @@ def decoded(column: Column, value: SparkColumn, *, is_strict: bool = True) -> Sp
             return _decimal(value, logical_type.precision, logical_type.scale, is_strict=is_strict)
         case LogicalKind.DECIMAL_TEXT:
             return cast(value, spark_type(column))
+        case LogicalKind.JSON_VARIANT:
+            return parsed_variant(value, is_strict=is_strict)
         case LogicalKind.BASE64_URL:
             return sf.unbase64(sf.translate(value, "-_", "+/"))
         case LogicalKind.HEX:

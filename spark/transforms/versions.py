@@ -15,6 +15,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
+from pyspark.sql.types import VariantType
 from pyspark.sql.window import WindowSpec
 
 from libs.types.warehouse import (
@@ -266,7 +267,8 @@ def _joined(names: Sequence[str], key: Sequence[str], tracked: Sequence[str]) ->
     by_place = _by_place(key)
 
     def join(elements: DataFrame) -> DataFrame:
-        differs = [~sf.col(quoted(name)).eqNullSafe(sf.lag(quoted(name)).over(by_place)) for name in tracked]
+        told = [_comparable(elements, name) for name in tracked]
+        differs = [~value.eqNullSafe(sf.lag(value).over(by_place)) for value in told]
         is_other = functools.reduce(operator.or_, differs, sf.lit(False))
         is_behind_end = sf.coalesce(sf.lag("_headwater_is_end").over(by_place), sf.lit(True))
         segments = elements.withColumn(
@@ -301,6 +303,12 @@ def _joined(names: Sequence[str], key: Sequence[str], tracked: Sequence[str]) ->
         ).where("NOT _headwater_is_end")
 
     return join
+
+
+def _comparable(rows: DataFrame, name: str) -> Column:
+    """A VARIANT, which Spark does not compare, by its text: of equal documents it is the same, but for how a number is held."""
+    value = sf.col(quoted(name))
+    return sf.to_json(value) if isinstance(rows.schema[name].dataType, VariantType) else value
 
 
 def _that_differ(names: Sequence[str], key: Sequence[str]) -> Callable[[DataFrame], DataFrame]:

@@ -25,6 +25,7 @@ from libs.types.table import TableId, TableSchema
 from libs.types.tenant import SourceSelection
 from libs.types.value_modes import TimePrecision, ValueModes
 from libs.types.warehouse import WarehouseTable
+from libs.warehouse.json_variants import with_variants
 from libs.warehouse.types_page import FAMILIES, loss
 from protos.headwater.changes.v1.change_batch_pb2 import Entry
 from spark.sinks.clickhouse.sink import open_sink as open_clickhouse_sink
@@ -47,6 +48,7 @@ from tests.integration.test_mysql_values import (
     reading_of,
     snapshot,
 )
+from tests.integration.test_variant_columns import kept_in
 from tests.spark_session import shared_spark
 from tests.unit.spark.events import Record, record
 
@@ -70,6 +72,29 @@ MORE: list[dict[str, str]] = [
 ]  # fmt: skip
 """Columns that are left out have MySQL's own zeros: dates that are none."""
 
+DOCUMENTS = (
+    *("NULL", "'null'", "'true'", "'{}'", "'[]'", "'\"\"'", "'0'", "'-9223372036854775808'", "'18446744073709551615'"),
+    *(
+        "'1.0'",
+        "'-0.5'",
+        "'0.1'",
+        "'1e300'",
+        "'5e-324'",
+        "'-1.7976931348623157e308'",
+        "'0.30000000000000004'",
+        "'1e20'",
+    ),
+    f"CAST(CAST('{'9' * 38}' AS DECIMAL(38,0)) AS JSON)",
+    f"CAST(CAST('-0.{'123' * 10}' AS DECIMAL(38,30)) AS JSON)",
+    f"JSON_ARRAY(CAST('12345.{'0' * 30}' AS DECIMAL(65,30)), CAST(1.50 AS DECIMAL(5,2)))",
+    "JSON_OBJECT('d', CAST('9999-12-31' AS DATE), 't', CAST('-838:59:59' AS TIME(6)), 'm', CAST('0001-01-01' AS DATETIME(6)))",
+    "JSON_ARRAY(x'00CAFE', b'101', ST_GeomFromText('POINT(1 2)'))",
+    "JSON_OBJECT('b', 1, 'aa', 2, 'é', JSON_ARRAY('\\\\\"/\\n', '😀'), '', JSON_OBJECT())",
+    f"""'{"[" * 99}{"]" * 99}'""",
+    "JSON_ARRAY(REPEAT('long ', 300000))",
+    "JSON_OBJECT(REPEAT('k', 40000), 1)",
+)
+"""As MySQL's SQL has them."""
 
 ReadTable = Callable[[WarehouseTable], pa.Table]
 
@@ -148,6 +173,35 @@ async def test_every_value_comes_back_as_it_was(
         assert differing == {item.name for item in schema.columns if loss(item) is not None}, modes.time_precision
         types = {parse_column_type(item.source_type).name for item in schema.columns}
         assert types == {parse_column_type(example).name for family in FAMILIES for example in family.examples}
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+async def test_every_document_comes_back_from_a_variant(
+    kind: str, mysql_server: MysqlServer, unique_name: Callable[[str], str]
+) -> None:
+    """Of snapshot and log, whatever MySQL's JSON holds; what a VARIANT does not hold is refused elsewhere."""
+    database, kept = unique_name("types"), kept_in(kind, f"types-variant-{kind}")
+    rows = [{"js": document} for document in DOCUMENTS]
+    mysql_server.execute(
+        f"CREATE DATABASE {database}",
+        f"CREATE TABLE {database}.t (id INT PRIMARY KEY, js JSON)",
+        *insert(database, 1, rows),
+    )
+    reading = reading_of(mysql_server, database)
+    await snapshot(reading)
+    mysql_server.execute(*insert(database, 101, rows))
+    await reading.read(partial(_are_enough, len(rows)))
+    schema = with_variants(_schema_of(reading, ValueModes()), [".*"])
+
+    kept.harness.append_records(schema, list(records_of(reading.entries)))
+
+    settings = DatabaseSettings(host=mysql_server.host, port=mysql_server.port, user="root")
+    with consistent_snapshot(settings) as connection:
+        stored = pa.Table.from_pylist(kept.rows(kept.harness.place(schema)))
+        found, printed = found_and_printed(stored, MysqlRows(connection), database)
+    assert kept.types(schema)["js"] == "variant"
+    assert len(found["id"]) == 2 * len(rows)
+    assert by_id(found, "js") == by_id(printed, "js")
 
 
 def _are_enough(count: int, events: list[Event]) -> bool:

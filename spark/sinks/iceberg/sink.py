@@ -37,6 +37,7 @@ from libs.types.warehouse import (
 )
 from libs.warehouse.dialect import DIALECTS, Dialect
 from libs.warehouse.iceberg import iceberg_type, sql_type
+from libs.warehouse.spark_types import VARIANT_TYPE
 from spark.java import java_class
 from spark.sinks.evolution import Evolution, check_creation, evolution, log_evolution, stored_key
 from spark.sinks.iceberg.catalog import S3_CLIENT, catalog_config, is_flat, place_in
@@ -106,6 +107,7 @@ _TABLE_PROPERTIES: Final = {
 }
 
 _MISSING: Final = ("NoSuchTableException", "NoSuchIcebergTableException", "NoSuchNamespaceException")
+_VARIANT_FORMAT: Final = 3
 _NESTED_FIELD: Final = "org.apache.iceberg.types.Types$NestedField"
 
 # The catalog's own tables and a namespace are made by who finds them missing: two at once would both, and one fail.
@@ -166,6 +168,7 @@ class IcebergSink:
         iceberg_table = load_table(spark, table.name)
         if iceberg_table is None:
             check_creation(table)
+            _check_variants(table, table.columns, self._settings.format_version)
             iceberg_table = _create(spark, table, self._settings.format_version)
             properties, types = _properties(spark, iceberg_table), _types(spark, iceberg_table)
         else:
@@ -177,11 +180,14 @@ class IcebergSink:
             check_settled(settled, table, key, types)
             _check_key_may_be_null(iceberg_table, table, key)
             changes = evolution(columns, version, table, self.dialect)
+            _check_variants(table, changes.added, _format_version(iceberg_table))
             if changes:
                 _evolve(spark, iceberg_table, changes, table, properties)
                 properties, types = _properties(spark, iceberg_table), _types(spark, iceberg_table)
         if is_staging(spark):
             prepare(iceberg_table)
+        if VARIANT_TYPE in types.values() and _is_behind(iceberg_table, _newest(spark, iceberg_table)):
+            _forestall(spark, iceberg_table)
         if follow_layout(spark, iceberg_table, table):
             log.info("sink_table_laid_out", table=str(table.name))
         columns = _columns(types, properties)
@@ -394,6 +400,12 @@ def _newest(spark: SparkSession, iceberg_table: Any) -> Any | None:
     return staged or iceberg_table.currentSnapshot()
 
 
+def _is_behind(iceberg_table: Any, newest: Any | None) -> bool:
+    """Whether the columns have changed since ``newest``. Where one of them, a VARIANT, got another name, Iceberg 1.12 fails at
+    every read with a condition (it looks for the name among the snapshot's own), until there is a snapshot that knows it."""
+    return newest is not None and newest.schemaId() != iceberg_table.schema().schemaId()
+
+
 def _forestall(spark: SparkSession, iceberg_table: Any) -> None:
     """A commit without rows: behind it, whatever commit of the table a job was killed in, or was not answered, has come, or
     never comes, since it is upon a snapshot that is the newest no more. Refreshes ``iceberg_table``.
@@ -468,6 +480,18 @@ def _create(spark: SparkSession, table: SinkTable, format_version: int) -> Any:
     created = catalog.createTable(identifier, schema, spec.build(), properties)
     log.info("sink_table_created", table=str(table.name), mode=table.mode.value, key=list(table.key))
     return created
+
+
+def _check_variants(table: SinkTable, columns: Sequence[SinkColumn], format_version: int) -> None:
+    """Raises TableRefused where the table's format has no VARIANT."""
+    names = ", ".join(column.name for column in columns if column.sql_type == VARIANT_TYPE)
+    if names and format_version < _VARIANT_FORMAT:
+        raise TableRefused(
+            f"{table.name}: column {names} should be VARIANT (the tenant's sink.json_as_variant), which Iceberg has from "
+            f"format {_VARIANT_FORMAT} on, and the table is of format {format_version}: leave it out there, or set "
+            f"warehouses.iceberg.format_version to {_VARIANT_FORMAT} and write the tenant's tables anew (docs/sinks.md, 'Write "
+            "tables anew')"
+        )
 
 
 def _check_key_may_be_null(iceberg_table: Any, table: SinkTable, key: Sequence[str]) -> None:
@@ -553,7 +577,7 @@ def _fill_pending_columns(
 
 
 def _java_type(spark: SparkSession, spark_type: str) -> Any:
-    return java_class(spark, "org.apache.iceberg.types.Types").fromPrimitiveString(iceberg_type(spark_type))
+    return java_class(spark, "org.apache.iceberg.types.Types").fromTypeName(iceberg_type(spark_type))
 
 
 def load_table(spark: SparkSession, table: WarehouseTable) -> Any | None:
@@ -565,6 +589,10 @@ def load_table(spark: SparkSession, table: WarehouseTable) -> Any | None:
         if error.java_exception.getClass().getSimpleName() not in _MISSING:
             raise
         return None
+
+
+def _format_version(iceberg_table: Any) -> int:
+    return int(iceberg_table.operations().current().formatVersion())
 
 
 def _catalog(spark: SparkSession) -> Any:

@@ -111,6 +111,8 @@ sink:
   max_rows_per_s: 0
   deletes: soft
   tracked_columns: ['*']
+  warehouse: postgresql
+  json_as_variant: ['.*', '(']
   layouts: [{tables: '(', sort_by: [a, 'day(1, b)']}]
   schema_changes: {rules: [{tables: '(', policy: ignore}, {policy: evolve}, {changes: [column_added], policy: ignore}]}
 """
@@ -143,6 +145,9 @@ sink:
         "sink.schema_changes.rules[0].tables",
         "sink.schema_changes.rules[2]",
         "sink.tracked_columns[0]",
+        "sink.json_as_variant",
+        "sink.json_as_variant[1]",
+        "sink.layouts",
         "sink.layouts[0].tables",
         "sink.layouts[0].sort_by[1]",
     ]

@@ -1,0 +1,25 @@
+"""A JSON document's text as Spark's VARIANT, if that holds all that it says.
+
+Spark's own ``parse_json`` takes more: a number that its decimals do not hold becomes the nearest double, one beyond doubles
+infinity, and what stands behind the document is left out. Here such a text is refused, as one is that is no JSON, has a name
+twice in an object, or makes a value of more than 128 MiB, Spark's limit.
+
+What is equal may be written in another way afterwards: 1.50 as 1.5, 1e2 as 100.0, -0.0 as 0, an object's names in their order.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as sf
+
+from libs.warehouse.spark_types import VARIANT_TYPE
+from spark.java import column_function
+
+_SOURCE: Final = Path(__file__).with_name("ParseVariant.java")
+
+
+def parsed_variant(text: Column, *, is_strict: bool) -> Column:
+    """NULL stays NULL. A text that is refused fails the query, as ``from_json`` does; not ``is_strict``: it becomes NULL."""
+    parse = column_function(SparkSession.active(), _SOURCE, "parse", VARIANT_TYPE)
+    return parse(text, sf.lit(is_strict))
