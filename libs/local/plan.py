@@ -365,11 +365,19 @@ def warehouse_settings(home: Home, documents: Documents, ports: Mapping[str, int
         ICEBERG: {
             "warehouse_dir": str(home.warehouse_dir),
             "catalog": {"kind": "sqlite", "file": str(home.catalog_file)},
+            # Of all its tables that are new, where a tenant's documents need it: fewer engines read it.
+            **({"format_version": 3} if _has_variants(documents) else {}),
         },
         # Not for others: its extension has a part in every statement that Spark plans.
         **({DELTA: {"warehouse_dir": str(home.delta_dir)}} if documents.have_sink(DELTA) else {}),
         **{name: _told_warehouse(settings) for name, settings in servers.items() if settings is not None},
     }
+
+
+def _has_variants(documents: Documents) -> bool:
+    """Whether a tenant has columns of Iceberg tables as VARIANT."""
+    sinks = [spec.sink for spec in documents.tenants.values() if spec.sink is not None]
+    return any(sink.warehouse == ICEBERG and sink.json_as_variant for sink in sinks)
 
 
 def session_settings(toolchain: SparkToolchain) -> dict[str, Any]:

@@ -8,6 +8,7 @@ another column, is known to the warehouse alone.
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -31,6 +32,7 @@ from libs.types.tenant import ChangeKind, SinkMode, SinkSettings, SourceSelectio
 from libs.types.warehouse import warehouse_table
 from libs.warehouse.dialect import DIALECTS, Dialect
 from libs.warehouse.fitness import unfit_because
+from libs.warehouse.json_variants import with_variants
 from libs.warehouse.schema_changes import Plan, changes_between, first_columns, plan_change, plan_creation
 
 
@@ -182,7 +184,7 @@ def _tenant_plan(
     if spec.sink is not None:
         place = warehouse_table(spec.tenant, source, change.table_id)
         plan = msgspec.structs.replace(plan, warehouse=spec.sink.warehouse, warehouse_table=str(place))
-    old = None if before is None or not gets_old else tenant_view(before, selection, spec.format.names_of_fields)
+    old = None if before is None or not gets_old else _view(before, spec, selection)
     match change.kind:
         case TableChangeKind.DROP:
             return _told(plan, events=["no events any more"], actions=["it stays as it is"])
@@ -198,7 +200,15 @@ def _tenant_plan(
             assert after is not None
             if old is None:
                 return _created(plan, spec, selection, after)
-            return _changed(plan, spec, selection, old, tenant_view(after, selection, spec.format.names_of_fields))
+            return _changed(plan, spec, selection, old, _view(after, spec, selection))
+
+
+def _view(schema: TableSchema, spec: TenantSpec, selection: SourceSelection) -> TenantView:
+    """As the tenant's sink has it."""
+    view = tenant_view(schema, selection, spec.format.names_of_fields)
+    if spec.sink is None:
+        return view
+    return replace(view, schema=with_variants(view.schema, spec.sink.json_as_variant))
 
 
 def _was_parked(old: TenantView, sink: SinkSettings) -> bool:
@@ -207,7 +217,7 @@ def _was_parked(old: TenantView, sink: SinkSettings) -> bool:
 
 
 def _created(plan: TablePlan, spec: TenantSpec, selection: SourceSelection, after: TableSchema) -> TablePlan:
-    view = tenant_view(after, selection, spec.format.names_of_fields)
+    view = _view(after, spec, selection)
     events = [*plan.events, f"a new table of {len(view.schema.columns)} columns"]
     if view.mistakes:
         return _told(plan, events=events, refused=[_set_aside(view)])

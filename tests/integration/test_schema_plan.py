@@ -70,6 +70,20 @@ def test_each_tenant_has_its_own_answer(home: Home, database: str) -> None:
     assert planned(home, f"ALTER TABLE {database}.orders COMMENT 'x'").notes[0].startswith("changes nothing of")
 
 
+def test_documents_are_variant_where_a_tenant_has_it_so(home: Home, database: str) -> None:
+    """Of a column that comes, and of a table that does."""
+    (home.tenants_dir / "docs.yaml").write_text(
+        f"tenant: docs\nsources: [{{name: shop, include_tables: ['{database}\\..*']}}]\n"
+        "sink: {warehouse: delta, json_as_variant: ['.*\\.orders\\.doc']}\n"
+    )
+    added = by_tenant(planned(home, f"ALTER TABLE {database}.orders ADD COLUMN doc JSON, ADD COLUMN more JSON"))
+    made = by_tenant(planned(home, f"CREATE TABLE {database}.more_orders (id INT PRIMARY KEY, doc JSON)"))
+
+    assert added["acme"].actions == ("add column doc string", "add column more string")
+    assert added["docs"].actions == ("add column doc variant", "add column more string")
+    assert made["docs"].actions == ("create it with its first row: id int, doc string",)
+
+
 def test_types_names_and_keys(home: Home, database: str) -> None:
     """A type that no column can take is put beside or parks; a rename is one; another key parks what is merged by it."""
     changed = by_tenant(planned(home, "ALTER TABLE orders MODIFY amount DATE", database=database))

@@ -358,6 +358,16 @@ def test_the_sink_is_told_who_wants_lineage(home: Home) -> None:
     assert (settings.url, settings.namespace, settings.api_key.reveal()) == ("http://marquez:5000", "prod", "s3")
 
 
+def test_new_iceberg_tables_are_of_a_format_with_variant_where_a_tenant_wants_it(home: Home) -> None:
+    """A tenant of another warehouse changes nothing."""
+    formats = []
+    for sink in ("{warehouse: iceberg}", "{warehouse: delta, json_as_variant: ['.*']}", "{json_as_variant: ['.*']}"):
+        (home.tenants_dir / "acme.yaml").write_text(f"tenant: acme\nsources: [{{name: shop}}]\nsink: {sink}\n")
+        formats.append(plan(home)["sink"].settings["warehouses"]["iceberg"].get("format_version"))
+
+    assert formats == [None, None, 3]
+
+
 def test_the_sink_has_delta_where_a_tenant_wants_it(home: Home) -> None:
     """And not otherwise: Delta's extension would have a part in every plan."""
     without = plan(home)["sink"].settings["warehouses"]
