@@ -14,12 +14,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
 
+from libs.local import warehouse
 from libs.local.check.compare import MISSING
 from libs.local.check.compared import stack_compared
 from libs.local.check.run import CheckReport, check
 from libs.local.documents import read_documents
 from libs.local.home import Home, home_at
+from libs.local.iceberg_variants import VariantsUnreadable
+from libs.types.warehouse import WarehouseTable
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, write_shop
 from tests.unit.local.warehouse_files import write_table
@@ -124,6 +129,28 @@ def test_a_key_that_rows_share_is_told_of(shop: Shop, columns: str, is_told: boo
     told = f"shop: key_columns gives {shop.database}.orders the key owner: "
     assert report.differences == 0
     assert any(note.startswith(told) for note in report.notes) == is_told
+
+
+def test_a_table_that_cannot_be_read_is_told_of_beside_the_others(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A catalog gives no file of one with VARIANT columns: the run goes on."""
+    shop.deliver("acme", rows())
+    shop.deliver("globex", globex_rows())
+    mesh = stack_compared(shop.home, read_documents(shop.home), is_up=False)
+    load = warehouse.load_table
+
+    def load_but_acmes(catalog: Catalog, place: WarehouseTable) -> Table | None:
+        if place.namespace[0] == "acme":
+            raise VariantsUnreadable("acme's has VARIANT columns; ask Spark")
+        return load(catalog, place)
+
+    monkeypatch.setattr(warehouse, "load_table", load_but_acmes)
+    report = check(mesh, ["acme", "globex"], limit=10)
+
+    assert [table.faults for table in report.tables] == [
+        ("it cannot be compared: acme's has VARIANT columns; ask Spark",),
+        (),
+    ]
+    assert (report.differences, report.rows_compared) == (1, 2)
 
 
 def test_a_table_that_no_reader_reads_is_not_compared(shop: Shop) -> None:

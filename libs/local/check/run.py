@@ -25,6 +25,7 @@ from libs.local.check.projection import ExpectedColumn, ExpectedTable, SourceTab
 from libs.local.check.second_look import Suspected, look_again
 from libs.local.check.source import AskedSource, Executed, asked
 from libs.local.documents import DtsDocument, SourceDocument
+from libs.local.iceberg_variants import VariantsUnreadable
 from libs.local.source_tables import is_captured
 from libs.local.warehouse import KeyCondition, StoredTable
 from libs.source.key_columns import chosen_key
@@ -305,7 +306,11 @@ def _check_table(
     folder: Path,
 ) -> _Looked:
     assert spec.sink is not None
-    mode, stored = spec.sink.mode, load()
+    mode = spec.sink.mode
+    try:
+        stored = load()
+    except VariantsUnreadable as error:
+        return _Looked(TableCheck(spec.tenant, source, table, Comparison(), (), (f"it cannot be compared: {error}",)))
     delivered = delivered_columns(stored, spec.sink)
     columns = [column for column in table.columns if stored is None or column.seen_as in delivered]
     names = tuple(column.name for column in columns)
