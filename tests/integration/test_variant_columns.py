@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyspark.sql import functions as sf
 
 from libs.local.delta_warehouse import DeltaTables
 from libs.local.home import home_at
@@ -21,6 +22,8 @@ from libs.types.warehouse import CATALOG, ORDER_COLUMN, WarehouseTable
 from libs.warehouse.json_variants import with_variants
 from spark.sinks.delta.sink import open_sink as open_delta_sink
 from spark.sinks.iceberg.sink import IcebergSink
+from spark.sinks.port import RebuildsTables
+from spark.transforms.state_at import state_at
 from tests.conftest import MysqlServer
 from tests.contract.sink_harness import WarehouseHarness
 from tests.headwater_command import write_shop
@@ -171,6 +174,24 @@ def test_a_log_and_a_history_hold_documents(kept: Kept) -> None:
         (2, "null", 0, 4, 5, False),
         (2, None, 0, 5, None, True),
     ]
+
+
+def test_a_log_is_rebuilt_into_a_table_of_its_kind(kept: Kept) -> None:
+    """Whatever format new tables have by then."""
+    log, sink = with_variants(table(ID, DOC, name="log"), ALL), kept.harness.sink
+    kept.harness.apply(log, document(1, 1, DOCUMENT, op="c"), document(2, 2, "null", op="c"), mode=SinkMode.APPEND)
+    kept.harness.apply(log, document(3, 1, "[1]"), mode=SinkMode.APPEND)
+    place = kept.harness.place(log)
+    into = msgspec.structs.replace(place, name="log_then")
+    later = IcebergSink(kept.shared.iceberg) if isinstance(sink, IcebergSink) else sink
+    assert isinstance(later, RebuildsTables)
+
+    with later.open_log(kept.shared.session, place) as opened:
+        then = opened.rows.transform(state_at(sf.lit(True), None, key=opened.key))
+        later.create_with(kept.shared.session, into, then, {}, like=place)
+
+    rows = {found["id"]: json.loads(str(found["doc"])) for found in kept.rows(into)}
+    assert rows == {1: [1], 2: None}
 
 
 def test_small_tables_are_merged_without_a_query() -> None:

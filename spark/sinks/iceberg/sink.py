@@ -21,6 +21,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.types import VariantType
 
 from libs.failpoints import failpoint
 from libs.types.tenant import SinkMode
@@ -305,7 +306,9 @@ class IcebergSink:
         like: WarehouseTable,
     ) -> None:
         writer = rows.writeTo(self._place(table).quoted()).using("iceberg")
-        for name, value in {"format-version": str(self._settings.format_version), **noted}.items():
+        # The log may be of a newer format than tables are made of now.
+        needed = _VARIANT_FORMAT if any(isinstance(field.dataType, VariantType) for field in rows.schema) else 0
+        for name, value in {"format-version": str(max(self._settings.format_version, needed)), **noted}.items():
             writer = writer.tableProperty(name, value)
         try:
             writer.create()
