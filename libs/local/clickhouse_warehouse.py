@@ -25,8 +25,10 @@ from libs.local.warehouse import (
     SqlDialect,
     StoredTable,
     TenantTable,
+    few_spans,
     for_duckdb,
     named_table,
+    spans_sql,
 )
 from libs.types.warehouse import OWN_SQL_TYPES, SOURCE_PROPERTY, TABLE_PROPERTY, WarehouseTable
 
@@ -194,6 +196,11 @@ class ClickhouseTable:
             conditions.append(condition)
         if only is not None:
             conditions.append(only.sql)
+            # The table's own index knows nothing of what the condition makes of a column.
+            numbers = {name for name, kind in self.known.items() if pa.types.is_integer(kind)}
+            conditions += [
+                spans_sql(quoted(each.column), each.spans) for each in few_spans(only) if each.column in numbers
+            ]
         chosen = f"{self._source} WHERE {' AND '.join(conditions)}" if conditions else self._source
         if latest_by is None:
             return chosen

@@ -4,6 +4,7 @@ It reads deletion vectors and columns that are mapped by name, but no table with
 table anew whose column has widened (``rewrites_widened``), and such a table is refused here by name.
 """
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +22,14 @@ from libs.local.table_progress import progress_rows, progress_table
 from libs.local.variants import with_texts
 from libs.local.warehouse import (
     KeyCondition,
+    KeySpans,
     SqlDialect,
     StoredTable,
     TenantTable,
+    few_spans,
     quoted,
     sorted_batches,
+    spans_sql,
     sums_of,
 )
 from libs.types.table import TableId
@@ -34,6 +38,10 @@ from libs.types.warehouse import BATCH_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY
 _LOG_FOLDER: Final = "_delta_log"
 _NEWEST_VERSIONS: Final = 50
 _SAID: Final = msgspec.json.Decoder(dict[str, str])
+_INTEGERS: Final = ("byte", "short", "integer", "long")
+_WHOLE_DECIMAL: Final = re.compile(r"decimal\(\d+,0\)")
+_EXACT: Final = 2**53
+"""delta-rs knows the least and greatest decimals of a file as doubles, and takes them for its rows' where they are the same."""
 _LEVELS: Final = "*/*/*/*"
 """Tenant, source, database, table."""
 
@@ -149,8 +157,8 @@ class DeltaTable:
         only: KeyCondition | None = None,
         temporary_dir: Path,
     ) -> Iterator[pa.RecordBatch]:
-        """See ``libs.local.warehouse.sorted_rows``; ``among`` is left out: all rows are read."""
-        scanned = self._scanned(columns, latest_by, where)
+        """See ``libs.local.warehouse.sorted_rows``."""
+        scanned = self._scanned(columns, latest_by, where, only, among)
         yield from sorted_batches(scanned, columns, key, latest_by=latest_by, only=only, temporary_dir=temporary_dir)
 
     def sums(
@@ -165,15 +173,27 @@ class DeltaTable:
         only: KeyCondition | None = None,
         temporary_dir: Path,
     ) -> list[tuple[Any, int, int | None]]:
-        scanned = self._scanned(columns, latest_by, where)
+        scanned = self._scanned(columns, latest_by, where, only)
         return sums_of(
             scanned, columns, key, part=part, value=value, latest_by=latest_by, only=only, temporary_dir=temporary_dir
         )
 
     def _scanned(
-        self, columns: Sequence[str], latest_by: tuple[str, str] | None, where: str | None
+        self,
+        columns: Sequence[str],
+        latest_by: tuple[str, str] | None,
+        where: str | None,
+        only: KeyCondition | None,
+        among: tuple[str, Collection[int | str]] | None = None,
     ) -> pa.RecordBatchReader:
-        chosen = "" if where is None else f" WHERE {where}"
+        """Of ``only`` and ``among`` what leaves out files and row groups, by the least and greatest values noted of them."""
+        types = {field.name: str(field.type.type) for field in self.table.schema().fields}
+        conditions = [] if where is None else [f"({where})"]
+        if among is not None:
+            conditions += _is_one_of(types[among[0]], *among)
+        for each in few_spans(only):
+            conditions += _lies_in(types[each.column], each)
+        chosen = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         return self._read(f"SELECT {self._listed((*columns, *(latest_by or ())))} FROM t{chosen}")
 
     def _listed(self, names: Sequence[str]) -> str:
@@ -193,6 +213,25 @@ class DeltaTable:
             ) from error
         reader = with_texts(reader)
         return reader.cast(pa.schema([_plain(field) for field in reader.schema]))
+
+
+def _lies_in(delta_type: str, spans: KeySpans) -> Iterator[str]:
+    """True of rows whose column lies in ``spans``, and perhaps of others; nothing: of all."""
+    is_exact = all(high is not None and max(abs(low or 0), abs(high)) <= _EXACT for low, high in spans.spans)
+    if delta_type in _INTEGERS or (is_exact and _WHOLE_DECIMAL.fullmatch(delta_type)):
+        yield spans_sql(quoted(spans.column), spans.spans)
+
+
+def _is_one_of(delta_type: str, name: str, values: Collection[int | str]) -> Iterator[str]:
+    """The same of rows whose column has one of ``values``."""
+    numbers = [value for value in values if isinstance(value, int)]
+    texts = [value for value in values if isinstance(value, str)]
+    if numbers and not texts:
+        for each in few_spans(KeyCondition("", (KeySpans(name, ((min(numbers), max(numbers)),)),))):
+            yield from _lies_in(delta_type, each)
+    if texts and not numbers and delta_type == "string":
+        low, high = ("'" + text.replace("'", "''") + "'" for text in (min(texts), max(texts)))
+        yield f"{quoted(name)} BETWEEN {low} AND {high}"
 
 
 def _plain(field: pa.Field) -> pa.Field:

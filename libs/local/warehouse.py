@@ -10,6 +10,7 @@ import functools
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -20,11 +21,11 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.exceptions import ValidationError as UnreadableMetadata
-from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, In, LessThanOrEqual, Or
+from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, In, IsNull, LessThanOrEqual, Or
 from pyiceberg.expressions.parser import parse
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import ALWAYS_TRUE, Table
-from pyiceberg.types import IntegerType, LongType, StringType
+from pyiceberg.types import DecimalType, IntegerType, LongType, StringType
 
 from libs.config.tenant_place import nearest
 from libs.errors import HeadwaterError, InvalidSettings
@@ -48,8 +49,9 @@ SORT_THREADS: Final = 2
 SORTED_BATCH_ROWS: Final = 10_000
 PART_COLUMN: Final = f"{OWN_COLUMN_PREFIX}part"
 VALUE_COLUMN: Final = f"{OWN_COLUMN_PREFIX}value"
+_BEYOND_64_BITS: Final = 2**63
 _MOST_SPANS: Final = 200
-"""More are not handed to pyiceberg, which compares each file with each of them."""
+"""More are not compared with each file, as pyiceberg does."""
 
 
 class QueryFailed(HeadwaterError):
@@ -79,15 +81,61 @@ class SqlDialect(enum.Enum):
     POSTGRESQL = "postgresql"
 
 
+Span = tuple[int | None, int | None]
+"""From and to; None: no bound. Where there is no lower one, NULL lies in it too."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeySpans:
+    """Where the numbers of a column lie."""
+
+    column: str
+    spans: tuple[Span, ...]
+    """In one of these."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeyCondition:
     """Which keys are meant."""
 
     sql: str
     """In the table's dialect, over its ``sql_name``s; of key columns alone."""
-    column: str = ""
-    """A column of whole numbers that lie in one of ``spans`` (from, to) where the condition is true: files may be left out."""
-    spans: tuple[tuple[int, int], ...] = ()
+    within: tuple[KeySpans, ...] = ()
+    """Each is so where the condition is true: what lies outside of one need not be read."""
+
+
+def all_of(*conditions: KeyCondition | None) -> KeyCondition | None:
+    """Keys that meet each of ``conditions``; None: every key does."""
+    given = [condition for condition in conditions if condition is not None]
+    if not given:
+        return None
+    within = tuple(spans for condition in given for spans in condition.within)
+    return KeyCondition(" AND ".join(condition.sql for condition in given), within)
+
+
+def few_spans(only: KeyCondition | None) -> Iterator[KeySpans]:
+    """Those of ``only`` that are cheaper to compare with than to read past; wider ones, where 64 bits do not hold a number."""
+    for each in () if only is None else only.within:
+        if 0 < len(each.spans) <= _MOST_SPANS:
+            yield KeySpans(each.column, tuple(_within_64_bits(low, high) for low, high in each.spans))
+
+
+def _within_64_bits(low: int | None, high: int | None) -> Span:
+    return (
+        None if low is None or low <= -_BEYOND_64_BITS else min(low, _BEYOND_64_BITS - 1),
+        None if high is None or high >= _BEYOND_64_BITS else max(high, -_BEYOND_64_BITS),
+    )
+
+
+def spans_sql(name: str, spans: Sequence[Span]) -> str:
+    """SQL, of every dialect, that is true of the numbers in ``spans`` of the column that it calls ``name``."""
+    return f"({' OR '.join(_span_sql(name, low, high) for low, high in spans)})"
+
+
+def _span_sql(name: str, low: int | None, high: int | None) -> str:
+    if low is None:
+        return "1 = 1" if high is None else f"{name} IS NULL OR {name} <= {high}"
+    return f"{name} >= {low}" if high is None else f"{name} BETWEEN {low} AND {high}"
 
 
 class StoredTable(Protocol):
@@ -469,8 +517,9 @@ def _scanned(
     chosen: BooleanExpression = parse(where) if where else ALWAYS_TRUE
     if among is not None and _can_choose(table, *among):
         chosen = And(chosen, In(among[0], among[1]))  # type: ignore[call-arg,arg-type]
-    if only is not None and 0 < len(only.spans) <= _MOST_SPANS and _can_choose(table, only.column, ()):
-        chosen = And(chosen, functools.reduce(Or, (_in_span(only.column, *span) for span in only.spans)))
+    for each in few_spans(only):
+        if (number := _number_of(table, each.column)) is not None:
+            chosen = And(chosen, functools.reduce(Or, (_in_span(each.column, *span, number) for span in each.spans)))
     return with_texts(
         table.scan(row_filter=chosen, selected_fields=(*columns, *(latest_by or ()))).to_arrow_batch_reader()
     )
@@ -541,8 +590,22 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(quoted(name) for name in names)
 
 
-def _in_span(column: str, low: int, high: int) -> BooleanExpression:
-    return And(GreaterThanOrEqual(column, low), LessThanOrEqual(column, high))  # type: ignore[call-arg,arg-type]
+def _in_span(column: str, low: int | None, high: int | None, number: Callable[[int], object]) -> BooleanExpression:
+    to: BooleanExpression = ALWAYS_TRUE if high is None else LessThanOrEqual(column, number(high))  # type: ignore[call-arg,arg-type]
+    if low is None:
+        return ALWAYS_TRUE if high is None else Or(IsNull(column), to)  # type: ignore[call-arg,arg-type]
+    return And(GreaterThanOrEqual(column, number(low)), to)  # type: ignore[call-arg,arg-type]
+
+
+def _number_of(table: Table, column: str) -> Callable[[int], object] | None:
+    """What pyiceberg compares the column with, of a whole number; None: it cannot, all rows are read."""
+    match table.schema().find_field(column).field_type:
+        case IntegerType() | LongType():
+            return int
+        case DecimalType(scale=0):
+            return Decimal
+        case _:
+            return None
 
 
 def _can_choose(table: Table, column: str, values: Collection[int | str]) -> bool:

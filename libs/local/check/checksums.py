@@ -18,7 +18,7 @@ from libs.local.check.delivered import delivered_sums
 from libs.local.check.parts import Chosen, Cut, KeySql, Part, hash_digits, ranges
 from libs.local.check.projection import ExpectedColumn, ExpectedTable
 from libs.local.check.source import AskedSource
-from libs.local.warehouse import KeyCondition, StoredTable
+from libs.local.warehouse import KeyCondition, KeySpans, StoredTable
 from libs.mysql.identifiers import quote_identifier
 from libs.types.tenant import SinkSettings
 
@@ -149,7 +149,8 @@ def warehouse_condition(rows: Summable, table: ExpectedTable, chosen: Chosen) ->
     """The same for the warehouse."""
     names = {column.name: column.seen_as for column in table.columns}
     spans = tuple(chosen.spans()) if rows.number else ()
-    return KeyCondition(chosen.condition(rows.warehouse_key), names.get(rows.number, ""), spans)
+    within = (KeySpans(names[rows.number], spans),) if spans else ()
+    return KeyCondition(chosen.condition(rows.warehouse_key), within)
 
 
 def _first_cut(source: AskedSource, table: ExpectedTable, rows: Summable) -> Cut:
