@@ -1,6 +1,7 @@
 """``headwater check``: are source and tenants' tables equal, every row and column?"""
 
 import datetime
+import functools
 import json
 import os
 import re
@@ -20,15 +21,31 @@ from libs.cli.mesh import mesh_file_option
 from libs.cli.on_the_way import told_on_the_way
 from libs.config.connections import TelemetrySettings
 from libs.errors import HeadwaterError, TransientError
+from libs.local.check.chunks import CHUNK_ROWS, Chunk
 from libs.local.check.compare import MISSING, Difference
 from libs.local.check.compared import ComparedMesh, stack_compared
 from libs.local.check.metrics import record_tables, record_turn
 from libs.local.check.repair import repair
-from libs.local.check.rounds import NotAllCompared, joined, load_last, pause_s, pieces, still_to_do, store_last
+from libs.local.check.rounds import (
+    Begun,
+    NotAllCompared,
+    Piece,
+    Turn,
+    joined,
+    load_turn,
+    next_chunk,
+    pieces,
+    rest_s,
+    so_far,
+    still_to_do,
+    store_turn,
+    with_chunk,
+)
 from libs.local.check.run import DEFAULT_TIMEOUT_S, CheckReport, TableCheck, check
 from libs.local.check_elsewhere import compared_elsewhere
 from libs.local.home import Home
 from libs.local.mesh import mesh_settings
+from libs.local.progress import BAR_WIDTH
 from libs.local.readable import shorten
 from libs.local.recorded_checkpoints import RecordedCheckpoints
 from libs.local.stack import load_documents
@@ -92,7 +109,13 @@ _METRICS_HOST: Final = "127.0.0.1"
 @click.option(
     "--share",
     type=click.FloatRange(0, 1, min_open=True),
-    help="With --every: table by table, with pauses, so that reading takes this share of the time (0.1: a tenth).",
+    help="With --every: table by table, large ones chunk by chunk, with rests, so that reading takes this share of the time "
+    "(0.1: a tenth).",
+)
+@click.option(
+    "--chunk-rows",
+    type=click.IntRange(1),
+    help=f"With --share: so many rows of a table are compared at once, at most.  [default: {CHUNK_ROWS}]",
 )
 @click.option(
     "--resume-file",
@@ -113,6 +136,7 @@ def check_command(
     reads_all: bool,
     metrics_port: int | None,
     share: float | None,
+    chunk_rows: int | None,
     resume_file: Path | None,
     metrics_host: str | None,
     mesh_file: Path | None,
@@ -134,6 +158,7 @@ def check_command(
       headwater check globex --limit 50
       headwater check --repair
       headwater check --every 3600 --repair --report check.jsonl --metrics-port 9187
+      headwater check --every 3600 --share 0.1 --resume-file check.json --metrics-port 9187
       headwater check acme --table 'shop\\.orders' --mesh mesh.yaml
     """
     _require_patterns(tables)
@@ -147,10 +172,13 @@ def check_command(
         raise click.UsageError("--share goes with --every: a single comparison is read at once.")
     if resume_file is not None and share is None:
         raise click.UsageError("--resume-file goes with --share: without, a turn is done at once.")
+    if chunk_rows is not None and share is None:
+        raise click.UsageError("--chunk-rows goes with --share: without, tables are compared whole.")
+    pace = None if share is None else _Pace(share, chunk_rows or CHUNK_ROWS, resume_file)
     mesh = _stack(home, is_repairing=is_repairing) if mesh_file is None else _elsewhere(mesh_file)
     ask = _Asked(mesh, tenants, tables, limit, timeout_s, is_repairing, reads_all, report_file)
     if every_s is None:
-        if _compare(ask).differences:
+        if _compare_at_once(ask).differences:
             raise click.exceptions.Exit(1)
         return
     failure: list[str] = []
@@ -161,7 +189,7 @@ def check_command(
     # As the first process of a container it would not be ended by it.
     signal.signal(signal.SIGTERM, lambda *_: _end(ask.ended))
     try:
-        _compare_for_ever(ask, every_s, share, resume_file, failure)
+        _compare_for_ever(ask, every_s, pace, failure)
     except Exception:
         if not ask.ended.is_set():
             raise
@@ -173,16 +201,14 @@ def _end(ended: threading.Event) -> None:
     sys.exit(0)
 
 
-def _compare_for_ever(
-    ask: "_Asked", every_s: float, share: float | None, resume_file: Path | None, failure: list[str]
-) -> None:
+def _compare_for_ever(ask: "_Asked", every_s: float, pace: "_Pace | None", failure: list[str]) -> None:
     """Turn after turn, until it is ended; ``failure`` holds why the last one could not compare, if so."""
     has_compared = False
     while not ask.ended.is_set():
         click.echo(datetime.datetime.now().astimezone().isoformat(timespec="seconds"))
         started_s = time.monotonic()
         try:
-            report = _compare(ask) if share is None else _compare_slowly(ask, share, resume_file)
+            report = _compare_at_once(ask) if pace is None else _compare_slowly(ask, pace)
             record_turn(report, took_s=time.monotonic() - started_s, ended_at_s=time.time())
             has_compared = True
             failure.clear()
@@ -221,6 +247,10 @@ class _Asked:
     report_file: Path | None
     sources: tuple[str, ...] = ()
     """Empty: all."""
+    chunk: Chunk | None = None
+    """Only these rows of the one table; None: whole tables."""
+    whole: tuple[str, ...] = ()
+    """Tenants that have no more of it to compare."""
     ended: threading.Event = field(default_factory=threading.Event)
     """By SIGTERM."""
 
@@ -251,28 +281,49 @@ def _elsewhere(file: Path) -> Callable[[Sequence[str]], ComparedMesh]:
     return lambda tables: compared_elsewhere(settings, os.environ, tables, checkpoints, stores)
 
 
-def _compare_slowly(asked: _Asked, share: float, resume_file: Path | None) -> CheckReport:
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """How a turn is spread over time."""
+
+    share: float
+    """Of the time that reading may take."""
+    chunk_rows: int
+    """So many rows of a table are compared at once, at most."""
+    resume_file: Path | None
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where a turn is, in a file too, if there is one."""
+
+    file: Path | None
+    turn: Turn
+
+    def move(self, turn: Turn) -> None:
+        self.turn = turn
+        store_turn(self.file, turn)
+
+
+def _compare_slowly(asked: _Asked, pace: _Pace) -> CheckReport:
     """A turn, table by table. One that cannot be compared holds up no other; NotAllCompared tells of it at the end."""
     whole = pieces(asked.mesh(asked.tables), asked.tenants, asked.tables)
-    todo = still_to_do(whole, load_last(resume_file)) or whole
+    last = load_turn(pace.resume_file)
+    there = tuple(each for each in last.begun if each.piece in whole)
+    place = _Place(pace.resume_file, Turn(last=last.last, begun=there))
+    todo = still_to_do(whole, last.last) or whole
     reports: list[CheckReport] = []
     errors: list[HeadwaterError] = []
-    for piece in todo:
-        worked_s = 0.0
-        try:
-            report = _compare(replace(asked, sources=(piece.source,), tables=(re.escape(piece.table),)))
-        except HeadwaterError as error:
-            if asked.ended.is_set():
-                raise
-            errors.append(error)
-            click.secho(f"{piece.source}: {piece.table} not compared: {error}", fg="yellow")
-        else:
-            reports.append(report)
-            record_tables(report)
-            worked_s = report.worked_s
-        store_last(resume_file, piece)
-        time.sleep(pause_s(worked_s, share))
-    store_last(resume_file, None)
+    with told_on_the_way() as tell:
+        for piece in todo:
+            try:
+                _compare_in_chunks(asked, pace, piece, place, reports, tell)
+            except HeadwaterError as error:
+                if asked.ended.is_set():
+                    raise
+                errors.append(error)
+                click.secho(f"{piece.source}: {piece.table} not compared: {error}", fg="yellow")
+            place.move(place.turn.behind(piece))
+    place.move(place.turn.behind(None))
     if errors and not reports:
         raise errors[0]
     if errors:
@@ -280,37 +331,121 @@ def _compare_slowly(asked: _Asked, share: float, resume_file: Path | None) -> Ch
     return joined(reports)
 
 
-def _compare(asked: _Asked) -> CheckReport:
-    """Compare once, and once more behind a repair; returns what is left."""
-    mesh = asked.mesh(asked.tables)
-    with told_on_the_way() as tell:
-
-        def look() -> CheckReport:
-            started_s = time.monotonic()
-            report = check(
-                mesh,
-                asked.tenants,
-                tables=asked.tables,
-                sources=asked.sources,
-                limit=asked.limit,
-                timeout_s=asked.timeout_s,
-                reads_all=asked.reads_all,
-                on_progress=tell,
+def _compare_in_chunks(
+    asked: _Asked,
+    pace: _Pace,
+    piece: Piece,
+    place: _Place,
+    reports: list[CheckReport],
+    tell: Callable[[str], None],
+) -> None:
+    """One table, from where it was begun, with a rest behind each chunk; what was found of all of it goes to ``reports``."""
+    asked = replace(asked, sources=(piece.source,), tables=(re.escape(piece.table),))
+    begun = place.turn.begun_of(piece)
+    while True:
+        started_s = time.monotonic()
+        mesh = asked.mesh(asked.tables)
+        found = next_chunk(mesh, asked.tenants, piece, begun, pace.chunk_rows)
+        if found is None:  # since the turn began
+            place.move(place.turn.without_begun(piece))
+            return
+        chunk, shape = found
+        if begun is not None and begun.shape != shape:
+            click.echo(
+                f"{piece.source}: {piece.table} is begun anew: its columns, its key or a tenant's document changed"
             )
-            print_report(report, time.monotonic() - started_s)
-            if asked.report_file is not None:
-                _append(asked.report_file, report)
-            return report
+            begun = None
+        asked = replace(asked, chunk=chunk, whole=() if begun is None else begun.whole)
+        worked_s = time.monotonic() - started_s
+        line = progress_line(piece, begun, chunk)
+        report = _compare(asked, mesh, functools.partial(_tell_beside, tell, line), _shown(begun, chunk))
+        begun = with_chunk(piece, begun, chunk, shape, report)
+        is_over = chunk.is_last or not begun.totals
+        _take_in(reports, begun, report, is_over=is_over)
+        place.move(place.turn.without_begun(piece) if is_over else place.turn.with_begun(begun))
+        rest = rest_s(worked_s + report.worked_s, time.monotonic() - started_s, pace.share)
+        _tell_beside(tell, line, f"resting for {rest:.0f} s")
+        time.sleep(rest)
+        if is_over:
+            return
 
-        report = look()
-        if report.differences and asked.is_repairing and mesh.hops is not None:
-            repaired = repair(mesh, mesh.hops, report, timeout_s=asked.timeout_s, on_progress=tell)
-            for line in repaired.left:
-                click.secho(f"not repaired: {line}", fg="yellow")
-            if repaired.rows:
-                click.echo(f"read again: {repaired.rows:,} row(s)")
-                report = look()
+
+def _tell_beside(tell: Callable[[str], None], line: str, text: str) -> None:
+    tell(f"{line} {text}")
+
+
+def _shown(begun: Begun | None, chunk: Chunk) -> Callable[[CheckReport, float], None]:
+    """How a look is printed: all of a table that is one chunk, else what differs, since the whole has a line at its end."""
+    if begun is None and chunk.is_last:
+        return print_report
+    known = frozenset(fault for total in (() if begun is None else begun.totals) for fault in total.faults)
+
+    def show(report: CheckReport, _took_s: float) -> None:
+        for table in report.tables:
+            is_news = table.comparison.rows_different or table.undecided or set(table.faults) - known
+            if table.chunk is None or is_news:
+                _print_table(table)
+
+    return show
+
+
+def _take_in(reports: list[CheckReport], begun: Begun, report: CheckReport, *, is_over: bool) -> None:
+    """What is known of whole tables behind a chunk; and to Prometheus differences before."""
+    whole = replace(report, tables=tuple(table for table in report.tables if table.chunk is None))
+    if whole.tables:
+        record_tables(whole)
+        reports.append(whole)
+    chunked = so_far(begun, report)
+    if chunked.tables and is_over:
+        print_report(chunked, chunked.worked_s)
+        reports.append(chunked)
+    different = tuple(table for table in chunked.tables if is_over or not table.is_equal)
+    record_tables(replace(chunked, tables=different))
+
+
+def _compare(
+    asked: _Asked,
+    mesh: ComparedMesh,
+    tell: Callable[[str], None],
+    show: Callable[[CheckReport, float], None],
+) -> CheckReport:
+    """Compare once, and once more behind a repair; returns what is left, and how long all of it was worked."""
+
+    def look() -> CheckReport:
+        started_s = time.monotonic()
+        report = check(
+            mesh,
+            asked.tenants,
+            tables=asked.tables,
+            sources=asked.sources,
+            limit=asked.limit,
+            timeout_s=asked.timeout_s,
+            reads_all=asked.reads_all,
+            chunk=asked.chunk,
+            whole=asked.whole,
+            on_progress=tell,
+        )
+        show(report, time.monotonic() - started_s)
+        if asked.report_file is not None:
+            _append(asked.report_file, report)
+        return report
+
+    report = look()
+    if report.differences and asked.is_repairing and mesh.hops is not None:
+        repaired = repair(mesh, mesh.hops, report, timeout_s=asked.timeout_s, on_progress=tell)
+        for line in repaired.left:
+            click.secho(f"not repaired: {line}", fg="yellow")
+        if repaired.rows:
+            click.echo(f"read again: {repaired.rows:,} row(s)")
+            again = look()
+            report = replace(again, worked_s=report.worked_s + again.worked_s)
     return report
+
+
+def _compare_at_once(asked: _Asked) -> CheckReport:
+    """All of it."""
+    with told_on_the_way() as tell:
+        return _compare(asked, asked.mesh(asked.tables), tell, print_report)
 
 
 def _append(file: Path, report: CheckReport) -> None:
@@ -330,8 +465,13 @@ def _append(file: Path, report: CheckReport) -> None:
                 "is_sure": table.is_sure or not report.source_moved,
                 "faults": list(table.faults),
                 "first_differences": [difference_line(table, each) for each in table.comparison.first],
+                "chunk": None if table.chunk is None else _chunk_told(table.chunk),
             }
             lines.write(json.dumps(found, ensure_ascii=False) + "\n")
+
+
+def _chunk_told(chunk: Chunk) -> dict[str, Sequence[object] | None]:
+    return {"columns": chunk.columns, "after": chunk.after, "up_to": chunk.up_to}
 
 
 def print_report(report: CheckReport, took_s: float) -> None:
@@ -339,20 +479,7 @@ def print_report(report: CheckReport, took_s: float) -> None:
     for note in report.notes:
         click.secho(f"note: {note}", fg="yellow")
     for table in report.tables:
-        click.echo(_table_line(table))
-        if table.read_columns:
-            click.echo(f"    read of every row, since they have no checksum: {', '.join(table.read_columns)}")
-        for fault in table.faults:
-            click.secho(f"    {fault}", fg="red")
-        for difference in table.comparison.first:
-            click.secho(f"    {difference_line(table, difference)}", fg="red")
-        left_out = table.comparison.rows_different - len({difference.key for difference in table.comparison.first})
-        if left_out > 0:
-            click.echo(f"    … and {left_out:,} more row(s): see --limit")
-        if table.undecided:
-            click.echo(
-                f"    {table.undecided:,} row(s) undecided: the source changed them whenever they were looked at"
-            )
+        _print_table(table)
     if any(table.is_summed for table in report.tables):
         click.echo(f"by checksums; read one by one: {report.rows_read:,} row(s)")
     colour = "red" if report.differences else "green"
@@ -371,15 +498,54 @@ def print_report(report: CheckReport, took_s: float) -> None:
         )
 
 
+def _print_table(table: TableCheck) -> None:
+    """Its line, and what differs under it."""
+    click.echo(_table_line(table))
+    if table.read_columns:
+        click.echo(f"    read of every row, since they have no checksum: {', '.join(table.read_columns)}")
+    for fault in table.faults:
+        click.secho(f"    {fault}", fg="red")
+    for difference in table.comparison.first:
+        click.secho(f"    {difference_line(table, difference)}", fg="red")
+    left_out = table.comparison.rows_different - len({difference.key for difference in table.comparison.first})
+    if left_out > 0 and table.chunks:
+        click.echo(f"    {left_out:,} row(s) in all, told of with their chunks")
+    elif left_out > 0:
+        click.echo(f"    … and {left_out:,} more row(s): see --limit")
+    if table.undecided:
+        click.echo(f"    {table.undecided:,} row(s) undecided: the source changed them whenever they were looked at")
+
+
 def _table_line(table: TableCheck) -> str:
     verdict = click.style("equal", fg="green") if table.is_equal else click.style("DIFFERENT", fg="red")
     where = f" where {table.table.where}" if table.table.where else ""
     masked = [column.name for column in table.table.columns if column.mask is not None]
     masks = f", masked: {', '.join(masked)}" if masked else ""
+    chunks = f", {table.chunks:,} chunks" if table.chunks else ""
+    keys = "" if table.chunk is None else f", {keys_of(table.chunk)}"
     return (
         f"{table.tenant:<12} {table.table.table_id!s:<28} {table.comparison.rows_compared:>10,} rows x "
-        f"{len(table.columns):>2} columns  {verdict}{where}{masks}"
+        f"{len(table.columns):>2} columns  {verdict}{where}{masks}{keys}{chunks}"
     )
+
+
+def keys_of(chunk: Chunk) -> str:
+    """Which rows they are."""
+
+    def told(place: Sequence[int]) -> str:
+        return ", ".join(map(str, place))
+
+    after = "" if chunk.after is None else f" behind {told(chunk.after)}"
+    up_to = "" if chunk.up_to is None else f" up to {told(chunk.up_to)}"
+    return f"{', '.join(chunk.columns)}{after}{up_to}"
+
+
+def progress_line(piece: Piece, begun: Begun | None, chunk: Chunk) -> str:
+    """How far a table is when ``chunk`` is done."""
+    filled = "█" * int(chunk.share * BAR_WIDTH)
+    rows = 0 if begun is None else max((total.rows_compared for total in begun.totals), default=0)
+    compared = f", {rows:,} rows compared" if rows else ""
+    return f"{piece.source}: {piece.table} {filled:░<{BAR_WIDTH}} {chunk.share:.0%}{compared}:"
 
 
 def difference_line(table: TableCheck, difference: Difference) -> str:

@@ -322,7 +322,7 @@ def test_a_turn_that_is_spread_goes_table_by_table_and_on_where_it_was(
     )
     shop.deliver("acme", rows())
     place = tmp_path / "place.json"
-    place.write_text(json.dumps({"source": "shop", "table": f"{shop.database}.items"}))
+    place.write_text(json.dumps({"last": {"source": "shop", "table": f"{shop.database}.items"}}))
     options = ("--every", "1", "--share", "0.9", "--resume-file", str(place), "--metrics-port", "0")
     compared: list[str] = []
     with HeadwaterCommand(shop.home).start("check", "acme", *options) as command:
@@ -336,7 +336,7 @@ def test_a_turn_that_is_spread_goes_table_by_table_and_on_where_it_was(
                 if len(compared) == 3:
                     break
             assert any("rows (" in line for line in output)
-            told = json.loads(place.read_text()) if place.exists() else None
+            told = json.loads(place.read_text())["last"] if place.exists() else None
             with urllib.request.urlopen(address, timeout=60) as answer:
                 page = answer.read().decode()
         finally:

@@ -16,6 +16,7 @@ from libs.errors import AccessDenied, SourceUnavailable
 from libs.local.check import checksums, vitess_rows
 from libs.local.check.compared import stack_compared
 from libs.local.check.projection import ExpectedColumn, ExpectedTable
+from libs.local.check.rounds import Piece, next_chunk, with_chunk
 from libs.local.check.run import CheckReport, check
 from libs.local.check.source import asked
 from libs.local.documents import VitessDocument, VtgateDocument, read_documents
@@ -165,6 +166,30 @@ def test_each_fault_is_found(home: Home) -> None:
     assert report.differences == 3
     assert {(first.key, first.column) for first in found["orders"]} == {((code(0), 0), None), ((code(1), 1), "raw")}
     assert [first.source for first in found["log_lines"]] == [(0, "same")]
+
+
+def test_chunks_hold_the_rows_of_all_shards_between_two_keys(home: Home, vtgate: VtgateServer) -> None:
+    """No more than are asked for together; a row that differs is found in its own."""
+    keyspace, ids = keyspace_of(home), range(1, 42)
+    on_every_shard(vtgate.topology, keyspace, ("CREATE TABLE items (id BIGINT PRIMARY KEY, v INT)",))
+    execute(vtgate, f"INSERT INTO items (id, v) VALUES {', '.join(f'({n}, {n})' for n in ids)}", keyspace)
+    held = {"id": pa.array(ids, pa.int64()), "v": pa.array([n if n != 30 else 0 for n in ids], pa.int32())}
+    write_table(home, "acme", "shop", f"{keyspace}.items", pa.table(held))
+    mesh, piece = stack_compared(home, read_documents(home), is_up=False), Piece("shop", f"{keyspace}.items")
+
+    begun, found = None, []
+    while begun is None or begun.up_to:
+        of_next = next_chunk(mesh, ["acme"], piece, begun, 10)
+        assert of_next is not None
+        chunk, _ = of_next
+        report = check(mesh, ["acme"], tables=[rf"{keyspace}\.items"], limit=10, chunk=chunk)
+        begun = with_chunk(piece, begun, *of_next, report)
+        found += report.tables
+
+    assert [each.comparison.first[0].key for each in found if each.comparison.rows_different] == [(30,)]
+    assert sum(each.comparison.rows_compared for each in found) == len(ids)
+    assert all(each.comparison.rows_compared <= 10 for each in found)
+    assert len(found) <= 9
 
 
 def test_a_keyspace_tells_where_it_stands(home: Home, vtgate: VtgateServer) -> None:

@@ -15,10 +15,10 @@ from typing import Final
 
 from libs.local.check.canonical_text import WHOLE_NUMBERS, ColumnText, End, column_text, fingerprint, row_texts
 from libs.local.check.delivered import delivered_sums
-from libs.local.check.parts import Chosen, Cut, KeySql, Part, hash_digits, ranges
+from libs.local.check.parts import Chosen, Cut, KeySql, Part, hash_digits, number_key, ranges
 from libs.local.check.projection import ExpectedColumn, ExpectedTable
 from libs.local.check.source import AskedSource
-from libs.local.warehouse import KeyCondition, KeySpans, StoredTable
+from libs.local.warehouse import KeyCondition, KeySpans, StoredTable, all_of
 from libs.mysql.identifiers import quote_identifier
 from libs.types.tenant import SinkSettings
 
@@ -47,7 +47,16 @@ class Summable:
     source_row: str
     warehouse_row: str
     number: str
-    """The source's name of the key's first column, where that is a whole number; empty: parts are by hash."""
+    """The source's name of the column that is cut, where that is a whole number; empty: parts are by hash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Of rows that are cut by a whole number: between which two it lies at the source, and how many there are, about."""
+
+    low: int
+    high: int
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +76,13 @@ class Differing:
         return self.rows_chosen > self.rows_equal
 
 
-def summable(table: ExpectedTable, columns: Sequence[ExpectedColumn], stored: StoredTable) -> Summable | None:
-    """How to sum the rows; None: they cannot be told apart by sums, or a column holds what cannot stand in it."""
+def summable(
+    table: ExpectedTable, columns: Sequence[ExpectedColumn], stored: StoredTable, *, cut_by: str | None = None
+) -> Summable | None:
+    """How to sum the rows; None: they cannot be told apart by sums, or a column holds what cannot stand in it.
+
+    ``cut_by``: a column of the key, of whole numbers; None: the first of the key, if that is one.
+    """
     types, dialect = stored.types(), stored.sql_dialect
     try:
         texts = {
@@ -82,7 +96,7 @@ def summable(table: ExpectedTable, columns: Sequence[ExpectedColumn], stored: St
         return None
     end = End(dialect.value)
     source_row, warehouse_row = row_texts(list(known.values()), dialect)
-    source_key, warehouse_key, number = _keys(table, columns, known, stored)
+    source_key, warehouse_key, number = _keys(table, columns, known, stored, cut_by or table.key[0])
     return Summable(
         columns=tuple(column for column in columns if column.name in known),
         by_row=tuple(column for column in columns if column.name not in known),
@@ -95,15 +109,17 @@ def summable(table: ExpectedTable, columns: Sequence[ExpectedColumn], stored: St
 
 
 def _keys(
-    table: ExpectedTable, columns: Sequence[ExpectedColumn], known: Mapping[str, ColumnText], stored: StoredTable
+    table: ExpectedTable,
+    columns: Sequence[ExpectedColumn],
+    known: Mapping[str, ColumnText],
+    stored: StoredTable,
+    cut_by: str,
 ) -> tuple[KeySql, KeySql, str]:
     end = End(stored.sql_dialect.value)
-    [first] = [column for column in columns if column.name == table.key[0]]
-    if first.data_type in WHOLE_NUMBERS:
-        held = stored.sql_name(first.seen_as)
-        # Beside a DECIMAL DuckDB would compare as doubles; ClickHouse would count beyond what an INT holds.
-        number = {End.DUCKDB: f"CAST({held} AS HUGEINT)", End.CLICKHOUSE: f"toInt128({held})"}.get(end, held)
-        return KeySql(quote_identifier(first.name), End.MYSQL), KeySql(number, end), first.name
+    [cut] = [column for column in columns if column.name == cut_by]
+    if cut.data_type in WHOLE_NUMBERS:
+        number = number_key(stored.sql_name(cut.seen_as), end)
+        return KeySql(quote_identifier(cut.name), End.MYSQL), number, cut.name
     source, warehouse = row_texts([known[name] for name in table.key], stored.sql_dialect)
     return KeySql(source, End.MYSQL), KeySql(warehouse, end), ""
 
@@ -115,14 +131,21 @@ def differing_parts(
     table: ExpectedTable,
     rows: Summable,
     temporary_dir: Path,
+    *,
+    extent: Extent | None = None,
+    only: KeyCondition | None = None,
 ) -> Differing:
-    """Compare both ends part by part; the warehouse is read once where all is equal."""
+    """Compare both ends part by part; the warehouse is read once where all is equal.
+
+    ``extent``: of the rows, where it is known; the source is not asked for it. ``only``: which rows of the warehouse are meant,
+    as ``table`` says which of the source are.
+    """
     chosen, among = Chosen(), None
     rows_equal = rows_chosen = 0
-    cut: Cut | None = _first_cut(source, table, rows)
+    cut: Cut | None = _first_cut(source, table, rows) if extent is None else _cut_of(extent)
     while cut is not None:
         left = _source_sums(source, table, rows, cut, among)
-        right = _warehouse_sums(stored, sink, table, rows, cut, among, temporary_dir)
+        right = _warehouse_sums(stored, sink, table, rows, cut, among, only, temporary_dir)
         rows_equal += sum(count for part, (count, total) in left.items() if right.get(part) == (count, total))
         sizes = {
             part: max(left.get(part, _NO_ROWS)[0], right.get(part, _NO_ROWS)[0])
@@ -164,7 +187,11 @@ def _first_cut(source: AskedSource, table: ExpectedTable, rows: Summable) -> Cut
         if low is not None and high is not None:
             lows.append(int(low))
             highs.append(int(high))
-    return ranges(min(lows, default=0), max(highs, default=0), _parts_of(count))
+    return _cut_of(Extent(min(lows, default=0), max(highs, default=0), count))
+
+
+def _cut_of(extent: Extent) -> Cut:
+    return ranges(extent.low, extent.high, _parts_of(extent.rows))
 
 
 def _parts_of(count: int) -> int:
@@ -185,9 +212,10 @@ def _warehouse_sums(
     rows: Summable,
     cut: Cut,
     among: Chosen | None,
+    only: KeyCondition | None,
     temporary_dir: Path,
 ) -> Sums:
-    condition = None if among is None else warehouse_condition(rows, table, among)
+    condition = all_of(only, None if among is None else warehouse_condition(rows, table, among))
     part = cut.name(rows.warehouse_key)
     found = delivered_sums(
         stored, sink, table, rows.columns, temporary_dir, part=part, value=rows.warehouse_row, only=condition

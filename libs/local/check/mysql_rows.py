@@ -9,6 +9,7 @@ import pymysql
 from pymysql.cursors import SSCursor
 
 from libs.local.check.compare import Row
+from libs.local.check.key_order import is_behind
 from libs.local.check.projection import ExpectedColumn, ExpectedTable, SourceTable, canonical_column
 from libs.local.check.values import order_expression, select_expression
 from libs.mysql.gtid import GtidSet
@@ -74,6 +75,22 @@ class MysqlRows:
         with self.connection.cursor() as cursor:
             cursor.execute(statement)
             return list(cursor.fetchall())
+
+    def key_behind(
+        self, table: SourceTable, columns: Sequence[str], after: Sequence[int] | None, rows: int
+    ) -> tuple[int, ...] | None:
+        """See ``source.AskedSource.key_behind``; the index is walked, and nothing else read."""
+        return self._key(key_statement(quote_table(table.table_id), columns, after, rows))
+
+    def last_key(self, table: SourceTable, columns: Sequence[str]) -> tuple[int, ...] | None:
+        """See ``source.AskedSource.last_key``."""
+        return self._key(key_statement(quote_table(table.table_id), columns, None, 1, is_last=True))
+
+    def _key(self, statement: str) -> tuple[int, ...] | None:
+        with self.connection.cursor() as cursor:
+            cursor.execute(statement)
+            found = cursor.fetchone()
+        return None if found is None else tuple(int(value) for value in found)
 
 
 def source_tables(connection: Connection) -> tuple[SourceTable, ...]:
@@ -148,6 +165,17 @@ def select_statement(
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     grouped = f" GROUP BY {group_by}" if group_by else ""
     return f"SELECT {selected} FROM {place or quote_table(table.table_id)}{where}{grouped}"
+
+
+def key_statement(
+    place: str, columns: Sequence[str], after: Sequence[int] | None, rows: int, *, is_last: bool = False
+) -> str:
+    """The SELECT of the whole numbers ``columns`` of the row that stands ``rows`` rows behind ``after``; or before the end."""
+    names = [quote_identifier(name) for name in columns]
+    where = "" if after is None else f" WHERE {is_behind(names, [str(number) for number in after])}"
+    order = ", ".join(f"{name} DESC" for name in names) if is_last else ", ".join(names)
+    numbers = ", ".join(f"{name} + 0" for name in names)  # without the zeros of ZEROFILL
+    return f"SELECT {numbers} FROM {place}{where} ORDER BY {order} LIMIT 1 OFFSET {rows - 1}"
 
 
 def _printed_rows(connection: Connection, statement: str, columns: Sequence[ExpectedColumn]) -> Iterator[Row]:

@@ -26,6 +26,13 @@ class KeySql:
         return f"toInt128('{value}')" if self.end is End.CLICKHOUSE else str(value)
 
 
+def number_key(held: str, end: End) -> KeySql:
+    """A column of whole numbers, by its name in SQL."""
+    # Beside a DECIMAL DuckDB would compare as doubles; ClickHouse would count beyond what an INT holds.
+    number = {End.DUCKDB: f"CAST({held} AS HUGEINT)", End.CLICKHOUSE: f"toInt128({held})"}.get(end, held)
+    return KeySql(number, end)
+
+
 class Cut(Protocol):
     """One way to cut."""
 

@@ -1,6 +1,7 @@
 """``headwater check``: source and tenants' tables compared, every row and column.
 
-    wait until caught up ▶ one snapshot of the source ▶ for each tenant and table: counts and checksums by part of the key
+    wait until caught up ▶ one snapshot of the source ▶ for each tenant and table, or a chunk of one (``chunks``): counts and
+      checksums by part of the key
       (``checksums``) ▶ of the parts that differ two sorted streams of rows, merged
       ▶ the rows that differ, once more: were they on their way? (``second_look``)
 
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from libs.local.catch_up import source_positions, wait_until_caught_up
-from libs.local.check.checksums import differing_parts, source_condition, summable, warehouse_condition
+from libs.local.check.checksums import Extent, differing_parts, source_condition, summable, warehouse_condition
+from libs.local.check.chunks import Chunk, can_be_bounded, source_bounds, warehouse_bounds
 from libs.local.check.compare import Comparison, compare_as_bags, compare_by_key, compare_sorted, together
 from libs.local.check.compared import ComparedMesh, chosen_tenants, temporary_folder
 from libs.local.check.delivered import OtherType, delivered_columns, delivered_rows
@@ -27,7 +29,7 @@ from libs.local.check.source import AskedSource, Executed, asked
 from libs.local.documents import DtsDocument, SourceDocument
 from libs.local.iceberg_variants import VariantsUnreadable
 from libs.local.source_tables import is_captured
-from libs.local.warehouse import KeyCondition, StoredTable
+from libs.local.warehouse import KeyCondition, StoredTable, all_of
 from libs.source.key_columns import chosen_key
 from libs.types.table import TableId
 from libs.types.tenant import Operation, SinkMode, SinkSettings, TenantSpec
@@ -60,11 +62,17 @@ class TableCheck:
     """Rows that were compared one by one."""
     read_columns: tuple[str, ...] = ()
     """Columns of a summed table without a checksum: of all rows they were compared row by row."""
+    chunk: Chunk | None = None
+    """Of which rows all this is said; None: of the whole table."""
+    chunks: int = 0
+    """Of the whole table: how many it is the sum of. 0: it was compared at once."""
+    not_compared: str = ""
+    """Why it was not, with the remedy."""
 
     @property
     def is_equal(self) -> bool:
         """No difference of any kind."""
-        return not self.comparison.rows_different and not self.faults
+        return not (self.comparison.rows_different or self.faults or self.not_compared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,15 @@ class CheckReport:
         """Rows that differ, and faults of whole tables."""
         return sum(table.comparison.rows_different + len(table.faults) for table in self.tables)
 
+    @property
+    def not_compared(self) -> tuple[str, ...]:
+        """The tables of which nothing can be said, each with the reason."""
+        return tuple(
+            f"{table.tenant}: {table.table.table_id}: {table.not_compared}"
+            for table in self.tables
+            if table.not_compared
+        )
+
 
 def check(
     mesh: ComparedMesh,
@@ -108,14 +125,17 @@ def check(
     sources: Collection[str] = (),
     timeout_s: float = DEFAULT_TIMEOUT_S,
     reads_all: bool = False,
+    chunk: Chunk | None = None,
+    whole: Collection[str] = (),
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> CheckReport:
     """Compare the tables of ``tenants`` (none: of all that have a sink); ``limit`` differences a table are kept.
 
     ``tables``: regular expressions; where there are any, only tables of the source are compared whose ``database.table`` one
     of them matches whole. ``sources``: none but those, where there are any. ``reads_all``: row by row, without checksums; the
-    same differences are found. Memory is bounded: neither side of a table is ever held whole, except where a mask hides its
-    key.
+    same differences are found. ``chunk``: only those rows, where ``tables`` and ``sources`` leave one table; of a tenant
+    whose table cannot be asked for them it is compared whole, of those in ``whole`` not at all. Memory is bounded: neither side
+    of a table is ever held whole, except where a mask hides its key.
 
     Raises:
         InvalidSettings: no such tenant, or it has no sink; or no row was ever written.
@@ -125,7 +145,7 @@ def check(
     """
     chosen = chosen_tenants(mesh, tenants)
     named = {selection.name for spec in chosen for selection in spec.sources} & mesh.sources.keys()
-    compare = Comparing(limit, reads_all, tuple(tables))
+    compare = Comparing(limit, reads_all, tuple(tables), chunk, frozenset(whole))
     notes = [
         *mesh.notes,
         *(
@@ -201,6 +221,10 @@ class Comparing:
     """No checksums."""
     tables: tuple[str, ...] = ()
     """Regular expressions for ``database.table``; none: all."""
+    chunk: Chunk | None = None
+    """None: whole tables."""
+    whole: frozenset[str] = frozenset()
+    """Tenants whose table is done, whatever the chunk."""
 
     def is_asked_for(self, table: TableId) -> bool:
         """Whether the table is to be compared."""
@@ -283,6 +307,8 @@ def _check_source(
         if is_captured(mesh.sources[source], table.table_id) and compare.is_asked_for(table.table_id)
     ]
     for spec in tenants:
+        if spec.tenant in compare.whole:
+            continue
         assert spec.sink is not None
         selections = [selection for selection in spec.sources if selection.name == source]
         warehouse = mesh.warehouse_of(spec.tenant) if selections else None
@@ -326,7 +352,10 @@ def _check_table(
     if mode is SinkMode.APPEND and not table.key:
         faults = ["an append table without a key does not say which rows are current: it cannot be compared"]
         return _Looked(TableCheck(spec.tenant, source, table, Comparison(), names, tuple(faults)))
+    chunk = compare.chunk if compare.chunk is not None and can_be_bounded(compare.chunk, columns, stored) else None
     ends = _Ends(answering, stored, spec.sink, table, tuple(columns), folder)
+    if chunk is not None:
+        ends = _of_chunk(ends, chunk)
     try:
         found = None if compare.reads_all else _compare_by_sums(ends, compare.limit)
         if found is None:
@@ -346,6 +375,7 @@ def _check_table(
         is_summed=found.is_summed,
         rows_read=found.rows_read,
         read_columns=found.read_columns,
+        chunk=None if chunk is None or (chunk.is_first and chunk.is_last) else chunk,
     )
     return _Looked(check, Suspected(table, tuple(columns), spec.sink, load, found.comparison))
 
@@ -361,6 +391,16 @@ class _Ends:
     columns: tuple[ExpectedColumn, ...]
     """Those that both have."""
     folder: Path
+    only: KeyCondition | None = None
+    """Which of the warehouse's rows are compared, as ``table`` says which of the source's; None: all."""
+    chunk: Chunk | None = None
+
+
+def _of_chunk(ends: _Ends, chunk: Chunk) -> _Ends:
+    bounds = source_bounds(chunk)
+    narrowed = ends if bounds is None else _narrowed(ends, bounds, ends.columns)
+    only = None if ends.stored is None else warehouse_bounds(chunk, ends.columns, ends.stored)
+    return replace(narrowed, only=only, chunk=chunk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,9 +413,14 @@ class _Found:
 
 def _compare_by_sums(ends: _Ends, limit: int) -> _Found | None:
     """None: it cannot be done, or most rows differ; then all of them are compared."""
-    if ends.stored is None or (rows := summable(ends.table, ends.columns, ends.stored)) is None:
+    if ends.stored is None:
         return None
-    differing = differing_parts(ends.source, ends.stored, ends.sink, ends.table, rows, ends.folder)
+    cut_by, extent = (None, None) if ends.chunk is None else _first_cut(ends.chunk)
+    if (rows := summable(ends.table, ends.columns, ends.stored, cut_by=cut_by)) is None:
+        return None
+    differing = differing_parts(
+        ends.source, ends.stored, ends.sink, ends.table, rows, ends.folder, extent=extent, only=ends.only
+    )
     if differing.is_most:
         return None
     equal = Comparison(rows_compared=differing.rows_equal, cells_compared=differing.rows_equal * len(ends.columns))
@@ -383,30 +428,38 @@ def _compare_by_sums(ends: _Ends, limit: int) -> _Found | None:
     if differing.chosen.parts:
         meant = source_condition(rows, differing.chosen)
         only = warehouse_condition(rows, ends.table, differing.chosen)
-        read = _compare_rows(_narrowed(ends, meant, ends.columns), limit, only)
+        read = _compare_rows(_narrowed(ends, meant, ends.columns, only), limit)
     rows_read = read.rows_compared
     if rows.by_row:
         wanted = {*ends.table.key, *(column.name for column in rows.by_row)}
         columns = tuple(column for column in ends.columns if column.name in wanted)
         meant = f"NOT {source_condition(rows, differing.chosen)}"
         only = KeyCondition(f"NOT {warehouse_condition(rows, ends.table, differing.chosen).sql}")
-        further = _compare_rows(_narrowed(ends, meant, columns), limit, only)
+        further = _compare_rows(_narrowed(ends, meant, columns, only), limit)
         rows_read += further.rows_compared
         equal = replace(further, cells_compared=equal.cells_compared)
     names = tuple(column.name for column in rows.by_row)
     return _Found(together(equal, read, limit), is_summed=True, rows_read=rows_read, read_columns=names)
 
 
-def _narrowed(ends: _Ends, condition: str, columns: tuple[ExpectedColumn, ...]) -> _Ends:
-    """Only the source's rows that meet a condition, and only ``columns``."""
+def _first_cut(chunk: Chunk) -> tuple[str, Extent]:
+    nth = chunk.cut_column
+    return chunk.columns[nth], Extent(chunk.first[nth], chunk.last[nth], chunk.rows)
+
+
+def _narrowed(
+    ends: _Ends, condition: str, columns: tuple[ExpectedColumn, ...], only: KeyCondition | None = None
+) -> _Ends:
+    """Only the source's rows that meet a condition, the warehouse's that meet ``only``, and only ``columns``."""
     where = condition if ends.table.where is None else f"({ends.table.where}) AND {condition}"
-    return replace(ends, table=replace(ends.table, where=where), columns=columns)
+    table = replace(ends.table, where=where)
+    return replace(ends, table=table, columns=columns, only=all_of(ends.only, only))
 
 
-def _compare_rows(ends: _Ends, limit: int, only: KeyCondition | None = None) -> Comparison:
+def _compare_rows(ends: _Ends, limit: int) -> Comparison:
     """Raises OtherType."""
     expected = ends.source.rows(ends.table, ends.columns)
-    actual = delivered_rows(ends.stored, ends.sink, ends.table, ends.columns, ends.folder, only=only)
+    actual = delivered_rows(ends.stored, ends.sink, ends.table, ends.columns, ends.folder, only=ends.only)
     if not ends.table.key:
         return compare_as_bags(expected, actual, limit=limit)
     compare = compare_by_key if ends.table.is_key_masked else compare_sorted

@@ -50,6 +50,17 @@ class AskedSource(Protocol):
         """What SQL over the rows of ``table`` gives, as printed; of several logs the answer of each, one behind the other."""
         ...
 
+    def key_behind(
+        self, table: SourceTable, columns: Sequence[str], after: Sequence[int] | None, rows: int
+    ) -> tuple[int, ...] | None:
+        """A place at most ``rows`` rows behind ``after`` (None: the start), by a row's whole numbers in ``columns``, with which
+        its key begins; None: there are not so many rows."""
+        ...
+
+    def last_key(self, table: SourceTable, columns: Sequence[str]) -> tuple[int, ...] | None:
+        """The last place; None: the table is empty."""
+        ...
+
 
 @contextlib.contextmanager
 def asked(document: SourceDocument) -> Iterator[AskedSource]:

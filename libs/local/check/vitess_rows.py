@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from libs.local.check.compare import Row
-from libs.local.check.mysql_rows import rows_statement, select_statement
+from libs.local.check.key_order import is_behind
+from libs.local.check.mysql_rows import key_statement, rows_statement, select_statement
 from libs.local.check.projection import ExpectedColumn, ExpectedTable, SourceTable, canonical_column
 from libs.local.check.values import BINARY_TYPES, SHORT_FLOAT, TEXT_TYPES, order_expression, select_expression
 from libs.local.vtgate import TextRow, Vtgate
@@ -86,6 +87,35 @@ class VitessRows:
             for row in self.vtgate.execute(statement, target=target)
         ]
 
+    def key_behind(
+        self, table: SourceTable, columns: Sequence[str], after: Sequence[int] | None, rows: int
+    ) -> tuple[int, ...] | None:
+        """See ``source.AskedSource.key_behind``: the least of what the shards say, each asked for its share of the rows."""
+        shards = self._shards()
+        found = self._keys(table, columns, after, max(1, rows // len(shards)))
+        return min(found, default=None)
+
+    def last_key(self, table: SourceTable, columns: Sequence[str]) -> tuple[int, ...] | None:
+        """See ``source.AskedSource.last_key``."""
+        return max(self._keys(table, columns, None, 1, is_last=True), default=None)
+
+    def _keys(
+        self,
+        table: SourceTable,
+        columns: Sequence[str],
+        after: Sequence[int] | None,
+        rows: int,
+        *,
+        is_last: bool = False,
+    ) -> list[tuple[int, ...]]:
+        place = quote_identifier(table.table_id.table)
+        statement = key_statement(place, columns, after, rows, is_last=is_last)
+        return [
+            tuple(int(value or b"") for value in row)
+            for shard in self._shards()
+            for row in self.vtgate.execute(statement, target=self._target(shard))
+        ]
+
     def _shards(self) -> Sequence[str]:
         return self.shards or self.vtgate.shards(self.keyspace)
 
@@ -127,19 +157,12 @@ def _canonical(columns: Sequence[ExpectedColumn], page: Sequence[TextRow]) -> It
 
 
 def page_statement(table: ExpectedTable, columns: Sequence[ExpectedColumn], place: tuple[str, ...] | None) -> str:
-    """The next page behind ``place``, the literals of a key (None: the first): ``columns``, then the key.
-
-    The conditions are written out, since MySQL finds no range of an index in ``(a, b) > (1, 2)``.
-    """
+    """The next page behind ``place``, the literals of a key (None: the first): ``columns``, then the key."""
     keys = _key_expressions(table)
     selected = [select_expression(column.data_type, quote_identifier(column.name)) for column in columns]
     conditions = [f"({table.where})"] if table.where is not None else []
     if place is not None:
-        behind = ""
-        for expression, literal in zip(reversed(keys), reversed(place), strict=True):
-            further = f" OR ({expression} = {literal} AND {behind})" if behind else ""
-            behind = f"({expression} > {literal}{further})"
-        conditions.append(f"{keys[0]} >= {place[0]} AND {behind}")
+        conditions.append(is_behind(keys, place))
     statement = f"SELECT {', '.join([*selected, *keys])} FROM {quote_identifier(table.table_id.table)}"
     if conditions:
         statement += f" WHERE {' AND '.join(conditions)}"

@@ -1,0 +1,207 @@
+"""A table compared chunk by chunk: the same is found as at once, little is read, and a check that was stopped goes on.
+
+The source is a real MySQL; the tables are Iceberg's and Delta's files, a real PostgreSQL's and ClickHouse's.
+"""
+
+import json
+import random
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from libs.local.check import compared
+from libs.local.check.chunks import Chunk, chunk_behind
+from libs.local.check.compared import stack_compared
+from libs.local.check.mysql_rows import MysqlRows, consistent_snapshot
+from libs.local.check.rounds import Piece, next_chunk, so_far, with_chunk
+from libs.local.check.run import CheckReport, TableCheck, check
+from libs.local.documents import read_documents
+from libs.local.home import Home, home_at
+from libs.source.mysql.settings import DatabaseSettings
+from tests.conftest import MysqlServer
+from tests.headwater_command import HeadwaterCommand, write_shop
+from tests.integration.test_check_by_sums import KEYS, KINDS, Loaded, Rig, Rows, Store, rig_of, small_parts, store
+from tests.unit.local.warehouse_files import write_table
+
+__all__ = ["small_parts", "store"]  # the fixtures
+
+pytestmark = pytest.mark.integration
+
+ROWS = 300
+CHUNK_ROWS = 70
+NOTED_WITHIN_S = 60.0
+
+
+def in_chunks(
+    rig: Rig, piece: Piece, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[TableCheck], TableCheck]:
+    """What was found of each chunk, and of all of them."""
+    monkeypatch.setattr(compared, "warehouse_of", lambda *_: Loaded(rig.stored))
+    mesh = stack_compared(rig.home, read_documents(rig.home), is_up=False)
+    begun, found = None, []
+    while True:
+        of_next = next_chunk(mesh, ["acme"], piece, begun, rows)
+        assert of_next is not None
+        chunk, shape = of_next
+        report: CheckReport = check(mesh, ["acme"], limit=10_000, chunk=chunk)
+        found += report.tables
+        begun = with_chunk(piece, begun, chunk, shape, report)
+        if chunk.is_last:
+            [table] = so_far(begun, report).tables
+            return found, table
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("seed", range(3))
+def test_chunks_find_what_is_found_at_once(
+    seed: int,
+    store: Store,
+    mysql_server: MysqlServer,
+    unique_name: Callable[[str], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of small, negative and unsigned keys; also a column without a checksum, and rows where the source has none."""
+    chance = random.Random(seed)
+    rows = Rows([kind for kind in KINDS if kind.mysql in ("TINYINT", "JSON", "BIT(9)")], KEYS[seed])
+    rows.make(chance, ROWS)
+    rows.plant(chance, 9)
+    database = unique_name("chunks")
+    rig = rig_of(rows, mysql_server, database, store, tmp_path)
+
+    at_once = rig.check(monkeypatch, reads_all=True)
+    parts, table = in_chunks(rig, Piece("shop", f"{database}.t"), CHUNK_ROWS, monkeypatch)
+
+    assert len(parts) == table.chunks == ROWS // CHUNK_ROWS + 1
+    assert all(part.comparison.rows_compared <= CHUNK_ROWS + 9 for part in parts)
+    differences = [difference for part in parts for difference in part.comparison.first]
+    assert sorted(map(repr, differences)) == sorted(map(repr, at_once.comparison.first))
+    assert at_once.comparison.rows_different > 3
+    assert table.comparison.rows_different == at_once.comparison.rows_different
+    assert table.comparison.rows_compared == at_once.comparison.rows_compared
+
+
+@pytest.fixture
+def database(mysql_server: MysqlServer, unique_name: Callable[[str], str], tmp_path: Path) -> str:
+    """Items of five owners, one of them with most, keyed by owner and number."""
+    name = unique_name("items")
+    rows = [(owner, number) for owner in range(5) for number in range(200 if owner == 3 else 10)]
+    mysql_server.execute(
+        f"CREATE DATABASE {name}",
+        f"CREATE TABLE {name}.items (owner INT, number BIGINT UNSIGNED, note VARCHAR(9), PRIMARY KEY (owner, number))",
+        f"INSERT INTO {name}.items VALUES " + ", ".join(f"({owner}, {number}, 'x')" for owner, number in rows),
+    )
+    home = home_at(tmp_path / "home")
+    write_shop(home, mysql_server, name, {"acme": "{mode: mirror}"})
+    deliver(home, name, rows)
+    return name
+
+
+def deliver(home: Home, database: str, rows: Sequence[tuple[int | None, int]]) -> None:
+    held = pa.table(
+        {
+            "owner": pa.array([owner for owner, _ in rows], pa.int32()),
+            "number": pa.array([number for _, number in rows], pa.decimal128(20, 0)),
+            "note": ["x"] * len(rows),
+        }
+    )
+    write_table(home, "acme", "shop", f"{database}.items", held, is_new=not home.catalog_file.exists())
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_key_of_several_numbers_is_bounded_by_all_of_them(
+    mysql_server: MysqlServer, database: str, tmp_path: Path
+) -> None:
+    """An owner with most of the rows is cut within; a row that the source cannot have is found in the first chunk."""
+    home = home_at(tmp_path / "home")
+    rows = [(owner, number) for owner in range(5) for number in range(200 if owner == 3 else 10)]
+    deliver(home, database, [*(row for row in rows if row != (3, 150)), (None, 7)])
+    mesh = stack_compared(home, read_documents(home), is_up=False)
+
+    begun, parts = None, []
+    for _ in range(4):
+        of_next = next_chunk(mesh, ["acme"], Piece("shop", f"{database}.items"), begun, 70)
+        assert of_next is not None
+        report = check(mesh, ["acme"], limit=10, chunk=of_next[0])
+        begun = with_chunk(Piece("shop", f"{database}.items"), begun, *of_next, report)
+        parts += report.tables
+
+    assert [part.chunk and part.chunk.up_to for part in parts] == [(3, 39), (3, 109), (3, 179), None]
+    assert [part.comparison.rows_compared for part in parts] == [71, 70, 70, 30]
+    assert [[each.key for each in part.comparison.first] for part in parts] == [[(None, 7)], [], [(3, 150)], []]
+    assert all(part.rows_read < 30 for part in parts)
+
+
+def rows_read_at_the_source(server: MysqlServer, act: Callable[[MysqlRows], object]) -> int:
+    """Of its tables, by the server's own count; the temporary ones of its answers aside."""
+    where = DatabaseSettings(host=server.host, port=server.port, user="root")
+    with consistent_snapshot(where) as connection:
+        act(MysqlRows(connection))
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW SESSION STATUS WHERE Variable_name IN ('Handler_read_next', 'Handler_read_rnd_next')")
+            return sum(int(str(value)) for _, value in cursor.fetchall())
+
+
+def test_finding_where_a_chunk_ends_walks_no_further_than_its_rows(mysql_server: MysqlServer, database: str) -> None:
+    """From behind the last one on: all chunks together read the table's index once."""
+    found: list[Chunk] = []
+
+    def find(source: MysqlRows) -> None:
+        [table] = [each for each in source.tables() if each.table_id.database == database]
+        mysql_server.execute(f"ANALYZE TABLE {database}.items")
+        with source.connection.cursor() as cursor:
+            cursor.execute("FLUSH STATUS")
+        found.append(chunk_behind(source, table, None, 60))
+        while not found[-1].is_last:
+            found.append(chunk_behind(source, table, found[-1].up_to, 60))
+
+    read = rows_read_at_the_source(mysql_server, find)
+
+    assert [chunk.up_to for chunk in found] == [(3, 29), (3, 89), (3, 149), (4, 9), None]
+    assert read <= 240 + 2 * len(found)
+
+
+@pytest.mark.parametrize("change", [None, "ADD COLUMN other INT"])
+def test_a_check_that_was_killed_within_a_table_goes_on_there(
+    mysql_server: MysqlServer, database: str, tmp_path: Path, change: str | None
+) -> None:
+    """With the differences of before counted in; a table that has other columns now is begun anew."""
+    home, file = home_at(tmp_path / "home"), tmp_path / "check.json"
+    rows = [(owner, number) for owner in range(5) for number in range(200 if owner == 3 else 10)]
+    deliver(home, database, [row for row in rows if row != (0, 3)])
+    options = ("check", "acme", "--every", "1", "--share", "0.5", "--chunk-rows", "50", "--resume-file", str(file))
+    with HeadwaterCommand(home).start(*options) as command:
+        try:
+            assert command.stdout is not None
+            output = iter(command.stdout.readline, "")
+            assert any("owner=0, number=3" in line for line in output)
+            deadline_s = time.monotonic() + NOTED_WITHIN_S
+            while not file.exists():
+                assert time.monotonic() < deadline_s
+                time.sleep(0.05)
+        finally:
+            command.kill()
+    [begun] = json.loads(file.read_text())["begun"]
+    if change is not None:
+        mysql_server.execute(f"ALTER TABLE {database}.items {change}")
+
+    with HeadwaterCommand(home).start(*options) as command:
+        try:
+            assert command.stdout is not None
+            said = []
+            for line in iter(command.stdout.readline, ""):
+                said.append(line)
+                if re.search(r"compared in .* difference\(s\)", line):
+                    break
+        finally:
+            command.kill()
+
+    text = "".join(said)
+    assert begun["chunks"] >= 1
+    assert ("begun anew" in text) == (change is not None)
+    assert ("owner=0, number=3" in text) == (change is not None)
+    assert re.search(rf"^acme +{database}\.items +240 rows x +3 columns  DIFFERENT, 5 chunks$", text, re.M), text
