@@ -178,7 +178,8 @@ def check_command(
     mesh = _stack(home, is_repairing=is_repairing) if mesh_file is None else _elsewhere(mesh_file)
     ask = _Asked(mesh, tenants, tables, limit, timeout_s, is_repairing, reads_all, report_file)
     if every_s is None:
-        if _compare_at_once(ask).differences:
+        report = _compare_at_once(ask)
+        if report.differences or report.not_compared:
             raise click.exceptions.Exit(1)
         return
     failure: list[str] = []
@@ -209,6 +210,9 @@ def _compare_for_ever(ask: "_Asked", every_s: float, pace: "_Pace | None", failu
         started_s = time.monotonic()
         try:
             report = _compare_at_once(ask) if pace is None else _compare_slowly(ask, pace)
+            if report.not_compared:
+                record_tables(report)
+                raise NotAllCompared(f"{len(report.not_compared)} table(s), the first because {report.not_compared[0]}")
             record_turn(report, took_s=time.monotonic() - started_s, ended_at_s=time.time())
             has_compared = True
             failure.clear()
@@ -313,21 +317,27 @@ def _compare_slowly(asked: _Asked, pace: _Pace) -> CheckReport:
     todo = still_to_do(whole, last.last) or whole
     reports: list[CheckReport] = []
     errors: list[HeadwaterError] = []
+    lacking: list[str] = []
     with told_on_the_way() as tell:
         for piece in todo:
+            known = len(reports)
             try:
                 _compare_in_chunks(asked, pace, piece, place, reports, tell)
             except HeadwaterError as error:
                 if asked.ended.is_set():
                     raise
                 errors.append(error)
+                lacking.append(str(error))
                 click.secho(f"{piece.source}: {piece.table} not compared: {error}", fg="yellow")
+            else:
+                lacking += joined(reports[known:]).not_compared[:1]
             place.move(place.turn.behind(piece))
     place.move(place.turn.behind(None))
     if errors and not reports:
         raise errors[0]
-    if errors:
-        raise NotAllCompared(f"{len(errors)} of {len(todo)} tables, the first because {errors[0]}") from errors[0]
+    if lacking:
+        cause = errors[0] if errors else None
+        raise NotAllCompared(f"{len(lacking)} of {len(todo)} tables, the first because {lacking[0]}") from cause
     return joined(reports)
 
 
@@ -464,6 +474,7 @@ def _append(file: Path, report: CheckReport) -> None:
                 "rows_undecided": table.undecided,
                 "is_sure": table.is_sure or not report.source_moved,
                 "faults": list(table.faults),
+                "not_compared": table.not_compared or None,
                 "first_differences": [difference_line(table, each) for each in table.comparison.first],
                 "chunk": None if table.chunk is None else _chunk_told(table.chunk),
             }
@@ -482,10 +493,11 @@ def print_report(report: CheckReport, took_s: float) -> None:
         _print_table(table)
     if any(table.is_summed for table in report.tables):
         click.echo(f"by checksums; read one by one: {report.rows_read:,} row(s)")
-    colour = "red" if report.differences else "green"
+    colour = "red" if report.differences else "yellow" if report.not_compared else "green"
+    left_out = f", {len(report.not_compared)} table(s) not compared" if report.not_compared else ""
     click.secho(
         f"{report.rows_compared:,} rows ({report.cells_compared:,} values) compared in {took_s:.1f} s: "
-        f"{report.differences:,} difference(s)",
+        f"{report.differences:,} difference(s){left_out}",
         fg=colour,
     )
     unsure = [table for table in report.tables if table.comparison.rows_different and not table.is_sure]
@@ -501,6 +513,8 @@ def print_report(report: CheckReport, took_s: float) -> None:
 def _print_table(table: TableCheck) -> None:
     """Its line, and what differs under it."""
     click.echo(_table_line(table))
+    if table.not_compared:
+        click.secho(f"    {table.not_compared}", fg="yellow")
     if table.read_columns:
         click.echo(f"    read of every row, since they have no checksum: {', '.join(table.read_columns)}")
     for fault in table.faults:
@@ -518,6 +532,8 @@ def _print_table(table: TableCheck) -> None:
 
 def _table_line(table: TableCheck) -> str:
     verdict = click.style("equal", fg="green") if table.is_equal else click.style("DIFFERENT", fg="red")
+    if table.not_compared:
+        verdict = click.style("NOT COMPARED", fg="yellow")
     where = f" where {table.table.where}" if table.table.where else ""
     masked = [column.name for column in table.table.columns if column.mask is not None]
     masks = f", masked: {', '.join(masked)}" if masked else ""

@@ -92,6 +92,8 @@ class StackHops:
     """Of the stack of a home (``Hops``): by its services, and by what the Spark job leaves in files."""
 
     home: Home
+    passes_parked: bool = False
+    """Parked tables are not waited for: whoever waits tells of them (``check``). Else one makes waiting vain."""
 
     @property
     def kafka(self) -> KafkaSettings:
@@ -101,7 +103,7 @@ class StackHops:
         return _by_source(self.home, sources)
 
     def sink_hop(self, consumer: Consumer, tenant: TenantSpec) -> Callable[[], Behind | None]:
-        return _sink_hop(self.home, consumer, tenant)
+        return _sink_hop(self.home, consumer, tenant, passes_parked=self.passes_parked)
 
 
 def wait_for_snapshots(
@@ -400,7 +402,9 @@ def _router_behind(
     return None
 
 
-def _sink_hop(home: Home, consumer: Consumer, tenant: TenantSpec) -> Callable[[], Behind | None]:
+def _sink_hop(
+    home: Home, consumer: Consumer, tenant: TenantSpec, *, passes_parked: bool
+) -> Callable[[], Behind | None]:
     ends: dict[tuple[str, int], int] = {}
 
     def look() -> Behind | None:
@@ -411,8 +415,14 @@ def _sink_hop(home: Home, consumer: Consumer, tenant: TenantSpec) -> Callable[[]
             if progress.halted_because is not None:
                 raise _Hopeless(f"the sink of tenant {tenant.tenant} is halted: {progress.halted_because}")
             for table in progress.tables.values():
-                if table.parked is not None and table.needs_a_human:
+                if table.parked is not None and table.needs_a_human and not passes_parked:
                     raise _Hopeless(f"table {table.warehouse_table} is parked: {table.parked.because}")
+            for table in progress.tables.values():
+                # Its events were passed over, so Spark's checkpoint is beyond them.
+                if table.parked is not None and not table.needs_a_human:
+                    return Behind(
+                        f"table {table.warehouse_table}", f"at most {table.parked.waiting_offsets:,} event(s)"
+                    )
         return _sink_behind(home, consumer, tenant.tenant, ends)
 
     return look

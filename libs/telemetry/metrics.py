@@ -960,7 +960,8 @@ CHECK_SECONDS = _gauge(
 CHECK_FAILED_TURNS = _counter(
     Area.CHECK,
     "headwater_check_failed_turns_total",
-    "Turns that could not compare: a source, Kafka or a warehouse did not answer, or the tables did not catch up.",
+    "Turns that could not compare everything: a source, Kafka or a warehouse did not answer, tables did not catch up or are "
+    "parked.",
     "Rising: the command's output has the reason; the next turn tries again.",
 )
 CHECK_COMPARED_ROWS = _gauge(

@@ -4,10 +4,13 @@ The source is a real MySQL, the tables are real Iceberg files. No service runs: 
 written here, right or with one fault.
 """
 
+import dataclasses
 import hashlib
+import itertools
 import json
+import re
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +21,14 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from libs.local import warehouse
+from libs.local.check import run
 from libs.local.check.compare import MISSING
 from libs.local.check.compared import stack_compared
 from libs.local.check.run import CheckReport, check
 from libs.local.documents import read_documents
 from libs.local.home import Home, home_at
 from libs.local.iceberg_variants import VariantsUnreadable
-from libs.types.warehouse import WarehouseTable
+from libs.types.warehouse import ParkedTable, SinkProgress, TableProgress, WarehouseTable, encode_sink_progress
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, write_shop
 from tests.unit.local.warehouse_files import write_table
@@ -33,6 +37,7 @@ pytestmark = pytest.mark.integration
 
 EMAILS = ("a@example.org", None, "B@example.org", "ä@example.org")
 HUGE = 2**64 - 1
+COMMAND_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,6 +353,71 @@ def test_a_turn_that_is_spread_goes_table_by_table_and_on_where_it_was(
     for table, count in different.items():
         labels = f'{{source="shop",table="{shop.database}.{table}",tenant="acme"}}'
         assert f"headwater_check_different_rows{labels} {count}.0" in page
+
+
+PARKED = ParkedTable(because="column note: its type changed; choose a policy", from_offsets={0: 3}, to_offsets={0: 9})
+
+
+def test_a_parked_table_is_told_of_and_not_compared(shop: Shop, mysql_server: MysqlServer, tmp_path: Path) -> None:
+    """The others are; the command exits as with a difference, and the report says why."""
+    mysql_server.execute(
+        f"CREATE TABLE {shop.database}.items (id INT PRIMARY KEY)", f"INSERT INTO {shop.database}.items VALUES (1)"
+    )
+    shop.deliver("acme", rows(("b",)))
+    write_table(shop.home, "acme", "shop", f"{shop.database}.items", pa.table({"id": pa.array([1], pa.int32())}))
+    table = TableProgress(
+        topic="t",
+        source="shop",
+        table=f"{shop.database}.orders",
+        warehouse_table="w",
+        parked=PARKED,
+        written_at_us=1_700_000_000_000_000,
+    )
+    progress = shop.home.sink_dir / "progress" / "acme.json"
+    progress.parent.mkdir(parents=True)
+    progress.write_bytes(encode_sink_progress(SinkProgress(tenant="acme", tables={"t": table})))
+    report_file = tmp_path / "report.jsonl"
+
+    exit_code, said = HeadwaterCommand(shop.home).run(
+        "check", "acme", "--report", str(report_file), timeout_s=COMMAND_TIMEOUT_S
+    )
+
+    assert exit_code == 1, said
+    assert re.search(rf"^acme +{shop.database}\.items +1 rows x +1 columns  equal$", said, re.M), said
+    assert re.search(rf"^acme +{shop.database}\.orders .* NOT COMPARED$", said, re.M), said
+    why = f"parked, last written at 2023-11-14T22:13:20+00:00: {PARKED.because}"
+    assert why in said
+    assert "0 difference(s), 1 table(s) not compared" in said
+    lines = [json.loads(line) for line in report_file.read_text().splitlines()]
+    assert [(line["table"].rpartition(".")[2], line["not_compared"]) for line in lines] == [
+        ("items", None),
+        ("orders", why),
+    ]
+    with HeadwaterCommand(shop.home).start("check", "acme", "--every", "1") as command:
+        try:
+            assert command.stdout is not None
+            said = next(line for line in iter(command.stdout.readline, "") if line.startswith("not compared: "))
+        finally:
+            command.kill()
+    assert said == f"not compared: 1 table(s), the first because acme: {shop.database}.orders: {why}\n"
+
+
+@pytest.mark.parametrize("parks", [True, False])
+def test_a_table_that_is_parked_before_the_second_look_is_not_judged(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, parks: bool
+) -> None:
+    """It does not hold the moment that was waited for."""
+    shop.deliver("acme", rows(("b", "A", "Z")))
+    monkeypatch.setattr(run, "wait_until_caught_up", lambda *_, **__: None)
+    later = {("shop", f"{shop.database}.orders"): "parked: x"} if parks else {}
+    seen: Iterator[dict[tuple[str, str], str]] = itertools.chain([{}], itertools.repeat(later))
+    mesh = dataclasses.replace(
+        stack_compared(shop.home, read_documents(shop.home), is_up=True), parked=lambda _: next(seen)
+    )
+
+    [table] = check(mesh, ["acme"], limit=10).tables
+
+    assert (table.not_compared, table.comparison.rows_different) == (("parked: x", 0) if parks else ("", 1))
 
 
 def test_a_table_that_never_arrived_lacks_every_row(shop: Shop) -> None:

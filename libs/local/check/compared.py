@@ -1,5 +1,6 @@
 """A mesh as ``check`` asks it: its sources, its tenants' documents, how far it has got, and the tables in its warehouses."""
 
+import functools
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from libs.errors import InvalidSettings
 from libs.local.catch_up import Hops, StackHops
 from libs.local.documents import Documents, SourceDocument, mask_keys
 from libs.local.home import Home
+from libs.local.sink_state import parked_tables
 from libs.local.warehouse import TableStore
 from libs.local.warehouses import warehouse_of
 from libs.types.tenant import KeyFrom, TenantSpec
@@ -33,6 +35,9 @@ class ComparedMesh:
     """Raises InvalidSettings where no such tenant is in force; the message has the nearest name."""
     notes: tuple[str, ...] = ()
     """What a person has to know of all that is found."""
+    parked: Callable[[str], Mapping[tuple[str, str], str]] = lambda _: {}
+    """Why tables of a tenant wait for a human, by source and ``database.table``: none of them is compared. From outside of a
+    mesh nobody sees it."""
 
 
 def stack_compared(home: Home, documents: Documents, *, is_up: bool) -> ComparedMesh:
@@ -41,12 +46,13 @@ def stack_compared(home: Home, documents: Documents, *, is_up: bool) -> Compared
     return ComparedMesh(
         documents.sources,
         documents.tenants,
-        StackHops(home) if is_up else None,
+        StackHops(home, passes_parked=True) if is_up else None,
         lambda tenant: warehouse_of(home, documents, tenant),
         mask_keys(home).key,
         home.data_dir,
         documents.require_tenant,
         () if is_up else tuple(notes),
+        functools.partial(parked_tables, home),
     )
 
 

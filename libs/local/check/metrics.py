@@ -23,8 +23,10 @@ def record_turn(report: CheckReport, *, took_s: float, ended_at_s: float) -> Non
 
 
 def record_tables(report: CheckReport) -> None:
-    """Set those of the tables of ``report``, and leave the others."""
+    """Set those of the tables of ``report``, and leave the others, and what is known of those that could not be compared."""
     for check in report.tables:
+        if check.not_compared:
+            continue
         labels = (check.tenant, check.source, str(check.table.table_id))
         CHECK_COMPARED_ROWS.labels(*labels).set(check.comparison.rows_compared)
         CHECK_READ_ROWS.labels(*labels).set(check.rows_read)

@@ -12,7 +12,7 @@ nothing of the readers, the router or the sink takes part in the comparison.
 import functools
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -187,10 +187,16 @@ def _compare_source(
     timeout_s: float,
     on_progress: Callable[[str], None],
 ) -> _OfSource:
+    parked: dict[tuple[str, str], str] = {}
+
     def wait_for_all() -> Executed:
         wanted = source_positions(mesh.sources, [source])
         if mesh.hops is not None:
             wait_until_caught_up(mesh.hops, tenants, wanted, timeout_s=timeout_s, on_progress=on_progress)
+        # Behind the wait, which passes over their events as the sink does.
+        for spec in tenants:
+            of_tenant = mesh.parked(spec.tenant).items()
+            parked.update({(spec.tenant, table): why for (whose, table), why in of_tenant if whose == source})
         return wanted[source]
 
     waited_for = wait_for_all()
@@ -199,7 +205,7 @@ def _compare_source(
         before = answering.executed()
         # Behind the wait: a stack that was just started makes it with its first rows.
         with temporary_folder(mesh) as folder:
-            looked = list(_check_source(mesh, answering, source, tenants, compare, Path(folder), on_progress))
+            looked = list(_check_source(mesh, answering, source, tenants, compare, Path(folder), parked, on_progress))
         compared = {each.check.table.table_id for each in looked}
         tables = [table for table in answering.tables() if table.table_id in compared]
         about_keys = list(_notes_on_keys(source, mesh.sources[source], tables))
@@ -208,6 +214,7 @@ def _compare_source(
     if mesh.hops is not None:
         on_progress("looking again at the rows that differ")
         looked = _looked_again(mesh, source, looked, wait_for_all, compare.limit)
+        looked = [_unless_parked(each, parked) for each in looked]
     return _OfSource([each.check for each in looked], is_moving, about_keys, worked_s)
 
 
@@ -279,6 +286,21 @@ def _looked_again(
     return found
 
 
+def _unless_parked(looked: _Looked, parked: Mapping[tuple[str, str], str]) -> _Looked:
+    """Of a table that was parked meanwhile no difference is sure: it did not hold what the second look waited for."""
+    check = looked.check
+    why = parked.get((check.tenant, str(check.table.table_id)))
+    if why is None or not check.comparison.rows_different:
+        return looked
+    return _Looked(_not_compared(check.tenant, check.source, check.table, why))
+
+
+def _not_compared(tenant: str, source: str, table: ExpectedTable, why: str) -> TableCheck:
+    return TableCheck(
+        tenant, source, table, Comparison(), tuple(column.name for column in table.columns), not_compared=why
+    )
+
+
 def _notes_on_keys(source: str, document: SourceDocument, tables: Iterable[SourceTable]) -> Iterator[str]:
     """Of tables whose events have a key that does not tell their rows apart."""
     if isinstance(document, DtsDocument) or not document.key_columns:
@@ -299,6 +321,7 @@ def _check_source(
     tenants: Sequence[TenantSpec],
     compare: Comparing,
     folder: Path,
+    parked: Mapping[tuple[str, str], str],
     on_progress: Callable[[str], None],
 ) -> Iterator[_Looked]:
     captured = [
@@ -316,6 +339,9 @@ def _check_source(
         for selection in selections:
             assert warehouse is not None
             for table in expected_tables(selection, captured, spec.format.names_of_fields, key_of):
+                if (why := parked.get((spec.tenant, str(table.table_id)))) is not None:
+                    yield _Looked(_not_compared(spec.tenant, source, table, why))
+                    continue
                 on_progress(f"comparing {spec.tenant}: {table.table_id}")
                 place = warehouse_table(spec.tenant, source, table.table_id)
                 load = functools.partial(warehouse.load, place)

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from libs.local.home import home_at
-from libs.local.sink_state import committed_offsets, sink_progress
+from libs.local.sink_state import committed_offsets, parked_tables, sink_progress
+from libs.types.warehouse import ParkedTable, SinkProgress, TableProgress, encode_sink_progress
 
 
 def checkpoint(root: Path, batches: dict[int, str], commits: list[int]) -> None:
@@ -37,3 +38,41 @@ def test_before_the_first_batch_there_is_nothing(tmp_path: Path) -> None:
     checkpoint(tmp_path, {0: '{"t":{"0":9}}'}, commits=[])
     assert committed_offsets(home_at(tmp_path), "acme") == {}
     assert sink_progress(home_at(tmp_path), "acme") is None
+
+
+def test_tables_that_wait_for_a_human_are_told_with_the_reason_and_since_when(tmp_path: Path) -> None:
+    """One that catches up waits for nobody; of one that nothing was ever written into no time is known."""
+    assert parked_tables(home_at(tmp_path), "acme") == {}
+    folder = tmp_path / "data" / "sink" / "progress"
+    folder.mkdir(parents=True)
+    (folder / "acme.json").write_bytes(
+        encode_sink_progress(
+            SinkProgress(
+                tenant="acme",
+                tables={
+                    "a": table(
+                        "a", ParkedTable(because="x; do y", from_offsets={}, to_offsets={}), 1_700_000_000_000_000
+                    ),
+                    "b": table("b", ParkedTable(because="z", from_offsets={}, to_offsets={}), 0),
+                    "c": table("c", ParkedTable(because="", from_offsets={}, to_offsets={}, is_catching_up=True), 1),
+                    "d": table("d", None, 1),
+                },
+            )
+        )
+    )
+
+    assert parked_tables(home_at(tmp_path), "acme") == {
+        ("shop", "shop.a"): "parked, last written at 2023-11-14T22:13:20+00:00: x; do y",
+        ("shop", "shop.b"): "parked: z",
+    }
+
+
+def table(name: str, parked: ParkedTable | None, written_at_us: int) -> TableProgress:
+    return TableProgress(
+        topic=name,
+        source="shop",
+        table=f"shop.{name}",
+        warehouse_table=f"acme.shop.shop.{name}",
+        parked=parked,
+        written_at_us=written_at_us,
+    )

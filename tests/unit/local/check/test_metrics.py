@@ -1,5 +1,7 @@
 """What a turn of ``check --every`` tells Prometheus."""
 
+import dataclasses
+
 from prometheus_client import REGISTRY
 
 from libs.local.check.compare import Comparison
@@ -40,3 +42,12 @@ def test_a_table_of_a_turn_that_goes_on_leaves_the_others_as_they_are() -> None:
     assert [value_of("different_rows", table) for table in ("orders", "items")] == [0, 0]
     assert value_of("compared_rows", "items") == 1000
     assert REGISTRY.get_sample_value("headwater_check_ended_timestamp_seconds") == 99.0
+
+
+def test_of_a_table_that_is_not_compared_stays_what_is_known() -> None:
+    record_tables(CheckReport((checked("orders", different=3),), False))
+
+    waits = dataclasses.replace(checked("orders"), not_compared="parked: x")
+    record_tables(CheckReport((waits,), False))
+
+    assert value_of("different_rows", "orders") == 3

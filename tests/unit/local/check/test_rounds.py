@@ -147,6 +147,7 @@ class Slow:
         self.ends = (*ends, None)
         self.failing = failing
         self.shape = "s"
+        self.parked = ""
         self.clock = Clock()
         monkeypatch.setattr(command, "pieces", lambda *_: ALL)
         monkeypatch.setattr(command, "next_chunk", self.next_chunk)
@@ -168,7 +169,10 @@ class Slow:
         for place in (table[0], f"{table[0]}_{chunk.up_to and chunk.up_to[0]}"):
             if (error := self.failing.get(place)) is not None:
                 raise error
-        return CheckReport((checked("acme", chunk, different=int(table[0] == "b")),), False, (), worked_s=2.0)
+        found = checked("acme", chunk, different=int(table[0] == "b"))
+        if table[0] in self.parked:
+            found = dataclasses.replace(checked("acme", None), not_compared="parked: do this")
+        return CheckReport((found,), False, (), worked_s=2.0)
 
     def run(self, file: Path | None = None) -> CheckReport:
         asked = command._Asked(lambda _: None, (), (), 10, 1.0, False, False, None)  # type: ignore[arg-type,return-value]
@@ -245,3 +249,17 @@ def test_a_table_that_fails_in_its_midst_goes_on_there_in_the_next_turn(
 
     assert ("b.t", None) not in again.compared
     assert [table for table, _ in again.compared] == ["a.t", "a.t", "b.t", "a.t", "a.t"]
+
+
+def test_a_parked_table_is_told_once_and_fails_the_turn(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its further chunks are not asked for; the others are compared."""
+    turn = Slow(monkeypatch, 5)
+    turn.parked = "b"
+
+    with pytest.raises(NotAllCompared, match=r"1 of 3 tables, the first because acme: a\.t: parked: do this"):
+        turn.run(tmp_path / "place.json")
+
+    assert turn.compared == [("a.t", None), ("a.t", (5,)), ("b.t", None), ("a.t", None), ("a.t", (5,))]
+    assert not (tmp_path / "place.json").exists()
