@@ -263,3 +263,12 @@ def test_a_parked_table_is_told_once_and_fails_the_turn(
 
     assert turn.compared == [("a.t", None), ("a.t", (5,)), ("b.t", None), ("a.t", None), ("a.t", (5,))]
     assert not (tmp_path / "place.json").exists()
+
+
+def test_a_terminal_shows_how_far_a_table_is() -> None:
+    """By its keys, with the rows that the chunks before had."""
+    begun = Begun(piece=ALL[0], shape="s", up_to=(5,), chunks=1, totals=(Total(tenant="acme", rows_compared=200_000),))
+
+    assert command.progress_line(ALL[0], None, chunk_of(5)) == f"shop: a.t {'█' * 12}{'░' * 12} 50%:"
+    assert command.progress_line(ALL[0], begun, chunk_of(9)).endswith(" 50%, 200,000 rows compared:")
+    assert command.keys_of(Chunk(("a", "b"), (1, 2), (3, 4), (1, 2), (3, 4), 9, 1.0)) == "a, b behind 1, 2 up to 3, 4"
