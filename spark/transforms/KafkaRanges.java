@@ -204,8 +204,9 @@ public class KafkaRanges implements TableProvider {
     private ConsumerRecord record;
     private UTF8String topic;
     private long to;
-    private long movedAtMs = System.currentTimeMillis();
-    private long asksForTopicsAtMs = movedAtMs + ASKS_FOR_TOPICS_AFTER_MS;
+    private long positions = Long.MIN_VALUE;  // the sum of all, when it was asked last
+    private long waitsSinceMs;
+    private long asksForTopicsAtMs;
 
     Reader(String ranges, Map options, String[] columns, boolean failsOnLoss, long stallsAfterMs) {
       this.columns = columns;
@@ -303,12 +304,10 @@ public class KafkaRanges implements TableProvider {
       }
       places = polled.partitions().iterator();
       long nowMs = System.currentTimeMillis();
-      if (!polled.isEmpty()) {
-        movedAtMs = nowMs;
-      } else if (nowMs > asksForTopicsAtMs && nowMs > movedAtMs + ASKS_FOR_TOPICS_AFTER_MS) {
+      if (polled.isEmpty() && nowMs > asksForTopicsAtMs) {
         lose(withoutTopic());
-        asksForTopicsAtMs = System.currentTimeMillis() + ASKS_FOR_TOPICS_AFTER_MS;
-        if (nowMs > movedAtMs + stallsAfterMs) {
+        asksForTopicsAtMs = nowMs + ASKS_FOR_TOPICS_AFTER_MS;
+        if (nowMs > waitsSinceMs + stallsAfterMs) {
           throw new TimeoutException("Kafka gives nothing of " + open.keySet() + " for " + stallsAfterMs + " ms");
         }
       }
@@ -325,11 +324,19 @@ public class KafkaRanges implements TableProvider {
     /** A position tells of what nobody is given, too: markers of transactions, records of those that were broken off. */
     private List readToTheirEnds() {
       List read = new ArrayList();
+      long sum = 0;
       for (Iterator each = open.values().iterator(); each.hasNext();) {
         Range range = (Range) each.next();
-        if (consumer.position(range.place) >= range.to) {
+        long position = consumer.position(range.place);
+        sum += position;
+        if (position >= range.to) {
           read.add(range.place);
         }
+      }
+      if (sum != positions) {  // what Spark did with the records meanwhile is no time that Kafka took
+        positions = sum;
+        waitsSinceMs = System.currentTimeMillis();
+        asksForTopicsAtMs = waitsSinceMs + ASKS_FOR_TOPICS_AFTER_MS;
       }
       return read;
     }

@@ -5,6 +5,7 @@ One broker for all tests, with an open listener for the tests themselves, SASL_P
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -51,7 +52,8 @@ from protos.dts import subscription_pb2 as pb
 from services.dts_decoder.client import SubscriptionClient
 from services.dts_decoder.settings import SubscriptionSettings
 from services.router.writer import TopicsRefused
-from spark.transforms.read_topics import kafka_options
+from spark.jobs.topic_tails import committed_ends
+from spark.transforms.read_topics import read_records
 from tests.certificates import write_certificates
 from tests.conftest import KafkaBroker, ValkeyServer, start_kafka_in
 from tests.integration.router_rig import RouterProcess, created_ids, read_topic, read_until
@@ -345,9 +347,10 @@ def test_rows_come_all_the_way_with_every_kafka_behind_users(
 
 
 def _read_by_spark(settings: KafkaSettings, topic: str) -> int:
-    """Committed records, with the options of the sink."""
+    """Committed records, as a sink reads them."""
     session = shared_spark().session
-    return session.read.format("kafka").options(**kafka_options(settings)).option("subscribe", topic).load().count()
+    ends = committed_ends(session, settings, f"^{re.escape(topic)}$", {topic: {0: 0}})
+    return read_records(session, settings, topic, {}, ends[topic]).count()
 
 
 @pytest.mark.parametrize("sees_it", [True, False])
