@@ -862,11 +862,12 @@ def _sink_column(column: Column, table: TableBatch) -> SinkColumn:
 def _parked(table: TableBatch, because: str) -> ParkedTable:
     seen_from = joined_offsets(*(part.from_offsets for part in table.fresh), choose=min)
     seen_to = joined_offsets(*(part.to_offsets for part in table.fresh), choose=max)
-    before = table.parked
+    before = ParkedTable(because=because, from_offsets={}, to_offsets={}) if table.parked is None else table.parked
     return ParkedTable(
         because=because,
-        from_offsets=seen_from if before is None else {**seen_from, **before.from_offsets},
-        to_offsets=seen_to if before is None else joined_offsets(before.to_offsets, seen_to, choose=max),
+        # What a cut held back may lie before that for which the table was parked.
+        from_offsets=joined_offsets(seen_from, before.from_offsets, choose=min),
+        to_offsets=joined_offsets(seen_to, before.to_offsets, choose=max),
     )
 
 

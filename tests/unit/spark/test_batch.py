@@ -10,10 +10,10 @@ from libs.events.delivered_schema import DeliveredSchema
 from libs.mysql.logical import column
 from libs.types.table import TableSchema
 from libs.types.tenant import Images, NameAdjustment, SinkMode, SinkSettings, SourceSelection
-from libs.types.warehouse import WarehouseTable
+from libs.types.warehouse import ParkedTable, WarehouseTable
 from libs.warehouse.dialect import DIALECTS
 from services.router.project import compile_projection, project_row
-from spark.jobs.batch import _commit, _maintain, sink_table
+from spark.jobs.batch import _commit, _maintain, _parked, sink_table
 from spark.jobs.table_batch import TableBatch, changes_of, latest_changes_of, logged_changes_of, reached_with
 from spark.sinks.port import BatchIdentity, Maintained, TableColumn, TableRefused
 from spark.transforms.local_rows import local_rows
@@ -60,6 +60,20 @@ def test_dead_letters_set_nothing_back(shared: SharedSpark) -> None:
     later = reached_with(held)
     assert (later.order, later.committed_at_us, later.offsets) == (f"{order}9", committed_at_us + 1, {0: 99, 3: 7})
     assert reached_with(replace(held, known_order="", known_committed_at_us=0, known_offsets={0: 1})) == reached
+
+
+def test_what_joins_a_parked_table_waits_from_where_it_lies(shared: SharedSpark) -> None:
+    """Behind what waits, as a rule. Where tables move together a cut lets events go that lie before a row of a copy, for which
+    the table was parked."""
+    few = _table(shared, [put(1, 1, "one")], orders_schema())
+    slices = [replace(part, from_offsets={0: 5, 2: 8}, to_offsets={0: 7, 2: 9}) for part in few.slices]
+    parked = ParkedTable(because="so", from_offsets={0: 10, 1: 3, 2: 4}, to_offsets={0: 12, 1: 4, 2: 6})
+
+    waiting = _parked(replace(few, slices=slices, parked=parked), "still")
+
+    assert (waiting.from_offsets, waiting.to_offsets) == ({0: 5, 1: 3, 2: 4}, {0: 12, 1: 4, 2: 9})
+    first = _parked(replace(few, slices=slices), "so")
+    assert (first.from_offsets, first.to_offsets) == ({0: 5, 2: 8}, {0: 7, 2: 9})
 
 
 def test_the_merge_does_not_shuffle_the_rows_again(shared: SharedSpark) -> None:
