@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from libs.config.connections import KafkaSettings
 from spark.java import java_class
-from spark.transforms.read_topics import kafka_options
+from spark.transforms.read_topics import consumer_options
 
 _BYTES_READER: Final = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 
@@ -15,17 +15,16 @@ _BYTES_READER: Final = "org.apache.kafka.common.serialization.ByteArrayDeseriali
 def jvm_consumer(spark: SparkSession, kafka: KafkaSettings, options: Mapping[str, str]) -> Any:
     """A consumer that commits nothing; ``options`` come over those that the sink reads with. Close it."""
     readers = {"key.deserializer": _BYTES_READER, "value.deserializer": _BYTES_READER, "enable.auto.commit": "false"}
-    properties = client_properties(spark, kafka, {**readers, **options})
-    return java_class(spark, "org.apache.kafka.clients.consumer.KafkaConsumer")(properties)
+    given = properties(spark, {**consumer_options(kafka), **readers, **options})
+    return java_class(spark, "org.apache.kafka.clients.consumer.KafkaConsumer")(given)
 
 
-def client_properties(spark: SparkSession, kafka: KafkaSettings, options: Mapping[str, str]) -> Any:
-    """Of a client that connects as the sink does; ``options`` come over its own."""
-    properties = java_class(spark, "java.util.Properties")()
-    own = {name: value for name, value in kafka_options(kafka).items() if name.startswith("kafka.")}
-    for name, value in {**own, **options}.items():
-        properties.put(name.removeprefix("kafka."), value)
-    return properties
+def properties(spark: SparkSession, options: Mapping[str, str]) -> Any:
+    """A client's options, as Java takes them."""
+    found = java_class(spark, "java.util.Properties")()
+    for name, value in options.items():
+        found.put(name, value)
+    return found
 
 
 def topic_partition(spark: SparkSession, topic: str, kafka_partition: int) -> Any:

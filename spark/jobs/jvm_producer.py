@@ -7,7 +7,8 @@ from pyspark.sql import SparkSession
 
 from libs.config.connections import KafkaSettings
 from spark.java import java_class
-from spark.jobs.jvm_consumer import client_properties, duration
+from spark.jobs.jvm_consumer import duration, properties
+from spark.transforms.read_topics import client_options
 
 # The job's loop waits for some of these; it counts as hanging after 120 s.
 _DELIVERY_TIMEOUT_MS: Final = "15000"
@@ -36,7 +37,7 @@ def send_record(
 ) -> None:
     """Durable when this returns. Raises Py4JJavaError where Kafka did not confirm it; it may be there nonetheless."""
     producer = java_class(spark, "org.apache.kafka.clients.producer.KafkaProducer")(
-        client_properties(spark, kafka, _OPTIONS)
+        properties(spark, {**client_options(kafka), **_OPTIONS})
     )
     try:
         record = java_class(spark, "org.apache.kafka.clients.producer.ProducerRecord")(topic, key, value)

@@ -21,10 +21,10 @@ from libs.events.names import dead_letter_topic
 from libs.types.order import EventOrder
 from libs.types.tenant import TenantSpec
 from spark.java import java_class
-from spark.jobs.jvm_consumer import duration
+from spark.jobs.jvm_consumer import duration, properties
 from spark.jobs.spark_errors import described
 from spark.transforms.local_rows import local_rows
-from spark.transforms.read_topics import kafka_options, read_records
+from spark.transforms.read_topics import client_options, kafka_options, read_records
 
 # Base64 makes four bytes of three, and brokers take records of 1 MB by default (message.max.bytes).
 _MAX_EVENT_BYTES: Final = 700_000
@@ -32,7 +32,6 @@ _LETTERS_AT_ONCE: Final = 2_000
 _TIMEOUT_S: Final = 30
 _BROKERS_CHOICE: Final = -1
 _ALREADY_THERE: Final = "TopicExistsException"
-_OF_CONSUMERS: Final = frozenset({"fetch.max.wait.ms", "isolation.level", "max.poll.records"})
 _RECORD_SQL: Final = "topic string, key binary, value binary, headers array<struct<key:string,value:binary>>"
 _LETTER_SQL: Final = (
     "topic string, set_aside_by string, is_withheld boolean, event_kafka_partition int, event_offset bigint, "
@@ -157,12 +156,7 @@ def create_topic(spark: SparkSession, kafka: KafkaSettings, name: str, replicati
 
 
 def _create_topic(spark: SparkSession, kafka: KafkaSettings, name: str, replication_factor: int) -> None:
-    properties = java_class(spark, "java.util.Properties")()
-    for option, value in kafka_options(kafka).items():
-        plain = option.removeprefix("kafka.")
-        if plain != option and plain not in _OF_CONSUMERS:
-            properties.put(plain, value)
-    admin = java_class(spark, "org.apache.kafka.clients.admin.Admin").create(properties)
+    admin = java_class(spark, "org.apache.kafka.clients.admin.Admin").create(properties(spark, client_options(kafka)))
     seconds = java_class(spark, "java.util.concurrent.TimeUnit").SECONDS
     try:
         if name in admin.listTopics().names().get(_TIMEOUT_S, seconds):

@@ -120,30 +120,41 @@ def _records(
 
 def kafka_options(kafka: KafkaSettings) -> dict[str, str]:
     """Options of Spark's Kafka reader; only committed transactions are read."""
-    options = {
-        "kafka.bootstrap.servers": kafka.bootstrap_servers,
-        "kafka.security.protocol": kafka.security_protocol.value,
-        "kafka.isolation.level": "read_committed",
-        "kafka.metadata.max.age.ms": "2000",
-        "kafka.default.api.timeout.ms": str(_KAFKA_TIMEOUT_MS),
-        "kafka.max.poll.records": str(_RECORDS_PER_POLL),
-        "kafka.fetch.max.bytes": str(_MOST_FETCHED_BYTES),
+    return {**{f"kafka.{name}": value for name, value in consumer_options(kafka).items()}, "includeHeaders": "true"}
+
+
+def consumer_options(kafka: KafkaSettings) -> dict[str, str]:
+    """Of one of Kafka's consumers, by its own names; it reads committed transactions alone."""
+    return {
+        **client_options(kafka),
+        "isolation.level": "read_committed",
+        "max.poll.records": str(_RECORDS_PER_POLL),
+        "fetch.max.bytes": str(_MOST_FETCHED_BYTES),
         # Nothing here waits for events: what is asked for is there.
-        "kafka.fetch.max.wait.ms": str(_MAX_FETCH_WAIT_MS),
+        "fetch.max.wait.ms": str(_MAX_FETCH_WAIT_MS),
         # By Kafka's default a consumer that asks for a topic which was deleted meanwhile makes it anew, also where its tenant
         # was erased.
-        "kafka.allow.auto.create.topics": "false",
+        "allow.auto.create.topics": "false",
+    }
+
+
+def client_options(kafka: KafkaSettings) -> dict[str, str]:
+    """Of any client of Kafka's, by its own names: whom it asks, and as whom."""
+    options = {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "security.protocol": kafka.security_protocol.value,
+        "metadata.max.age.ms": "2000",
+        "default.api.timeout.ms": str(_KAFKA_TIMEOUT_MS),
         # Half of what it takes to make a consumer is to register its metrics, at which nobody looks, and to take them back.
-        "kafka.auto.include.jmx.reporter": "false",
-        "kafka.enable.metrics.push": "false",
-        "includeHeaders": "true",
+        "auto.include.jmx.reporter": "false",
+        "enable.metrics.push": "false",
     }
     if kafka.sasl_mechanism is not None:
-        options["kafka.sasl.mechanism"] = kafka.sasl_mechanism.value
-        options["kafka.sasl.jaas.config"] = _jaas_config(kafka)
+        options["sasl.mechanism"] = kafka.sasl_mechanism.value
+        options["sasl.jaas.config"] = _jaas_config(kafka)
     if kafka.ssl_ca_file is not None:
-        options["kafka.ssl.truststore.type"] = "PEM"
-        options["kafka.ssl.truststore.location"] = kafka.ssl_ca_file
+        options["ssl.truststore.type"] = "PEM"
+        options["ssl.truststore.location"] = kafka.ssl_ca_file
     return options
 
 
