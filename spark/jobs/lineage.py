@@ -168,7 +168,7 @@ def run_event(
     outputs = []
     for outcome in outcomes:
         assert outcome.commit is not None
-        namespace, name = dataset_of(tenant.sink.warehouse, settings.warehouses[tenant.sink.warehouse], _place(outcome))
+        namespace, name = dataset_of(tenant.sink.warehouse, settings.warehouses[tenant.sink.warehouse], outcome.place)
         outputs.append(
             OutputDataset(
                 namespace=namespace,
@@ -213,11 +213,6 @@ def dataset_of(warehouse: str, settings: Mapping[str, Any], place: WarehouseTabl
         url = urlsplit(folder)
         return f"{url.scheme}://{url.netloc}", f"{url.path.strip('/')}/{levels}".lstrip("/")
     return "file", f"{Path(urlsplit(folder).path).absolute()}/{levels}"
-
-
-def _place(outcome: TableOutcome) -> WarehouseTable:
-    *namespace, name = outcome.warehouse_table.split(".")
-    return WarehouseTable(namespace=tuple(namespace), name=name)
 
 
 def _table_facets(tenant: TenantSpec, outcome: TableOutcome, topics_at: str) -> dict[str, Any]:
