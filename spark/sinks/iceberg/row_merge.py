@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 
 from libs.types.warehouse import OP_COLUMN, ORDER_COLUMN
 from spark.java import compiled, java_array
+from spark.sinks.iceberg.schema import format_version_of
 from spark.sinks.port import RowsAtHand, SinkTable
 from spark.transforms.cut_envelope import DELETE
 
@@ -54,7 +55,7 @@ def is_better_anew(iceberg_table: Any, changes: int) -> bool:
     Rows of tables of format 3 have numbers, which a merge keeps.
     """
     snapshot = iceberg_table.currentSnapshot()
-    if snapshot is None or iceberg_table.operations().current().formatVersion() > _WITHOUT_ROW_NUMBERS:
+    if snapshot is None or format_version_of(iceberg_table) > _WITHOUT_ROW_NUMBERS:
         return False
     said = snapshot.summary()
     rows, files, deletes = (int(said.get(f"total-{of}") or 0) for of in ("records", "data-files", "delete-files"))

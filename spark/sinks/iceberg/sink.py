@@ -58,7 +58,7 @@ from spark.sinks.iceberg.publication import (
     tell,
 )
 from spark.sinks.iceberg.row_merge import is_small_table, row_merge
-from spark.sinks.iceberg.schema import identifier_columns
+from spark.sinks.iceberg.schema import format_version_of, identifier_columns
 from spark.sinks.iceberg.settings import Settings, is_s3
 from spark.sinks.merge import entries_anew, first_rows, first_versions, merge_changes, merge_versions, rows_anew
 from spark.sinks.new_keys import Answer, ask
@@ -181,7 +181,7 @@ class IcebergSink:
             check_settled(settled, table, key, types)
             _check_key_may_be_null(iceberg_table, table, key)
             changes = evolution(columns, version, table, self.dialect)
-            _check_variants(table, changes.added, _format_version(iceberg_table))
+            _check_variants(table, changes.added, format_version_of(iceberg_table))
             if changes:
                 _evolve(spark, iceberg_table, changes, table, properties)
                 properties, types = _properties(spark, iceberg_table), _types(spark, iceberg_table)
@@ -592,10 +592,6 @@ def load_table(spark: SparkSession, table: WarehouseTable) -> Any | None:
         if error.java_exception.getClass().getSimpleName() not in _MISSING:
             raise
         return None
-
-
-def _format_version(iceberg_table: Any) -> int:
-    return int(iceberg_table.operations().current().formatVersion())
 
 
 def _catalog(spark: SparkSession) -> Any:
