@@ -48,7 +48,7 @@ def ranges_of_batch(
     """
     of_batch = context.state_dir, context.tenant.tenant, batch.batch_id
     begins, ends = load_begins(*of_batch), load_stream_offsets(*of_batch)
-    ahead = _decided(context, batch, spark, parked)
+    ahead = _decided(context, batch, spark, ends, parked)
     # Of a partition that was not there before Spark has seen that it has all of it, or that losses are accepted.
     dealt = {
         topic: ({partition: begins.get(topic, {}).get(partition, 0) for partition in of}, of)
@@ -57,12 +57,13 @@ def ranges_of_batch(
     return {**dealt, **{topic: (ahead.from_offsets[topic], of) for topic, of in ahead.to_offsets.items()}}, ahead
 
 
-def _decided(context: TenantSink, batch: BatchIdentity, spark: SparkSession, parked: Collection[str]) -> ReadAhead:
+def _decided(
+    context: TenantSink, batch: BatchIdentity, spark: SparkSession, ends: StreamOffsets, parked: Collection[str]
+) -> ReadAhead:
     known = context.read_ahead_file.load()
     if (known.query_id, known.batch_id) == (batch.query_id, batch.batch_id):
         return known
-    of_batch = context.state_dir, context.tenant.tenant, batch.batch_id
-    begins, ends = load_earlier_offsets(*of_batch), load_stream_offsets(*of_batch)
+    begins = load_earlier_offsets(context.state_dir, context.tenant.tenant, batch.batch_id)
     # Of another query, which began anew, the file tells nothing: its topics are read from their begin.
     taken_in = still_ahead(known.to_offsets if known.query_id == batch.query_id else {}, begins)
     newest: StreamOffsets = {}
