@@ -254,7 +254,7 @@ def _show_together(
     started_s = time.monotonic()
     written = [outcome for outcome in outcomes if outcome.commit is not None and not outcome.commit.is_left_out]
     # A try that was found may have been staged before its batch was cut off.
-    found = () if context.tries is None else context.tries.settled.places
+    found = context.tries.settled.places
     places = tuple(dict.fromkeys((*(outcome.place for outcome in written), *found)))
     context.cut_file.store(msgspec.structs.replace(context.cut, publishing=places))
     context.keep()  # else who begins from there would show some tables only when all were gone through once more
@@ -344,7 +344,7 @@ def _table_batch(
     is_retry = parked is not None and (
         replay is not None or context.retries.is_due(topic, newest_version, is_asked_for=topic in asked.retried)
     )
-    if context.tries is not None and context.tries.is_unknown(topic):
+    if context.tries.is_unknown(topic):
         is_retry = False
         if not slices:
             return None
@@ -513,7 +513,7 @@ def _apply_anew(context: TenantSink, batch: BatchIdentity, anew: _Anew) -> Table
     """Swap the table for what its topic tells; None: it cannot be, and stays as it is."""
     request = anew.request
     try:
-        if context.tries is not None and context.tries.is_unknown(request.topic):
+        if context.tries.is_unknown(request.topic):
             raise TableRefused(
                 f"the warehouse did not answer whether it has what was tried of the parked table of {request.topic} (log line "
                 "sink_try_unknown); mend that, then resync again"
@@ -591,7 +591,7 @@ def _commit(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> Tab
         changes=sum(part.rows for part in table.slices),
     )
     ignored = left_out(stored_columns(columns), table.newest.table_schema, context.sink.dialect)
-    if context.tries is not None and context.tries.is_parked(table.topic):
+    if context.tries.is_parked(table.topic):
         context.tries.begin(table.topic, _try_of(context, batch, table, positions, ignored))
         failpoint("sink_after_try_before_merge")
     prepared_s = time.monotonic()
@@ -656,7 +656,6 @@ def _try_of(
     ignored: tuple[str, ...],
 ) -> Try:
     """Of a table that is parked, or is to be: what the batch writes of it."""
-    assert context.tries is not None
     now_us = time.time_ns() // 1_000
     aside = parked_by_now(context.parked_keys.of_table(table.topic, batch))
     commit = TableCommit(now_us, ignored=ignored, aside=aside, positions=positions)
@@ -674,9 +673,7 @@ def _try_of(
 
 def _leave_try(context: TenantSink, batch: BatchIdentity, table: TableBatch) -> None:
     """A commit that was not answered may have been made, and who was refused the question cannot know of one before."""
-    if context.tries is not None:
-        tried = _try_of(context, batch, table, table.known_positions, table.known_ignored)
-        context.tries.leave(table.topic, tried)
+    context.tries.leave(table.topic, _try_of(context, batch, table, table.known_positions, table.known_ignored))
 
 
 def _positions(context: TenantSink, table: TableBatch) -> tuple[ReachedPosition, ...]:

@@ -33,7 +33,7 @@ from spark.jobs.progress import TableOutcome
 from spark.jobs.resync_answers import ResyncAnswers
 from spark.jobs.retries import Retries
 from spark.jobs.table_failures import TableFailures
-from spark.jobs.tries import Tries
+from spark.jobs.tries import Tries, no_tries
 from spark.sinks.port import KeyBounds, Reached, Sink, TableColumn, Truncation
 from spark.transforms.conform_to import conform_to
 from spark.transforms.latest_per_key import latest_per_key
@@ -84,7 +84,7 @@ class TenantSink:
     """Of the batch that runs; where tables do not move together, nothing is cut off."""
     ahead: ReadAhead = field(default_factory=ReadAhead)
     """Of the batch that runs."""
-    tries: Tries | None = None
+    tries: Tries = field(default_factory=no_tries)
     """Of the batch that runs."""
     at_hand: EventsAtHand | None = None
     """Of the batch that runs: its small tables. None: it has none."""

@@ -138,3 +138,9 @@ class Tries:
     def open(self) -> Mapping[str, Try]:
         """Those of which nobody knows what became of them."""
         return self._open
+
+
+def no_tries() -> Tries:
+    """Between batches: no table is parked, and nothing was tried."""
+    nothing = SinkProgress(tenant="")
+    return Tries(Path(), Settled(nothing, nothing, frozenset(), frozenset()), lambda: None)
