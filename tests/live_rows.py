@@ -24,6 +24,18 @@ def make_orders_of_most_types(server: MysqlServer, name: str) -> None:
     )
 
 
+def make_orders_and_notes(server: MysqlServer, name: str, *, orders: int) -> None:
+    """A database with so many rows in ``orders``, numbered from one on, and a table ``notes`` beside, of one row."""
+    rows = ", ".join(f"({number}, 'note {number}')" for number in range(1, orders + 1))
+    server.execute(
+        f"CREATE DATABASE {name}",
+        f"CREATE TABLE {name}.orders (id INT PRIMARY KEY, note VARCHAR(40))",
+        f"INSERT INTO {name}.orders VALUES {rows}",
+        f"CREATE TABLE {name}.notes (id INT PRIMARY KEY)",
+        f"INSERT INTO {name}.notes VALUES (1)",
+    )
+
+
 @contextmanager
 def written_to(server: MysqlServer, database: str) -> Iterator[None]:
     """Within the block rows come, change and go all the time."""

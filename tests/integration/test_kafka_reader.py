@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame
 from libs.config.connections import KafkaSettings
 from spark.jobs.spark_errors import described, lost_partitions
 from spark.transforms import kafka_ranges
-from spark.transforms.kafka_ranges import OffsetRange
-from spark.transforms.read_topics import read_records
+from spark.transforms.kafka_ranges import OffsetRange, records_of
+from spark.transforms.read_topics import kafka_options
 from tests.spark_session import shared_spark
 
 pytestmark = pytest.mark.integration
@@ -55,12 +55,8 @@ class Topics:
         self._admin.delete_topics([topic])[topic].result(30)
 
     def read(self, ranges: Ranges, *, fails_on_loss: bool = True) -> DataFrame:
-        frames = [
-            read_records(shared_spark().session, self._kafka, topic, *of, fails_on_loss=fails_on_loss)
-            for topic, of in ranges.items()
-        ]
-        [frame] = frames
-        return frame
+        options = kafka_options(self._kafka)
+        return records_of(shared_spark().session, options, ranges, most_parts=4, fails_on_loss=fails_on_loss)
 
 
 @pytest.fixture
@@ -108,6 +104,22 @@ async def test_a_record_is_read_as_it_lies_in_kafka(topics: Topics, unique_name:
     assert (record.topic, record.partition, record.offset) == (topic, 1, 0)
     assert (bytes(record.key), bytes(record.value)) == ("of ä".encode(), "ä".encode())
     assert [(each.key, bytes(each.value)) for each in record.headers] == [("first", "ä".encode()), ("empty", b"")]
+
+
+async def test_one_task_reads_many_topics(topics: Topics, unique_name: Callable[[str], str]) -> None:
+    """Each in its own order, whatever the others are; of one there is nothing in its range."""
+    names = [topics.make(unique_name(f"many{number}"), partitions=2) for number in range(12)]
+    for number, name in enumerate(names):
+        topics.write(name, *(f"{number}-{each}" for each in range(number)), partition=number % 2)
+    ranges: Ranges = {name: ({0: 0, 1: 0}, {number % 2: number}) for number, name in enumerate(names)}
+
+    records = topics.read(ranges)
+    found = await asyncio.to_thread(records.select("topic", "value").collect)
+
+    assert records.rdd.getNumPartitions() == 1
+    for number, name in enumerate(names):
+        of_topic = [bytes(each.value).decode() for each in found if each.topic == name]
+        assert of_topic == [f"{number}-{each}" for each in range(number)]
 
 
 async def test_what_kafka_has_no_more_fails_it_by_name(topics: Topics, unique_name: Callable[[str], str]) -> None:

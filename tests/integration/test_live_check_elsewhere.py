@@ -18,6 +18,7 @@ from libs.types.table import TableId
 from libs.types.warehouse import warehouse_table
 from tests.conftest import MysqlServer
 from tests.headwater_command import HeadwaterCommand, headwater_in, write_shop
+from tests.live_rows import make_orders_and_notes
 
 UP_TIMEOUT_S = 600.0
 COMMAND_TIMEOUT_S = 500.0
@@ -30,14 +31,7 @@ pytestmark = pytest.mark.integration
 def database(mysql_server: MysqlServer, unique_name: Callable[[str], str]) -> str:
     """Orders, and a table beside them."""
     name = unique_name("elsewhere")
-    rows = ", ".join(f"({number}, 'note {number}')" for number in range(1, ROWS + 1))
-    mysql_server.execute(
-        f"CREATE DATABASE {name}",
-        f"CREATE TABLE {name}.orders (id INT PRIMARY KEY, note VARCHAR(40))",
-        f"INSERT INTO {name}.orders VALUES {rows}",
-        f"CREATE TABLE {name}.notes (id INT PRIMARY KEY)",
-        f"INSERT INTO {name}.notes VALUES (1)",
-    )
+    make_orders_and_notes(mysql_server, name, orders=ROWS)
     return name
 
 
